@@ -1,0 +1,67 @@
+# simlora's developer menu. `make demo` and `make test` need git, make and python3 (3.11 or newer), nothing else.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint format-check types arrows format bench wheel-test clean
+
+help:  ## this list
+	@echo "simlora: make <target>"
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  %-14s %s\n", $$1, $$2}'
+
+setup: $(READY)  ## create .venv and install simlora with its tools
+
+# Touches the network only when the dependencies have changed.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "simlora needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1); name another one with: make PYTHON=python3.11" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "Creating $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
+	@echo "Installing simlora into $(VENV) (a minute or two, once)"
+	@$(PIP) install -c constraints.txt editables hatchling setuptools
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## run the demonstration and say where its report is
+	@$(BIN)/python -m experiments.demo
+
+test: $(READY)  ## run the tests, e.g. make test ARGS="-k memory -x"
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: lint format-check types arrows  ## everything below that reads code, without running it
+
+lint: $(READY)  ## ruff: likely mistakes
+	@$(BIN)/ruff check .
+
+format-check: $(READY)  ## ruff: is everything formatted?
+	@$(BIN)/ruff format --check .
+
+types: $(READY)  ## mypy: strict types in simlora/
+	@$(BIN)/mypy
+
+arrows: $(READY)  ## import-linter: do the rooms import one way?
+	@$(BIN)/lint-imports --no-logo
+
+format: $(READY)  ## fix what ruff can fix, then format
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(READY)  ## measure the simulator's speed
+	@$(BIN)/python -m experiments.speed $(ARGS)
+
+wheel-test: $(READY)  ## install the wheel into an empty environment and run simlora from another folder
+	@set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	$(BIN)/python -m build --wheel --no-isolation --outdir "$$tmp/dist" . >/dev/null; \
+	$(PYTHON) -m venv "$$tmp/venv"; \
+	"$$tmp/venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$tmp"/dist/*.whl; \
+	mkdir "$$tmp/elsewhere"; cd "$$tmp/elsewhere"; \
+	"$$tmp/venv/bin/simlora" hydra.run.dir=out; \
+	test -s out/summary.json && test -s out/requests.parquet && test -s out/report.html; \
+	echo "The wheel runs on its own."
+
+clean:  ## remove .venv, build products, caches and outputs/
+	rm -rf $(VENV) build dist outputs multirun .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	find simlora tests experiments -name __pycache__ -type d -prune -exec rm -rf {} +

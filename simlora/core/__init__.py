@@ -1,0 +1,1 @@
+"""The nouns that every other room uses: requests, adapters, traces, random streams."""

@@ -1,0 +1,75 @@
+"""Range checks for what a user sets: the message gives the key, the value, the unit and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from simlora.core.errors import InputError
+
+
+def allowed(above: float | None, least: float | None, most: float | None) -> str:
+    """Return the allowed range in words, such as `greater than 0 and at most 1`."""
+    words = []
+    if above is not None:
+        words.append(f"greater than {above:g}")
+    if least is not None:
+        words.append(f"at least {least:,}")
+    if most is not None:
+        words.append(f"at most {most:,}")
+    return " and ".join(words)
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message quotes it: text in quotes, cut short; numbers plain."""
+    if value is None:
+        return "empty"
+    text = str(value)
+    text = text if len(text) <= 60 else text[:57] + "..."
+    return repr(text) if isinstance(value, str) else text
+
+
+def inside(value: float, above: float | None, least: float | None, most: float | None) -> bool:
+    """Return whether `value` is finite and in the range."""
+    return (
+        math.isfinite(value)
+        and (above is None or value > above)
+        and (least is None or value >= least)
+        and (most is None or value <= most)
+    )
+
+
+def number(
+    key: str,
+    value: Any,
+    unit: str = "",
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> float:
+    """Return `value` as a finite float in the range. Raises InputError that names `key`."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and inside(value, above, least, most):
+        return float(value)
+    kind = "" if is_number and math.isfinite(value) else "a finite number "
+    raise InputError(f"{key} is {shown(value)}, must be {kind}{allowed(above, least, most)} {unit}".rstrip())
+
+
+def whole(key: str, value: Any, unit: str = "", *, least: int | None = None, most: int | None = None) -> int:
+    """Return `value` as an int in the range; 24.0e9 is whole, 0.5 is not. Raises InputError that names `key`."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and inside(value, None, least, most) and value == int(value):
+        return int(value)
+    of_unit = f" of {unit}" if unit else ""
+    raise InputError(
+        f"{key} is {shown(value)}, must be a whole number{of_unit}, {allowed(None, least, most)}"
+    )
+
+
+def listed(key: str, value: Any, example: str) -> tuple[Any, ...]:
+    """Return a non-empty list as a tuple. Raises InputError that names `key` and shows `example`."""
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
+        return tuple(value)
+    raise InputError(f"{key} is {shown(value)}, must be a list with at least one entry, such as {example}")

@@ -1,0 +1,79 @@
+"""A request as a serving system knows it, from its arrival until its last token."""
+
+from __future__ import annotations
+
+from simlora.core.adapter import Adapter
+
+
+class Request:
+    """One prompt for one adapter, and how far it has come.
+
+    A real system does not know how many tokens a request will produce, so neither does this
+    object: the true output length stays inside the engine and policies see only the declared
+    `max_output_tokens`. `adapter` is None for the bare base model.
+
+    `generated_tokens` counts the tokens produced before the request last (re)joined the waiting
+    queue; while it runs, the replica's step counter says the rest. `host_tokens` is the part of
+    its context whose KV was swapped out to host memory when it was preempted.
+    """
+
+    __slots__ = (
+        "adapter",
+        "admitted_s",
+        "arrival_s",
+        "block_hashes",
+        "cached_tokens",
+        "cold_start_s",
+        "first_token_s",
+        "generated_tokens",
+        "host_tokens",
+        "id",
+        "max_output_tokens",
+        "migrations",
+        "preemptions",
+        "prompt_tokens",
+        "session",
+    )
+
+    def __init__(
+        self,
+        id: int,
+        adapter: Adapter | None,
+        arrival_s: float,
+        prompt_tokens: int,
+        max_output_tokens: int,
+        session: str | None = None,
+        block_hashes: tuple[int, ...] = (),
+    ) -> None:
+        self.id = id
+        self.adapter = adapter
+        self.arrival_s = arrival_s
+        self.prompt_tokens = prompt_tokens
+        self.max_output_tokens = max_output_tokens
+        self.session = session
+        self.block_hashes = block_hashes
+        self.generated_tokens = 0
+        self.cached_tokens = 0
+        self.host_tokens = 0
+        self.admitted_s = -1.0
+        self.first_token_s = -1.0
+        self.cold_start_s = 0.0
+        self.preemptions = 0
+        self.migrations = 0
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Tokens that its next prefill must process.
+
+        The uncached prompt; after a preemption also what it had said, less the KV on the host.
+        """
+        return self.prompt_tokens - self.cached_tokens + self.generated_tokens - self.host_tokens
+
+    @property
+    def rank(self) -> int:
+        """The adapter's rank; 0 for the base model."""
+        return self.adapter.rank if self.adapter is not None else 0
+
+    def __repr__(self) -> str:
+        name = self.adapter.name if self.adapter else "base"
+        return f"Request({self.id}, {name}, t={self.arrival_s:g}, {self.prompt_tokens}+{self.max_output_tokens})"

@@ -1,0 +1,59 @@
+"""A trace: the columns of everything that will arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+BASE_MODEL = -1
+"""Adapter index of a request that uses no adapter."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSpec:
+    """An adapter as a trace names it: its bytes follow once a model is chosen."""
+
+    name: str
+    rank: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Requests as columns of equal length `[requests]`, ordered by (arrival_s, position).
+
+    The position of a request is its id. `adapter` holds indices into `adapters`, or BASE_MODEL.
+    `session` and `block_hashes` are absent (None) where the source has none. `source` says in
+    words where the requests come from; `notices` are sentences that the user should read once
+    (rows sorted, rows dropped by a filter).
+    """
+
+    arrival_s: NDArray[np.float64]
+    adapter: NDArray[np.int64]
+    prompt_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    max_output_tokens: NDArray[np.int64]
+    adapters: tuple[AdapterSpec, ...]
+    session: Sequence[str | None] | None = None
+    block_hashes: Sequence[tuple[int, ...]] | None = None
+    source: str = ""
+    notices: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        n = len(self.arrival_s)
+        for name in ("adapter", "prompt_tokens", "output_tokens", "max_output_tokens"):
+            assert len(getattr(self, name)) == n, f"trace column {name} has another length"
+        assert n == 0 or bool(np.all(np.diff(self.arrival_s) >= 0)), "trace arrivals go back"
+        assert bool(np.all(self.output_tokens <= self.max_output_tokens)), "output over its cap"
+        if n:
+            assert int(self.adapter.max()) < len(self.adapters), "adapter index out of range"
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @property
+    def duration_s(self) -> float:
+        """Time from 0 to the last arrival."""
+        return float(self.arrival_s[-1]) if len(self) else 0.0

@@ -1,0 +1,97 @@
+"""The running batch: its members and what is summed over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush
+
+from simlora.core.request import Request
+from simlora.latency.kernels import LoraWork
+
+
+class Batch:
+    """Requests that decode together, as running aggregates: joining and leaving cost O(log n).
+
+    `step` counts the replica's decode steps. A member's context is `offset + step`, so a step
+    changes no member. The order of completion is known to the engine alone.
+    """
+
+    __slots__ = ("_finish", "_offset", "_rank_counts", "lora", "members", "offsets", "rank_sum", "step")
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.members: dict[int, Request] = {}
+        self.offsets = 0
+        self.lora = 0  # members that use an adapter
+        self.rank_sum = 0
+        self._offset: dict[int, int] = {}
+        self._rank_counts: dict[int, int] = {}
+        self._finish: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self.members.values())
+
+    @property
+    def context_tokens(self) -> int:
+        """Sum of contexts."""
+        return self.offsets + len(self.members) * self.step
+
+    def context(self, request: Request) -> int:
+        """Prompt and tokens of one member."""
+        return self._offset[request.id] + self.step
+
+    def generated(self, request: Request) -> int:
+        """Tokens that one member has produced."""
+        return self.context(request) - request.prompt_tokens
+
+    def work(self, adapters: int) -> LoraWork:
+        """What the LoRA kernels of a decode step process, with `adapters` distinct ones."""
+        top = max(self._rank_counts) if self._rank_counts else 0
+        return LoraWork(self.lora, self.rank_sum, top, adapters)
+
+    def join(self, request: Request, generated: int, to_come: int) -> None:
+        """Add a request that has `generated` tokens, and whose last is `to_come` steps away."""
+        assert to_come > 0, f"request {request.id} joins the batch with nothing to come"
+        offset = request.prompt_tokens + generated - self.step
+        self.members[request.id] = request
+        self._offset[request.id] = offset
+        self.offsets += offset
+        heappush(self._finish, (self.step + to_come, request.id))
+        rank = request.rank
+        if rank:
+            self.lora += 1
+            self.rank_sum += rank
+            self._rank_counts[rank] = self._rank_counts.get(rank, 0) + 1
+
+    def steps_to_finish(self) -> int:
+        """Decode steps until the next member is done."""
+        return self._finish[0][0] - self.step
+
+    def finished(self) -> Iterable[Request]:
+        """Take out the members whose last step this was, by id."""
+        finish = self._finish
+        while finish and finish[0][0] == self.step:
+            yield self._leave(heappop(finish)[1])
+
+    def take(self, request: Request) -> None:
+        """Take out a member before its end."""
+        self._finish = [entry for entry in self._finish if entry[1] != request.id]
+        heapify(self._finish)
+        self._leave(request.id)
+
+    def _leave(self, id: int) -> Request:
+        request = self.members.pop(id)
+        self.offsets -= self._offset.pop(id)
+        rank = request.rank
+        if rank:
+            self.lora -= 1
+            self.rank_sum -= rank
+            left = self._rank_counts[rank] - 1
+            if left:
+                self._rank_counts[rank] = left
+            else:
+                del self._rank_counts[rank]
+        return request

@@ -1,0 +1,45 @@
+"""Simulated time, and the order of things that happen at the same moment."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from heapq import heappush
+
+import simpy
+
+
+class Kind(IntEnum):
+    """Events at the same time happen in this order, and within a kind by id."""
+
+    ARRIVAL = 0
+    BOUNDARY = 1
+
+
+_IDS = 1 << 40
+
+
+class Moment(simpy.Event):
+    """Something that happens at an absolute time."""
+
+
+class Clock(simpy.Environment):
+    """A SimPy environment whose events lie at absolute times, ordered by (time, kind, id).
+
+    SimPy's own timeouts are relative, and now + (t - now) is not t in floating point: an arrival
+    could miss the iteration boundary that it shares its time with.
+    """
+
+    def moment(self, time_s: float, kind: Kind, id: int) -> Moment:
+        """Return an event at `time_s`, to be waited for or given callbacks."""
+        assert time_s >= self._now, f"the clock goes back from {self._now} to {time_s}"
+        event = Moment(self)
+        event._ok = True
+        event._value = None
+        heappush(self._queue, (time_s, kind * _IDS + id, next(self._eid), event))  # type: ignore[misc]
+        return event
+
+    def move(self, event: simpy.Event, time_s: float, kind: Kind, id: int) -> Moment:
+        """Let what waits for `event` happen at `time_s` instead; the old event is void."""
+        moved = self.moment(time_s, kind, id)
+        moved.callbacks, event.callbacks = event.callbacks, []
+        return moved

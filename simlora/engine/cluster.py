@@ -1,0 +1,124 @@
+"""The replicas, the requests that arrive, and the router between them."""
+
+from __future__ import annotations
+
+import gc
+from array import array
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from itertools import repeat
+
+import numpy as np
+from numpy.typing import NDArray
+from simpy import Event
+
+from simlora.core.adapter import Adapter
+from simlora.core.random import stream
+from simlora.core.request import Request
+from simlora.engine.clock import Clock, Kind
+from simlora.engine.replica import Replica
+from simlora.engine.scenario import Scenario
+from simlora.metrics.recorder import Recorder
+
+CHUNK = 1 << 15
+"""Requests taken out of the trace at a time: Python objects for a whole trace take gigabytes."""
+
+
+class Cluster:
+    """Runs a scenario; the router and the placement see it as their view."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.clock = Clock()
+        self.scenario = scenario
+        self.outstanding: NDArray[np.int64] = np.zeros(scenario.replicas, dtype=np.int64)
+        self.rng = stream(scenario.seed, "router")
+        self.recorder = Recorder(scenario.trace, scenario.replicas, scenario.timeline)
+        self.adapters = _adapters(scenario)
+        outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
+        self.replicas = [
+            Replica(id, self.clock, scenario, outputs, self.recorder, self._left) for id in range(scenario.replicas)
+        ]
+        self._router = scenario.policies.router
+        self._everywhere: NDArray[np.int64] = np.arange(scenario.replicas, dtype=np.int64)
+        self._placed = scenario.policies.placement.place(self.adapters, self)
+
+    @property
+    def now_s(self) -> float:
+        """The time."""
+        return self.clock.now
+
+    def run(self, progress: Callable[[int], None] = lambda ended: None) -> Recorder:
+        """Simulate until every request has ended, telling `progress` how many have.
+
+        An interrupt leaves the recorder with what was finished; the rest is unfinished.
+        """
+        for replica in self.replicas:
+            self.clock.process(replica.live())
+        self.clock.process(self._arrive(progress))
+        with _no_garbage_collection():
+            self.clock.run()
+        assert self.recorder.ended == len(self.scenario.trace), "a request neither ended nor runs"
+        return self.recorder
+
+    def _arrive(self, progress: Callable[[int], None]) -> Generator[Event, None, None]:
+        for request in _requests(self.scenario, self.adapters):
+            yield self.clock.moment(request.arrival_s, Kind.ARRIVAL, request.id)
+            self._route(request)
+            if request.id % 1024 == 0:
+                progress(self.recorder.ended)
+
+    def _route(self, request: Request) -> None:
+        candidates = self._everywhere
+        if self._placed and request.adapter is not None:
+            candidates = self._placed.get(request.adapter.id, candidates)
+        chosen = self._router.route(request, candidates, self)
+        replica = self.replicas[chosen]
+        reason = replica.unservable(request)
+        if reason:
+            self.recorder.reject(request, chosen, self.clock.now, reason)
+        else:
+            self.outstanding[chosen] += 1
+            replica.submit(request)
+
+    def _left(self, replica: int) -> None:
+        self.outstanding[replica] -= 1
+
+
+def _adapters(scenario: Scenario) -> tuple[Adapter, ...]:
+    modules = scenario.replica.target_modules
+    return tuple(
+        scenario.model.adapter(id, spec.name, spec.rank, modules) for id, spec in enumerate(scenario.trace.adapters)
+    )
+
+
+def _requests(scenario: Scenario, adapters: tuple[Adapter, ...]) -> Iterator[Request]:
+    """Make the requests of a trace as they are needed."""
+    trace = scenario.trace
+    sessions = trace.session if trace.session is not None else repeat(None)
+    hashes = trace.block_hashes if trace.block_hashes is not None else repeat(())
+    extras = zip(sessions, hashes, strict=False)
+    served = (*adapters, None)  # index -1 is the base model
+    for start in range(0, len(trace), CHUNK):
+        part = slice(start, start + CHUNK)
+        columns = zip(
+            trace.arrival_s[part].tolist(),
+            trace.adapter[part].tolist(),
+            trace.prompt_tokens[part].tolist(),
+            trace.max_output_tokens[part].tolist(),
+            strict=True,
+        )
+        for id, (arrival_s, adapter, prompt, cap) in enumerate(columns, start):
+            session, blocks = next(extras)
+            yield Request(id, served[adapter], arrival_s, prompt, cap, session, blocks)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """The engine makes no cycles; looking for them took a quarter of a large run."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

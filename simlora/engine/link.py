@@ -1,0 +1,19 @@
+"""A link that serves one transfer after the other."""
+
+from __future__ import annotations
+
+
+class Link:
+    """First come, first served; `busy_s` adds up the time in use."""
+
+    __slots__ = ("busy_s", "free_at_s")
+
+    def __init__(self) -> None:
+        self.free_at_s = 0.0
+        self.busy_s = 0.0
+
+    def transfer(self, now_s: float, duration_s: float) -> float:
+        """Start a transfer as soon as the link is free; return when it is done."""
+        self.free_at_s = max(now_s, self.free_at_s) + duration_s
+        self.busy_s += duration_s
+        return self.free_at_s

@@ -1,0 +1,381 @@
+"""One copy of the base model: its queue, its running batch, its HBM, its clock.
+
+Five verbs carry the main path: admit, schedule, execute, advance, record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+
+from simpy import Event
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.admission import Admission
+from simlora.engine.batch import Batch
+from simlora.engine.clock import Clock, Kind
+from simlora.engine.link import Link
+from simlora.engine.run import DecodeRun
+from simlora.engine.scenario import ReplicaConfig, Scenario
+from simlora.engine.waiting import WaitingQueue
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import LoraWork
+from simlora.latency.transfer import AdapterLoad
+from simlora.memory.pool import Pool
+from simlora.memory.reservation import Full, Paged, Peak, Reservation
+from simlora.metrics.recorder import Recorder
+from simlora.policies.loading.base import Miss
+from simlora.policies.scheduling.base import Decision
+
+
+class Replica:
+    """Runs the clock of design §3; the scheduler and the loader see it as their view."""
+
+    def __init__(
+        self,
+        id: int,
+        clock: Clock,
+        scenario: Scenario,
+        outputs: Sequence[int],
+        recorder: Recorder,
+        on_leave: Callable[[int], None],
+    ) -> None:
+        self.id = id
+        self.config = scenario.replica
+        self.waiting = WaitingQueue()
+        self.steps_since_prefill = 0
+        self.admit_every = scenario.replica.admit_every
+        self.link = Link()
+        self._clock = clock
+        self._outputs = outputs
+        self._recorder = recorder
+        self._on_leave = on_leave
+        self._fast_forward = scenario.fast_forward
+        self._scheduler = scenario.policies.scheduler()
+        self._loader = scenario.policies.loader()
+        self._kernel = scenario.policies.kernel(scenario.calibration)
+        self._eviction = scenario.policies.eviction()
+        self._iteration = IterationModel(scenario.calibration)
+        self._load = AdapterLoad(scenario.calibration)
+        self._pool = Pool(scenario.replica.kv_token_budget, self._eviction.victims)
+        self._reservation = reservation(scenario.replica)
+        self._kv_bytes = scenario.model.kv_bytes_per_token // scenario.replica.tp
+        self._batch = Batch()
+        self._run: DecodeRun | None = None
+        self._decision = Decision()
+        self._prefill: tuple[Request, ...] = ()
+        self._steps = 0  # at the coming boundary, this many steps of the run are done
+        self._wake: Event = clock.event()
+        self._idle = True
+        # All running requests had their last token at the last decode step, but for those that
+        # joined since: those at the end of their prefill, by request id.
+        self._decoded_s = 0.0
+        self._joined_s: dict[int, float] = {}
+        self._last_token_s: dict[int, float] = {}  # of preempted requests
+        self._stalled_s = 0.0  # until when the GPU waits for KV on its way to the host
+
+    # What policies see ------------------------------------------------------------------
+
+    @property
+    def now_s(self) -> float:
+        """The time."""
+        return self._clock.now
+
+    @property
+    def running(self) -> int:
+        """Requests in the running batch."""
+        return len(self._batch)
+
+    def resident(self, adapter: Adapter) -> bool:
+        """Whether an adapter is in HBM, or on its way."""
+        return adapter in self._pool
+
+    def trial(self) -> Admission:
+        """Start a trial of who could be admitted now."""
+        seats = self.config.max_batch_size - len(self._batch)
+        return Admission(self._reservation, self._pool, self._batch.step, seats, self.config.max_prefill_tokens)
+
+    # The life of a replica --------------------------------------------------------------
+
+    def unservable(self, request: Request) -> str:
+        """Say why a request could never run here, even alone; empty if it could."""
+        config = self.config
+        prompt = request.prompt_tokens
+        if prompt > config.max_prefill_tokens:
+            return f"prompt of {prompt} tokens is longer than max_prefill_tokens {config.max_prefill_tokens}"
+        adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
+        held = prompt + request.max_output_tokens
+        if held + config.block_tokens + adapter_tokens < config.kv_token_budget:
+            return ""
+        alone = reservation(config)
+        alone.begin(0)
+        if alone.fits(held, 0, adapter_tokens):
+            return ""
+        return (
+            f"{held} tokens of prompt and output and {adapter_tokens} slots of adapter "
+            f"do not fit the pool of {config.kv_token_budget} slots"
+        )
+
+    def submit(self, request: Request) -> None:
+        """A request arrives in the queue."""
+        self.waiting.add(request)
+        if self._idle:
+            self._idle = False
+            self._wake = self._clock.move(self._wake, self._clock.now, Kind.BOUNDARY, self.id)
+        elif self._run is not None and not self._prefill and self._decision.on_arrival < self._steps - self._run.done:
+            self._cut(self._run)
+
+    def live(self) -> Generator[Event, None, None]:
+        """The replica's process: one turn an iteration, or a run of them."""
+        while True:
+            if not self._batch.members and not self.waiting:
+                self._idle = True
+                self._run = None
+                self._wake = self._clock.event()
+            else:
+                self.schedule()
+                self._wake = self._clock.moment(self.execute(), Kind.BOUNDARY, self.id)
+            yield self._wake
+            self.advance()
+            self.record()
+
+    def schedule(self) -> None:
+        """Ask what to run next."""
+        self._decision = self._scheduler.schedule(self)
+        self._prefill = self._decision.prefill
+        if not self._prefill and not self._batch.members:
+            head = next(iter(self.waiting))
+            raise AssertionError(f"replica {self.id} is idle beside request {head.id}, which it could run")
+
+    def execute(self) -> float:
+        """Start the decided iterations; return the time of the boundary at which they are over."""
+        return self._execute_prefill() if self._prefill else self._execute_decode()
+
+    def advance(self) -> None:
+        """Move tokens, memory and the batch to the boundary that was reached."""
+        if self._prefill:
+            self._advance_prefill()
+        elif self._run is not None:
+            self._advance_decode(self._run)
+
+    def record(self) -> None:
+        """Tell the recorder what the replica looks like at this boundary."""
+        self._recorder.boundary(
+            self.id,
+            self._clock.now,
+            len(self._batch),
+            len(self.waiting),
+            self._reservation.used_tokens(self._batch.step),
+            self._pool.adapter_tokens,
+        )
+
+    # Prefill ----------------------------------------------------------------------------
+
+    def _execute_prefill(self) -> float:
+        self._run = None
+        start = max(self._admit(self._prefill), self._clock.now)
+        work = _prefill_work(self._prefill)
+        tokens = tokens_sq = 0
+        for request in self._prefill:
+            length = request.prefill_tokens
+            tokens += length
+            tokens_sq += length * length
+            if request.admitted_s < 0.0:
+                request.admitted_s = start
+        self._recorder.iterations += 1
+        return start + self._iteration.prefill_s(tokens, tokens_sq) + self._kernel.prefill_s(work)
+
+    def _admit(self, requests: Sequence[Request]) -> float:
+        """Give requests from the queue their memory; return when all their weights and KV are there."""
+        step, now = self._batch.step, self._clock.now
+        missing = []
+        ready = now
+        for request in requests:
+            self.waiting.remove(request)
+            context = request.prompt_tokens + request.generated_tokens + 1
+            to_come = request.max_output_tokens - request.generated_tokens - 1
+            self._reservation.add(request.id, context, to_come, step)
+            if request.host_tokens:
+                ready = self.link.transfer(now, self._load.load_s(request.host_tokens * self._kv_bytes))
+            adapter = request.adapter
+            if adapter is None:
+                continue
+            if adapter in self._pool:
+                self._pool.pin(adapter)
+            else:
+                missing.append(request)
+        # Those that are there are pinned first, so that none of them makes room for another.
+        kv_tokens = self._reservation.used_tokens(step)
+        for request in missing:
+            assert request.adapter is not None
+            self._bring(request.adapter, kv_tokens)
+        for request in requests:
+            if request.adapter is not None:
+                self._recorder.adapter_lookup(request not in missing)
+                landed = self._pool.ready_s(request.adapter)
+                if landed > now:
+                    ready = max(ready, landed)
+                    if request.admitted_s < 0.0:
+                        request.cold_start_s = landed - now
+        return ready
+
+    def _bring(self, adapter: Adapter, kv_tokens: int) -> None:
+        """Pin an adapter that was missing: load it, unless another request of this prefill did."""
+        if adapter not in self._pool:
+            free = self._loader.on_miss(adapter) is Miss.FREE
+            short = self._pool.make_room(kv_tokens, adapter.kv_tokens)
+            assert short == 0, f"HBM is {short} token slots too small for adapter {adapter.name}"
+            self._pool.insert(adapter, self._clock.now if free else self._fetch(adapter))
+        self._pool.pin(adapter)
+
+    def _fetch(self, adapter: Adapter) -> float:
+        self._recorder.adapter_load(adapter.size_bytes)
+        return self.link.transfer(self._clock.now, self._load.load_s(adapter.size_bytes // self.config.tp))
+
+    def _advance_prefill(self) -> None:
+        now = self._clock.now
+        finished = False
+        for request in self._prefill:
+            generated = request.generated_tokens + 1
+            if request.first_token_s < 0.0:
+                request.first_token_s = now
+            else:
+                self._recorder.token_gaps.add(now - self._last_token_s.pop(request.id), 1)
+                request.host_tokens = 0
+            to_come = self._outputs[request.id] - generated
+            if to_come:
+                self._batch.join(request, generated, to_come)
+                self._joined_s[request.id] = now
+            else:
+                self._finish(request)
+                finished = True
+        if finished:
+            self._pool.sweep()
+        self._prefill = ()
+        self.steps_since_prefill = 0
+
+    # Decode -----------------------------------------------------------------------------
+
+    def _execute_decode(self) -> float:
+        batch = self._batch
+        for adapter in self._loader.ahead(self):
+            self._prefetch(adapter)
+        if self._run is None:
+            work = batch.work(self._pool.pinned)
+            base = self._iteration.decode_s(len(batch), batch.context_tokens) + self._kernel.decode_s(work)
+            start = max(self._clock.now, self._stalled_s)
+            self._run = DecodeRun(start, base, self._iteration.decode_slope_s(len(batch)))
+        steps = 1
+        if self._fast_forward:
+            free = self._pool.free_tokens(self._reservation.used_tokens(batch.step))
+            room = self._reservation.steps_until_full(free, batch.step)
+            steps = min(batch.steps_to_finish(), room, self._decision.steps)
+        self._steps = self._run.done + steps
+        return self._run.end_s(self._steps)
+
+    def _cut(self, run: DecodeRun) -> None:
+        """End the run at the first boundary at which the decision lets an arrival in."""
+        steps = max(run.first_boundary(self._clock.now), run.done + max(self._decision.on_arrival, 1))
+        if steps < self._steps:
+            self._steps = steps
+            self._wake = self._clock.move(self._wake, run.end_s(steps), Kind.BOUNDARY, self.id)
+
+    def _advance_decode(self, run: DecodeRun) -> None:
+        batch = self._batch
+        steps = self._steps - run.done
+        self._count_gaps(run, steps)
+        run.done = self._steps
+        batch.step += steps
+        self.steps_since_prefill += steps
+        self._recorder.iterations += steps
+        self._recorder.token_steps += steps * len(batch)
+        self._decoded_s = self._clock.now
+        finished = batch.steps_to_finish() == 0
+        if finished:
+            self._run = None
+            for request in batch.finished():
+                self._finish(request)
+            self._pool.sweep()
+        self._fit()
+
+    def _count_gaps(self, run: DecodeRun, steps: int) -> None:
+        """Time between tokens: a step's length, and for the first one what passed since the last token."""
+        gaps, batch = self._recorder.token_gaps, self._batch
+        start = run.end_s(run.done)
+        first = run.base_s + run.slope_s * run.done
+        if not self._joined_s and self._decoded_s == start:
+            gaps.add_run(first, run.slope_s, steps, len(batch))
+            return
+        others = len(batch) - len(self._joined_s)
+        if others:
+            gaps.add(start - self._decoded_s + first, others)
+        for joined_s in self._joined_s.values():
+            gaps.add(start - joined_s + first, 1)
+        self._joined_s.clear()
+        if steps > 1:
+            gaps.add_run(first + run.slope_s, run.slope_s, steps - 1, len(batch))
+
+    # Memory -----------------------------------------------------------------------------
+
+    def _prefetch(self, adapter: Adapter) -> None:
+        """Load an adapter in the background if it fits without pushing anything out."""
+        if adapter.kv_tokens <= self._pool.free_tokens(self._reservation.used_tokens(self._batch.step)):
+            self._pool.insert(adapter, self._fetch(adapter))
+
+    def _fit(self) -> None:
+        """Evict adapters, and then preempt the youngest requests, until grown KV fits."""
+        while self._pool.make_room(self._reservation.used_tokens(self._batch.step)):
+            self._preempt(max(self._batch, key=lambda request: (request.arrival_s, request.id)))
+
+    def _preempt(self, request: Request) -> None:
+        """Put a running request back into the queue. Source: vLLM (SOSP'23) §4.5.
+
+        Its KV is dropped, to be recomputed with its next prefill, or else swapped out to the host
+        and back in before it goes on.
+        """
+        assert len(self._batch) > 1, f"request {request.id} alone outgrows the pool"
+        self._run = None
+        request.generated_tokens = self._batch.generated(request)
+        request.preemptions += 1
+        self._recorder.preemptions += 1
+        self._last_token_s[request.id] = self._joined_s.pop(request.id, self._decoded_s)
+        if self.config.preemption == "swap":
+            # All but its last token, whose KV does not exist before its next step.
+            request.host_tokens = self._batch.context(request) - 1
+            kv_bytes = request.host_tokens * self._kv_bytes
+            self._stalled_s = self.link.transfer(self._clock.now, self._load.load_s(kv_bytes))
+        self._batch.take(request)
+        self._release(request)
+        self.waiting.add(request)
+
+    def _release(self, request: Request) -> None:
+        self._reservation.remove(request.id, self._batch.step)
+        if request.adapter is not None:
+            self._pool.unpin(request.adapter)
+
+    def _finish(self, request: Request) -> None:
+        self._release(request)
+        self._recorder.finish(request, self.id, self._clock.now)
+        self._on_leave(self.id)
+
+
+def reservation(config: ReplicaConfig) -> Reservation:
+    """Return the memory rule that `replica.reserve` names."""
+    if config.reserve == "full":
+        return Full(config.kv_token_budget)
+    if config.reserve == "peak":
+        return Peak(config.kv_token_budget)
+    return Paged(config.kv_token_budget, config.block_tokens, config.watermark)
+
+
+def _prefill_work(requests: Sequence[Request]) -> LoraWork:
+    tokens = token_rank_sum = top = 0
+    adapters = set()
+    for request in requests:
+        if request.adapter is not None:
+            rank = request.adapter.rank
+            tokens += request.prefill_tokens
+            token_rank_sum += request.prefill_tokens * rank
+            top = max(top, rank)
+            adapters.add(request.adapter.id)
+    return LoraWork(tokens, token_rank_sum, top, len(adapters))

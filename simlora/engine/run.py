@@ -1,0 +1,38 @@
+"""A decode run: the stretch between two changes of the batch."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+
+class DecodeRun:
+    """Step i = 0, 1, … of the run takes base + i * slope, so k steps end in closed form.
+
+    Both the plain loop and fast-forward read their boundaries from the same run, so they agree
+    to the last bit, also where an arrival falls exactly on a boundary.
+    """
+
+    __slots__ = ("base_s", "done", "slope_s", "start_s")
+
+    def __init__(self, start_s: float, base_s: float, slope_s: float) -> None:
+        self.start_s = start_s
+        self.base_s = base_s
+        self.slope_s = slope_s
+        self.done = 0
+
+    def end_s(self, steps: int) -> float:
+        """When the first `steps` steps are over."""
+        return self.start_s + steps * (self.base_s + self.slope_s * (0.5 * (steps - 1)))
+
+    def first_boundary(self, time_s: float) -> int:
+        """Return the fewest steps (at least 1) whose end is not before `time_s`."""
+        elapsed = time_s - self.start_s
+        # end(k) = half * k + slope / 2 * k^2 solved for k, in the form that does not cancel.
+        half = self.base_s - 0.5 * self.slope_s
+        root = half + sqrt(half * half + 2.0 * self.slope_s * max(elapsed, 0.0))
+        steps = max(int(2.0 * elapsed / root), 1) if root > 0.0 else 1
+        while steps > 1 and self.end_s(steps - 1) >= time_s:
+            steps -= 1
+        while self.end_s(steps) < time_s:
+            steps += 1
+        return steps

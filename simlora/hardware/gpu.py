@@ -1,0 +1,33 @@
+"""A GPU as its data sheet describes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simlora.core.checks import number, whole
+from simlora.hardware.link import Link
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU. Configurations live in conf/gpu, each with its sources.
+
+    `memory_bytes` is what a program can address (what CUDA reports), which a data sheet rounds:
+    a card sold with 80 GB of HBM reports 79.1 to 79.3 GiB. `fp16_flops` is dense, without sparsity.
+    `host_link` carries adapters from host memory, `peer_link` the collectives between a replica's GPUs.
+    """
+
+    name: str
+    memory_bytes: int
+    memory_bandwidth_bytes_per_s: float
+    fp16_flops: float
+    host_link: Link
+    peer_link: Link
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "memory_bytes", whole("gpu.memory_bytes", self.memory_bytes, "bytes", least=1)
+        )
+        bandwidth = self.memory_bandwidth_bytes_per_s
+        number("gpu.memory_bandwidth_bytes_per_s", bandwidth, "bytes per second", above=0)
+        number("gpu.fp16_flops", self.fp16_flops, "operations per second", above=0)

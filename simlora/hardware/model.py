@@ -1,0 +1,108 @@
+"""A model's shape, from which its bytes follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simlora.core.adapter import RANK_MAX, Adapter
+from simlora.core.checks import whole
+from simlora.core.errors import InputError, nearest
+
+ATTENTION = ("q", "k", "v", "o")
+"""The projections that S-LoRA, dLoRA and CaraServe adapt."""
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """A decoder of the Llama family: grouped-query attention, gated MLP, RMS norms.
+
+    `kv_heads` equals `heads` where attention is not grouped. `qkv_bias` adds biases to q, k and v (Qwen-2.5).
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocab: int
+    dtype_bytes: int = 2
+    tied_embeddings: bool = False
+    qkv_bias: bool = False
+
+    def __post_init__(self) -> None:
+        for key in (
+            "layers",
+            "hidden",
+            "heads",
+            "kv_heads",
+            "head_dim",
+            "intermediate",
+            "vocab",
+            "dtype_bytes",
+        ):
+            whole(f"model.{key}", getattr(self, key), least=1)
+        if self.heads % self.kv_heads:
+            raise InputError(
+                f"model.kv_heads is {self.kv_heads}, must divide model.heads, which is {self.heads}"
+            )
+
+    def module_shape(self, module: str) -> tuple[int, int]:
+        """Return (in, out) of one projection. Raises InputError for an unknown module."""
+        attention, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        shapes = {
+            "q": (self.hidden, attention),
+            "k": (self.hidden, kv),
+            "v": (self.hidden, kv),
+            "o": (attention, self.hidden),
+            "gate": (self.hidden, self.intermediate),
+            "up": (self.hidden, self.intermediate),
+            "down": (self.intermediate, self.hidden),
+        }
+        if module not in shapes:
+            raise InputError(f"target module {module!r} is unknown; {nearest(str(module), shapes)}")
+        return shapes[module]
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of weights: embeddings, projections, biases, norms, output head."""
+        layer = 2 * self.hidden
+        for module in (*ATTENTION, "gate", "up", "down"):
+            rows, columns = self.module_shape(module)
+            layer += rows * columns + (columns if self.qkv_bias and module in ("q", "k", "v") else 0)
+        embeddings = (1 if self.tied_embeddings else 2) * self.vocab * self.hidden
+        return embeddings + self.layers * layer + self.hidden
+
+    @property
+    def weight_bytes(self) -> int:
+        """Return the bytes of all weights, on all GPUs of a replica together."""
+        return self.parameters * self.dtype_bytes
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Return the bytes of one token's keys and values over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype_bytes
+
+    def adapter_bytes(self, rank: int, target_modules: Sequence[str] = ATTENTION) -> int:
+        """Return the bytes of an adapter: A is [in, rank], B is [rank, out], for each module of each layer."""
+        if len(set(target_modules)) < len(target_modules) or not target_modules:
+            raise InputError(
+                f"target modules are {list(target_modules)}, must be at least one, each named once"
+            )
+        width = sum(sum(self.module_shape(module)) for module in target_modules)
+        return rank * width * self.layers * self.dtype_bytes
+
+    def adapter_kv_tokens(self, rank: int, target_modules: Sequence[str] = ATTENTION) -> int:
+        """Return the token slots that an adapter takes in a unified pool, rounded up.
+
+        4 * rank for q, k, v, o without grouped-query attention. Source: S-LoRA (MLSys'24) §5.1.
+        """
+        return -(-self.adapter_bytes(rank, target_modules) // self.kv_bytes_per_token)
+
+    def adapter(self, id: int, name: str, rank: int, target_modules: Sequence[str] = ATTENTION) -> Adapter:
+        """Return the adapter as a replica of this model sees it. Raises InputError for a rank out of range."""
+        whole(f"rank of adapter {name}", rank, least=1, most=RANK_MAX)
+        size_bytes = self.adapter_bytes(rank, target_modules)
+        return Adapter(id, name, rank, size_bytes, self.adapter_kv_tokens(rank, target_modules))

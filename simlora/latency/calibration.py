@@ -1,0 +1,142 @@
+"""A calibration: the measured coefficients of one (GPU, model, tensor parallelism)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simlora.core.errors import InputError, nearest
+
+KINDS = ("measured", "published", "derived")
+SECTIONS = ("prefill", "decode", "kernels", "adapter_load", "merge", "cpu_lora", "frontend")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Coefficients by dotted name, and where they came from.
+
+    `coefficients` maps e.g. "kernels.mbgmv.decode.per_rank_sum_s" to a float >= 0.
+    """
+
+    path: str
+    gpu: str
+    model: str
+    tp: int
+    provenance: Mapping[str, Any]
+    coefficients: Mapping[str, float]
+
+    def need(self, name: str) -> float:
+        """Return a coefficient that the run cannot do without; raises InputError when absent."""
+        if name not in self.coefficients:
+            raise InputError(f"calibration {self.path} has no {name}, which this run needs")
+        return self.coefficients[name]
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a report shows: names, provenance and every coefficient."""
+        return {
+            "path": self.path,
+            "gpu": self.gpu,
+            "model": self.model,
+            "tp": self.tp,
+            "provenance": dict(self.provenance),
+            "coefficients": dict(self.coefficients),
+        }
+
+
+def names() -> list[str]:
+    """Return the names of the calibrations that come with simlora."""
+    folder = resources.files("simlora.latency") / "calibrations"
+    return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load(choice: str) -> Calibration:
+    """Load one of our calibrations by name, or a user's by its path (a name that ends in .yaml or .yml).
+
+    Raises InputError, naming file and key, for anything that is not a whole and sane calibration.
+    """
+    if choice.endswith((".yaml", ".yml")):
+        return parse(_read(Path(choice)), choice)
+    if choice not in names():
+        raise InputError(f"there is no calibration {choice!r}; {nearest(choice, names())}")
+    entry = resources.files("simlora.latency") / "calibrations" / f"{choice}.yaml"
+    return parse(entry.read_text(encoding="utf-8"), choice)
+
+
+def parse(text: str, path: str) -> Calibration:
+    """Parse the YAML of design §4; see `load` for what it raises."""
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", 0) + 1
+        raise InputError(f"calibration {path} is not valid YAML (line {line})") from None
+    if not isinstance(tree, dict):
+        raise InputError(f"calibration {path} is not a mapping with gpu, model, tp and coefficients")
+    unknown = [key for key in tree if key not in (*SECTIONS, "gpu", "model", "tp", "provenance")]
+    if unknown:
+        raise InputError(f"calibration {path} has an unknown key {unknown[0]!r}; {nearest(str(unknown[0]), SECTIONS)}")
+    coefficients: dict[str, float] = {}
+    for section in SECTIONS:
+        for name, value in _leaves(tree.get(section) or {}, section):
+            coefficients[name] = _coefficient(value, name, path)
+    return Calibration(
+        path=path,
+        gpu=_text(tree, "gpu", path),
+        model=_text(tree, "model", path),
+        tp=_degree(tree.get("tp", 1), path),
+        provenance=_provenance(tree.get("provenance"), path),
+        coefficients=coefficients,
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"calibration {path} is not a text file") from None
+    except OSError as error:
+        raise InputError(f"calibration {path} cannot be read: {error.strerror}") from None
+
+
+def _leaves(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(node, dict):
+        yield prefix, node
+        return
+    for key, value in node.items():
+        yield from _leaves(value, f"{prefix}.{key}")
+
+
+def _coefficient(value: Any, name: str, path: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"calibration {path} has {name} = {value!r}, must be a number")
+    if not math.isfinite(value) or value < 0:
+        raise InputError(f"calibration {path} has {name} = {value}, must be finite and at least 0")
+    if name.endswith("bytes_per_s") and value == 0:
+        raise InputError(f"calibration {path} has {name} = 0, must be greater than 0 bytes per second")
+    return float(value)
+
+
+def _text(tree: dict[str, Any], key: str, path: str) -> str:
+    value = tree.get(key)
+    if not isinstance(value, str) or not value:
+        raise InputError(f"calibration {path} has no {key}: it must name the {key} that was measured")
+    return value
+
+
+def _degree(value: Any, path: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"calibration {path} has tp = {value!r}, must be a whole number of GPUs, at least 1")
+    return value
+
+
+def _provenance(value: Any, path: str) -> dict[str, Any]:
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if kind not in KINDS:
+        raise InputError(f"calibration {path} has provenance.kind = {kind!r}, must be one of {', '.join(KINDS)}")
+    assert isinstance(value, dict)
+    return value

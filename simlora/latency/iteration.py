@@ -1,0 +1,36 @@
+"""How long one forward pass of the base model takes."""
+
+from __future__ import annotations
+
+from simlora.latency.calibration import Calibration
+
+
+class IterationModel:
+    """Prefill and decode times of the base model, linear in what they process.
+
+    prefill: intercept + per_token * tokens + per_token_sq * sum of squared prompt lengths.
+    decode:  intercept + per_sequence * batch + per_context_token * sum of contexts.
+    A context is a request's prompt and all the tokens it has when the step starts.
+    """
+
+    __slots__ = ("decode_0", "decode_context", "decode_sequence", "prefill_0", "prefill_token", "prefill_token_sq")
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.prefill_0 = calibration.need("prefill.intercept_s")
+        self.prefill_token = calibration.need("prefill.per_token_s")
+        self.prefill_token_sq = calibration.coefficients.get("prefill.per_token_sq_s", 0.0)
+        self.decode_0 = calibration.need("decode.intercept_s")
+        self.decode_sequence = calibration.need("decode.per_sequence_s")
+        self.decode_context = calibration.need("decode.per_context_token_s")
+
+    def prefill_s(self, tokens: int, tokens_sq: int) -> float:
+        """Seconds to prefill `tokens` prompt tokens whose squared lengths sum to `tokens_sq`."""
+        return self.prefill_0 + self.prefill_token * tokens + self.prefill_token_sq * tokens_sq
+
+    def decode_s(self, sequences: int, context_tokens: int) -> float:
+        """Seconds of one decode step of a batch whose contexts sum to `context_tokens`."""
+        return self.decode_0 + self.decode_sequence * sequences + self.decode_context * context_tokens
+
+    def decode_slope_s(self, sequences: int) -> float:
+        """Seconds by which each decode step is longer than the one before: every context grew by one."""
+        return self.decode_context * sequences

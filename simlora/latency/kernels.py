@@ -1,0 +1,84 @@
+"""What the LoRA branch of an iteration costs, on top of the base model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from simlora.latency.calibration import Calibration
+
+
+class LoraWork(NamedTuple):
+    """What the LoRA kernels of one iteration process.
+
+    `tokens` counts only tokens of requests that use an adapter (decode: one a request), and
+    `token_rank_sum` sums their adapter's rank, over requests and not over distinct adapters.
+    """
+
+    tokens: int
+    token_rank_sum: int
+    max_rank: int
+    adapters: int
+
+
+class Kernel(ABC):
+    """A LoRA kernel's cost model; both methods return seconds, and 0 without any adapter."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        """Take this kernel's coefficients; raises InputError for one that is missing."""
+
+    @abstractmethod
+    def decode_s(self, work: LoraWork) -> float:
+        """Seconds added to a decode step."""
+
+    @abstractmethod
+    def prefill_s(self, work: LoraWork) -> float:
+        """Seconds added to a prefill."""
+
+
+class Bgmv(Kernel):
+    """Batched gather matrix-vector: every token costs the batch's highest rank.
+
+    Source: Punica (MLSys'24) §4; CaraServe §5 models its decode time by batch * max rank.
+    """
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.decode_0 = calibration.need("kernels.bgmv.decode.intercept_s")
+        self.decode_rank = calibration.need("kernels.bgmv.decode.per_sequence_max_rank_s")
+        self.prefill_0 = calibration.need("kernels.bgmv.prefill.intercept_s")
+        self.prefill_rank = calibration.need("kernels.bgmv.prefill.per_token_max_rank_s")
+
+    def decode_s(self, work: LoraWork) -> float:
+        return self.decode_0 + self.decode_rank * work.tokens * work.max_rank if work.tokens else 0.0
+
+    def prefill_s(self, work: LoraWork) -> float:
+        return self.prefill_0 + self.prefill_rank * work.tokens * work.max_rank if work.tokens else 0.0
+
+
+class Mbgmv(Kernel):
+    """Multi-size BGMV: every token costs its own rank, without padding.
+
+    Source: S-LoRA (MLSys'24) §5.3; CaraServe §5 models its decode time by the sum of ranks.
+    """
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.decode_0 = calibration.need("kernels.mbgmv.decode.intercept_s")
+        self.decode_rank = calibration.need("kernels.mbgmv.decode.per_rank_sum_s")
+        self.prefill_0 = calibration.need("kernels.mbgmv.prefill.intercept_s")
+        self.prefill_rank = calibration.need("kernels.mbgmv.prefill.per_token_rank_s")
+
+    def decode_s(self, work: LoraWork) -> float:
+        return self.decode_0 + self.decode_rank * work.token_rank_sum if work.tokens else 0.0
+
+    def prefill_s(self, work: LoraWork) -> float:
+        return self.prefill_0 + self.prefill_rank * work.token_rank_sum if work.tokens else 0.0
+
+
+class Merged(Kernel):
+    """The adapter is merged into the weights: nothing is added (LoRA, ICLR'22)."""
+
+    def decode_s(self, work: LoraWork) -> float:
+        return 0.0
+
+    def prefill_s(self, work: LoraWork) -> float:
+        return 0.0

@@ -1,0 +1,1 @@
+"""What is resident in a replica's HBM: KV and adapters in one pool."""

@@ -1,0 +1,1 @@
+"""What happened: told by the engine, telling nobody."""

@@ -1,0 +1,151 @@
+"""Statistics of the time between tokens over all tokens, without one row a token.
+
+A decode run of k steps with b sequences is k * b gaps, but only one call here: the gaps of a run are
+an arithmetic progression. Calls go into a flat buffer; a full buffer is folded with numpy into an
+exact sum and a histogram.
+
+The bins come from the bits of the number itself: the exponent and the first 10 bits of the mantissa
+of a float64 name the bin, so every bin is at most 2**-10 (0.098 %) of its lower edge wide, edges are
+exact, and no logarithm is taken, which makes the result the same on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+
+import numpy as np
+from numpy.typing import NDArray
+
+LOWEST_S = 1e-6
+"""Shorter gaps are counted in the lowest bin."""
+HIGHEST_S = 1e6
+"""Longer gaps are counted in the highest bin."""
+
+_SHIFT = 52 - 10  # mantissa bits that a bin leaves out
+_FIELDS = 4  # first_s, slope_s, steps, weight
+_BUFFER_ROWS = 50_000
+_CHUNK = 1 << 20  # gaps expanded at once: 8 MB a column
+
+
+def _bin(gaps_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the bin `[gaps]` of each gap, the two outermost taking what lies outside."""
+    bits = np.clip(gaps_s, LOWEST_S, HIGHEST_S).view(np.int64)
+    return np.asarray((bits >> _SHIFT) - _FIRST, dtype=np.int64)
+
+
+_FIRST = int(np.float64(LOWEST_S).view(np.int64) >> _SHIFT)
+_BINS = int(np.float64(HIGHEST_S).view(np.int64) >> _SHIFT) - _FIRST + 1
+
+
+def _edges(index: int) -> tuple[float, float]:
+    """Return the lower and upper edge of a bin in seconds."""
+    bits = np.array([index + _FIRST, index + _FIRST + 1], dtype=np.int64) << _SHIFT
+    lower, upper = bits.view(np.float64)
+    return float(lower), float(upper)
+
+
+class TokenGaps:
+    """Weighted mean and quantiles of the gaps between successive tokens.
+
+    The mean is exact; a quantile is within 0.1 % of the exact one for gaps between 1 µs and 1e6 s.
+    """
+
+    __slots__ = ("_buffer", "_count", "_counts", "_highest_s", "_lowest_s", "_sum_s")
+
+    def __init__(self) -> None:
+        self._buffer = array("d")
+        self._counts: NDArray[np.int64] = np.zeros(_BINS, dtype=np.int64)
+        self._count = 0
+        self._sum_s = 0.0
+        self._lowest_s = math.inf
+        self._highest_s = -math.inf
+
+    def add(self, gap_s: float, weight: int = 1) -> None:
+        """Count one gap that `weight` sequences saw."""
+        buffer = self._buffer
+        buffer.extend((gap_s, 0.0, 1.0, weight))
+        if len(buffer) >= _BUFFER_ROWS * _FIELDS:
+            self._fold()
+
+    def add_run(self, first_s: float, slope_s: float, steps: int, weight: int = 1) -> None:
+        """Count a decode run: gap i of 0 .. steps-1 is first_s + i * slope_s, seen by `weight` sequences."""
+        buffer = self._buffer
+        buffer.extend((first_s, slope_s, steps, weight))
+        if len(buffer) >= _BUFFER_ROWS * _FIELDS:
+            self._fold()
+
+    @property
+    def count(self) -> int:
+        """Number of gaps, each sequence counted."""
+        self._fold()
+        return self._count
+
+    def mean(self) -> float:
+        """Return the exact mean gap in seconds; NaN when there is none."""
+        self._fold()
+        return self._sum_s / self._count if self._count else math.nan
+
+    def quantile(self, q: float) -> float:
+        """Return the smallest gap that at least a share `q` of all gaps do not exceed (inverted CDF).
+
+        Exact to the width of its bin; NaN when there is no gap. Raises ValueError for q outside 0..1.
+        """
+        if not 0.0 <= q <= 1.0:
+            raise ValueError(f"quantile {q} is outside 0..1")
+        self._fold()
+        if not self._count:
+            return math.nan
+        nth = max(1, math.ceil(q * self._count))
+        lower, upper = _edges(int(np.searchsorted(np.cumsum(self._counts), nth)))
+        return min(max((lower + upper) / 2, self._lowest_s), self._highest_s)
+
+    def merge(self, other: TokenGaps) -> None:
+        """Take the gaps of `other` in; `other` keeps them too."""
+        self._fold()
+        other._fold()
+        self._counts = self._counts + other._counts
+        self._count += other._count
+        self._sum_s += other._sum_s
+        self._lowest_s = min(self._lowest_s, other._lowest_s)
+        self._highest_s = max(self._highest_s, other._highest_s)
+
+    def _fold(self) -> None:
+        """Move the buffer into the sum and the histogram."""
+        if not self._buffer:
+            return
+        rows = np.array(self._buffer, dtype=np.float64).reshape(-1, _FIELDS)
+        del self._buffer[:]
+        first_s, slope_s, steps, weight = np.ascontiguousarray(rows[(rows[:, 2:] > 0).all(axis=1)].T)
+        if not len(first_s):
+            return
+        last_s = first_s + (steps - 1) * slope_s
+        self._count += int((steps * weight).sum())
+        self._sum_s += float((weight * steps * (first_s + last_s) / 2).sum())
+        self._lowest_s = min(self._lowest_s, float(first_s.min()), float(last_s.min()))
+        self._highest_s = max(self._highest_s, float(first_s.max()), float(last_s.max()))
+        flat = _bin(first_s) == _bin(last_s)  # most short runs stay within one bin
+        self._tally(first_s[flat], (steps * weight)[flat])
+        self._tally_slopes(first_s[~flat], slope_s[~flat], steps[~flat], weight[~flat])
+
+    def _tally(self, gaps_s: NDArray[np.float64], counts: NDArray[np.float64]) -> None:
+        tally = np.bincount(_bin(gaps_s), weights=counts, minlength=_BINS)
+        self._counts += tally.astype(np.int64)
+
+    def _tally_slopes(
+        self,
+        first_s: NDArray[np.float64],
+        slope_s: NDArray[np.float64],
+        steps: NDArray[np.float64],
+        weight: NDArray[np.float64],
+    ) -> None:
+        """Count runs `[runs]` gap by gap, _CHUNK gaps at a time."""
+        ends = np.cumsum(steps.astype(np.int64))
+        starts = ends - steps.astype(np.int64)
+        for begin in range(0, int(ends[-1]) if len(ends) else 0, _CHUNK):
+            end = min(begin + _CHUNK, int(ends[-1]))
+            some = slice(np.searchsorted(ends, begin, "right"), np.searchsorted(starts, end, "left"))
+            repeats = np.minimum(ends[some], end) - np.maximum(starts[some], begin)
+            step = np.arange(begin, end) - np.repeat(starts[some], repeats)
+            gaps_s = np.repeat(first_s[some], repeats) + step * np.repeat(slope_s[some], repeats)
+            self._tally(gaps_s, np.repeat(weight[some], repeats))

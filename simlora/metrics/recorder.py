@@ -1,0 +1,152 @@
+"""Writes down what the engine says: a row a request, counters, and a thinned timeline."""
+
+from __future__ import annotations
+
+from array import array
+from enum import IntEnum
+
+import numpy as np
+import pandas as pd
+
+from simlora.core.request import Request
+from simlora.core.trace import Trace
+from simlora.metrics.histogram import TokenGaps
+from simlora.metrics.timeline import Timeline
+
+
+class Status(IntEnum):
+    """How a request ended, exactly one of them."""
+
+    UNFINISHED = 0
+    FINISHED = 1
+    ABORTED = 2
+    REJECTED = 3
+
+
+_NAN = float("nan")
+
+
+class Recorder:
+    """Columns indexed by request id; a request is written once, when it ends."""
+
+    def __init__(self, trace: Trace, replicas: int, timeline: bool = True) -> None:
+        n = len(trace)
+        self._trace = trace
+        self._status = array("b", bytes(n))
+        self._replica = array("i", [-1]) * n
+        self._admitted_s = array("d", [_NAN]) * n
+        self._first_token_s = array("d", [_NAN]) * n
+        self._finish_s = array("d", [_NAN]) * n
+        self._cold_start_s = array("d", [0.0]) * n
+        self._cached_tokens = array("i", [0]) * n
+        self._preemptions = array("i", [0]) * n
+        self._migrations = array("i", [0]) * n
+        self._reasons: dict[int, str] = {}
+        self.token_gaps = TokenGaps()
+        self.timelines = [Timeline() for _ in range(replicas)] if timeline else []
+        self.ended = 0
+        self.last_s = 0.0
+        self.boundaries = 0
+        self.iterations = 0
+        self.token_steps = 0
+        self.preemptions = 0
+        self.adapter_hits = 0
+        self.adapter_misses = 0
+        self.adapter_loads = 0
+        self.adapter_load_bytes = 0
+
+    def finish(self, request: Request, replica: int, now_s: float) -> None:
+        """A request has its last token."""
+        self._end(request, Status.FINISHED, replica, now_s)
+        id = request.id
+        self._admitted_s[id] = request.admitted_s
+        self._first_token_s[id] = request.first_token_s
+        self._cold_start_s[id] = request.cold_start_s
+        self._cached_tokens[id] = request.cached_tokens
+        self._preemptions[id] = request.preemptions
+        self._migrations[id] = request.migrations
+
+    def abort(self, request: Request, replica: int, now_s: float, reason: str) -> None:
+        """The system gave a request up."""
+        self._end(request, Status.ABORTED, replica, now_s)
+        self._reasons[request.id] = reason
+
+    def reject(self, request: Request, replica: int, now_s: float, reason: str) -> None:
+        """A request was turned away at arrival."""
+        self._end(request, Status.REJECTED, replica, now_s)
+        self._reasons[request.id] = reason
+
+    def _end(self, request: Request, status: Status, replica: int, now_s: float) -> None:
+        assert self._status[request.id] == Status.UNFINISHED, f"request {request.id} ends twice"
+        self._status[request.id] = status
+        self._replica[request.id] = replica
+        self._finish_s[request.id] = now_s
+        self.ended += 1
+        self.last_s = now_s
+
+    def boundary(self, replica: int, now_s: float, running: int, waiting: int, kv_tokens: int, adapter_tokens: int) -> None:
+        """A replica is at an iteration boundary."""
+        self.boundaries += 1
+        if self.timelines:
+            self.timelines[replica].add(now_s, running, waiting, kv_tokens, adapter_tokens)
+
+    def adapter_lookup(self, hit: bool) -> None:
+        """An admitted request found its adapter in HBM, or on its way there, or did not."""
+        if hit:
+            self.adapter_hits += 1
+        else:
+            self.adapter_misses += 1
+
+    def adapter_load(self, size_bytes: int) -> None:
+        """A load from host to device started."""
+        self.adapter_loads += 1
+        self.adapter_load_bytes += size_bytes
+
+    @property
+    def adapter_hit_rate(self) -> float | None:
+        """Share of admissions that found their adapter; None without any."""
+        lookups = self.adapter_hits + self.adapter_misses
+        return self.adapter_hits / lookups if lookups else None
+
+    def requests(self) -> pd.DataFrame:
+        """Return the table of design §5, a row a request, in order of id."""
+        trace = self._trace
+        status = np.frombuffer(self._status, dtype=np.int8)
+        finished = status == Status.FINISHED
+        arrival = trace.arrival_s
+        first = np.frombuffer(self._first_token_s)
+        admitted = np.frombuffer(self._admitted_s)
+        finish = np.frombuffer(self._finish_s)
+        names = np.array([a.name for a in trace.adapters] + [""], dtype=object)
+        ranks = np.array([a.rank for a in trace.adapters] + [0], dtype=np.int64)
+        output = trace.output_tokens
+        with np.errstate(invalid="ignore", divide="ignore"):
+            tpot = np.where(output > 1, (finish - first) / (output - 1), np.nan)
+        labels = np.array([s.name.lower() for s in Status], dtype=object)
+        reasons = np.full(len(trace), "", dtype=object)
+        for id, reason in self._reasons.items():
+            reasons[id] = reason
+        return pd.DataFrame(
+            {
+                "request_id": np.arange(len(trace), dtype=np.int64),
+                "adapter": pd.array(names[trace.adapter], dtype="str"),
+                "rank": ranks[trace.adapter],
+                "prompt_tokens": trace.prompt_tokens,
+                "output_tokens": output,
+                "cached_tokens": np.frombuffer(self._cached_tokens, dtype=np.int32),
+                "replica": np.frombuffer(self._replica, dtype=np.int32),
+                "arrival_s": arrival,
+                "admitted_s": admitted,
+                "first_token_s": first,
+                "finish_s": finish,
+                "status": pd.array(labels[status], dtype="str"),
+                "reason": pd.array(reasons, dtype="str"),
+                "ttft_s": first - arrival,
+                "tpot_s": tpot,
+                "latency_s": np.where(finished, finish - arrival, np.nan),
+                "queue_s": admitted - arrival,
+                "cold_start_s": np.where(finished, np.frombuffer(self._cold_start_s), np.nan),
+                "preemptions": np.frombuffer(self._preemptions, dtype=np.int32),
+                "migrations": np.frombuffer(self._migrations, dtype=np.int32),
+            }
+        )

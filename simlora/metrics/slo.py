@@ -1,0 +1,123 @@
+"""Service level objectives: which requests met them, and what that adds up to.
+
+A target is met when the value is strictly below it, as S-LoRA counts its first tokens "in under
+6 s". Every submitted request counts: one that was aborted, rejected or left unfinished missed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class SloTargets:
+    """Upper limits in seconds, per request; None sets no target.
+
+    `latency_per_output_token_s` is latency / output tokens. TPOT does not exist for a request of
+    one output token, which therefore cannot miss it.
+    """
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    latency_s: float | None = None
+    latency_per_output_token_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, limit in self.set.items():
+            if not (isinstance(limit, int | float) and math.isfinite(limit) and limit > 0):
+                raise ValueError(f"SLO target {name} is {limit!r} s; it must be a number above 0")
+
+    @property
+    def set(self) -> dict[str, float]:
+        """The targets that were set, by column."""
+        pairs = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {name: limit for name, limit in pairs if limit is not None}
+
+
+def column(requests: pd.DataFrame, metric: str) -> NDArray[np.float64]:
+    """Return one metric `[requests]` in seconds, NaN where it does not exist."""
+    if metric == "latency_per_output_token_s":
+        tokens = requests["output_tokens"].to_numpy(dtype=np.float64)
+        return np.asarray(column(requests, "latency_s") / np.maximum(tokens, 1.0), dtype=np.float64)
+    return np.asarray(requests[metric].to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
+
+
+def is_finished(requests: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which requests `[requests]` finished."""
+    return np.asarray(requests["status"] == "finished", dtype=np.bool_)
+
+
+def met(requests: pd.DataFrame, targets: SloTargets) -> NDArray[np.bool_]:
+    """Return which requests `[requests]` finished within every target set."""
+    within = is_finished(requests)
+    for metric, limit in targets.set.items():
+        values = column(requests, metric)
+        undefined = np.isnan(values) if metric == "tpot_s" else np.False_
+        within = within & ((values < limit) | undefined)
+    return within
+
+
+def attainment(requests: pd.DataFrame, targets: SloTargets) -> float:
+    """Return the share of submitted requests that met every target set; NaN when none was submitted.
+
+    With no target set this is the share that finished.
+    """
+    return float(met(requests, targets).mean()) if len(requests) else math.nan
+
+
+def goodput_rps(requests: pd.DataFrame, targets: SloTargets, makespan_s: float) -> float:
+    """Return the requests per second that met every target set; NaN for a makespan of 0."""
+    return float(met(requests, targets).sum()) / makespan_s if makespan_s > 0 else math.nan
+
+
+def user_satisfaction(requests: pd.DataFrame, ttft_slo_s: float) -> float:
+    """Return the mean over submitted requests of 1 - (TTFT / SLO)**2, 0 past the SLO or if not finished.
+
+    Source: S-LoRA (MLSys'24) §7, where the SLO is 6 s. NaN when none was submitted.
+    """
+    if not len(requests):
+        return math.nan
+    within = met(requests, SloTargets(ttft_s=ttft_slo_s))
+    share = column(requests, "ttft_s") / ttft_slo_s
+    return float(np.where(within, 1.0 - share**2, 0.0).mean())
+
+
+def attainment_curve(
+    requests: pd.DataFrame,
+    metric: str = "ttft_s",
+    targets: SloTargets | None = None,
+    points: int = 400,
+    at_s: NDArray[np.float64] | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return limits `[points]` in seconds and the attainment each would give, were it the target of `metric`.
+
+    The other targets in `targets` stay as they are. Each share is exact; only the limits are
+    thinned out, to `points` quantiles of the metric, 0 and the target that was set. `at_s` asks
+    for limits of your own.
+    """
+    chosen: dict[str, Any] = dict(targets.set) if targets else {}
+    own = chosen.pop(metric, None)
+    values = np.sort(column(requests, metric)[met(requests, SloTargets(**chosen))])
+    immune = np.isnan(values).sum() if metric == "tpot_s" else 0
+    values = values[~np.isnan(values)]
+    if at_s is None:
+        at_s = _thinned(values, points, [0.0] if own is None else [0.0, own])
+    below = np.searchsorted(values, at_s, side="left") + immune
+    return at_s, below / max(len(requests), 1)
+
+
+def _thinned(values: NDArray[np.float64], points: int, more: list[float]) -> NDArray[np.float64]:
+    """Return at most `points` limits just above the quantiles of sorted `values`, with `more` among them."""
+    kept = values
+    room = points - len(more)
+    if len(values) > room:
+        kept = values[np.linspace(0, len(values) - 1, room).round().astype(np.int64)]
+    return np.unique(np.concatenate([np.nextafter(kept, np.inf), more]))

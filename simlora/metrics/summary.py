@@ -1,0 +1,185 @@
+"""summary.json: one run in a page of numbers (design: what comes out)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.metrics.histogram import TokenGaps
+from simlora.metrics.slo import SloTargets, attainment, column, goodput_rps, is_finished, user_satisfaction
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STATUSES = ("finished", "aborted", "rejected", "unfinished")
+PERCENTILES = (50, 90, 95, 99)
+REQUEST_METRICS = ("ttft_s", "tpot_s", "latency_s", "latency_per_output_token_s", "queue_s", "cold_start_s")
+
+_FEWEST_REQUESTS = 30
+_PAST = 0.05
+_NEAR = 0.01
+_NEAR_WAIT_RATIO = 0.25
+
+
+def summarise(
+    requests: pd.DataFrame,
+    token_gaps: TokenGaps,
+    targets: SloTargets,
+    *,
+    makespan_s: float,
+    adapters: Mapping[str, Any],
+    kv: Mapping[str, Any],
+    replicas: Sequence[Mapping[str, Any]],
+    calibration: Mapping[str, Any],
+    simulation: Mapping[str, Any],
+    versions: Mapping[str, Any],
+    seed: int,
+    workload: Mapping[str, Any],
+    run: Mapping[str, Any] | None = None,
+    command: str = "",
+    complete: bool = True,
+) -> dict[str, Any]:
+    """Return the summary of a run, ready for `json.dumps(..., allow_nan=False)`.
+
+    Times are in seconds and describe finished requests, `tbt_s` all tokens; what does not exist is
+    None. `run` says what was simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command` how
+    to do it again, `complete` whether it reached its end.
+    """
+    done = requests[is_finished(requests)]
+    tokens = float(done["output_tokens"].sum())
+    summary: dict[str, Any] = {
+        "complete": complete,
+        "command": command,
+        "run": run or {},
+        "workload": workload,
+        "requests": _statuses(requests),
+        "makespan_s": makespan_s,
+        "throughput_rps": len(done) / makespan_s if makespan_s > 0 else None,
+        "throughput_tps": tokens / makespan_s if makespan_s > 0 else None,
+        **{metric: distribution(column(done, metric)) for metric in REQUEST_METRICS},
+        "tbt_s": _gap_distribution(token_gaps),
+        "slo": _slo(requests, targets, makespan_s),
+        "load": load(requests),
+        "adapters": adapters,
+        "kv": kv,
+        "replicas": replicas,
+        "calibration": calibration,
+        "simulation": simulation,
+        "versions": versions,
+        "seed": seed,
+    }
+    safe: dict[str, Any] = json_safe(summary)
+    return safe
+
+
+def distribution(values: NDArray[np.float64]) -> dict[str, float | None]:
+    """Return mean, p50, p90, p95 and p99 of the values that exist (numpy's linear percentiles)."""
+    values = values[~np.isnan(values)]
+    found = np.percentile(values, PERCENTILES) if len(values) else [None] * len(PERCENTILES)
+    return {"mean": _mean(values)} | _by_percentile(found)
+
+
+def _gap_distribution(gaps: TokenGaps) -> dict[str, float | None]:
+    return {"mean": gaps.mean()} | _by_percentile([gaps.quantile(p / 100) for p in PERCENTILES])
+
+
+def _by_percentile(found: Iterable[float | None]) -> dict[str, float | None]:
+    return {f"p{p}": value for p, value in zip(PERCENTILES, found, strict=True)}
+
+
+def load(requests: pd.DataFrame) -> dict[str, Any]:
+    """Return an estimate of how near to saturation the run was, and the numbers behind it.
+
+    If work arrives faster than it is served, the backlog at the last arrival is (offered / served
+    - 1) of the time over which requests arrived. So the label is
+
+    - `past` if the queue needed more than 5 % of that time to empty after the last arrival, or
+      more than 5 % of the requests were given up before they were admitted;
+    - `near` if either is above 1 %, or requests waited more than a quarter of their time in
+      service (several-fold sensitivity of the wait to the service time in a queue of many servers);
+    - `below` otherwise, and `unknown` under 30 requests.
+
+    It is a rule of thumb: a burst at the very end of a short run looks like saturation.
+    `drift_s` is the mean queueing delay of the last third of arrivals less that of the first
+    third: it stays near 0 as long as the queue is stable (last-come-first-served hides it).
+    """
+    requests = requests[np.asarray(requests["status"] != "rejected")].sort_values("arrival_s", kind="stable")
+    arrival_s, admitted_s = column(requests, "arrival_s"), column(requests, "admitted_s")
+    found = _backlog(arrival_s, admitted_s) | _waits(requests)
+    return {"label": _label(len(requests), found)} | found
+
+
+def _backlog(arrival_s: NDArray[np.float64], admitted_s: NDArray[np.float64]) -> dict[str, float | None]:
+    if not len(arrival_s):
+        return {"arrivals_s": None, "drain_s": None, "given_up_share": None}
+    last_admission_s = np.max(admitted_s, initial=arrival_s[-1], where=~np.isnan(admitted_s))
+    return {
+        "arrivals_s": float(arrival_s[-1] - arrival_s[0]),
+        "drain_s": float(last_admission_s - arrival_s[-1]),
+        "given_up_share": float(np.isnan(admitted_s).mean()),
+    }
+
+
+def _waits(requests: pd.DataFrame) -> dict[str, float | None]:
+    queue_s = column(requests, "queue_s")
+    third = len(queue_s) // 3
+    service_s = column(requests, "latency_s") - queue_s
+    return {
+        "drift_s": _difference(_mean(queue_s[len(queue_s) - third :]), _mean(queue_s[:third])),
+        "wait_ratio": _ratio(_mean(queue_s[~np.isnan(service_s)]), _mean(service_s)),
+    }
+
+
+def _label(submitted: int, found: Mapping[str, float | None]) -> str:
+    drain = _ratio(found["drain_s"], found["arrivals_s"])
+    if submitted < _FEWEST_REQUESTS or drain is None:
+        return "unknown"
+    worst = max(drain, found["given_up_share"] or 0.0)
+    if worst > _PAST:
+        return "past"
+    return "near" if worst > _NEAR or (found["wait_ratio"] or 0.0) > _NEAR_WAIT_RATIO else "below"
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    values = values[~np.isnan(values)]
+    return float(values.mean()) if len(values) else None
+
+
+def _difference(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return a / b if a is not None and b is not None and b > 0 else None
+
+
+def _statuses(requests: pd.DataFrame) -> dict[str, int]:
+    counts = {status: int((requests["status"] == status).sum()) for status in STATUSES}
+    return {"submitted": len(requests)} | counts
+
+
+def _slo(requests: pd.DataFrame, targets: SloTargets, makespan_s: float) -> dict[str, Any]:
+    satisfaction = user_satisfaction(requests, targets.ttft_s) if targets.ttft_s else None
+    return {
+        "targets": targets.set,
+        "attainment": attainment(requests, targets),
+        "goodput_rps": goodput_rps(requests, targets, makespan_s),
+        "satisfaction": satisfaction,
+    }
+
+
+def json_safe(value: Any) -> Any:
+    """Return `value` as JSON can hold it: plain numbers, lists and string keys; NaN and infinity as None."""
+    if isinstance(value, Mapping):
+        return {str(key): json_safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [json_safe(item) for item in value]
+    if isinstance(value, np.generic):
+        return json_safe(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)

@@ -1,0 +1,1 @@
+"""What a system decides: one algorithm a file, over read-only views (`simlora.policies.views`)."""

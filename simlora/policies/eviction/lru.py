@@ -1,0 +1,19 @@
+"""Keep adapters until their slots are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from simlora.core.adapter import Adapter
+from simlora.policies.eviction.base import Eviction
+
+
+class Lru(Eviction):
+    """The least recently used adapters leave, just as many as it takes."""
+
+    def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterator[Adapter]:
+        for adapter in idle:
+            if short_tokens <= 0:
+                return
+            short_tokens -= adapter.kv_tokens
+            yield adapter

@@ -1,0 +1,15 @@
+"""Keep only what running requests use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from simlora.core.adapter import Adapter
+from simlora.policies.eviction.base import Eviction
+
+
+class OnDemand(Eviction):
+    """An adapter leaves as soon as no running request uses it. Source: S-LoRA's released router."""
+
+    def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
+        return idle

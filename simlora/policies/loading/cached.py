@@ -1,0 +1,13 @@
+"""Every adapter is always there: the oracle that cold starts are measured against."""
+
+from __future__ import annotations
+
+from simlora.core.adapter import Adapter
+from simlora.policies.loading.base import Loader, Miss
+
+
+class Cached(Loader):
+    """No load ever takes time. Source: CaraServe §7.1, Cached."""
+
+    def on_miss(self, adapter: Adapter) -> Miss:
+        return Miss.FREE

@@ -1,0 +1,19 @@
+"""The router slot: which replica gets this request?"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.request import Request
+from simlora.policies.views import ClusterView
+
+
+class Router(ABC):
+    """One instance a cluster."""
+
+    @abstractmethod
+    def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
+        """Return one of `candidates`, the ids of the replicas that may serve the request, ascending."""

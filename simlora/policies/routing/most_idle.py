@@ -1,0 +1,17 @@
+"""The replica with the fewest requests."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.request import Request
+from simlora.policies.routing.base import Router
+from simlora.policies.views import ClusterView
+
+
+class MostIdle(Router):
+    """Fewest requests running and waiting; of equals, the lowest id. Source: CaraServe §7.5."""
+
+    def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
+        return int(candidates[view.outstanding[candidates].argmin()])

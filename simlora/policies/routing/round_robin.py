@@ -1,0 +1,23 @@
+"""One replica after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.request import Request
+from simlora.policies.routing.base import Router
+from simlora.policies.views import ClusterView
+
+
+class RoundRobin(Router):
+    """The next candidate after the one that got the last request, around the cluster."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
+        place = int(candidates.searchsorted(self._next))
+        chosen = int(candidates[place if place < len(candidates) else 0])
+        self._next = chosen + 1
+        return chosen

@@ -1,0 +1,39 @@
+"""First come, first served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import takewhile
+
+from simlora.core.request import Request
+from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
+from simlora.policies.views import ReplicaView
+
+
+class Fcfs(Scheduler):
+    """Admit in order of arrival, up to the first request that does not fit.
+
+    While a batch runs, the queue is looked at once `admit_every` decode steps have passed since
+    the last prefill, and from then on at every step until somebody is admitted.
+    Source: S-LoRA's released router (LightLLM), design §3.
+    """
+
+    def schedule(self, view: ReplicaView) -> Decision:
+        rest = view.admit_every - view.steps_since_prefill if view.running else 0
+        if rest > 0:
+            return Decision(steps=rest) if view.waiting else Decision(on_arrival=rest)
+        if not view.waiting:
+            return Decision(on_arrival=0)
+        admission = view.trial()
+        admitted = tuple(takewhile(admission.admit, self.order(view)))
+        if admitted:
+            return Decision(prefill=admitted)
+        return Decision(steps=admission.retry_steps(), on_arrival=self.on_arrival())
+
+    def order(self, view: ReplicaView) -> Iterable[Request]:
+        """The waiting requests, in the order in which they may start."""
+        return view.waiting
+
+    def on_arrival(self) -> int:
+        """After a refusal: an arrival goes to the end of the queue and changes nothing."""
+        return NEVER

@@ -1,0 +1,81 @@
+"""What policies may see. The engine provides it; nothing here can be changed by a policy.
+
+A view knows what a real system would know: prompts and declared `max_output_tokens`, never how
+many tokens a request will really produce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+
+
+class WaitingView(Protocol):
+    """A replica's queue, in order of (arrival, id)."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Request]: ...
+    def __reversed__(self) -> Iterator[Request]: ...
+
+
+class Admission(Protocol):
+    """A trial of who could start now; nothing happens until the scheduler returns its decision."""
+
+    def admit(self, request: Request) -> bool:
+        """Whether the request fits beside the running batch and all those admitted before it."""
+        ...
+
+    def retry_steps(self) -> int:
+        """Decode steps before which the request refused last cannot fit, unless somebody leaves."""
+        ...
+
+
+class ReplicaView(Protocol):
+    """One replica at an iteration boundary."""
+
+    @property
+    def now_s(self) -> float: ...
+    @property
+    def waiting(self) -> WaitingView: ...
+    @property
+    def running(self) -> int:
+        """Requests in the running batch."""
+        ...
+
+    @property
+    def steps_since_prefill(self) -> int:
+        """Decode steps since the last prefill."""
+        ...
+
+    @property
+    def admit_every(self) -> int:
+        """Decode steps after a prefill during which a running replica leaves the queue alone."""
+        ...
+
+    def resident(self, adapter: Adapter) -> bool:
+        """Whether an adapter is in HBM, or on its way."""
+        ...
+
+    def trial(self) -> Admission: ...
+
+
+class ClusterView(Protocol):
+    """All replicas at one moment; arrays are indexed by replica `[replicas]`."""
+
+    @property
+    def now_s(self) -> float: ...
+    @property
+    def outstanding(self) -> NDArray[np.int64]:
+        """Requests that each replica has, running or waiting."""
+        ...
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """This policy's own stream of randomness."""
+        ...

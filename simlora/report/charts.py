@@ -1,0 +1,215 @@
+"""Vega-Lite specifications, as plain dictionaries; page.js adds fonts and sizes.
+
+Colours are the page's CSS variables, so that charts follow its light and dark theme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simlora.report.curves import LEVELS, cdf, thinned_ranks
+from simlora.report.format import METRIC_NAMES, clock_unit, percent, seconds, time_unit
+
+BLUE, TEAL, AMBER, INK, PAPER = "var(--blue)", "var(--teal)", "var(--amber)", "var(--ink)", "var(--card)"
+Spec = dict[str, Any]
+Numbers = NDArray[np.float64]
+
+_SHARE = {"field": "y", "type": "quantitative", "title": None, "axis": {"format": "%", "tickCount": 5}}
+
+
+def attainment(metric: str, limits_s: Numbers, shares: Numbers, target_s: float | None) -> Spec:
+    """Return the share of requests that would meet each limit, with the target that was set marked."""
+    unit, factor = time_unit(float(limits_s.max(initial=0.0)))
+    curve = _curve(limits_s * factor, shares, f"{METRIC_NAMES[metric]} target ({unit})", [0, 1])
+    if target_s is not None:
+        share = float(np.interp(target_s, limits_s, shares))
+        label = f"{percent(share)} at {seconds(target_s)}"
+        curve["layer"] += _mark_target(target_s * factor, share, label, float(limits_s.max()) * factor)
+    return curve
+
+
+def _mark_target(x: float, y: float, label: str, x_max: float) -> list[Spec]:
+    left = x > 0.6 * x_max
+    at = {
+        "x": {"field": "x", "type": "quantitative"},
+        "y": {"field": "y", "type": "quantitative"},
+    }
+    rule = {"type": "rule", "color": AMBER, "strokeDash": [4, 3], "strokeWidth": 1.5}
+    text = {
+        "type": "text",
+        "text": label,
+        "align": "right" if left else "left",
+        "dx": -9 if left else 9,
+        "dy": 14 if y > 0.15 else -12,
+        "color": INK,
+        "fontWeight": 600,
+        "fontSize": 12,
+    }
+    point = {"type": "point", "filled": True, "size": 70, "color": AMBER, "opacity": 1}
+    data = {"values": _rows(x=[x], y=[y])}
+    return [
+        {"data": data, "mark": rule, "encoding": {"x": at["x"]}},
+        {"data": data, "mark": point, "encoding": at},
+        {"data": data, "mark": text, "encoding": at},
+    ]
+
+
+def latency_cdf(values_s: Numbers) -> Spec:
+    """Return the share of finished requests at or below each time, up to the 99.5th percentile."""
+    at_s, shares = cdf(values_s, points=300)
+    unit, factor = time_unit(float(at_s.max(initial=0.0)))
+    return _curve(at_s * factor, shares, unit, [0, 1], height=170)
+
+
+def _curve(x: Numbers, y: Numbers, title: str, domain: list[float], height: int = 260) -> Spec:
+    axes = {
+        "x": {"field": "x", "type": "quantitative", "title": title, "scale": {"nice": False, "zero": True}},
+        "y": _SHARE | {"scale": {"domain": domain}},
+    }
+    line = {"type": "line", "color": BLUE, "strokeWidth": 2, "interpolate": "step-after"}
+    area = {"type": "area", "color": BLUE, "opacity": 0.1, "interpolate": "step-after"}
+    return {
+        "height": height,
+        "data": {"values": _rows(x=x, y=y)},
+        "layer": [
+            {"mark": area, "encoding": axes},
+            {"mark": line, "encoding": axes},
+            _hover({"x": axes["x"], "y": axes["y"]}, [("x", title, ",.4~g"), ("y", "share", ".1%")]),
+        ],
+    }
+
+
+def _hover(axes: Spec, tips: list[tuple[str, str, str]]) -> Spec:
+    """Return a layer that shows the point nearest to the pointer, and its numbers."""
+    near: Spec = {"param": "near", "empty": False}
+    return {
+        "params": [
+            {
+                "name": "near",
+                "select": {
+                    "type": "point",
+                    "on": "pointermove",
+                    "clear": "pointerout",
+                    "nearest": True,
+                    "encodings": ["x"],
+                },
+            }
+        ],
+        "mark": {"type": "point", "filled": True, "size": 45, "color": BLUE},
+        "encoding": axes
+        | {
+            "opacity": {"condition": near | {"value": 1}, "value": 0},
+            "tooltip": [{"field": f, "title": t, "type": "quantitative", "format": n} for f, t, n in tips],
+        },
+    }
+
+
+def timeline_data(times_s: Numbers, levels: Mapping[str, Mapping[str, Numbers]]) -> Spec:
+    """Return the columns that the timeline charts read: `t` in clock units and, per replica, LEVELS."""
+    _, factor = clock_unit(float(times_s.max(initial=0.0)))
+    return {
+        "t": _rounded(times_s * factor),
+        "levels": {key: {name: _rounded(level[name]) for name in LEVELS} for key, level in levels.items()},
+    }
+
+
+def timeline(level: str, times_s: Numbers, colour: str) -> Spec:
+    """Return a filled line of one level over time."""
+    x, y = _time_axis(times_s), {"field": level, "type": "quantitative", "title": None}
+    mark = {"interpolate": "step-after", "color": colour}
+    return {
+        "height": 120,
+        "data": {"name": "timeline"},
+        "layer": [
+            {"mark": mark | {"type": "area", "opacity": 0.15}, "encoding": {"x": x, "y": y}},
+            {"mark": mark | {"type": "line", "strokeWidth": 1.5}, "encoding": {"x": x, "y": y}},
+            _hover({"x": x, "y": y}, [("t", x["title"], ",.4~g"), (level, level, ",.1f")]),
+        ],
+    }
+
+
+def hbm(times_s: Numbers) -> Spec:
+    """Return the pool over time: KV and adapters stacked, below the capacity."""
+    x = _time_axis(times_s)
+
+    def level(name: str, *below: str) -> Spec:
+        value = {"as": "top", "calculate": " + ".join(f"datum.{field}" for field in (name, *below))}
+        base = {"as": "base", "calculate": f"datum.{below[0]}" if below else "0"}
+        return {"transform": [value, base]}
+
+    axis = {"format": "~s", "tickCount": 5}
+    y = {"field": "top", "type": "quantitative", "title": None, "axis": axis}
+    area = {"type": "area", "interpolate": "step-after", "opacity": 0.75}
+    capacity = {"type": "line", "color": INK, "strokeDash": [5, 4], "strokeWidth": 1.2}
+    stack = {"x": x, "y": y | {"stack": None}, "y2": {"field": "base"}}
+    tips = [("t", x["title"], ",.4~g"), *((f"{name}_tokens", name, ",.0f") for name in _POOL)]
+    return {
+        "height": 170,
+        "data": {"name": "timeline"},
+        "layer": [
+            level("adapter_tokens") | {"mark": area | {"color": AMBER}, "encoding": stack},
+            level("kv_tokens", "adapter_tokens") | {"mark": area | {"color": BLUE}, "encoding": stack},
+            level("capacity_tokens") | {"mark": capacity, "encoding": {"x": x, "y": y}},
+            level("kv_tokens", "adapter_tokens") | _hover({"x": x, "y": y}, tips),
+        ],
+    }
+
+
+_POOL = ("kv", "adapter", "capacity")
+
+
+def _time_axis(times_s: Numbers) -> Spec:
+    unit, factor = clock_unit(float(times_s.max(initial=0.0)))
+    end = float(times_s.max(initial=0.0)) * factor
+    scale = {"nice": False, "domain": [0, end or 1]}
+    return {"field": "t", "type": "quantitative", "title": f"simulated time ({unit})", "scale": scale}
+
+
+def popularity(adapters: pd.DataFrame) -> Spec:
+    """Return requests per adapter, the most popular first; both axes logarithmic for many adapters."""
+    some = adapters.iloc[thinned_ranks(len(adapters))]
+    many = len(adapters) > 60
+    names = [name or "base model" for name in some["adapter"]]
+    values = [
+        {"x": int(i) + 1, "y": int(n), "name": name}
+        for i, n, name in zip(some.index, some["requests"], names, strict=True)
+    ]
+    scale = {"scale": {"type": "log", "nice": False}} if many else {}
+    ticks = {"axis": {"format": "~s", "tickCount": 5}}
+    x: Spec = {"field": "x", "title": "adapter, by popularity"}
+    y: Spec = {"field": "y", "type": "quantitative", "title": "requests"} | ticks
+    bars: Spec = {"type": "bar", "color": TEAL, "cornerRadiusEnd": 2}
+    dots: Spec = {"type": "line", "color": TEAL, "strokeWidth": 2, "point": {"color": TEAL, "size": 18}}
+    tips = [{"field": "name", "title": "adapter"}, {"field": "y", "title": "requests", "format": ","}]
+    return {
+        "height": 220,
+        "data": {"values": values},
+        "mark": dots if many else bars,
+        "encoding": {
+            "x": x | scale | ({"type": "quantitative"} | ticks if many else _ordinal(len(adapters))),
+            "y": y | scale,
+            "tooltip": tips,
+        },
+    }
+
+
+def _ordinal(length: int) -> Spec:
+    step = 1 if length <= 20 else 5
+    shown = [i for i in range(1, length + 1) if i == 1 or i % step == 0]
+    return {"type": "ordinal", "axis": {"values": shown, "labelAngle": 0}}
+
+
+def _rows(**columns: Any) -> list[dict[str, float]]:
+    names = list(columns)
+    lists = [_rounded(np.asarray(column, dtype=np.float64)) for column in columns.values()]
+    return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
+
+
+def _rounded(values: Numbers) -> list[float]:
+    """Return numbers of five significant digits: what a screen can show."""
+    return [float(f"{value:.5g}") for value in values.tolist()]

@@ -1,0 +1,112 @@
+"""The numbers behind the figures: thinned curves, resampled timelines, one row an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+LEVELS = ("running", "waiting", "kv_tokens", "adapter_tokens", "capacity_tokens")
+ALL = "all"
+"""Key of the sum over all replicas."""
+
+
+def cdf(
+    values: NDArray[np.float64], points: int = 400, upto: float = 0.995
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return values and the share `[points]` at or below each, up to the quantile `upto`; empty if none exist."""
+    values = np.sort(values[~np.isnan(values)])
+    last = int(np.ceil(len(values) * upto))
+    at = values[np.unique(np.linspace(0, max(last - 1, 0), min(points, last)).round().astype(np.int64))]
+    return at, np.searchsorted(values, at, side="right") / max(len(values), 1)
+
+
+def timelines(
+    timeline: pd.DataFrame, busiest: int = 8, points: int = 300
+) -> tuple[NDArray[np.float64], dict[str, dict[str, NDArray[np.float64]]]]:
+    """Return times `[points]` and, per replica, the mean level of each of LEVELS from one time to the next.
+
+    The keys are ALL (the sum over all replicas) when there are several, then the `busiest` replicas by mean
+    batch and queue, in order of id. Means over time, unlike samples, add up over replicas and
+    keep what happened between two points.
+    """
+    if timeline.empty:
+        return np.empty(0), {}
+    timeline = timeline.sort_values(["replica", "time_s"], kind="stable")
+    grid = np.linspace(0.0, max(float(timeline["time_s"].max()), 1e-9), points + 1)
+    ids, starts = np.unique(timeline["replica"].to_numpy(), return_index=True)
+    bounds = [*starts.tolist(), len(timeline)]
+    means = {
+        str(replica): _means(timeline.iloc[bounds[i] : bounds[i + 1]], grid) for i, replica in enumerate(ids)
+    }
+    total = {name: np.sum([mean[name] for mean in means.values()], axis=0) for name in LEVELS}
+    shown = means if len(means) <= busiest else {key: means[key] for key in _busiest(means, busiest)}
+    return grid[:-1], ({ALL: total} if len(means) > 1 else {}) | shown
+
+
+def _busiest(means: Mapping[str, Mapping[str, NDArray[np.float64]]], most: int) -> list[str]:
+    work = {key: float((mean["running"] + mean["waiting"]).sum()) for key, mean in means.items()}
+    return sorted(sorted(work, key=lambda key: (-work[key], int(key)))[:most], key=int)
+
+
+def _means(rows: pd.DataFrame, grid: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """Return the means over `[grid - 1]` intervals of levels that hold from each row to the next.
+
+    Before its first row a level is 0, except the capacity, which does not change by starting late.
+    """
+    time_s = rows["time_s"].to_numpy(dtype=np.float64)
+    if time_s[0] > 0:
+        time_s = np.concatenate([[0.0], time_s])
+    knots = np.append(time_s, max(grid[-1], time_s[-1]))
+    means = {}
+    for name in LEVELS:
+        level = rows[name].to_numpy(dtype=np.float64)
+        if len(level) < len(time_s):
+            level = np.concatenate([[level[0] if name == "capacity_tokens" else 0.0], level])
+        area = np.concatenate([[0.0], np.cumsum(level * np.diff(knots))])
+        means[name] = np.diff(np.interp(grid, knots, area)) / np.diff(grid)
+    return means
+
+
+def by_adapter(requests: pd.DataFrame) -> pd.DataFrame:
+    """Return one row an adapter, most requested first, ties by name.
+
+    Columns: adapter ("" is the base model), rank, requests, finished, ttft_s and cold_start_s (means over
+    finished requests).
+    """
+    done = requests["status"] == "finished"
+    frame = pd.DataFrame(
+        {
+            "adapter": requests["adapter"].fillna("").astype(str),
+            "rank": requests["rank"],
+            "finished": done.astype("int64"),
+            "ttft_s": requests["ttft_s"].where(done),
+            "cold_start_s": requests["cold_start_s"].where(done),
+        }
+    )
+    grouped = frame.groupby("adapter", observed=True)
+    table = grouped.agg(
+        rank=("rank", "max"),
+        requests=("finished", "size"),
+        finished=("finished", "sum"),
+        ttft_s=("ttft_s", "mean"),
+        cold_start_s=("cold_start_s", "mean"),
+    ).reset_index()
+    return table.sort_values(["requests", "adapter"], ascending=[False, True], ignore_index=True)
+
+
+def thinned_ranks(length: int, points: int = 300) -> NDArray[np.int64]:
+    """Return positions 0..length-1, all of them or `points` that lie closer at the front."""
+    if length <= points:
+        return np.arange(length)
+    return np.unique(np.geomspace(1, length, points).round().astype(np.int64)) - 1
+
+
+def losses(requests: pd.DataFrame) -> pd.DataFrame:
+    """Return `status, reason, requests` of what did not finish, most frequent first."""
+    lost = requests.loc[requests["status"] != "finished", ["status", "reason"]].fillna("").astype(str)
+    counts = lost.value_counts(sort=False).rename("requests").reset_index()
+    order = ["requests", "status", "reason"]
+    return counts.sort_values(order, ascending=[False, True, True], ignore_index=True)

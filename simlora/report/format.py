@@ -1,0 +1,134 @@
+"""Numbers as people read them: three digits and a unit that fits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+ABSENT = "–"
+SYSTEM_NAMES = {
+    "slora": "S-LoRA",
+    "punica": "Punica",
+    "caraserve": "CaraServe",
+    "dlora": "dLoRA",
+    "fastlibra": "FastLibra",
+    "loraserve": "LoRAServe",
+    "toppings": "Toppings",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "hf_peft": "HF-PEFT",
+}
+METRIC_NAMES = {
+    "ttft_s": "TTFT",
+    "tpot_s": "TPOT",
+    "tbt_s": "TBT",
+    "latency_s": "Latency",
+    "latency_per_output_token_s": "Time per token",
+    "queue_s": "Queueing delay",
+    "cold_start_s": "Cold start",
+}
+
+
+def is_number(value: Any) -> bool:
+    """Return whether `value` is a finite number (a bool is not)."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def digits(value: Any) -> str:
+    """Return a number with three significant digits, thousands apart: 0.0123, 12.3, 1,230."""
+    if not is_number(value):
+        return ABSENT
+    if value == 0 or abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    if abs(value) < 1e-4:
+        return f"{value:.2e}"
+    places = 2 - math.floor(math.log10(abs(value)) + 1e-4)
+    return f"{value:.{max(places, 0)}f}"
+
+
+def time_unit(longest_s: float) -> tuple[str, float]:
+    """Return the unit for times up to `longest_s`, and what to multiply seconds with."""
+    if longest_s < 1e-3:
+        return "µs", 1e6
+    if longest_s < 1.0:
+        return "ms", 1e3
+    return "s", 1.0
+
+
+def clock_unit(longest_s: float) -> tuple[str, float]:
+    """Return the unit for an axis of simulated time up to `longest_s`, and its factor."""
+    if longest_s >= 3 * 3600:
+        return "h", 1 / 3600
+    return ("min", 1 / 60) if longest_s >= 600 else ("s", 1.0)
+
+
+def seconds(value: Any) -> str:
+    """Return a time with its unit: 12.3 ms, 4.56 s."""
+    if not is_number(value):
+        return ABSENT
+    unit, factor = time_unit(abs(value)) if value else ("s", 1.0)
+    return f"{digits(value * factor)} {unit}"
+
+
+def size(value: Any) -> str:
+    """Return bytes with a decimal unit: 1.23 GB."""
+    if not is_number(value):
+        return ABSENT
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(value) >= factor:
+            return f"{digits(value / factor)} {unit}"
+    return f"{digits(value)} B"
+
+
+def percent(value: Any) -> str:
+    """Return a share as per cent, never rounded up to 100 nor down to 0: 99.99 %, 0 %."""
+    if not is_number(value):
+        return ABSENT
+    shown = f"{value * 100:.1f}"
+    if (shown == "100.0" and value < 1) or (shown == "0.0" and value > 0):
+        shown = f"{value * 100:.3g}" if value < 0.5 else ">99.9"
+    return f"{shown.removesuffix('.0')} %"
+
+
+def count(value: Any) -> str:
+    """Return a whole number, thousands apart."""
+    return f"{value:,.0f}" if is_number(value) else ABSENT
+
+
+def system_name(system: str) -> str:
+    """Return a system as its paper writes it: slora -> S-LoRA, slora_bmm -> S-LoRA (bmm)."""
+    for known in sorted(SYSTEM_NAMES, key=len, reverse=True):
+        if system == known or system.startswith(f"{known}_"):
+            rest = system[len(known) + 1 :].replace("_", " ")
+            return SYSTEM_NAMES[known] + (f" ({rest})" if rest else "")
+    return system
+
+
+def targets_in_words(targets: dict[str, Any]) -> str:
+    """Return what an SLO demands: `TTFT < 6 s and TPOT < 100 ms`."""
+    words = [f"{METRIC_NAMES.get(name, name)} < {seconds(limit)}" for name, limit in targets.items()]
+    return " and ".join(words) if words else "no target set"
+
+
+def headline(summary: dict[str, Any]) -> tuple[str, str]:
+    """Return what ran and on what: (`S-LoRA`, `llama_7b on 2 × a10g`); tells what the summary knows."""
+    run, calibration = summary.get("run") or {}, summary.get("calibration") or {}
+    replicas = run.get("replicas") or len(summary.get("replicas") or [])
+    gpu, tp = run.get("gpu") or calibration.get("gpu"), run.get("tp") or calibration.get("tp") or 1
+    model = run.get("model") or calibration.get("model") or "unknown model"
+    each = f"{gpu} (TP {tp})" if tp != 1 else str(gpu)
+    where = f" on {replicas} × {each}" if gpu and replicas else ""
+    return system_name(str(run.get("system") or "simlora")), f"{model}{where}"
+
+
+def workload_in_words(summary: dict[str, Any]) -> str:
+    """Return where the requests came from, how many there were and the seed."""
+    workload = summary.get("workload") or {}
+    source = workload.get("description") or workload.get("source") or workload.get("name")
+    facts = [str(source)] if source else []
+    facts.append(f"{count((summary.get('requests') or {}).get('submitted', 0))} requests")
+    if is_number(workload.get("adapters")):
+        facts.append(f"{count(workload['adapters'])} adapters")
+    if is_number(workload.get("rate_rps")):
+        facts.append(f"{digits(workload['rate_rps'])} requests/s")
+    return " · ".join([*facts, f"seed {summary.get('seed', ABSENT)}"])

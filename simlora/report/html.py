@@ -1,0 +1,90 @@
+"""report.html: one page that needs nothing but itself.
+
+Everything a page loads is inside it, and its content security policy forbids the rest: no
+network, and no script but the two whose hashes it names. So even a hole in the escaping could not
+run what a trace put there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from simlora.report import sections
+from simlora.report.charts import Spec
+from simlora.report.format import headline
+from simlora.report.markup import Html, embedded_json, join, tag
+from simlora.report.results import RunResults, load_results
+
+
+def write_report(folder: Path) -> Path:
+    """Write `report.html` into a run's folder and return its path.
+
+    The page is written under a temporary name and renamed when whole. Raises InputError when the
+    folder is not a run's.
+    """
+    folder = Path(folder)
+    page = render(load_results(folder))
+    path = folder / "report.html"
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(page, encoding="utf-8")
+    os.replace(partial, path)
+    return path
+
+
+def render(results: RunResults) -> str:
+    """Return the page of a run."""
+    specs: dict[str, Spec] = {}
+    page: dict[str, Any] = {"charts": specs}
+    main = tag(
+        "main",
+        sections.header(results.summary),
+        sections.tiles(results.summary),
+        sections.slo(results, specs),
+        sections.latency(results, specs),
+        sections.replicas(results, specs, page),
+        sections.adapters(results, specs),
+        sections.lost(results),
+        sections.calibration(results.summary),
+        sections.origin(results),
+        tag("footer", "This page stands alone: it loads nothing from the network."),
+    )
+    return _document(" ".join(headline(results.summary)), main, page)
+
+
+def _document(title: str, main: Html, page: dict[str, Any]) -> str:
+    scripts = [_vega(), Html(_asset("page.js"))]
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", f"simlora: {title}"),
+        tag("style", Html(_asset("page.css"))),
+    )
+    no_script = tag("noscript", tag("p", "The charts need JavaScript; the tables do not.", class_="banner"))
+    data = tag("script", embedded_json(page), type="application/json", id="page-data")
+    body = tag("body", no_script, main, data, join(tag("script", script) for script in scripts))
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _policy(scripts: list[Html]) -> str:
+    """Return a content security policy that allows inline styles, these scripts and nothing else."""
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def _asset(name: str) -> str:
+    return (resources.files("simlora.report") / name).read_text(encoding="utf-8")
+
+
+def _vega() -> Html:
+    """Return Vega, Vega-Lite and vega-embed as one script."""
+    import vl_convert  # 1 s and 900 kB of JavaScript: only when a page is written
+
+    return Html(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))

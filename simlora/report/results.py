@@ -1,0 +1,70 @@
+"""What a run left in its folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from simlora.core.errors import InputError
+
+REQUEST_COLUMNS = [
+    "adapter",
+    "rank",
+    "output_tokens",
+    "arrival_s",
+    "status",
+    "reason",
+    "ttft_s",
+    "tpot_s",
+    "latency_s",
+    "queue_s",
+    "cold_start_s",
+]
+TIMELINE_COLUMNS = [
+    "replica",
+    "time_s",
+    "running",
+    "waiting",
+    "kv_tokens",
+    "adapter_tokens",
+    "capacity_tokens",
+]
+
+
+@dataclass(frozen=True)
+class RunResults:
+    """The tables and the summary of one run; `timeline` is empty and `config` "" where the run kept none."""
+
+    folder: Path
+    summary: dict[str, Any]
+    requests: pd.DataFrame
+    timeline: pd.DataFrame
+    config: str
+
+
+def load_results(folder: Path) -> RunResults:
+    """Read a run's folder.
+
+    Of the requests only REQUEST_COLUMNS are read. Raises InputError, naming the file, when the
+    folder is not a run's.
+    """
+    summary = json.loads(_present(folder / "summary.json").read_text(encoding="utf-8"))
+    requests = pd.read_parquet(_present(folder / "requests.parquet"), columns=REQUEST_COLUMNS)
+    timeline, config = folder / "timeline.parquet", folder / "config.yaml"
+    return RunResults(
+        folder=folder,
+        summary=summary,
+        requests=requests,
+        timeline=pd.read_parquet(timeline) if timeline.exists() else pd.DataFrame(columns=TIMELINE_COLUMNS),
+        config=config.read_text(encoding="utf-8") if config.exists() else "",
+    )
+
+
+def _present(path: Path) -> Path:
+    if not path.exists():
+        raise InputError(f"{path.parent} is not the folder of a run: it has no {path.name}")
+    return path

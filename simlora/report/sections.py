@@ -1,0 +1,367 @@
+"""The parts of report.html, in the order in which a reader asks: did it hold, how long, where, why, how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from simlora.metrics.slo import SloTargets, attainment_curve
+from simlora.report import charts
+from simlora.report.charts import Spec
+from simlora.report.curves import ALL, by_adapter, losses, timelines
+from simlora.report.format import (
+    ABSENT,
+    METRIC_NAMES,
+    count,
+    digits,
+    headline,
+    is_number,
+    percent,
+    seconds,
+    size,
+    targets_in_words,
+    workload_in_words,
+)
+from simlora.report.markup import EMPTY, Html, join, rows, tag
+from simlora.report.results import RunResults
+from simlora.report.table import LOAD_WORDS, STATISTICS
+
+TOP_ADAPTERS = 30
+TOP_REPLICAS = 16
+TOP_REASONS = 20
+_LOAD_COLOURS = {"below": "good", "near": "warn", "past": "bad"}
+
+
+def header(summary: Mapping[str, Any]) -> Html:
+    """Return the headline, and the banner of a run that was stopped."""
+    system, place = headline(dict(summary))
+    banner = tag(
+        "p",
+        tag("strong", "Incomplete run. "),
+        "It was stopped before its end: everything below is what had happened until then.",
+        class_="banner",
+        role="alert",
+    )
+    return tag(
+        "header",
+        banner if summary.get("complete") is False else EMPTY,
+        tag("p", "simlora · simulated run", class_="eyebrow"),
+        tag("h1", system, " ", tag("small", place)),
+        tag("p", workload_in_words(dict(summary)), class_="lede"),
+    )
+
+
+def tiles(summary: Mapping[str, Any]) -> Html:
+    """Return the big numbers."""
+    slo, requests, ttft_s = summary["slo"], summary["requests"], summary["ttft_s"]
+    lost = [
+        f"{count(requests[name])} {name}" for name in ("aborted", "rejected", "unfinished") if requests[name]
+    ]
+    label = (summary.get("load") or {}).get("label", "unknown")
+    finished = f"{count(requests['finished'])} of {count(requests['submitted'])}"
+    throughput = f"{digits(summary['throughput_rps'])} req/s"
+    return tag(
+        "div",
+        _tile("SLO attainment", percent(slo["attainment"]), targets_in_words(slo["targets"])),
+        _tile("Goodput", f"{digits(slo['goodput_rps'])} req/s", f"of {throughput} finished"),
+        _tile("TTFT, median", seconds(ttft_s["p50"]), f"99th percentile {seconds(ttft_s['p99'])}"),
+        _tile(
+            "Load", LOAD_WORDS.get(label, label).split()[0], _load_in_words(summary), _LOAD_COLOURS.get(label)
+        ),
+        _tile(
+            "Throughput",
+            f"{digits(summary['throughput_tps'])} tok/s",
+            f"{throughput}, makespan {_clock(summary['makespan_s'])}",
+        ),
+        _tile(
+            "TPOT, median",
+            seconds(summary["tpot_s"]["p50"]),
+            f"99th percentile {seconds(summary['tpot_s']['p99'])}",
+        ),
+        _tile(
+            "Latency, median",
+            seconds(summary["latency_s"]["p50"]),
+            f"99th percentile {seconds(summary['latency_s']['p99'])}",
+        ),
+        _tile("Requests finished", finished, ", ".join(lost) or "none lost"),
+        class_="tiles",
+    )
+
+
+def _tile(name: str, value: str, more: str, colour: str | None = None) -> Html:
+    parts = (
+        tag("div", text, class_=kind) for kind, text in (("name", name), ("value", value), ("more", more))
+    )
+    return tag("div", *parts, class_=f"tile {colour or ''}".strip())
+
+
+def _load_in_words(summary: Mapping[str, Any]) -> str:
+    load = summary.get("load") or {}
+    if load.get("label") == "unknown":
+        return "too few requests to tell"
+    return f"saturation; queue empty {seconds(load.get('drain_s'))} after the last arrival"
+
+
+def _clock(value: Any) -> str:
+    if not is_number(value) or value < 600:
+        return seconds(value)
+    return f"{digits(value / 3600)} h" if value >= 3 * 3600 else f"{digits(value / 60)} min"
+
+
+def slo(results: RunResults, specs: dict[str, Spec]) -> Html:
+    """Return the attainment that each limit would give: one curve per target set, TTFT always among them."""
+    stated = results.summary["slo"]["targets"]
+    targets = SloTargets(**stated)
+    curves = []
+    for metric in dict.fromkeys(["ttft_s", *stated]):
+        limits_s, shares = attainment_curve(results.requests, metric, targets)
+        keep = limits_s <= _far_enough(limits_s, stated.get(metric))
+        name = f"attainment-{metric}"
+        specs[name] = charts.attainment(metric, limits_s[keep], shares[keep], stated.get(metric))
+        curves.append(_chart(name, f"SLO attainment against the {METRIC_NAMES[metric]} target"))
+    return _section(
+        "SLO attainment",
+        "Share of all submitted requests that would meet each target; aborted, rejected and unfinished ones "
+        "count as missed. The other targets stay as they were set."
+        if len(stated) > 1
+        else "Share of all submitted requests that would meet each target; aborted, rejected and unfinished ones "
+        "count as missed.",
+        *curves,
+    )
+
+
+def _far_enough(limits_s: np.ndarray[Any, np.dtype[np.float64]], target_s: float | None) -> float:
+    """Return where the axis ends: at the 99th percentile, but between 2 and 10 times the target."""
+    end = float(np.quantile(limits_s, 0.99)) if len(limits_s) > 3 else float(limits_s.max(initial=0.0))
+    return end if target_s is None else min(max(end, 2 * target_s), 10 * target_s)
+
+
+def latency(results: RunResults, specs: dict[str, Spec]) -> Html:
+    """Return three distributions over finished requests, and the percentiles of everything."""
+    shown = []
+    done = results.requests[results.requests["status"] == "finished"]
+    for metric in ("ttft_s", "tpot_s", "latency_s"):
+        values = done[metric].to_numpy(dtype=np.float64)
+        if np.isfinite(values).any():
+            specs[f"cdf-{metric}"] = charts.latency_cdf(values)
+            body = _chart(f"cdf-{metric}", f"{METRIC_NAMES[metric]} distribution")
+        else:
+            body = tag("p", "No request has one.", class_="note")
+        shown.append(tag("div", tag("h3", METRIC_NAMES[metric]), body))
+    percentiles = (
+        [name, *(seconds(results.summary[metric][statistic]) for statistic in STATISTICS)]
+        for metric, name in METRIC_NAMES.items()
+    )
+    return _section(
+        "How long it took",
+        "Share of finished requests at or below each time, drawn up to the 99.5th percentile. "
+        "TBT is over all tokens, everything else over finished requests.",
+        tag("div", *shown, class_="three"),
+        rows(["", *STATISTICS], percentiles),
+    )
+
+
+def replicas(results: RunResults, specs: dict[str, Spec], page: dict[str, Any]) -> Html:
+    """Return batch, queue and HBM over time, for all replicas together and for the busiest ones."""
+    times_s, levels = timelines(results.timeline)
+    if not levels:
+        return EMPTY
+    page["timeline"] = charts.timeline_data(times_s, levels)
+    page["shown"] = next(iter(levels))
+    specs["timeline-running"] = charts.timeline("running", times_s, charts.BLUE)
+    specs["timeline-waiting"] = charts.timeline("waiting", times_s, charts.TEAL)
+    specs["timeline-hbm"] = charts.hbm(times_s)
+    total = int(results.timeline["replica"].nunique())
+    keys = [
+        tag("span", tag("i", class_=colour), name, class_="key")
+        for colour, name in (("bg-blue", "KV"), ("bg-amber", "adapters"), ("dash", "capacity"))
+    ]
+    return _section(
+        "Replicas over time",
+        f"Mean over each of {len(times_s)} equal stretches of time.",
+        _choice(list(levels), total) if len(levels) > 1 else EMPTY,
+        tag("h3", "Running batch (requests)"),
+        _chart("timeline-running", "Running batch over time"),
+        tag("h3", "Queue (requests waiting)"),
+        _chart("timeline-waiting", "Queue length over time"),
+        tag("h3", "HBM pool (token slots) ", *keys),
+        _chart("timeline-hbm", "KV and adapters in the HBM pool over time"),
+        _replica_table(results.summary.get("replicas") or []),
+    )
+
+
+def _choice(keys: list[str], total: int) -> Html:
+    """Return the replica selector."""
+    options = [
+        tag("option", f"all {total} replicas together" if key == ALL else f"replica {key}", value=key)
+        for key in keys
+    ]
+    shown = len(keys) - 1
+    note = f" the {shown} busiest of {total} can be chosen" if shown < total else ""
+    return tag(
+        "p", tag("select", *options, id="replica", aria_label="replica"), tag("span", note, class_="note")
+    )
+
+
+def _replica_table(found: list[Mapping[str, Any]]) -> Html:
+    """Return whatever plain numbers the summary has of each replica."""
+    names = dict.fromkeys(
+        name for one in found for name, value in one.items() if not isinstance(value, dict | list)
+    )
+    if not names:
+        return EMPTY
+    body = ([quantity(name, one.get(name)) for name in names] for one in found[:TOP_REPLICAS])
+    rest = len(found) - TOP_REPLICAS
+    more = tag("p", f"and {count(rest)} more in summary.json", class_="note") if rest > 0 else EMPTY
+    return tag("details", tag("summary", "Figures per replica"), rows([_label(n) for n in names], body), more)
+
+
+def adapters(results: RunResults, specs: dict[str, Spec]) -> Html:
+    """Return who was asked for, and what waiting for weights cost."""
+    table = by_adapter(results.requests)
+    if table.empty:
+        return EMPTY
+    specs["popularity"] = charts.popularity(table)
+    facts = results.summary.get("adapters") or {}
+    body = (
+        [
+            row.adapter or "(base model)",
+            count(row.rank),
+            count(row.requests),
+            seconds(row.ttft_s),
+            seconds(row.cold_start_s),
+        ]
+        for row in table.head(TOP_ADAPTERS).itertuples()
+    )
+    most = f", the {TOP_ADAPTERS} most requested in the table" if len(table) > TOP_ADAPTERS else ""
+    return _section(
+        "Adapters",
+        f"{count(len(table))} in this run{most}. TTFT and cold start are means over finished requests.",
+        tag(
+            "div",
+            tag("div", tag("h3", "Popularity"), _chart("popularity", "Requests per adapter"), _facts(facts)),
+            tag("div", rows(["adapter", "rank", "requests", "TTFT", "cold start"], body)),
+            class_="two",
+        ),
+    )
+
+
+def _facts(facts: Mapping[str, Any]) -> Html:
+    plain = [(name, value) for name, value in facts.items() if not isinstance(value, dict | list)]
+    return (
+        rows(["", ""], ([_label(name), quantity(name, value)] for name, value in plain)) if plain else EMPTY
+    )
+
+
+def lost(results: RunResults) -> Html:
+    """Return why requests did not finish; nothing when all did."""
+    found = losses(results.requests)
+    if found.empty:
+        return EMPTY
+    body = (
+        [row.status, row.reason or ABSENT, count(row.requests)]
+        for row in found.head(TOP_REASONS).itertuples()
+    )
+    table = rows(["status", "reason", "requests"], body, texts=2)
+    return _section("Requests that did not finish", "", tag("div", table, class_="wrap"))
+
+
+def calibration(summary: Mapping[str, Any]) -> Html:
+    """Return every coefficient with where it came from.
+
+    A coefficient takes the provenance of the longest dotted prefix in `provenance.coefficients`, else that
+    of the whole calibration.
+    """
+    known = summary.get("calibration") or {}
+    provenance = known.get("provenance") or {}
+    body = []
+    for name, value in _leaves(known.get("coefficients") or {}):
+        origin = _origin(name, provenance)
+        kind = str(origin.get("kind", "unknown"))
+        body.append([name, quantity(name, value), _kind(kind), origin.get("source", ABSENT)])
+    about = [(name, value) for name, value in _leaves(provenance) if not name.startswith("coefficients")]
+    return _section(
+        "Calibration",
+        f"The latency model: {known.get('model', ABSENT)} on {known.get('gpu', ABSENT)}, TP {known.get('tp', ABSENT)}.",
+        _provenance(about),
+        tag(
+            "div", rows(["coefficient", "value", "kind", "source"], body, texts=1), class_="wrap coefficients"
+        ),
+    )
+
+
+def _provenance(about: list[tuple[str, Any]]) -> Html:
+    lines = ([name, value if isinstance(value, str) else quantity(name, value)] for name, value in about)
+    table = tag("div", rows(["provenance", ""], lines, texts=2), class_="wrap")
+    return tag("details", tag("summary", "Provenance and quality of the fit"), table) if about else EMPTY
+
+
+def _origin(name: str, provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+    special = provenance.get("coefficients") or {}
+    prefixes = [key for key in special if name == key or name.startswith(f"{key}.")]
+    return dict(provenance) | (dict(special[max(prefixes, key=len)]) if prefixes else {})
+
+
+def _kind(kind: str) -> Html:
+    return tag("span", kind, class_=f"kind {kind}")
+
+
+def _leaves(node: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Yield the dotted name and value of everything in a nested mapping that is not a mapping itself."""
+    if not isinstance(node, Mapping):
+        yield prefix, ", ".join(map(str, node)) if isinstance(node, list) else node
+        return
+    for key, value in node.items():
+        yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
+
+
+def origin(results: RunResults) -> Html:
+    """Return how this run was made, and how to make it again."""
+    summary = results.summary
+    facts = {**(summary.get("simulation") or {}), **(summary.get("kv") or {})}
+    versions = " · ".join(f"{name} {version}" for name, version in (summary.get("versions") or {}).items())
+    config = tag("details", tag("summary", "Full configuration"), tag("pre", results.config))
+    return _section(
+        "How it was made",
+        "",
+        tag("pre", summary["command"], class_="command") if summary.get("command") else EMPTY,
+        tag("p", f"seed {summary.get('seed', ABSENT)} · {versions}", class_="note"),
+        tag("details", tag("summary", "Simulation and KV cache figures"), _facts(facts)) if facts else EMPTY,
+        config if results.config else EMPTY,
+    )
+
+
+def quantity(name: str, value: Any) -> str:
+    """Return a value as its name says: `load_s` a time, `load_bytes` a size, `hit_rate` a share."""
+    if not is_number(value):
+        return ABSENT if value is None else str(value)
+    if name.endswith("bytes_per_s"):
+        return f"{size(value)}/s"
+    if name.endswith("per_wall_s"):
+        return f"{digits(value)} /s"
+    if name.endswith("_s"):
+        return seconds(value)
+    if name.endswith("bytes"):
+        return size(value)
+    if name.endswith(("_rate", "_share", "utilisation")):
+        return percent(value)
+    return count(value) if isinstance(value, int) else digits(value)
+
+
+def _label(name: str) -> str:
+    """Return a key of the summary as words, without its unit."""
+    for unit in ("_wall_s", "_bytes", "_s"):
+        if name.endswith(unit) and name != unit[1:]:
+            name = name.removesuffix(unit)
+            break
+    return name.replace("_", " ")
+
+
+def _chart(name: str, title: str) -> Html:
+    return tag("div", class_="chart", id=name, role="img", aria_label=title)
+
+
+def _section(title: str, note: str, *children: Html) -> Html:
+    return tag("section", tag("h2", title), tag("p", note, class_="note") if note else EMPTY, join(children))

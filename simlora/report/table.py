@@ -1,0 +1,87 @@
+"""The final table on stdout: a run in a screenful of plain text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simlora.report.format import (
+    METRIC_NAMES,
+    count,
+    digits,
+    headline,
+    percent,
+    seconds,
+    size,
+    targets_in_words,
+    workload_in_words,
+)
+
+WIDTH = 80
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+LOAD_WORDS = {
+    "below": "below saturation",
+    "near": "near saturation",
+    "past": "past saturation",
+    "unknown": "too few requests to tell",
+}
+
+
+def summary_table(summary: dict[str, Any]) -> str:
+    """Return the key figures of a summary as aligned lines of at most 80 columns, without a final newline."""
+    system, place = headline(summary)
+    lines = [f"{system}: {place}", workload_in_words(summary)]
+    if summary.get("complete") is False:
+        lines.append("INCOMPLETE: the run was stopped; what follows is what had happened until then")
+    lines += ["", *_facts(summary), "", *_distributions(summary)]
+    return "\n".join(_fit(line) for line in lines)
+
+
+def _facts(summary: dict[str, Any]) -> list[str]:
+    slo, adapters, kv = summary["slo"], summary.get("adapters") or {}, summary.get("kv") or {}
+    simulation = summary.get("simulation") or {}
+    facts = [
+        ("Requests", _requests(summary["requests"])),
+        ("SLO attainment", f"{percent(slo['attainment'])}  ({targets_in_words(slo['targets'])})"),
+        ("Goodput", f"{digits(slo['goodput_rps'])} requests/s"),
+        (
+            "Throughput",
+            f"{digits(summary['throughput_rps'])} requests/s, {digits(summary['throughput_tps'])} tokens/s",
+        ),
+        ("Load", LOAD_WORDS.get((summary.get("load") or {}).get("label", "unknown"), "unknown")),
+        ("Makespan", seconds(summary["makespan_s"])),
+        (
+            "Adapter loads",
+            f"{count(adapters.get('loads'))} ({size(adapters.get('load_bytes'))}), "
+            f"hit rate {percent(adapters.get('hit_rate'))}",
+        ),
+        ("Preemptions", count(kv.get("preemptions"))),
+        (
+            "Simulated in",
+            f"{seconds(simulation.get('wall_s'))}, {digits(simulation.get('requests_per_wall_s'))} requests/s",
+        ),
+    ]
+    return [f"{name:<16}{value}" for name, value in facts if not value.startswith("–")]
+
+
+def _requests(requests: dict[str, Any]) -> str:
+    others = [
+        f"{count(requests[name])} {name}"
+        for name in ("finished", "aborted", "rejected", "unfinished")
+        if name == "finished" or requests.get(name)
+    ]
+    return f"{count(requests['submitted'])} submitted: {', '.join(others)}"
+
+
+def _distributions(summary: dict[str, Any]) -> list[str]:
+    head = f"{'':<16}" + "".join(f"{name:>12}" for name in STATISTICS)
+    rows = [
+        f"{name:<16}" + "".join(f"{seconds(summary[metric][statistic]):>12}" for statistic in STATISTICS)
+        for metric, name in METRIC_NAMES.items()
+    ]
+    return [head, *rows]
+
+
+def _fit(line: str) -> str:
+    """Return a line that neither breaks the table nor the terminal, whatever a trace named itself."""
+    line = "".join(character if character.isprintable() else "?" for character in line)
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"

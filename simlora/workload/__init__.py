@@ -1,0 +1,1 @@
+"""What arrives: every workload is a small class with `build(seed) -> Trace`."""

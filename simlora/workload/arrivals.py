@@ -1,0 +1,53 @@
+"""Arrival processes: how much time lies between one request and the next."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.checks import number
+
+
+class Arrivals(ABC):
+    """An arrival process. Yours needs `gaps_s`; `check` is there for those who want plain errors."""
+
+    @abstractmethod
+    def gaps_s(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+        """Return the next `n` gaps [n] in seconds; two calls for n and m draw what one for n + m would."""
+
+    def check(self, key: str) -> None:
+        """Raise InputError for an argument out of range; `key` is where it stands in the configuration."""
+
+
+@dataclass(frozen=True)
+class Poisson(Arrivals):
+    """Exponential gaps: independent users."""
+
+    rate_rps: float
+
+    def check(self, key: str) -> None:
+        number(f"{key}.rate_rps", self.rate_rps, "requests per second", above=0)
+
+    def gaps_s(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+        return rng.exponential(1 / self.rate_rps, n)
+
+
+@dataclass(frozen=True)
+class Gamma(Arrivals):
+    """Gamma gaps of mean 1/rate_rps and coefficient of variation `cv`: 1 is Poisson, more is bursty.
+
+    Source: S-LoRA (MLSys'24) §7.1, AlpaServe (OSDI'23) §6.2.
+    """
+
+    rate_rps: float
+    cv: float = 1.0
+
+    def check(self, key: str) -> None:
+        number(f"{key}.rate_rps", self.rate_rps, "requests per second", above=0)
+        number(f"{key}.cv", self.cv, above=0)
+
+    def gaps_s(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+        return rng.gamma(1 / self.cv**2, self.cv**2 / self.rate_rps, n)

@@ -1,0 +1,60 @@
+"""Traces written out in our own format, for `workload=file` to read back."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from simlora.core.checks import shown
+from simlora.core.errors import InputError
+from simlora.core.trace import Trace
+from simlora.workload.table import READERS
+
+
+def write(trace: Trace, path: str | Path) -> None:
+    """Write a trace as a file that `File` reads back; it appears under its name only when it is whole."""
+    file = Path(path)
+    if file.suffix.lower() not in READERS:
+        raise InputError(f"{path} has the suffix {shown(file.suffix)}, must be one of {', '.join(READERS)}")
+    partial = file.with_name(f".{file.name}.partial")
+    try:
+        _write(_frame(trace), file.suffix.lower(), partial)
+        os.replace(partial, file)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _frame(trace: Trace) -> pd.DataFrame:
+    columns: dict[str, Any] = {
+        "arrival_s": trace.arrival_s,
+        "adapter": [trace.adapters[i].name if i >= 0 else None for i in trace.adapter],
+        "rank": pd.array([trace.adapters[i].rank if i >= 0 else None for i in trace.adapter], dtype="Int64"),
+        "prompt_tokens": trace.prompt_tokens,
+        "output_tokens": trace.output_tokens,
+        "max_output_tokens": trace.max_output_tokens,
+    }
+    if trace.session is not None:
+        columns["session"] = list(trace.session)
+    if trace.block_hashes is not None:
+        columns["block_hashes"] = [list(hashes) for hashes in trace.block_hashes]
+    return pd.DataFrame(columns)
+
+
+def _write(frame: pd.DataFrame, suffix: str, file: Path) -> None:
+    if suffix == ".parquet":
+        frame.to_parquet(file, index=False, compression="zstd")
+        return
+    if suffix == ".csv":
+        if "block_hashes" in frame:
+            frame["block_hashes"] = [" ".join(map(str, hashes)) for hashes in frame["block_hashes"]]
+        frame.to_csv(file, index=False)
+        return
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    with file.open("w", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in rows)

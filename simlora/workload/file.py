@@ -1,0 +1,140 @@
+"""Our own trace format: one row a request, as CSV, Parquet or JSONL."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simlora.core.adapter import RANK_MAX
+from simlora.core.checks import shown
+from simlora.core.errors import InputError
+from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
+from simlora.workload.columns import empty, names, refuse, seconds, tokens, whole_numbers
+from simlora.workload.table import READERS, Table, check_names, read_table
+
+REQUIRED = ("arrival_s", "adapter", "rank", "prompt_tokens", "output_tokens")
+OPTIONAL = ("max_output_tokens", "session", "block_hashes")
+
+
+@dataclass(frozen=True)
+class File:
+    """The requests of a file with the columns REQUIRED and any of OPTIONAL.
+
+    An empty adapter is the base model. An empty or absent max_output_tokens is the true output length.
+    block_hashes are whole numbers, apart by spaces or as a list. Rows need not be sorted.
+    """
+
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise InputError(f"workload.path is not set, must be a trace file: {', '.join(READERS)}")
+
+    def build(self, seed: int) -> Trace:
+        """Return the trace; nothing in it depends on `seed`. Raises InputError for the first thing wrong."""
+        table = read_table(str(self.path))
+        check_names(table, REQUIRED, OPTIONAL)
+        arrival_s = seconds(table, "arrival_s")
+        order, notices = in_order(table, "arrival_s", arrival_s)
+        outputs = tokens(table, "output_tokens")
+        adapter, specs = _adapters(table)
+        session = names(table, "session") if "session" in table.columns else None
+        hashes = _block_hashes(table) if "block_hashes" in table.columns else None
+        return Trace(
+            arrival_s=arrival_s[order],
+            adapter=adapter[order],
+            prompt_tokens=tokens(table, "prompt_tokens")[order],
+            output_tokens=outputs[order],
+            max_output_tokens=_max_output_tokens(table, outputs)[order],
+            adapters=specs,
+            session=[session[i] for i in order] if session is not None else None,
+            block_hashes=[hashes[i] for i in order] if hashes is not None else None,
+            source=table.path,
+            notices=notices,
+        )
+
+
+def in_order(
+    table: Table, name: str, arrival_s: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the stable order by arrival [rows], and a notice if that is not the file's own order."""
+    back = np.flatnonzero(np.diff(arrival_s) < 0)
+    order = np.argsort(arrival_s, kind="stable")
+    if not len(back):
+        return order, ()
+    times = "once" if len(back) == 1 else f"{len(back):,} times"
+    first = table.where(int(back[0]) + 1)
+    return order, (f"{first}: {name} goes back, {times} in the file; the rows were sorted by it.",)
+
+
+def _adapters(table: Table) -> tuple[NDArray[np.int64], tuple[AdapterSpec, ...]]:
+    """Return each row's adapter [rows] and the adapters, numbered by name (adapter_2 before adapter_10)."""
+    base, no_rank = empty(table, "adapter"), empty(table, "rank")
+    refuse(table, "rank", base & ~no_rank, "empty where the adapter is empty (the base model)")
+    cells = names(table, "adapter")
+    codes, found = pd.factorize(np.array(cells, dtype=object))
+    codes = codes.astype(np.int64)
+    ranks = np.zeros(len(table), dtype=np.int64)
+    used = np.flatnonzero(~base)
+    must = f"a whole number, at least 1 and at most {RANK_MAX:,}"
+    ranks[used] = whole_numbers(table.part("rank", used), "rank", must, 1, RANK_MAX)
+    _, first = np.unique(codes[used], return_index=True)
+    first = used[first]
+    other = np.flatnonzero(~base & (ranks != ranks[first][codes])) if len(used) else used
+    if len(other):
+        row, was = int(other[0]), int(first[codes[other[0]]])
+        raise InputError(
+            f"{table.where(row)}: adapter {shown(cells[row])} has rank {ranks[row]}, but rank {ranks[was]} in row "
+            f"{table.rows[was]}; an adapter must have one rank"
+        )
+    by_name = sorted(range(len(found)), key=lambda code: _natural(str(found[code])))
+    number = np.full(len(found) + 1, BASE_MODEL, dtype=np.int64)  # the last one answers to code -1
+    number[by_name] = np.arange(len(found))
+    return number[codes], tuple(AdapterSpec(str(found[code]), int(ranks[first[code]])) for code in by_name)
+
+
+def _natural(name: str) -> list[Any]:
+    """Return a sort key that puts adapter_2 before adapter_10."""
+    parts = re.split(r"([0-9]+)", name)
+    return [*(int(part) if i % 2 else part for i, part in enumerate(parts)), name]
+
+
+def _max_output_tokens(table: Table, outputs: NDArray[np.int64]) -> NDArray[np.int64]:
+    missing = empty(table, "max_output_tokens")
+    declared = outputs.copy()
+    given = np.flatnonzero(~missing)
+    if len(given):
+        declared[given] = tokens(table.part("max_output_tokens", given), "max_output_tokens")
+        index = int(np.argmax(declared < outputs))
+        must = f"at least output_tokens, which is {outputs[index]}"
+        refuse(table, "max_output_tokens", declared < outputs, must)
+    return declared
+
+
+def _block_hashes(table: Table) -> list[tuple[int, ...]]:
+    cells = table.columns["block_hashes"]
+    hashes = [_whole_list(cell) for cell in cells]
+    bad = np.array([value is None for value in hashes])
+    refuse(table, "block_hashes", bad, "whole numbers, apart by spaces or as a list")
+    return [value or () for value in hashes]
+
+
+def _whole_list(cell: Any) -> tuple[int, ...] | None:
+    """Return the whole numbers of one cell; None where it holds something else."""
+    if cell is None:
+        return ()
+    if isinstance(cell, str):
+        cell = cell.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()
+    elif not isinstance(cell, (list, np.ndarray)) or any(
+        isinstance(value, bool) or not isinstance(value, (int, np.integer)) for value in cell
+    ):
+        return None
+    try:
+        return tuple(map(int, cell))
+    except ValueError:
+        return None

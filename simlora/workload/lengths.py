@@ -1,0 +1,125 @@
+"""Lengths: how many tokens a prompt or an answer has."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.checks import number, whole
+from simlora.core.errors import InputError, nearest
+from simlora.workload.columns import TOKENS_MAX, tokens
+from simlora.workload.table import read_table
+
+
+class Lengths(ABC):
+    """A distribution of lengths. Yours needs `draw`; `check` is there for those who want plain errors."""
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+        """Return `n` lengths [n] in tokens, each at least 1."""
+
+    def check(self, key: str) -> None:
+        """Raise InputError for an argument out of range; `key` is where it stands in the configuration."""
+
+
+@dataclass(frozen=True)
+class Fixed(Lengths):
+    """Always the same."""
+
+    tokens: int
+
+    def check(self, key: str) -> None:
+        whole(f"{key}.tokens", self.tokens, "tokens", least=1, most=TOKENS_MAX)
+
+    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+        return np.full(n, int(self.tokens), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Uniform(Lengths):
+    """From `lo` up to, not including, `hi`, as in S-LoRA's generator."""
+
+    lo: int
+    hi: int
+
+    def check(self, key: str) -> None:
+        check_range(f"{key}.lo", self.lo, f"{key}.hi", self.hi)
+
+    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+        return rng.integers(int(self.lo), int(self.hi), n)
+
+
+@dataclass(frozen=True)
+class LogNormal(Lengths):
+    """exp(Normal(mean_log, sigma_log)) cut to `lo` up to and including `hi` (drawn from what lies between,
+    not piled up at the ends), then rounded."""
+
+    mean_log: float
+    sigma_log: float
+    lo: int
+    hi: int
+
+    def check(self, key: str) -> None:
+        number(f"{key}.mean_log", self.mean_log)
+        number(f"{key}.sigma_log", self.sigma_log, above=0)
+        check_range(f"{key}.lo", self.lo, f"{key}.hi", self.hi)
+        low, high = self._cut
+        if low == high:
+            raise InputError(
+                f"{key}.lo and {key}.hi are {self.lo} and {self.hi}, between which a log-normal of mean_log "
+                f"{self.mean_log:g} and sigma_log {self.sigma_log:g} has no probability; widen them"
+            )
+
+    @property
+    def _cut(self) -> tuple[float, float]:
+        """Return the probabilities below `lo` and below `hi`."""
+        normal = NormalDist(self.mean_log, self.sigma_log)
+        return normal.cdf(math.log(self.lo)), normal.cdf(math.log(self.hi))
+
+    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+        low, high = self._cut
+        inverse = NormalDist(self.mean_log, self.sigma_log).inv_cdf
+        shares = np.clip(low + rng.random(n) * (high - low), 1e-300, 1 - 1e-16)
+        logs = np.fromiter(map(inverse, shares), dtype=np.float64, count=n)
+        return np.clip(np.rint(np.exp(logs)), self.lo, self.hi).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Empirical(Lengths):
+    """Drawn with replacement from one column of a file (CSV, Parquet or JSONL).
+
+    Prompts and outputs are drawn apart, so what correlation the file had between them is lost.
+    """
+
+    path: str
+    column: str
+
+    def check(self, key: str) -> None:
+        if not self.path:
+            raise InputError(f"{key}.path is empty, must be a file of lengths")
+        _ = self.lengths
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Return the file's lengths [rows]. Raises InputError for a file or column that will not do."""
+        table = read_table(self.path)
+        if self.column not in table.columns:
+            raise InputError(
+                f"{self.path} has no column {self.column}; {nearest(self.column, table.columns)}"
+            )
+        return tokens(table, self.column)
+
+    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+        return self.lengths[rng.integers(0, len(self.lengths), n)]
+
+
+def check_range(lo_key: str, lo: int, hi_key: str, hi: int) -> None:
+    """Raise InputError unless 1 <= lo < hi, both whole."""
+    whole(lo_key, lo, "tokens", least=1, most=TOKENS_MAX)
+    whole(hi_key, hi, "tokens", least=int(lo) + 1, most=TOKENS_MAX)

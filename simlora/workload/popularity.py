@@ -1,0 +1,100 @@
+"""Popularity: which adapter a request is for. Adapter 0 is the most popular one unless weights say otherwise."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.checks import listed, number
+from simlora.core.errors import InputError
+
+
+class Popularity(ABC):
+    """A popularity. Yours needs `draw`; `check` is there for those who want plain errors."""
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+        """Return the adapter index, 0 to adapters - 1, of each of `n` requests [n]."""
+
+    def check(self, key: str, adapters: int) -> None:
+        """Raise InputError for an argument out of range; `key` is where it stands in the configuration."""
+
+
+@dataclass(frozen=True)
+class Uniform(Popularity):
+    """Every adapter is as popular as the next."""
+
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+        return rng.integers(0, adapters, n)
+
+
+@dataclass(frozen=True)
+class Power(Popularity):
+    """index = floor(adapters * U^(1/alpha)): alpha 1 is uniform, a small alpha piles requests on the first few.
+
+    Source: S-LoRA's benchmark, which calls it a power law.
+    """
+
+    alpha: float = 1.0
+
+    def check(self, key: str, adapters: int) -> None:
+        number(f"{key}.alpha", self.alpha, above=0)
+
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+        return power_index(rng.power(self.alpha, n), adapters)
+
+
+@dataclass(frozen=True)
+class Zipf(Popularity):
+    """Adapter i has a share proportional to 1 / (i + 1)^exponent; exponent 0 is uniform."""
+
+    exponent: float = 1.0
+
+    def check(self, key: str, adapters: int) -> None:
+        number(f"{key}.exponent", self.exponent, least=0)
+
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+        return weighted_index(
+            rng, np.arange(1.0, adapters + 1.0, dtype=np.float64) ** -float(self.exponent), n
+        )
+
+
+@dataclass(frozen=True)
+class Explicit(Popularity):
+    """One weight an adapter, in any unit: shares are weights over their sum."""
+
+    weights: Sequence[float]
+
+    def check(self, key: str, adapters: int) -> None:
+        weights = listed(f"{key}.weights", self.weights, "[3,1,1]")
+        for i, weight in enumerate(weights):
+            number(f"{key}.weights[{i}]", weight, least=0)
+        if len(weights) != adapters:
+            raise InputError(
+                f"{key}.weights has {len(weights):,} entries, must have one for each of the {adapters:,} "
+                "adapters of workload.adapters"
+            )
+        if not sum(weights):
+            raise InputError(f"{key}.weights are all 0, must have at least one greater than 0")
+
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+        return weighted_index(rng, np.array(self.weights, dtype=np.float64), n)
+
+
+def power_index(shares: NDArray[np.float64], adapters: int) -> NDArray[np.int64]:
+    """Return floor(share * adapters), for shares in [0, 1]; a share that rounds to 1 is the last adapter."""
+    index: NDArray[np.int64] = np.minimum((shares * adapters).astype(np.int64), adapters - 1)
+    return index
+
+
+def weighted_index(rng: np.random.Generator, weights: NDArray[np.float64], n: int) -> NDArray[np.int64]:
+    """Return `n` indices drawn by weight; an index of weight 0 never comes."""
+    edges = np.cumsum(weights)
+    index: NDArray[np.int64] = np.searchsorted(edges, rng.random(n) * edges[-1], side="right").astype(
+        np.int64
+    )
+    return index

@@ -1,0 +1,96 @@
+"""A workload put together from an arrival process, a popularity and two lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.checks import number, whole
+from simlora.core.errors import InputError
+from simlora.core.random import stream
+from simlora.core.trace import BASE_MODEL, Trace
+from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.workload.arrivals import Arrivals
+from simlora.workload.lengths import Lengths
+from simlora.workload.popularity import Popularity
+
+REQUESTS_MAX = 100_000_000
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Requests for `duration_s` seconds, or exactly `requests` of them: one of the two is None.
+
+    Each part draws from its own stream of the run's seed: another popularity leaves arrivals and lengths as
+    they were, and a longer run begins with the shorter one. `adapters` 0 is the base model alone.
+    """
+
+    arrivals: Arrivals
+    popularity: Popularity
+    prompt_tokens: Lengths
+    output_tokens: Lengths
+    adapters: int = 100
+    ranks: Sequence[int] = (8,)
+    duration_s: float | None = 300.0
+    requests: int | None = None
+
+    def __post_init__(self) -> None:
+        whole("workload.adapters", self.adapters, "adapters", least=0, most=ADAPTERS_MAX)
+        check_ranks(self.ranks)
+        self.arrivals.check("workload.arrivals")
+        self.prompt_tokens.check("workload.prompt_tokens")
+        self.output_tokens.check("workload.output_tokens")
+        if self.adapters:
+            self.popularity.check("workload.popularity", int(self.adapters))
+        if (self.duration_s is None) == (self.requests is None):
+            have = "both" if self.requests is not None else "neither"
+            raise InputError(
+                f"workload.duration_s and workload.requests: {have} given, must be one of the two"
+            )
+        if self.requests is not None:
+            whole("workload.requests", self.requests, "requests", least=1, most=REQUESTS_MAX)
+        else:
+            number("workload.duration_s", self.duration_s, "seconds", above=0)
+
+    def build(self, seed: int) -> Trace:
+        """Return the trace for the run's seed."""
+        arrival_s = self._arrival_s(stream(seed, "arrivals"))
+        n, adapters = len(arrival_s), int(self.adapters)
+        base = np.full(n, BASE_MODEL, dtype=np.int64)
+        outputs = self.output_tokens.draw(stream(seed, "output_lengths"), n)
+        return Trace(
+            arrival_s=arrival_s,
+            adapter=self.popularity.draw(stream(seed, "adapters"), adapters, n) if adapters else base,
+            prompt_tokens=self.prompt_tokens.draw(stream(seed, "prompt_lengths"), n),
+            output_tokens=outputs,
+            max_output_tokens=outputs,
+            adapters=adapter_specs(adapters, check_ranks(self.ranks)),
+            source="synthetic: " + ", ".join(repr(part) for part in (self.arrivals, self.popularity)),
+        )
+
+    def _arrival_s(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return the arrivals [requests]; by duration, those before duration_s."""
+        if self.requests is not None:
+            return np.cumsum(self.arrivals.gaps_s(rng, int(self.requests)))
+        assert self.duration_s is not None
+        gaps_s = [self.arrivals.gaps_s(rng, 1024)]
+        drawn, total_s = 1024, float(gaps_s[0].sum())
+        while total_s < self.duration_s:
+            if drawn > REQUESTS_MAX:
+                raise InputError(
+                    f"workload.duration_s is {self.duration_s:g} seconds, in which workload.arrivals brings more "
+                    f"than {REQUESTS_MAX:,} requests; lower one of them"
+                )
+            gaps_s.append(self.arrivals.gaps_s(rng, drawn))
+            drawn, total_s = 2 * drawn, total_s + float(gaps_s[-1].sum())
+        arrival_s = np.cumsum(np.concatenate(gaps_s))
+        arrival_s = arrival_s[: int(np.searchsorted(arrival_s, self.duration_s))]
+        if not len(arrival_s):
+            raise InputError(
+                f"workload.duration_s is {self.duration_s:g} seconds, in which no request arrives; "
+                "make it longer or raise the rate of workload.arrivals"
+            )
+        return arrival_s

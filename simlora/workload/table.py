@@ -1,0 +1,186 @@
+"""A table: the columns of a CSV, Parquet or JSONL file as they stand there, before anybody checks them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simlora.core.checks import shown
+from simlora.core.errors import InputError, nearest
+
+Column = NDArray[np.object_]
+Columns = tuple[list[str], list[Column], NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Raw columns [rows] by name: text, numbers or lists; None is an empty cell.
+
+    `rows` are the row numbers that a person sees: the line of a CSV or JSONL file (a CSV's header is
+    line 1), the row of a Parquet file counted from 1.
+    """
+
+    path: str
+    columns: dict[str, Column]
+    rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def where(self, index: int) -> str:
+        """Return `file, row n` for the row at `index`."""
+        return f"{self.path}, row {self.rows[index]}"
+
+    def part(self, name: str, index: NDArray[np.int64]) -> Table:
+        """Return one column at some rows, which keep their numbers."""
+        return Table(self.path, {name: self.columns[name][index]}, self.rows[index])
+
+
+def read_table(path: str) -> Table:
+    """Return the file's columns. Raises InputError where there is no such table, in one sentence."""
+    file = Path(path).expanduser()
+    reader = READERS.get(file.suffix.lower())
+    if not file.exists():
+        raise InputError(f"{path} does not exist")
+    if file.is_dir():
+        raise InputError(f"{path} is a folder, must be a file: {', '.join(READERS)}")
+    if reader is None:
+        raise InputError(f"{path} has the suffix {shown(file.suffix)}, must be one of {', '.join(READERS)}")
+    try:
+        if not file.stat().st_size:
+            raise InputError(f"{path} is empty")
+        names, columns, rows = reader(file)
+    except InputError as error:
+        raise InputError(str(error).replace(str(file), path, 1)) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text: byte {error.start:,} is no UTF-8") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    return Table(path, _by_name(path, names, columns), rows)
+
+
+def check_names(table: Table, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+    """Raise InputError unless the columns are all of `required`, any of `optional` and nothing else."""
+    for name in table.columns:
+        if name not in required and name not in optional:
+            hint = nearest(name, [*required, *optional])
+            raise InputError(f"{table.path} has a column {shown(name)}, which is unknown; {hint}")
+    for name in required:
+        if name not in table.columns:
+            raise InputError(f"{table.path} has no column {name}, must have {', '.join(required)}")
+    if not len(table):
+        raise InputError(f"{table.path} has no rows, must have at least one request")
+
+
+def _by_name(path: str, names: list[str], columns: list[Column]) -> dict[str, Column]:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{path} has the column {shown(name)} {names.count(name)} times, must be once")
+    return dict(zip(names, columns, strict=True))
+
+
+def _read_csv(file: Path) -> Columns:
+    """Return the columns as text. The header is read as a row, so that longer rows are errors."""
+    _no_binary(file)
+    try:
+        frame = pd.read_csv(
+            file,
+            header=None,
+            dtype=str,
+            na_filter=False,
+            skip_blank_lines=False,
+            skipinitialspace=True,
+            encoding="utf-8-sig",
+            quoting=csv.QUOTE_MINIMAL,
+        )
+    except pd.errors.EmptyDataError:
+        raise InputError(f"{file} is empty") from None
+    except pd.errors.ParserError as error:
+        why = str(error).strip().removeprefix("Error tokenizing data. C error: ")
+        raise InputError(f"{file} is not a well-formed CSV file: {why}") from None
+    cells = [frame[name].to_numpy(dtype=object) for name in frame.columns]
+    blank = np.logical_and.reduce([column == "" for column in cells])
+    kept = np.flatnonzero(~blank)
+    kept = kept[kept > 0]
+    names = [str(column[0]).strip() for column in cells]
+    columns = [column[kept] for column in cells]
+    for column in columns:
+        column[column == ""] = None
+    return names, columns, kept + 1
+
+
+def _read_jsonl(file: Path) -> Columns:
+    """Return the columns of an object a line; a key that a line lacks is an empty cell."""
+    _no_binary(file)
+    decode = json.JSONDecoder(object_pairs_hook=_unique_keys).decode
+    objects, rows = [], []
+    with file.open(encoding="utf-8-sig") as lines:
+        for row, line in enumerate(lines, start=1):
+            text = line.strip()
+            if not text:
+                continue
+            try:
+                value = decode(text)
+            except (ValueError, RecursionError) as error:
+                why = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+                raise InputError(f"{file}, row {row} is not well-formed JSON: {why}") from None
+            if not isinstance(value, dict):
+                raise InputError(f"{file}, row {row} is {shown(text)}, must be a JSON object such as {{...}}")
+            objects.append(value)
+            rows.append(row)
+    names = list(dict.fromkeys(name for value in objects for name in value))
+    columns = [_objects([value.get(name) for value in objects]) for name in names]
+    return names, columns, np.array(rows, dtype=np.int64)
+
+
+def _read_parquet(file: Path) -> Columns:
+    try:
+        frame = pd.read_parquet(file, dtype_backend="numpy_nullable", engine="pyarrow")
+    except OSError:
+        raise
+    except Exception as error:
+        why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"{file} is not a readable Parquet file: {why}") from None
+    columns = []
+    for position in range(frame.shape[1]):
+        column = frame.iloc[:, position]
+        cells = column.to_numpy(dtype=object, copy=True)
+        cells[column.isna().to_numpy(dtype=bool)] = None
+        columns.append(cells)
+    return [str(name) for name in frame.columns], columns, np.arange(1, len(frame) + 1)
+
+
+def _no_binary(file: Path) -> None:
+    with file.open("rb") as head:
+        if b"\0" in head.read(65536):
+            raise InputError(f"{file} is not text: it has zero bytes")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} comes twice")
+    return value
+
+
+def _objects(cells: list[Any]) -> Column:
+    """Return a column of any Python values; np.array would take lists for a second dimension."""
+    column = np.empty(len(cells), dtype=object)
+    column[:] = cells
+    return column
+
+
+READERS: dict[str, Callable[[Path], Columns]] = {
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+    ".jsonl": _read_jsonl,
+}

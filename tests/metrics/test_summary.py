@@ -1,0 +1,197 @@
+"""summary.json has the layout that the design fixes, and numbers that a hand can check."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from simlora.metrics.histogram import TokenGaps
+from simlora.metrics.slo import SloTargets
+from simlora.metrics.summary import distribution, json_safe, load, summarise
+from tests.metrics.frames import finished, lost, table
+
+METRICS = (
+    "ttft_s",
+    "tpot_s",
+    "tbt_s",
+    "latency_s",
+    "latency_per_output_token_s",
+    "queue_s",
+    "cold_start_s",
+)
+STATISTICS = {"mean", "p50", "p90", "p95", "p99"}
+
+
+def summary_of(frame, gaps=None, targets=None, makespan_s=10.0, **more):
+    return summarise(
+        frame,
+        gaps or TokenGaps(),
+        targets or SloTargets(ttft_s=6.0),
+        makespan_s=makespan_s,
+        adapters={"loads": 3, "load_bytes": 3e6, "hit_rate": 0.5},
+        kv={"hit_rate": 0.0, "invalid_share": 0.0, "preemptions": 0},
+        replicas=[{"replica": 0}],
+        calibration={"gpu": "a10g"},
+        simulation={"wall_s": 0.1},
+        versions={"simlora": "0"},
+        seed=7,
+        workload={"source": "by hand"},
+        **more,
+    )
+
+
+FOUR = table(
+    finished(ttft_s=1.0, latency_s=3.0, output_tokens=11),
+    finished(ttft_s=2.0, latency_s=2.0, output_tokens=1),
+    lost("rejected"),
+    lost("aborted"),
+    lost("unfinished"),
+)
+
+
+def test_the_layout():
+    summary = summary_of(FOUR)
+    assert set(summary["requests"]) == {"submitted", "finished", "aborted", "rejected", "unfinished"}
+    assert all(set(summary[metric]) == STATISTICS for metric in METRICS)
+    assert set(summary["slo"]) == {"targets", "attainment", "goodput_rps", "satisfaction"}
+    assert {"makespan_s", "throughput_rps", "throughput_tps", "adapters", "kv", "replicas"} <= set(summary)
+    assert {"calibration", "simulation", "versions", "seed", "workload", "load"} <= set(summary)
+    assert (summary["complete"], summary["command"], summary["run"]) == (True, "", {})
+
+
+def test_by_hand():
+    summary = summary_of(FOUR, makespan_s=4.0)
+    assert summary["requests"] == {
+        "submitted": 5,
+        "finished": 2,
+        "aborted": 1,
+        "rejected": 1,
+        "unfinished": 1,
+    }
+    assert summary["throughput_rps"] == pytest.approx(2 / 4)
+    assert summary["throughput_tps"] == pytest.approx(12 / 4)
+    assert summary["ttft_s"]["mean"] == pytest.approx(1.5)
+    assert summary["ttft_s"]["p50"] == pytest.approx(1.5)
+    assert summary["ttft_s"]["p90"] == pytest.approx(1.9)
+    assert summary["latency_per_output_token_s"]["mean"] == pytest.approx((3 / 11 + 2) / 2)
+    assert summary["slo"]["targets"] == {"ttft_s": 6.0}
+    assert summary["slo"]["attainment"] == pytest.approx(2 / 5)
+    assert summary["slo"]["goodput_rps"] == pytest.approx(2 / 4)
+    assert summary["slo"]["satisfaction"] == pytest.approx((1 - 1 / 36 + 1 - 4 / 36) / 5)
+
+
+def test_a_request_of_one_token_has_no_tpot():
+    assert summary_of(FOUR)["tpot_s"]["mean"] == pytest.approx(0.2)
+
+
+def test_requests_that_did_not_finish_have_no_latency():
+    assert summary_of(table(finished(ttft_s=1.0), lost("aborted", ttft_s=100.0)))["ttft_s"]["p99"] == 1.0
+
+
+def test_tbt_is_over_tokens_not_requests():
+    gaps = TokenGaps()
+    gaps.add(0.1, 9)
+    gaps.add(0.2, 1)
+    tbt_s = summary_of(FOUR, gaps)["tbt_s"]
+    assert tbt_s["mean"] == pytest.approx(0.11)
+    assert tbt_s["p90"] == pytest.approx(0.1, rel=1e-3)
+    assert tbt_s["p95"] == pytest.approx(0.2, rel=1e-3)
+
+
+@pytest.mark.parametrize("frame", [table(), table(lost("rejected"), lost("rejected"))])
+def test_a_run_that_finished_nothing_has_nulls_and_no_nan(frame):
+    summary = summary_of(frame, makespan_s=0.0)
+    assert all(summary[metric] == dict.fromkeys(STATISTICS) for metric in METRICS)
+    assert summary["throughput_rps"] is None
+    assert summary["slo"]["attainment"] == (0.0 if len(frame) else None)
+    assert summary["load"]["label"] == "unknown"
+    json.dumps(summary, allow_nan=False)
+
+
+def test_without_a_ttft_target_there_is_no_satisfaction():
+    assert summary_of(FOUR, targets=SloTargets(latency_s=1.0))["slo"]["satisfaction"] is None
+
+
+def test_it_says_what_ran_and_whether_it_ended():
+    summary = summary_of(FOUR, run={"system": "slora"}, command="simlora system=slora", complete=False)
+    assert summary["run"]["system"] == "slora"
+    assert summary["command"] == "simlora system=slora"
+    assert summary["complete"] is False
+
+
+def test_percentiles_are_numpys_linear_ones():
+    values = np.arange(1.0, 102.0)
+    assert distribution(values) == {"mean": 51.0, "p50": 51.0, "p90": 91.0, "p95": 96.0, "p99": 100.0}
+
+
+def test_json_safe_leaves_only_what_json_has():
+    odd = {1: np.float64("nan"), "n": np.int64(3), "l": (math.inf, np.array([1.5])), "b": np.True_, "x": None}
+    assert json_safe(odd) == {"1": None, "n": 3, "l": [None, [1.5]], "b": True, "x": None}
+
+
+def arrivals(waits_s, gap_s=1.0, **more):
+    """Requests `gap_s` apart, each waiting as told and then taking 10 s."""
+    rows = [
+        finished(arrival_s=i * gap_s, queue_s=wait_s, ttft_s=wait_s + 1, latency_s=wait_s + 10, **more)
+        for i, wait_s in enumerate(waits_s)
+    ]
+    return table(*rows)
+
+
+def test_a_queue_that_stays_short_is_below_saturation():
+    found = load(arrivals([0.1] * 100))
+    assert found["label"] == "below"
+    assert found["drift_s"] == pytest.approx(0.0)
+    assert found["wait_ratio"] == pytest.approx(0.01)
+
+
+def test_a_queue_that_grows_all_the_time_is_past_saturation():
+    found = load(arrivals([0.2 * i for i in range(100)]))  # 20 % more arrives than is served
+    assert found["label"] == "past"
+    assert found["drift_s"] == pytest.approx(0.2 * 67, rel=0.02)
+    assert found["drain_s"] == pytest.approx(0.2 * 99)
+    assert found["arrivals_s"] == pytest.approx(99.0)
+
+
+def test_long_waits_that_do_not_grow_are_near_saturation():
+    assert load(arrivals([3.0] * 95 + [0.0] * 5))["label"] == "near"
+
+
+def test_a_queue_that_takes_a_little_time_to_empty_is_near_saturation():
+    assert load(arrivals([0.1] * 99 + [3.0]))["label"] == "near"
+
+
+def test_last_come_first_served_cannot_hide_saturation():
+    starved = [100.0 - i for i in range(20)] + [0.1] * 80
+    found = load(arrivals([wait_s + 40 if wait_s > 1 else wait_s for wait_s in starved]))
+    assert found["drift_s"] < 0
+    assert found["label"] == "past"
+
+
+def test_giving_up_on_requests_is_past_saturation_though_the_queue_is_short():
+    kept = [finished(arrival_s=float(i)) for i in range(90)]
+    given_up = [lost("aborted", arrival_s=i + 0.5) for i in range(10)]
+    found = load(table(*kept, *given_up))
+    assert found["given_up_share"] == pytest.approx(0.1)
+    assert found["label"] == "past"
+
+
+def test_requests_too_large_to_serve_say_nothing_about_the_load():
+    kept = [finished(arrival_s=float(i), queue_s=0.1, latency_s=10.0) for i in range(50)]
+    assert load(table(*kept, *[lost("rejected") for _ in range(50)]))["label"] == "below"
+
+
+def test_a_few_requests_say_nothing():
+    assert load(arrivals([0.1] * 29))["label"] == "unknown"
+
+
+def test_arrivals_at_one_instant_say_nothing():
+    assert load(arrivals([0.1] * 50, gap_s=0.0))["label"] == "unknown"
+
+
+def test_the_order_of_the_rows_does_not_matter():
+    frame = arrivals([0.2 * i for i in range(100)])
+    assert load(frame.iloc[::-1]) == load(frame)

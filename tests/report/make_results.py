@@ -1,0 +1,176 @@
+"""A run's folder without a run: plausible numbers, drawn and not simulated.
+
+`python -m tests.report.make_results FOLDER [REQUESTS] [REPLICAS]` writes one with its report, to look at.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from simlora.metrics.histogram import TokenGaps
+from simlora.metrics.slo import SloTargets
+from simlora.metrics.summary import summarise
+
+CAPACITY_TOKENS = 14_500
+CALIBRATION = {
+    "path": "a10g-llama_7b-tp1",
+    "gpu": "a10g",
+    "model": "llama_7b",
+    "tp": 1,
+    "provenance": {
+        "kind": "published",
+        "source": "S-LoRA's released runs, setting S2",
+        "date": "2026-11-21",
+        "mape": {"throughput": 0.004, "mean_latency": 0.017},
+        "coefficients": {"adapter_load": {"kind": "derived", "source": "PCIe 4.0 x16 bandwidth ratio"}},
+    },
+    "coefficients": {
+        "prefill.intercept_s": 0.0087,
+        "prefill.per_token_s": 0.00022,
+        "decode.intercept_s": 0.0262,
+        "decode.per_sequence_s": 0.00021,
+        "decode.per_context_token_s": 1.1e-6,
+        "kernels.mbgmv.decode.per_rank_sum_s": 4.1e-6,
+        "adapter_load.latency_s": 0.0003,
+        "adapter_load.bytes_per_s": 1.2e10,
+    },
+}
+
+
+def make_requests(
+    requests: int = 2_000, replicas: int = 2, adapters: int = 100, seed: int = 0, names: tuple[str, ...] = ()
+) -> pd.DataFrame:
+    """Return requests of which about one in 25 is lost; `names` become the most popular adapters."""
+    rng = np.random.default_rng(seed)
+    n = requests
+    adapter = np.minimum(rng.zipf(1.4, n) - 1, adapters - 1)
+    labels = np.array([*names, *(f"lora-{i:03d}" for i in range(len(names), adapters))], dtype=object)
+    arrival_s = np.sort(rng.uniform(0, max(n, 1) / 2.5, n))
+    output_tokens = rng.integers(8, 512, n)
+    burst = 2.5 * np.clip(np.sin(arrival_s / max(n, 1) * 12), 0, None) ** 3
+    queue_s = rng.exponential(0.25 + burst)
+    ttft_s = queue_s + rng.gamma(4, 0.04, n)
+    latency_s = ttft_s + (output_tokens - 1) * rng.gamma(60, 0.0009, n)
+    status = rng.choice(["finished", "aborted", "rejected"], n, p=[0.96, 0.03, 0.01]).astype(object)
+    frame = pd.DataFrame(
+        {
+            "request_id": np.arange(n),
+            "adapter": labels[adapter],
+            "rank": np.array([64, 32, 16, 8])[adapter % 4],
+            "prompt_tokens": rng.integers(8, 512, n),
+            "output_tokens": output_tokens,
+            "cached_tokens": 0,
+            "replica": rng.integers(0, max(replicas, 1), n),
+            "arrival_s": arrival_s,
+            "admitted_s": arrival_s + queue_s,
+            "first_token_s": arrival_s + ttft_s,
+            "finish_s": arrival_s + latency_s,
+            "status": status,
+            "reason": np.select(
+                [status == "aborted", status == "rejected"],
+                ["waited longer than SLO - 0.5 s", "needs 16,000 tokens; the pool holds 14,500"],
+                "",
+            ),
+            "ttft_s": ttft_s,
+            "tpot_s": np.where(
+                output_tokens > 1, (latency_s - ttft_s) / np.maximum(output_tokens - 1, 1), np.nan
+            ),
+            "latency_s": latency_s,
+            "queue_s": queue_s,
+            "cold_start_s": np.where(rng.random(n) < 0.3, rng.exponential(0.02, n), 0.0),
+            "preemptions": 0,
+            "migrations": 0,
+        }
+    )
+    times = [name for name in frame.columns if name.endswith("_s") and name != "arrival_s"]
+    frame.loc[frame["status"] != "finished", times] = np.nan
+    return frame
+
+
+def make_timeline(replicas: int = 2, rows: int = 1_500, end_s: float = 800.0, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    parts = []
+    for replica in range(replicas):
+        time_s = np.sort(rng.uniform(0, end_s, rows))
+        wave = 0.5 + 0.4 * np.sin(time_s / end_s * 9 + replica)
+        kv_tokens = (wave * 11_000 * rng.uniform(0.9, 1.0, rows)).astype(np.int64)
+        parts.append(
+            pd.DataFrame(
+                {
+                    "replica": replica,
+                    "time_s": time_s,
+                    "running": (wave * 30).astype(np.int64),
+                    "waiting": np.maximum(wave * 60 - 40, 0).astype(np.int64),
+                    "kv_tokens": kv_tokens,
+                    "adapter_tokens": np.minimum(
+                        rng.integers(8, 24, rows) * 128, CAPACITY_TOKENS - kv_tokens
+                    ),
+                    "capacity_tokens": CAPACITY_TOKENS,
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def make_summary(requests: pd.DataFrame, replicas: int = 2, **more: Any) -> dict[str, Any]:
+    gaps = TokenGaps()
+    if len(requests):
+        gaps.add_run(0.028, 2e-5, 1_500, 24)
+    last_s = requests[["arrival_s", "finish_s"]].max().max() if len(requests) else 0.0
+    return summarise(
+        requests,
+        gaps,
+        SloTargets(ttft_s=6.0),
+        makespan_s=float(last_s),
+        adapters={"loads": 812, "load_bytes": 5.1e10, "hit_rate": 0.71},
+        kv={"hit_rate": 0.0, "invalid_share": 0.031, "preemptions": 0},
+        replicas=[
+            {"replica": i, "finished": 950 + i, "busy_share": 0.91, "iterations": 21_000}
+            for i in range(replicas)
+        ],
+        calibration=CALIBRATION,
+        simulation={"wall_s": 0.11, "events": 9_300, "iterations": 42_000, "requests_per_wall_s": 17_900.0},
+        versions={"simlora": "0.1.0", "python": "3.11.7", "numpy": "2.4.6"},
+        seed=0,
+        workload={"source": "Azure LLM conversation trace, 10 minutes", "adapters": 100, "rate_rps": 2.5},
+        **{
+            "run": {"system": "slora", "model": "llama_7b", "gpu": "a10g", "tp": 1, "replicas": replicas},
+            "command": "simlora system=slora gpu=a10g model=llama_7b cluster.replicas=2 seed=0",
+            **more,
+        },
+    )
+
+
+def write_results(
+    folder: Path,
+    requests: pd.DataFrame,
+    timeline: pd.DataFrame | None = None,
+    summary: dict[str, Any] | None = None,
+    config: str = "system:\n  name: slora\nseed: 0\n",
+) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    requests.to_parquet(folder / "requests.parquet", index=False)
+    if timeline is not None:
+        timeline.to_parquet(folder / "timeline.parquet", index=False)
+    (folder / "summary.json").write_text(json.dumps(summary or make_summary(requests), allow_nan=False))
+    (folder / "config.yaml").write_text(config)
+    return folder
+
+
+def main(folder: str, requests: int = 2_000, replicas: int = 2) -> None:
+    from simlora.report.html import write_report
+
+    frame = make_requests(requests, replicas)
+    timeline = make_timeline(replicas, end_s=float(frame["finish_s"].max()))
+    write_results(Path(folder), frame, timeline, make_summary(frame, replicas))
+    print(write_report(Path(folder)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))

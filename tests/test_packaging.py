@@ -1,0 +1,67 @@
+"""What a user installs: the wheel is whole, the command is declared, and an import costs little."""
+
+import configparser
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "simlora"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    """The wheel, built from this tree without the network."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (path,) = folder.glob("simlora-*.whl")
+    with zipfile.ZipFile(path) as archive:
+        yield archive
+
+
+def data_files() -> set[str]:
+    """Everything below simlora/ that a run may read, as paths inside the wheel."""
+    return {
+        path.relative_to(ROOT).as_posix()
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_the_wheel_holds_every_file_of_the_package(wheel: zipfile.ZipFile) -> None:
+    assert data_files() - set(wheel.namelist()) == set()
+
+
+def test_the_wheel_holds_the_data_a_run_reads(wheel: zipfile.ZipFile) -> None:
+    names = wheel.namelist()
+    assert "simlora/py.typed" in names
+    assert any(name.startswith("simlora/conf/system/") and name.endswith(".yaml") for name in names)
+    assert any(name.startswith("simlora/latency/calibrations/") and name.endswith(".yaml") for name in names)
+
+
+def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
+    tops = {name.split("/")[0] for name in wheel.namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"simlora"}
+
+
+def test_the_wheel_carries_its_licence(wheel: zipfile.ZipFile) -> None:
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel.namelist())
+
+
+def test_the_wheel_declares_the_command(wheel: zipfile.ZipFile) -> None:
+    (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
+    entry_points = configparser.ConfigParser()
+    entry_points.read_string(wheel.read(name).decode())
+    assert entry_points["console_scripts"]["simlora"] == "simlora.cli:main"
+
+
+@pytest.mark.parametrize("module", ["torch", "triton", "matplotlib", "hydra", "omegaconf"])
+def test_importing_simlora_leaves_the_heavy_libraries_alone(module: str) -> None:
+    code = f"import sys, simlora; sys.exit({module!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
