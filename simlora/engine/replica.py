@@ -122,8 +122,11 @@ class Replica:
         if self._idle:
             self._idle = False
             self._wake = self._clock.move(self._wake, self._clock.now, Kind.BOUNDARY, self.id)
-        elif self._run is not None and not self._prefill and self._decision.on_arrival < self._steps - self._run.done:
-            self._cut(self._run)
+        elif self._run is not None and not self._prefill:
+            # The loader may want to fetch for an arrival that the decision does not care about.
+            on_arrival = 0 if self._loader.ahead(self) else self._decision.on_arrival
+            if on_arrival < self._steps - self._run.done:
+                self._cut(self._run, on_arrival)
 
     def live(self) -> Generator[Event, None, None]:
         """The replica's process: one turn an iteration, or a run of them."""
@@ -206,6 +209,7 @@ class Replica:
                 missing.append(request)
         # Those that are there are pinned first, so that none of them makes room for another.
         kv_tokens = self._reservation.used_tokens(step)
+        self._pool.make_room(kv_tokens)
         for request in missing:
             assert request.adapter is not None
             self._bring(request.adapter, kv_tokens)
@@ -273,9 +277,9 @@ class Replica:
         self._steps = self._run.done + steps
         return self._run.end_s(self._steps)
 
-    def _cut(self, run: DecodeRun) -> None:
-        """End the run at the first boundary at which the decision lets an arrival in."""
-        steps = max(run.first_boundary(self._clock.now), run.done + max(self._decision.on_arrival, 1))
+    def _cut(self, run: DecodeRun, on_arrival: int) -> None:
+        """End the run at the first boundary not before now, but not within its first `on_arrival` steps."""
+        steps = max(run.first_boundary(self._clock.now), run.done + max(on_arrival, 1))
         if steps < self._steps:
             self._steps = steps
             self._wake = self._clock.move(self._wake, run.end_s(steps), Kind.BOUNDARY, self.id)

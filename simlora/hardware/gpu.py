@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simlora.core.checks import number, whole
-from simlora.hardware.link import Link
+from simlora.hardware.link import Link, as_link
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,8 @@ class Gpu:
 
     `memory_bytes` is what a program can address (what CUDA reports), which a data sheet rounds:
     a card sold with 80 GB of HBM reports 79.1 to 79.3 GiB. `fp16_flops` is dense, without sparsity.
-    `host_link` carries adapters from host memory, `peer_link` the collectives between a replica's GPUs.
+    `host_link` carries adapters from host memory, `peer_link` the collectives between a replica's GPUs;
+    each is a Link or the name of one of link.LINKS.
     """
 
     name: str
@@ -25,9 +26,10 @@ class Gpu:
     peer_link: Link
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "memory_bytes", whole("gpu.memory_bytes", self.memory_bytes, "bytes", least=1)
-        )
+        memory_bytes = whole("gpu.memory_bytes", self.memory_bytes, "bytes", least=1)
         bandwidth = self.memory_bandwidth_bytes_per_s
         number("gpu.memory_bandwidth_bytes_per_s", bandwidth, "bytes per second", above=0)
         number("gpu.fp16_flops", self.fp16_flops, "operations per second", above=0)
+        object.__setattr__(self, "memory_bytes", memory_bytes)
+        object.__setattr__(self, "host_link", as_link("gpu.host_link", self.host_link))
+        object.__setattr__(self, "peer_link", as_link("gpu.peer_link", self.peer_link))

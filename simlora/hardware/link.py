@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simlora.core.checks import number
+from simlora.core.checks import number, shown
 from simlora.core.errors import InputError, nearest
 
 
@@ -43,8 +43,10 @@ LINKS = {
 }
 
 
-def named(name: str) -> Link:
-    """Return the link of that name. Raises InputError with the nearest names."""
-    if name not in LINKS:
-        raise InputError(f"link {name!r} is unknown; {nearest(str(name), LINKS)}")
-    return LINKS[name]
+def as_link(key: str, link: Link | str) -> Link:
+    """Return the link, or the one of that name. Raises InputError with the nearest names."""
+    if isinstance(link, Link):
+        return link
+    if str(link) not in LINKS:
+        raise InputError(f"{key} is {shown(link)}, which is unknown; {nearest(str(link), LINKS)}")
+    return LINKS[str(link)]

@@ -79,7 +79,9 @@ def parse(text: str, path: str) -> Calibration:
         raise InputError(f"calibration {path} is not a mapping with gpu, model, tp and coefficients")
     unknown = [key for key in tree if key not in (*SECTIONS, "gpu", "model", "tp", "provenance")]
     if unknown:
-        raise InputError(f"calibration {path} has an unknown key {unknown[0]!r}; {nearest(str(unknown[0]), SECTIONS)}")
+        raise InputError(
+            f"calibration {path} has an unknown key {unknown[0]!r}; {nearest(str(unknown[0]), SECTIONS)}"
+        )
     coefficients: dict[str, float] = {}
     for section in SECTIONS:
         for name, value in _leaves(tree.get(section) or {}, section):
@@ -137,6 +139,8 @@ def _degree(value: Any, path: str) -> int:
 def _provenance(value: Any, path: str) -> dict[str, Any]:
     kind = value.get("kind") if isinstance(value, dict) else None
     if kind not in KINDS:
-        raise InputError(f"calibration {path} has provenance.kind = {kind!r}, must be one of {', '.join(KINDS)}")
+        raise InputError(
+            f"calibration {path} has provenance.kind = {kind!r}, must be one of {', '.join(KINDS)}"
+        )
     assert isinstance(value, dict)
     return value

@@ -57,7 +57,6 @@ class Recorder:
 
     def finish(self, request: Request, replica: int, now_s: float) -> None:
         """A request has its last token."""
-        self._end(request, Status.FINISHED, replica, now_s)
         id = request.id
         self._admitted_s[id] = request.admitted_s
         self._first_token_s[id] = request.first_token_s
@@ -65,22 +64,24 @@ class Recorder:
         self._cached_tokens[id] = request.cached_tokens
         self._preemptions[id] = request.preemptions
         self._migrations[id] = request.migrations
+        # Last, so that an interrupt never leaves half a row that counts as finished.
+        self._end(request, Status.FINISHED, replica, now_s)
 
     def abort(self, request: Request, replica: int, now_s: float, reason: str) -> None:
         """The system gave a request up."""
-        self._end(request, Status.ABORTED, replica, now_s)
         self._reasons[request.id] = reason
+        self._end(request, Status.ABORTED, replica, now_s)
 
     def reject(self, request: Request, replica: int, now_s: float, reason: str) -> None:
         """A request was turned away at arrival."""
-        self._end(request, Status.REJECTED, replica, now_s)
         self._reasons[request.id] = reason
+        self._end(request, Status.REJECTED, replica, now_s)
 
     def _end(self, request: Request, status: Status, replica: int, now_s: float) -> None:
         assert self._status[request.id] == Status.UNFINISHED, f"request {request.id} ends twice"
-        self._status[request.id] = status
         self._replica[request.id] = replica
         self._finish_s[request.id] = now_s
+        self._status[request.id] = status
         self.ended += 1
         self.last_s = now_s
 

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simlora.report.curves import LEVELS, cdf, thinned_ranks
-from simlora.report.format import METRIC_NAMES, clock_unit, percent, seconds, time_unit
+from simlora.report.format import METRIC_NAMES, clock_unit, limit, percent, time_unit
 
 BLUE, TEAL, AMBER, INK, PAPER = "var(--blue)", "var(--teal)", "var(--amber)", "var(--ink)", "var(--card)"
 Spec = dict[str, Any]
@@ -28,7 +28,7 @@ def attainment(metric: str, limits_s: Numbers, shares: Numbers, target_s: float 
     curve = _curve(limits_s * factor, shares, f"{METRIC_NAMES[metric]} target ({unit})", [0, 1])
     if target_s is not None:
         share = float(np.interp(target_s, limits_s, shares))
-        label = f"{percent(share)} at {seconds(target_s)}"
+        label = f"{percent(share)} at {limit(target_s)}"
         curve["layer"] += _mark_target(target_s * factor, share, label, float(limits_s.max()) * factor)
     return curve
 
@@ -142,7 +142,7 @@ def hbm(times_s: Numbers) -> Spec:
         base = {"as": "base", "calculate": f"datum.{below[0]}" if below else "0"}
         return {"transform": [value, base]}
 
-    axis = {"format": "~s", "tickCount": 5}
+    axis = {"format": ",.0f", "tickCount": 5}
     y = {"field": "top", "type": "quantitative", "title": None, "axis": axis}
     area = {"type": "area", "interpolate": "step-after", "opacity": 0.75}
     capacity = {"type": "line", "color": INK, "strokeDash": [5, 4], "strokeWidth": 1.2}

@@ -70,6 +70,14 @@ def seconds(value: Any) -> str:
     return f"{digits(value * factor)} {unit}"
 
 
+def limit(value: Any) -> str:
+    """Return a time that somebody set, with the digits that they gave it: 6 s, 150 ms."""
+    if not is_number(value) or value <= 0:
+        return ABSENT
+    unit, factor = time_unit(value)
+    return f"{value * factor:.6g} {unit}"
+
+
 def size(value: Any) -> str:
     """Return bytes with a decimal unit: 1.23 GB."""
     if not is_number(value):
@@ -106,7 +114,7 @@ def system_name(system: str) -> str:
 
 def targets_in_words(targets: dict[str, Any]) -> str:
     """Return what an SLO demands: `TTFT < 6 s and TPOT < 100 ms`."""
-    words = [f"{METRIC_NAMES.get(name, name)} < {seconds(limit)}" for name, limit in targets.items()]
+    words = [f"{METRIC_NAMES.get(name, name)} < {limit(target)}" for name, target in targets.items()]
     return " and ".join(words) if words else "no target set"
 
 

@@ -26,7 +26,7 @@ from simlora.report.format import (
 )
 from simlora.report.markup import EMPTY, Html, join, rows, tag
 from simlora.report.results import RunResults
-from simlora.report.table import LOAD_WORDS, STATISTICS
+from simlora.report.table import STATISTICS
 
 TOP_ADAPTERS = 30
 TOP_REPLICAS = 16
@@ -55,39 +55,40 @@ def header(summary: Mapping[str, Any]) -> Html:
 
 def tiles(summary: Mapping[str, Any]) -> Html:
     """Return the big numbers."""
-    slo, requests, ttft_s = summary["slo"], summary["requests"], summary["ttft_s"]
-    lost = [
-        f"{count(requests[name])} {name}" for name in ("aborted", "rejected", "unfinished") if requests[name]
-    ]
-    label = (summary.get("load") or {}).get("label", "unknown")
-    finished = f"{count(requests['finished'])} of {count(requests['submitted'])}"
-    throughput = f"{digits(summary['throughput_rps'])} req/s"
+    slo, load = summary["slo"], summary.get("load") or {"label": "unknown"}
+    throughput, tokens = digits(summary["throughput_rps"]), digits(summary["throughput_tps"])
+    drained = f"queue empty {seconds(load.get('drain_s'))} after the last arrival"
+    unknown = load["label"] not in _LOAD_COLOURS
     return tag(
         "div",
         _tile("SLO attainment", percent(slo["attainment"]), targets_in_words(slo["targets"])),
-        _tile("Goodput", f"{digits(slo['goodput_rps'])} req/s", f"of {throughput} finished"),
-        _tile("TTFT, median", seconds(ttft_s["p50"]), f"99th percentile {seconds(ttft_s['p99'])}"),
+        _tile("Goodput", f"{digits(slo['goodput_rps'])} req/s", f"of {throughput} req/s finished"),
+        _median(summary, "ttft_s"),
         _tile(
-            "Load", LOAD_WORDS.get(label, label).split()[0], _load_in_words(summary), _LOAD_COLOURS.get(label)
+            "Load, against saturation",
+            load["label"],
+            "too few requests to tell" if unknown else drained,
+            _LOAD_COLOURS.get(load["label"]),
         ),
-        _tile(
-            "Throughput",
-            f"{digits(summary['throughput_tps'])} tok/s",
-            f"{throughput}, makespan {_clock(summary['makespan_s'])}",
-        ),
-        _tile(
-            "TPOT, median",
-            seconds(summary["tpot_s"]["p50"]),
-            f"99th percentile {seconds(summary['tpot_s']['p99'])}",
-        ),
-        _tile(
-            "Latency, median",
-            seconds(summary["latency_s"]["p50"]),
-            f"99th percentile {seconds(summary['latency_s']['p99'])}",
-        ),
-        _tile("Requests finished", finished, ", ".join(lost) or "none lost"),
+        _tile("Throughput", f"{tokens} tok/s", f"output tokens; makespan {_clock(summary['makespan_s'])}"),
+        _median(summary, "tpot_s"),
+        _median(summary, "latency_s"),
+        _finished(summary["requests"]),
         class_="tiles",
     )
+
+
+def _median(summary: Mapping[str, Any], metric: str) -> Html:
+    found = summary[metric]
+    return _tile(
+        f"{METRIC_NAMES[metric]}, median", seconds(found["p50"]), f"99th percentile {seconds(found['p99'])}"
+    )
+
+
+def _finished(requests: Mapping[str, Any]) -> Html:
+    lost = [f"{count(requests[n])} {n}" for n in ("aborted", "rejected", "unfinished") if requests.get(n)]
+    more = "; ".join([f"of {count(requests['submitted'])} submitted", *([", ".join(lost)] if lost else [])])
+    return _tile("Requests finished", count(requests["finished"]), more)
 
 
 def _tile(name: str, value: str, more: str, colour: str | None = None) -> Html:
@@ -95,13 +96,6 @@ def _tile(name: str, value: str, more: str, colour: str | None = None) -> Html:
         tag("div", text, class_=kind) for kind, text in (("name", name), ("value", value), ("more", more))
     )
     return tag("div", *parts, class_=f"tile {colour or ''}".strip())
-
-
-def _load_in_words(summary: Mapping[str, Any]) -> str:
-    load = summary.get("load") or {}
-    if load.get("label") == "unknown":
-        return "too few requests to tell"
-    return f"saturation; queue empty {seconds(load.get('drain_s'))} after the last arrival"
 
 
 def _clock(value: Any) -> str:
@@ -351,12 +345,8 @@ def quantity(name: str, value: Any) -> str:
 
 
 def _label(name: str) -> str:
-    """Return a key of the summary as words, without its unit."""
-    for unit in ("_wall_s", "_bytes", "_s"):
-        if name.endswith(unit) and name != unit[1:]:
-            name = name.removesuffix(unit)
-            break
-    return name.replace("_", " ")
+    """Return a key of the summary as words, without `_s`: the value says its unit."""
+    return name.removesuffix("_s").replace("_", " ")
 
 
 def _chart(name: str, title: str) -> Html:

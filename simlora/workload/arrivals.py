@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from simlora.core.checks import number
 
+CV_MIN, CV_MAX = 1e-6, 1000
+"""Below the first, gaps are all but equal; both keep the gamma's parameters finite."""
+
 
 class Arrivals(ABC):
     """An arrival process. Yours needs `gaps_s`; `check` is there for those who want plain errors."""
@@ -37,7 +40,7 @@ class Poisson(Arrivals):
 
 @dataclass(frozen=True)
 class Gamma(Arrivals):
-    """Gamma gaps of mean 1/rate_rps and coefficient of variation `cv`: 1 is Poisson, more is bursty.
+    """Gamma gaps of mean 1/rate_rps and coefficient of variation `cv`: 0 is a metronome, 1 Poisson, more bursty.
 
     Source: S-LoRA (MLSys'24) §7.1, AlpaServe (OSDI'23) §6.2.
     """
@@ -47,7 +50,9 @@ class Gamma(Arrivals):
 
     def check(self, key: str) -> None:
         number(f"{key}.rate_rps", self.rate_rps, "requests per second", above=0)
-        number(f"{key}.cv", self.cv, above=0)
+        number(f"{key}.cv", self.cv, least=0, most=CV_MAX)
 
     def gaps_s(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+        if self.cv < CV_MIN:
+            return np.full(n, 1 / self.rate_rps)
         return rng.gamma(1 / self.cv**2, self.cv**2 / self.rate_rps, n)

@@ -86,6 +86,8 @@ class AzureLlm:
         )
 
     def _read(self) -> Table:
+        if not self.path:
+            raise InputError("workload.path is not set, must be the Azure LLM trace of 2023 as published")
         if not Path(self.path).expanduser().exists():
             raise InputError(
                 f"{self.path} does not exist; get AzureLLMInferenceTrace_conv.csv from Azure/AzurePublicDataset on "

@@ -13,6 +13,7 @@ from simlora.workload.table import Table
 
 TOKENS_MAX = 1_000_000_000
 SECONDS_MAX = 1e12
+NOT_SCALAR = (bool, np.bool_, list, dict, np.ndarray)
 
 
 def refuse(table: Table, name: str, bad: NDArray[np.bool_], must: str) -> None:
@@ -33,7 +34,7 @@ def numbers(table: Table, name: str, must: str) -> NDArray[np.float64]:
     filled = cells.copy()
     filled[empty(table, name)] = np.nan
     try:
-        if not any(isinstance(cell, bool) for cell in cells):
+        if not any(isinstance(cell, NOT_SCALAR) for cell in cells):
             return filled.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         pass
@@ -64,8 +65,9 @@ def whole_numbers(table: Table, name: str, must: str, least: int, most: int) -> 
 def names(table: Table, name: str) -> list[str | None]:
     """Return the column as names, None where a cell is empty. A whole number is its digits."""
     cells = table.columns[name]
-    odd = np.array([not (cell is None or isinstance(cell, (str, int, float, np.number))) for cell in cells])
-    refuse(table, name, odd | np.array([isinstance(cell, bool) for cell in cells]), "a name")
+    plain = (str, int, float, np.number, type(None))
+    odd = [isinstance(cell, bool) or not isinstance(cell, plain) for cell in cells]
+    refuse(table, name, np.array(odd), "a name")
     return [None if cell is None or cell == "" else str(cell) for cell in cells]
 
 
@@ -78,7 +80,7 @@ def empty(table: Table, name: str) -> NDArray[np.bool_]:
 
 
 def _is_number(cell: Any) -> bool:
-    if isinstance(cell, bool):
+    if isinstance(cell, NOT_SCALAR):
         return False
     try:
         float(cell)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -101,7 +102,8 @@ def _adapters(table: Table) -> tuple[NDArray[np.int64], tuple[AdapterSpec, ...]]
 def _natural(name: str) -> list[Any]:
     """Return a sort key that puts adapter_2 before adapter_10."""
     parts = re.split(r"([0-9]+)", name)
-    return [*(int(part) if i % 2 else part for i, part in enumerate(parts)), name]
+    numbers = [(len(part.lstrip("0")), part.lstrip("0")) for part in parts[1::2]]
+    return [*itertools.chain.from_iterable(zip(parts[::2], [*numbers, ()], strict=True)), name]
 
 
 def _max_output_tokens(table: Table, outputs: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -82,7 +82,7 @@ class Explicit(Popularity):
             raise InputError(f"{key}.weights are all 0, must have at least one greater than 0")
 
     def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        return weighted_index(rng, np.array(self.weights, dtype=np.float64), n)
+        return weighted_index(rng, np.array(list(self.weights), dtype=np.float64), n)
 
 
 def power_index(shares: NDArray[np.float64], adapters: int) -> NDArray[np.int64]:
@@ -94,7 +94,6 @@ def power_index(shares: NDArray[np.float64], adapters: int) -> NDArray[np.int64]
 def weighted_index(rng: np.random.Generator, weights: NDArray[np.float64], n: int) -> NDArray[np.int64]:
     """Return `n` indices drawn by weight; an index of weight 0 never comes."""
     edges = np.cumsum(weights)
-    index: NDArray[np.int64] = np.searchsorted(edges, rng.random(n) * edges[-1], side="right").astype(
-        np.int64
-    )
-    return index
+    index = np.searchsorted(edges, rng.random(n) * edges[-1], side="right").astype(np.int64)
+    bounded: NDArray[np.int64] = np.minimum(index, np.flatnonzero(weights)[-1])  # should the product round up
+    return bounded

@@ -12,6 +12,7 @@ from simlora.core.checks import listed, number, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.workload.arrivals import CV_MAX, CV_MIN
 from simlora.workload.lengths import check_range
 from simlora.workload.popularity import power_index
 from simlora.workload.synthetic import REQUESTS_MAX
@@ -44,7 +45,7 @@ class SLora:
         whole("workload.adapters", self.adapters, "adapters", least=0, most=ADAPTERS_MAX)
         number("workload.alpha", self.alpha, above=0)
         number("workload.rate_rps", self.rate_rps, "requests per second", above=0)
-        number("workload.cv", self.cv, above=0)
+        number("workload.cv", self.cv, least=CV_MIN, most=CV_MAX)
         number("workload.duration_s", self.duration_s, "seconds", above=0)
         whole("workload.bos_tokens", self.bos_tokens, "tokens", least=0)
         if self.seed is not None:
@@ -52,8 +53,8 @@ class SLora:
         check_bounds("workload.prompt_tokens", self.prompt_tokens)
         check_bounds("workload.output_tokens", self.output_tokens)
         check_ranks(self.ranks)
-        what = "workload.rate_rps x workload.duration_s, rounded down,"
-        whole(what, int(self.rate_rps * self.duration_s), "requests", least=1, most=REQUESTS_MAX)
+        expected = self.rate_rps * self.duration_s
+        number("workload.rate_rps x workload.duration_s", expected, "requests", least=1, most=REQUESTS_MAX)
 
     def build(self, seed: int) -> Trace:
         """Return the trace. `seed` counts only when the workload's own is None."""

@@ -68,7 +68,7 @@ class Synthetic:
             output_tokens=outputs,
             max_output_tokens=outputs,
             adapters=adapter_specs(adapters, check_ranks(self.ranks)),
-            source="synthetic: " + ", ".join(repr(part) for part in (self.arrivals, self.popularity)),
+            source=f"synthetic: {type(self.arrivals).__name__}, {type(self.popularity).__name__}",
         )
 
     def _arrival_s(self, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ class Table:
     """Raw columns [rows] by name: text, numbers or lists; None is an empty cell.
 
     `rows` are the row numbers that a person sees: the line of a CSV or JSONL file (a CSV's header is
-    line 1), the row of a Parquet file counted from 1.
+    line 1; no cell spans lines), the row of a Parquet file counted from 1.
     """
 
     path: str
@@ -57,11 +56,9 @@ def read_table(path: str) -> Table:
     try:
         if not file.stat().st_size:
             raise InputError(f"{path} is empty")
-        names, columns, rows = reader(file)
-    except InputError as error:
-        raise InputError(str(error).replace(str(file), path, 1)) from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text: byte {error.start:,} is no UTF-8") from None
+        names, columns, rows = reader(path)
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not text in UTF-8") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     return Table(path, _by_name(path, names, columns), rows)
@@ -69,6 +66,8 @@ def read_table(path: str) -> Table:
 
 def check_names(table: Table, required: Sequence[str], optional: Sequence[str] = ()) -> None:
     """Raise InputError unless the columns are all of `required`, any of `optional` and nothing else."""
+    if not len(table):
+        raise InputError(f"{table.path} has no rows, must have at least one request")
     for name in table.columns:
         if name not in required and name not in optional:
             hint = nearest(name, [*required, *optional])
@@ -76,8 +75,6 @@ def check_names(table: Table, required: Sequence[str], optional: Sequence[str] =
     for name in required:
         if name not in table.columns:
             raise InputError(f"{table.path} has no column {name}, must have {', '.join(required)}")
-    if not len(table):
-        raise InputError(f"{table.path} has no rows, must have at least one request")
 
 
 def _by_name(path: str, names: list[str], columns: list[Column]) -> dict[str, Column]:
@@ -87,27 +84,27 @@ def _by_name(path: str, names: list[str], columns: list[Column]) -> dict[str, Co
     return dict(zip(names, columns, strict=True))
 
 
-def _read_csv(file: Path) -> Columns:
+def _read_csv(path: str) -> Columns:
     """Return the columns as text. The header is read as a row, so that longer rows are errors."""
-    _no_binary(file)
     try:
         frame = pd.read_csv(
-            file,
+            _text_file(path),
             header=None,
             dtype=str,
             na_filter=False,
             skip_blank_lines=False,
             skipinitialspace=True,
             encoding="utf-8-sig",
-            quoting=csv.QUOTE_MINIMAL,
         )
     except pd.errors.EmptyDataError:
-        raise InputError(f"{file} is empty") from None
+        raise InputError(f"{path} has no header in line 1") from None
     except pd.errors.ParserError as error:
         why = str(error).strip().removeprefix("Error tokenizing data. C error: ")
-        raise InputError(f"{file} is not a well-formed CSV file: {why}") from None
+        raise InputError(f"{path} is not a well-formed CSV file: {why}") from None
     cells = [frame[name].to_numpy(dtype=object) for name in frame.columns]
     blank = np.logical_and.reduce([column == "" for column in cells])
+    if blank[0]:
+        raise InputError(f"{path} has no header in line 1")
     kept = np.flatnonzero(~blank)
     kept = kept[kept > 0]
     names = [str(column[0]).strip() for column in cells]
@@ -117,12 +114,11 @@ def _read_csv(file: Path) -> Columns:
     return names, columns, kept + 1
 
 
-def _read_jsonl(file: Path) -> Columns:
+def _read_jsonl(path: str) -> Columns:
     """Return the columns of an object a line; a key that a line lacks is an empty cell."""
-    _no_binary(file)
     decode = json.JSONDecoder(object_pairs_hook=_unique_keys).decode
     objects, rows = [], []
-    with file.open(encoding="utf-8-sig") as lines:
+    with _text_file(path).open(encoding="utf-8-sig") as lines:
         for row, line in enumerate(lines, start=1):
             text = line.strip()
             if not text:
@@ -131,9 +127,9 @@ def _read_jsonl(file: Path) -> Columns:
                 value = decode(text)
             except (ValueError, RecursionError) as error:
                 why = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-                raise InputError(f"{file}, row {row} is not well-formed JSON: {why}") from None
+                raise InputError(f"{path}, row {row} is not well-formed JSON: {why}") from None
             if not isinstance(value, dict):
-                raise InputError(f"{file}, row {row} is {shown(text)}, must be a JSON object such as {{...}}")
+                raise InputError(f"{path}, row {row} is {shown(text)}, must be a JSON object such as {{...}}")
             objects.append(value)
             rows.append(row)
     names = list(dict.fromkeys(name for value in objects for name in value))
@@ -141,14 +137,14 @@ def _read_jsonl(file: Path) -> Columns:
     return names, columns, np.array(rows, dtype=np.int64)
 
 
-def _read_parquet(file: Path) -> Columns:
+def _read_parquet(path: str) -> Columns:
     try:
-        frame = pd.read_parquet(file, dtype_backend="numpy_nullable", engine="pyarrow")
+        frame = pd.read_parquet(Path(path).expanduser(), dtype_backend="numpy_nullable", engine="pyarrow")
     except OSError:
         raise
     except Exception as error:
         why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{file} is not a readable Parquet file: {why}") from None
+        raise InputError(f"{path} is not a readable Parquet file: {why}") from None
     columns = []
     for position in range(frame.shape[1]):
         column = frame.iloc[:, position]
@@ -158,10 +154,13 @@ def _read_parquet(file: Path) -> Columns:
     return [str(name) for name in frame.columns], columns, np.arange(1, len(frame) + 1)
 
 
-def _no_binary(file: Path) -> None:
+def _text_file(path: str) -> Path:
+    """Return the file, once its beginning looks like text."""
+    file = Path(path).expanduser()
     with file.open("rb") as head:
         if b"\0" in head.read(65536):
-            raise InputError(f"{file} is not text: it has zero bytes")
+            raise InputError(f"{path} is not text: it has zero bytes")
+    return file
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -179,7 +178,7 @@ def _objects(cells: list[Any]) -> Column:
     return column
 
 
-READERS: dict[str, Callable[[Path], Columns]] = {
+READERS: dict[str, Callable[[str], Columns]] = {
     ".csv": _read_csv,
     ".parquet": _read_parquet,
     ".jsonl": _read_jsonl,

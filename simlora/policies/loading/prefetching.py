@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from simlora.core.adapter import Adapter
+from simlora.core.checks import whole
 from simlora.policies.loading.base import Loader, Miss
 from simlora.policies.views import ReplicaView
 
@@ -17,7 +18,7 @@ class Prefetching(Loader):
     """
 
     def __init__(self, depth: int = 8) -> None:
-        self.depth = depth
+        self.depth = whole("loader.depth", depth, "requests", least=1)
 
     def on_miss(self, adapter: Adapter) -> Miss:
         return Miss.STALL

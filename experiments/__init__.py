@@ -1,0 +1,1 @@
+"""Studies: each is one command, `python -m experiments.<name>`, and says what it skipped."""

@@ -1,0 +1,48 @@
+"""The demonstration: ten minutes of traffic over 100 adapters on two A10G, and where the report is.
+
+Real traffic where it is at hand: the Azure LLM conversation trace in SIMLORA_TRACE_DIR, or in
+../shared/traces beside the project. Elsewhere S-LoRA's synthetic workload.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from simlora.cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+TRACES = Path(os.environ.get("SIMLORA_TRACE_DIR", ROOT.parent / "shared" / "traces"))
+TRACE = TRACES / "azure_llm_2023_conv.csv"
+OUT = "outputs/demo"
+
+CLUSTER = ["system=slora", "gpu=a10g", "model=llama_7b", "cluster.replicas=2", "router=most_idle"]
+AZURE = [
+    "workload=azure_llm_2023_conv",
+    f"workload.path={TRACE}",
+    "workload.adapters=100",
+    "workload.ranks=[8,16,32,64]",
+    "workload.duration_s=600",
+]
+SYNTHETIC = ["workload=slora", "workload.adapters=100", "workload.rate_rps=2.6", "workload.duration_s=600"]
+
+
+def command() -> list[str]:
+    """Return the overrides of the run, and say on what input it runs."""
+    if TRACE.exists():
+        print(f"Input: ten minutes of the Azure LLM conversation trace ({TRACE}), 100 adapters assigned.")
+        workload = AZURE
+    else:
+        print(f"Input: S-LoRA's synthetic workload, because there is no {TRACE}")
+        print("       (set SIMLORA_TRACE_DIR to a folder with azure_llm_2023_conv.csv for real traffic).")
+        workload = SYNTHETIC
+    return [*CLUSTER, *workload, f"hydra.run.dir={OUT}"]
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    overrides = command()
+    print(f"\n  simlora {shlex.join(overrides)}\n", flush=True)
+    sys.exit(main(overrides))

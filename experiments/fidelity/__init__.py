@@ -1,0 +1,1 @@
+"""Simulates runs that others measured, and compares: `python -m experiments.fidelity`."""

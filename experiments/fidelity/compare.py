@@ -1,0 +1,88 @@
+"""Measured against simulated, row by row and at the median."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from experiments.fidelity.rows import Row
+
+ERRORS = {
+    "throughput": "throughput_rps",
+    "mean_latency": "mean_latency_s",
+    "mean_first_token": "mean_first_token_s",
+    "attainment": "attainment_6s",
+}
+SECONDS = ("mean_latency", "mean_first_token")
+NEAR, PAST = 0.5, 0.9
+"""Attainment below which a run counts as past saturation, and above which as below it."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One row as measured and as simulated; errors are signed, relative but for attainment."""
+
+    row: Row
+    simulated: Mapping[str, float]
+    fitted: bool
+
+    @property
+    def error(self) -> dict[str, float]:
+        """Relative errors of throughput and times, the absolute one of attainment."""
+        measured, simulated = self.row.measured, self.simulated
+        return {
+            name: simulated[column] - measured[column]
+            if name == "attainment"
+            else simulated[column] / measured[column] - 1.0
+            for name, column in ERRORS.items()
+        }
+
+    @property
+    def error_s(self) -> dict[str, float]:
+        """Errors of the times in seconds."""
+        return {name: self.simulated[ERRORS[name]] - self.row.measured[ERRORS[name]] for name in SECONDS}
+
+    @property
+    def load(self) -> str:
+        """Where the measured run was: below, near or past saturation."""
+        attainment = self.row.measured["attainment_6s"]
+        return "below" if attainment >= PAST else "near" if attainment >= NEAR else "past"
+
+    def as_dict(self) -> dict[str, Any]:
+        """What the JSON holds for this row: its own columns, then ours."""
+        return {
+            **self.row.columns,
+            "measured": dict(self.row.measured),
+            "simulated": dict(self.simulated),
+            "error": self.error,
+            "error_s": self.error_s,
+            "fitted": self.fitted,
+            "load": self.load,
+            "calibration": self.row.calibration,
+        }
+
+
+def medians(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Return the median and the worst absolute error of each figure, times also in seconds."""
+    result: dict[str, Any] = {"rows": len(comparisons)}
+    for name in ERRORS:
+        errors = np.abs([c.error[name] for c in comparisons])
+        result[name] = {"median": float(np.median(errors)), "worst": float(errors.max())}
+        if name in SECONDS:
+            seconds = np.abs([c.error_s[name] for c in comparisons])
+            result[name] |= {"median_s": float(np.median(seconds)), "worst_s": float(seconds.max())}
+    return result
+
+
+def groups(comparisons: Sequence[Comparison]) -> dict[tuple[str, ...], list[Comparison]]:
+    """Return comparisons by system, GPU, setting, campaign and whether they were fitted, in order."""
+    found: dict[tuple[str, ...], list[Comparison]] = {}
+    for comparison in comparisons:
+        columns = comparison.row.columns
+        fitted = "fitted" if comparison.fitted else "predicted"
+        key = (columns["system"], columns["gpu"], columns["setting"], columns["campaign"], fitted)
+        found.setdefault(key, []).append(comparison)
+    return dict(sorted(found.items()))

@@ -1,0 +1,195 @@
+"""Fits calibrations to measured runs: `python -m experiments.fidelity.fit [NAME …] [--out FOLDER]`.
+
+Non-negative least squares (SciPy, trust region) over whole simulated runs: the residuals are the
+relative errors of throughput, mean latency and mean first-token time and the absolute error of
+attainment, each divided by the accuracy that a repeated run would show. Which rows are fitted, and
+where the search starts, stands in `plan.yaml`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from experiments.fidelity.compare import ERRORS, Comparison, medians
+from experiments.fidelity.predict import simulate
+from experiments.fidelity.rows import Row, read
+from experiments.measured import measured_dir
+from simlora.core.errors import InputError, nearest
+from simlora.latency.calibration import Calibration, parse
+
+PLAN = Path(__file__).with_name("plan.yaml")
+CALIBRATIONS = Path(__file__).resolve().parents[2] / "simlora" / "latency" / "calibrations"
+ACCURACY = {"throughput": 0.005, "mean_latency": 0.02, "mean_first_token": 0.04, "attainment": 0.02}
+"""One unit of residual: repeated measurements of one run differ by about this much."""
+PRIOR = 0.02
+"""Weight of staying near the start, in the same unit: decides only what the rows leave open."""
+STEP = 0.04
+"""Relative step of the finite differences: runs are step functions of the coefficients."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One calibration to be fitted."""
+
+    name: str
+    select: Mapping[str, Any]
+    start: Mapping[str, float]
+    fixed: Mapping[str, float]
+    note: str
+
+    def selects(self, row: Row) -> bool:
+        """Whether the row is to be fitted."""
+        if row.calibration != self.name:
+            return False
+        cells = {**row.columns, **row.workload}
+        return all(
+            cells[name] in (wanted if isinstance(wanted, list) else [wanted])
+            for name, wanted in self.select.items()
+        )
+
+    def calibration(self, values: Sequence[float], provenance: Mapping[str, Any]) -> Calibration:
+        """Return the calibration with these values for the free coefficients."""
+        return parse(as_yaml(self, values, provenance), self.name)
+
+
+def plans() -> list[Plan]:
+    """Read the plan."""
+    tree = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
+    return [
+        Plan(name, entry["fit"], entry["start"], entry.get("fixed", {}), entry.get("note", ""))
+        for name, entry in tree.items()
+    ]
+
+
+def fit(plan: Plan, rows: Sequence[Row], jobs: int = 2, rounds: int = 12) -> NDArray[np.float64]:
+    """Return the free coefficients that predict `rows` best."""
+    start = np.array(list(plan.start.values()))
+    provenance = {"kind": "published"}
+    pool = Parallel(n_jobs=jobs)
+
+    def residuals(points: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+        calibrations = [plan.calibration(point * start, provenance) for point in points]
+        figures = pool(delayed(simulate)(row, calibration) for calibration in calibrations for row in rows)
+        found = []
+        for index, point in enumerate(points):
+            of_point = figures[index * len(rows) : (index + 1) * len(rows)]
+            errors = [Comparison(row, f, True).error for row, f in zip(rows, of_point, strict=True)]
+            scaled = [error[name] / ACCURACY[name] for error in errors for name in ERRORS]
+            found.append(np.array([*scaled, *(PRIOR * (point - 1.0) / STEP)]))
+        return found
+
+    def jacobian(point: NDArray[np.float64]) -> NDArray[np.float64]:
+        steps = np.maximum(STEP * np.abs(point), STEP)
+        ups = [point + step * axis for step, axis in zip(steps, np.eye(len(point)), strict=True)]
+        downs = [
+            np.maximum(point - step * axis, 0.0) for step, axis in zip(steps, np.eye(len(point)), strict=True)
+        ]
+        found = residuals([*ups, *downs])
+        columns = [
+            (high - low) / np.abs(up - down).sum()
+            for high, low, up, down in zip(found[: len(ups)], found[len(ups) :], ups, downs, strict=True)
+        ]
+        return np.array(columns).T
+
+    best = least_squares(
+        lambda point: residuals([point])[0],
+        np.ones(len(start)),
+        jac=jacobian,
+        bounds=(0.0, np.inf),
+        loss="soft_l1",
+        f_scale=3.0,
+        max_nfev=rounds,
+    )
+    return np.asarray(best.x * start)
+
+
+def as_yaml(plan: Plan, values: Sequence[float], provenance: Mapping[str, Any]) -> str:
+    """Return the calibration file of design §4."""
+    gpu, model, tp = plan.name.rsplit("-", 2)
+    tree: dict[str, Any] = {
+        "gpu": gpu,
+        "model": model,
+        "tp": int(tp.removeprefix("tp")),
+        "provenance": provenance,
+    }
+    for name, value in (*zip(plan.start, values, strict=True), *plan.fixed.items()):
+        *path, leaf = name.split(".")
+        node = tree
+        for part in path:
+            node = node.setdefault(part, {})
+        node[leaf] = float(f"{value:.5g}")
+    return yaml.safe_dump(tree, sort_keys=False, width=110)
+
+
+def provenance(plan: Plan, fitted: Sequence[Comparison]) -> dict[str, Any]:
+    """Say where the coefficients come from and how well they describe what they were fitted to."""
+    return {
+        "kind": "published",
+        "source": "fitted to runs that the S-LoRA authors published (github.com/S-LoRA/S-LoRA, Apache-2.0)",
+        "command": f"python -m experiments.fidelity.fit {plan.name}",
+        "date": date.today().isoformat(),
+        **({"note": plan.note} if plan.note else {}),
+        "residuals": {
+            name: {key: float(f"{value:.3g}") for key, value in found.items()}
+            for name, found in medians(fitted).items()
+            if name != "rows"
+        },
+        "fitted_rows": [comparison.row.key for comparison in fitted],
+    }
+
+
+def write(plan: Plan, rows: Sequence[Row], folder: Path) -> Path:
+    """Fit one calibration and write its file."""
+    chosen = [row for row in rows if plan.selects(row)]
+    if not chosen:
+        raise InputError(
+            f"{PLAN.name}: {plan.name} selects no row; its selector must match some of the measured runs"
+        )
+    values = fit(plan, chosen)
+    calibration = plan.calibration(values, {"kind": "published"})
+    fitted = [Comparison(row, simulate(row, calibration), True) for row in chosen]
+    path = folder / f"{plan.name}.yaml"
+    path.write_text(as_yaml(plan, values, provenance(plan, fitted)), encoding="utf-8")
+    return path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fit the named calibrations, or all of the plan."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.fidelity.fit", description=__doc__.split("\n\n")[0]
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="calibrations to fit (default: all of plan.yaml)"
+    )
+    parser.add_argument("--runs", type=Path, default=measured_dir() / "slora_runs.csv", help="measured runs")
+    parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
+    options = parser.parse_args(arguments)
+    try:
+        known = {plan.name: plan for plan in plans()}
+        for name in options.names:
+            if name not in known:
+                raise InputError(f"there is no plan for {name!r}; {nearest(name, known)}")
+        rows = read(options.runs)
+        for name in options.names or known:
+            print(f"fitting {name} …", flush=True)
+            print(f"wrote {write(known[name], rows, options.out)}", flush=True)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

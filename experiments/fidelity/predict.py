@@ -1,0 +1,77 @@
+"""Simulates one measured run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from importlib import resources
+
+import pandas as pd
+
+from experiments.fidelity.rows import Row
+from simlora.config.composing import compose
+from simlora.config.setup import prepare
+from simlora.core.trace import Trace
+from simlora.engine.cluster import Cluster
+from simlora.engine.scenario import Scenario
+from simlora.latency.calibration import Calibration
+from simlora.workload.slora import SLora
+
+TTFT_TARGET_S = 6.0
+
+
+def known_systems() -> set[str]:
+    """Return the systems that simlora has."""
+    folder = resources.files("simlora") / "conf" / "system"
+    return {entry.name.removesuffix(".yaml") for entry in folder.iterdir()}
+
+
+def trace(row: Row) -> Trace:
+    """Regenerate the row's workload; the tokenizer put one token in front of every prompt."""
+    w = row.workload
+    return SLora(
+        adapters=int(w["num_adapters"]),
+        alpha=w["alpha"],
+        rate_rps=w["req_rate"],
+        cv=w["cv"],
+        duration_s=w["duration_s"],
+        prompt_tokens=(int(w["prompt_lo"]), int(w["prompt_hi"])),
+        output_tokens=(int(w["output_lo"]), int(w["output_hi"])),
+        ranks=row.ranks,
+        bos_tokens=1,
+    ).build(0)
+
+
+@lru_cache(maxsize=64)
+def _scenario(system: str, gpu: str, model: str, budget: str, calibration: str) -> Scenario:
+    overrides = [
+        f"system={system}",
+        f"gpu={gpu}",
+        f"model={model}",
+        f"calibration={calibration}",
+        "timeline=false",
+    ]
+    if budget:
+        overrides.append(f"replica.kv_token_budget={int(float(budget))}")
+    config = compose(overrides)
+    del config["hydra"]
+    return prepare(config, {}).scenario
+
+
+def simulate(row: Row, calibration: Calibration | None = None) -> dict[str, float]:
+    """Return the row's figures as simulated, under its own calibration or another one."""
+    columns = row.columns
+    base = _scenario(row.system, columns["gpu"], row.model, columns["kv_token_budget"], row.calibration)
+    scenario = replace(base, trace=trace(row), calibration=calibration or base.calibration)
+    return figures(Cluster(scenario).run().requests())
+
+
+def figures(requests: pd.DataFrame) -> dict[str, float]:
+    """Return what S-LoRA's client reported. Attainment is over all requests, means over those answered."""
+    done = requests[requests["status"] == "finished"]
+    return {
+        "throughput_rps": len(done) / float(done["finish_s"].max()),
+        "mean_latency_s": float(done["latency_s"].mean()),
+        "mean_first_token_s": float(done["ttft_s"].mean()),
+        "attainment_6s": float((done["ttft_s"] < TTFT_TARGET_S).sum() / len(requests)),
+    }

@@ -1,0 +1,99 @@
+"""The rows of a file in the schema of S-LoRA's measured runs."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from simlora.core.errors import InputError, nearest
+
+MODELS = {"S1": "llama_7b", "S2": "llama_7b", "S3": "llama_13b", "S4": "llama_13b"}
+RANKS = {"S1": (8,), "S2": (64, 32, 16, 8), "S3": (16,), "S4": (64, 32, 16)}
+WORKLOAD = (
+    "num_adapters",
+    "alpha",
+    "req_rate",
+    "cv",
+    "duration_s",
+    "prompt_lo",
+    "prompt_hi",
+    "output_lo",
+    "output_hi",
+)
+MEASURED = ("throughput_rps", "mean_latency_s", "mean_first_token_s", "attainment_6s")
+NAMES = ("system", "gpu", "setting", "kv_token_budget", "campaign")
+CLUSTER = "slora_cluster_"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured run: its columns as they are, its workload and its figures as numbers."""
+
+    columns: Mapping[str, str]
+    workload: Mapping[str, float]
+    measured: Mapping[str, float]
+
+    @property
+    def model(self) -> str:
+        """The base model of the setting."""
+        return MODELS[self.columns["setting"]]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Adapter i has rank ranks[i mod len]."""
+        return RANKS[self.columns["setting"]]
+
+    @property
+    def calibration(self) -> str:
+        """The name of the calibration that fits this row's hardware."""
+        return f"{self.columns['gpu']}-{self.model}-tp1"
+
+    @property
+    def system(self) -> str:
+        """The system to simulate. Clustering from d adapters on is plain S-LoRA when there are no more than d."""
+        system = self.columns["system"]
+        if system.startswith(CLUSTER) and self.workload["num_adapters"] <= int(system.removeprefix(CLUSTER)):
+            return "slora"
+        return system
+
+    @property
+    def key(self) -> str:
+        """What was run: system, hardware and workload, in one line."""
+        parts = [self.columns[name] for name in ("system", "gpu", "setting", "campaign")]
+        return " ".join([*parts, *(f"{name}={self.workload[name]:g}" for name in WORKLOAD)])
+
+
+def read(path: Path) -> list[Row]:
+    """Read all rows. Raises InputError, naming file and line, for what is not in the schema."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            table = csv.DictReader(file)
+            columns = table.fieldnames or []
+            for name in (*NAMES, *WORKLOAD, *MEASURED):
+                if name not in columns:
+                    raise InputError(f"{path} has no column {name}; {nearest(name, columns or ['(none)'])}")
+            return [_row(cells, f"{path} line {table.line_num}") for cells in table]
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text file") from None
+
+
+def _row(cells: dict[str, str], place: str) -> Row:
+    if cells["setting"] not in MODELS:
+        raise InputError(f"{place} has setting {cells['setting']!r}; {nearest(cells['setting'], MODELS)}")
+    workload = {name: _number(cells, name, place) for name in WORKLOAD}
+    return Row(cells, workload, {name: _number(cells, name, place) for name in MEASURED})
+
+
+def _number(cells: dict[str, str], name: str, place: str) -> float:
+    try:
+        value = float(cells[name])
+    except (TypeError, ValueError):
+        raise InputError(f"{place} has {name} = {cells[name]!r}, must be a number") from None
+    if not math.isfinite(value):
+        raise InputError(f"{place} has {name} = {value}, must be finite")
+    return value

@@ -1,0 +1,1 @@
+"""How fast the simulator is: `python -m experiments.speed`."""

@@ -1,0 +1,101 @@
+"""Measure the simulator's speed: `python -m experiments.speed [--quick] [--json OUT]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from experiments.speed.scenarios import PLAIN, SCENARIOS, Speed, measure, simpy_timeouts_per_s
+
+HEAD = (
+    f"{'scenario':<24}{'requests':>10}{'requests/s':>12}{'target':>9}{'token-steps/s':>15}"
+    f"{'events/req':>12}{'memory':>10}{'SimPy timeouts/s':>18}"
+)
+
+
+def run(speed: Speed, repeats: int = 1) -> dict[str, Any]:
+    """Measure in fresh processes, one after the other; keep the median run. SimPy alone runs beside each."""
+    found = []
+    for _ in range(repeats):
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as fresh:
+            figures = fresh.submit(measure, speed).result()
+        found.append({**figures, "simpy_timeouts_per_s": simpy_timeouts_per_s()})
+    middle = sorted(found, key=lambda figures: figures["wall_s"])[len(found) // 2]
+    return {
+        "scenario": speed.name,
+        "replicas": speed.replicas,
+        "requests": speed.requests,
+        "fast_forward": speed.fast_forward,
+        "target_requests_per_s": speed.target_rps,
+        **middle,
+    }
+
+
+def line(row: dict[str, Any]) -> str:
+    """One line of the table."""
+    target = f"{row['target_requests_per_s']:,.0f}" if row["target_requests_per_s"] else ""
+    return (
+        f"{row['scenario']:<24}{row['requests']:>10,}{row['requests_per_s']:>12,.0f}{target:>9}"
+        f"{row['token_steps_per_s']:>15,.0f}{row['events_per_request']:>12.2f}"
+        f"{row['peak_memory_bytes'] / 1e6:>7,.0f} MB{row['simpy_timeouts_per_s']:>18,.0f}"
+    )
+
+
+def ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Ratios between scenarios of this one run, which mean more than its absolute speeds."""
+    rate = {(r["replicas"], r["requests"], r["fast_forward"]): r["requests_per_s"] for r in rows}
+    pairs = {
+        "1 replica, 10,000 requests: fast-forward over the plain loop": (
+            (1, 10_000, True),
+            (1, 10_000, False),
+        ),
+        "8 replicas, 10,000 requests: fast-forward over the plain loop": (
+            (8, 10_000, True),
+            (8, 10_000, False),
+        ),
+        "cost of a request, 1,000 replicas over 1 (100,000 requests)": (
+            (1, 100_000, True),
+            (1_000, 100_000, True),
+        ),
+        "cost of a request, 1,000,000 requests over 10,000 (1 replica)": (
+            (1, 10_000, True),
+            (1, 1_000_000, True),
+        ),
+    }
+    return {
+        name: rate[above] / rate[below]
+        for name, (above, below) in pairs.items()
+        if {above, below} <= rate.keys()
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Time all scenarios, each in a process of its own."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.speed", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="leave out the million-request scenarios")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures as JSON")
+    options = parser.parse_args(arguments)
+    chosen = [s for s in (*SCENARIOS, *PLAIN) if not options.quick or s.requests < 1_000_000]
+    print(HEAD, flush=True)
+    rows = []
+    for speed in chosen:
+        rows.append(run(speed, repeats=3 if speed.requests <= 10_000 else 1))
+        print(line(rows[-1]), flush=True)
+    found = ratios(rows)
+    for name, ratio in found.items():
+        print(f"{name}: {ratio:.2f}")
+    if options.json:
+        options.json.write_text(
+            json.dumps({"scenarios": rows, "ratios": found}, indent=1) + "\n", encoding="utf-8"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The scenarios whose speed is reported: S-LoRA with loads, unified pool and everything recorded."""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import dataclass
+
+import simpy
+
+from simlora.config.composing import compose
+from simlora.config.setup import prepare
+from simlora.engine.cluster import Cluster
+
+RATE_RPS = 1.4
+"""Load of one A10G replica: below saturation, batch of about 20."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One simulation to be timed."""
+
+    name: str
+    replicas: int
+    requests: int
+    fast_forward: bool = True
+    target_rps: float | None = None
+
+    def overrides(self) -> list[str]:
+        """Return it as a command line."""
+        return [
+            "workload=synthetic",
+            "workload.adapters=200",
+            "workload.ranks=[64,32,16,8]",
+            f"workload.arrivals.rate_rps={RATE_RPS * self.replicas}",
+            "workload/prompt_tokens=uniform",
+            "workload.prompt_tokens.lo=8",
+            "workload.prompt_tokens.hi=512",
+            "workload/output_tokens=uniform",
+            "workload.output_tokens.lo=8",
+            "workload.output_tokens.hi=512",
+            "workload.duration_s=null",
+            f"workload.requests={self.requests}",
+            f"cluster.replicas={self.replicas}",
+            "router=most_idle",
+            "replica.kv_token_budget=14500",
+            f"fast_forward={str(self.fast_forward).lower()}",
+        ]
+
+
+SCENARIOS = (
+    Speed("1 replica", 1, 10_000, target_rps=15_000),
+    Speed("8 replicas", 8, 10_000, target_rps=15_000),
+    Speed("1 replica", 1, 100_000),
+    Speed("8 replicas", 8, 100_000),
+    Speed("1,000 replicas", 1_000, 100_000),
+    Speed("1 replica", 1, 1_000_000),
+    Speed("1,000 replicas", 1_000, 1_000_000, target_rps=1_000_000 / 120),
+)
+PLAIN = tuple(Speed(f"{s.name}, plain", s.replicas, 10_000, fast_forward=False) for s in SCENARIOS[:2])
+
+
+def measure(speed: Speed) -> dict[str, float]:
+    """Simulate once in this process; call it in a fresh one, as peak memory is the process's."""
+    config = compose(speed.overrides())
+    del config["hydra"]
+    scenario = prepare(config, {}).scenario
+    cluster = Cluster(scenario)
+    started = time.perf_counter()
+    recorder = cluster.run()
+    wall_s = time.perf_counter() - started
+    recorder.requests()
+    return {
+        "wall_s": wall_s,
+        "requests_per_s": recorder.ended / wall_s,
+        "token_steps_per_s": recorder.token_steps / wall_s,
+        "events_per_request": (recorder.ended + recorder.boundaries) / recorder.ended,
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0,
+    }
+
+
+def simpy_timeouts_per_s(timeouts: int = 300_000) -> float:
+    """Return how many timeouts a bare SimPy process gets through in a second."""
+    environment = simpy.Environment()
+
+    def process() -> object:
+        for _ in range(timeouts):
+            yield environment.timeout(1.0)
+
+    environment.process(process())  # type: ignore[arg-type]
+    started = time.perf_counter()
+    environment.run()
+    return timeouts / (time.perf_counter() - started)

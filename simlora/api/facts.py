@@ -1,0 +1,69 @@
+"""The parts of a summary that neither a request's row nor the token gaps tell."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import Any
+
+import pandas as pd
+
+from simlora import __version__
+from simlora.engine.cluster import Cluster
+from simlora.metrics.recorder import Recorder
+
+
+def adapter_facts(recorder: Recorder, adapters: int) -> dict[str, Any]:
+    """Return what was loaded. A hit is an admission that found its adapter in HBM or on its way there."""
+    return {
+        "count": adapters,
+        "loads": recorder.adapter_loads,
+        "load_bytes": recorder.adapter_load_bytes,
+        "hit_rate": recorder.adapter_hit_rate,
+    }
+
+
+def kv_facts(recorder: Recorder) -> dict[str, Any]:
+    """Return what became of KV. Nothing is shared between requests yet, hence no hit rate."""
+    return {"hit_rate": None, "invalid_share": None, "preemptions": recorder.preemptions}
+
+
+def replica_facts(requests: pd.DataFrame, cluster: Cluster) -> list[dict[str, Any]]:
+    """Return one entry a replica: what it was given, what it finished, how busy its host link was."""
+    done = requests["status"] == "finished"
+    table = pd.DataFrame(
+        {
+            "replica": requests["replica"],
+            "requests": 1,
+            "finished": done.astype("int64"),
+            "output_tokens": requests["output_tokens"].where(done, 0),
+        }
+    )
+    counts = table.groupby("replica").sum().reindex(range(len(cluster.replicas)), fill_value=0)
+    makespan_s = cluster.recorder.last_s
+    return [
+        {
+            "replica": replica.id,
+            **{name: int(value) for name, value in row.items()},
+            "link_busy_s": replica.link.busy_s,
+            "link_busy_share": replica.link.busy_s / makespan_s if makespan_s > 0 else None,
+        }
+        for replica, row in zip(cluster.replicas, counts.to_dict("records"), strict=True)
+    ]
+
+
+def simulation_facts(recorder: Recorder, wall_s: float) -> dict[str, Any]:
+    """Return what the simulation itself took. An event is an arrival or an iteration boundary."""
+    return {
+        "wall_s": wall_s,
+        "events": recorder.ended + recorder.boundaries,
+        "iterations": recorder.iterations,
+        "token_steps": recorder.token_steps,
+        "requests_per_wall_s": recorder.ended / wall_s if wall_s > 0 else None,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result may depend on."""
+    libraries = {name: metadata.version(name) for name in ("simpy", "numpy", "pandas")}
+    return {"simlora": __version__, "python": platform.python_version(), **libraries}

@@ -1,0 +1,84 @@
+"""Runs a simulation and gathers its results."""
+
+from __future__ import annotations
+
+import time
+
+import pandas as pd
+
+from simlora.api.facts import adapter_facts, kv_facts, replica_facts, simulation_facts, versions
+from simlora.api.progress import bar
+from simlora.config.setup import Setup
+from simlora.core.errors import InputError
+from simlora.engine.cluster import Cluster
+from simlora.metrics.summary import summarise
+from simlora.results.result import Result
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user stopped a run; `result` has what was finished."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__("the simulation was interrupted")
+        self.result = result
+
+
+def run(setup: Setup, *, command: str = "", progress: bool = False) -> Result:
+    """Simulate. Raises InputError if not a single request fits, and Interrupted on Ctrl-C."""
+    cluster = Cluster(setup.scenario)
+    started = time.perf_counter()
+    complete = False
+    try:
+        with bar(len(setup.scenario.trace), progress) as tell:
+            cluster.run(tell)
+        complete = True
+    except KeyboardInterrupt:
+        pass
+    result = _result(setup, cluster, time.perf_counter() - started, command, complete)
+    if not complete:
+        raise Interrupted(result)
+    return result
+
+
+def _result(setup: Setup, cluster: Cluster, wall_s: float, command: str, complete: bool) -> Result:
+    recorder = cluster.recorder
+    requests = recorder.requests()
+    notices = _rejections(requests, complete)
+    timeline = _timeline(cluster) if complete else pd.DataFrame()
+    summary = summarise(
+        requests,
+        recorder.token_gaps,
+        setup.targets,
+        makespan_s=recorder.last_s,
+        adapters=adapter_facts(recorder, len(setup.scenario.trace.adapters)),
+        kv=kv_facts(recorder),
+        replicas=replica_facts(requests, cluster),
+        calibration=setup.scenario.calibration.describe(),
+        simulation=simulation_facts(recorder, wall_s),
+        versions=versions(),
+        seed=setup.scenario.seed,
+        workload=setup.workload,
+        run=setup.about,
+        command=command,
+        complete=complete,
+    )
+    return Result(summary, requests, timeline, setup.config, (*setup.notices, *notices))
+
+
+def _rejections(requests: pd.DataFrame, complete: bool) -> list[str]:
+    """Return a notice about rejected requests. Raises InputError if none was left."""
+    rejected = requests[requests["status"] == "rejected"]
+    if rejected.empty:
+        return []
+    first = rejected.iloc[0]
+    why = f"request {first['request_id']}: {first['reason']}"
+    if complete and len(rejected) == len(requests):
+        raise InputError(f"every one of the {len(requests):,} requests is rejected, the first being {why}")
+    return [f"{len(rejected):,} of {len(requests):,} requests were rejected, the first being {why}."]
+
+
+def _timeline(cluster: Cluster) -> pd.DataFrame:
+    capacity = cluster.scenario.replica.kv_token_budget
+    frames = [timeline.frame(id, capacity) for id, timeline in enumerate(cluster.recorder.timelines)]
+    kept = [frame for frame in frames if not frame.empty]
+    return pd.concat(kept, ignore_index=True) if kept else pd.DataFrame()

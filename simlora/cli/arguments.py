@@ -1,0 +1,41 @@
+"""Takes the command line apart into Hydra's options and our overrides."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+
+from hydra._internal.utils import get_args_parser
+
+from simlora.core.errors import InputError
+
+
+def read(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return options and overrides, which may come in any order. Raises InputError for an unknown option."""
+    arguments = list(arguments)
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            found = get_args_parser().parse_intermixed_args(arguments)
+    except SystemExit:
+        raise InputError(_sentence(complaint.getvalue())) from None
+    if found.experimental_rerun is not None:
+        raise InputError(
+            "--experimental-rerun would unpickle a file, which could run code; give the overrides again"
+        )
+    overrides = list(found.overrides)
+    options = list(arguments)
+    for override in overrides:
+        options.remove(override)
+    return options, overrides
+
+
+def _sentence(complaint: str) -> str:
+    reason = complaint.strip().splitlines()[-1].partition("error: ")[2]
+    unknown = reason.removeprefix("unrecognized arguments: ").split(" ")[0]
+    if unknown == reason or not reason.startswith("unrecognized"):
+        unknown = reason.removeprefix("unrecognized arguments: ")
+    if reason.startswith("unrecognized"):
+        return f"there is no option {unknown}; keys are written without dashes, such as seed=1; see simlora --help"
+    return f"{reason}; see simlora --help"

@@ -1,0 +1,98 @@
+"""One simulation, as Hydra starts it: alone or as a part of a sweep."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from simlora.api import Interrupted, run
+from simlora.cli.messages import say, show
+from simlora.config.setup import Setup, prepare
+from simlora.core.errors import InputError
+from simlora.report.table import summary_table
+from simlora.results.result import Result
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+class Job:
+    """What Hydra runs. `crashed` tells an error of ours from one of Hydra's."""
+
+    def __init__(self) -> None:
+        self.crashed = False
+
+    def run(self, config: DictConfig) -> None:
+        """Simulate, write and show. Leaves with SystemExit, after one sentence, where that does not work.
+
+        SystemExit, because it passes through Hydra without a word, and ends a sweep.
+        """
+        try:
+            _simulate(config)
+        except InputError as error:
+            say(f"error: {error}")
+            raise SystemExit(BAD_INPUT) from error
+        except Exception:
+            self.crashed = True
+            raise
+
+
+def _simulate(config: DictConfig) -> None:
+    hydra = HydraConfig.get()
+    if not hydra.run.dir:
+        raise InputError("hydra.run.dir is empty, must be the folder for the results")
+    folder = Path(hydra.runtime.output_dir)
+    setup = prepare(config, {str(group): choice for group, choice in hydra.runtime.choices.items()})
+    _notify(setup.notices)
+    try:
+        result = run(setup, command=_command(), progress=_progress(setup))
+    except Interrupted as interrupt:
+        _stop(interrupt.result, folder)
+    _notify(result.notices[len(setup.notices) :])
+    result.save(folder, report=setup.report)
+    if hydra.mode == RunMode.MULTIRUN:
+        show(f"== {hydra.job.num}: {hydra.job.override_dirname}")
+    show(summary_table(result.summary))
+    show(
+        f"\n{'Report' if setup.report else 'Results'}: {_near(folder / 'report.html' if setup.report else folder)}\n"
+    )
+
+
+def _stop(result: Result, folder: Path) -> None:
+    """Keep what was finished, under names that say so, and leave."""
+    result.save(folder)
+    requests = result.summary["requests"]
+    say(
+        f"interrupted; {requests['finished']:,} of {requests['submitted']:,} requests were finished: "
+        f"{_near(folder / 'requests.incomplete.parquet')} and summary.incomplete.json"
+    )
+    raise SystemExit(INTERRUPTED)
+
+
+def _notify(notices: Sequence[str]) -> None:
+    for notice in notices:
+        say(f"notice: {notice}")
+
+
+def _progress(setup: Setup) -> bool:
+    return sys.stderr.isatty() if setup.progress is None else setup.progress
+
+
+def _command() -> str:
+    """Return the shell command that makes this run again, in whatever folder its user likes."""
+    hydra = HydraConfig.get()
+    extra = [source.path for source in hydra.runtime.config_sources if source.provider == "command-line"]
+    folders = [word for path in extra for word in ("--config-dir", path)]
+    return shlex.join(["simlora", *folders, *map(str, hydra.overrides.task)])
+
+
+def _near(path: Path) -> str:
+    """Return a path as seen from here, if it lies below."""
+    here = Path(os.getcwd())
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

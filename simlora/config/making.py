@@ -1,0 +1,78 @@
+"""Makes the objects that a configuration names by `_target_`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+
+from simlora.config.reading import Tree, section
+from simlora.core.checks import shown
+from simlora.core.errors import InputError
+
+T = TypeVar("T")
+
+
+def make(tree: Tree, key: str, kind: type[T]) -> T:
+    """Return the object that the section `key` describes. Raises InputError if it is not of that kind."""
+    return _checked(_instantiate(tree, key, partial=False), tree, key, kind)
+
+
+def factory(tree: Tree, key: str, kind: type[T], *args: Any) -> Callable[..., T]:
+    """Return what makes such objects, having tried it once with `args`; raises InputError as `make` does."""
+    made: Callable[..., T] = _instantiate(tree, key, partial=True)
+    try:
+        first = made(*args)
+    except TypeError as error:
+        raise InputError(f"{key} cannot be made: {error}") from error
+    _checked(first, tree, key, kind)
+    return made
+
+
+def with_target(tree: Tree, key: str) -> dict[str, Any]:
+    """Return a section that names code. Raises InputError if it does not."""
+    found = section(tree, key)
+    target = found.get("_target_")
+    if not isinstance(target, str) or "." not in target.strip("."):
+        raise InputError(
+            f"{key}._target_ is {shown(target)}, must be a class in a module, such as my_module.MyClass"
+        )
+    return found
+
+
+def _instantiate(tree: Tree, key: str, partial: bool) -> Any:
+    node = with_target(tree, key) | {"_partial_": partial, "_convert_": "all"}
+    try:
+        return instantiate(node)
+    except InstantiationException as error:
+        cause = _innermost(error)
+        if isinstance(cause, InputError):
+            raise cause from None
+        if isinstance(cause, TypeError):
+            raise InputError(f"{key} cannot be made: {cause}") from error
+        if isinstance(cause, ImportError | AttributeError | InstantiationException):
+            raise InputError(f"{key} cannot be made: {_first_line(cause)}") from error
+        raise
+
+
+def _checked(made: Any, tree: Tree, key: str, kind: type[T]) -> T:
+    if not isinstance(made, kind):
+        target = section(tree, key)["_target_"]
+        raise InputError(
+            f"{key}._target_ is {target}, which makes a {type(made).__name__}, "
+            f"must make a {kind.__module__}.{kind.__qualname__}"
+        )
+    return made
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Return what Hydra wrapped, however often."""
+    while isinstance(error, InstantiationException) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    return " ".join(str(error).split("\nAre you sure")[0].split())

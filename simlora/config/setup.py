@@ -1,0 +1,220 @@
+"""From a configuration to a simulation that is ready to run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from simlora.config.making import factory, make, with_target
+from simlora.config.mistakes import in_plain_words
+from simlora.config.reading import Tree, as_whole, check_known, flag, section
+from simlora.core.checks import listed, number, shown, whole
+from simlora.core.errors import InputError
+from simlora.engine.scenario import Policies, ReplicaConfig, Scenario
+from simlora.hardware.budget import kv_token_budget
+from simlora.hardware.gpu import Gpu
+from simlora.hardware.model import ModelShape
+from simlora.latency import calibration as calibrations
+from simlora.latency.calibration import Calibration
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import Kernel
+from simlora.latency.transfer import AdapterLoad
+from simlora.metrics.slo import SloTargets
+from simlora.policies.eviction.base import Eviction
+from simlora.policies.loading.base import Loader
+from simlora.policies.placement.base import Placement
+from simlora.policies.routing.base import Router
+from simlora.policies.scheduling.base import Scheduler
+
+POLICIES = ("scheduler", "loader", "eviction", "kernel", "router", "placement")
+OUTPUTS = ("report", "timeline", "progress")
+"""Keys that say what is shown, not what is simulated."""
+KEYS = (
+    "gpu",
+    "model",
+    "workload",
+    *POLICIES,
+    "seed",
+    "calibration",
+    "fast_forward",
+    "cluster",
+    "replica",
+    "slo",
+)
+REPLICA_KEYS = (*(field.name for field in fields(ReplicaConfig)), "memory_utilisation")
+REPLICAS_MAX = 100_000
+PREFILL_TOKENS_LEAST = 3072
+"""S-LoRA prefills at most max(pool / 6, 3072) tokens at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """A scenario, its SLO, and what a reader of the results wants to know about them.
+
+    `about` says what was chosen, `workload` where the requests come from. `config` is the resolved
+    configuration as YAML, `notices` are sentences to be read once. `progress` is None for "on a terminal".
+    """
+
+    scenario: Scenario
+    targets: SloTargets
+    about: dict[str, Any]
+    workload: dict[str, Any]
+    config: str
+    notices: tuple[str, ...]
+    report: bool
+    progress: bool | None
+
+
+def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
+    """Build everything that a configuration describes; `choices` are the names chosen, by group.
+
+    The workload is built last, as it may take long. Raises InputError for the first thing wrong.
+    """
+    tree = _resolved(config)
+    check_known(tree, (*KEYS, *OUTPUTS))
+    for key in (*KEYS, *OUTPUTS):
+        if key not in tree:
+            raise InputError(f"{key} was taken out of the configuration, must be there")
+    seed = whole("seed", tree["seed"], least=0)
+    gpu, model = make(tree, "gpu", Gpu), make(tree, "model", ModelShape)
+    replica = _replica(section(tree, "replica", REPLICA_KEYS), gpu, model)
+    calibration, notices = _calibration(tree["calibration"], gpu.name, model.name, replica.tp)
+    policies = _policies(tree, calibration)
+    cluster = section(tree, "cluster", ("replicas",))
+    replicas = whole("cluster.replicas", cluster.get("replicas"), least=1, most=REPLICAS_MAX)
+    targets = _targets(section(tree, "slo", [field.name for field in fields(SloTargets)]))
+    shows = {"report": flag(tree, "report"), "progress": tree["progress"] and flag(tree, "progress")}
+    fast_forward, timeline = flag(tree, "fast_forward"), flag(tree, "timeline")
+    trace = _workload(tree).build(seed)
+    scenario = Scenario(
+        trace=trace,
+        model=model,
+        calibration=calibration,
+        replicas=replicas,
+        replica=replica,
+        policies=policies,
+        seed=seed,
+        fast_forward=fast_forward,
+        timeline=timeline,
+    )
+    return Setup(
+        scenario=scenario,
+        targets=targets,
+        about=_about(tree, scenario, gpu, choices),
+        workload=_workload_facts(scenario, choices),
+        config=yaml.safe_dump(tree, sort_keys=False, allow_unicode=True),
+        notices=(*notices, *trace.notices),
+        **shows,
+    )
+
+
+def _resolved(config: DictConfig) -> dict[str, Any]:
+    try:
+        tree = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise in_plain_words(error) from error
+    assert isinstance(tree, dict)
+    return {str(key): value for key, value in tree.items()}
+
+
+def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape) -> ReplicaConfig:
+    values = {key: as_whole(value) for key, value in tree.items()}
+    share = values.pop("memory_utilisation", 0.9)
+    values["tp"] = whole("replica.tp", values.get("tp"), "GPUs", least=1)
+    modules = listed("replica.target_modules", values.get("target_modules"), "[q,k,v,o]")
+    model.adapter_bytes(1, modules)  # raises for modules that the model does not have
+    if values.get("kv_token_budget") is None:
+        values["kv_token_budget"] = kv_token_budget(model, gpu, values["tp"], share)
+    budget = whole("replica.kv_token_budget", values["kv_token_budget"], "token slots", least=1)
+    if values.get("max_prefill_tokens") is None:
+        values["max_prefill_tokens"] = max(budget // 6, PREFILL_TOKENS_LEAST)
+    return ReplicaConfig(**(values | {"target_modules": modules}))
+
+
+def _calibration(choice: Any, gpu: str, model: str, tp: int) -> tuple[Calibration, list[str]]:
+    """Return the calibration and notices about what it was not made for."""
+    if choice is not None and not isinstance(choice, str):
+        raise InputError(f"calibration is {shown(choice)}, must be a name or the path of a YAML file")
+    name = f"{gpu}-{model}-tp{tp}"
+    if choice is None and name not in calibrations.names():
+        raise InputError(
+            f"there is no calibration for {model} on {gpu} with tp {tp}; choose calibration=<path of a YAML file> "
+            f"or one of {', '.join(calibrations.names()) or 'your own'}"
+        )
+    found = calibrations.load(choice or name)
+    differs = [
+        f"{key} {measured} instead of {chosen}"
+        for key, measured, chosen in (
+            ("gpu", found.gpu, gpu),
+            ("model", found.model, model),
+            ("tp", found.tp, tp),
+        )
+        if measured != chosen
+    ]
+    if differs and choice is None:
+        raise InputError(f"calibration {name} is for {', '.join(differs)}")
+    notice = f"calibration {found.path} is for {', '.join(differs)}; its times are used as they are."
+    return found, [notice] if differs else []
+
+
+def _policies(tree: Tree, calibration: Calibration) -> Policies:
+    IterationModel(calibration)  # raises for a coefficient that every run needs
+    AdapterLoad(calibration)
+    return Policies(
+        scheduler=factory(tree, "scheduler", Scheduler),
+        loader=factory(tree, "loader", Loader),
+        eviction=factory(tree, "eviction", Eviction),
+        kernel=factory(tree, "kernel", Kernel, calibration),
+        router=make(tree, "router", Router),
+        placement=make(tree, "placement", Placement),
+    )
+
+
+def _targets(tree: dict[str, Any]) -> SloTargets:
+    for key, value in tree.items():
+        if value is not None:
+            number(f"slo.{key}", value, "seconds", above=0)
+    return SloTargets(**tree)
+
+
+def _workload(tree: Tree) -> Any:
+    made = make(tree, "workload", object)
+    if not callable(getattr(made, "build", None)):
+        raise InputError(
+            f"workload._target_ is {with_target(tree, 'workload')['_target_']}, must have build(seed)"
+        )
+    return made
+
+
+def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str]) -> dict[str, Any]:
+    simulated = {key: value for key, value in tree.items() if key not in OUTPUTS}
+    text = json.dumps(simulated, sort_keys=True, default=str)
+    return {
+        "system": choices.get("system") or "custom",
+        "model": scenario.model.name,
+        "gpu": gpu.name,
+        "tp": scenario.replica.tp,
+        "replicas": scenario.replicas,
+        "kv_token_budget": scenario.replica.kv_token_budget,
+        "max_prefill_tokens": scenario.replica.max_prefill_tokens,
+        "policies": {slot: with_target(tree, slot)["_target_"] for slot in POLICIES},
+        "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
+    }
+
+
+def _workload_facts(scenario: Scenario, choices: Mapping[str, str]) -> dict[str, Any]:
+    trace = scenario.trace
+    return {
+        "name": choices.get("workload") or "custom",
+        "description": trace.source,
+        "adapters": len(trace.adapters),
+        "duration_s": trace.duration_s,
+        "rate_rps": len(trace) / trace.duration_s if trace.duration_s > 0 else None,
+    }

@@ -1,0 +1,1 @@
+"""What a run gives: tables, a summary, pictures, and the files that hold them."""

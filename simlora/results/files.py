@@ -1,0 +1,90 @@
+"""A run's folder. Files appear whole or not at all, and those of two runs never mix."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from simlora.core.errors import InputError
+from simlora.report.results import RunResults
+from simlora.results.tables import REQUESTS, TIMELINE, write_table
+
+WHOLE = ("requests.parquet", "timeline.parquet", "config.yaml", "report.html", "summary.json")
+"""In the order in which they appear: a folder with a summary.json has everything."""
+INCOMPLETE = ("requests.incomplete.parquet", "summary.incomplete.json")
+
+
+def write_whole(
+    folder: Path,
+    summary: dict[str, Any],
+    requests: pd.DataFrame,
+    timeline: pd.DataFrame,
+    config: str,
+    report: bool,
+) -> None:
+    """Write a run that reached its end. Raises InputError where the folder cannot be written."""
+    with _writing(folder) as draft:
+        write_table(requests, REQUESTS, draft / "requests.parquet")
+        if not timeline.empty:
+            write_table(timeline, TIMELINE, draft / "timeline.parquet")
+        _write_text(draft / "config.yaml", config)
+        if report:
+            from simlora.report.html import render  # seconds of imports
+
+            page = render(RunResults(folder, summary, requests, timeline, config))
+            _write_text(draft / "report.html", page)
+        _write_json(draft / "summary.json", summary)
+
+
+def write_incomplete(folder: Path, summary: dict[str, Any], requests: pd.DataFrame) -> None:
+    """Write what an interrupted run had finished, under names that say so."""
+    with _writing(folder) as draft:
+        write_table(requests, REQUESTS, draft / INCOMPLETE[0])
+        _write_json(draft / INCOMPLETE[1], summary)
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[Path]:
+    """Give a folder for drafts; if all goes well, put them in the place of an earlier run's files."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
+        try:
+            yield draft
+            _replace(folder, draft)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+
+
+def cannot_write(folder: Path | str, error: OSError) -> InputError:
+    """Return the sentence for an output folder that does not take files."""
+    return InputError(
+        f"cannot write results to {folder}: {error.strerror or error}; choose another hydra.run.dir"
+    )
+
+
+def _replace(folder: Path, draft: Path) -> None:
+    # The summary vouches for the rest, so it is the first to go and the last to come.
+    for name in (*reversed(WHOLE), *INCOMPLETE):
+        (folder / name).unlink(missing_ok=True)
+    for name in (*WHOLE, *INCOMPLETE):
+        if (draft / name).exists():
+            os.replace(draft / name, folder / name)
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    _write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")

@@ -1,0 +1,51 @@
+"""The tables of a run as Parquet: fixed columns, fixed types, the same bytes for the same rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+REQUESTS = pa.schema(
+    [
+        ("request_id", pa.int64()),
+        ("adapter", pa.string()),
+        ("rank", pa.int64()),
+        ("prompt_tokens", pa.int64()),
+        ("output_tokens", pa.int64()),
+        ("cached_tokens", pa.int64()),
+        ("replica", pa.int32()),
+        ("arrival_s", pa.float64()),
+        ("admitted_s", pa.float64()),
+        ("first_token_s", pa.float64()),
+        ("finish_s", pa.float64()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("ttft_s", pa.float64()),
+        ("tpot_s", pa.float64()),
+        ("latency_s", pa.float64()),
+        ("queue_s", pa.float64()),
+        ("cold_start_s", pa.float64()),
+        ("preemptions", pa.int32()),
+        ("migrations", pa.int32()),
+    ]
+)
+TIMELINE = pa.schema(
+    [
+        ("replica", pa.int32()),
+        ("time_s", pa.float64()),
+        ("running", pa.int64()),
+        ("waiting", pa.int64()),
+        ("kv_tokens", pa.int64()),
+        ("adapter_tokens", pa.int64()),
+        ("capacity_tokens", pa.int64()),
+    ]
+)
+
+
+def write_table(frame: pd.DataFrame, schema: pa.Schema, path: Path) -> None:
+    """Write the schema's columns; NaN becomes null."""
+    table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False).replace_schema_metadata(None)
+    pq.write_table(table, path, compression="zstd", store_schema=False)

@@ -1,0 +1,207 @@
+"""Random scenarios as plain data: what the engine, the plain loop and the reference are all given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
+from simlora.engine.cluster import Cluster
+from simlora.engine.scenario import Policies, ReplicaConfig, Scenario
+from simlora.hardware.model import ModelShape
+from simlora.latency.calibration import Calibration
+from simlora.latency.kernels import Bgmv, Mbgmv, Merged
+from simlora.metrics.recorder import Recorder
+from simlora.policies.eviction.lru import Lru
+from simlora.policies.eviction.on_demand import OnDemand
+from simlora.policies.loading.blocking import Blocking
+from simlora.policies.loading.cached import Cached
+from simlora.policies.loading.prefetching import Prefetching
+from simlora.policies.placement.replicate_all import ReplicateAll
+from simlora.policies.routing.round_robin import RoundRobin
+from simlora.policies.scheduling.fcfs import Fcfs
+from simlora.policies.scheduling.lcfs import Lcfs
+
+TINY = ModelShape("tiny", layers=1, hidden=4, heads=1, kv_heads=1, head_dim=4, intermediate=8, vocab=16)
+"""16 bytes of KV a token, 64 bytes of adapter a rank: 4 token slots a rank, as in S-LoRA."""
+
+SCHEDULERS = {"fcfs": Fcfs, "lcfs": Lcfs}
+LOADERS = {"blocking": Blocking, "cached": Cached, "prefetching": Prefetching}
+EVICTIONS = {"on_demand": OnDemand, "lru": Lru}
+KERNELS = {"mbgmv": Mbgmv, "bgmv": Bgmv, "merged": Merged}
+
+COEFFICIENTS = {
+    "prefill.intercept_s": 2**-6,
+    "prefill.per_token_s": 2**-11,
+    "prefill.per_token_sq_s": 2**-18,
+    "decode.intercept_s": 2**-6,
+    "decode.per_sequence_s": 2**-10,
+    "decode.per_context_token_s": 2**-14,
+    "kernels.bgmv.decode.intercept_s": 2**-8,
+    "kernels.bgmv.decode.per_sequence_max_rank_s": 2**-13,
+    "kernels.bgmv.prefill.intercept_s": 2**-8,
+    "kernels.bgmv.prefill.per_token_max_rank_s": 2**-15,
+    "kernels.mbgmv.decode.intercept_s": 2**-8,
+    "kernels.mbgmv.decode.per_rank_sum_s": 2**-12,
+    "kernels.mbgmv.prefill.intercept_s": 2**-8,
+    "kernels.mbgmv.prefill.per_token_rank_s": 2**-14,
+    "adapter_load.latency_s": 2**-8,
+    "adapter_load.bytes_per_s": 2**14,
+}
+"""Powers of two: with arrivals on a grid, times are exact and events really fall together."""
+
+IRREGULAR = {
+    name: value * (1 + 0.0977 * math.sin(7 * i + 1)) for i, (name, value) in enumerate(COEFFICIENTS.items())
+}
+"""The same, each off by some per cent: nothing falls together but by rule."""
+
+
+class Row(NamedTuple):
+    """A request; `adapter` is None for the base model."""
+
+    arrival_s: float
+    adapter: int | None
+    prompt_tokens: int
+    output_tokens: int
+    max_output_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A scenario as numbers and names."""
+
+    rows: tuple[Row, ...]
+    ranks: tuple[int, ...] = (1, 2, 4)
+    capacity: int = 1000
+    max_batch_size: int = 1000
+    max_prefill_tokens: int = 1000
+    admit_every: int = 10
+    reserve: str = "peak"
+    block_tokens: int = 4
+    watermark: float = 0.01
+    preemption: str = "recompute"
+    tp: int = 1
+    scheduler: str = "fcfs"
+    loader: str = "blocking"
+    eviction: str = "on_demand"
+    kernel: str = "mbgmv"
+    replicas: int = 1
+    coefficients: Mapping[str, float] = field(default_factory=lambda: COEFFICIENTS)
+
+    def but(self, **changes: object) -> Case:
+        """The same case with something else."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def trace(self) -> Trace:
+        """The rows as the engine takes them."""
+        columns = list(zip(*self.rows, strict=True))
+        adapter = [BASE_MODEL if a is None else a for a in columns[1]]
+        whole = [np.array(c, dtype=np.int64) for c in (adapter, *columns[2:])]
+        adapters = tuple(AdapterSpec(f"adapter-{i}", rank) for i, rank in enumerate(self.ranks))
+        return Trace(np.array(columns[0], dtype=np.float64), *whole, adapters=adapters)
+
+    def scenario(self, *, fast_forward: bool = True, timeline: bool = True) -> Scenario:
+        """The case as the engine takes it."""
+        return Scenario(
+            trace=self.trace(),
+            model=TINY,
+            calibration=Calibration("test", "gpu", "tiny", self.tp, {}, self.coefficients),
+            replicas=self.replicas,
+            replica=ReplicaConfig(
+                kv_token_budget=self.capacity,
+                max_batch_size=self.max_batch_size,
+                max_prefill_tokens=self.max_prefill_tokens,
+                admit_every=self.admit_every,
+                reserve=self.reserve,
+                block_tokens=self.block_tokens,
+                watermark=self.watermark,
+                preemption=self.preemption,
+                tp=self.tp,
+            ),
+            policies=Policies(
+                scheduler=SCHEDULERS[self.scheduler],
+                loader=LOADERS[self.loader],
+                eviction=EVICTIONS[self.eviction],
+                kernel=KERNELS[self.kernel],
+                router=RoundRobin(),
+                placement=ReplicateAll(),
+            ),
+            fast_forward=fast_forward,
+            timeline=timeline,
+        )
+
+    def run(self, *, fast_forward: bool = True) -> Recorder:
+        """Simulate."""
+        return Cluster(self.scenario(fast_forward=fast_forward)).run()
+
+
+# Drawing cases ------------------------------------------------------------------------------
+
+BURST = st.just(0.0)
+WITHIN_A_STEP = st.integers(1, 64).map(lambda k: k * 2**-10)
+WITHIN_A_RUN = st.integers(1, 64).map(lambda k: k * 2**-6)
+EVERYBODY_HAS_LEFT = st.integers(8, 16).map(float)
+GAPS = (
+    BURST,
+    st.one_of(BURST, WITHIN_A_STEP),
+    st.one_of(WITHIN_A_STEP, WITHIN_A_RUN),
+    st.one_of(BURST, WITHIN_A_STEP, WITHIN_A_RUN, EVERYBODY_HAS_LEFT),
+)
+PROMPTS = (st.just(1), st.integers(1, 12), st.integers(1, 60))
+OUTPUTS = (st.just(1), st.integers(1, 6), st.integers(1, 40), st.integers(20, 40))
+UNUSED_OUTPUTS = (st.just(0), st.integers(0, 20))
+RANKS = st.lists(st.sampled_from((1, 2, 4, 8)), min_size=1, max_size=5).map(tuple)
+
+
+@st.composite
+def rows(draw: st.DrawFn, adapters: int, most: int = 40) -> tuple[Row, ...]:
+    """Requests in order of arrival: bursts, trickles, idle gaps."""
+    uses = st.integers(-1, adapters - 1).map(lambda a: None if a < 0 else a)
+    kinds = (draw(st.sampled_from(choice)) for choice in (GAPS, (uses,), PROMPTS, OUTPUTS, UNUSED_OUTPUTS))
+    columns = st.tuples(*kinds)
+    now, out = 0.0, []
+    for _ in range(draw(st.integers(1, most))):
+        gap, adapter, prompt, output, unused = draw(columns)
+        now += gap
+        out.append(Row(now, adapter, prompt, output, output + unused))
+    return tuple(out)
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    loaders: tuple[str, ...] = ("blocking", "cached"),
+    reserves: tuple[str, ...] = ("full", "peak", "paged"),
+    preemptions: tuple[str, ...] = ("recompute",),
+) -> Case:
+    """Scenarios of every kind, with pools from too small for some request to ample."""
+    ranks = draw(RANKS)
+    requests = draw(rows(len(ranks)))
+    largest = max(r.prompt_tokens + r.max_output_tokens + 4 * max(ranks) for r in requests)
+    exact = draw(st.booleans())
+    if not exact:
+        requests = tuple(row._replace(arrival_s=row.arrival_s * 0.9871237) for row in requests)
+    return Case(
+        rows=requests,
+        ranks=ranks,
+        capacity=max(largest + draw(st.sampled_from((-10, 0, 2, 10, 40, 100, 200, 3000))), 1),
+        max_batch_size=draw(st.sampled_from((1000, 1000, 1, 3, 7))),
+        max_prefill_tokens=draw(st.sampled_from((1000, 1000, 40, 120))),
+        admit_every=draw(st.integers(0, 12)),
+        reserve=draw(st.sampled_from(reserves)),
+        block_tokens=draw(st.sampled_from((1, 4, 16))),
+        watermark=draw(st.sampled_from((0.0, 0.01, 0.1))),
+        preemption=draw(st.sampled_from(preemptions)),
+        tp=draw(st.sampled_from((1, 1, 2))),
+        scheduler=draw(st.sampled_from(sorted(SCHEDULERS))),
+        loader=draw(st.sampled_from(loaders)),
+        eviction=draw(st.sampled_from(sorted(EVICTIONS))),
+        kernel=draw(st.sampled_from(sorted(KERNELS))),
+        replicas=draw(st.integers(1, 3)),
+        coefficients=COEFFICIENTS if exact else IRREGULAR,
+    )

@@ -1,0 +1,75 @@
+"""`fast_forward=true` gives what `fast_forward=false` gives: the same decisions at the same times."""
+
+import numpy as np
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from simlora.metrics.recorder import Recorder
+from tests.engine.cases import Case, cases
+
+EQUAL = ("status", "reason", "replica", "preemptions", "cached_tokens", "migrations")
+TIMES = ("admitted_s", "first_token_s", "finish_s", "ttft_s", "tpot_s", "latency_s", "queue_s", "cold_start_s")
+COUNTS = (
+    "iterations",
+    "token_steps",
+    "preemptions",
+    "adapter_hits",
+    "adapter_misses",
+    "adapter_loads",
+    "adapter_load_bytes",
+)
+
+
+def assert_same(fast: Recorder, plain: Recorder) -> None:
+    a, b = fast.requests(), plain.requests()
+    for column in EQUAL:
+        assert a[column].tolist() == b[column].tolist(), column
+    for column in TIMES:
+        np.testing.assert_allclose(a[column], b[column], rtol=0, atol=1e-9, err_msg=column)
+    for name in COUNTS:
+        assert getattr(fast, name) == getattr(plain, name), name
+    assert fast.last_s == pytest.approx(plain.last_s, abs=1e-9)
+    assert fast.boundaries <= plain.boundaries
+
+
+def assert_same_gaps(fast: Recorder, plain: Recorder) -> None:
+    a, b = fast.token_gaps, plain.token_gaps
+    assert a.count == b.count
+    if a.count:
+        assert a.mean() == pytest.approx(b.mean(), rel=1e-9)
+        for q in (0.0, 0.1, 0.5, 0.9, 0.99, 1.0):
+            assert a.quantile(q) == pytest.approx(b.quantile(q), rel=2e-3), f"quantile {q}"
+
+
+@pytest.mark.parametrize("reserve", ["full", "peak", "paged"])
+@given(data=st.data())
+def test_fast_forward_equals_the_plain_loop(reserve: str, data: st.DataObject) -> None:
+    case: Case = data.draw(cases(reserves=(reserve,)))
+    fast, plain = case.run(), case.run(fast_forward=False)
+    assert_same(fast, plain)
+    assert_same_gaps(fast, plain)
+    event(f"steps skipped: {fast.boundaries < plain.boundaries}")
+
+
+@given(cases(reserves=("paged",), preemptions=("swap",)))
+def test_fast_forward_equals_the_plain_loop_when_preempted_kv_is_swapped_to_the_host(case: Case) -> None:
+    fast, plain = case.run(), case.run(fast_forward=False)
+    assert_same(fast, plain)
+    assert_same_gaps(fast, plain)
+    event(f"preempted: {fast.preemptions > 0}")
+
+
+@given(cases(loaders=("prefetching",), preemptions=("recompute", "swap")))
+def test_fast_forward_equals_the_plain_loop_when_adapters_are_prefetched(case: Case) -> None:
+    fast, plain = case.run(), case.run(fast_forward=False)
+    assert_same(fast, plain)
+    assert_same_gaps(fast, plain)
+    event(f"loads: {fast.adapter_loads > 0}")
+
+
+def test_fast_forward_needs_fewer_boundaries(burst: Case) -> None:
+    fast, plain = burst.run(), burst.run(fast_forward=False)
+    assert fast.iterations == plain.iterations
+    assert fast.boundaries == 12, "arrival, prefill, and one for each of the ten that finish"
+    assert plain.boundaries == 2 + 58

@@ -1,0 +1,89 @@
+"""Every model and GPU of the configuration is what was published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+import simlora
+from simlora.hardware.budget import kv_token_budget
+
+CONF = Path(simlora.__file__).parent / "conf"
+GPUS = [
+    "a10",
+    "a10g",
+    "a40",
+    "a100_40g",
+    "a100_80g",
+    "a800_80g",
+    "h100_64g",
+    "h100_80g",
+    "h200_141g",
+    "npu_64g",
+]
+PARAMETERS = {
+    "llama_7b": 6.74e9,
+    "llama_13b": 13.02e9,
+    "llama_30b": 32.5e9,
+    "llama_2_7b": 6.74e9,
+    "llama_2_13b": 13.02e9,
+    "llama_2_70b": 68.98e9,
+    "llama_2_70b_mha": 78.37e9,  # ours: LoRAServe's 70B without grouped queries has no published count
+    "llama_3_1_8b": 8.03e9,
+    "qwen_2_5_7b": 7.62e9,
+}
+
+
+def configured(group: str, name: str):
+    return instantiate(OmegaConf.load(CONF / group / f"{name}.yaml"))
+
+
+def test_the_groups_hold_these_choices_and_no_others():
+    assert {file.stem for file in (CONF / "gpu").glob("*.yaml")} == set(GPUS)
+    assert {file.stem for file in (CONF / "model").glob("*.yaml")} == set(PARAMETERS)
+
+
+@pytest.mark.parametrize("name, parameters", PARAMETERS.items())
+def test_models_have_their_published_size(name, parameters):
+    model = configured("model", name)
+    assert model.name == name
+    assert model.parameters == pytest.approx(parameters, rel=1.5e-3)
+    assert model.hidden == model.heads * model.head_dim
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in PARAMETERS if name not in ("llama_2_70b", "llama_3_1_8b", "qwen_2_5_7b")]
+)
+def test_adapters_take_four_slots_a_rank_where_queries_are_not_grouped(name):
+    assert configured("model", name).adapter_kv_tokens(16) == 64
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_gpus_have_plausible_data_sheets(name):
+    gpu = configured("gpu", name)
+    assert gpu.name == name
+    assert 24e9 <= gpu.memory_bytes <= 151e9
+    assert 600e9 <= gpu.memory_bandwidth_bytes_per_s <= 4.8e12
+    assert 70e12 <= gpu.fp16_flops <= 990e12
+    assert gpu.peer_link.bytes_per_s >= gpu.host_link.bytes_per_s
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_every_gpu_holds_a_model_of_7b(name):
+    assert kv_token_budget(configured("model", "llama_7b"), configured("gpu", name)) > 10_000
+
+
+def test_a_link_can_be_chosen_by_name_or_described():
+    file = OmegaConf.load(CONF / "gpu" / "a10g.yaml")
+    file.host_link = "pcie_3_x16"
+    file.peer_link = {
+        "_target_": "simlora.hardware.link.Link",
+        "name": "own",
+        "latency_s": 0,
+        "bytes_per_s": 1e9,
+    }
+    gpu = instantiate(file)
+    assert (gpu.host_link.name, gpu.peer_link.name) == ("pcie_3_x16", "own")

@@ -1,0 +1,97 @@
+"""Lengths of prompts and answers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.core.errors import InputError
+from simlora.workload.lengths import Empirical, Fixed, LogNormal, Uniform
+
+N = 100_000
+
+
+def draw(lengths, n=N, seed=11):
+    return lengths.draw(np.random.default_rng(seed), n)
+
+
+def test_fixed():
+    assert set(draw(Fixed(128), 10).tolist()) == {128}
+
+
+def test_uniform_leaves_out_its_end():
+    tokens = draw(Uniform(8, 12))
+    assert set(tokens.tolist()) == {8, 9, 10, 11}
+    assert tokens.mean() == pytest.approx(9.5, abs=4 * math.sqrt(15 / 12 / N))
+
+
+def test_a_wide_log_normal_has_its_median_and_spread():
+    logs = np.log(draw(LogNormal(6.0, 0.5, 1, 100_000)))
+    assert np.median(logs) == pytest.approx(6.0, abs=4 * 1.2533 * 0.5 / math.sqrt(N))
+    assert logs.std() == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(2 * N))
+
+
+def test_a_cut_log_normal_is_drawn_from_between_and_does_not_pile_up():
+    tokens = draw(LogNormal(5.2, 2.0, 4, 1024))
+    assert (tokens.min(), tokens.max()) == (4, 1024)
+    assert np.mean(tokens == 1024) < 0.001
+    assert tokens.mean() == pytest.approx(218, abs=4)  # what vllm_lora_runs' workload is said to be near
+
+
+def test_empirical_draws_rows_as_often_as_they_stand_there(tmp_path):
+    file = tmp_path / "lengths.csv"
+    file.write_text("arrival_s,input_tokens\n0.1,10\n0.2,10\n0.3,10\n0.4,99\n")
+    tokens = draw(Empirical(str(file), "input_tokens"))
+    assert set(tokens.tolist()) == {10, 99}
+    assert np.mean(tokens == 99) == pytest.approx(0.25, abs=4 * math.sqrt(0.25 * 0.75 / N))
+
+
+@pytest.mark.parametrize("lengths", [Fixed(3), Uniform(3, 90), LogNormal(3, 2, 3, 90)], ids=repr)
+@given(seed=st.integers(0, 2**32), n=st.integers(0, 40))
+def test_lengths_stay_in_range_and_a_longer_draw_begins_with_the_shorter(lengths, seed, n):
+    tokens = draw(lengths, n, seed)
+    assert tokens.dtype == np.int64
+    assert all(3 <= t <= 90 for t in tokens)
+    assert np.array_equal(tokens, draw(lengths, n + 9, seed)[:n])
+
+
+@pytest.mark.parametrize(
+    "lengths, message",
+    [
+        (Fixed(0), "workload.prompt_tokens.tokens is 0, must be a whole number of tokens, at least 1"),
+        (Fixed(1.5), "workload.prompt_tokens.tokens is 1.5"),
+        (Uniform(0, 5), "workload.prompt_tokens.lo is 0"),
+        (Uniform(5, 5), "workload.prompt_tokens.hi is 5, must be a whole number of tokens, at least 6"),
+        (Uniform("few", 5), "workload.prompt_tokens.lo is 'few'"),
+        (LogNormal(math.inf, 1, 1, 9), "workload.prompt_tokens.mean_log is inf, must be a finite number"),
+        (LogNormal(5, 0, 1, 9), "workload.prompt_tokens.sigma_log is 0, must be greater than 0"),
+        (LogNormal(5, 1, 0, 9), "workload.prompt_tokens.lo is 0"),
+        (
+            LogNormal(50, 0.1, 1, 9),
+            "workload.prompt_tokens.lo and .*hi are 1 and 9, .* no probability; widen them",
+        ),
+        (Empirical("", "x"), "workload.prompt_tokens.path is empty"),
+        (Empirical("nowhere.csv", "x"), "nowhere.csv does not exist"),
+    ],
+)
+def test_arguments_out_of_range_are_refused_by_their_key(lengths, message):
+    with pytest.raises(InputError, match=message):
+        lengths.check("workload.prompt_tokens")
+
+
+@pytest.mark.parametrize(
+    "column, message",
+    [
+        ("input_token", "lengths.csv has no column input_token; did you mean input_tokens"),
+        ("zero", "lengths.csv, row 2: zero is 0, must be a whole number of tokens, at least 1"),
+    ],
+)
+def test_a_file_of_lengths_that_will_not_do_is_refused(tmp_path, column, message):
+    file = tmp_path / "lengths.csv"
+    file.write_text("input_tokens,zero\n10,0\n")
+    with pytest.raises(InputError, match=message):
+        Empirical(str(file), column).check("workload.prompt_tokens")

@@ -1,0 +1,91 @@
+"""Popularity decides which adapter a request is for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.core.errors import InputError
+from simlora.workload.popularity import Explicit, Power, Uniform, Zipf, power_index
+
+N = 100_000
+ALL = [Uniform(), Power(0.3), Zipf(1.2), Explicit([1.0] * 7)]
+
+
+def shares(popularity, adapters, seed=3):
+    index = popularity.draw(np.random.default_rng(seed), adapters, N)
+    return np.bincount(index, minlength=adapters) / N
+
+
+def assert_close(got, expected):
+    error = np.sqrt(np.array(expected) * (1 - np.array(expected)) / N)
+    assert np.all(np.abs(got - expected) <= 4.5 * error + 1e-12)
+
+
+def test_uniform():
+    assert_close(shares(Uniform(), 20), np.full(20, 1 / 20))
+
+
+def test_power_of_one_is_uniform():
+    assert_close(shares(Power(1.0), 20), np.full(20, 1 / 20))
+
+
+def test_a_small_power_piles_requests_on_the_first_adapters():
+    edges = (np.arange(21) / 20) ** 0.1  # P(index < k) = (k/n)^alpha
+    assert_close(shares(Power(0.1), 20), np.diff(edges))
+
+
+def test_zipf():
+    weights = 1 / np.arange(1, 31) ** 1.5
+    assert_close(shares(Zipf(1.5), 30), weights / weights.sum())
+
+
+def test_zipf_of_zero_is_uniform():
+    assert_close(shares(Zipf(0), 10), np.full(10, 1 / 10))
+
+
+def test_explicit_weights_are_taken_in_any_unit():
+    assert_close(shares(Explicit([30, 10, 0, 60]), 4), np.array([0.3, 0.1, 0.0, 0.6]))
+
+
+def test_a_share_that_rounds_to_one_is_the_last_adapter():
+    assert power_index(np.array([0.0, 0.5, 1.0]), 10).tolist() == [0, 5, 9]
+
+
+@pytest.mark.parametrize("popularity", ALL, ids=lambda p: type(p).__name__)
+@given(seed=st.integers(0, 2**32), n=st.integers(0, 50))
+def test_indices_are_in_range_and_the_seed_s_own(popularity, seed, n):
+    index = popularity.draw(np.random.default_rng(seed), 7, n)
+    assert index.dtype == np.int64
+    assert index.shape == (n,)
+    assert all(0 <= i < 7 for i in index)
+    assert np.array_equal(index, popularity.draw(np.random.default_rng(seed), 7, n))
+
+
+@pytest.mark.parametrize("popularity", ALL, ids=lambda p: type(p).__name__)
+def test_good_arguments_pass(popularity):
+    popularity.check("workload.popularity", 7)
+
+
+@pytest.mark.parametrize(
+    "popularity, message",
+    [
+        (Power(0), "workload.popularity.alpha is 0, must be greater than 0"),
+        (Power(math.nan), "workload.popularity.alpha is nan"),
+        (Zipf(-1), "workload.popularity.exponent is -1, must be at least 0"),
+        (Explicit([]), r"workload.popularity.weights is \[\], must be a list"),
+        (
+            Explicit([1, 2]),
+            "weights has 2 entries, must have one for each of the 7 adapters of workload.adapters",
+        ),
+        (Explicit([1, 2, -3, 1, 1, 1, 1]), r"workload.popularity.weights\[2\] is -3, must be at least 0"),
+        (Explicit([0] * 7), "workload.popularity.weights are all 0"),
+    ],
+)
+def test_arguments_out_of_range_are_refused_by_their_key(popularity, message):
+    with pytest.raises(InputError, match=message):
+        popularity.check("workload.popularity", 7)

@@ -1,0 +1,415 @@
+"""Traces in our own format: what is read, and what is said about what cannot be."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simlora.core.errors import InputError
+from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
+from simlora.workload.export import write
+from simlora.workload.file import File
+
+HEADER = "arrival_s,adapter,rank,prompt_tokens,output_tokens"
+GOOD = "0.5,a,8,10,20"
+
+
+def csv(tmp_path, *rows, header=HEADER, name="trace.csv"):
+    file = tmp_path / name
+    file.write_text("\n".join([header, *rows]) + "\n")
+    return str(file)
+
+
+def read(path):
+    return File(path).build(seed=0)
+
+
+def error(path):
+    """Return what is said about the file, its folder cut off: one plain sentence."""
+    with pytest.raises(InputError) as caught:
+        read(path)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert sentence.startswith(path)
+    return sentence[path.rindex("/") + 1 :]
+
+
+def same(one: Trace, other: Trace) -> bool:
+    names = ("arrival_s", "adapter", "prompt_tokens", "output_tokens", "max_output_tokens")
+    return (
+        all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
+        and one.adapters == other.adapters
+        and (one.session is None) == (other.session is None)
+        and list(one.session or ()) == list(other.session or ())
+        and list(one.block_hashes or ()) == list(other.block_hashes or ())
+    )
+
+
+# What is read
+
+
+def test_a_plain_file(tmp_path):
+    trace = read(csv(tmp_path, "0,b,16,10,20", "1.25,a,8,1,2", "1.25,,,5,6"))
+    assert trace.arrival_s.tolist() == [0, 1.25, 1.25]
+    assert trace.adapters == (AdapterSpec("a", 8), AdapterSpec("b", 16))
+    assert trace.adapter.tolist() == [1, 0, BASE_MODEL]
+    assert trace.prompt_tokens.tolist() == [10, 1, 5]
+    assert trace.max_output_tokens.tolist() == trace.output_tokens.tolist() == [20, 2, 6]
+    assert (trace.session, trace.block_hashes, trace.notices) == (None, None, ())
+
+
+def test_all_columns_in_any_order(tmp_path):
+    header = "block_hashes,session,output_tokens,prompt_tokens,max_output_tokens,rank,adapter,arrival_s"
+    trace = read(
+        csv(
+            tmp_path,
+            "1 2 3,s1,20,10,30,8,a,0",
+            ",,20,10,,8,a,1",
+            '"[7, 8]",007,20,10,20,8,a,2',
+            header=header,
+        )
+    )
+    assert trace.max_output_tokens.tolist() == [30, 20, 20]
+    assert trace.session == ["s1", None, "007"]
+    assert trace.block_hashes == [(1, 2, 3), (), (7, 8)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"\ufeff{HEADER}\n{GOOD}\n",
+        f"{HEADER}\r\n{GOOD}\r\n",
+        f"{HEADER}\n{GOOD}",
+        f"{HEADER}\n\n{GOOD}\n\n,,,,\n",
+        "arrival_s, adapter, rank, prompt_tokens, output_tokens\n0.5, a, 8, 10, 20\n",
+        f"{HEADER}\n0.5,a,8.0,1e1,20.0\n",
+    ],
+    ids=["byte order mark", "carriage returns", "no last newline", "blank lines", "spaces", "floats"],
+)
+def test_csv_as_programs_write_it(tmp_path, text):
+    file = tmp_path / "trace.csv"
+    file.write_bytes(text.encode())
+    assert same(read(str(file)), read(csv(tmp_path, GOOD, name="plain.csv")))
+
+
+def test_unsorted_rows_are_sorted_stably_with_a_notice(tmp_path):
+    path = csv(tmp_path, "2,a,8,1,1", "1,a,8,2,1", "2,a,8,3,1", "1,a,8,4,1")
+    trace = read(path)
+    assert trace.prompt_tokens.tolist() == [2, 4, 1, 3]
+    assert trace.notices == (
+        f"{path}, row 3: arrival_s goes back, 2 times in the file; the rows were sorted by it.",
+    )
+
+
+def test_sessions_and_hashes_move_with_their_rows(tmp_path):
+    trace = read(
+        csv(tmp_path, "2,a,8,1,1,late,9", "1,a,8,2,1,early,4", header=HEADER + ",session,block_hashes")
+    )
+    assert trace.session == ["early", "late"]
+    assert trace.block_hashes == [(4,), (9,)]
+
+
+def test_adapters_are_numbered_by_name_as_people_count(tmp_path):
+    rows = [f"{i},{name},8,1,1" for i, name in enumerate(["x10", "x9", "x1", "b", "x" + "9" * 5000])]
+    names = [spec.name for spec in read(csv(tmp_path, *rows)).adapters]
+    assert names[:4] == ["b", "x1", "x9", "x10"]
+    assert names == [spec.name for spec in read(csv(tmp_path, *reversed(rows))).adapters]
+
+
+def test_the_base_model_alone(tmp_path):
+    trace = read(csv(tmp_path, "0,,,1,1", "1,,,1,1"))
+    assert (trace.adapters, trace.adapter.tolist()) == ((), [BASE_MODEL, BASE_MODEL])
+
+
+def test_names_stay_names(tmp_path):
+    rows = [{"arrival_s": 0, "adapter": 7, "rank": 8, "prompt_tokens": 1, "output_tokens": 1, "session": 12}]
+    (tmp_path / "t.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    trace = read(str(tmp_path / "t.jsonl"))
+    assert (trace.adapters[0].name, trace.session) == ("7", ["12"])
+    assert read(csv(tmp_path, "0,null,8,1,1", "1,NA,8,1,1")).adapters == (
+        AdapterSpec("NA", 8),
+        AdapterSpec("null", 8),
+    )
+
+
+NAMES = st.text("abcXYZ019_-./,;\"'<>&é", min_size=1, max_size=6)
+
+
+@st.composite
+def traces(draw):
+    n = draw(st.integers(1, 12))
+
+    def column(strategy):
+        return draw(st.lists(strategy, min_size=n, max_size=n))
+
+    named = dict(zip(column(NAMES), column(st.integers(1, 1024)), strict=True))
+    specs = tuple(AdapterSpec(name, rank) for name, rank in named.items())
+    outputs = np.array(column(st.integers(1, 10**6)))
+    return Trace(
+        arrival_s=np.sort(np.array(column(st.floats(0, 1e9)))),
+        adapter=np.array(column(st.integers(BASE_MODEL, len(specs) - 1))),
+        prompt_tokens=np.array(column(st.integers(1, 10**6))),
+        output_tokens=outputs,
+        max_output_tokens=outputs + np.array(column(st.integers(0, 50))),
+        adapters=specs,
+        session=draw(st.none() | st.just(column(st.none() | NAMES))),
+        block_hashes=draw(
+            st.none() | st.just(column(st.lists(st.integers(0, 2**63 - 1), max_size=3).map(tuple)))
+        ),
+    )
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+@settings(deadline=None, max_examples=60)
+@given(trace=traces())
+def test_what_is_written_is_read_back(tmp_path_factory, suffix, trace):
+    folder = tmp_path_factory.mktemp("trace")
+    write(trace, folder / f"once.{suffix}")
+    once = read(str(folder / f"once.{suffix}"))
+    used = [trace.adapters[i] if i >= 0 else None for i in trace.adapter]
+    assert [once.adapters[i] if i >= 0 else None for i in once.adapter] == used
+    assert np.array_equal(once.arrival_s, trace.arrival_s)  # to the last bit
+    write(once, folder / f"again.{suffix}")
+    assert same(read(str(folder / f"again.{suffix}")), once)
+    assert sorted(file.name for file in folder.iterdir()) == [f"again.{suffix}", f"once.{suffix}"]
+
+
+def test_writing_needs_a_known_suffix_and_a_folder(tmp_path):
+    trace = read(csv(tmp_path, GOOD))
+    with pytest.raises(InputError, match=r"has the suffix '.txt', must be one of .csv, .parquet, .jsonl"):
+        write(trace, tmp_path / "trace.txt")
+    with pytest.raises(InputError, match="cannot be written: No such file or directory"):
+        write(trace, tmp_path / "nowhere" / "trace.jsonl")
+
+
+# What is said
+
+
+@pytest.mark.parametrize(
+    "row, sentence",
+    [
+        ("nan,a,8,1,1", "arrival_s is nan, must be a finite number of seconds, at least 0"),
+        ("-1,a,8,1,1", "arrival_s is -1, must be a finite number of seconds, at least 0"),
+        ("inf,a,8,1,1", "arrival_s is inf, must be a finite number of seconds"),
+        ("-inf,a,8,1,1", "arrival_s is -inf, must be a finite number of seconds"),
+        ("soon,a,8,1,1", "arrival_s is 'soon', must be a finite number of seconds"),
+        (",a,8,1,1", "arrival_s is empty, must be a finite number of seconds"),
+        ("0,a,8,0,1", "prompt_tokens is 0, must be a whole number of tokens, at least 1"),
+        ("0,a,8,-3,1", "prompt_tokens is -3, must be a whole number of tokens, at least 1"),
+        ("0,a,8,1.5,1", "prompt_tokens is 1.5, must be a whole number of tokens, at least 1"),
+        ("0,a,8,,1", "prompt_tokens is empty, must be a whole number of tokens"),
+        ("0,a,8,1,0", "output_tokens is 0, must be a whole number of tokens, at least 1"),
+        ("0,a,8,1,nan", "output_tokens is nan, must be a whole number of tokens"),
+        ("0,a,8,1,1e99", "output_tokens is 1e99, must be a whole number of tokens"),
+        ("0,a,8,1,many", "output_tokens is 'many', must be a whole number of tokens"),
+        ("0,a,8,1", "output_tokens is empty, must be a whole number of tokens"),
+        ("0,a,0,1,1", "rank is 0, must be a whole number, at least 1 and at most 1,024"),
+        ("0,a,10000,1,1", "rank is 10000, must be a whole number, at least 1 and at most 1,024"),
+        ("0,a,8.5,1,1", "rank is 8.5, must be a whole number"),
+        ("0,a,,1,1", "rank is empty, must be a whole number"),
+        ("0,,8,1,1", "rank is 8, must be empty where the adapter is empty (the base model)"),
+    ],
+)
+def test_a_bad_cell_is_named_with_its_row(tmp_path, row, sentence):
+    assert error(csv(tmp_path, GOOD, row)).startswith(f"trace.csv, row 3: {sentence}")
+
+
+def test_blank_lines_and_sorting_do_not_shift_row_numbers(tmp_path):
+    assert error(csv(tmp_path, "9,a,8,1,1", "", "1,a,8,0,1")).startswith(
+        "trace.csv, row 4: prompt_tokens is 0"
+    )
+
+
+def test_the_first_of_several_bad_rows_is_named_and_the_rest_counted(tmp_path):
+    path = csv(tmp_path, GOOD, "-1,a,8,1,1", GOOD, "-2,a,8,1,1")
+    assert error(path).endswith("must be a finite number of seconds, at least 0 (1 more row like it)")
+    path = csv(tmp_path, "0,a,8,0,1", "0,a,8,0,1", "0,a,8,0,1")
+    assert error(path).endswith("(2 more rows like it)")
+
+
+def test_an_adapter_with_two_ranks(tmp_path):
+    path = csv(tmp_path, "0,a,8,1,1", "1,b,8,1,1", "2,,,1,1", "3,a,16,1,1")
+    assert (
+        error(path)
+        == "trace.csv, row 5: adapter 'a' has rank 16, but rank 8 in row 2; an adapter must have one rank"
+    )
+
+
+@pytest.mark.parametrize(
+    "cell, sentence",
+    [
+        ("19", "max_output_tokens is 19, must be at least output_tokens, which is 20"),
+        ("0", "max_output_tokens is 0, must be a whole number of tokens, at least 1"),
+        ("x", "max_output_tokens is 'x', must be a whole number of tokens"),
+    ],
+)
+def test_a_bad_declared_length(tmp_path, cell, sentence):
+    path = csv(tmp_path, GOOD + ",", f"{GOOD},{cell}", header=HEADER + ",max_output_tokens")
+    assert error(path).startswith(f"trace.csv, row 3: {sentence}")
+
+
+@pytest.mark.parametrize("cell", ["1 two", "1.5", "abc"])
+def test_bad_block_hashes(tmp_path, cell):
+    path = csv(tmp_path, f"{GOOD},{cell}", header=HEADER + ",block_hashes")
+    assert error(path) == (
+        f"trace.csv, row 2: block_hashes is {cell if cell == '1.5' else repr(cell)}, must be whole numbers, "
+        "apart by spaces or as a list"
+    )
+
+
+@pytest.mark.parametrize(
+    "header, sentence",
+    [
+        (
+            "arrival_s,adapter,rank,promt_tokens,output_tokens",
+            "trace.csv has a column 'promt_tokens', which is unknown; did you mean prompt_tokens",
+        ),
+        (
+            "arrival_s,adapter,rank,rank,output_tokens",
+            "trace.csv has the column 'rank' 2 times, must be once",
+        ),
+        ("", "trace.csv has no header in line 1"),
+        ("0.5,a,8,10,20", "trace.csv has a column '0.5', which is unknown; choose one of"),
+    ],
+)
+def test_a_bad_header(tmp_path, header, sentence):
+    assert error(csv(tmp_path, GOOD, header=header)).startswith(sentence)
+
+
+def test_a_missing_column(tmp_path):
+    path = csv(tmp_path, "0,a,10,20", header="arrival_s,adapter,prompt_tokens,output_tokens")
+    assert error(path) == (
+        "trace.csv has no column rank, must have arrival_s, adapter, rank, prompt_tokens, output_tokens"
+    )
+
+
+@pytest.mark.parametrize(
+    "name, content, sentence",
+    [
+        ("trace.csv", b"", "trace.csv is empty"),
+        ("trace.csv", b"\n\n", "trace.csv has no header in line 1"),
+        ("trace.csv", b"  \n", "trace.csv has no header in line 1"),
+        ("trace.csv", HEADER.encode(), "trace.csv has no rows, must have at least one request"),
+        ("trace.csv", b"\x00\x01\x02\x03", "trace.csv is not text: it has zero bytes"),
+        ("trace.csv", b"\xff\xfe\xfa,\x80", "trace.csv is not text in UTF-8"),
+        ("trace.csv", f"{HEADER}\n{GOOD},7".encode(), "Expected 5 fields in line 2, saw 6"),
+        ("trace.csv", f'{HEADER}\n0,"a,8,1,1\n'.encode(), "is not a well-formed CSV file: EOF inside string"),
+        ("trace.jsonl", b"", "trace.jsonl is empty"),
+        ("trace.jsonl", b"\n\n", "trace.jsonl has no rows"),
+        ("trace.jsonl", b"\x00\x01", "trace.jsonl is not text"),
+        ("trace.jsonl", b"\xff\xfe", "trace.jsonl is not text in UTF-8"),
+        ("trace.jsonl", b'\n{"arrival_s": 1', "trace.jsonl, row 2 is not well-formed JSON: "),
+        ("trace.jsonl", b"[1, 2]", "trace.jsonl, row 1 is '[1, 2]', must be a JSON object"),
+        (
+            "trace.jsonl",
+            b'{"rank": 1, "rank": 2}',
+            "trace.jsonl, row 1 is not well-formed JSON: the key 'rank' comes",
+        ),
+        ("trace.jsonl", b"[" * 100_000, "trace.jsonl, row 1 is not well-formed JSON"),
+        (
+            "trace.jsonl",
+            b'{"arrival": 1}',
+            "has a column 'arrival', which is unknown; did you mean arrival_s",
+        ),
+        ("trace.parquet", b"", "trace.parquet is empty"),
+        ("trace.parquet", b"PAR1 this is not one PAR1", "trace.parquet is not a readable Parquet file"),
+        ("trace.parquet", b"\x00" * 5000, "trace.parquet is not a readable Parquet file"),
+        ("trace.txt", b"x", "trace.txt has the suffix '.txt', must be one of .csv, .parquet, .jsonl"),
+        ("trace", b"x", "trace has the suffix '', must be one of"),
+    ],
+)
+def test_a_file_that_is_no_trace(tmp_path, name, content, sentence):
+    (tmp_path / name).write_bytes(content)
+    assert sentence in error(str(tmp_path / name))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    assert error(str(tmp_path / "gone.csv")) == "gone.csv does not exist"
+
+
+def test_a_folder(tmp_path):
+    (tmp_path / "trace.csv").mkdir()
+    assert error(str(tmp_path / "trace.csv")).startswith("trace.csv is a folder, must be a file")
+
+
+@pytest.mark.parametrize("path", [None, ""])
+def test_no_path(path):
+    with pytest.raises(
+        InputError, match=r"workload.path is not set, must be a trace file: .csv, .parquet, .jsonl"
+    ):
+        File(path)
+
+
+GOOD_ROW = {"arrival_s": 0.5, "adapter": "a", "rank": 8, "prompt_tokens": 10, "output_tokens": 20}
+
+
+@pytest.mark.parametrize(
+    "cells, sentence",
+    [
+        ({"arrival_s": None}, "arrival_s is empty"),
+        ({"arrival_s": float("nan")}, "arrival_s is nan"),
+        ({"arrival_s": float("inf")}, "arrival_s is inf"),
+        ({"arrival_s": True}, "arrival_s is True, must be a finite number"),
+        ({"arrival_s": [1]}, "arrival_s is [1], must be a finite number"),
+        ({"prompt_tokens": 10**400}, "prompt_tokens is 1000"),
+        ({"prompt_tokens": {"n": 1}}, "prompt_tokens is {'n': 1}, must be a whole number"),
+        ({"adapter": ["a"]}, "adapter is ['a'], must be a name"),
+        ({"adapter": False}, "adapter is False, must be a name"),
+        ({"block_hashes": [1, 2.5]}, "block_hashes is [1, 2.5], must be whole numbers"),
+        ({"block_hashes": 5}, "block_hashes is 5, must be whole numbers"),
+        ({"block_hashes": [True]}, "block_hashes is [True], must be whole numbers"),
+    ],
+)
+def test_a_bad_value_in_json(tmp_path, cells, sentence):
+    file = tmp_path / "trace.jsonl"
+    file.write_text("\n".join(map(json.dumps, [GOOD_ROW, {**GOOD_ROW, **cells}])))
+    assert error(str(file)).startswith(f"trace.jsonl, row 2: {sentence}")
+
+
+@pytest.mark.parametrize(
+    "cells, sentence",
+    [
+        ({"arrival_s": [0.0, np.nan]}, "row 2: arrival_s is empty"),
+        ({"arrival_s": [0.0, np.inf]}, "row 2: arrival_s is inf"),
+        ({"arrival_s": pd.to_datetime(["2023-01-01", "2023-01-02"])}, "row 1: arrival_s is 2023-01-01"),
+        ({"prompt_tokens": [True, False]}, "row 1: prompt_tokens is True, must be a whole number"),
+        ({"prompt_tokens": [[1], [2]]}, "row 1: prompt_tokens is"),
+        ({"adapter": [b"a", b"b"]}, "row 1: adapter is b'a', must be a name"),
+        ({"output_tokens": [1, 0]}, "row 2: output_tokens is 0"),
+    ],
+)
+def test_a_bad_value_in_parquet(tmp_path, cells, sentence):
+    columns = {name: [value, value] for name, value in GOOD_ROW.items()}
+    pd.DataFrame({**columns, **cells}).to_parquet(tmp_path / "trace.parquet")
+    assert error(str(tmp_path / "trace.parquet")).startswith(f"trace.parquet, {sentence}")
+
+
+@settings(deadline=None, max_examples=200)
+@given(content=st.binary(max_size=300), suffix=st.sampled_from(["csv", "jsonl", "parquet"]))
+def test_whatever_bytes_there_are_the_answer_is_one_sentence(tmp_path_factory, content, suffix):
+    file = tmp_path_factory.mktemp("garbage") / f"trace.{suffix}"
+    file.write_bytes(content)
+    assert error(str(file))
+
+
+CELLS = st.sampled_from(
+    ["", "0", "1", "-1", "nan", "inf", "1.5", "a", "b", "1e400", '"', "0x1", "é", " ", "1_0"]
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(rows=st.lists(st.lists(CELLS, min_size=5, max_size=5), min_size=1, max_size=4))
+def test_whatever_cells_there_are_it_is_read_or_refused(tmp_path_factory, rows):
+    file = tmp_path_factory.mktemp("cells") / "trace.csv"
+    file.write_text("\n".join([HEADER, *map(",".join, rows)]))
+    try:
+        trace = read(str(file))
+    except InputError:
+        assert error(str(file))
+    else:
+        assert len(trace) <= len(rows)

@@ -1,0 +1,131 @@
+"""Every workload of the configuration can be composed, changed from the command line, and built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+
+import simlora
+from simlora.core.errors import InputError
+from simlora.workload.arrivals import Gamma, Poisson
+from simlora.workload.azure import AzureLlm
+from simlora.workload.file import File
+from simlora.workload.lengths import Empirical, Fixed, LogNormal, Uniform
+from simlora.workload.popularity import Explicit, Power, Zipf
+from simlora.workload.popularity import Uniform as Even
+from simlora.workload.slora import SLora
+from simlora.workload.synthetic import Synthetic
+
+CONF = str(Path(simlora.__file__).parent / "conf")
+
+
+def workload(*arguments):
+    """Return the workload that these command-line arguments choose."""
+    with initialize_config_dir(CONF, version_base="1.3"):
+        config = compose(overrides=[f"+{arguments[0]}", *arguments[1:]])
+    return instantiate(config.workload)
+
+
+def test_the_default_is_s_lora_s_own():
+    chosen = workload("workload=slora")
+    assert isinstance(chosen, SLora)
+    built, own = chosen.build(1), SLora().build(1)
+    assert built.arrival_s.tolist() == own.arrival_s.tolist()
+    assert built.adapter.tolist() == own.adapter.tolist()
+    assert built.adapters == own.adapters
+
+
+def test_s_lora_s_seed_can_be_the_run_s():
+    free = workload("workload=slora", "workload.seed=null")
+    assert free.build(1).arrival_s[0] != free.build(2).arrival_s[0]
+
+
+def test_synthetic_parts_have_defaults():
+    chosen = workload("workload=synthetic")
+    parts = (chosen.arrivals, chosen.popularity, chosen.prompt_tokens, chosen.output_tokens)
+    assert parts == (Poisson(2.0), Power(1.0), Uniform(8, 512), Uniform(8, 512))
+    assert len(chosen.build(0)) > 400
+
+
+def test_synthetic_parts_are_chosen_and_set_on_the_command_line():
+    chosen = workload(
+        "workload=synthetic",
+        "workload/arrivals=gamma",
+        "workload.arrivals.cv=4",
+        "workload/popularity=zipf",
+        "workload/prompt_tokens=log_normal",
+        "workload/output_tokens=fixed",
+        "workload.output_tokens.tokens=9",
+    )
+    assert isinstance(chosen, Synthetic)
+    assert (chosen.arrivals, chosen.popularity) == (Gamma(2.0, 4), Zipf(1.0))
+    assert (chosen.prompt_tokens, chosen.output_tokens) == (LogNormal(5.2, 2.0, 4, 1024), Fixed(9))
+    assert set(chosen.build(0).output_tokens.tolist()) == {9}
+
+
+def test_explicit_weights_on_the_command_line():
+    chosen = workload(
+        "workload=synthetic",
+        "workload.adapters=3",
+        "workload/popularity=explicit",
+        "workload.popularity.weights=[0,1,0]",
+    )
+    assert isinstance(chosen.popularity, Explicit)
+    assert set(chosen.build(0).adapter.tolist()) == {1}
+
+
+def test_lengths_from_a_file_in_the_trace_folder(tmp_path, monkeypatch):
+    text = "num_prefill_tokens,num_decode_tokens\n5,6\n"
+    (tmp_path / "arxiv_summarization_lengths.csv").write_text(text)
+    monkeypatch.setenv("SIMLORA_TRACE_DIR", str(tmp_path))
+    parts = ["workload/prompt_tokens=empirical", "workload/output_tokens=empirical"]
+    chosen = workload("workload=synthetic", *parts)
+    assert isinstance(chosen.prompt_tokens, Empirical)
+    trace = chosen.build(0)
+    assert (set(trace.prompt_tokens.tolist()), set(trace.output_tokens.tolist())) == ({5}, {6})
+
+
+@pytest.mark.parametrize("group", ["prompt_tokens", "output_tokens"])
+def test_both_kinds_of_lengths_offer_the_same_choices(group):
+    choices = {file.stem for file in Path(CONF, "workload", group).glob("*.yaml")}
+    assert choices == {"uniform", "log_normal", "empirical", "fixed"}
+
+
+def test_a_file(tmp_path):
+    file = tmp_path / "trace.csv"
+    file.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,1,1\n")
+    chosen = workload("workload=file", f"workload.path={file}")
+    assert isinstance(chosen, File)
+    assert len(chosen.build(0)) == 1
+
+
+def test_the_azure_trace_lies_in_the_trace_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMLORA_TRACE_DIR", str(tmp_path))
+    chosen = workload("workload=azure_llm_2023_conv", "workload.duration_s=600")
+    assert isinstance(chosen, AzureLlm)
+    assert (chosen.path, chosen.popularity) == (f"{tmp_path}/azure_llm_2023_conv.csv", Even())
+    with pytest.raises(InputError, match="set SIMLORA_TRACE_DIR to its folder"):
+        chosen.build(0)
+    monkeypatch.delenv("SIMLORA_TRACE_DIR")
+    assert workload("workload=azure_llm_2023_conv").path == "../shared/traces/azure_llm_2023_conv.csv"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["workload=slora", "workload.rate_rps=0"], "workload.rate_rps is 0, must be greater than 0"),
+        (["workload=slora", "workload.ranks=[8,10000]"], r"workload.ranks\[1\] is 10000"),
+        (["workload=synthetic", "workload.arrivals.rate_rps=0"], "workload.arrivals.rate_rps is 0"),
+        (["workload=file"], "workload.path is not set"),
+    ],
+)
+def test_a_bad_setting_comes_out_of_hydra_as_our_own_sentence(arguments, message):
+    with pytest.raises(InstantiationException) as error:
+        workload(*arguments)
+    assert isinstance(error.value.__cause__, InputError)
+    with pytest.raises(InputError, match=message):
+        raise error.value.__cause__
