@@ -33,8 +33,10 @@ PLAN = Path(__file__).with_name("plan.yaml")
 CALIBRATIONS = Path(__file__).resolve().parents[2] / "simlora" / "latency" / "calibrations"
 ACCURACY = {"throughput": 0.005, "mean_latency": 0.02, "mean_first_token": 0.04, "attainment": 0.02}
 """One unit of residual: repeated measurements of one run differ by about this much."""
-PRIOR = 0.02
-"""Weight of staying near the start, in the same unit: decides only what the rows leave open."""
+PRIOR = 0.3
+"""Residual of a coefficient that doubles, in the same unit: decides only what the rows leave open."""
+LEAST_BANDWIDTH = 0.1
+"""No bandwidth below this share of its start: at zero nothing would ever arrive."""
 STEP = 0.04
 """Relative step of the finite differences: runs are step functions of the coefficients."""
 
@@ -44,9 +46,9 @@ class Plan:
     """One calibration to be fitted."""
 
     name: str
-    select: Mapping[str, Any]
+    select: Sequence[Mapping[str, Any]]
     start: Mapping[str, float]
-    fixed: Mapping[str, float]
+    tied: Mapping[str, tuple[str, float]]
     note: str
 
     def selects(self, row: Row) -> bool:
@@ -54,9 +56,9 @@ class Plan:
         if row.calibration != self.name:
             return False
         cells = {**row.columns, **row.workload}
-        return all(
-            cells[name] in (wanted if isinstance(wanted, list) else [wanted])
-            for name, wanted in self.select.items()
+        return any(
+            all(cells[name] in (wanted if isinstance(wanted, list) else [wanted]) for name, wanted in each.items())
+            for each in self.select
         )
 
     def calibration(self, values: Sequence[float], provenance: Mapping[str, Any]) -> Calibration:
@@ -68,7 +70,7 @@ def plans() -> list[Plan]:
     """Read the plan."""
     tree = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
     return [
-        Plan(name, entry["fit"], entry["start"], entry.get("fixed", {}), entry.get("note", ""))
+        Plan(name, entry["fit"], entry["start"], entry.get("tied", {}), entry.get("note", ""))
         for name, entry in tree.items()
     ]
 
@@ -76,6 +78,7 @@ def plans() -> list[Plan]:
 def fit(plan: Plan, rows: Sequence[Row], jobs: int = 2, rounds: int = 12) -> NDArray[np.float64]:
     """Return the free coefficients that predict `rows` best."""
     start = np.array(list(plan.start.values()))
+    least = np.array([LEAST_BANDWIDTH if name.endswith("bytes_per_s") else 0.0 for name in plan.start])
     provenance = {"kind": "published"}
     pool = Parallel(n_jobs=jobs)
 
@@ -87,14 +90,14 @@ def fit(plan: Plan, rows: Sequence[Row], jobs: int = 2, rounds: int = 12) -> NDA
             of_point = figures[index * len(rows) : (index + 1) * len(rows)]
             errors = [Comparison(row, f, True).error for row, f in zip(rows, of_point, strict=True)]
             scaled = [error[name] / ACCURACY[name] for error in errors for name in ERRORS]
-            found.append(np.array([*scaled, *(PRIOR * (point - 1.0) / STEP)]))
+            found.append(np.array([*scaled, *(PRIOR * (point - 1.0))]))
         return found
 
     def jacobian(point: NDArray[np.float64]) -> NDArray[np.float64]:
         steps = np.maximum(STEP * np.abs(point), STEP)
         ups = [point + step * axis for step, axis in zip(steps, np.eye(len(point)), strict=True)]
         downs = [
-            np.maximum(point - step * axis, 0.0) for step, axis in zip(steps, np.eye(len(point)), strict=True)
+            np.maximum(point - step * axis, least) for step, axis in zip(steps, np.eye(len(point)), strict=True)
         ]
         found = residuals([*ups, *downs])
         columns = [
@@ -107,7 +110,7 @@ def fit(plan: Plan, rows: Sequence[Row], jobs: int = 2, rounds: int = 12) -> NDA
         lambda point: residuals([point])[0],
         np.ones(len(start)),
         jac=jacobian,
-        bounds=(0.0, np.inf),
+        bounds=(least, np.inf),
         loss="soft_l1",
         f_scale=3.0,
         max_nfev=rounds,
@@ -124,7 +127,9 @@ def as_yaml(plan: Plan, values: Sequence[float], provenance: Mapping[str, Any]) 
         "tp": int(tp.removeprefix("tp")),
         "provenance": provenance,
     }
-    for name, value in (*zip(plan.start, values, strict=True), *plan.fixed.items()):
+    free = dict(zip(plan.start, map(float, values), strict=True))
+    tied = {name: ratio * free[to] for name, (to, ratio) in plan.tied.items()}
+    for name, value in (free | tied).items():
         *path, leaf = name.split(".")
         node = tree
         for part in path:

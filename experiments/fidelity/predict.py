@@ -9,11 +9,11 @@ from importlib import resources
 import pandas as pd
 
 from experiments.fidelity.rows import Row
-from simlora.config.composing import compose
-from simlora.config.setup import prepare
+from experiments.scenarios import scenario
 from simlora.core.trace import Trace
 from simlora.engine.cluster import Cluster
 from simlora.engine.scenario import Scenario
+from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.workload.slora import SLora
 
@@ -53,17 +53,17 @@ def _scenario(system: str, gpu: str, model: str, budget: str, calibration: str) 
     ]
     if budget:
         overrides.append(f"replica.kv_token_budget={int(float(budget))}")
-    config = compose(overrides)
-    del config["hydra"]
-    return prepare(config, {}).scenario
+    return scenario(overrides)
 
 
 def simulate(row: Row, calibration: Calibration | None = None) -> dict[str, float]:
     """Return the row's figures as simulated, under its own calibration or another one."""
     columns = row.columns
-    base = _scenario(row.system, columns["gpu"], row.model, columns["kv_token_budget"], row.calibration)
-    scenario = replace(base, trace=trace(row), calibration=calibration or base.calibration)
-    return figures(Cluster(scenario).run().requests())
+    # A calibration given as an object replaces whichever the scenario was composed with.
+    composed = row.calibration if calibration is None else calibrations.names()[0]
+    base = _scenario(row.system, columns["gpu"], row.model, columns["kv_token_budget"], composed)
+    run = replace(base, trace=trace(row), calibration=calibration or base.calibration)
+    return figures(Cluster(run).run().requests())
 
 
 def figures(requests: pd.DataFrame) -> dict[str, float]:

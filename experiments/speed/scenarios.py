@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import simpy
 
-from simlora.config.composing import compose
-from simlora.config.setup import prepare
+from experiments.scenarios import scenario
 from simlora.engine.cluster import Cluster
 
 RATE_RPS = 1.4
@@ -62,10 +61,7 @@ PLAIN = tuple(Speed(f"{s.name}, plain", s.replicas, 10_000, fast_forward=False) 
 
 def measure(speed: Speed) -> dict[str, float]:
     """Simulate once in this process; call it in a fresh one, as peak memory is the process's."""
-    config = compose(speed.overrides())
-    del config["hydra"]
-    scenario = prepare(config, {}).scenario
-    cluster = Cluster(scenario)
+    cluster = Cluster(scenario(speed.overrides()))
     started = time.perf_counter()
     recorder = cluster.run()
     wall_s = time.perf_counter() - started

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"simlora {__version__}")
         return DONE
     try:
-        with _terminable():
+        with _at_home():
             return _run(arguments)
     except InputError as error:
         say(f"error: {error}")
@@ -53,20 +53,22 @@ def _run(arguments: list[str]) -> int:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Let a batch system's SIGTERM end a run as Ctrl-C does, and find the user's own modules."""
-
-    def stop(number: int, frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
+def _at_home() -> Iterator[None]:
+    """Find the user's own modules, and let SIGTERM, as batch systems send it, end a run as Ctrl-C does."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    # SIGINT too: a shell script starts its background jobs with SIGINT ignored.
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -61,7 +61,7 @@ def _unresolved(error: OmegaConfBaseException) -> str:
         return f"{key} is not set, must be given as {key}=<value>"
     variable = _VARIABLE.search(str(error))
     if variable:
-        return f"{key} needs the environment variable {variable['name']}, which is not set; set it, or give {key}=<value>"
+        return f"{key} needs the environment variable {variable['name']}; set it, or give {key}=<value>"
     if isinstance(error, InterpolationResolutionError):
         return f"{key} cannot be resolved: {_one_line(error)}"
     return f"{key}: {_one_line(error)}"

@@ -120,7 +120,10 @@ def timeline_data(times_s: Numbers, levels: Mapping[str, Mapping[str, Numbers]])
 
 def timeline(level: str, times_s: Numbers, colour: str) -> Spec:
     """Return a filled line of one level over time."""
-    x, y = _time_axis(times_s), {"field": level, "type": "quantitative", "title": None}
+    x, y = (
+        _time_axis(times_s),
+        {"field": level, "type": "quantitative", "title": None, "axis": {"minExtent": 56}},
+    )
     mark = {"interpolate": "step-after", "color": colour}
     return {
         "height": 120,
@@ -142,7 +145,7 @@ def hbm(times_s: Numbers) -> Spec:
         base = {"as": "base", "calculate": f"datum.{below[0]}" if below else "0"}
         return {"transform": [value, base]}
 
-    axis = {"format": ",.0f", "tickCount": 5}
+    axis = {"format": ",.0f", "tickCount": 5, "minExtent": 56}
     y = {"field": "top", "type": "quantitative", "title": None, "axis": axis}
     area = {"type": "area", "interpolate": "step-after", "opacity": 0.75}
     capacity = {"type": "line", "color": INK, "strokeDash": [5, 4], "strokeWidth": 1.2}
@@ -173,29 +176,33 @@ def _time_axis(times_s: Numbers) -> Spec:
 def popularity(adapters: pd.DataFrame) -> Spec:
     """Return requests per adapter, the most popular first; both axes logarithmic for many adapters."""
     some = adapters.iloc[thinned_ranks(len(adapters))]
-    many = len(adapters) > 60
     names = [name or "base model" for name in some["adapter"]]
     values = [
         {"x": int(i) + 1, "y": int(n), "name": name}
         for i, n, name in zip(some.index, some["requests"], names, strict=True)
     ]
-    scale = {"scale": {"type": "log", "nice": False}} if many else {}
-    ticks = {"axis": {"format": "~s", "tickCount": 5}}
-    x: Spec = {"field": "x", "title": "adapter, by popularity"}
-    y: Spec = {"field": "y", "type": "quantitative", "title": "requests"} | ticks
+    many = len(adapters) > 60
     bars: Spec = {"type": "bar", "color": TEAL, "cornerRadiusEnd": 2}
     dots: Spec = {"type": "line", "color": TEAL, "strokeWidth": 2, "point": {"color": TEAL, "size": 18}}
+    x, y = {"field": "x", "title": "adapter, by popularity"}, {"field": "y", "title": "requests"}
     tips = [{"field": "name", "title": "adapter"}, {"field": "y", "title": "requests", "format": ","}]
     return {
         "height": 220,
         "data": {"values": values},
         "mark": dots if many else bars,
         "encoding": {
-            "x": x | scale | ({"type": "quantitative"} | ticks if many else _ordinal(len(adapters))),
-            "y": y | scale,
+            "x": x | (_LOGARITHMIC if many else _ordinal(len(adapters))),
+            "y": y | (_LOGARITHMIC if many else {"type": "quantitative"}),
             "tooltip": tips,
         },
     }
+
+
+_LOGARITHMIC: Spec = {
+    "type": "quantitative",
+    "scale": {"type": "log", "nice": False},
+    "axis": {"format": "~s", "values": [10**power for power in range(10)]},
+}
 
 
 def _ordinal(length: int) -> Spec:

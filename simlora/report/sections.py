@@ -236,7 +236,7 @@ def adapters(results: RunResults, specs: dict[str, Spec]) -> Html:
         tag(
             "div",
             tag("div", tag("h3", "Popularity"), _chart("popularity", "Requests per adapter"), _facts(facts)),
-            tag("div", rows(["adapter", "rank", "requests", "TTFT", "cold start"], body)),
+            tag("div", rows(["adapter", "rank", "requests", "TTFT", "cold start"], body), class_="tall"),
             class_="two",
         ),
     )
@@ -274,15 +274,13 @@ def calibration(summary: Mapping[str, Any]) -> Html:
     for name, value in _leaves(known.get("coefficients") or {}):
         origin = _origin(name, provenance)
         kind = str(origin.get("kind", "unknown"))
-        body.append([name, quantity(name, value), _kind(kind), origin.get("source", ABSENT)])
+        body.append([name, _kind(kind), origin.get("source", ABSENT), quantity(name, value)])
     about = [(name, value) for name, value in _leaves(provenance) if not name.startswith("coefficients")]
     return _section(
         "Calibration",
         f"The latency model: {known.get('model', ABSENT)} on {known.get('gpu', ABSENT)}, TP {known.get('tp', ABSENT)}.",
         _provenance(about),
-        tag(
-            "div", rows(["coefficient", "value", "kind", "source"], body, texts=1), class_="wrap coefficients"
-        ),
+        tag("div", rows(["coefficient", "kind", "source", "value"], body, texts=3), class_="wrap"),
     )
 
 

@@ -1,0 +1,18 @@
+"""Scenarios from overrides, as on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from omegaconf import OmegaConf
+
+from simlora.config.composing import compose
+from simlora.config.setup import prepare
+from simlora.engine.scenario import Scenario
+
+
+def scenario(overrides: Sequence[str]) -> Scenario:
+    """Compose and check a configuration; return what the engine runs."""
+    config = compose(overrides)
+    own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    return prepare(own, {}).scenario

@@ -1,0 +1,123 @@
+"""Figures for notebooks: each draws into one matplotlib Axes and returns it.
+
+They take the tables of a run's folder, so they also draw what was read back from disk. matplotlib
+is imported when a figure is drawn, not before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from simlora.metrics.slo import SloTargets, attainment_curve
+from simlora.report.curves import ALL, by_adapter, cdf, timelines
+from simlora.report.format import METRIC_NAMES, clock_unit, limit, percent, time_unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BLUE, TEAL, AMBER, INK = "#2b6cd4", "#0e8f7e", "#d08700", "#1b1d21"
+_COLOURS = {"ttft_s": BLUE, "tpot_s": TEAL, "latency_s": AMBER}
+
+
+def plot_slo_attainment(
+    requests: pd.DataFrame,
+    metric: str = "ttft_s",
+    targets: SloTargets | None = None,
+    ax: Axes | None = None,
+    label: str | None = None,
+) -> Axes:
+    """Draw the share of submitted requests that would meet each target of `metric`.
+
+    The target that `targets` sets for it is marked, its other targets stay as they are. Call it
+    again with the same `ax` and another `label` to compare systems.
+    """
+    ax = _axes(ax)
+    limits_s, shares = attainment_curve(requests, metric, targets)
+    own = targets.set.get(metric) if targets else None
+    if own is not None:
+        share = float(shares[np.searchsorted(limits_s, own)])
+        reached = f"{percent(share)} at {limit(own)}"
+        label = f"{label}: {reached}" if label else reached
+        ax.axvline(own, color=INK, linestyle="--", linewidth=1)
+    ax.step(limits_s, shares, where="post", label=label)
+    ax.set(xlabel=f"{METRIC_NAMES[metric]} target (s)", ylabel="SLO attainment", xlim=(0, None))
+    return _shares(ax, legend=label is not None)
+
+
+def plot_latency_cdf(
+    requests: pd.DataFrame,
+    metrics: tuple[str, ...] = ("ttft_s", "tpot_s", "latency_s"),
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the share of finished requests at or below each time, on a logarithmic axis of seconds."""
+    ax = _axes(ax)
+    done = requests[requests["status"] == "finished"]
+    for metric in metrics:
+        at_s, shares = cdf(done[metric].to_numpy(dtype=np.float64), upto=1.0)
+        ax.step(at_s, shares, where="post", label=METRIC_NAMES[metric], color=_COLOURS.get(metric))
+    ax.set(xscale="log", xlabel="seconds", ylabel="share of finished requests")
+    return _shares(ax, legend=True)
+
+
+def plot_timeline(timeline: pd.DataFrame, replica: int | None = None, ax: Axes | None = None) -> Axes:
+    """Draw batch and queue of one replica over time, or of all together when `replica` is None.
+
+    Raises ValueError for a replica that the timeline does not have.
+    """
+    ax = _axes(ax)
+    if replica is not None:
+        timeline = timeline[timeline["replica"] == replica]
+        if timeline.empty:
+            raise ValueError(f"the timeline has no replica {replica}")
+    times_s, levels = timelines(timeline, busiest=1)
+    unit, factor = clock_unit(float(times_s.max(initial=0.0)))
+    level = levels.get(ALL) or next(iter(levels.values()), {})
+    for name, colour in (("running", BLUE), ("waiting", TEAL)):
+        values = level.get(name, np.empty(0))
+        ax.fill_between(times_s * factor, values, step="post", color=colour, alpha=0.15)
+        ax.step(times_s * factor, values, where="post", color=colour, label=name)
+    ax.set(xlabel=f"simulated time ({unit})", ylabel="requests", xlim=(0, None), ylim=(0, None))
+    ax.set_title("all replicas" if replica is None else f"replica {replica}", loc="left", fontsize="medium")
+    ax.legend(frameon=False)
+    return ax
+
+
+def plot_adapters(requests: pd.DataFrame, most: int = 30, ax: Axes | None = None) -> Axes:
+    """Draw mean TTFT and, within it, mean cold start of the most requested adapters."""
+    ax = _axes(ax)
+    table = by_adapter(requests).head(most)
+    unit, factor = time_unit(float(np.nan_to_num(table["ttft_s"].to_numpy()).max(initial=0.0)))
+    names = [name or "base model" for name in table["adapter"]]
+    at = np.arange(len(table))
+    ax.bar(at, table["ttft_s"] * factor, color=BLUE, label="TTFT")
+    ax.bar(at, table["cold_start_s"] * factor, color=AMBER, label="of which cold start")
+    # Names come from a trace: parse_math would read a "$" in them as a formula.
+    ax.set_xticks(at, names, rotation=90, fontsize="small", parse_math=False)
+    ax.set(xlabel="adapter, by popularity", ylabel=f"mean over requests ({unit})")
+    ax.legend(frameon=False)
+    return ax
+
+
+def _axes(ax: Axes | None) -> Axes:
+    """Return `ax`, or new axes without the frame that carries no data."""
+    if ax is None:
+        from matplotlib import pyplot as plt
+
+        _, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _shares(ax: Axes, legend: bool) -> Axes:
+    """Return axes whose y is a share from 0 to 100 %."""
+    from matplotlib.ticker import PercentFormatter
+
+    ax.set_ylim(0, 1.02)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    ax.grid(axis="y", color="#e2e3e1")
+    if legend:
+        ax.legend(frameon=False)
+    return ax

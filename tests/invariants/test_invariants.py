@@ -1,0 +1,173 @@
+"""The invariants of docs/invariants.md, by number, over random scenarios.
+
+Invariant 10, fast-forward equals the plain loop, is tests/engine/test_fast_forward.py.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from simlora.core.request import Request
+from simlora.engine.cluster import Cluster
+from tests.engine.cases import EVICTIONS, KERNELS, LOADERS, Case, Row, cases
+from tests.invariants.watch import watched
+
+ANY = cases(loaders=tuple(LOADERS), preemptions=("recompute", "swap"))
+
+
+def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(a, b, check_exact=True)
+
+
+@given(ANY)
+def test_1_every_request_ends_in_exactly_one_status(case: Case) -> None:
+    table = case.run().requests()
+    assert len(table) == len(case.rows)
+    assert set(table.status) <= {"finished", "rejected"}, "fcfs and lcfs abort nobody"
+    assert ((table.status == "rejected") == (table.reason != "")).all(), "nothing is dropped silently"
+
+
+@given(ANY)
+def test_2_tokens_out_are_tokens_asked(case: Case) -> None:
+    recorder = case.run()
+    table = recorder.requests()
+    finished = table[table.status == "finished"]
+    asked = finished.output_tokens.sum()
+    # Every token is the first of a request or follows a gap, and comes from a decode step or a prefill.
+    assert recorder.token_gaps.count + len(finished) == asked
+    assert recorder.token_steps + len(finished) + recorder.preemptions == asked
+    assert recorder.preemptions == table.preemptions.sum()
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+@given(case=ANY)
+def test_3_5_7_memory_fits_and_time_goes_forward_at_every_event(case: Case, fast_forward: bool) -> None:
+    cluster = watched(case, fast_forward=fast_forward)
+    assert sum(len(replica.held()) for replica in cluster.replicas) == 0, "everything is given back"
+
+
+@given(ANY)
+def test_4_arrival_admission_first_token_and_finish_come_in_this_order(case: Case) -> None:
+    table = case.run().requests()
+    done = table[table.status == "finished"]
+    assert (done.arrival_s <= done.admitted_s).all()
+    assert (done.admitted_s < done.first_token_s).all()
+    assert (done.first_token_s <= done.finish_s).all()
+    assert ((done.first_token_s == done.finish_s) == (done.output_tokens == 1)).all()
+    assert (done.cold_start_s >= 0).all()
+    assert (done.cold_start_s <= done.queue_s + 1e-9).all()
+    turned_away = table[table.status == "rejected"]
+    assert (turned_away.finish_s == turned_away.arrival_s).all()
+
+
+@given(ANY)
+def test_6_no_replica_idles_beside_a_request(case: Case) -> None:
+    """Iterations follow each other without a gap, but for gaps that end with the next arrival."""
+    cluster = watched(case, fast_forward=False)
+    table = cluster.recorder.requests()
+    for replica in cluster.replicas:
+        served = table[(table.replica == replica.id) & (table.status == "finished")]
+        free_s = 0.0
+        for start_s, end_s in replica.ran:
+            if start_s > free_s:
+                assert served.arrival_s[served.finish_s > free_s].min() == start_s
+            free_s = end_s
+
+
+@given(cases(loaders=("blocking", "prefetching")))
+def test_8_a_load_is_charged_once(case: Case) -> None:
+    cluster = watched(case)
+    loads = sum(replica._pool.inserted for replica in cluster.replicas)
+    assert cluster.recorder.adapter_loads == loads
+    sizes = {adapter.size_bytes // case.tp for adapter in cluster.adapters}
+    seconds = {s: case.coefficients["adapter_load.latency_s"] + s / case.coefficients["adapter_load.bytes_per_s"] for s in sizes}
+    busy_s = sum(replica.link.busy_s for replica in cluster.replicas)
+    assert loads * min(seconds.values()) <= busy_s + 1e-9
+    assert busy_s <= loads * max(seconds.values()) + 1e-9
+
+
+def test_8_requests_of_one_adapter_share_its_load() -> None:
+    recorder = Case(rows=(Row(0.0, 0, 5, 5, 5),) * 3).run()
+    assert recorder.adapter_loads == 1
+    table = recorder.requests()
+    assert (table.cold_start_s == 2**-8 + 64 / 2**14).all()
+    assert (table.admitted_s == table.cold_start_s).all()
+
+
+def test_8_a_request_waits_only_for_the_rest_of_a_load_in_flight() -> None:
+    slow = Case(rows=(Row(0.0, None, 5, 9, 9), Row(0.03125, 0, 5, 5, 5)), loader="prefetching", admit_every=1)
+    slow = slow.but(coefficients={**slow.coefficients, "adapter_load.latency_s": 0.25})
+    recorder = slow.run()
+    assert recorder.adapter_loads == 1
+    late = recorder.requests().loc[1]
+    assert 0 < late.cold_start_s < 0.25
+
+
+@given(ANY)
+def test_9_without_adapters_only_the_base_model_is_left(case: Case) -> None:
+    base = case.but(rows=tuple(row._replace(adapter=None) for row in case.rows))
+    plain = base.but(ranks=(), kernel="merged", loader="cached", eviction="on_demand").run()
+    for kernel, loader, eviction in zip(KERNELS, LOADERS, (*EVICTIONS, "lru"), strict=True):
+        other = base.but(kernel=kernel, loader=loader, eviction=eviction).run()
+        same(other.requests(), plain.requests())
+        assert other.token_gaps.mean() == plain.token_gaps.mean() or not plain.token_gaps.count
+        assert other.adapter_loads == 0
+
+
+@given(ANY, st.randoms(use_true_random=False))
+def test_11_other_names_and_numbers_for_adapters_change_nothing(case: Case, random) -> None:
+    order = list(range(len(case.ranks)))
+    random.shuffle(order)  # adapter a becomes order[a]
+    ranks = tuple(case.ranks[order.index(b)] for b in range(len(order)))
+    rows = tuple(row._replace(adapter=None if row.adapter is None else order[row.adapter]) for row in case.rows)
+    renamed = case.but(rows=rows, ranks=ranks).run().requests()
+    same(renamed.drop(columns="adapter"), case.run().requests().drop(columns="adapter"))
+
+
+@given(ANY)
+def test_11_other_numbers_for_requests_change_nothing(case: Case) -> None:
+    """Requests turned away at the start move every number up by one round of the replicas."""
+    turned_away = Row(0.0, None, case.capacity + 1, 1, 1)
+    moved = case.but(rows=(turned_away,) * case.replicas + case.rows).run().requests()
+    moved = moved.iloc[case.replicas :].reset_index(drop=True)
+    same(moved.drop(columns=["request_id", "reason"]), case.run().requests().drop(columns=["request_id", "reason"]))
+
+
+def test_12_a_request_does_not_know_its_true_output() -> None:
+    assert "output_tokens" not in Request.__slots__
+    assert not hasattr(Request(0, None, 0.0, 5, 5), "output_tokens")
+    assert not hasattr(Request(0, None, 0.0, 5, 5), "__dict__")
+
+
+@given(ANY, st.data())
+def test_12_what_is_decided_before_a_request_ends_does_not_depend_on_when_it_ends(case: Case, data: st.DataObject) -> None:
+    chosen = data.draw(st.integers(0, len(case.rows) - 1))
+    row = case.rows[chosen]
+    shorter = data.draw(st.integers(1, row.max_output_tokens))
+    longer = data.draw(st.integers(shorter, row.max_output_tokens))
+    runs = [
+        watched(case.but(rows=(*case.rows[:chosen], row._replace(output_tokens=n), *case.rows[chosen + 1 :])))
+        for n in (shorter, longer)
+    ]
+    tables = [cluster.recorder.requests() for cluster in runs]
+    assume(tables[0].status[chosen] == "finished")
+    first_difference_s = tables[0].finish_s[chosen]
+    for column in ("admitted_s", "first_token_s", "finish_s"):
+        early = [table[column].where(table[column] < first_difference_s) for table in tables]
+        np.testing.assert_allclose(early[0], early[1], rtol=0, atol=1e-9, err_msg=column)
+    decided = [decided_before(cluster, first_difference_s) for cluster in runs]
+    assert decided[0] == decided[1]
+
+
+def decided_before(cluster: Cluster, time_s: float) -> list[list[tuple[int, ...]]]:
+    """Who was admitted together, replica by replica."""
+    return [[ids for now_s, ids in replica.decisions if now_s < time_s] for replica in cluster.replicas]
+
+
+@given(ANY)
+def test_13_the_same_scenario_gives_the_same_result_to_the_last_bit(case: Case) -> None:
+    once, again = case.run(), case.run()
+    same(once.requests(), again.requests())
+    assert once.token_gaps.quantile(0.5) == again.token_gaps.quantile(0.5) or not once.token_gaps.count

@@ -1,0 +1,102 @@
+"""A simulation under observation: invariants are checked at every event, from sums taken afresh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from unittest import mock
+
+from simlora.core.adapter import Adapter
+from simlora.engine.cluster import Cluster
+from simlora.engine.replica import Replica
+from simlora.memory.pool import Pool
+from simlora.metrics.recorder import Recorder
+from tests.engine.cases import Case
+
+
+class WatchedPool(Pool):
+    """Keeps its own list of what is resident, and counts what comes in."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.resident: dict[int, Adapter] = {}
+        self.inserted = 0
+
+    def insert(self, adapter: Adapter, ready_s: float) -> None:
+        assert adapter.id not in self.resident, "an adapter that is there, or on its way, is loaded again"
+        super().insert(adapter, ready_s)
+        self.resident[adapter.id] = adapter
+        self.inserted += 1
+
+    def _drop(self, adapters: Iterable[Adapter]) -> None:
+        gone = list(adapters)
+        super()._drop(gone)
+        for adapter in gone:
+            del self.resident[adapter.id]
+
+
+class WatchedReplica(Replica):
+    """Checks memory at every event; keeps what was decided, and the iterations that were run."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.decisions: list[tuple[float, tuple[int, ...]]] = []
+        self.ran: list[tuple[float, float]] = []
+
+    def schedule(self) -> None:
+        super().schedule()
+        if self._prefill:
+            self.decisions.append((self.now_s, tuple(request.id for request in self._prefill)))
+
+    def execute(self) -> float:
+        end_s = super().execute()
+        assert end_s >= self.now_s
+        self.ran.append((self.now_s, end_s))
+        self.check_memory()
+        return end_s
+
+    def record(self) -> None:
+        super().record()
+        self.check_memory()
+
+    def held(self) -> list[int]:
+        """Token slots of every request in the batch or in this prefill, by the rule of `reserve`."""
+        config = self.config
+        running = [(request, self._batch.context(request)) for request in self._batch]
+        running += [(r, r.prompt_tokens + r.generated_tokens + 1) for r in self._prefill]
+        if config.reserve == "full":
+            return [request.prompt_tokens + request.max_output_tokens for request, _ in running]
+        block = config.block_tokens if config.reserve == "paged" else 1
+        return [-(-context // block) * block for _, context in running]
+
+    def check_memory(self) -> None:
+        pool, kv_tokens = self._pool, sum(self.held())
+        adapter_tokens = sum(adapter.kv_tokens for adapter in pool.resident.values())
+        assert self._reservation.used_tokens(self._batch.step) == kv_tokens
+        assert pool.adapter_tokens == adapter_tokens
+        assert kv_tokens + adapter_tokens <= self.config.kv_token_budget, "more is resident than there is room"
+        used = {r.adapter.id: r.adapter for r in (*self._batch, *self._prefill) if r.adapter is not None}
+        assert used.keys() <= pool.resident.keys(), "an adapter in use was evicted"
+        assert pool.pinned_tokens == sum(adapter.kv_tokens for adapter in used.values())
+
+
+class WatchedRecorder(Recorder):
+    """Checks that time goes forward, over all replicas."""
+
+    now_s = 0.0
+
+    def boundary(self, replica: int, now_s: float, *args: int) -> None:
+        assert now_s >= self.now_s, "the clock goes back"
+        self.now_s = now_s
+        super().boundary(replica, now_s, *args)
+
+
+def watched(case: Case, *, fast_forward: bool = True) -> Cluster:
+    """Return the cluster after the case was run under observation."""
+    with (
+        mock.patch("simlora.engine.cluster.Recorder", WatchedRecorder),
+        mock.patch("simlora.engine.cluster.Replica", WatchedReplica),
+        mock.patch("simlora.engine.replica.Pool", WatchedPool),
+    ):
+        cluster = Cluster(case.scenario(fast_forward=fast_forward))
+        cluster.run()
+    return cluster
