@@ -44,7 +44,7 @@ def replica_facts(requests: pd.DataFrame, cluster: Cluster) -> list[dict[str, An
     return [
         {
             "replica": replica.id,
-            **{name: int(value) for name, value in row.items()},
+            **{str(name): int(value) for name, value in row.items()},
             "link_busy_s": replica.link.busy_s,
             "link_busy_share": replica.link.busy_s / makespan_s if makespan_s > 0 else None,
         }

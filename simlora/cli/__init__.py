@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"simlora {__version__}")
         return DONE
     try:
-        with _at_home():
+        with _at_home(), _stoppable():
             return _run(arguments)
     except InputError as error:
         say(f"error: {error}")
@@ -54,10 +54,18 @@ def _run(arguments: list[str]) -> int:
 
 @contextmanager
 def _at_home() -> Iterator[None]:
-    """Find the user's own modules, and let SIGTERM, as batch systems send it, end a run as Ctrl-C does."""
+    """Find the user's own modules in the current folder, as `python -m simlora` does."""
     here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGTERM, as batch systems send it, end a run as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

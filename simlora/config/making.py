@@ -52,9 +52,12 @@ def _instantiate(tree: Tree, key: str, partial: bool) -> Any:
             raise cause from None
         if isinstance(cause, TypeError):
             raise InputError(f"{key} cannot be made: {cause}") from error
-        if isinstance(cause, ImportError | AttributeError | InstantiationException):
-            raise InputError(f"{key} cannot be made: {_first_line(cause)}") from error
-        raise
+        if isinstance(cause, ImportError | InstantiationException):
+            why = _first_line(cause.__cause__ or cause)
+            raise InputError(
+                f"{key}._target_ is {node['_target_']}, which cannot be imported: {why}"
+            ) from error
+        raise cause from None
 
 
 def _checked(made: Any, tree: Tree, key: str, kind: type[T]) -> T:
@@ -75,4 +78,4 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 def _first_line(error: BaseException) -> str:
-    return " ".join(str(error).split("\nAre you sure")[0].split())
+    return (str(error).splitlines() or [type(error).__name__])[0]

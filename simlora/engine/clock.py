@@ -19,7 +19,13 @@ _IDS = 1 << 40
 
 
 class Moment(simpy.Event):
-    """Something that happens at an absolute time."""
+    """Something that happens at an absolute time, as certain as a SimPy timeout."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.env = clock
+        self.callbacks = []
+        self._ok = True
+        self._value = None
 
 
 class Clock(simpy.Environment):
@@ -33,8 +39,6 @@ class Clock(simpy.Environment):
         """Return an event at `time_s`, to be waited for or given callbacks."""
         assert time_s >= self._now, f"the clock goes back from {self._now} to {time_s}"
         event = Moment(self)
-        event._ok = True
-        event._value = None
         heappush(self._queue, (time_s, kind * _IDS + id, next(self._eid), event))  # type: ignore[misc]
         return event
 

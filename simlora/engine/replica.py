@@ -84,7 +84,7 @@ class Replica:
     @property
     def running(self) -> int:
         """Requests in the running batch."""
-        return len(self._batch)
+        return len(self._batch.members)
 
     def resident(self, adapter: Adapter) -> bool:
         """Whether an adapter is in HBM, or on its way."""
@@ -92,7 +92,7 @@ class Replica:
 
     def trial(self) -> Admission:
         """Start a trial of who could be admitted now."""
-        seats = self.config.max_batch_size - len(self._batch)
+        seats = self.config.max_batch_size - len(self._batch.members)
         return Admission(self._reservation, self._pool, self._batch.step, seats, self.config.max_prefill_tokens)
 
     # The life of a replica --------------------------------------------------------------
@@ -166,7 +166,7 @@ class Replica:
         self._recorder.boundary(
             self.id,
             self._clock.now,
-            len(self._batch),
+            len(self._batch.members),
             len(self.waiting),
             self._reservation.used_tokens(self._batch.step),
             self._pool.adapter_tokens,
@@ -261,21 +261,22 @@ class Replica:
     # Decode -----------------------------------------------------------------------------
 
     def _execute_decode(self) -> float:
-        batch = self._batch
+        batch, run = self._batch, self._run
         for adapter in self._loader.ahead(self):
             self._prefetch(adapter)
-        if self._run is None:
+        if run is None:
+            size = len(batch.members)
             work = batch.work(self._pool.pinned)
-            base = self._iteration.decode_s(len(batch), batch.context_tokens) + self._kernel.decode_s(work)
+            base = self._iteration.decode_s(size, batch.context_tokens) + self._kernel.decode_s(work)
             start = max(self._clock.now, self._stalled_s)
-            self._run = DecodeRun(start, base, self._iteration.decode_slope_s(len(batch)))
+            self._run = run = DecodeRun(start, base, self._iteration.decode_slope_s(size))
         steps = 1
         if self._fast_forward:
             free = self._pool.free_tokens(self._reservation.used_tokens(batch.step))
             room = self._reservation.steps_until_full(free, batch.step)
             steps = min(batch.steps_to_finish(), room, self._decision.steps)
-        self._steps = self._run.done + steps
-        return self._run.end_s(self._steps)
+        self._steps = run.done + steps
+        return run.end_s(self._steps)
 
     def _cut(self, run: DecodeRun, on_arrival: int) -> None:
         """End the run at the first boundary not before now, but not within its first `on_arrival` steps."""
@@ -292,7 +293,7 @@ class Replica:
         batch.step += steps
         self.steps_since_prefill += steps
         self._recorder.iterations += steps
-        self._recorder.token_steps += steps * len(batch)
+        self._recorder.token_steps += steps * len(batch.members)
         self._decoded_s = self._clock.now
         finished = batch.steps_to_finish() == 0
         if finished:
@@ -304,20 +305,20 @@ class Replica:
 
     def _count_gaps(self, run: DecodeRun, steps: int) -> None:
         """Time between tokens: a step's length, and for the first one what passed since the last token."""
-        gaps, batch = self._recorder.token_gaps, self._batch
+        gaps, size = self._recorder.token_gaps, len(self._batch.members)
         start = run.end_s(run.done)
         first = run.base_s + run.slope_s * run.done
         if not self._joined_s and self._decoded_s == start:
-            gaps.add_run(first, run.slope_s, steps, len(batch))
+            gaps.add_run(first, run.slope_s, steps, size)
             return
-        others = len(batch) - len(self._joined_s)
+        others = size - len(self._joined_s)
         if others:
             gaps.add(start - self._decoded_s + first, others)
         for joined_s in self._joined_s.values():
             gaps.add(start - joined_s + first, 1)
         self._joined_s.clear()
         if steps > 1:
-            gaps.add_run(first + run.slope_s, run.slope_s, steps - 1, len(batch))
+            gaps.add_run(first + run.slope_s, run.slope_s, steps - 1, size)
 
     # Memory -----------------------------------------------------------------------------
 

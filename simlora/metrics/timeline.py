@@ -6,8 +6,10 @@ from array import array
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 MOST_SAMPLES = 2048
+FIELDS = 5
 
 
 class Timeline:
@@ -17,11 +19,10 @@ class Timeline:
     picture stays even over time.
     """
 
-    __slots__ = ("_columns", "_gap_s", "_next_s", "_time_s")
+    __slots__ = ("_gap_s", "_next_s", "_samples")
 
     def __init__(self) -> None:
-        self._time_s = array("d")
-        self._columns = tuple(array("q") for _ in range(4))
+        self._samples = array("d")  # FIELDS numbers a sample: one array is one place in memory
         self._gap_s = 0.0
         self._next_s = 0.0
 
@@ -30,25 +31,27 @@ class Timeline:
         if now_s < self._next_s:
             return
         self._next_s = now_s + self._gap_s
-        self._time_s.append(now_s)
-        for column, value in zip(self._columns, (running, waiting, kv_tokens, adapter_tokens), strict=True):
-            column.append(value)
-        if len(self._time_s) == MOST_SAMPLES:
+        self._samples.extend((now_s, running, waiting, kv_tokens, adapter_tokens))
+        if len(self._samples) == MOST_SAMPLES * FIELDS:
             self._thin()
 
     def _thin(self) -> None:
-        self._time_s = self._time_s[::2]
-        self._columns = tuple(column[::2] for column in self._columns)
-        self._gap_s = (self._time_s[-1] - self._time_s[0]) / (MOST_SAMPLES // 2)
-        self._next_s = self._time_s[-1] + self._gap_s
+        kept = self._table()[::2]
+        self._samples = array("d", kept.tobytes())
+        self._gap_s = float(kept[-1, 0] - kept[0, 0]) / (MOST_SAMPLES // 2)
+        self._next_s = float(kept[-1, 0]) + self._gap_s
+
+    def _table(self) -> NDArray[np.float64]:
+        return np.frombuffer(self._samples).reshape(-1, FIELDS)
 
     def frame(self, replica: int, capacity_tokens: int) -> pd.DataFrame:
         """Return the samples as a table, a row a sample."""
-        running, waiting, kv_tokens, adapter_tokens = (np.frombuffer(c, dtype=np.int64) for c in self._columns)
+        time_s, *counts = self._table().T
+        running, waiting, kv_tokens, adapter_tokens = (count.astype(np.int64) for count in counts)
         return pd.DataFrame(
             {
                 "replica": replica,
-                "time_s": np.frombuffer(self._time_s),
+                "time_s": time_s,
                 "running": running,
                 "waiting": waiting,
                 "kv_tokens": kv_tokens,

@@ -28,14 +28,16 @@ def timelines(
 ) -> tuple[NDArray[np.float64], dict[str, dict[str, NDArray[np.float64]]]]:
     """Return times `[points]` and, per replica, the mean level of each of LEVELS from one time to the next.
 
+    Nothing comes back for a timeline without duration.
+
     The keys are ALL (the sum over all replicas) when there are several, then the `busiest` replicas by mean
     batch and queue, in order of id. Means over time, unlike samples, add up over replicas and
     keep what happened between two points.
     """
-    if timeline.empty:
+    if timeline.empty or timeline["time_s"].max() <= 0:
         return np.empty(0), {}
     timeline = timeline.sort_values(["replica", "time_s"], kind="stable")
-    grid = np.linspace(0.0, max(float(timeline["time_s"].max()), 1e-9), points + 1)
+    grid = np.linspace(0.0, float(timeline["time_s"].max()), points + 1)
     ids, starts = np.unique(timeline["replica"].to_numpy(), return_index=True)
     bounds = [*starts.tolist(), len(timeline)]
     means = {

@@ -70,6 +70,11 @@ def seconds(value: Any) -> str:
     return f"{digits(value * factor)} {unit}"
 
 
+def rate(value: Any, unit: str) -> str:
+    """Return how much per second: 2.34 req/s."""
+    return f"{digits(value)} {unit}/s" if is_number(value) else ABSENT
+
+
 def limit(value: Any) -> str:
     """Return a time that somebody set, with the digits that they gave it: 6 s, 150 ms."""
     if not is_number(value) or value <= 0:

@@ -19,6 +19,7 @@ from simlora.report.format import (
     headline,
     is_number,
     percent,
+    rate,
     seconds,
     size,
     targets_in_words,
@@ -56,13 +57,13 @@ def header(summary: Mapping[str, Any]) -> Html:
 def tiles(summary: Mapping[str, Any]) -> Html:
     """Return the big numbers."""
     slo, load = summary["slo"], summary.get("load") or {"label": "unknown"}
-    throughput, tokens = digits(summary["throughput_rps"]), digits(summary["throughput_tps"])
+    throughput, tokens = rate(summary["throughput_rps"], "req"), rate(summary["throughput_tps"], "tok")
     drained = f"queue empty {seconds(load.get('drain_s'))} after the last arrival"
     unknown = load["label"] not in _LOAD_COLOURS
     return tag(
         "div",
         _tile("SLO attainment", percent(slo["attainment"]), targets_in_words(slo["targets"])),
-        _tile("Goodput", f"{digits(slo['goodput_rps'])} req/s", f"of {throughput} req/s finished"),
+        _tile("Goodput", rate(slo["goodput_rps"], "req"), f"of {throughput} finished"),
         _median(summary, "ttft_s"),
         _tile(
             "Load, against saturation",
@@ -70,7 +71,7 @@ def tiles(summary: Mapping[str, Any]) -> Html:
             "too few requests to tell" if unknown else drained,
             _LOAD_COLOURS.get(load["label"]),
         ),
-        _tile("Throughput", f"{tokens} tok/s", f"output tokens; makespan {_clock(summary['makespan_s'])}"),
+        _tile("Throughput", tokens, f"output tokens; makespan {_clock(summary['makespan_s'])}"),
         _median(summary, "tpot_s"),
         _median(summary, "latency_s"),
         _finished(summary["requests"]),
@@ -106,30 +107,32 @@ def _clock(value: Any) -> str:
 
 def slo(results: RunResults, specs: dict[str, Spec]) -> Html:
     """Return the attainment that each limit would give: one curve per target set, TTFT always among them."""
-    stated = results.summary["slo"]["targets"]
-    targets = SloTargets(**stated)
-    curves = []
-    for metric in dict.fromkeys(["ttft_s", *stated]):
-        limits_s, shares = attainment_curve(results.requests, metric, targets)
-        keep = limits_s <= _far_enough(limits_s, stated.get(metric))
-        name = f"attainment-{metric}"
-        specs[name] = charts.attainment(metric, limits_s[keep], shares[keep], stated.get(metric))
-        curves.append(_chart(name, f"SLO attainment against the {METRIC_NAMES[metric]} target"))
-    return _section(
-        "SLO attainment",
+    note = (
         "Share of all submitted requests that would meet each target; aborted, rejected and unfinished ones "
-        "count as missed. The other targets stay as they were set."
-        if len(stated) > 1
-        else "Share of all submitted requests that would meet each target; aborted, rejected and unfinished ones "
-        "count as missed.",
-        *curves,
     )
+    if results.requests.empty:
+        return _section("SLO attainment", "No request was submitted.")
+    stated = results.summary["slo"]["targets"]
+    curves = [_attainment(results, metric, specs) for metric in dict.fromkeys(["ttft_s", *stated])]
+    others = " The other targets stay as they were set." if len(stated) > 1 else ""
+    return _section("SLO attainment", f"{note}count as missed.{others}", *curves)
 
 
-def _far_enough(limits_s: np.ndarray[Any, np.dtype[np.float64]], target_s: float | None) -> float:
-    """Return where the axis ends: at the 99th percentile, but between 2 and 10 times the target."""
-    end = float(np.quantile(limits_s, 0.99)) if len(limits_s) > 3 else float(limits_s.max(initial=0.0))
-    return end if target_s is None else min(max(end, 2 * target_s), 10 * target_s)
+def _attainment(results: RunResults, metric: str, specs: dict[str, Spec]) -> Html:
+    """Return one attainment curve.
+
+    Its axis ends at the 99th percentile, but not below 2 nor above 10 times the target.
+    """
+    targets = SloTargets(**results.summary["slo"]["targets"])
+    target_s = targets.set.get(metric)
+    limits_s, shares = attainment_curve(results.requests, metric, targets)
+    end_s = float(np.quantile(limits_s, 0.99))
+    if target_s is not None:
+        end_s = min(max(end_s, 2 * target_s), 10 * target_s)
+    near = limits_s <= end_s
+    limits_s, shares = np.append(limits_s[near], end_s), np.append(shares[near], shares[near][-1])
+    specs[f"attainment-{metric}"] = charts.attainment(metric, limits_s, shares, target_s)
+    return _chart(f"attainment-{metric}", f"SLO attainment against the {METRIC_NAMES[metric]} target")
 
 
 def latency(results: RunResults, specs: dict[str, Spec]) -> Html:

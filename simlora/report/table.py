@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from simlora.report.format import (
@@ -33,7 +34,7 @@ def summary_table(summary: dict[str, Any]) -> str:
     if summary.get("complete") is False:
         lines.append("INCOMPLETE: the run was stopped; what follows is what had happened until then")
     lines += ["", *_facts(summary), "", *_distributions(summary)]
-    return "\n".join(_fit(line) for line in lines)
+    return "\n".join(fitting for line in lines for fitting in _fit(line))
 
 
 def _facts(summary: dict[str, Any]) -> list[str]:
@@ -81,7 +82,7 @@ def _distributions(summary: dict[str, Any]) -> list[str]:
     return [head, *rows]
 
 
-def _fit(line: str) -> str:
-    """Return a line that neither breaks the table nor the terminal, whatever a trace named itself."""
+def _fit(line: str) -> list[str]:
+    """Return a line as lines that fit, whatever a trace named itself."""
     line = "".join(character if character.isprintable() else "?" for character in line)
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+    return textwrap.wrap(line, WIDTH, subsequent_indent=" " * 16) or [""]

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from simlora.metrics.slo import SloTargets
+
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -37,29 +39,30 @@ class Result:
             write_incomplete(folder, self.summary, self.requests)
         return folder
 
-    def plot_slo_attainment(self) -> Figure:
-        """Return the share of requests that would meet each TTFT target."""
+    def plot_slo_attainment(self, metric: str = "ttft_s", ax: Axes | None = None) -> Axes:
+        """Draw the share of requests that would meet the SLO, were its target of `metric` another one."""
         from simlora.report import figures
 
-        return figures.slo_attainment(self.requests, self.summary)
+        targets = SloTargets(**self.summary["slo"]["targets"])
+        return figures.plot_slo_attainment(self.requests, metric, targets, ax)
 
-    def plot_latency_cdf(self) -> Figure:
-        """Return the distributions of TTFT, TPOT and latency."""
+    def plot_latency_cdf(self, ax: Axes | None = None) -> Axes:
+        """Draw the distributions of TTFT, TPOT and latency."""
         from simlora.report import figures
 
-        return figures.latency_cdf(self.requests)
+        return figures.plot_latency_cdf(self.requests, ax=ax)
 
-    def plot_timeline(self) -> Figure:
-        """Return batch, queue and HBM over time."""
+    def plot_timeline(self, replica: int | None = None, ax: Axes | None = None) -> Axes:
+        """Draw batch and queue over time, of one replica or of all together."""
         from simlora.report import figures
 
-        return figures.timeline(self.timeline)
+        return figures.plot_timeline(self.timeline, replica, ax)
 
-    def plot_adapters(self) -> Figure:
-        """Return how popular the adapters were."""
+    def plot_adapters(self, most: int = 30, ax: Axes | None = None) -> Axes:
+        """Draw first-token time and cold start of the most requested adapters."""
         from simlora.report import figures
 
-        return figures.adapters(self.requests)
+        return figures.plot_adapters(self.requests, most, ax)
 
     def __repr__(self) -> str:
         requests = self.summary["requests"]

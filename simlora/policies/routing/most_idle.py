@@ -14,4 +14,7 @@ class MostIdle(Router):
     """Fewest requests running and waiting; of equals, the lowest id. Source: CaraServe §7.5."""
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
-        return int(candidates[view.outstanding[candidates].argmin()])
+        outstanding = view.outstanding
+        if len(candidates) == len(outstanding):
+            return int(outstanding.argmin())
+        return int(candidates[outstanding[candidates].argmin()])

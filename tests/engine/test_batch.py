@@ -1,0 +1,65 @@
+"""Batch: the running aggregates equal the sums over its members."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.batch import Batch
+from simlora.latency.kernels import LoraWork
+
+ADAPTERS = (None, *(Adapter(i, f"a{i}", rank, 64 * rank, 4 * rank) for i, rank in enumerate((8, 8, 16, 64))))
+
+JOIN = st.tuples(st.integers(0, 4), st.integers(1, 50), st.integers(1, 3), st.integers(1, 9))
+
+
+@given(st.lists(st.one_of(JOIN, st.integers(1, 4), st.just("take")), max_size=40))
+def test_the_aggregates_are_the_sums_over_the_members(steps: list) -> None:
+    batch, members = Batch(), {}  # id -> [request, context, to come]
+    for id, step in enumerate(steps):
+        if isinstance(step, tuple):
+            adapter, prompt, generated, to_come = step
+            request = Request(id, ADAPTERS[adapter], 0.0, prompt, 99)
+            batch.join(request, generated, to_come)
+            members[id] = [request, prompt + generated, to_come]
+        elif step == "take" and members:
+            request, _, _ = members.pop(max(members))
+            batch.take(request)
+        elif members and step != "take":
+            ahead = min(step, batch.steps_to_finish())
+            batch.step += ahead
+            for member in members.values():
+                member[1] += ahead
+                member[2] -= ahead
+            finished = [id for id, (_, _, to_come) in sorted(members.items()) if to_come == 0]
+            assert [request.id for request in batch.finished()] == finished
+            for gone in finished:
+                del members[gone]
+        check(batch, list(members.values()))
+
+
+def check(batch: Batch, members: list) -> None:
+    assert len(batch) == len(members)
+    assert {request.id for request in batch} == {request.id for request, _, _ in members}
+    assert batch.context_tokens == sum(context for _, context, _ in members)
+    for request, context, _ in members:
+        assert batch.context(request) == context
+        assert batch.generated(request) == context - request.prompt_tokens
+    ranks = [request.rank for request, _, _ in members if request.rank]
+    assert batch.work(3) == LoraWork(len(ranks), sum(ranks), max(ranks, default=0), 3)
+    if members:
+        assert batch.steps_to_finish() == min(to_come for _, _, to_come in members)
+
+
+def test_requests_that_finish_together_leave_in_order_of_id() -> None:
+    batch = Batch()
+    for id in (3, 1, 2):
+        batch.join(Request(id, None, 0.0, 5, 9), 1, 4)
+    batch.step += 4
+    assert [request.id for request in batch.finished()] == [1, 2, 3]
+
+
+def test_a_request_without_a_token_to_come_cannot_join() -> None:
+    with pytest.raises(AssertionError, match="nothing to come"):
+        Batch().join(Request(0, None, 0.0, 5, 1), 1, 0)

@@ -1,0 +1,86 @@
+"""Clock and Link: what happens at the same moment has a written order."""
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.engine.clock import Clock, Kind
+from simlora.engine.link import Link
+from tests.engine.cases import Case, Row
+
+MOMENTS = st.tuples(st.integers(0, 3).map(float), st.sampled_from(Kind), st.integers(0, 2**39))
+
+
+@given(st.lists(MOMENTS, unique=True, max_size=20))
+def test_moments_happen_in_order_of_time_then_kind_then_id(moments: list[tuple[float, Kind, int]]) -> None:
+    clock, happened = Clock(), []
+    for moment in moments:
+        clock.moment(*moment).callbacks.append(lambda _, moment=moment: happened.append((clock.now, *moment[1:])))
+    clock.run()
+    assert happened == sorted(moments)
+
+
+def test_at_the_same_time_requests_arrive_before_iterations_end() -> None:
+    assert list(Kind) == [Kind.ARRIVAL, Kind.BOUNDARY]
+
+
+def test_a_moment_is_at_its_time_to_the_last_bit() -> None:
+    clock, seen = Clock(), []
+    clock.moment(0.1, Kind.ARRIVAL, 0).callbacks.append(lambda _: clock.moment(0.3, Kind.ARRIVAL, 1))
+    clock.moment(0.3, Kind.BOUNDARY, 0).callbacks.append(lambda _: seen.append(clock.now))
+    clock.run()
+    assert seen == [0.3]
+    assert 0.1 + (0.3 - 0.1) != 0.3, "which a relative timeout would have given"
+
+
+def test_what_waits_for_a_moved_event_happens_once_at_the_new_time() -> None:
+    clock, seen = Clock(), []
+    event = clock.moment(5.0, Kind.BOUNDARY, 0)
+    event.callbacks.append(lambda _: seen.append(clock.now))
+    clock.move(event, 2.0, Kind.BOUNDARY, 0)
+    clock.run()
+    assert seen == [2.0]
+
+
+def test_the_clock_refuses_to_go_back() -> None:
+    clock = Clock()
+    clock.run(until=3.0)
+    with pytest.raises(AssertionError, match="goes back"):
+        clock.moment(2.0, Kind.ARRIVAL, 0)
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_an_arrival_on_a_boundary_is_seen_at_that_boundary(fast_forward: bool) -> None:
+    """All times are powers of two, so the arrival falls on the end of the sixth step exactly."""
+    first = Row(0.0, None, 8, 20, 20)
+    alone = Case(rows=(first,), admit_every=0)
+    c = alone.coefficients
+    end_s = c["prefill.intercept_s"] + 8 * c["prefill.per_token_s"] + 64 * c["prefill.per_token_sq_s"]
+    end_s += sum(
+        c["decode.intercept_s"] + c["decode.per_sequence_s"] + (9 + i) * c["decode.per_context_token_s"] for i in range(6)
+    )
+    table = alone.but(rows=(first, Row(end_s, None, 8, 1, 1))).run(fast_forward=fast_forward).requests()
+    assert table.admitted_s[1] == end_s
+    late = alone.but(rows=(first, Row(end_s + 2**-30, None, 8, 1, 1))).run(fast_forward=fast_forward).requests()
+    assert late.admitted_s[1] > end_s + c["decode.intercept_s"]
+
+
+def test_simultaneous_arrivals_are_served_in_order_of_id() -> None:
+    case = Case(rows=tuple(Row(1.0, None, p, 1, 1) for p in (3, 2, 1)), max_batch_size=1)
+    assert case.run().requests().admitted_s.is_monotonic_increasing
+
+
+def test_a_link_serves_one_transfer_after_the_other() -> None:
+    link = Link()
+    assert link.transfer(1.0, 0.5) == 1.5
+    assert link.transfer(1.25, 0.5) == 2.0, "waits for the one before"
+    assert link.transfer(3.0, 0.5) == 3.5, "starts at once when the link is free"
+    assert link.busy_s == 1.5
+
+
+def test_the_time_a_link_is_busy_does_not_depend_on_the_order() -> None:
+    for durations in permutations((0.25, 0.5, 1.0)):
+        link = Link()
+        assert [link.transfer(0.0, d) for d in durations][-1] == link.busy_s == 1.75

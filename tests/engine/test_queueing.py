@@ -1,0 +1,155 @@
+"""Waiting times that queueing theory knows in closed form, out of degenerate configurations.
+
+One server: every request asks for one token, so it is a prefill and nothing else, and a batch of one
+takes them one by one; a prompt of n tokens is a service of n milliseconds. c servers: a batch of c
+seats whose decode step takes a millisecond however many sit in it, and prefills that cost nothing; an
+answer of n + 1 tokens is a service of n milliseconds.
+
+Means are over seeds, the tolerance is four standard errors, and the standard error itself is bounded,
+so that a wrong formula could not hide in it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from simlora.core.request import Request
+from simlora.engine.cluster import Cluster
+from tests.engine.cases import COEFFICIENTS, Case, Row
+
+TOKEN_S = 1e-3
+FREE = dict.fromkeys(COEFFICIENTS, 0.0) | {"adapter_load.bytes_per_s": 1.0}
+ONE_SERVER = Case(
+    rows=(),
+    capacity=10**9,
+    max_batch_size=1,
+    max_prefill_tokens=10**9,
+    admit_every=0,
+    reserve="full",
+    coefficients=FREE | {"prefill.per_token_s": TOKEN_S},
+)
+SEATS = ONE_SERVER.but(max_batch_size=4, coefficients=FREE | {"decode.intercept_s": TOKEN_S})
+SEEDS = range(12)
+WARM_UP = 500
+
+Services = Callable[[np.random.Generator, int], NDArray[np.int64]]
+
+
+def exponential(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    """Service times in tokens: geometric with mean 1,000, exponential but for half a token."""
+    return rng.geometric(1 / 1000, n)
+
+
+def constant(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    return np.full(n, 1000)
+
+
+def two_point(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    """One request in ten is nine times as long as the others: mean 1,000."""
+    return np.where(rng.random(n) < 0.1, 5000, 5000 // 9)
+
+
+def arrivals(rng: np.random.Generator, rate: float, n: int) -> NDArray[np.float64]:
+    return np.cumsum(rng.exponential(1 / rate, n))
+
+
+def prompts(arrival_s: Sequence[float], tokens: Sequence[int]) -> Case:
+    return ONE_SERVER.but(rows=tuple(Row(t, None, int(n), 1, 1) for t, n in zip(arrival_s, tokens, strict=True)))
+
+
+def waits(case: Case) -> NDArray[np.float64]:
+    return case.run().requests().queue_s.to_numpy()
+
+
+def assert_mean(means: Sequence[float], theory: float, power: float, bias: float = 0.0) -> None:
+    """The mean over seeds is the theory's, and its standard error at most a share `power` of it."""
+    error = float(np.std(means, ddof=1)) / math.sqrt(len(means))
+    assert error < power * theory, "too noisy to prove anything"
+    assert np.mean(means) == pytest.approx(theory, abs=4 * error + bias)
+
+
+@pytest.mark.parametrize(
+    "services, theory",
+    [
+        (exponential, lambda rate: rate / (1 - rate)),
+        (constant, lambda rate: rate / (2 * (1 - rate))),
+        (two_point, lambda rate: rate * (0.1 * 5.0**2 + 0.9 * 0.555**2) / (2 * (1 - rate * (0.5 + 0.9 * 0.555)))),
+    ],
+    ids=["M/M/1", "M/D/1", "M/G/1 (Pollaczek-Khinchine)"],
+)
+def test_one_server_waits_as_theory_says(services: Services, theory: Callable[[float], float]) -> None:
+    rate, n = 0.6, 5000
+    means = []
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        means.append(waits(prompts(arrivals(rng, rate, n), services(rng, n)))[WARM_UP:].mean())
+    assert_mean(means, theory(rate), power=0.05)
+
+
+def test_one_server_waits_as_lindley_says_for_every_single_request() -> None:
+    """W[n+1] = max(W[n] + S[n] - A[n], 0): no statistics, so no tolerance but rounding."""
+    rng = np.random.default_rng(1)
+    arrival_s, tokens = arrivals(rng, 0.9, 3000), two_point(rng, 3000)
+    expected = [0.0]
+    for gap_s, service in zip(np.diff(arrival_s), tokens, strict=False):
+        expected.append(max(expected[-1] + service * TOKEN_S - gap_s, 0.0))
+    np.testing.assert_allclose(waits(prompts(arrival_s, tokens)), expected, rtol=0, atol=1e-7)
+
+
+def erlang_c(servers: int, load: float) -> float:
+    """Probability that an arrival has to wait."""
+    terms = [load**k / math.factorial(k) for k in range(servers)]
+    last = load**servers / math.factorial(servers) / (1 - load / servers)
+    return last / (sum(terms) + last)
+
+
+@pytest.mark.parametrize("servers, utilisation", [(1, 0.5), (2, 0.7), (4, 0.8)], ids=["M/M/1", "M/M/2", "M/M/4"])
+def test_c_seats_wait_as_erlang_says(servers: int, utilisation: float) -> None:
+    rate, n = servers * utilisation, 8000
+    means = []
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        columns = zip(arrivals(rng, rate, n), exponential(rng, n), strict=True)
+        rows = tuple(Row(t, None, 1, int(tokens) + 1, int(tokens) + 1) for t, tokens in columns)
+        means.append(waits(SEATS.but(rows=rows, max_batch_size=servers))[WARM_UP:].mean())
+    theory = erlang_c(servers, rate) / (servers - rate)
+    # Seats are taken at the end of a step only: an arrival waits for at most one step more.
+    assert_mean(means, theory, power=0.05, bias=TOKEN_S)
+
+
+class Counting(Cluster):
+    """Integrates over time how many requests the router believes to be in the cluster."""
+
+    request_seconds = 0.0
+    since_s = 0.0
+
+    def _tick(self) -> None:
+        self.request_seconds += float(self.outstanding.sum()) * (self.now_s - self.since_s)
+        self.since_s = self.now_s
+
+    def _route(self, request: Request) -> None:
+        self._tick()
+        super()._route(request)
+
+    def _left(self, replica: int) -> None:
+        self._tick()
+        super()._left(replica)
+
+
+@pytest.mark.parametrize("reserve", ["full", "peak", "paged"])
+def test_littles_law_holds_on_every_run(reserve: str) -> None:
+    """L = λ W: the mean number in the cluster, as the router counts, and the mean latency of the table."""
+    rng = np.random.default_rng(3)
+    n = 500
+    columns = (arrivals(rng, 8.0, n), rng.integers(0, 3, n), rng.integers(1, 60, n), rng.integers(1, 40, n))
+    rows = tuple(Row(t, int(a), int(p), int(o), int(o) + 5) for t, a, p, o in zip(*columns, strict=True))
+    cluster = Counting(Case(rows=rows, capacity=250, replicas=2, reserve=reserve).scenario())
+    table = cluster.run().requests()
+    assert (table.status == "finished").all()
+    makespan_s = table.finish_s.max()
+    number, rate = cluster.request_seconds / makespan_s, n / makespan_s
+    assert number == pytest.approx(rate * table.latency_s.mean(), rel=1e-9)
+    assert cluster.outstanding.sum() == 0

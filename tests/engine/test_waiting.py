@@ -1,0 +1,48 @@
+"""WaitingQueue against a sorted list."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.core.request import Request
+from simlora.engine.waiting import WaitingQueue
+
+
+def request(arrival_s: float, id: int) -> Request:
+    return Request(id, None, arrival_s, 1, 1)
+
+
+@given(st.lists(st.one_of(st.integers(0, 5), st.just("head"), st.just("tail"), st.just("middle")), max_size=60))
+def test_the_queue_is_a_list_sorted_by_arrival_and_id(steps: list[int | str]) -> None:
+    queue, model = WaitingQueue(), []
+    for id, step in enumerate(steps):
+        if isinstance(step, int):
+            # Ids go up and down, as when a preempted request comes back among newer ones.
+            model.append(request(float(step), id ^ 5))
+            model.sort(key=lambda r: (r.arrival_s, r.id))
+            queue.add(model[[r.id for r in model].index(id ^ 5)])
+        elif model:
+            place = {"head": 0, "tail": len(model) - 1, "middle": len(model) // 2}[step]
+            queue.remove(model.pop(place))
+        assert list(queue) == model
+        assert list(reversed(queue)) == model[::-1]
+        assert len(queue) == len(model)
+        assert bool(queue) == bool(model)
+
+
+def test_a_preempted_request_goes_back_before_those_that_came_later() -> None:
+    queue = WaitingQueue()
+    first, second, third = (request(float(i), i) for i in range(3))
+    for each in (first, second, third):
+        queue.add(each)
+    queue.remove(first)
+    queue.add(first)
+    assert list(queue) == [first, second, third]
+
+
+def test_a_request_that_is_not_there_cannot_be_removed() -> None:
+    queue = WaitingQueue()
+    queue.add(request(0.0, 0))
+    queue.add(request(2.0, 2))
+    with pytest.raises(AssertionError, match="request 1 is not in the queue"):
+        queue.remove(request(1.0, 1))
