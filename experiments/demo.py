@@ -11,12 +11,14 @@ import shlex
 import sys
 from pathlib import Path
 
+from simlora.api import simulate
 from simlora.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACES = Path(os.environ.get("SIMLORA_TRACE_DIR", ROOT.parent / "shared" / "traces"))
 TRACE = TRACES / "azure_llm_2023_conv.csv"
 OUT = "outputs/demo"
+REPLICAS = (2, 4, 8, 12, 16)
 
 CLUSTER = ["system=slora", "gpu=a10g", "model=llama_7b", "cluster.replicas=2", "router=most_idle"]
 AZURE = [
@@ -41,8 +43,27 @@ def command() -> list[str]:
     return [*CLUSTER, *workload, f"hydra.run.dir={OUT}"]
 
 
-if __name__ == "__main__":
+def what_it_takes(overrides: list[str]) -> None:
+    """Print what the same traffic gets from more replicas: the question that a simulator is for."""
+    print("\nThe same traffic on more GPUs:\n\n  A10G   SLO attainment   TTFT p99   load", flush=True)
+    for replicas in REPLICAS:
+        result = simulate([*overrides, f"cluster.replicas={replicas}", "timeline=false"])
+        summary = result.summary
+        attainment, load = summary["slo"]["attainment"], summary["load"]["label"]
+        print(f"  {replicas:>4}   {attainment:>14.1%}   {summary['ttft_s']['p99']:>6.1f} s   {load}", flush=True)
+
+
+def demonstrate() -> int:
+    """Run the main job as a user would, then ask what it takes."""
     os.chdir(ROOT)
     overrides = command()
     print(f"\n  simlora {shlex.join(overrides)}\n", flush=True)
-    sys.exit(main(overrides))
+    status = main(overrides)
+    if status == 0:
+        what_it_takes(overrides)
+        print(f"\nOpen {ROOT / OUT / 'report.html'} in a browser.")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(demonstrate())

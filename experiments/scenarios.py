@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from omegaconf import OmegaConf
-
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
 from simlora.engine.scenario import Scenario
@@ -13,6 +11,5 @@ from simlora.engine.scenario import Scenario
 
 def scenario(overrides: Sequence[str]) -> Scenario:
     """Compose and check a configuration; return what the engine runs."""
-    config = compose(overrides)
-    own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    return prepare(own, {}).scenario
+    config, choices = compose(overrides)
+    return prepare(config, choices).scenario

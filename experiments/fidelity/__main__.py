@@ -12,6 +12,7 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
+from experiments.fidelity.campaigns import fitted_rows
 from experiments.fidelity.compare import Comparison, groups, medians
 from experiments.fidelity.predict import known_systems, simulate
 from experiments.fidelity.rows import Row, read
@@ -38,12 +39,8 @@ def skipped(row: Row, systems: set[str], known: Sequence[str]) -> str:
 def compare(rows: Sequence[Row]) -> list[Comparison]:
     """Simulate all rows, on all cores."""
     simulated = Parallel(n_jobs=-1)(delayed(simulate)(row) for row in rows)
-    fitted = {
-        name: set(calibrations.load(name).provenance.get("fitted_rows", ()))
-        for name in {r.calibration for r in rows}
-    }
     return [
-        Comparison(row, figures, row.key in fitted[row.calibration])
+        Comparison(row, figures, row.key in fitted_rows(row))
         for row, figures in zip(rows, simulated, strict=True)
     ]
 

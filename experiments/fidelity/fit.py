@@ -20,19 +20,21 @@ import numpy as np
 import yaml
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
+from scipy.optimize import least_squares, minimize_scalar
 
+from experiments.fidelity.campaigns import CAMPAIGNS, stretched
 from experiments.fidelity.compare import ERRORS, Comparison, medians
 from experiments.fidelity.predict import simulate
 from experiments.fidelity.rows import Row, read
 from experiments.measured import measured_dir
 from simlora.core.errors import InputError, nearest
-from simlora.latency.calibration import Calibration, parse
+from simlora.latency.calibration import Calibration, load, parse
 
 PLAN = Path(__file__).with_name("plan.yaml")
 CALIBRATIONS = Path(__file__).resolve().parents[2] / "simlora" / "latency" / "calibrations"
 ACCURACY = {"throughput": 0.005, "mean_latency": 0.02, "mean_first_token": 0.04, "attainment": 0.02}
 """One unit of residual: repeated measurements of one run differ by about this much."""
+CAMPAIGNS_HEAD = "# Made by: python -m experiments.fidelity.fit campaigns\n"
 PRIOR = 0.3
 """Residual of a coefficient that doubles, in the same unit: decides only what the rows leave open."""
 LEAST_BANDWIDTH = 0.1
@@ -53,22 +55,27 @@ class Plan:
 
     def selects(self, row: Row) -> bool:
         """Whether the row is to be fitted."""
-        if row.calibration != self.name:
-            return False
-        cells = {**row.columns, **row.workload}
-        return any(
-            all(cells[name] in (wanted if isinstance(wanted, list) else [wanted]) for name, wanted in each.items())
-            for each in self.select
-        )
+        return row.calibration == self.name and matches(row, self.select)
 
     def calibration(self, values: Sequence[float], provenance: Mapping[str, Any]) -> Calibration:
         """Return the calibration with these values for the free coefficients."""
         return parse(as_yaml(self, values, provenance), self.name)
 
 
+def matches(row: Row, selectors: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the row has all values of one of the selectors."""
+    cells = {**row.columns, **row.workload}
+    return any(
+        all(
+            cells[name] in (wanted if isinstance(wanted, list) else [wanted]) for name, wanted in each.items()
+        )
+        for each in selectors
+    )
+
+
 def plans() -> list[Plan]:
-    """Read the plan."""
-    tree = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
+    """Read the plan of the calibrations."""
+    tree = yaml.safe_load(PLAN.read_text(encoding="utf-8"))["calibrations"]
     return [
         Plan(name, entry["fit"], entry["start"], entry.get("tied", {}), entry.get("note", ""))
         for name, entry in tree.items()
@@ -97,7 +104,8 @@ def fit(plan: Plan, rows: Sequence[Row], jobs: int = 2, rounds: int = 12) -> NDA
         steps = np.maximum(STEP * np.abs(point), STEP)
         ups = [point + step * axis for step, axis in zip(steps, np.eye(len(point)), strict=True)]
         downs = [
-            np.maximum(point - step * axis, least) for step, axis in zip(steps, np.eye(len(point)), strict=True)
+            np.maximum(point - step * axis, least)
+            for step, axis in zip(steps, np.eye(len(point)), strict=True)
         ]
         found = residuals([*ups, *downs])
         columns = [
@@ -116,6 +124,30 @@ def fit(plan: Plan, rows: Sequence[Row], jobs: int = 2, rounds: int = 12) -> NDA
         max_nfev=rounds,
     )
     return np.asarray(best.x * start)
+
+
+def fit_campaigns(rows: Sequence[Row]) -> str:
+    """Return campaigns.yaml: by which factor all times of a campaign differ from its GPU's calibration."""
+    tree = yaml.safe_load(PLAN.read_text(encoding="utf-8"))["campaigns"]
+    found: dict[str, Any] = {}
+    for campaign, entry in tree.items():
+        here = [r for r in rows if (r.columns["campaign"], r.columns["gpu"]) == (campaign, entry["gpu"])]
+        chosen = [row for row in here if matches(row, entry["fit"])]
+
+        def cost(factor: float, chosen: Sequence[Row] = chosen) -> float:
+            calibrations = [stretched(load(row.calibration), factor) for row in chosen]
+            pairs = zip(chosen, calibrations, strict=True)
+            errors = [Comparison(row, simulate(row, calibration), True).error for row, calibration in pairs]
+            return float(sum((error[name] / ACCURACY[name]) ** 2 for error in errors for name in ERRORS))
+
+        best = minimize_scalar(cost, bounds=(0.9, 1.1), method="bounded", options={"xatol": 1e-3})
+        found[campaign] = {
+            entry["gpu"]: {
+                "time_factor": float(f"{best.x:.4f}"),
+                "fitted_rows": [row.key for row in chosen],
+            }
+        }
+    return CAMPAIGNS_HEAD + yaml.safe_dump(found, sort_keys=False, width=200)
 
 
 def as_yaml(plan: Plan, values: Sequence[float], provenance: Mapping[str, Any]) -> str:
@@ -176,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m experiments.fidelity.fit", description=__doc__.split("\n\n")[0]
     )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="calibrations to fit (default: all of plan.yaml)"
+        "names", nargs="*", metavar="NAME", help="calibrations to fit, or campaigns (default: all)"
     )
     parser.add_argument("--runs", type=Path, default=measured_dir() / "slora_runs.csv", help="measured runs")
     parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
@@ -184,12 +216,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         known = {plan.name: plan for plan in plans()}
         for name in options.names:
-            if name not in known:
-                raise InputError(f"there is no plan for {name!r}; {nearest(name, known)}")
+            if name not in (*known, "campaigns"):
+                raise InputError(f"there is no plan for {name!r}; {nearest(name, [*known, 'campaigns'])}")
         rows = read(options.runs)
-        for name in options.names or known:
+        for name in options.names or (*known, "campaigns"):
             print(f"fitting {name} …", flush=True)
-            print(f"wrote {write(known[name], rows, options.out)}", flush=True)
+            if name == "campaigns":
+                CAMPAIGNS.write_text(fit_campaigns(rows), encoding="utf-8")
+                print(f"wrote {CAMPAIGNS}", flush=True)
+            else:
+                print(f"wrote {write(known[name], rows, options.out)}", flush=True)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

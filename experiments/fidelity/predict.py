@@ -8,6 +8,7 @@ from importlib import resources
 
 import pandas as pd
 
+from experiments.fidelity.campaigns import calibration_of
 from experiments.fidelity.rows import Row
 from experiments.scenarios import scenario
 from simlora.core.trace import Trace
@@ -59,10 +60,10 @@ def _scenario(system: str, gpu: str, model: str, budget: str, calibration: str) 
 def simulate(row: Row, calibration: Calibration | None = None) -> dict[str, float]:
     """Return the row's figures as simulated, under its own calibration or another one."""
     columns = row.columns
-    # A calibration given as an object replaces whichever the scenario was composed with.
-    composed = row.calibration if calibration is None else calibrations.names()[0]
-    base = _scenario(row.system, columns["gpu"], row.model, columns["kv_token_budget"], composed)
-    run = replace(base, trace=trace(row), calibration=calibration or base.calibration)
+    # Any calibration will do to compose the scenario: its coefficients are replaced.
+    any_one = calibrations.names()[0]
+    base = _scenario(row.system, columns["gpu"], row.model, columns["kv_token_budget"], any_one)
+    run = replace(base, trace=trace(row), calibration=calibration or calibration_of(row))
     return figures(Cluster(run).run().requests())
 
 

@@ -17,8 +17,6 @@ def simulate(overrides: Sequence[str] = (), *, progress: bool = False) -> Result
     Writes nothing to disk. Raises InputError, in one sentence, for what cannot be simulated, and Interrupted,
     with what was finished as its `result`, on Ctrl-C.
     """
-    from omegaconf import OmegaConf
-
     from simlora.config.composing import compose
     from simlora.config.mistakes import COMPOSING, in_plain_words
     from simlora.config.setup import prepare
@@ -26,10 +24,7 @@ def simulate(overrides: Sequence[str] = (), *, progress: bool = False) -> Result
     if isinstance(overrides, str):
         raise TypeError(f"overrides are a list of strings, such as [{overrides!r}]")
     try:
-        config = compose(overrides)
+        config, choices = compose(overrides)
     except COMPOSING as error:
         raise in_plain_words(error, overrides) from error
-    choices = dict(config.hydra.runtime.choices)
-    own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    setup = prepare(own, choices)
-    return run(setup, command=shlex.join(["simlora", *overrides]), progress=progress)
+    return run(prepare(config, choices), command=shlex.join(["simlora", *overrides]), progress=progress)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 _made: list[Path] = []
 HYDRAS_OWN = "multirun.yaml"
@@ -19,15 +20,18 @@ class Watch(Callback):
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Before the folder of a single run is made."""
-        _note(Path(str(config.hydra.run.dir)))
+        _note(config, "hydra.run.dir")
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Before the folder of a sweep is made."""
-        _note(Path(str(config.hydra.sweep.dir)))
+        _note(config, "hydra.sweep.dir")
 
 
-def _note(folder: Path) -> None:
-    folder = folder.absolute()
+def _note(config: DictConfig, key: str) -> None:
+    try:
+        folder = Path(str(OmegaConf.select(config, key))).absolute()
+    except OmegaConfBaseException:
+        return  # Hydra is about to say so itself
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     _made.extend(missing[-1:])
 

@@ -35,7 +35,7 @@ def with_target(tree: Tree, key: str) -> dict[str, Any]:
     """Return a section that names code. Raises InputError if it does not."""
     found = section(tree, key)
     target = found.get("_target_")
-    if not isinstance(target, str) or "." not in target.strip("."):
+    if not isinstance(target, str) or "." not in target or not all(map(str.isidentifier, target.split("."))):
         raise InputError(
             f"{key}._target_ is {shown(target)}, must be a class in a module, such as my_module.MyClass"
         )

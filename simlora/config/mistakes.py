@@ -77,7 +77,9 @@ def _uncomposed(error: BaseException, overrides: Sequence[str]) -> str:
     text = str(error)
     unknown = _UNKNOWN.search(text)
     if unknown:
-        return _unknown_key(unknown["key"] or unknown["group"], overrides)
+        key = unknown["key"] or unknown["group"]
+        inside = getattr(error.__cause__, "full_key", None) or key
+        return _unknown_key(inside if inside.startswith(f"{key}.") else key, overrides)
     several = _SEVERAL.search(text)
     if several:
         return f"{several['override']} is several values; add -m to simulate each, or write [..] for a list"
@@ -103,6 +105,8 @@ def _no_choice(overrides: Sequence[str]) -> str:
     """Say which group was given a number or nothing, and what there is to choose from."""
     for override in overrides:
         group, _, value = override.partition("=")
+        if not group:
+            return f"{override!r} is no override, must be key=value or group=choice"
         if group in groups() and not isinstance(yaml.safe_load(value), str | list):
             return f"{override} is no choice; choose one of {', '.join(choices(group))}"
     return "a group takes the name of a choice, such as gpu=a10g"
@@ -114,12 +118,16 @@ def _known(overrides: Sequence[str]) -> list[str]:
     by_choice = [override for override in overrides if override.split("=")[0] in chosen]
     for attempt in (by_choice, []):
         try:
-            tree = OmegaConf.to_container(compose(attempt), resolve=False)
+            tree = OmegaConf.to_container(compose(attempt)[0], resolve=False)
         except COMPOSING:
             continue
         assert isinstance(tree, dict)
-        keys = dotted({str(key): value for key, value in tree.items() if key != "hydra"})
-        return [*keys, *chosen, "hydra.run.dir", "hydra.sweep.dir"]
+        return [
+            *dotted({str(key): value for key, value in tree.items()}),
+            *chosen,
+            "hydra.run.dir",
+            "hydra.sweep.dir",
+        ]
     return chosen
 
 

@@ -50,6 +50,8 @@ KEYS = (
 )
 REPLICA_KEYS = (*(field.name for field in fields(ReplicaConfig)), "memory_utilisation")
 REPLICAS_MAX = 100_000
+POOL_MAX = 10**12
+BLOCK_MAX = 65_536
 PREFILL_TOKENS_LEAST = 3072
 """S-LoRA prefills at most max(pool / 6, 3072) tokens at once."""
 
@@ -128,11 +130,14 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape) -> ReplicaConfig
     values = {key: as_whole(value) for key, value in tree.items()}
     share = values.pop("memory_utilisation", 0.9)
     values["tp"] = whole("replica.tp", values.get("tp"), "GPUs", least=1)
-    modules = listed("replica.target_modules", values.get("target_modules"), "[q,k,v,o]")
+    modules = tuple(map(str, listed("replica.target_modules", values.get("target_modules"), "[q,k,v,o]")))
     model.adapter_bytes(1, modules)  # raises for modules that the model does not have
     if values.get("kv_token_budget") is None:
         values["kv_token_budget"] = kv_token_budget(model, gpu, values["tp"], share)
-    budget = whole("replica.kv_token_budget", values["kv_token_budget"], "token slots", least=1)
+    budget = whole(
+        "replica.kv_token_budget", values["kv_token_budget"], "token slots", least=1, most=POOL_MAX
+    )
+    whole("replica.block_tokens", values.get("block_tokens"), "tokens", least=1, most=BLOCK_MAX)
     if values.get("max_prefill_tokens") is None:
         values["max_prefill_tokens"] = max(budget // 6, PREFILL_TOKENS_LEAST)
     return ReplicaConfig(**(values | {"target_modules": modules}))
@@ -148,7 +153,7 @@ def _calibration(choice: Any, gpu: str, model: str, tp: int) -> tuple[Calibratio
             f"there is no calibration for {model} on {gpu} with tp {tp}; choose calibration=<path of a YAML file> "
             f"or one of {', '.join(calibrations.names()) or 'your own'}"
         )
-    found = calibrations.load(choice or name)
+    found = calibrations.load(name if choice is None else choice)
     differs = [
         f"{key} {measured} instead of {chosen}"
         for key, measured, chosen in (

@@ -33,7 +33,7 @@ def shown(value: Any) -> str:
 def inside(value: float, above: float | None, least: float | None, most: float | None) -> bool:
     """Return whether `value` is finite and in the range."""
     return (
-        math.isfinite(value)
+        (isinstance(value, int) or math.isfinite(value))  # a whole number may be too long for a float
         and (above is None or value > above)
         and (least is None or value >= least)
         and (most is None or value <= most)
@@ -53,7 +53,7 @@ def number(
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if is_number and inside(value, above, least, most):
         return float(value)
-    kind = "" if is_number and math.isfinite(value) else "a finite number "
+    kind = "" if is_number and inside(value, None, None, None) else "a finite number "
     raise InputError(f"{key} is {shown(value)}, must be {kind}{allowed(above, least, most)} {unit}".rstrip())
 
 

@@ -102,7 +102,7 @@ class Replica:
         config = self.config
         prompt = request.prompt_tokens
         if prompt > config.max_prefill_tokens:
-            return f"prompt of {prompt} tokens is longer than max_prefill_tokens {config.max_prefill_tokens}"
+            return f"prompt is longer than max_prefill_tokens, {config.max_prefill_tokens}"
         adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
         held = prompt + request.max_output_tokens
         if held + config.block_tokens + adapter_tokens < config.kv_token_budget:
@@ -111,10 +111,7 @@ class Replica:
         alone.begin(0)
         if alone.fits(held, 0, adapter_tokens):
             return ""
-        return (
-            f"{held} tokens of prompt and output and {adapter_tokens} slots of adapter "
-            f"do not fit the pool of {config.kv_token_budget} slots"
-        )
+        return f"prompt, output and adapter do not fit the pool of {config.kv_token_budget} token slots"
 
     def submit(self, request: Request) -> None:
         """A request arrives in the queue."""
@@ -176,7 +173,7 @@ class Replica:
 
     def _execute_prefill(self) -> float:
         self._run = None
-        start = max(self._admit(self._prefill), self._clock.now)
+        start = max(self._admit(self._prefill), self._stalled_s)
         work = _prefill_work(self._prefill)
         tokens = tokens_sq = 0
         for request in self._prefill:

@@ -81,7 +81,7 @@ def by_adapter(requests: pd.DataFrame) -> pd.DataFrame:
     done = requests["status"] == "finished"
     frame = pd.DataFrame(
         {
-            "adapter": requests["adapter"].fillna("").astype(str),
+            "adapter": requests["adapter"].astype(object).fillna("").astype(str),
             "rank": requests["rank"],
             "finished": done.astype("int64"),
             "ttft_s": requests["ttft_s"].where(done),
@@ -108,7 +108,12 @@ def thinned_ranks(length: int, points: int = 300) -> NDArray[np.int64]:
 
 def losses(requests: pd.DataFrame) -> pd.DataFrame:
     """Return `status, reason, requests` of what did not finish, most frequent first."""
-    lost = requests.loc[requests["status"] != "finished", ["status", "reason"]].fillna("").astype(str)
+    lost = (
+        requests.loc[requests["status"] != "finished", ["status", "reason"]]
+        .astype(object)
+        .fillna("")
+        .astype(str)
+    )
     counts = lost.value_counts(sort=False).rename("requests").reset_index()
     order = ["requests", "status", "reason"]
     return counts.sort_values(order, ascending=[False, True, True], ignore_index=True)

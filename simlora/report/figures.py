@@ -69,7 +69,7 @@ def plot_timeline(timeline: pd.DataFrame, replica: int | None = None, ax: Axes |
     """
     ax = _axes(ax)
     if replica is not None:
-        timeline = timeline[timeline["replica"] == replica]
+        timeline = timeline if timeline.empty else timeline[timeline["replica"] == replica]
         if timeline.empty:
             raise ValueError(f"the timeline has no replica {replica}")
     times_s, levels = timelines(timeline, busiest=1)

@@ -8,6 +8,7 @@ run what a trace put there.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import os
 from importlib import resources
@@ -83,6 +84,7 @@ def _asset(name: str) -> str:
     return (resources.files("simlora.report") / name).read_text(encoding="utf-8")
 
 
+@functools.cache
 def _vega() -> Html:
     """Return Vega, Vega-Lite and vega-embed as one script."""
     import vl_convert  # 1 s and 900 kB of JavaScript: only when a page is written

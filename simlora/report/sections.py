@@ -212,7 +212,7 @@ def _replica_table(found: list[Mapping[str, Any]]) -> Html:
     body = ([quantity(name, one.get(name)) for name in names] for one in found[:TOP_REPLICAS])
     rest = len(found) - TOP_REPLICAS
     more = tag("p", f"and {count(rest)} more in summary.json", class_="note") if rest > 0 else EMPTY
-    return tag("details", tag("summary", "Figures per replica"), rows([_label(n) for n in names], body), more)
+    return _folded("Figures per replica", join([rows([_label(n) for n in names], body), more]))
 
 
 def adapters(results: RunResults, specs: dict[str, Spec]) -> Html:
@@ -273,24 +273,28 @@ def calibration(summary: Mapping[str, Any]) -> Html:
     """
     known = summary.get("calibration") or {}
     provenance = known.get("provenance") or {}
-    body = []
-    for name, value in _leaves(known.get("coefficients") or {}):
-        origin = _origin(name, provenance)
-        kind = str(origin.get("kind", "unknown"))
-        body.append([name, _kind(kind), origin.get("source", ABSENT), quantity(name, value)])
-    about = [(name, value) for name, value in _leaves(provenance) if not name.startswith("coefficients")]
+    origins = [(*leaf, _origin(leaf[0], provenance)) for leaf in _leaves(known.get("coefficients") or {})]
+    alone = all(origin.get("source") == provenance.get("source") for _, _, origin in origins)
+    body = (
+        [name, _kind(origin), *([] if alone else [origin.get("source", ABSENT)]), quantity(name, value)]
+        for name, value, origin in origins
+    )
+    titles = ["coefficient", "kind", *([] if alone else ["source"])]
+    about = [leaf for leaf in _leaves(provenance) if not leaf[0].startswith("coefficients.")]
+    where = f"{known.get('model', ABSENT)} on {known.get('gpu', ABSENT)}, TP {known.get('tp', ABSENT)}"
     return _section(
         "Calibration",
-        f"The latency model: {known.get('model', ABSENT)} on {known.get('gpu', ABSENT)}, TP {known.get('tp', ABSENT)}.",
+        f"The latency model: {where}.",
+        tag("p", _kind(provenance), " ", provenance.get("source", ABSENT)),
         _provenance(about),
-        tag("div", rows(["coefficient", "kind", "source", "value"], body, texts=3), class_="wrap"),
+        tag("div", rows([*titles, "value"], body, texts=len(titles)), class_="wrap"),
     )
 
 
 def _provenance(about: list[tuple[str, Any]]) -> Html:
-    lines = ([name, value if isinstance(value, str) else quantity(name, value)] for name, value in about)
+    lines = ([name, quantity(name, value)] for name, value in about)
     table = tag("div", rows(["provenance", ""], lines, texts=2), class_="wrap")
-    return tag("details", tag("summary", "Provenance and quality of the fit"), table) if about else EMPTY
+    return _folded("Provenance and quality of the fit", table if about else EMPTY)
 
 
 def _origin(name: str, provenance: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -299,7 +303,8 @@ def _origin(name: str, provenance: Mapping[str, Any]) -> Mapping[str, Any]:
     return dict(provenance) | (dict(special[max(prefixes, key=len)]) if prefixes else {})
 
 
-def _kind(kind: str) -> Html:
+def _kind(origin: Mapping[str, Any]) -> Html:
+    kind = str(origin.get("kind", "unknown"))
     return tag("span", kind, class_=f"kind {kind}")
 
 
@@ -315,17 +320,21 @@ def _leaves(node: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
 def origin(results: RunResults) -> Html:
     """Return how this run was made, and how to make it again."""
     summary = results.summary
-    facts = {**(summary.get("simulation") or {}), **(summary.get("kv") or {})}
+    cost = {**(summary.get("simulation") or {}), **(summary.get("kv") or {})}
     versions = " · ".join(f"{name} {version}" for name, version in (summary.get("versions") or {}).items())
-    config = tag("details", tag("summary", "Full configuration"), tag("pre", results.config))
     return _section(
         "How it was made",
         "",
         tag("pre", summary["command"], class_="command") if summary.get("command") else EMPTY,
         tag("p", f"seed {summary.get('seed', ABSENT)} · {versions}", class_="note"),
-        tag("details", tag("summary", "Simulation and KV cache figures"), _facts(facts)) if facts else EMPTY,
-        config if results.config else EMPTY,
+        _folded("What was run", _facts(dict(_leaves(summary.get("run") or {})))),
+        _folded("Simulation and KV cache figures", _facts(cost)),
+        _folded("Full configuration", tag("pre", results.config) if results.config else EMPTY),
     )
+
+
+def _folded(title: str, content: Html) -> Html:
+    return tag("details", tag("summary", title), content) if content else EMPTY
 
 
 def quantity(name: str, value: Any) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 from simlora.report.format import (
     METRIC_NAMES,
     count,
-    digits,
     headline,
     percent,
+    rate,
     seconds,
     size,
     targets_in_words,
@@ -43,11 +43,8 @@ def _facts(summary: dict[str, Any]) -> list[str]:
     facts = [
         ("Requests", _requests(summary["requests"])),
         ("SLO attainment", f"{percent(slo['attainment'])}  ({targets_in_words(slo['targets'])})"),
-        ("Goodput", f"{digits(slo['goodput_rps'])} requests/s"),
-        (
-            "Throughput",
-            f"{digits(summary['throughput_rps'])} requests/s, {digits(summary['throughput_tps'])} tokens/s",
-        ),
+        ("Goodput", rate(slo["goodput_rps"], "req")),
+        ("Throughput", f"{rate(summary['throughput_rps'], 'req')}, {rate(summary['throughput_tps'], 'tok')}"),
         ("Load", LOAD_WORDS.get((summary.get("load") or {}).get("label", "unknown"), "unknown")),
         ("Makespan", seconds(summary["makespan_s"])),
         (
@@ -58,7 +55,7 @@ def _facts(summary: dict[str, Any]) -> list[str]:
         ("Preemptions", count(kv.get("preemptions"))),
         (
             "Simulated in",
-            f"{seconds(simulation.get('wall_s'))}, {digits(simulation.get('requests_per_wall_s'))} requests/s",
+            f"{seconds(simulation.get('wall_s'))}, {rate(simulation.get('requests_per_wall_s'), 'req')}",
         ),
     ]
     return [f"{name:<16}{value}" for name, value in facts if not value.startswith("–")]

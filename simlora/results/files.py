@@ -69,7 +69,7 @@ def _writing(folder: Path) -> Iterator[Path]:
 def cannot_write(folder: Path | str, error: OSError) -> InputError:
     """Return the sentence for an output folder that does not take files."""
     return InputError(
-        f"cannot write results to {folder}: {error.strerror or error}; choose another hydra.run.dir"
+        f"cannot write results to {folder}: {error.strerror or error}; must be a folder that can be written"
     )
 
 

@@ -66,9 +66,18 @@ def names(table: Table, name: str) -> list[str | None]:
     """Return the column as names, None where a cell is empty. A whole number is its digits."""
     cells = table.columns[name]
     plain = (str, int, float, np.number, type(None))
-    odd = [isinstance(cell, bool) or not isinstance(cell, plain) for cell in cells]
+    odd = [isinstance(cell, bool) or not isinstance(cell, plain) or _is_broken(cell) for cell in cells]
     refuse(table, name, np.array(odd), "a name")
     return [None if cell is None or cell == "" else str(cell) for cell in cells]
+
+
+def _is_broken(cell: Any) -> bool:
+    """Return whether a text has half a character: JSON can write one, and no file can hold it."""
+    return (
+        isinstance(cell, str)
+        and not cell.isascii()
+        and any("\ud800" <= letter <= "\udfff" for letter in cell)
+    )
 
 
 def empty(table: Table, name: str) -> NDArray[np.bool_]:

@@ -11,10 +11,11 @@ Where the design is silent, this follows what the engine says it does:
   generated tokens; alone in a prefill, it may then exceed max_prefill_tokens.
 - paged: what could never fit is judged by prompt + declared output, in whole blocks.
 - eviction: least recently used is the adapter whose last request left first; requests that leave
-  together do so in order of id, those that end with their prefill in order of admission; adapters that the prefill finds resident are safe before room is made for the
-  missing ones, which is done one by one in order of admission. On demand, idle adapters go whenever a
-  request finishes, and all together when slots are short.
+  together do so in order of id, those that end with their prefill in order of admission. Adapters that
+  a prefill finds resident are safe before room is made for the missing ones, one by one in order of
+  admission. On demand, idle adapters go whenever a request finishes, and all when slots are short.
 - routing: round robin over all arrivals, those that are then rejected included.
+- latency: a batch's square and, for mbgmv, its highest rank count too (docstrings of simlora.latency).
 - a request's admission is the start of its first prefill, after all loads of that prefill; its cold
   start lasts until its own adapter has landed.
 """
@@ -247,7 +248,10 @@ class Node:
     def decode_s(self, jobs: Sequence[Job]) -> float:
         c = self.case.coefficients
         base = c["decode.intercept_s"]
-        base += sum(c["decode.per_sequence_s"] + c["decode.per_context_token_s"] * job.context for job in jobs)
+        base += sum(
+            c["decode.per_sequence_s"] + c["decode.per_context_token_s"] * job.context for job in jobs
+        )
+        base += c["decode.per_sequence_sq_s"] * len(jobs) ** 2
         return base + self.lora_s("decode", "sequence", [(1, job.adapter) for job in jobs])
 
     def lora_s(self, phase: str, unit: str, work: list[tuple[int, int | None]]) -> float:
@@ -257,12 +261,15 @@ class Node:
         if kernel == "merged" or not lora:
             return 0.0
         prefix = f"kernels.{kernel}.{phase}"
-        if kernel == "bgmv":
-            padded = max(rank for _, rank in lora)
-            per = c[f"{prefix}.per_{unit}_max_rank_s"]
-            return c[f"{prefix}.intercept_s"] + sum(per * tokens * padded for tokens, _ in lora)
-        per = c[f"{prefix}.per_rank_sum_s" if phase == "decode" else f"{prefix}.per_token_rank_s"]
-        return c[f"{prefix}.intercept_s"] + sum(per * tokens * rank for tokens, rank in lora)
+        seconds = c[f"{prefix}.intercept_s"]
+        padded = max(rank for _, rank in lora)
+        for tokens, rank in lora:
+            if kernel == "bgmv" or phase == "decode":
+                seconds += c[f"{prefix}.per_{unit}_max_rank_s"] * tokens * padded
+            if kernel == "mbgmv":
+                per = "per_rank_sum_s" if phase == "decode" else "per_token_rank_s"
+                seconds += c[f"{prefix}.{per}"] * tokens * rank
+        return seconds
 
 
 def peak(running: Sequence[Job], candidates: Sequence[Job]) -> int:

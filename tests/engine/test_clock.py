@@ -17,7 +17,9 @@ MOMENTS = st.tuples(st.integers(0, 3).map(float), st.sampled_from(Kind), st.inte
 def test_moments_happen_in_order_of_time_then_kind_then_id(moments: list[tuple[float, Kind, int]]) -> None:
     clock, happened = Clock(), []
     for moment in moments:
-        clock.moment(*moment).callbacks.append(lambda _, moment=moment: happened.append((clock.now, *moment[1:])))
+        clock.moment(*moment).callbacks.append(
+            lambda _, moment=moment: happened.append((clock.now, *moment[1:]))
+        )
     clock.run()
     assert happened == sorted(moments)
 
@@ -28,11 +30,14 @@ def test_at_the_same_time_requests_arrive_before_iterations_end() -> None:
 
 def test_a_moment_is_at_its_time_to_the_last_bit() -> None:
     clock, seen = Clock(), []
-    clock.moment(0.1, Kind.ARRIVAL, 0).callbacks.append(lambda _: clock.moment(0.3, Kind.ARRIVAL, 1))
-    clock.moment(0.3, Kind.BOUNDARY, 0).callbacks.append(lambda _: seen.append(clock.now))
+
+    def later(_: object) -> None:
+        clock.moment(0.9, Kind.BOUNDARY, 0).callbacks.append(lambda _: seen.append(clock.now))
+
+    clock.moment(0.2, Kind.ARRIVAL, 0).callbacks.append(later)
     clock.run()
-    assert seen == [0.3]
-    assert 0.1 + (0.3 - 0.1) != 0.3, "which a relative timeout would have given"
+    assert seen == [0.9]
+    assert 0.2 + (0.9 - 0.2) != 0.9, "which is what a relative timeout would have given"
 
 
 def test_what_waits_for_a_moved_event_happens_once_at_the_new_time() -> None:
@@ -58,12 +63,13 @@ def test_an_arrival_on_a_boundary_is_seen_at_that_boundary(fast_forward: bool) -
     alone = Case(rows=(first,), admit_every=0)
     c = alone.coefficients
     end_s = c["prefill.intercept_s"] + 8 * c["prefill.per_token_s"] + 64 * c["prefill.per_token_sq_s"]
-    end_s += sum(
-        c["decode.intercept_s"] + c["decode.per_sequence_s"] + (9 + i) * c["decode.per_context_token_s"] for i in range(6)
-    )
+    step_s = c["decode.intercept_s"] + c["decode.per_sequence_s"] + c["decode.per_sequence_sq_s"]
+    end_s += sum(step_s + (9 + i) * c["decode.per_context_token_s"] for i in range(6))
     table = alone.but(rows=(first, Row(end_s, None, 8, 1, 1))).run(fast_forward=fast_forward).requests()
     assert table.admitted_s[1] == end_s
-    late = alone.but(rows=(first, Row(end_s + 2**-30, None, 8, 1, 1))).run(fast_forward=fast_forward).requests()
+    late = (
+        alone.but(rows=(first, Row(end_s + 2**-30, None, 8, 1, 1))).run(fast_forward=fast_forward).requests()
+    )
     assert late.admitted_s[1] > end_s + c["decode.intercept_s"]
 
 

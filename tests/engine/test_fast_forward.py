@@ -9,7 +9,16 @@ from simlora.metrics.recorder import Recorder
 from tests.engine.cases import Case, cases
 
 EQUAL = ("status", "reason", "replica", "preemptions", "cached_tokens", "migrations")
-TIMES = ("admitted_s", "first_token_s", "finish_s", "ttft_s", "tpot_s", "latency_s", "queue_s", "cold_start_s")
+TIMES = (
+    "admitted_s",
+    "first_token_s",
+    "finish_s",
+    "ttft_s",
+    "tpot_s",
+    "latency_s",
+    "queue_s",
+    "cold_start_s",
+)
 COUNTS = (
     "iterations",
     "token_steps",

@@ -57,7 +57,9 @@ def arrivals(rng: np.random.Generator, rate: float, n: int) -> NDArray[np.float6
 
 
 def prompts(arrival_s: Sequence[float], tokens: Sequence[int]) -> Case:
-    return ONE_SERVER.but(rows=tuple(Row(t, None, int(n), 1, 1) for t, n in zip(arrival_s, tokens, strict=True)))
+    return ONE_SERVER.but(
+        rows=tuple(Row(t, None, int(n), 1, 1) for t, n in zip(arrival_s, tokens, strict=True))
+    )
 
 
 def waits(case: Case) -> NDArray[np.float64]:
@@ -76,7 +78,10 @@ def assert_mean(means: Sequence[float], theory: float, power: float, bias: float
     [
         (exponential, lambda rate: rate / (1 - rate)),
         (constant, lambda rate: rate / (2 * (1 - rate))),
-        (two_point, lambda rate: rate * (0.1 * 5.0**2 + 0.9 * 0.555**2) / (2 * (1 - rate * (0.5 + 0.9 * 0.555)))),
+        (
+            two_point,
+            lambda rate: rate * (0.1 * 5.0**2 + 0.9 * 0.555**2) / (2 * (1 - rate * (0.5 + 0.9 * 0.555))),
+        ),
     ],
     ids=["M/M/1", "M/D/1", "M/G/1 (Pollaczek-Khinchine)"],
 )
@@ -106,7 +111,9 @@ def erlang_c(servers: int, load: float) -> float:
     return last / (sum(terms) + last)
 
 
-@pytest.mark.parametrize("servers, utilisation", [(1, 0.5), (2, 0.7), (4, 0.8)], ids=["M/M/1", "M/M/2", "M/M/4"])
+@pytest.mark.parametrize(
+    "servers, utilisation", [(1, 0.5), (2, 0.7), (4, 0.8)], ids=["M/M/1", "M/M/2", "M/M/4"]
+)
 def test_c_seats_wait_as_erlang_says(servers: int, utilisation: float) -> None:
     rate, n = servers * utilisation, 8000
     means = []

@@ -12,7 +12,9 @@ def request(arrival_s: float, id: int) -> Request:
     return Request(id, None, arrival_s, 1, 1)
 
 
-@given(st.lists(st.one_of(st.integers(0, 5), st.just("head"), st.just("tail"), st.just("middle")), max_size=60))
+@given(
+    st.lists(st.one_of(st.integers(0, 5), st.just("head"), st.just("tail"), st.just("middle")), max_size=60)
+)
 def test_the_queue_is_a_list_sorted_by_arrival_and_id(steps: list[int | str]) -> None:
     queue, model = WaitingQueue(), []
     for id, step in enumerate(steps):

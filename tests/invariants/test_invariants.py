@@ -82,7 +82,10 @@ def test_8_a_load_is_charged_once(case: Case) -> None:
     loads = sum(replica._pool.inserted for replica in cluster.replicas)
     assert cluster.recorder.adapter_loads == loads
     sizes = {adapter.size_bytes // case.tp for adapter in cluster.adapters}
-    latency_s, bytes_per_s = case.coefficients["adapter_load.latency_s"], case.coefficients["adapter_load.bytes_per_s"]
+    latency_s, bytes_per_s = (
+        case.coefficients["adapter_load.latency_s"],
+        case.coefficients["adapter_load.bytes_per_s"],
+    )
     busy_s = sum(replica.link.busy_s for replica in cluster.replicas)
     assert loads * (latency_s + min(sizes) / bytes_per_s) <= busy_s + 1e-9
     assert busy_s <= loads * (latency_s + max(sizes) / bytes_per_s) + 1e-9
@@ -121,7 +124,9 @@ def test_11_other_names_and_numbers_for_adapters_change_nothing(case: Case, rand
     order = list(range(len(case.ranks)))
     random.shuffle(order)  # adapter a becomes order[a]
     ranks = tuple(case.ranks[order.index(b)] for b in range(len(order)))
-    rows = tuple(row._replace(adapter=None if row.adapter is None else order[row.adapter]) for row in case.rows)
+    rows = tuple(
+        row._replace(adapter=None if row.adapter is None else order[row.adapter]) for row in case.rows
+    )
     renamed = case.but(rows=rows, ranks=ranks).run().requests()
     same(renamed.drop(columns="adapter"), case.run().requests().drop(columns="adapter"))
 
@@ -132,7 +137,10 @@ def test_11_other_numbers_for_requests_change_nothing(case: Case) -> None:
     turned_away = Row(0.0, None, case.capacity + 1, 1, 1)
     moved = case.but(rows=(turned_away,) * case.replicas + case.rows).run().requests()
     moved = moved.iloc[case.replicas :].reset_index(drop=True)
-    same(moved.drop(columns=["request_id", "reason"]), case.run().requests().drop(columns=["request_id", "reason"]))
+    same(
+        moved.drop(columns=["request_id", "reason"]),
+        case.run().requests().drop(columns=["request_id", "reason"]),
+    )
 
 
 def test_12_a_request_does_not_know_its_true_output() -> None:
@@ -142,7 +150,9 @@ def test_12_a_request_does_not_know_its_true_output() -> None:
 
 
 @given(ANY, st.data())
-def test_12_what_is_decided_before_a_request_ends_does_not_depend_on_when_it_ends(case: Case, data: st.DataObject) -> None:
+def test_12_what_is_decided_before_a_request_ends_does_not_depend_on_when_it_ends(
+    case: Case, data: st.DataObject
+) -> None:
     chosen = data.draw(st.integers(0, len(case.rows) - 1))
     row = case.rows[chosen]
     shorter = data.draw(st.integers(1, row.max_output_tokens))

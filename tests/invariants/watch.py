@@ -73,7 +73,9 @@ class WatchedReplica(Replica):
         adapter_tokens = sum(adapter.kv_tokens for adapter in pool.resident.values())
         assert self._reservation.used_tokens(self._batch.step) == kv_tokens
         assert pool.adapter_tokens == adapter_tokens
-        assert kv_tokens + adapter_tokens <= self.config.kv_token_budget, "more is resident than there is room"
+        assert kv_tokens + adapter_tokens <= self.config.kv_token_budget, (
+            "more is resident than there is room"
+        )
         used = {r.adapter.id: r.adapter for r in (*self._batch, *self._prefill) if r.adapter is not None}
         assert used.keys() <= pool.resident.keys(), "an adapter in use was evicted"
         assert pool.pinned_tokens == sum(adapter.kv_tokens for adapter in used.values())

@@ -1,0 +1,111 @@
+"""simlora from Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+
+import simlora
+from simlora.api.running import Interrupted, run
+from simlora.config.composing import compose
+from simlora.config.setup import prepare
+from simlora.core.errors import InputError
+from simlora.engine.cluster import Cluster
+from tests.cli.command import CALIBRATION
+
+mpl.use("agg")
+
+
+@pytest.fixture(scope="module")
+def calibration(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("calibration") / "cal.yaml"
+    path.write_text(CALIBRATION)
+    return f"calibration={path}"
+
+
+@pytest.fixture(scope="module")
+def result(calibration: str) -> simlora.Result:
+    return simlora.simulate([calibration, "workload.duration_s=20"])
+
+
+def test_a_result_has_its_tables(result: simlora.Result):
+    assert result.summary["requests"]["finished"] == len(result.requests) == 40
+    assert set(result.timeline["replica"]) == {0}
+    assert repr(result) == "Result(40 of 40 requests finished)"
+
+
+@pytest.mark.parametrize(
+    "plot", ["plot_slo_attainment", "plot_latency_cdf", "plot_timeline", "plot_adapters"]
+)
+def test_a_result_draws_itself(result: simlora.Result, plot: str):
+    axes = getattr(result, plot)()
+    assert axes.figure is not None
+    mpl.pyplot.close(axes.figure)
+
+
+def test_simulating_writes_nothing_until_it_is_saved(
+    calibration: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    found = simlora.simulate([calibration, "workload.duration_s=20", "timeline=false"])
+    assert list(tmp_path.iterdir()) == []
+    assert found.timeline.empty
+    folder = found.save("out", report=False)
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(folder / "requests.parquet")[["request_id", "adapter", "ttft_s"]],
+        found.requests[["request_id", "adapter", "ttft_s"]],
+    )
+
+
+def test_bad_input_is_one_sentence():
+    with pytest.raises(InputError, match="there is no key sede; did you mean seed"):
+        simlora.simulate(["sede=1"])
+
+
+def test_one_string_is_not_a_list_of_overrides():
+    with pytest.raises(TypeError, match="a list of strings"):
+        simlora.simulate("seed=1")
+
+
+def test_two_simulations_share_nothing(calibration: str, result: simlora.Result):
+    again = simlora.simulate([calibration, "workload.duration_s=20"])
+    pd.testing.assert_frame_equal(again.requests, result.requests)
+
+
+def test_an_interrupt_brings_what_was_finished(
+    calibration: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    setup = prepare(*compose([calibration]))
+    route = Cluster._route
+
+    def interrupted(self: Cluster, request):
+        if request.id == 300:
+            raise KeyboardInterrupt
+        route(self, request)
+
+    monkeypatch.setattr(Cluster, "_route", interrupted)
+    with pytest.raises(Interrupted) as caught:
+        run(setup)
+    found = caught.value.result
+    assert found.summary["complete"] is False
+    assert set(found.requests["status"]) == {"finished", "unfinished"}
+    found.save(tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "requests.incomplete.parquet",
+        "summary.incomplete.json",
+    ]
+
+
+@pytest.mark.parametrize("module", ["matplotlib", "altair", "scipy", "vl_convert", "rich", "torch"])
+def test_simulating_imports_nothing_heavy(module: str, calibration: str):
+    code = (
+        "import sys, simlora\n"
+        f"simlora.simulate([{calibration!r}, 'workload.duration_s=5'])\n"
+        f"sys.exit({module!r} in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,95 @@
+"""The command as a user types it: in this process for speed, or in one of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simlora.cli import main
+
+SHORT = ("workload.duration_s=20", "report=false")
+CALIBRATION = """
+gpu: a10g
+model: llama_7b
+tp: 1
+provenance: {kind: derived, source: made up for the tests}
+prefill: {intercept_s: 0.01, per_token_s: 2.0e-4}
+decode: {intercept_s: 0.025, per_sequence_s: 1.0e-4, per_context_token_s: 1.0e-6}
+kernels:
+  mbgmv:
+    decode: {intercept_s: 0.002, per_rank_sum_s: 1.0e-6}
+    prefill: {intercept_s: 0.002, per_token_rank_s: 1.0e-7}
+adapter_load: {latency_s: 1.0e-3, bytes_per_s: 1.0e+10}
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def sentence(self) -> str:
+        """The one line on stderr."""
+        lines = self.err.splitlines()
+        assert len(lines) == 1, self.err
+        return lines[0]
+
+
+class Command:
+    """Runs simlora in a folder of its own, in which there is a calibration `cal.yaml`."""
+
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capture = capture
+        (folder / "cal.yaml").write_text(CALIBRATION)
+
+    def __call__(self, *arguments: str) -> Ended:
+        """Run in this process, with our calibration unless another is named."""
+        status = main(self.complete(arguments))
+        out, err = self._capture.readouterr()
+        return Ended(status, out, err)
+
+    def apart(self, *arguments: str, **environment: str) -> Ended:
+        """Run in a process of its own."""
+        done = subprocess.run(
+            [sys.executable, "-m", "simlora", *self.complete(arguments)],
+            cwd=self.folder,
+            env=environment or None,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a process and return it."""
+        words = [sys.executable, "-m", "simlora", *self.complete(arguments)]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(words, cwd=self.folder, stdout=pipe, stderr=pipe, text=True)
+
+    @staticmethod
+    def complete(arguments: Sequence[str]) -> list[str]:
+        named = any(argument.startswith("calibration=") for argument in arguments)
+        return list(arguments) if named else ["calibration=cal.yaml", *arguments]
+
+    def files(self) -> list[str]:
+        """Everything in the folder but what was there before, as relative paths."""
+        paths = (path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*"))
+        return sorted(path for path in paths if path != "cal.yaml")
+
+    def summary(self, folder: str) -> dict[str, Any]:
+        """Read a run's summary.json."""
+        found: dict[str, Any] = json.loads((self.folder / folder / "summary.json").read_text())
+        return found

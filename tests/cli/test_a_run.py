@@ -1,0 +1,180 @@
+"""One command, one folder with everything in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from tests.cli.command import SHORT, Command
+
+DISTRIBUTIONS = (
+    "ttft_s",
+    "tpot_s",
+    "tbt_s",
+    "latency_s",
+    "latency_per_output_token_s",
+    "queue_s",
+    "cold_start_s",
+)
+
+
+def test_a_run_leaves_all_its_files(simlora: Command):
+    ended = simlora("workload.duration_s=20", "hydra.run.dir=out")
+    assert ended.status == 0
+    assert ended.err == ""
+    names = ["config.yaml", "report.html", "requests.parquet", "summary.json", "timeline.parquet"]
+    assert simlora.files() == ["out", *(f"out/{name}" for name in names)]
+
+
+def test_the_table_and_the_place_of_the_report_are_printed(simlora: Command):
+    ended = simlora("workload.duration_s=20", "hydra.run.dir=out")
+    assert "SLO attainment" in ended.out
+    assert ended.out.endswith("Report: out/report.html\n\n")
+
+
+def test_a_row_a_request_in_the_columns_of_the_design(simlora: Command):
+    simlora(*SHORT, "hydra.run.dir=out")
+    requests = pd.read_parquet("out/requests.parquet")
+    assert list(requests.columns) == [
+        *("request_id", "adapter", "rank", "prompt_tokens", "output_tokens", "cached_tokens", "replica"),
+        *("arrival_s", "admitted_s", "first_token_s", "finish_s", "status", "reason"),
+        *("ttft_s", "tpot_s", "latency_s", "queue_s", "cold_start_s", "preemptions", "migrations"),
+    ]
+    assert requests["request_id"].tolist() == list(range(40))
+    assert set(requests["status"]) == {"finished"}
+
+
+def test_the_summary_has_what_the_design_asks_for(simlora: Command):
+    simlora(*SHORT, "hydra.run.dir=out")
+    summary = simlora.summary("out")
+    assert {"submitted", "finished", "aborted", "rejected"} <= set(summary["requests"])
+    for name in DISTRIBUTIONS:
+        assert set(summary[name]) == {"mean", "p50", "p90", "p95", "p99"}
+    assert set(summary["slo"]) >= {"targets", "attainment", "goodput_rps"}
+    assert set(summary["adapters"]) >= {"loads", "load_bytes", "hit_rate"}
+    assert set(summary["kv"]) >= {"hit_rate", "invalid_share", "preemptions"}
+    assert set(summary["simulation"]) >= {"wall_s", "events", "iterations", "requests_per_wall_s"}
+    assert {"makespan_s", "throughput_rps", "throughput_tps", "replicas", "seed", "versions"} <= set(summary)
+    assert summary["calibration"]["coefficients"]["decode.intercept_s"] == 0.025
+    assert summary["complete"] is True
+
+
+def test_the_summary_names_the_command_without_the_folder(simlora: Command):
+    simlora(*SHORT, "hydra.run.dir=out", "cluster.replicas=2")
+    command = simlora.summary("out")["command"]
+    assert command == "simlora calibration=cal.yaml workload.duration_s=20 report=false cluster.replicas=2"
+
+
+def test_replicas_add_up_to_the_whole(simlora: Command):
+    simlora(*SHORT, "hydra.run.dir=out", "cluster.replicas=3")
+    summary = simlora.summary("out")
+    assert [replica["replica"] for replica in summary["replicas"]] == [0, 1, 2]
+    assert sum(replica["finished"] for replica in summary["replicas"]) == summary["requests"]["finished"]
+
+
+def test_a_run_again_from_the_configuration_it_left(simlora: Command):
+    simlora(*SHORT, "hydra.run.dir=out", "seed=7")
+    config = yaml.safe_load(Path("out/config.yaml").read_text())
+    assert config["seed"] == 7
+    assert config["scheduler"] == {"_target_": "simlora.policies.scheduling.fcfs.Fcfs"}
+
+
+def test_without_a_folder_the_results_go_below_outputs(simlora: Command):
+    assert simlora(*SHORT).status == 0
+    assert [path for path in simlora.files() if path.startswith("outputs/") and path.endswith("summary.json")]
+
+
+def test_results_of_an_earlier_run_are_replaced_not_mixed(simlora: Command):
+    simlora("workload.duration_s=20", "hydra.run.dir=out")
+    Path("out/requests.incomplete.parquet").write_text("of an interrupted run")
+    Path("out/notes.txt").write_text("the user's own")
+    assert simlora(*SHORT, "timeline=false", "hydra.run.dir=out", "seed=3").status == 0
+    assert sorted(os.listdir("out")) == ["config.yaml", "notes.txt", "requests.parquet", "summary.json"]
+    assert simlora.summary("out")["seed"] == 3
+
+
+def test_the_command_line_wins_over_the_system(simlora: Command):
+    simlora(*SHORT, "hydra.run.dir=out", "system=slora", "scheduler=lcfs", "replica.admit_every=5")
+    config = yaml.safe_load(Path("out/config.yaml").read_text())
+    assert config["scheduler"]["_target_"].endswith("Lcfs")
+    assert config["replica"]["admit_every"] == 5
+
+
+def test_options_may_stand_anywhere(simlora: Command):
+    ended = simlora("-m", "seed=1,2", "hydra.sweep.dir=all", *SHORT)
+    assert ended.status == 0, ended.err
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_asking_writes_nothing(simlora: Command, option: str):
+    ended = simlora(option)
+    assert ended.status == 0
+    assert ended.out.startswith("simlora")
+    assert simlora.files() == []
+
+
+def test_the_help_names_the_groups_and_every_pinned_key(simlora: Command):
+    out = simlora("--help").out
+    for group in (
+        "system",
+        "model",
+        "gpu",
+        "workload",
+        "scheduler",
+        "loader",
+        "eviction",
+        "kernel",
+        "router",
+    ):
+        assert f"\n{group}: " in out
+    for key in ("calibration", "cluster.replicas", "seed", "fast_forward", "hydra.run.dir"):
+        assert f" {key}=" in out
+    for key in ("kv_token_budget", "max_batch_size", "max_prefill_tokens", "admit_every", "reserve"):
+        assert f" replica.{key}=" in out
+
+
+def test_a_sweep_is_a_folder_a_simulation(simlora: Command):
+    ended = simlora("-m", *SHORT, "seed=1,2", "hydra.sweep.dir=all")
+    assert ended.status == 0, ended.err
+    assert [simlora.summary(f"all/{number}")["seed"] for number in (0, 1)] == [1, 2]
+    assert ended.out.count("SLO attainment") == 2
+
+
+def test_a_policy_of_the_users_own_module(simlora: Command):
+    Path("shortest_prompts.py").write_text(
+        "from simlora.policies.scheduling.fcfs import Fcfs\n"
+        "class ShortestFirst(Fcfs):\n"
+        "    def order(self, view):\n"
+        "        return sorted(view.waiting, key=lambda request: (request.prompt_tokens, request.id))\n"
+    )
+    ended = simlora.apart(*SHORT, "scheduler._target_=shortest_prompts.ShortestFirst", "hydra.run.dir=out")
+    assert ended.status == 0, ended.err
+    assert simlora.summary("out")["run"]["policies"]["scheduler"] == "shortest_prompts.ShortestFirst"
+
+
+def test_notices_are_single_lines_on_stderr(simlora: Command):
+    Path("t.csv").write_text(
+        "arrival_s,adapter,rank,prompt_tokens,output_tokens\n1,a,8,10,5\n0,a,8,99999,5\n"
+    )
+    ended = simlora("report=false", "workload=file", "workload.path=t.csv", "hydra.run.dir=out")
+    assert ended.status == 0
+    sorted_rows, rejected = ended.err.splitlines()
+    assert sorted_rows.startswith("simlora: notice: t.csv, row 3: arrival_s goes back")
+    assert rejected.startswith(
+        "simlora: notice: 1 of 2 requests were rejected, the first being request 0: prompt of 99999"
+    )
+    requests = pd.read_parquet("out/requests.parquet")
+    assert requests["status"].tolist() == ["rejected", "finished"]
+    assert requests["reason"][0].startswith("prompt of 99999 tokens is longer")
+
+
+def test_a_calibration_for_another_gpu_is_used_with_a_notice(simlora: Command):
+    ended = simlora(*SHORT, "gpu=a100_80g", "hydra.run.dir=out")
+    assert ended.status == 0
+    assert ended.sentence == (
+        "simlora: notice: calibration cal.yaml is for gpu a10g instead of a100_80g; its times are used as they are."
+    )

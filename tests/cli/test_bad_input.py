@@ -1,0 +1,239 @@
+"""Bad input is one plain sentence, exit status 2, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import CALIBRATION, SHORT, Command
+
+HEADER = "arrival_s,adapter,rank,prompt_tokens,output_tokens\n"
+TRACE = ("workload=file", "workload.path=t.csv")
+
+CASES = {
+    "gpu=a10x": ("there is no gpu 'a10x'; did you mean", "a10"),
+    "model=lama_7b": ("there is no model 'lama_7b'; did you mean", "llama_7b"),
+    "system=slor": ("there is no system 'slor'; did you mean slora",),
+    "workload=azur": ("there is no workload 'azur'",),
+    "workload=synthetic workload/popularity=zip": (
+        "there is no workload/popularity 'zip'; did you mean zipf?",
+    ),
+    "gpu=3": ("gpu=3 is no choice; choose one of a10, ",),
+    "scheduler=null": ("scheduler=null is no choice; choose one of fcfs, lcfs",),
+    "sede=1": ("there is no key sede; did you mean seed",),
+    "scheduller=fcfs": ("there is no key scheduller; did you mean scheduler",),
+    "admit_every=3": ("there is no key admit_every; did you mean replica.admit_every?",),
+    "replica.admit_evry=3": ("there is no key replica.admit_evry; did you mean replica.admit_every?",),
+    "+replica.admit_evry=3": ("there is no key replica.admit_evry; did you mean replica.admit_every?",),
+    "+sede=1": ("there is no key sede; did you mean seed?",),
+    "workload.path=x.csv": ("there is no key workload.path; workload has _target_, adapters, ranks",),
+    "loader.depth=3": ("there is no key loader.depth; loader has _target_",),
+    "+slo.ttft=3": ("there is no key slo.ttft; did you mean slo.ttft_s?",),
+    "workload/popularity=zipf": ("workload/popularity has no place in this configuration",),
+    "+seed=3": ("seed is there already; write seed=<value> without a +",),
+    "~seed": ("seed was taken out of the configuration",),
+    "seed": ("'seed' is no override, must be key=value",),
+    "seed=[1": ("'seed=[1' cannot be read, must be key=value",),
+    "seed=1,2": ("seed=1,2 is several values; add -m",),
+    "seed=": ("seed is '', must be a whole number",),
+    "seed=null": ("seed is empty, must be a whole number",),
+    "seed=abc": ("seed is 'abc', must be a whole number, at least 0",),
+    "seed=-1": ("seed is -1, must be a whole number, at least 0",),
+    "seed=1.5": ("seed is 1.5, must be a whole number",),
+    f"cluster.replicas=1{'0' * 400}": ("cluster.replicas is 1000", "at most 100,000"),
+    f"replica.kv_token_budget=1{'0' * 400}": ("replica.kv_token_budget is 1000", "at most"),
+    "replica.block_tokens=1e30": ("replica.block_tokens is", "at most"),
+    "seed=${nope}": ("seed cannot be resolved", "nope"),
+    "seed=${oc.env:SIMLORA_NOT_SET}": ("seed needs the environment variable SIMLORA_NOT_SET",),
+    "seed=???": ("seed is not set, must be given as seed=<value>",),
+    "cluster.replicas=0": ("cluster.replicas is 0, must be a whole number, at least 1",),
+    "cluster.replicas=1.5": ("cluster.replicas is 1.5, must be a whole number",),
+    "cluster.replicas=abc": ("cluster.replicas is 'abc', must be a whole number",),
+    "cluster=3": ("cluster is 3, must have keys such as cluster.replicas=<value>",),
+    "replica=null": ("replica is empty, must have keys such as",),
+    "replica.tp=3": ("replica.tp is 3, must divide the 32 attention heads",),
+    "replica.tp=0": ("replica.tp is 0, must be a whole number of GPUs, at least 1",),
+    "replica.kv_token_budget=abc": ("replica.kv_token_budget is 'abc', must be a whole number",),
+    "replica.max_batch_size=0": ("replica.max_batch_size is 0, must be a whole number, at least 1",),
+    "replica.memory_utilisation=1.5": ("replica.memory_utilisation is 1.5, must be",),
+    "replica.reserve=peek": ("replica.reserve is 'peek'; did you mean peak?",),
+    "replica.target_modules=[x]": ("target module 'x' is unknown",),
+    "replica.target_modules=[[q]]": ("is unknown; choose one of",),
+    "replica={foo:2}": ("there is no key replica.foo; replica has",),
+    "replica.target_modules=q": ("replica.target_modules is 'q', must be a list",),
+    "model=llama_2_70b": (
+        "llama_2_70b needs 138.0 GB of weights on 1 x a10g",
+        "use a larger GPU or replica.tp",
+    ),
+    "workload.rate_rps=0": ("workload.rate_rps is 0, must be greater than 0",),
+    "workload.ranks=[0]": ("workload.ranks[0] is 0, must be a whole number",),
+    "workload.ranks=[10000]": ("workload.ranks[0] is 10000, must be a whole number",),
+    "slo.ttft_s=0": ("slo.ttft_s is 0, must be greater than 0 seconds",),
+    "slo.ttft_s=abc": ("slo.ttft_s is 'abc', must be a finite number",),
+    "fast_forward=maybe": ("fast_forward is 'maybe', must be true or false",),
+    "report=1": ("report is 1, must be true or false",),
+    "progress=often": ("progress is 'often', must be true or false",),
+    "loader=prefetching loader.depth=abc": ("loader.depth is 'abc', must be a whole number",),
+    "+scheduler.depth=3": ("scheduler cannot be made: Fcfs() takes no arguments",),
+    "scheduler._target_=nowhere.Mine": ("scheduler._target_ is nowhere.Mine", "No module named 'nowhere'"),
+    "scheduler._target_=json.Mine": ("scheduler._target_ is json.Mine, which cannot be imported",),
+    "scheduler._target_=fcfs": ("scheduler._target_ is 'fcfs', must be a class in a module",),
+    "scheduler._target_=a..b": ("scheduler._target_ is 'a..b', must be a class in a module",),
+    "scheduler._target_=builtins.dict": (
+        "scheduler._target_ is builtins.dict, which makes a dict",
+        "Scheduler",
+    ),
+    "workload._target_=builtins.dict": ("workload._target_ is builtins.dict, must have build(seed)",),
+    "kernel=bgmv": ("calibration cal.yaml has no kernels.bgmv.decode.intercept_s",),
+    "calibration=nowhere.yaml": ("calibration nowhere.yaml cannot be read: No such file",),
+    "calibration=a10g_llama": ("there is no calibration 'a10g_llama'",),
+    "calibration=''": ("there is no calibration ''; choose one of",),
+    "calibration=3": ("calibration is 3, must be a name or the path of a YAML file",),
+    "calibration=null gpu=a40": (
+        "there is no calibration for llama_7b on a40 with tp 1",
+        "calibration=<path",
+    ),
+    "replica.kv_token_budget=10": ("every one of the 40 requests is rejected, the first being request 0",),
+    "hydra.run.dir=": ("hydra.run.dir is empty",),
+    "hydra.run.dir=${nope}": ("hydra.run.dir cannot be resolved",),
+    "hydra.run.dir=null": ("hydra.run.dir=null cannot be",),
+    "hydra.run.dir=/proc/simlora": ("cannot write results to /proc/simlora",),
+    "hydra.run.dir=/proc": ("cannot write results to /proc",),
+    "hydra.run.dir=/dev/full": ("cannot write results to /dev/full",),
+    "hydra.run.dir=cal.yaml": ("cannot write results to cal.yaml",),
+    "hydra.run.dir=cal.yaml/out": ("cannot write results to cal.yaml/out",),
+    "--sede=3": ("there is no option --sede=3; keys are written without dashes",),
+    "--cfg": ("argument --cfg/-c: expected one argument",),
+    "--experimental-rerun=x": ("would unpickle a file",),
+    "--config-dir nowhere": ("nowhere' not found",),
+    "--config-name nowhere": ("there is no configuration 'nowhere'",),
+    "-m gpu=a10x,a10g": ("there is no gpu 'a10x'",),
+    "-m cluster.replicas=0,1": ("cluster.replicas is 0",),
+}
+
+
+@pytest.mark.parametrize("typed", CASES)
+def test_one_sentence_and_nothing_left_behind(simlora: Command, typed: str):
+    before = simlora.files()
+    ended = simlora(*SHORT, *typed.split(" "))
+    assert ended.status == 2
+    assert ended.out == ""
+    assert ended.sentence.startswith("simlora: error: ")
+    assert "Traceback" not in ended.sentence
+    for part in CASES[typed]:
+        assert part in ended.sentence
+    assert simlora.files() == before
+
+
+ROWS = {
+    "": ("t.csv is empty",),
+    HEADER: ("t.csv has no rows",),
+    "arrival_s,adapter,rank,prompt_tokens\n0,a,8,10\n": ("t.csv has no column output_tokens",),
+    HEADER.replace("rank", "rnk") + "0,a,8,10,5\n": ("column 'rnk'", "did you mean rank?"),
+    HEADER.replace("rank", "adapter") + "0,a,8,10,5\n": ("t.csv has the column 'adapter' 2 times",),
+    HEADER + "nan,a,8,10,5\n": ("t.csv, row 2", "arrival_s"),
+    HEADER + "-1,a,8,10,5\n": ("t.csv, row 2", "arrival_s"),
+    HEADER + "0,a,8,10,5\ninf,a,8,10,5\n": ("t.csv, row 3", "arrival_s"),
+    HEADER + "0,a,8,0,5\n": ("t.csv, row 2", "prompt_tokens"),
+    HEADER + "0,a,8,10,2.5\n": ("t.csv, row 2", "output_tokens"),
+    HEADER + "0,a,8,10,5\n1,a,16,10,5\n": ("t.csv, row 3", "adapter 'a' has rank 16, but rank 8 in row 2"),
+    HEADER + "0,a,0,10,5\n": ("t.csv, row 2", "rank"),
+    HEADER + "0,a,10000,10,5\n": ("t.csv, row 2", "rank"),
+    HEADER + "0,a,8,999999,5\n": ("every one of the 1 requests is rejected", "prompt of 999999 tokens"),
+}
+
+
+def test_an_adapter_name_that_no_file_can_hold(simlora: Command):
+    row = '{"arrival_s": 0, "adapter": "\\ud800", "rank": 8, "prompt_tokens": 5, "output_tokens": 5}'
+    Path("t.jsonl").write_text(row)
+    assert "t.jsonl, row 1" in simlora("workload=file", "workload.path=t.jsonl").sentence
+
+
+def test_a_trace_that_is_not_there(simlora: Command):
+    assert "workload.path is not set" in simlora("workload=file").sentence
+    assert "nowhere.csv does not exist" in simlora("workload=file", "workload.path=nowhere.csv").sentence
+    assert simlora.files() == []
+
+
+@pytest.mark.parametrize("text", ROWS)
+def test_a_bad_trace_is_named_with_its_row(simlora: Command, text: str):
+    Path("t.csv").write_text(text)
+    ended = simlora("report=false", *TRACE)
+    assert ended.status == 2
+    for part in ROWS[text]:
+        assert part in ended.sentence
+    assert simlora.files() == ["t.csv"]
+
+
+COEFFICIENTS = {
+    "intercept_s: 0.025, ": ("", "decode.intercept_s, which this run needs"),
+    "intercept_s: 0.025": (
+        "intercept_s: -0.025",
+        "decode.intercept_s = -0.025, must be finite and at least 0",
+    ),
+    "per_token_s: 2.0e-4": ("per_token_s: fast", "prefill.per_token_s = 'fast', must be a number"),
+    "adapter_load:": ("adaptor_load:", "an unknown key 'adaptor_load'; did you mean adapter_load"),
+    "kind: derived": ("kind: guessed", "provenance.kind = 'guessed', must be one of"),
+    "gpu: a10g": ("gpu: [", "is not valid YAML (line"),
+}
+
+
+@pytest.mark.parametrize("old", COEFFICIENTS)
+def test_a_bad_calibration_is_named_with_its_key(simlora: Command, old: str):
+    new, part = COEFFICIENTS[old]
+    Path("cal.yaml").write_text(CALIBRATION.replace(old, new, 1))
+    ended = simlora(*SHORT)
+    assert ended.status == 2
+    assert ended.sentence.startswith("simlora: error: calibration cal.yaml ")
+    assert part in ended.sentence
+    assert simlora.files() == []
+
+
+def test_a_failed_run_leaves_earlier_results_alone(simlora: Command):
+    simlora(*SHORT, "hydra.run.dir=out")
+    before = {path: (simlora.folder / path).read_bytes() for path in simlora.files() if path != "out"}
+    assert simlora(*SHORT, "hydra.run.dir=out", "seed=-1").status == 2
+    assert simlora(*SHORT, "hydra.run.dir=out", "replica.kv_token_budget=10").status == 2
+    assert {path: (simlora.folder / path).read_bytes() for path in simlora.files() if path != "out"} == before
+
+
+def test_a_folder_that_was_there_and_empty_stays(simlora: Command):
+    os.mkdir("out")
+    assert simlora(*SHORT, "hydra.run.dir=out/a/b", "seed=-1").status == 2
+    assert simlora.files() == ["out"]
+
+
+def test_a_sweep_keeps_what_was_finished_before_a_mistake(simlora: Command):
+    ended = simlora("-m", *SHORT, "seed=1,-1", "hydra.sweep.dir=all")
+    assert ended.status == 2
+    assert sorted(os.listdir("all")) == ["0", "multirun.yaml"]
+
+
+def test_a_mistake_in_a_configuration_file_of_the_users_own(simlora: Command):
+    os.makedirs("mine/system")
+    Path("mine/system/ours.yaml").write_text("replica: {admit_every: [}\n")
+    ended = simlora(*SHORT, "--config-dir", "mine", "system=ours")
+    assert ended.status == 2
+    assert "ours.yaml, line 1 is not valid YAML" in ended.sentence
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(simlora: Command):
+    Path("broken_policy.py").write_text(
+        "from simlora.policies.scheduling.fcfs import Fcfs\n"
+        "class Broken(Fcfs):\n"
+        "    def order(self, view):\n"
+        "        raise ValueError('a bug')\n"
+    )
+    ended = simlora.apart(*SHORT, "scheduler._target_=broken_policy.Broken", "hydra.run.dir=out")
+    assert ended.status == 1
+    assert "Traceback" in ended.err
+    assert "ValueError: a bug" in ended.err
+    assert not os.path.exists("out")
+
+
+def test_from_a_shell_it_is_one_sentence_too(simlora: Command):
+    ended = simlora.apart("gpu=a10x")
+    assert ended.status == 2
+    assert ended.sentence.startswith("simlora: error: there is no gpu 'a10x'")

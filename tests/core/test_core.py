@@ -1,0 +1,125 @@
+"""The nouns: requests, traces, random streams."""
+
+import numpy as np
+import pytest
+
+from simlora.core.adapter import Adapter
+from simlora.core.errors import InputError, nearest
+from simlora.core.random import STREAMS, stream
+from simlora.core.request import Request
+from simlora.core.trace import AdapterSpec, Trace
+from simlora.engine.scenario import ReplicaConfig
+from tests.engine.cases import TINY, Case, Row
+
+
+def test_a_prefill_processes_the_uncached_prompt() -> None:
+    request = Request(0, None, 0.0, 100, 50)
+    assert request.prefill_tokens == 100
+    request.cached_tokens = 60
+    assert request.prefill_tokens == 40
+
+
+def test_after_a_preemption_a_prefill_also_recomputes_what_was_said() -> None:
+    request = Request(0, None, 0.0, 100, 50)
+    request.generated_tokens = 7
+    assert request.prefill_tokens == 107
+    request.host_tokens = 106
+    assert request.prefill_tokens == 1, "its KV was swapped out, but for the last token"
+
+
+def test_the_base_model_has_rank_zero() -> None:
+    assert Request(0, None, 0.0, 1, 1).rank == 0
+    assert Request(0, Adapter(3, "a", 16, 1024, 64), 0.0, 1, 1).rank == 16
+
+
+def test_an_adapter_takes_four_slots_a_rank_in_a_unified_pool() -> None:
+    adapter = TINY.adapter(3, "a", 16)
+    assert (adapter.kv_tokens, adapter.size_bytes) == (64, 64 * TINY.kv_bytes_per_token)
+
+
+@pytest.mark.parametrize("rank", [0, -1, 10_000])
+def test_a_rank_out_of_range_is_refused(rank: int) -> None:
+    with pytest.raises(InputError, match=f"rank of adapter mine is {rank}"):
+        TINY.adapter(0, "mine", rank)
+
+
+def columns(**changes: list) -> dict:
+    return {
+        "arrival_s": np.array(changes.get("arrival_s", [0.0, 1.0])),
+        "adapter": np.array(changes.get("adapter", [0, -1])),
+        "prompt_tokens": np.array([5, 5]),
+        "output_tokens": np.array(changes.get("output_tokens", [5, 5])),
+        "max_output_tokens": np.array([9, 9]),
+        "adapters": (AdapterSpec("a", 8),),
+    }
+
+
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"arrival_s": [1.0, 0.0]}, "arrivals go back"),
+        ({"output_tokens": [5, 10]}, "output over its cap"),
+        ({"adapter": [0, 1]}, "adapter index out of range"),
+        ({"adapter": [0]}, "another length"),
+    ],
+)
+def test_a_trace_holds_together(changes: dict, says: str) -> None:
+    with pytest.raises(AssertionError, match=says):
+        Trace(**columns(**changes))
+
+
+def test_a_trace_lasts_until_its_last_arrival() -> None:
+    assert Trace(**columns()).duration_s == 1.0
+    assert len(Trace(**columns())) == 2
+
+
+def test_streams_do_not_depend_on_each_other() -> None:
+    draws = {name: stream(7, name).random(4).tolist() for name in STREAMS}
+    assert len({tuple(draw) for draw in draws.values()}) == len(STREAMS)
+    assert stream(7, "router").random(4).tolist() == draws["router"]
+    assert stream(8, "router").random(4).tolist() != draws["router"]
+
+
+def test_a_stream_has_a_name_from_the_list() -> None:
+    with pytest.raises(ValueError, match="not in"):
+        stream(7, "weather")
+
+
+def test_old_streams_keep_their_place() -> None:
+    """A new stream goes to the end: this draw must never change."""
+    assert STREAMS[0] == "arrivals"
+    assert stream(0, "arrivals").integers(10**6) == np.random.default_rng(
+        np.random.SeedSequence(0).spawn(1)[0]
+    ).integers(10**6)
+
+
+def test_the_nearest_names_are_offered() -> None:
+    assert nearest("fcsf", ["fcfs", "lcfs", "credit"]) == "did you mean fcfs or lcfs?"
+    assert nearest("zzz", ["fcfs", "lcfs"]) == "choose one of fcfs, lcfs"
+
+
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"kv_token_budget": 0}, "replica.kv_token_budget is 0, must be a whole number, at least 1"),
+        ({"max_batch_size": 0}, "replica.max_batch_size is 0"),
+        ({"max_prefill_tokens": 1.5}, "replica.max_prefill_tokens is 1.5"),
+        ({"admit_every": -1}, "replica.admit_every is -1, must be a whole number, at least 0"),
+        ({"admit_every": True}, "replica.admit_every is True"),
+        ({"block_tokens": 0}, "replica.block_tokens is 0"),
+        ({"tp": 0}, "replica.tp is 0"),
+        ({"watermark": 1.0}, "replica.watermark is 1.0, must be a share"),
+        ({"watermark": float("nan")}, "replica.watermark is nan"),
+        ({"reserve": "peek"}, "replica.reserve is 'peek'; did you mean peak?"),
+        ({"preemption": "sawp"}, "replica.preemption is 'sawp'; did you mean swap?"),
+    ],
+)
+def test_a_replica_refuses_values_out_of_range(changes: dict, says: str) -> None:
+    with pytest.raises(InputError, match=says.replace("?", r"\?").replace(".", r"\.")):
+        ReplicaConfig(**({"kv_token_budget": 100} | changes))
+
+
+@pytest.mark.parametrize("replicas", [0, -1, 1.5, True])
+def test_a_cluster_has_at_least_one_replica(replicas: int) -> None:
+    with pytest.raises(InputError, match=f"cluster.replicas is {replicas}"):
+        Case(rows=(Row(0.0, None, 1, 1, 1),), replicas=replicas).scenario()

@@ -1,0 +1,110 @@
+"""The cluster: who is turned away and why, who may go where, what an interrupt leaves behind."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simlora.engine.cluster import Cluster
+from simlora.policies.placement.base import Placement
+from tests.engine.cases import Case, Row
+
+
+@pytest.mark.parametrize(
+    "changes, prompt, says",
+    [
+        ({"max_prefill_tokens": 9}, 9, ""),
+        ({"max_prefill_tokens": 9}, 10, "prompt is longer than max_prefill_tokens, 9"),
+        ({"reserve": "full"}, 72, ""),
+        (
+            {"reserve": "full"},
+            73,
+            "prompt, output and adapter do not fit the pool of 100",
+        ),
+        ({"reserve": "peak"}, 71, ""),
+        ({"reserve": "peak"}, 72, "96 tokens of prompt and output and 4 slots of adapter do not fit"),
+        ({"reserve": "paged", "block_tokens": 16}, 72, ""),
+        (
+            {"reserve": "paged", "block_tokens": 20},
+            57,
+            "81 tokens of prompt and output and 4 slots of adapter do not fit",
+        ),
+    ],
+)
+def test_what_could_never_run_is_rejected_at_arrival_with_the_reason(
+    changes: dict, prompt: int, says: str
+) -> None:
+    table = Case(rows=(Row(3.0, 0, prompt, 20, 24),), capacity=100).but(**changes).run().requests()
+    assert table.status[0] == ("rejected" if says else "finished")
+    assert table.reason[0].startswith(says)
+    if says:
+        assert table.finish_s[0] == 3.0
+        assert np.isnan(table.admitted_s[0])
+
+
+def test_whoever_could_run_alone_is_served_in_the_end_even_in_the_tightest_pool() -> None:
+    rows = tuple(Row(0.0, i % 3, 72 - 4 * (i % 2), 20, 20) for i in range(9))
+    for reserve in ("full", "peak", "paged"):
+        table = Case(rows=rows, capacity=109, reserve=reserve, eviction="lru").run().requests()
+        assert (table.status == "finished").all()
+
+
+class OneEach(Placement):
+    """Adapter i on replica i only."""
+
+    def place(self, adapters, view):
+        return {adapter.id: np.array([adapter.id]) for adapter in adapters}
+
+
+def test_requests_go_where_their_adapter_is_placed() -> None:
+    rows = tuple(Row(float(i), adapter, 5, 5, 5) for i, adapter in enumerate((2, 0, 1, 1, 2, None)))
+    scenario = Case(rows=rows, replicas=3).scenario()
+    placed = replace(scenario, policies=replace(scenario.policies, placement=OneEach()))
+    assert Cluster(placed).run().requests().replica.tolist()[:5] == [2, 0, 1, 1, 2]
+
+
+def test_replicas_do_not_share_adapters() -> None:
+    recorder = Case(rows=(Row(0.0, 0, 5, 5, 5),) * 2, replicas=2).run()
+    assert recorder.adapter_loads == 2
+    assert recorder.requests().cold_start_s.nunique() == 1
+
+
+def test_an_interrupt_leaves_the_finished_and_marks_the_rest_unfinished() -> None:
+    rows = tuple(Row(float(i), None, 5, 5, 5) for i in range(2000))
+    cluster = Cluster(Case(rows=rows).scenario())
+
+    def interrupt(ended: int) -> None:
+        if ended:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cluster.run(progress=interrupt)
+    status = cluster.recorder.requests().status
+    assert set(status) == {"finished", "unfinished"}
+    assert (status == "finished").sum() == cluster.recorder.ended == 1024
+
+
+HASH = """
+import hashlib
+from tests.engine.cases import Case, Row
+rows = tuple(Row(i / 50, i % 7, 5 + i % 30, 1 + i % 20, 40) for i in range(200))
+table = Case(rows=rows, ranks=(1, 2, 4, 8, 1, 2, 4), capacity=200, eviction="lru", replicas=2).run().requests()
+print(hashlib.sha256(table.to_csv().encode()).hexdigest())
+"""
+
+
+def test_the_hash_seed_of_the_interpreter_changes_nothing() -> None:
+    digests = set()
+    for seed in ("1", "2"):
+        command = [sys.executable, "-c", HASH]
+        done = subprocess.run(
+            command,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests.add(done.stdout)
+    assert len(digests) == 1

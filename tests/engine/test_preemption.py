@@ -1,0 +1,84 @@
+"""Preemption by hand: two requests of 4 + 6 tokens in a pool of 14 slots, which they fill after two steps.
+
+After the third step both hold 8 tokens, 16 > 14. The younger leaves with 4 tokens said, comes back when
+the older is done, and has its last token one decode step later.
+"""
+
+import pytest
+
+from tests.engine.cases import Case, Row
+
+PAIR = Case(
+    rows=(Row(0.0, None, 4, 6, 6), Row(0.0, None, 4, 6, 6)),
+    capacity=14,
+    reserve="paged",
+    block_tokens=1,
+    watermark=0.0,
+    admit_every=0,
+)
+KV_BYTES = 16
+
+
+def step_s(*contexts: int) -> float:
+    c, n = PAIR.coefficients, len(contexts)
+    base_s = c["decode.intercept_s"] + c["decode.per_sequence_s"] * n + c["decode.per_sequence_sq_s"] * n * n
+    return base_s + c["decode.per_context_token_s"] * sum(contexts)
+
+
+def prefill_s(*prompts: int) -> float:
+    c = PAIR.coefficients
+    squares = sum(prompt * prompt for prompt in prompts)
+    return (
+        c["prefill.intercept_s"]
+        + c["prefill.per_token_s"] * sum(prompts)
+        + c["prefill.per_token_sq_s"] * squares
+    )
+
+
+def swap_s(tokens: int) -> float:
+    return (
+        PAIR.coefficients["adapter_load.latency_s"]
+        + tokens * KV_BYTES / PAIR.coefficients["adapter_load.bytes_per_s"]
+    )
+
+
+FULL_S = prefill_s(4, 4) + step_s(5, 5) + step_s(6, 6) + step_s(7, 7)
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_recompute_prefills_the_prompt_and_what_was_said(fast_forward: bool) -> None:
+    table = PAIR.run(fast_forward=fast_forward).requests()
+    older_s = FULL_S + step_s(8) + step_s(9)
+    assert table.preemptions.tolist() == [0, 1], "of equal arrivals the higher id is the younger"
+    assert table.finish_s[0] == older_s
+    assert table.finish_s[1] == older_s + prefill_s(8) + step_s(9)
+    assert table.first_token_s.tolist() == [prefill_s(4, 4)] * 2, "the first token stays the first"
+    assert table.admitted_s.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_swap_moves_all_kv_but_the_last_tokens_out_and_in_again(fast_forward: bool) -> None:
+    table = PAIR.but(preemption="swap").run(fast_forward=fast_forward).requests()
+    older_s = FULL_S + swap_s(7) + step_s(8) + step_s(9)
+    assert table.finish_s[0] == older_s, "the batch waits until the slots are free"
+    assert table.finish_s[1] == older_s + swap_s(7) + prefill_s(1) + step_s(9)
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_a_prefill_too_waits_until_swapped_kv_has_left(fast_forward: bool) -> None:
+    """LCFS: a request that arrives during the third step, and fits, starts right after the preemption."""
+    newest = Row(FULL_S - 2**-10, None, 1, 1, 1)
+    case = PAIR.but(rows=(*PAIR.rows, newest), preemption="swap", scheduler="lcfs", admit_every=0)
+    table = case.run(fast_forward=fast_forward).requests()
+    assert table.preemptions.tolist() == [0, 1, 0]
+    assert table.admitted_s[2] == FULL_S + swap_s(7)
+
+
+def test_a_preempted_request_may_outgrow_the_prefill_limit() -> None:
+    table = (
+        PAIR.but(max_prefill_tokens=7, rows=(Row(0.0, None, 4, 6, 6), Row(2**-20, None, 4, 6, 6)))
+        .run()
+        .requests()
+    )
+    assert table.preemptions[1] == 1
+    assert (table.status == "finished").all()

@@ -1,0 +1,72 @@
+"""What the LoRA kernels add, against numbers worked out by hand."""
+
+import pytest
+
+from simlora.core.errors import InputError
+from simlora.latency.calibration import Calibration
+from simlora.latency.kernels import Bgmv, Kernel, LoraWork, Mbgmv, Merged
+
+COEFFICIENTS = {
+    "kernels.bgmv.decode.intercept_s": 0.5,
+    "kernels.bgmv.decode.per_sequence_max_rank_s": 0.001,
+    "kernels.bgmv.prefill.intercept_s": 0.25,
+    "kernels.bgmv.prefill.per_token_max_rank_s": 0.0001,
+    "kernels.mbgmv.decode.intercept_s": 0.5,
+    "kernels.mbgmv.decode.per_rank_sum_s": 0.001,
+    "kernels.mbgmv.prefill.intercept_s": 0.25,
+    "kernels.mbgmv.prefill.per_token_rank_s": 0.0001,
+}
+DECODE = LoraWork(tokens=3, token_rank_sum=8 + 8 + 64, max_rank=64, adapters=2)
+PREFILL = LoraWork(tokens=110, token_rank_sum=100 * 8 + 10 * 64, max_rank=64, adapters=2)
+NO_ADAPTER = LoraWork(tokens=0, token_rank_sum=0, max_rank=0, adapters=0)
+
+
+def calibration(**extra: float) -> Calibration:
+    return Calibration("test", "gpu", "model", 1, {}, COEFFICIENTS | extra)
+
+
+@pytest.mark.parametrize(
+    "kernel, decode_s, prefill_s",
+    [
+        (Bgmv, 0.5 + 0.001 * 3 * 64, 0.25 + 0.0001 * 110 * 64),
+        (Mbgmv, 0.5 + 0.001 * 80, 0.25 + 0.0001 * 1440),
+        (Merged, 0.0, 0.0),
+    ],
+)
+def test_by_hand(kernel: type[Kernel], decode_s: float, prefill_s: float) -> None:
+    one = kernel(calibration())
+    assert one.decode_s(DECODE) == pytest.approx(decode_s)
+    assert one.prefill_s(PREFILL) == pytest.approx(prefill_s)
+
+
+@pytest.mark.parametrize("kernel", [Bgmv, Mbgmv, Merged])
+def test_no_adapter_costs_nothing_not_even_the_intercept(kernel: type[Kernel]) -> None:
+    assert kernel(calibration()).decode_s(NO_ADAPTER) == 0.0
+    assert kernel(calibration()).prefill_s(NO_ADAPTER) == 0.0
+
+
+def test_mbgmv_also_pays_for_the_highest_rank_where_a_calibration_says_so() -> None:
+    one = Mbgmv(calibration(**{"kernels.mbgmv.decode.per_sequence_max_rank_s": 0.01}))
+    assert one.decode_s(DECODE) == pytest.approx(0.5 + 0.001 * 80 + 0.01 * 3 * 64)
+
+
+def test_of_one_rank_only_bgmv_and_mbgmv_cost_the_same() -> None:
+    work = LoraWork(tokens=5, token_rank_sum=5 * 16, max_rank=16, adapters=3)
+    assert Bgmv(calibration()).decode_s(work) == Mbgmv(calibration()).decode_s(work)
+    assert Bgmv(calibration()).prefill_s(work) == Mbgmv(calibration()).prefill_s(work)
+
+
+@pytest.mark.parametrize("kernel, name", [(Bgmv, "bgmv"), (Mbgmv, "mbgmv")])
+@pytest.mark.parametrize("missing", sorted(COEFFICIENTS))
+def test_a_missing_coefficient_is_named_and_never_zero(kernel: type[Kernel], name: str, missing: str) -> None:
+    rest = {key: value for key, value in COEFFICIENTS.items() if key != missing}
+    calibration = Calibration("mine.yaml", "gpu", "model", 1, {}, rest)
+    if missing.startswith(f"kernels.{name}."):
+        with pytest.raises(InputError, match=rf"mine\.yaml has no {missing}"):
+            kernel(calibration)
+    else:
+        kernel(calibration)
+
+
+def test_merged_needs_no_coefficients() -> None:
+    Merged(Calibration("mine.yaml", "gpu", "model", 1, {}, {}))

@@ -1,0 +1,134 @@
+"""Pool: who is resident, who is pinned, who leaves first."""
+
+import pytest
+
+from simlora.core.adapter import Adapter
+from simlora.memory.pool import Pool
+from simlora.policies.eviction.lru import Lru
+from simlora.policies.eviction.on_demand import OnDemand
+
+A, B, C = (Adapter(i, name, 2, 128, 8) for i, name in enumerate("abc"))
+
+
+def pool(*adapters: Adapter, capacity: int = 32, used: bool = True, eviction=Lru) -> Pool:
+    """A pool with these adapters; each was in use once, unless it was only prefetched."""
+    new = Pool(capacity, eviction().victims)
+    for adapter in adapters:
+        new.insert(adapter, 0.0)
+        if used:
+            new.pin(adapter)
+            new.unpin(adapter)
+    return new
+
+
+def resident(of: Pool) -> str:
+    return "".join(adapter.name for adapter in (A, B, C) if adapter in of)
+
+
+def test_a_load_in_flight_holds_its_slots_from_the_start() -> None:
+    one = pool()
+    one.insert(A, 7.5)
+    assert A in one
+    assert one.ready_s(A) == 7.5
+    assert one.adapter_tokens == 8
+    assert one.free_tokens(kv_tokens=10) == 32 - 8 - 10
+
+
+def test_an_adapter_is_not_loaded_twice() -> None:
+    with pytest.raises(AssertionError, match="adapter a is loaded twice"):
+        pool(A).insert(A, 1.0)
+
+
+def test_an_adapter_is_pinned_until_its_last_request_is_gone() -> None:
+    one = pool(A)
+    one.pin(A)
+    one.pin(A)
+    assert (one.pinned, one.pinned_tokens) == (1, 8)
+    one.unpin(A)
+    assert one.is_pinned(A)
+    one.unpin(A)
+    assert not one.is_pinned(A)
+    assert (one.pinned, one.pinned_tokens, one.adapter_tokens) == (0, 0, 8)
+
+
+def test_a_pinned_adapter_is_never_evicted() -> None:
+    one = pool(A, B)
+    one.pin(A)
+    assert one.make_room(kv_tokens=30) == 30 + 8 - 32, "what is still short without B"
+    assert resident(one) == "a"
+
+
+def test_an_eviction_policy_that_names_a_pinned_adapter_is_caught() -> None:
+    one = Pool(32, lambda idle, short: [A])
+    one.insert(A, 0.0)
+    one.pin(A)
+    one.insert(B, 0.0)
+    one.pin(B)
+    one.unpin(B)
+    with pytest.raises(AssertionError, match="adapter a is pinned and was evicted"):
+        one.sweep()
+
+
+def test_on_demand_a_sweep_drops_every_idle_adapter() -> None:
+    one = pool(A, B, C, eviction=OnDemand)
+    one.pin(B)
+    one.sweep()
+    assert resident(one) == "b"
+    assert one.adapter_tokens == 8
+
+
+def test_lru_a_sweep_drops_nothing() -> None:
+    one = pool(A, B)
+    one.sweep()
+    assert resident(one) == "ab"
+
+
+@pytest.mark.parametrize("kv, left", [(8, "abc"), (9, "bc"), (16, "bc"), (17, "c"), (25, "")])
+def test_lru_the_least_recently_used_leave_just_as_many_as_it_takes(kv: int, left: str) -> None:
+    one = pool(A, B, C)
+    assert one.make_room(kv_tokens=kv) == 0
+    assert resident(one) == left
+
+
+def test_lru_using_an_adapter_again_makes_it_the_last_to_leave() -> None:
+    one = pool(A, B, C)
+    one.pin(A)
+    one.unpin(A)
+    one.make_room(kv_tokens=9)
+    assert resident(one) == "ac"
+
+
+def test_on_demand_room_is_made_by_dropping_every_idle_adapter() -> None:
+    one = pool(A, B, C, eviction=OnDemand)
+    one.make_room(kv_tokens=9)
+    assert resident(one) == ""
+
+
+def test_room_can_be_made_for_more_than_kv() -> None:
+    one = pool(A, B)
+    assert one.make_room(kv_tokens=12, more=8) == 0
+    assert resident(one) == "b"
+
+
+def test_nobody_leaves_while_there_is_room() -> None:
+    one = pool(A, B, eviction=OnDemand)
+    assert one.make_room(kv_tokens=16) == 0
+    assert resident(one) == "ab"
+
+
+def test_prefetched_adapters_leave_after_all_others_the_latest_first() -> None:
+    one = pool(A)
+    one.insert(B, 0.0)
+    one.insert(C, 0.0)
+    one.make_room(kv_tokens=9)
+    assert resident(one) == "bc"
+    one.make_room(kv_tokens=17)
+    assert resident(one) == "b"
+    one.make_room(kv_tokens=25)
+    assert resident(one) == ""
+
+
+def test_a_prefetched_adapter_is_not_swept() -> None:
+    one = pool(A, used=False, eviction=OnDemand)
+    one.sweep()
+    assert resident(one) == "a"

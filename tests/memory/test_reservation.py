@@ -1,0 +1,220 @@
+"""Full, Peak and Paged against sums over explicit lists of requests."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from simlora.memory.reservation import UNLIMITED, Full, Paged, Peak, Reservation
+
+
+@dataclass
+class Member:
+    """A running request: the tokens it holds, and those it may still produce."""
+
+    context: int
+    to_come: int
+
+
+PEOPLE = st.lists(st.builds(Member, st.integers(1, 60), st.integers(0, 60)), max_size=12)
+CANDIDATE = st.builds(Member, st.integers(1, 60), st.integers(0, 60))
+STEPS = st.integers(0, 50)
+
+
+def fill(reservation: Reservation, members: list[Member], step: int) -> list[Member]:
+    """Admit everybody who fits, one by one, and return them; their ids count up from 0."""
+    admitted: list[Member] = []
+    for member in members:
+        reservation.begin(step)
+        if reservation.fits(member.context, member.to_come, 0):
+            reservation.add(len(admitted), member.context, member.to_come, step)
+            admitted.append(member)
+    return admitted
+
+
+def printed_peak(running: list[Member], candidates: list[Member]) -> int:
+    """Design §3: max over i of l_i * i + c_i; a member has one token to come less than as a candidate."""
+    entries = [(m.to_come - 1, m.context) for m in running] + [(m.to_come, m.context) for m in candidates]
+    entries.sort(reverse=True)
+    held = [sum(context for _, context in entries[: i + 1]) for i in range(len(entries))]
+    return max(left * (i + 1) + held[i] for i, (left, _) in enumerate(entries))
+
+
+# Full
+
+
+def test_full_takes_prompt_and_output_from_admission_to_end() -> None:
+    full = Full(100)
+    fill(full, [Member(11, 29)], step=0)
+    assert full.used_tokens(step=0) == full.used_tokens(step=29) == 40
+    full.begin(5)
+    assert full.fits(11, 49, adapter_tokens=0), "to the last slot"
+    full.begin(5)
+    assert not full.fits(11, 49, adapter_tokens=1)
+    full.remove(0, step=29)
+    assert full.used_tokens(step=29) == 0
+
+
+def test_full_never_grows_and_never_fits_later() -> None:
+    full = Full(100)
+    fill(full, [Member(11, 29)], step=0)
+    assert full.steps_until_full(free_tokens=0, step=0) == UNLIMITED
+    full.begin(0)
+    assert not full.fits(90, 0, adapter_tokens=0)
+    assert full.retry_steps() == UNLIMITED
+
+
+@pytest.mark.parametrize("kind", [Full, Peak, Paged])
+def test_a_refused_candidate_leaves_no_trace_in_the_trial(kind: type[Reservation]) -> None:
+    reservation = kind(100)
+    reservation.begin(0)
+    assert reservation.fits(40, 0, 0)
+    assert not reservation.fits(90, 0, 0)
+    assert reservation.fits(40, 0, 0)
+
+
+@pytest.mark.parametrize("kind", [Full, Peak, Paged])
+def test_a_trial_without_admission_leaves_no_trace(kind: type[Reservation]) -> None:
+    reservation = kind(100)
+    for _ in range(5):
+        reservation.begin(0)
+        assert reservation.fits(60, 20, 0)
+    assert reservation.used_tokens(0) == 0
+
+
+# Peak
+
+
+@given(PEOPLE, st.lists(CANDIDATE, min_size=1, max_size=6), STEPS, st.integers(0, 20), st.integers(20, 1500))
+def test_peak_admits_while_the_printed_formula_stays_strictly_below_the_pool(
+    running: list[Member], candidates: list[Member], step: int, adapter_tokens: int, capacity: int
+) -> None:
+    peak = Peak(capacity)
+    running = fill(peak, [member for member in running if member.to_come], step=0)
+    ahead = min([step, *(member.to_come - 1 for member in running)])
+    now = [Member(member.context + ahead, member.to_come - ahead) for member in running]
+    peak.begin(ahead)
+    admitted: list[Member] = []
+    for candidate in candidates:
+        fits = printed_peak(now, [*admitted, candidate]) < capacity - adapter_tokens
+        assert peak.fits(candidate.context, candidate.to_come, adapter_tokens) == fits
+        if fits:
+            admitted.append(candidate)
+
+
+def test_peak_by_hand() -> None:
+    """l = (9, 4), c = (11, 11 + 31): max(9 + 11, 8 + 42) = 50 slots."""
+    peak = Peak(50)
+    for capacity, fits in ((50, False), (51, True)):
+        peak = Peak(capacity)
+        peak.begin(0)
+        assert peak.fits(11, 9, 0)
+        assert peak.fits(31, 4, 0) is fits
+
+
+@given(PEOPLE, STEPS)
+def test_peak_takes_what_the_requests_hold(running: list[Member], ahead: int) -> None:
+    peak = Peak(10**6)
+    fill(peak, running, step=3)
+    assert peak.used_tokens(3 + ahead) == sum(member.context + ahead for member in running)
+
+
+@given(PEOPLE, CANDIDATE, st.integers(10, 800))
+def test_peak_a_refused_candidate_would_not_fit_at_any_step_before_the_retry(
+    running: list[Member], candidate: Member, capacity: int
+) -> None:
+    """While nobody leaves: until the first of the running requests has made its last step."""
+    peak = Peak(capacity)
+    running = fill(peak, [member for member in running if member.to_come], step=0)
+    peak.begin(0)
+    assume(not peak.fits(candidate.context, candidate.to_come, 0))
+    stay = min((member.to_come for member in running), default=0)
+    for step in range(1, min(peak.retry_steps(), stay)):
+        now = [Member(member.context + step, member.to_come - step) for member in running]
+        assert printed_peak(now, [candidate]) >= capacity, f"it would fit {step} steps later"
+
+
+def test_peak_the_retry_is_not_before_the_next_step() -> None:
+    peak = Peak(50)
+    fill(peak, [Member(20, 20)], step=0)
+    peak.begin(0)
+    assert not peak.fits(20, 20, 0)
+    assert peak.retry_steps() > 1
+
+
+def test_peak_forgets_who_left() -> None:
+    peak = Peak(50)
+    fill(peak, [Member(20, 20), Member(5, 5)], step=0)
+    peak.remove(0, step=5)
+    peak.remove(1, step=5)
+    assert peak.used_tokens(5) == 0
+    peak.begin(5)
+    assert peak.fits(20, 29, 0)
+
+
+# Paged
+
+BLOCKS = st.sampled_from((1, 2, 5, 16))
+
+
+def whole_blocks(tokens: int, block: int) -> int:
+    return -(-tokens // block) * block
+
+
+@given(PEOPLE, STEPS, STEPS, BLOCKS)
+def test_paged_takes_whole_blocks(members: list[Member], start: int, ahead: int, block: int) -> None:
+    paged = Paged(10**6, block)
+    fill(paged, members, step=start)
+    assert paged.used_tokens(start + ahead) == sum(whole_blocks(m.context + ahead, block) for m in members)
+    for id, member in enumerate(members):
+        paged.remove(id, start + ahead)
+        rest = members[id + 1 :]
+        assert paged.used_tokens(start + ahead) == sum(
+            whole_blocks(m.context + ahead, block) for m in rest
+        ), member
+
+
+@given(PEOPLE.filter(len), STEPS, BLOCKS, st.integers(0, 300))
+def test_paged_is_full_at_the_first_step_that_takes_more_than_is_free(
+    members: list[Member], start: int, block: int, free: int
+) -> None:
+    paged = Paged(10**6, block)
+    assert fill(paged, members, step=start) == members
+    limit = paged.used_tokens(start) + free
+    steps = paged.steps_until_full(free, start)
+    assert steps >= 1
+    assert paged.used_tokens(start + steps) > limit
+    assert paged.used_tokens(start + steps - 1) <= limit
+
+
+@given(PEOPLE.filter(len), STEPS, st.integers(0, 300))
+def test_peak_is_full_at_the_first_step_that_takes_more_than_is_free(
+    members: list[Member], start: int, free: int
+) -> None:
+    peak = Peak(10**6)
+    assert fill(peak, members, step=start) == members
+    limit = peak.used_tokens(start) + free
+    steps = peak.steps_until_full(free, start)
+    assert peak.used_tokens(start + steps) > limit >= peak.used_tokens(start + steps - 1)
+
+
+@pytest.mark.parametrize("kind", [Full, Peak, Paged])
+def test_nobody_never_fills_the_pool(kind: type[Reservation]) -> None:
+    assert kind(100).steps_until_full(free_tokens=0, step=7) == UNLIMITED
+
+
+def test_paged_keeps_the_watermark_free_unless_the_candidate_is_alone() -> None:
+    paged = Paged(100, block_tokens=10, watermark=0.2)
+    paged.begin(0)
+    assert paged.fits(71, 0, adapter_tokens=20), "alone: 80 slots and the adapter, to the last slot"
+    paged.begin(0)
+    assert paged.fits(10, 0, adapter_tokens=0)
+    assert paged.fits(70, 0, adapter_tokens=0), "80 slots, 20 are kept free"
+    assert not paged.fits(1, 0, adapter_tokens=0)
+
+
+def test_paged_does_not_ask_how_long_an_answer_may_get() -> None:
+    paged = Paged(100, block_tokens=10, watermark=0.0)
+    paged.begin(0)
+    assert paged.fits(10, 10_000, adapter_tokens=0)

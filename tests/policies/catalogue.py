@@ -1,0 +1,39 @@
+"""Every policy class below simlora/policies, and every kernel, found by walking the package."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from abc import ABC
+
+import simlora.policies
+from simlora.latency.kernels import Kernel
+from simlora.policies.eviction.base import Eviction
+from simlora.policies.loading.base import Loader
+from simlora.policies.placement.base import Placement
+from simlora.policies.routing.base import Router
+from simlora.policies.scheduling.base import Scheduler
+
+SLOTS = (Scheduler, Loader, Eviction, Router, Placement, Kernel)
+
+ARGUMENTS: dict[str, dict] = {}
+"""What the constructor of a policy needs, by class name, where it has no default."""
+
+
+def make(policy: type):
+    """Return a new instance."""
+    return policy(**ARGUMENTS.get(policy.__name__, {}))
+
+
+def _concrete(base: type) -> set[type]:
+    below = {found for child in base.__subclasses__() for found in _concrete(child)}
+    return below if inspect.isabstract(base) or ABC in base.__bases__ else below | {base}
+
+
+def policies(slot: type) -> list[type]:
+    """Return the classes that fill a slot, by name."""
+    for module in pkgutil.walk_packages(simlora.policies.__path__, "simlora.policies."):
+        importlib.import_module(module.name)
+    ours = [c for c in _concrete(slot) if c.__module__.startswith("simlora.")]
+    return sorted(ours, key=lambda c: c.__name__)

@@ -1,0 +1,109 @@
+"""Routers, loaders and evictions on hand-made views."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.policies.eviction.lru import Lru
+from simlora.policies.eviction.on_demand import OnDemand
+from simlora.policies.loading.base import Miss
+from simlora.policies.loading.blocking import Blocking
+from simlora.policies.loading.cached import Cached
+from simlora.policies.loading.prefetching import Prefetching
+from simlora.policies.placement.replicate_all import ReplicateAll
+from simlora.policies.routing.most_idle import MostIdle
+from simlora.policies.routing.random import Random
+from simlora.policies.routing.round_robin import RoundRobin
+
+A, B, C = (Adapter(i, name, 2, 128, 8) for i, name in enumerate("abc"))
+ANYBODY = Request(0, None, 0.0, 10, 10)
+ALL = np.arange(4)
+
+
+class Cluster:
+    now_s = 0.0
+
+    def __init__(self, outstanding: tuple[int, ...] = (0, 0, 0, 0)) -> None:
+        self.outstanding = np.array(outstanding)
+        self.rng = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    "outstanding, candidates, chosen",
+    [
+        ((3, 1, 2, 5), ALL, 1),
+        ((3, 1, 1, 1), ALL, 1),
+        ((3, 1, 2, 5), np.array([0, 2, 3]), 2),
+        ((0, 1, 2, 2), np.array([2, 3]), 2),
+    ],
+)
+def test_most_idle_takes_the_fewest_requests_and_of_equals_the_lowest_id(
+    outstanding: tuple[int, ...], candidates: np.ndarray, chosen: int
+) -> None:
+    assert MostIdle().route(ANYBODY, candidates, Cluster(outstanding)) == chosen
+
+
+def test_round_robin_goes_around() -> None:
+    router = RoundRobin()
+    assert [router.route(ANYBODY, ALL, Cluster()) for _ in range(6)] == [0, 1, 2, 3, 0, 1]
+
+
+def test_round_robin_takes_the_next_candidate_after_the_last_one() -> None:
+    router = RoundRobin()
+    assert [router.route(ANYBODY, np.array([0, 2]), Cluster()) for _ in range(4)] == [0, 2, 0, 2]
+    assert router.route(ANYBODY, ALL, Cluster()) == 3
+
+
+def test_random_is_as_likely_for_every_candidate() -> None:
+    cluster = Cluster()
+    counts = Counter(Random().route(ANYBODY, np.array([0, 2, 3]), cluster) for _ in range(3000))
+    assert sorted(counts) == [0, 2, 3]
+    four_sigma = 4 * (3000 * (1 / 3) * (2 / 3)) ** 0.5
+    assert max(abs(count - 1000) for count in counts.values()) < four_sigma
+
+
+def test_replicate_all_leaves_every_adapter_everywhere() -> None:
+    assert ReplicateAll().place((A, B), Cluster()) == {}
+
+
+def test_lru_evicts_the_least_recently_used_and_no_more_than_it_takes() -> None:
+    assert list(Lru().victims((A, B, C), 0)) == []
+    assert list(Lru().victims((A, B, C), 1)) == [A]
+    assert list(Lru().victims((A, B, C), 8)) == [A]
+    assert list(Lru().victims((A, B, C), 9)) == [A, B]
+    assert list(Lru().victims((A, B, C), 100)) == [A, B, C]
+
+
+def test_on_demand_evicts_whatever_is_idle() -> None:
+    assert list(OnDemand().victims((A, B), 0)) == [A, B]
+
+
+class Queue:
+    """A replica with these requests waiting and adapter A in HBM."""
+
+    def __init__(self, *adapters: Adapter | None) -> None:
+        self.waiting = [Request(i, adapter, 0.0, 1, 1) for i, adapter in enumerate(adapters)]
+
+    def resident(self, adapter: Adapter) -> bool:
+        return adapter is A
+
+
+def test_a_blocking_loader_stalls_and_a_cached_one_never_does() -> None:
+    assert Blocking().on_miss(A) is Prefetching().on_miss(A) is Miss.STALL
+    assert Cached().on_miss(A) is Miss.FREE
+
+
+def test_prefetching_fetches_each_missing_adapter_of_the_queues_head_once_and_in_order() -> None:
+    assert Prefetching().ahead(Queue(C, None, A, B, C, B)) == [C, B]
+    assert Prefetching(depth=2).ahead(Queue(A, C, B)) == [C]
+    assert Prefetching().ahead(Queue()) == []
+
+
+@pytest.mark.parametrize("loader", [Blocking(), Cached()])
+def test_others_fetch_nothing_ahead(loader: Blocking | Cached) -> None:
+    assert list(loader.ahead(Queue(B, C))) == []

@@ -1,0 +1,280 @@
+"""What every policy promises, checked at every decision of real runs.
+
+Policies are found by walking simlora.policies: a new one is under test as soon as its file is there.
+Each runs in its slot in an otherwise ordinary system. At every call it gets a view that shows what the
+protocol names and nothing else; a copy of it is asked first and must answer the same; what it answers
+must be valid; and the view must be as before.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from numpy.typing import NDArray
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.cluster import Cluster
+from simlora.latency.calibration import Calibration
+from simlora.latency.kernels import Kernel, LoraWork
+from simlora.metrics.recorder import Recorder
+from simlora.policies.eviction.base import Eviction
+from simlora.policies.loading.base import Loader, Miss
+from simlora.policies.placement.base import Placement
+from simlora.policies.routing.base import Router
+from simlora.policies.scheduling.base import Decision, Scheduler
+from simlora.policies.views import ClusterView, ReplicaView
+from tests.engine.cases import LOADERS, Case, Row, cases
+from tests.policies.catalogue import SLOTS, make, policies
+from tests.policies.guard import Guard, cluster_state, replica_state
+
+ANY = cases(loaders=tuple(LOADERS), preemptions=("recompute", "swap"))
+SCHEDULERS, LOADING, EVICTIONS, ROUTERS, PLACEMENTS, KERNELS = map(policies, SLOTS)
+few = settings(max_examples=40)
+
+
+def run(case: Case, **chosen: Any) -> Recorder:
+    """Run a case with other policies in some slots."""
+    scenario = case.scenario()
+    return Cluster(replace(scenario, policies=replace(scenario.policies, **chosen))).run()
+
+
+class CheckedScheduler(Scheduler):
+    def __init__(self, policy: Scheduler) -> None:
+        self.policy = policy
+
+    def schedule(self, view: ReplicaView) -> Decision:
+        before = replica_state(view)
+        twin = copy.deepcopy(self.policy).schedule(Guard(view, ReplicaView))
+        decision = self.policy.schedule(Guard(view, ReplicaView))
+        assert decision == twin, "not deterministic"
+        assert replica_state(view) == before, "the view was changed"
+        assert isinstance(decision, Decision)
+        assert decision.steps >= 1
+        assert decision.on_arrival >= 0
+        assert decision.prefill or view.running, "nothing to do beside waiting requests"
+        ids = [request.id for request in decision.prefill]
+        assert len(set(ids)) == len(ids)
+        assert set(ids) <= {request.id for request in view.waiting}, (
+            "admits a request that does not wait here"
+        )
+        trial = view.trial()
+        assert all(trial.admit(request) for request in decision.prefill), "admits what does not fit"
+        return decision
+
+
+@pytest.mark.parametrize("policy", SCHEDULERS)
+@given(case=ANY)
+@few
+def test_a_scheduler_keeps_its_promises(policy: type[Scheduler], case: Case) -> None:
+    recorder = run(case, scheduler=lambda: CheckedScheduler(make(policy)))
+    assert recorder.ended == len(case.rows)
+
+
+class CheckedLoader(Loader):
+    def __init__(self, policy: Loader) -> None:
+        self.policy = policy
+
+    def on_miss(self, adapter: Adapter) -> Miss:
+        answer = self.policy.on_miss(adapter)
+        assert isinstance(answer, Miss)
+        assert copy.deepcopy(self.policy).on_miss(adapter) is answer, "not deterministic"
+        return answer
+
+    def ahead(self, view: ReplicaView) -> Iterable[Adapter]:
+        before = replica_state(view)
+        twin = list(copy.deepcopy(self.policy).ahead(Guard(view, ReplicaView)))
+        adapters = list(self.policy.ahead(Guard(view, ReplicaView)))
+        assert adapters == twin, "not deterministic"
+        assert replica_state(view) == before, "the view was changed"
+        assert len({adapter.id for adapter in adapters}) == len(adapters)
+        assert not any(view.resident(adapter) for adapter in adapters), "loads what is there"
+        return adapters
+
+
+@pytest.mark.parametrize("policy", LOADING)
+@given(case=ANY)
+@few
+def test_a_loader_keeps_its_promises(policy: type[Loader], case: Case) -> None:
+    recorder = run(case, loader=lambda: CheckedLoader(make(policy)))
+    assert recorder.ended == len(case.rows)
+
+
+class CheckedEviction(Eviction):
+    def __init__(self, policy: Eviction) -> None:
+        self.policy = policy
+
+    def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
+        idle = tuple(idle)
+        twin = list(copy.deepcopy(self.policy).victims(idle, short_tokens))
+        victims = list(self.policy.victims(idle, short_tokens))
+        assert victims == twin, "not deterministic"
+        assert len({adapter.id for adapter in victims}) == len(victims)
+        assert set(victims) <= set(idle), "evicts what is in use, or not there"
+        freed, most = (sum(adapter.kv_tokens for adapter in some) for some in (victims, idle))
+        assert freed >= min(short_tokens, most), "frees less than is short"
+        return victims
+
+
+@pytest.mark.parametrize("policy", EVICTIONS)
+@given(case=ANY)
+@few
+def test_an_eviction_keeps_its_promises(policy: type[Eviction], case: Case) -> None:
+    recorder = run(case, eviction=lambda: CheckedEviction(make(policy)))
+    assert recorder.ended == len(case.rows)
+
+
+@pytest.mark.parametrize("policy", EVICTIONS)
+@pytest.mark.parametrize("short_tokens", [0, 5])
+def test_of_nobody_nobody_is_evicted(policy: type[Eviction], short_tokens: int) -> None:
+    assert list(make(policy).victims((), short_tokens)) == []
+
+
+class CheckedRouter(Router):
+    def __init__(self, policy: Router) -> None:
+        self.policy = policy
+
+    def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
+        before, allowed = cluster_state(view), candidates.tolist()
+        same_draws = copy.deepcopy(view.rng)
+        twin = copy.deepcopy(self.policy).route(request, candidates, Guard(view, ClusterView, rng=same_draws))
+        chosen = self.policy.route(request, candidates, Guard(view, ClusterView))
+        assert chosen == twin, "not deterministic"
+        assert type(chosen) is int
+        assert chosen in allowed, "routes to a replica that may not serve the request"
+        assert cluster_state(view) == before, "the view was changed"
+        assert candidates.tolist() == allowed, "the candidates were changed"
+        return chosen
+
+
+class OddOnes(Placement):
+    """Each adapter on some of the replicas only, so that candidates have holes."""
+
+    def place(self, adapters: Sequence[Adapter], view: ClusterView) -> dict[int, NDArray[np.int64]]:
+        everywhere = np.arange(len(view.outstanding))
+        return {a.id: everywhere[(everywhere + a.id) % 2 == 0] for a in adapters if len(everywhere) > 1}
+
+
+@pytest.mark.parametrize("policy", ROUTERS)
+@given(case=ANY)
+@few
+def test_a_router_keeps_its_promises(policy: type[Router], case: Case) -> None:
+    for placement in (make(PLACEMENTS[0]), OddOnes()):
+        recorder = run(case, router=CheckedRouter(make(policy)), placement=placement)
+        assert recorder.ended == len(case.rows)
+
+
+class FiveReplicas:
+    """A cluster with nothing in it."""
+
+    now_s = 0.0
+
+    def __init__(self) -> None:
+        self.outstanding = np.zeros(5, dtype=np.int64)
+        self.rng = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("policy", ROUTERS)
+def test_with_one_candidate_there_is_no_choice(policy: type[Router]) -> None:
+    router, view = make(policy), Guard(FiveReplicas(), ClusterView)
+    for only in (3, 0, 4):
+        assert router.route(Request(0, None, 0.0, 1, 1), np.array([only]), view) == only
+
+
+@pytest.mark.parametrize("policy", PLACEMENTS)
+@pytest.mark.parametrize("count", [0, 1, 20])
+def test_a_placement_keeps_its_promises(policy: type[Placement], count: int) -> None:
+    adapters = tuple(Adapter(i, f"a{i}", 8, 512, 32) for i in range(count))
+    cluster = FiveReplicas()
+    before = cluster_state(cluster)
+    placed, twin = (make(policy).place(adapters, Guard(FiveReplicas(), ClusterView)) for _ in range(2))
+    assert {id: at.tolist() for id, at in placed.items()} == {id: at.tolist() for id, at in twin.items()}
+    assert set(placed) <= set(range(count)), "places an adapter that does not exist"
+    for replicas in placed.values():
+        assert replicas.tolist() == sorted(set(replicas.tolist())), "replicas are listed once, ascending"
+        assert len(replicas), "an adapter that is placed nowhere"
+        assert set(replicas.tolist()) <= set(range(5))
+    assert cluster_state(cluster) == before
+
+
+class EveryCoefficient(Mapping[str, float]):
+    """A calibration that has whatever is asked for."""
+
+    def __getitem__(self, name: str) -> float:
+        return 1e-6 * (1 + len(name))
+
+    def __iter__(self):
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("policy", KERNELS)
+def test_a_kernel_keeps_its_promises(policy: type[Kernel]) -> None:
+    calibration = Calibration("test", "gpu", "model", 1, {}, EveryCoefficient())
+    kernel, twin = policy(calibration), policy(calibration)
+    less, more = LoraWork(3, 3 * 8, 8, 1), LoraWork(30, 30 * 64, 64, 9)
+    for cost_s, again_s in ((kernel.decode_s, twin.decode_s), (kernel.prefill_s, twin.prefill_s)):
+        assert cost_s(LoraWork(0, 0, 0, 0)) == 0.0, "no adapter costs nothing"
+        assert 0.0 <= cost_s(less) <= cost_s(more)
+        assert again_s(more) == cost_s(more)
+
+
+# No oracle
+
+
+@pytest.mark.parametrize("policy", [*SCHEDULERS, *LOADING, *EVICTIONS, *ROUTERS, *PLACEMENTS])
+def test_only_an_oracle_may_name_the_true_output(policy: type) -> None:
+    source = inspect.getsource(inspect.getmodule(policy))
+    assert policy.__name__.startswith("Oracle") or not re.search(r"(?<!max_)\boutput_tokens", source)
+
+
+def outputs_differ_late() -> tuple[Case, Case]:
+    """Two workloads, equal but for how many tokens the first request really produces."""
+    rng = np.random.default_rng(5)
+    arrival_s = np.cumsum(rng.exponential(0.05, 60))
+    rows = tuple(
+        Row(t, int(a), int(p), int(o), 60)
+        for t, a, p, o in zip(
+            arrival_s, rng.integers(0, 3, 60), rng.integers(1, 30, 60), rng.integers(10, 40, 60), strict=True
+        )
+    )
+    case = Case(rows=rows, capacity=300, replicas=2, admit_every=3)
+    return case, case.but(rows=(rows[0]._replace(output_tokens=60), *rows[1:]))
+
+
+@pytest.mark.parametrize(
+    "slot, policy",
+    [
+        (slot, policy)
+        for slot, found in (
+            ("scheduler", SCHEDULERS),
+            ("loader", LOADING),
+            ("eviction", EVICTIONS),
+            ("router", ROUTERS),
+        )
+        for policy in found
+        if not policy.__name__.startswith("Oracle")
+    ],
+)
+def test_until_outputs_differ_so_does_nothing_else(slot: str, policy: type) -> None:
+    tables = []
+    for case in outputs_differ_late():
+        chosen = make(policy) if slot == "router" else lambda: make(policy)
+        tables.append(run(case, **{slot: chosen}).requests())
+    until_s = tables[0].finish_s[0]
+    assert tables[1].finish_s[0] > until_s > tables[0].admitted_s[5]
+    for column in ("admitted_s", "first_token_s", "finish_s"):
+        a, b = (table[column].where(table[column] < until_s) for table in tables)
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-9, err_msg=column)
+    arrived = tables[0].arrival_s < until_s
+    assert (tables[0].replica[arrived] == tables[1].replica[arrived]).all()

@@ -1,0 +1,94 @@
+"""Specifications say what the tables say, in units that fit, and are plain JSON."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from simlora.report import charts
+from simlora.report.curves import LEVELS, by_adapter
+from tests.metrics.frames import finished, table
+
+TIMES_S = np.linspace(0, 900, 4)
+
+
+def points(spec):
+    return [tuple(row.values()) for row in spec["data"]["values"]]
+
+
+def title(spec):
+    encoding = spec.get("encoding") or spec["layer"][0]["encoding"]
+    return encoding["x"]["title"]
+
+
+def labels(spec):
+    return [layer["mark"].get("text") for layer in spec["layer"] if layer["mark"]["type"] == "text"]
+
+
+def test_the_target_is_marked_with_its_attainment():
+    spec = charts.attainment("ttft_s", np.array([0.0, 2.0, 6.0, 12.0]), np.array([0.0, 0.5, 0.9, 1.0]), 6.0)
+    assert title(spec) == "TTFT target (s)"
+    assert points(spec) == [(0, 0), (2, 0.5), (6, 0.9), (12, 1)]
+    assert labels(spec) == ["90 % at 6 s"]
+
+
+def test_without_a_target_nothing_is_marked():
+    assert labels(charts.attainment("ttft_s", np.array([0.0, 2.0]), np.array([0.0, 1.0]), None)) == []
+
+
+def test_short_times_are_drawn_in_milliseconds():
+    spec = charts.attainment("tpot_s", np.array([0.0, 0.1]), np.array([0.0, 1.0]), 0.1)
+    assert title(spec) == "TPOT target (ms)"
+    assert points(spec)[-1] == (100, 1)
+    assert title(charts.latency_cdf(np.array([0.01, 0.02]))) == "ms"
+
+
+def test_numbers_have_the_digits_of_a_screen():
+    assert points(charts.latency_cdf(np.array([1.23456789])))[0] == (1.2346, 1)
+
+
+def test_timeline_data_are_columns_by_replica():
+    levels = {"0": {name: np.array([1.0, 2.0, 3.0, 4.0]) for name in LEVELS}}
+    data = charts.timeline_data(TIMES_S, levels)
+    assert data["t"] == [0, 5, 10, 15]  # minutes
+    assert data["levels"]["0"]["kv_tokens"] == [1, 2, 3, 4]
+
+
+def popularity(adapters, most):
+    """The chart of so many adapters, of which the first has `most` requests and the others one."""
+    names = ["first"] * most + [f"a{i}" for i in range(adapters - 1)]
+    return charts.popularity(by_adapter(table(*(finished(adapter=name) for name in names))))
+
+
+@pytest.mark.parametrize(
+    "adapters, most, mark, scale",
+    [(60, 30, "bar", None), (61, 29, "line", None), (61, 30, "line", "log")],
+)
+def test_popularity_is_drawn_by_how_many_and_how_skewed_they_are(adapters, most, mark, scale):
+    spec = popularity(adapters, most)
+    assert spec["mark"]["type"] == mark
+    assert {spec["encoding"][axis].get("scale", {}).get("type") for axis in "xy"} == {scale}
+
+
+def test_the_base_model_has_a_name():
+    spec = charts.popularity(by_adapter(table(finished(adapter=""), finished(adapter=""), finished())))
+    assert points(spec) == [(1, 2, "base model"), (2, 1, "a")]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        charts.attainment("ttft_s", TIMES_S, TIMES_S / 900, 6.0),
+        charts.latency_cdf(TIMES_S),
+        charts.timeline("running", TIMES_S, charts.BLUE),
+        charts.hbm(TIMES_S),
+        charts.popularity(by_adapter(table(finished()))),
+    ],
+)
+def test_a_specification_is_json_and_compiles(spec):
+    vl_convert = pytest.importorskip("vl_convert")
+    data = {"data": {"values": []}} if spec["data"].get("name") else {}
+    compiled = vl_convert.vegalite_to_vega(json.loads(json.dumps(spec | data, allow_nan=False)))
+    assert compiled["marks"]

@@ -1,0 +1,99 @@
+"""Figures for notebooks draw what the tables hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simlora.metrics.slo import SloTargets, attainment
+from simlora.report.figures import plot_adapters, plot_latency_cdf, plot_slo_attainment, plot_timeline
+from tests.metrics.frames import finished, lost, table
+from tests.report.make_results import make_requests, make_timeline
+
+REQUESTS = make_requests(300)
+TARGETS = SloTargets(ttft_s=6.0)
+
+
+@pytest.fixture(autouse=True)
+def _off_screen():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    yield
+    from matplotlib import pyplot as plt
+
+    plt.close("all")
+
+
+def drawn(ax):
+    """The axes, once it is certain that they can be drawn."""
+    ax.figure.canvas.draw()
+    return ax
+
+
+def legend(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_attainment_names_what_was_reached():
+    ax = drawn(plot_slo_attainment(REQUESTS, targets=TARGETS))
+    assert ax.get_xlabel() == "TTFT target (s)"
+    assert legend(ax) == [f"{attainment(REQUESTS, TARGETS) * 100:.1f} % at 6 s".replace(".0 %", " %")]
+
+
+def test_systems_can_be_compared_in_one_figure():
+    ax = plot_slo_attainment(REQUESTS, targets=TARGETS, label="one")
+    assert plot_slo_attainment(make_requests(50), targets=TARGETS, ax=ax, label="two") is ax
+    assert [text.split(":")[0] for text in legend(drawn(ax))] == ["one", "two"]
+
+
+def test_attainment_needs_no_target():
+    assert drawn(plot_slo_attainment(REQUESTS, "tpot_s")).get_legend() is None
+
+
+def test_latency_cdfs_reach_one():
+    ax = drawn(plot_latency_cdf(REQUESTS))
+    assert legend(ax) == ["TTFT", "TPOT", "Latency"]
+    assert [line.get_ydata()[-1] for line in ax.lines] == [1.0, 1.0, 1.0]
+
+
+def test_the_timeline_of_one_replica_or_of_all():
+    timeline = make_timeline(3, rows=100)
+    alone, together = drawn(plot_timeline(timeline, 1)), drawn(plot_timeline(timeline))
+    assert (alone.get_title("left"), together.get_title("left")) == ("replica 1", "all replicas")
+    assert np.mean(together.lines[0].get_ydata()) > np.mean(alone.lines[0].get_ydata())
+
+
+@pytest.mark.parametrize("timeline", [make_timeline(2, rows=10), pd.DataFrame()])
+def test_a_replica_that_is_not_there(timeline):
+    with pytest.raises(ValueError, match="no replica 7"):
+        plot_timeline(timeline, 7)
+
+
+def test_cold_start_is_drawn_within_ttft():
+    frame = table(finished(adapter="a", ttft_s=2.0, cold_start_s=0.5), finished(adapter="b", ttft_s=4.0))
+    heights = [bar.get_height() for bar in drawn(plot_adapters(frame)).patches]
+    assert heights == [2.0, 4.0, 0.5, 0.0]
+
+
+def test_adapters_are_the_most_requested_and_their_names_no_formulas():
+    names = ("$x^{$", *(f"a{i}" for i in range(40)))
+    ax = drawn(plot_adapters(make_requests(3_000, names=names), most=5))
+    assert len(ax.get_xticklabels()) == 5
+    assert ax.get_xticklabels()[0].get_text() == "$x^{$"
+
+
+@pytest.mark.parametrize("requests", [table(), table(lost("rejected"))])
+def test_a_run_that_finished_nothing_can_be_drawn(requests):
+    drawn(plot_slo_attainment(requests, targets=TARGETS))
+    drawn(plot_adapters(requests))
+    drawn(plot_latency_cdf(requests))
+    drawn(plot_timeline(pd.DataFrame()))
+
+
+def test_importing_the_figures_does_not_import_matplotlib():
+    code = "import sys, simlora.report.figures; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,264 @@
+"""report.html: one page, whole, that loads nothing and believes nothing a trace says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simlora.core.errors import InputError
+from simlora.metrics.slo import SloTargets
+from simlora.report import html
+from simlora.report.html import render, write_report
+from simlora.report.results import RunResults
+from tests.metrics.frames import finished, lost, table
+from tests.report.make_results import make_requests, make_summary, make_timeline, write_results
+
+ATTACKS = ("<script>alert(1)</script>", "</script><img src=x onerror=alert(2)>", '"><b onclick="x">', "<!--")
+
+
+class Page(HTMLParser):
+    """The elements, attributes, text and scripts of a page, as a browser would see them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.scripts, self.words, self._open = [], [], [], ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._open = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self._open = ""
+
+    def handle_data(self, data):
+        if self._open == "script":
+            self.scripts[-1] += data
+        elif self._open != "style":
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join(self.words)
+
+    @property
+    def data(self):
+        return json.loads(self.scripts[0])
+
+    def policy(self):
+        return next(a["content"] for _, a in self.elements if a.get("http-equiv"))
+
+
+def page_of(requests, timeline=None, config="", folder=None, **summary):
+    replicas = 0 if timeline is None else timeline["replica"].nunique()
+    found = {**make_summary(requests, replicas), **summary}
+    return Page(
+        render(RunResults(folder, found, requests, pd.DataFrame() if timeline is None else timeline, config))
+    )
+
+
+@pytest.fixture(scope="module")
+def page():
+    return page_of(make_requests(1_000), make_timeline(2, rows=200), config="seed: 0\n")
+
+
+def test_it_is_written_beside_the_results(run_folder):
+    path = write_report(run_folder)
+    assert path == run_folder / "report.html"
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert [p.name for p in run_folder.iterdir() if "partial" in p.name] == []
+
+
+def test_equal_results_give_equal_pages(run_folder):
+    assert write_report(run_folder).read_bytes() == write_report(run_folder).read_bytes()
+
+
+def test_it_is_small_enough_to_send(run_folder):
+    assert write_report(run_folder).stat().st_size < 1_500_000
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"summary\.json"):
+        write_report(tmp_path)
+
+
+def test_a_page_that_fails_leaves_no_page(run_folder, monkeypatch):
+    write_report(run_folder).unlink()
+    monkeypatch.setattr(html, "_vega", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_report(run_folder)
+    assert not (run_folder / "report.html").exists()
+
+
+def test_it_loads_nothing(page):
+    loading = {"src", "href", "srcset", "action", "data", "poster", "background"}
+    assert [(tag, attrs) for tag, attrs in page.elements if loading & set(attrs)] == []
+    assert {"link", "iframe", "img", "object", "embed", "base"}.isdisjoint(tag for tag, _ in page.elements)
+    css = html._asset("page.css")
+    assert "url(" not in css
+    assert "@import" not in css
+
+
+def test_its_policy_forbids_the_network_and_foreign_scripts(page):
+    policy = page.policy()
+    assert policy.startswith("default-src 'none';")
+    assert "http" not in policy
+    assert "unsafe-eval" not in policy
+    assert "'unsafe-inline'" not in policy.split("style-src")[0]
+    allowed = set(re.findall(r"'sha256-([^']+)'", policy))
+    ours = {base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in page.scripts[1:]}
+    assert allowed == ours
+    assert len(ours) == 2
+
+
+def test_its_own_script_asks_for_no_eval():
+    assert "ast: true" in html._asset("page.js")
+
+
+def test_every_chart_has_a_place_and_every_place_a_chart(page):
+    places = [attrs["id"] for _, attrs in page.elements if attrs.get("class") == "chart"]
+    assert sorted(places) == sorted(page.data["charts"])
+    assert {"attainment-ttft_s", "cdf-ttft_s", "cdf-tpot_s", "cdf-latency_s", "timeline-running"} <= set(
+        places
+    )
+    assert {"timeline-waiting", "timeline-hbm", "popularity"} <= set(places)
+
+
+def test_curves_are_thinned(page):
+    drawn = [spec["data"].get("values", []) for spec in page.data["charts"].values()]
+    assert max(map(len, drawn)) <= 500
+
+
+def test_it_says_what_ran_how_and_from_what_numbers(page):
+    assert "S-LoRA" in page.text
+    assert "llama_7b on 2 × a10g" in page.text
+    assert "Azure LLM conversation trace" in page.text
+    assert "simlora system=slora gpu=a10g" in page.text
+    assert "decode.per_context_token_s" in page.text
+    assert "S-LoRA's released runs, setting S2" in page.text
+    assert "seed: 0" in page.text
+    assert "waited longer than SLO" in page.text
+
+
+def test_each_coefficient_has_its_own_provenance(page):
+    kinds = [attrs["class"] for tag, attrs in page.elements if attrs.get("class", "").startswith("kind ")]
+    assert kinds[0] == "kind published"  # the calibration as a whole
+    assert kinds[1:] == ["kind published"] * 6 + ["kind derived"] * 2
+    assert "PCIe 4.0 x16 bandwidth ratio" in page.text
+
+
+def test_a_source_that_all_coefficients_share_is_named_once():
+    calibration = {"provenance": {"kind": "measured", "source": "our H200"}, "coefficients": {"a.b_s": 1.0}}
+    text = page_of(make_requests(20), calibration=calibration).text
+    assert text.count("our H200") == 2  # above the table and in the provenance
+
+
+def test_names_from_a_trace_stay_text():
+    requests = make_requests(400, names=ATTACKS)
+    requests.loc[requests["status"] != "finished", "reason"] = ATTACKS[1]
+    run = {"system": ATTACKS[0], "model": ATTACKS[1], "gpu": ATTACKS[2], "replicas": 2}
+    evil = page_of(
+        requests,
+        make_timeline(2, rows=50),
+        config=ATTACKS[1],
+        run=run,
+        command=f"simlora workload.path={ATTACKS[1]}",
+        workload={"source": ATTACKS[0]},
+        versions={ATTACKS[0]: ATTACKS[1]},
+        adapters={ATTACKS[0]: ATTACKS[1]},
+        replicas=[{ATTACKS[0]: ATTACKS[1]}],
+        calibration={
+            "provenance": {"kind": ATTACKS[2], "source": ATTACKS[0]},
+            "coefficients": {ATTACKS[1]: 1.0},
+        },
+    )
+    tame = page_of(make_requests(400), make_timeline(2, rows=50), config="x")
+    assert len(evil.scripts) == len(tame.scripts) == 3
+    assert {tag for tag, _ in evil.elements} == {tag for tag, _ in tame.elements}
+    assert not any(name.startswith("on") for _, attrs in evil.elements for name in attrs)
+    assert all(attack in evil.text for attack in ATTACKS)
+    assert ATTACKS[0] in {row["name"] for row in evil.data["charts"]["popularity"]["data"]["values"]}
+
+
+def test_an_incomplete_run_has_a_banner(page):
+    assert "Incomplete run" in page_of(make_requests(50), complete=False).text
+    assert "Incomplete run" not in page.text
+
+
+def test_one_replica_needs_no_selector(page):
+    alone = page_of(make_requests(50), make_timeline(1, rows=50))
+    assert "select" not in [tag for tag, _ in alone.elements]
+    assert alone.data["shown"] == "0"
+    options = [attrs["value"] for tag, attrs in page.elements if tag == "option"]
+    assert options == ["all", "0", "1"]
+
+
+def test_of_many_replicas_the_busiest_and_all_together_can_be_chosen():
+    many = page_of(make_requests(50), make_timeline(40, rows=20))
+    assert len([tag for tag, _ in many.elements if tag == "option"]) == 9
+    assert "all 40 replicas together" in many.text
+    assert "the 8 busiest of 40" in many.text
+
+
+def test_a_run_without_requests_has_a_page():
+    empty = page_of(make_requests(0))
+    assert "No request was submitted" in empty.text
+    assert empty.data["charts"] == {}
+
+
+def test_a_run_that_rejected_everything_has_a_page():
+    rejected = page_of(table(*(lost("rejected", reason="prompt too long") for _ in range(40))))
+    assert "prompt too long" in rejected.text
+    assert "No request has one" in rejected.text
+    assert set(rejected.data["charts"]) == {"attainment-ttft_s", "popularity"}
+
+
+def test_requests_of_one_token_have_no_tpot_to_draw():
+    frame = table(*(finished(output_tokens=1, ttft_s=1.0, latency_s=1.0) for _ in range(5)))
+    assert "cdf-tpot_s" not in page_of(frame).data["charts"]
+
+
+def test_every_target_set_has_a_curve_that_agrees_with_the_summary():
+    frame = make_requests(500)
+    targets = SloTargets(ttft_s=2.0, tpot_s=0.06)
+    found = page_of(
+        frame, slo={"targets": targets.set, "attainment": 0.5, "goodput_rps": 1.0, "satisfaction": None}
+    )
+    done = frame[frame["status"] == "finished"]
+    share = ((done["ttft_s"] < 2.0) & ~(done["tpot_s"] >= 0.06)).sum() / len(frame)
+    for metric, target in (("ttft_s", 2.0), ("tpot_s", 60.0)):  # the second is drawn in ms
+        curve = found.data["charts"][f"attainment-{metric}"]["data"]["values"]
+        at = next(row["y"] for row in curve if row["x"] == target)
+        assert at == pytest.approx(share, rel=1e-4)
+
+
+def test_a_curve_goes_on_past_its_target():
+    frame = table(*(finished(ttft_s=0.1) for _ in range(9)))
+    curve = page_of(frame).data["charts"]["attainment-ttft_s"]["data"]["values"]
+    assert (curve[-1]["x"], curve[-1]["y"]) == (12.0, 1.0)
+
+
+def test_the_summary_of_an_older_run_may_lack_what_is_not_essential():
+    frame = make_requests(50)
+    summary = {**make_summary(frame)}
+    for name in ("load", "run", "command", "workload", "simulation", "kv", "versions", "replicas"):
+        del summary[name]
+    text = render(RunResults(None, summary, frame, pd.DataFrame(), ""))
+    assert "<h1>simlora" in text
+    assert np.isfinite(Page(text).data["charts"]["cdf-ttft_s"]["data"]["values"][0]["x"])
+
+
+def test_a_page_can_be_written_twice(tmp_path):
+    folder = write_results(tmp_path, make_requests(20))
+    write_report(folder)
+    assert write_report(folder).exists()

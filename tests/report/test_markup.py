@@ -1,0 +1,47 @@
+"""Text stays text."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.report.markup import EMPTY, Html, embedded_json, join, rows, tag
+
+
+def test_children_are_escaped_unless_they_are_markup():
+    assert tag("p", "a < b & c", tag("b", "d")) == "<p>a &lt; b &amp; c<b>d</b></p>"
+
+
+def test_attributes_are_escaped_and_may_be_absent():
+    assert tag("i", class_='"x"', aria_label="a", role=None) == '<i class="&quot;x&quot;" aria-label="a"></i>'
+
+
+def test_void_elements_do_not_close():
+    assert tag("meta", name="a") == '<meta name="a">'
+
+
+def test_markup_stays_markup_through_joins():
+    assert isinstance(join(["<", EMPTY]), Html)
+    assert join(["<", tag("b", 1)]) == "&lt;<b>1</b>"
+
+
+def test_rows_escape_their_cells_and_set_text_left():
+    table = rows(["<h>", "n"], [["<c>", 3]])
+    assert '<th class="text">&lt;h&gt;</th><th>n</th>' in table
+    assert '<td class="text">&lt;c&gt;</td><td>3</td>' in table
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(json_values)
+def test_embedded_json_cannot_leave_its_script_and_says_the_same(value):
+    text = embedded_json(value)
+    assert not set(text) & set("<>&\u2028\u2029")
+    assert json.loads(text) == value

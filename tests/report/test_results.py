@@ -1,0 +1,31 @@
+"""Reading a run's folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from simlora.core.errors import InputError
+from simlora.report.results import REQUEST_COLUMNS, load_results
+from tests.report.make_results import make_requests, write_results
+
+
+def test_a_folder_comes_back_as_tables(run_folder):
+    results = load_results(run_folder)
+    assert results.summary["requests"]["submitted"] == len(results.requests) == 1_000
+    assert results.requests.columns.tolist() == REQUEST_COLUMNS
+    assert results.timeline["replica"].nunique() == 2
+    assert results.config.startswith("system:")
+
+
+def test_a_run_may_have_kept_neither_timeline_nor_config(tmp_path):
+    (write_results(tmp_path, make_requests(10)) / "config.yaml").unlink()
+    results = load_results(tmp_path)
+    assert results.timeline.empty
+    assert results.config == ""
+
+
+@pytest.mark.parametrize("name", ["summary.json", "requests.parquet"])
+def test_a_folder_without_results_is_named(tmp_path, name):
+    (write_results(tmp_path, make_requests(10)) / name).unlink()
+    with pytest.raises(InputError, match=f"is not the folder of a run: it has no {name}"):
+        load_results(tmp_path)

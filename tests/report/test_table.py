@@ -1,0 +1,68 @@
+"""The table on stdout."""
+
+from __future__ import annotations
+
+import pytest
+
+from simlora.report.table import WIDTH, summary_table
+from tests.metrics.frames import table
+from tests.report.make_results import make_requests, make_summary
+
+SUMMARY = make_summary(make_requests(500))
+
+
+def lines_of(**changes):
+    return summary_table({**SUMMARY, **changes}).splitlines()
+
+
+def value_of(lines, name):
+    return next(line for line in lines if line.startswith(name))[16:]
+
+
+def test_the_key_figures_have_their_units():
+    lines = lines_of(
+        throughput_rps=2.345,
+        throughput_tps=1234.5,
+        makespan_s=832.1,
+        slo={"targets": {"ttft_s": 6.0}, "attainment": 0.948, "goodput_rps": 2.28},
+        load={"label": "near"},
+    )
+    assert lines[0] == "S-LoRA: llama_7b on 2 × a10g"
+    assert value_of(lines, "SLO attainment") == "94.8 %  (TTFT < 6 s)"
+    assert value_of(lines, "Goodput") == "2.28 req/s"
+    assert value_of(lines, "Throughput") == "2.35 req/s, 1,234 tok/s"
+    assert value_of(lines, "Load") == "near saturation"
+    assert value_of(lines, "Makespan") == "832 s"
+    assert value_of(lines, "Adapter loads") == "812 (51.0 GB), hit rate 71 %"
+
+
+def test_statuses_that_did_not_occur_are_left_out():
+    requests = {"submitted": 1200, "finished": 1199, "aborted": 0, "rejected": 1, "unfinished": 0}
+    assert value_of(lines_of(requests=requests), "Requests") == "1,200 submitted: 1,199 finished, 1 rejected"
+
+
+def test_statistics_stand_below_their_titles():
+    lines = lines_of(ttft_s={"mean": 1.14, "p50": 0.513, "p90": 2.88, "p95": 4.57, "p99": 8.61})
+    head = next(i for i, line in enumerate(lines) if line.split() == ["mean", "p50", "p90", "p95", "p99"])
+    assert lines[head + 1].split("  ")[0] == "TTFT"
+    assert lines[head + 1].split()[1:] == ["1.14", "s", "513", "ms", "2.88", "s", "4.57", "s", "8.61", "s"]
+    assert {len(line) for line in lines[head : head + 8]} == {76}
+
+
+def test_an_incomplete_run_says_so():
+    assert any(line.startswith("INCOMPLETE") for line in lines_of(complete=False))
+    assert not any(line.startswith("INCOMPLETE") for line in lines_of())
+
+
+def test_an_empty_run_has_dashes_and_no_rows_of_nothing():
+    shown = summary_table(make_summary(table()))
+    assert "None" not in shown
+    assert "nan" not in shown
+    assert "SLO attainment" not in shown
+
+
+@pytest.mark.parametrize("source", ["long " * 60, "x" * 300, "\x1b[31mred\x07", "two\nlines"])
+def test_no_name_breaks_the_table(source):
+    lines = lines_of(workload={"source": source})
+    assert max(map(len, lines)) <= WIDTH
+    assert all(line.isprintable() for line in lines)
