@@ -45,6 +45,11 @@ def replica_facts(requests: pd.DataFrame, cluster: Cluster) -> list[dict[str, An
         {
             "replica": replica.id,
             **{str(name): int(value) for name, value in row.items()},
+            "iterations": replica.iterations,
+            "most_running": replica.most_running,
+            "most_waiting": replica.most_waiting,
+            "busy_s": replica.busy_s,
+            "busy_share": replica.busy_s / makespan_s if makespan_s > 0 else None,
             "link_busy_s": replica.link.busy_s,
             "link_busy_share": replica.link.busy_s / makespan_s if makespan_s > 0 else None,
         }
@@ -52,12 +57,13 @@ def replica_facts(requests: pd.DataFrame, cluster: Cluster) -> list[dict[str, An
     ]
 
 
-def simulation_facts(recorder: Recorder, wall_s: float) -> dict[str, Any]:
+def simulation_facts(cluster: Cluster, wall_s: float) -> dict[str, Any]:
     """Return what the simulation itself took. An event is an arrival or an iteration boundary."""
+    recorder = cluster.recorder
     return {
         "wall_s": wall_s,
         "events": recorder.ended + recorder.boundaries,
-        "iterations": recorder.iterations,
+        "iterations": sum(replica.iterations for replica in cluster.replicas),
         "token_steps": recorder.token_steps,
         "requests_per_wall_s": recorder.ended / wall_s if wall_s > 0 else None,
     }

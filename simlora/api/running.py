@@ -54,7 +54,7 @@ def _result(setup: Setup, cluster: Cluster, wall_s: float, command: str, complet
         kv=kv_facts(recorder),
         replicas=replica_facts(requests, cluster),
         calibration=setup.scenario.calibration.describe(),
-        simulation=simulation_facts(recorder, wall_s),
+        simulation=simulation_facts(cluster, wall_s),
         versions=versions(),
         seed=setup.scenario.seed,
         workload=setup.workload,
@@ -78,7 +78,5 @@ def _rejections(requests: pd.DataFrame, complete: bool) -> list[str]:
 
 
 def _timeline(cluster: Cluster) -> pd.DataFrame:
-    capacity = cluster.scenario.replica.kv_token_budget
-    frames = [timeline.frame(id, capacity) for id, timeline in enumerate(cluster.recorder.timelines)]
-    kept = [frame for frame in frames if not frame.empty]
-    return pd.concat(kept, ignore_index=True) if kept else pd.DataFrame()
+    timeline = cluster.recorder.timeline
+    return pd.DataFrame() if timeline is None else timeline.frame(cluster.scenario.replica.kv_token_budget)

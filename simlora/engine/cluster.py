@@ -18,10 +18,16 @@ from simlora.core.request import Request
 from simlora.engine.clock import Clock, Kind
 from simlora.engine.replica import Replica
 from simlora.engine.scenario import Scenario
+from simlora.latency.iteration import IterationModel
+from simlora.latency.models import LatencyModels
+from simlora.latency.transfer import AdapterLoad
 from simlora.metrics.recorder import Recorder
 
 CHUNK = 1 << 15
 """Requests taken out of the trace at a time: Python objects for a whole trace take gigabytes."""
+
+TELL_EVERY = 1024
+"""Requests that end between two reports of progress."""
 
 
 class Cluster:
@@ -35,9 +41,16 @@ class Cluster:
         self.recorder = Recorder(scenario.trace, scenario.replicas, scenario.timeline)
         self.adapters = _adapters(scenario)
         outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
+        latency = LatencyModels(
+            iteration=IterationModel(scenario.calibration),
+            kernel=scenario.policies.kernel(scenario.calibration),
+            load=AdapterLoad(scenario.calibration),
+        )
         self.replicas = [
-            Replica(id, self.clock, scenario, outputs, self.recorder, self._left) for id in range(scenario.replicas)
+            Replica(id, self.clock, scenario, latency, outputs, self.recorder, self._left)
+            for id in range(scenario.replicas)
         ]
+        self._progress: Callable[[int], None] = lambda ended: None
         self._router = scenario.policies.router
         self._everywhere: NDArray[np.int64] = np.arange(scenario.replicas, dtype=np.int64)
         self._placed = scenario.policies.placement.place(self.adapters, self)
@@ -52,20 +65,19 @@ class Cluster:
 
         An interrupt leaves the recorder with what was finished; the rest is unfinished.
         """
+        self._progress = progress
         for replica in self.replicas:
             self.clock.process(replica.live())
-        self.clock.process(self._arrive(progress))
+        self.clock.process(self._arrive())
         with _no_garbage_collection():
             self.clock.run()
         assert self.recorder.ended == len(self.scenario.trace), "a request neither ended nor runs"
         return self.recorder
 
-    def _arrive(self, progress: Callable[[int], None]) -> Generator[Event, None, None]:
+    def _arrive(self) -> Generator[Event, None, None]:
         for request in _requests(self.scenario, self.adapters):
             yield self.clock.moment(request.arrival_s, Kind.ARRIVAL, request.id)
             self._route(request)
-            if request.id % 1024 == 0:
-                progress(self.recorder.ended)
 
     def _route(self, request: Request) -> None:
         candidates = self._everywhere
@@ -82,6 +94,8 @@ class Cluster:
 
     def _left(self, replica: int) -> None:
         self.outstanding[replica] -= 1
+        if self.recorder.ended % TELL_EVERY == 0:
+            self._progress(self.recorder.ended)
 
 
 def _adapters(scenario: Scenario) -> tuple[Adapter, ...]:

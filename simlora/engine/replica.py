@@ -18,9 +18,8 @@ from simlora.engine.link import Link
 from simlora.engine.run import DecodeRun
 from simlora.engine.scenario import ReplicaConfig, Scenario
 from simlora.engine.waiting import WaitingQueue
-from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import LoraWork
-from simlora.latency.transfer import AdapterLoad
+from simlora.latency.models import LatencyModels
 from simlora.memory.pool import Pool
 from simlora.memory.reservation import Full, Paged, Peak, Reservation
 from simlora.metrics.recorder import Recorder
@@ -29,13 +28,52 @@ from simlora.policies.scheduling.base import Decision
 
 
 class Replica:
-    """Runs the clock of design §3; the scheduler and the loader see it as their view."""
+    """Runs the clock of design §3; the scheduler and the loader see it as their view.
+
+    `busy_s` is the time spent in iterations and in waiting for weights or KV.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_clock",
+        "_decision",
+        "_decoded_s",
+        "_fast_forward",
+        "_idle",
+        "_joined_s",
+        "_kv_bytes",
+        "_last_token_s",
+        "_latency",
+        "_loader",
+        "_on_leave",
+        "_outputs",
+        "_pool",
+        "_prefill",
+        "_recorder",
+        "_reservation",
+        "_run",
+        "_scheduler",
+        "_stalled_s",
+        "_steps",
+        "_wake",
+        "admit_every",
+        "busy_s",
+        "config",
+        "id",
+        "iterations",
+        "link",
+        "most_running",
+        "most_waiting",
+        "steps_since_prefill",
+        "waiting",
+    )
 
     def __init__(
         self,
         id: int,
         clock: Clock,
         scenario: Scenario,
+        latency: LatencyModels,
         outputs: Sequence[int],
         recorder: Recorder,
         on_leave: Callable[[int], None],
@@ -46,18 +84,19 @@ class Replica:
         self.steps_since_prefill = 0
         self.admit_every = scenario.replica.admit_every
         self.link = Link()
+        self.busy_s = 0.0
+        self.iterations = 0
+        self.most_running = 0
+        self.most_waiting = 0
         self._clock = clock
+        self._latency = latency
         self._outputs = outputs
         self._recorder = recorder
         self._on_leave = on_leave
         self._fast_forward = scenario.fast_forward
         self._scheduler = scenario.policies.scheduler()
         self._loader = scenario.policies.loader()
-        self._kernel = scenario.policies.kernel(scenario.calibration)
-        self._eviction = scenario.policies.eviction()
-        self._iteration = IterationModel(scenario.calibration)
-        self._load = AdapterLoad(scenario.calibration)
-        self._pool = Pool(scenario.replica.kv_token_budget, self._eviction.victims)
+        self._pool = Pool(scenario.replica.kv_token_budget, scenario.policies.eviction().victims)
         self._reservation = reservation(scenario.replica)
         self._kv_bytes = scenario.model.kv_bytes_per_token // scenario.replica.tp
         self._batch = Batch()
@@ -135,7 +174,10 @@ class Replica:
             else:
                 self.schedule()
                 self._wake = self._clock.moment(self.execute(), Kind.BOUNDARY, self.id)
+            since = self._clock.now
             yield self._wake
+            if self._prefill or self._run is not None:
+                self.busy_s += self._clock.now - since
             self.advance()
             self.record()
 
@@ -160,14 +202,13 @@ class Replica:
 
     def record(self) -> None:
         """Tell the recorder what the replica looks like at this boundary."""
-        self._recorder.boundary(
-            self.id,
-            self._clock.now,
-            len(self._batch.members),
-            len(self.waiting),
-            self._reservation.used_tokens(self._batch.step),
-            self._pool.adapter_tokens,
-        )
+        running, waiting = len(self._batch.members), len(self.waiting)
+        if running > self.most_running:
+            self.most_running = running
+        if waiting > self.most_waiting:
+            self.most_waiting = waiting
+        kv_tokens = self._reservation.used_tokens(self._batch.step)
+        self._recorder.boundary(self.id, self._clock.now, running, waiting, kv_tokens, self._pool.adapter_tokens)
 
     # Prefill ----------------------------------------------------------------------------
 
@@ -182,8 +223,8 @@ class Replica:
             tokens_sq += length * length
             if request.admitted_s < 0.0:
                 request.admitted_s = start
-        self._recorder.iterations += 1
-        return start + self._iteration.prefill_s(tokens, tokens_sq) + self._kernel.prefill_s(work)
+        self.iterations += 1
+        return start + self._latency.iteration.prefill_s(tokens, tokens_sq) + self._latency.kernel.prefill_s(work)
 
     def _admit(self, requests: Sequence[Request]) -> float:
         """Give requests from the queue their memory; return when all their weights and KV are there."""
@@ -196,7 +237,7 @@ class Replica:
             to_come = request.max_output_tokens - request.generated_tokens - 1
             self._reservation.add(request.id, context, to_come, step)
             if request.host_tokens:
-                ready = self.link.transfer(now, self._load.load_s(request.host_tokens * self._kv_bytes))
+                ready = self.link.transfer(now, self._latency.load.load_s(request.host_tokens * self._kv_bytes))
             adapter = request.adapter
             if adapter is None:
                 continue
@@ -231,7 +272,7 @@ class Replica:
 
     def _fetch(self, adapter: Adapter) -> float:
         self._recorder.adapter_load(adapter.size_bytes)
-        return self.link.transfer(self._clock.now, self._load.load_s(adapter.size_bytes // self.config.tp))
+        return self.link.transfer(self._clock.now, self._latency.load.load_s(adapter.size_bytes // self.config.tp))
 
     def _advance_prefill(self) -> None:
         now = self._clock.now
@@ -264,9 +305,9 @@ class Replica:
         if run is None:
             size = len(batch.members)
             work = batch.work(self._pool.pinned)
-            base = self._iteration.decode_s(size, batch.context_tokens) + self._kernel.decode_s(work)
+            base = self._latency.iteration.decode_s(size, batch.context_tokens) + self._latency.kernel.decode_s(work)
             start = max(self._clock.now, self._stalled_s)
-            self._run = run = DecodeRun(start, base, self._iteration.decode_slope_s(size))
+            self._run = run = DecodeRun(start, base, self._latency.iteration.decode_slope_s(size))
         steps = 1
         if self._fast_forward:
             free = self._pool.free_tokens(self._reservation.used_tokens(batch.step))
@@ -289,7 +330,7 @@ class Replica:
         run.done = self._steps
         batch.step += steps
         self.steps_since_prefill += steps
-        self._recorder.iterations += steps
+        self.iterations += steps
         self._recorder.token_steps += steps * len(batch.members)
         self._decoded_s = self._clock.now
         finished = batch.steps_to_finish() == 0
@@ -345,7 +386,7 @@ class Replica:
             # All but its last token, whose KV does not exist before its next step.
             request.host_tokens = self._batch.context(request) - 1
             kv_bytes = request.host_tokens * self._kv_bytes
-            self._stalled_s = self.link.transfer(self._clock.now, self._load.load_s(kv_bytes))
+            self._stalled_s = self.link.transfer(self._clock.now, self._latency.load.load_s(kv_bytes))
         self._batch.take(request)
         self._release(request)
         self.waiting.add(request)

@@ -22,6 +22,8 @@ UNLIMITED = 1 << 60
 class Reservation(ABC):
     """What the KV of running requests takes out of a pool of `capacity` token slots."""
 
+    __slots__ = ("capacity",)
+
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
 
@@ -60,6 +62,8 @@ class Reservation(ABC):
 
 class Full(Reservation):
     """A request takes its prompt and its declared output, from admission to its end."""
+
+    __slots__ = ("_taken", "_trial", "_used")
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -103,6 +107,19 @@ class Peak(Reservation):
     l_i = last_i - step and context_i = offset_i + step, and step cancels out of l_i * i + c_i.
     So the peak moves only when somebody joins or leaves.
     """
+
+    __slots__ = (
+        "_bound",
+        "_joined",
+        "_limit",
+        "_members",
+        "_offsets",
+        "_refused",
+        "_sorted",
+        "_step",
+        "_trial",
+        "_trial_bound",
+    )
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -204,6 +221,8 @@ class Paged(Reservation):
 
     When blocks run out the replica preempts. Source: vLLM (SOSP'23) §4.
     """
+
+    __slots__ = ("_classes", "_offset", "_rounded", "_trial", "_watermark_tokens", "block_tokens")
 
     def __init__(self, capacity: int, block_tokens: int = 16, watermark: float = 0.01) -> None:
         super().__init__(capacity)

@@ -43,11 +43,10 @@ class Recorder:
         self._migrations = array("i", [0]) * n
         self._reasons: dict[int, str] = {}
         self.token_gaps = TokenGaps()
-        self.timelines = [Timeline() for _ in range(replicas)] if timeline else []
+        self.timeline = Timeline(replicas) if timeline else None
         self.ended = 0
         self.last_s = 0.0
         self.boundaries = 0
-        self.iterations = 0
         self.token_steps = 0
         self.preemptions = 0
         self.adapter_hits = 0
@@ -88,8 +87,8 @@ class Recorder:
     def boundary(self, replica: int, now_s: float, running: int, waiting: int, kv_tokens: int, adapter_tokens: int) -> None:
         """A replica is at an iteration boundary."""
         self.boundaries += 1
-        if self.timelines:
-            self.timelines[replica].add(now_s, running, waiting, kv_tokens, adapter_tokens)
+        if self.timeline is not None:
+            self.timeline.add(replica, now_s, running, waiting, kv_tokens, adapter_tokens)
 
     def adapter_lookup(self, hit: bool) -> None:
         """An admitted request found its adapter in HBM, or on its way there, or did not."""

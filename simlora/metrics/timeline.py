@@ -1,4 +1,4 @@
-"""What a replica looked like over time, thinned to what a picture can show."""
+"""What the replicas looked like over time, thinned to what a picture can show."""
 
 from __future__ import annotations
 
@@ -8,49 +8,63 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-MOST_SAMPLES = 2048
-FIELDS = 5
+FIELDS = 6
+BUFFER_ROWS = 50_000
+MOST_ROWS_A_REPLICA = 2_048
+MOST_ROWS = 1 << 19
+"""Rows of all replicas together: 25 MB."""
 
 
 class Timeline:
-    """Samples of one replica; whenever they grow too many, every second one goes.
+    """Samples of all replicas: the last one in each stretch of time, by replica.
 
-    From then on only samples at least `_gap_s` apart are taken, so memory is bounded and the
-    picture stays even over time.
+    Samples go into one flat buffer, which costs the engine one append wherever the replica's own
+    memory lies; a full buffer is thinned with numpy. When too many rows are left the stretches
+    become twice as long, so memory is bounded and the picture stays even over time.
     """
 
-    __slots__ = ("_gap_s", "_next_s", "_samples")
+    __slots__ = ("_buffer", "_most", "_rows", "_stretch_s")
 
-    def __init__(self) -> None:
-        self._samples = array("d")  # FIELDS numbers a sample: one array is one place in memory
-        self._gap_s = 0.0
-        self._next_s = 0.0
+    def __init__(self, replicas: int) -> None:
+        self._buffer = array("d")
+        self._rows: NDArray[np.float64] = np.empty((0, FIELDS))
+        self._most = min(MOST_ROWS_A_REPLICA * replicas, MOST_ROWS)
+        self._stretch_s = 1e-3
 
-    def add(self, now_s: float, running: int, waiting: int, kv_tokens: int, adapter_tokens: int) -> None:
-        """Take a sample, unless the last one is too recent."""
-        if now_s < self._next_s:
-            return
-        self._next_s = now_s + self._gap_s
-        self._samples.extend((now_s, running, waiting, kv_tokens, adapter_tokens))
-        if len(self._samples) == MOST_SAMPLES * FIELDS:
-            self._thin()
+    def add(
+        self, replica: int, now_s: float, running: int, waiting: int, kv_tokens: int, adapter_tokens: int
+    ) -> None:
+        """Take a sample; a replica's samples come in order of time."""
+        buffer = self._buffer
+        buffer.extend((replica, now_s, running, waiting, kv_tokens, adapter_tokens))
+        if len(buffer) >= BUFFER_ROWS * FIELDS:
+            self._fold()
 
-    def _thin(self) -> None:
-        kept = self._table()[::2]
-        self._samples = array("d", kept.tobytes())
-        self._gap_s = float(kept[-1, 0] - kept[0, 0]) / (MOST_SAMPLES // 2)
-        self._next_s = float(kept[-1, 0]) + self._gap_s
+    def _fold(self) -> None:
+        fresh = np.frombuffer(self._buffer).reshape(-1, FIELDS).copy()
+        self._buffer = array("d")
+        rows = np.concatenate([self._rows, fresh])
+        rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]  # stable: of equal times the later sample stays last
+        rows = self._thin(rows)
+        while len(rows) > self._most:
+            self._stretch_s *= 2.0
+            rows = self._thin(rows)
+        self._rows = rows
 
-    def _table(self) -> NDArray[np.float64]:
-        return np.frombuffer(self._samples).reshape(-1, FIELDS)
+    def _thin(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Keep the last row of each replica and stretch."""
+        stretch = np.floor(rows[:, 1] / self._stretch_s)
+        last = (np.diff(rows[:, 0], append=-1.0) != 0.0) | (np.diff(stretch, append=-1.0) != 0.0)
+        return rows[last]
 
-    def frame(self, replica: int, capacity_tokens: int) -> pd.DataFrame:
-        """Return the samples as a table, a row a sample."""
-        time_s, *counts = self._table().T
+    def frame(self, capacity_tokens: int) -> pd.DataFrame:
+        """Return the samples as a table, ordered by replica and time."""
+        self._fold()
+        replica, time_s, *counts = self._rows.T
         running, waiting, kv_tokens, adapter_tokens = (count.astype(np.int64) for count in counts)
         return pd.DataFrame(
             {
-                "replica": replica,
+                "replica": replica.astype(np.int64),
                 "time_s": time_s,
                 "running": running,
                 "waiting": waiting,

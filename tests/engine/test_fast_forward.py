@@ -79,6 +79,6 @@ def test_fast_forward_equals_the_plain_loop_when_adapters_are_prefetched(case: C
 
 def test_fast_forward_needs_fewer_boundaries(burst: Case) -> None:
     fast, plain = burst.run(), burst.run(fast_forward=False)
-    assert fast.iterations == plain.iterations
+    assert fast.token_steps == plain.token_steps
     assert fast.boundaries == 12, "arrival, prefill, and one for each of the ten that finish"
     assert plain.boundaries == 2 + 58

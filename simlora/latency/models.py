@@ -1,0 +1,18 @@
+"""All latency models of one calibration, made once and shared by all replicas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import Kernel
+from simlora.latency.transfer import AdapterLoad
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyModels:
+    """What an iteration of the base model, its LoRA kernels and a load cost. None of them has state."""
+
+    iteration: IterationModel
+    kernel: Kernel
+    load: AdapterLoad
