@@ -50,7 +50,9 @@ def what_it_takes(overrides: list[str]) -> None:
         result = simulate([*overrides, f"cluster.replicas={replicas}", "timeline=false"])
         summary = result.summary
         attainment, load = summary["slo"]["attainment"], summary["load"]["label"]
-        print(f"  {replicas:>4}   {attainment:>14.1%}   {summary['ttft_s']['p99']:>6.1f} s   {load}", flush=True)
+        print(
+            f"  {replicas:>4}   {attainment:>14.1%}   {summary['ttft_s']['p99']:>6.1f} s   {load}", flush=True
+        )
 
 
 def demonstrate() -> int:

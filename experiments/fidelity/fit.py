@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from scipy.optimize import least_squares, minimize_scalar
 
 from experiments.fidelity.campaigns import CAMPAIGNS, stretched
 from experiments.fidelity.compare import ERRORS, Comparison, medians
-from experiments.fidelity.predict import simulate
+from experiments.fidelity.predict import known_systems, simulate
 from experiments.fidelity.rows import Row, read
+from experiments.fidelity.table import table
 from experiments.measured import measured_dir
 from simlora.core.errors import InputError, nearest
 from simlora.latency.calibration import Calibration, load, parse
@@ -50,7 +51,7 @@ class Plan:
     name: str
     select: Sequence[Mapping[str, Any]]
     start: Mapping[str, float]
-    tied: Mapping[str, tuple[str, float]]
+    fixed: Mapping[str, float]
     note: str
 
     def selects(self, row: Row) -> bool:
@@ -77,7 +78,7 @@ def plans() -> list[Plan]:
     """Read the plan of the calibrations."""
     tree = yaml.safe_load(PLAN.read_text(encoding="utf-8"))["calibrations"]
     return [
-        Plan(name, entry["fit"], entry["start"], entry.get("tied", {}), entry.get("note", ""))
+        Plan(name, entry["fit"], entry["start"], entry.get("fixed", {}), entry.get("note", ""))
         for name, entry in tree.items()
     ]
 
@@ -160,8 +161,7 @@ def as_yaml(plan: Plan, values: Sequence[float], provenance: Mapping[str, Any]) 
         "provenance": provenance,
     }
     free = dict(zip(plan.start, map(float, values), strict=True))
-    tied = {name: ratio * free[to] for name, (to, ratio) in plan.tied.items()}
-    for name, value in (free | tied).items():
+    for name, value in (free | dict(plan.fixed)).items():
         *path, leaf = name.split(".")
         node = tree
         for part in path:
@@ -187,8 +187,15 @@ def provenance(plan: Plan, fitted: Sequence[Comparison]) -> dict[str, Any]:
     }
 
 
+def without(plan: Plan, dropped: Sequence[str]) -> Plan:
+    """Return the plan less some coefficients: what are they good for?"""
+    start = {name: value for name, value in plan.start.items() if name not in dropped}
+    fixed = {name: value for name, value in plan.fixed.items() if name not in dropped}
+    return replace(plan, start=start, fixed=fixed)
+
+
 def write(plan: Plan, rows: Sequence[Row], folder: Path) -> Path:
-    """Fit one calibration and write its file."""
+    """Fit one calibration, write its file, and print how well it does on all rows of its GPU and model."""
     chosen = [row for row in rows if plan.selects(row)]
     if not chosen:
         raise InputError(
@@ -199,6 +206,9 @@ def write(plan: Plan, rows: Sequence[Row], folder: Path) -> Path:
     fitted = [Comparison(row, simulate(row, calibration), True) for row in chosen]
     path = folder / f"{plan.name}.yaml"
     path.write_text(as_yaml(plan, values, provenance(plan, fitted)), encoding="utf-8")
+    systems = known_systems()
+    others = [r for r in rows if r.calibration == plan.name and r.system in systems and r not in chosen]
+    print(table([*fitted, *(Comparison(row, simulate(row, calibration), False) for row in others)]))
     return path
 
 
@@ -211,6 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "names", nargs="*", metavar="NAME", help="calibrations to fit, or campaigns (default: all)"
     )
     parser.add_argument("--runs", type=Path, default=measured_dir() / "slora_runs.csv", help="measured runs")
+    parser.add_argument("--drop", action="append", default=[], metavar="COEFFICIENT", help="fit without it")
     parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
     options = parser.parse_args(arguments)
     try:
@@ -225,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 CAMPAIGNS.write_text(fit_campaigns(rows), encoding="utf-8")
                 print(f"wrote {CAMPAIGNS}", flush=True)
             else:
-                print(f"wrote {write(known[name], rows, options.out)}", flush=True)
+                print(f"wrote {write(without(known[name], options.drop), rows, options.out)}", flush=True)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

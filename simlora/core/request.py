@@ -76,4 +76,6 @@ class Request:
 
     def __repr__(self) -> str:
         name = self.adapter.name if self.adapter else "base"
-        return f"Request({self.id}, {name}, t={self.arrival_s:g}, {self.prompt_tokens}+{self.max_output_tokens})"
+        return (
+            f"Request({self.id}, {name}, t={self.arrival_s:g}, {self.prompt_tokens}+{self.max_output_tokens})"
+        )

@@ -14,7 +14,16 @@ class Admission:
     exceed the prefill tokens when it is the only candidate: it has grown since it was accepted.
     """
 
-    __slots__ = ("_adapter_tokens", "_adapters", "_alone", "_pool", "_reservation", "_seats", "_tokens", "refused_for_memory")
+    __slots__ = (
+        "_adapter_tokens",
+        "_adapters",
+        "_alone",
+        "_pool",
+        "_reservation",
+        "_seats",
+        "_tokens",
+        "refused_for_memory",
+    )
 
     def __init__(self, reservation: Reservation, pool: Pool, step: int, seats: int, tokens: int) -> None:
         self._reservation = reservation

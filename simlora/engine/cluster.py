@@ -101,7 +101,8 @@ class Cluster:
 def _adapters(scenario: Scenario) -> tuple[Adapter, ...]:
     modules = scenario.replica.target_modules
     return tuple(
-        scenario.model.adapter(id, spec.name, spec.rank, modules) for id, spec in enumerate(scenario.trace.adapters)
+        scenario.model.adapter(id, spec.name, spec.rank, modules)
+        for id, spec in enumerate(scenario.trace.adapters)
     )
 
 

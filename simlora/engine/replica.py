@@ -132,7 +132,9 @@ class Replica:
     def trial(self) -> Admission:
         """Start a trial of who could be admitted now."""
         seats = self.config.max_batch_size - len(self._batch.members)
-        return Admission(self._reservation, self._pool, self._batch.step, seats, self.config.max_prefill_tokens)
+        return Admission(
+            self._reservation, self._pool, self._batch.step, seats, self.config.max_prefill_tokens
+        )
 
     # The life of a replica --------------------------------------------------------------
 
@@ -208,7 +210,9 @@ class Replica:
         if waiting > self.most_waiting:
             self.most_waiting = waiting
         kv_tokens = self._reservation.used_tokens(self._batch.step)
-        self._recorder.boundary(self.id, self._clock.now, running, waiting, kv_tokens, self._pool.adapter_tokens)
+        self._recorder.boundary(
+            self.id, self._clock.now, running, waiting, kv_tokens, self._pool.adapter_tokens
+        )
 
     # Prefill ----------------------------------------------------------------------------
 
@@ -224,7 +228,11 @@ class Replica:
             if request.admitted_s < 0.0:
                 request.admitted_s = start
         self.iterations += 1
-        return start + self._latency.iteration.prefill_s(tokens, tokens_sq) + self._latency.kernel.prefill_s(work)
+        return (
+            start
+            + self._latency.iteration.prefill_s(tokens, tokens_sq)
+            + self._latency.kernel.prefill_s(work)
+        )
 
     def _admit(self, requests: Sequence[Request]) -> float:
         """Give requests from the queue their memory; return when all their weights and KV are there."""
@@ -237,7 +245,9 @@ class Replica:
             to_come = request.max_output_tokens - request.generated_tokens - 1
             self._reservation.add(request.id, context, to_come, step)
             if request.host_tokens:
-                ready = self.link.transfer(now, self._latency.load.load_s(request.host_tokens * self._kv_bytes))
+                ready = self.link.transfer(
+                    now, self._latency.load.load_s(request.host_tokens * self._kv_bytes)
+                )
             adapter = request.adapter
             if adapter is None:
                 continue
@@ -272,7 +282,9 @@ class Replica:
 
     def _fetch(self, adapter: Adapter) -> float:
         self._recorder.adapter_load(adapter.size_bytes)
-        return self.link.transfer(self._clock.now, self._latency.load.load_s(adapter.size_bytes // self.config.tp))
+        return self.link.transfer(
+            self._clock.now, self._latency.load.load_s(adapter.size_bytes // self.config.tp)
+        )
 
     def _advance_prefill(self) -> None:
         now = self._clock.now
@@ -305,7 +317,9 @@ class Replica:
         if run is None:
             size = len(batch.members)
             work = batch.work(self._pool.pinned)
-            base = self._latency.iteration.decode_s(size, batch.context_tokens) + self._latency.kernel.decode_s(work)
+            base = self._latency.iteration.decode_s(
+                size, batch.context_tokens
+            ) + self._latency.kernel.decode_s(work)
             start = max(self._clock.now, self._stalled_s)
             self._run = run = DecodeRun(start, base, self._latency.iteration.decode_slope_s(size))
         steps = 1

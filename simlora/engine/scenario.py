@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from simlora.core.checks import number, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.trace import Trace
 from simlora.hardware.model import ModelShape
@@ -42,23 +43,22 @@ class ReplicaConfig:
     tp: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("kv_token_budget", 1),
-            ("max_batch_size", 1),
-            ("max_prefill_tokens", 1),
-            ("admit_every", 0),
-            ("block_tokens", 1),
-            ("tp", 1),
+        for name, unit, least in (
+            ("kv_token_budget", "token slots", 1),
+            ("max_batch_size", "requests", 1),
+            ("max_prefill_tokens", "tokens", 1),
+            ("admit_every", "decode steps", 0),
+            ("block_tokens", "tokens", 1),
+            ("tp", "GPUs", 1),
         ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"replica.{name} is {value!r}, must be a whole number, at least {least}")
-        if isinstance(self.watermark, bool) or not isinstance(self.watermark, int | float) or not 0 <= self.watermark < 1:
-            raise InputError(f"replica.watermark is {self.watermark!r}, must be a share of the pool from 0 to below 1")
+            whole(f"replica.{name}", getattr(self, name), unit, least=least)
+        number("replica.watermark", self.watermark, "of the pool", least=0, most=0.99)
         if self.reserve not in RESERVES:
             raise InputError(f"replica.reserve is {self.reserve!r}; {nearest(str(self.reserve), RESERVES)}")
         if self.preemption not in PREEMPTIONS:
-            raise InputError(f"replica.preemption is {self.preemption!r}; {nearest(str(self.preemption), PREEMPTIONS)}")
+            raise InputError(
+                f"replica.preemption is {self.preemption!r}; {nearest(str(self.preemption), PREEMPTIONS)}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,5 +88,4 @@ class Scenario:
     timeline: bool = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.replicas, bool) or not isinstance(self.replicas, int) or self.replicas < 1:
-            raise InputError(f"cluster.replicas is {self.replicas!r}, must be a whole number, at least 1")
+        whole("cluster.replicas", self.replicas, "replicas", least=1)

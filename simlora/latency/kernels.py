@@ -68,7 +68,9 @@ class Mbgmv(Kernel):
     def __init__(self, calibration: Calibration) -> None:
         self.decode_0 = calibration.need("kernels.mbgmv.decode.intercept_s")
         self.decode_rank = calibration.need("kernels.mbgmv.decode.per_rank_sum_s")
-        self.decode_max_rank = calibration.coefficients.get("kernels.mbgmv.decode.per_sequence_max_rank_s", 0.0)
+        self.decode_max_rank = calibration.coefficients.get(
+            "kernels.mbgmv.decode.per_sequence_max_rank_s", 0.0
+        )
         self.prefill_0 = calibration.need("kernels.mbgmv.prefill.intercept_s")
         self.prefill_rank = calibration.need("kernels.mbgmv.prefill.per_token_rank_s")
 

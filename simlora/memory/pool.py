@@ -21,7 +21,16 @@ class Pool:
     `pinned_tokens` are the adapters that running requests use, `adapter_tokens` all of them.
     """
 
-    __slots__ = ("_idle", "_pins", "_prefetched", "_ready_s", "_victims", "adapter_tokens", "capacity", "pinned_tokens")
+    __slots__ = (
+        "_idle",
+        "_pins",
+        "_prefetched",
+        "_ready_s",
+        "_victims",
+        "adapter_tokens",
+        "capacity",
+        "pinned_tokens",
+    )
 
     def __init__(self, capacity: int, victims: Victims) -> None:
         self.capacity = capacity

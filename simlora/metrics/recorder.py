@@ -84,7 +84,9 @@ class Recorder:
         self.ended += 1
         self.last_s = now_s
 
-    def boundary(self, replica: int, now_s: float, running: int, waiting: int, kv_tokens: int, adapter_tokens: int) -> None:
+    def boundary(
+        self, replica: int, now_s: float, running: int, waiting: int, kv_tokens: int, adapter_tokens: int
+    ) -> None:
         """A replica is at an iteration boundary."""
         self.boundaries += 1
         if self.timeline is not None:

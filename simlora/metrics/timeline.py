@@ -44,8 +44,8 @@ class Timeline:
         fresh = np.frombuffer(self._buffer).reshape(-1, FIELDS).copy()
         self._buffer = array("d")
         rows = np.concatenate([self._rows, fresh])
-        rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]  # stable: of equal times the later sample stays last
-        rows = self._thin(rows)
+        # By replica and time; stable, so of equal times the later sample stays last.
+        rows = self._thin(rows[np.lexsort((rows[:, 1], rows[:, 0]))])
         while len(rows) > self._most:
             self._stretch_s *= 2.0
             rows = self._thin(rows)
@@ -55,7 +55,7 @@ class Timeline:
         """Keep the last row of each replica and stretch."""
         stretch = np.floor(rows[:, 1] / self._stretch_s)
         last = (np.diff(rows[:, 0], append=-1.0) != 0.0) | (np.diff(stretch, append=-1.0) != 0.0)
-        return rows[last]
+        return np.asarray(rows[last])
 
     def frame(self, capacity_tokens: int) -> pd.DataFrame:
         """Return the samples as a table, ordered by replica and time."""

@@ -137,9 +137,15 @@ class Case:
             timeline=timeline,
         )
 
+    def cluster(self, *, fast_forward: bool = True) -> Cluster:
+        """The cluster after the run."""
+        cluster = Cluster(self.scenario(fast_forward=fast_forward))
+        cluster.run()
+        return cluster
+
     def run(self, *, fast_forward: bool = True) -> Recorder:
-        """Simulate."""
-        return Cluster(self.scenario(fast_forward=fast_forward)).run()
+        """What was recorded."""
+        return self.cluster(fast_forward=fast_forward).recorder
 
 
 # Drawing cases ------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from simlora.engine.cluster import Cluster
 from simlora.metrics.recorder import Recorder
 from tests.engine.cases import Case, cases
 
@@ -20,7 +21,6 @@ TIMES = (
     "cold_start_s",
 )
 COUNTS = (
-    "iterations",
     "token_steps",
     "preemptions",
     "adapter_hits",
@@ -30,16 +30,22 @@ COUNTS = (
 )
 
 
-def assert_same(fast: Recorder, plain: Recorder) -> None:
-    a, b = fast.requests(), plain.requests()
+def assert_same(fast: Cluster, plain: Cluster) -> None:
+    a, b = fast.recorder.requests(), plain.recorder.requests()
     for column in EQUAL:
         assert a[column].tolist() == b[column].tolist(), column
     for column in TIMES:
         np.testing.assert_allclose(a[column], b[column], rtol=0, atol=1e-9, err_msg=column)
     for name in COUNTS:
-        assert getattr(fast, name) == getattr(plain, name), name
-    assert fast.last_s == pytest.approx(plain.last_s, abs=1e-9)
-    assert fast.boundaries <= plain.boundaries
+        assert getattr(fast.recorder, name) == getattr(plain.recorder, name), name
+    for one, other in zip(fast.replicas, plain.replicas, strict=True):
+        assert one.iterations == other.iterations
+        assert (one.most_running, one.most_waiting) == (other.most_running, other.most_waiting)
+        assert one.busy_s == pytest.approx(other.busy_s, abs=1e-9)
+        assert one.link.busy_s == pytest.approx(other.link.busy_s, abs=1e-9)
+    assert fast.recorder.last_s == pytest.approx(plain.recorder.last_s, abs=1e-9)
+    assert fast.recorder.boundaries <= plain.recorder.boundaries
+    assert_same_gaps(fast.recorder, plain.recorder)
 
 
 def assert_same_gaps(fast: Recorder, plain: Recorder) -> None:
@@ -55,30 +61,27 @@ def assert_same_gaps(fast: Recorder, plain: Recorder) -> None:
 @given(data=st.data())
 def test_fast_forward_equals_the_plain_loop(reserve: str, data: st.DataObject) -> None:
     case: Case = data.draw(cases(reserves=(reserve,)))
-    fast, plain = case.run(), case.run(fast_forward=False)
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert_same(fast, plain)
-    assert_same_gaps(fast, plain)
-    event(f"steps skipped: {fast.boundaries < plain.boundaries}")
+    event(f"steps skipped: {fast.recorder.boundaries < plain.recorder.boundaries}")
 
 
 @given(cases(reserves=("paged",), preemptions=("swap",)))
 def test_fast_forward_equals_the_plain_loop_when_preempted_kv_is_swapped_to_the_host(case: Case) -> None:
-    fast, plain = case.run(), case.run(fast_forward=False)
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert_same(fast, plain)
-    assert_same_gaps(fast, plain)
-    event(f"preempted: {fast.preemptions > 0}")
+    event(f"preempted: {fast.recorder.preemptions > 0}")
 
 
 @given(cases(loaders=("prefetching",), preemptions=("recompute", "swap")))
 def test_fast_forward_equals_the_plain_loop_when_adapters_are_prefetched(case: Case) -> None:
-    fast, plain = case.run(), case.run(fast_forward=False)
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert_same(fast, plain)
-    assert_same_gaps(fast, plain)
-    event(f"loads: {fast.adapter_loads > 0}")
+    event(f"loads: {fast.recorder.adapter_loads > 0}")
 
 
 def test_fast_forward_needs_fewer_boundaries(burst: Case) -> None:
-    fast, plain = burst.run(), burst.run(fast_forward=False)
-    assert fast.token_steps == plain.token_steps
-    assert fast.boundaries == 12, "arrival, prefill, and one for each of the ten that finish"
-    assert plain.boundaries == 2 + 58
+    fast, plain = burst.cluster(), burst.cluster(fast_forward=False)
+    assert fast.replicas[0].iterations == plain.replicas[0].iterations == 59
+    assert fast.recorder.boundaries == 12, "arrival, prefill, and one for each of the ten that finish"
+    assert plain.recorder.boundaries == 60

@@ -74,6 +74,7 @@ def test_6_no_replica_idles_beside_a_request(case: Case) -> None:
             if start_s > free_s:
                 assert served.arrival_s[served.finish_s > free_s].min() == start_s
             free_s = end_s
+        assert replica.busy_s == pytest.approx(sum(end_s - start_s for start_s, end_s in replica.ran))
 
 
 @given(cases(loaders=("blocking", "prefetching")))

@@ -1,0 +1,41 @@
+"""The printed table: a line a group of rows, then the medians over what was predicted and fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.fidelity.compare import Comparison, groups, medians
+
+HEAD = f"{'system':<16} {'gpu':<9} {'set':<4} {'campaign':<17} {'':<9} {'rows':>4}"
+FIGURES = f"{'throughput':>14} {'mean latency':>22} {'first token':>22} {'attainment':>13}"
+UNITS = f"{'median worst %':>14} {'median worst %, med. s':>22} {'median worst %, med. s':>22} {'median worst':>13}"
+
+
+def line(found: dict[str, Any]) -> str:
+    """One line of figures for the table."""
+
+    def times(name: str) -> str:
+        entry = found[name]
+        return f"{100 * entry['median']:7.1f} {100 * entry['worst']:6.1f} {entry['median_s']:7.2f}"
+
+    throughput, attainment = found["throughput"], found["attainment"]
+    return (
+        f"{100 * throughput['median']:7.2f} {100 * throughput['worst']:6.2f} {times('mean_latency')} "
+        f"{times('mean_first_token')} {attainment['median']:6.3f} {attainment['worst']:6.3f}"
+    )
+
+
+def table(comparisons: Sequence[Comparison]) -> str:
+    """Return the printed table: a line a group, then the medians over what was predicted and fitted."""
+    lines = [HEAD + FIGURES, " " * len(HEAD) + UNITS]
+    for (system, gpu, setting, campaign, fitted), members in groups(comparisons).items():
+        head = f"{system:<16} {gpu:<9} {setting:<4} {campaign:<17} {fitted:<9} {len(members):>4}"
+        lines.append(head + line(medians(members)))
+    for fitted, name in ((False, "all predicted rows"), (True, "all fitted rows")):
+        for load in ("", "below", "near", "past"):
+            members = [c for c in comparisons if c.fitted is fitted and load in ("", c.load)]
+            if members:
+                label = f"  {load} saturation" if load else name
+                lines.append(f"{label:<{len(HEAD) - 4}}{len(members):>4}" + line(medians(members)))
+    return "\n".join(lines)

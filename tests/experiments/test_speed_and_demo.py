@@ -1,0 +1,92 @@
+"""The speed report and the demonstration, without asserting a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import experiments.demo as demo
+from experiments.speed.__main__ import line, ratios
+from experiments.speed.scenarios import SCENARIOS, Speed, measure, simpy_timeouts_per_s
+
+
+def test_a_scenario_is_measured_with_all_its_figures() -> None:
+    figures = measure(Speed("tiny", 2, 50))
+    assert set(figures) == {
+        "wall_s",
+        "requests_per_s",
+        "token_steps_per_s",
+        "events_per_request",
+        "peak_memory_bytes",
+    }
+    assert all(value > 0 for value in figures.values())
+
+
+def test_fast_forward_takes_fewer_events_a_request_than_the_plain_loop() -> None:
+    fast, plain = measure(Speed("tiny", 1, 50)), measure(Speed("tiny", 1, 50, fast_forward=False))
+    assert fast["events_per_request"] < plain["events_per_request"]
+
+
+def test_the_scenarios_of_the_design_are_there() -> None:
+    assert {(s.replicas, s.requests) for s in SCENARIOS} >= {(1, 10_000), (8, 10_000), (1_000, 1_000_000)}
+
+
+def test_ratios_are_between_scenarios_of_one_run() -> None:
+    def row(replicas: int, requests: int, rate: float, fast_forward: bool = True) -> dict[str, object]:
+        return {
+            "replicas": replicas,
+            "requests": requests,
+            "fast_forward": fast_forward,
+            "requests_per_s": rate,
+        }
+
+    found = ratios(
+        [row(1, 10_000, 20.0), row(1, 10_000, 4.0, False), row(1, 100_000, 30.0), row(1_000, 100_000, 20.0)]
+    )
+    assert found == {
+        "1 replica, 10,000 requests: fast-forward over the plain loop": 5.0,
+        "cost of a request, 1,000 replicas over 1 (100,000 requests)": 1.5,
+    }
+
+
+def test_a_line_shows_target_and_memory() -> None:
+    row = {
+        "scenario": "1 replica",
+        "requests": 10,
+        "requests_per_s": 1234.5,
+        "target_requests_per_s": 1000,
+        "token_steps_per_s": 1.0,
+        "events_per_request": 2.5,
+        "peak_memory_bytes": 3e6,
+        "simpy_timeouts_per_s": 1e6,
+    }
+    assert line(row).split() == ["1", "replica", "10", "1,234", "1,000", "1", "2.50", "3", "MB", "1,000,000"]
+
+
+def test_simpy_alone_is_measured_beside() -> None:
+    assert simpy_timeouts_per_s(1_000) > 0
+
+
+def test_the_demonstration_says_what_it_runs_on(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(demo, "TRACE", tmp_path / "azure_llm_2023_conv.csv")
+    assert "workload=slora" in demo.command()
+    assert "S-LoRA's synthetic workload, because there is no" in capsys.readouterr().out
+    demo.TRACE.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+    assert "workload=azure_llm_2023_conv" in demo.command()
+    assert "ten minutes of the Azure LLM conversation trace" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("has_trace", [False])
+def test_the_demonstration_answers_how_many_gpus(
+    tmp_path: Path, monkeypatch, capsys, has_trace: bool
+) -> None:
+    monkeypatch.setattr(demo, "TRACE", tmp_path / "azure_llm_2023_conv.csv")
+    monkeypatch.setattr(demo, "ROOT", tmp_path)
+    monkeypatch.setattr(demo, "REPLICAS", (2, 3))
+    monkeypatch.chdir(tmp_path)
+    assert demo.demonstrate() == 0
+    assert (tmp_path / demo.OUT / "report.html").exists()
+    printed = capsys.readouterr().out
+    assert "SLO attainment" in printed
+    assert "report.html" in printed
