@@ -15,7 +15,7 @@ class Kind(IntEnum):
     BOUNDARY = 1
 
 
-_IDS = 1 << 40
+_ID_BITS = 40
 
 
 class Moment(simpy.Event):
@@ -39,7 +39,7 @@ class Clock(simpy.Environment):
         """Return an event at `time_s`, to be waited for or given callbacks."""
         assert time_s >= self._now, f"the clock goes back from {self._now} to {time_s}"
         event = Moment(self)
-        heappush(self._queue, (time_s, kind * _IDS + id, next(self._eid), event))  # type: ignore[misc]
+        heappush(self._queue, (time_s, (kind << _ID_BITS) + id, next(self._eid), event))  # type: ignore[misc]
         return event
 
     def move(self, event: simpy.Event, time_s: float, kind: Kind, id: int) -> Moment:

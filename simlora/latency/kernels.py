@@ -59,10 +59,9 @@ class Mbgmv(Kernel):
     """Multi-size BGMV: every token costs its own rank, and something of the batch's highest.
 
     Source: S-LoRA (MLSys'24) §5.3; CaraServe §5 models its decode time by the sum of ranks,
-    LoRAServe §3 by the highest. S-LoRA's own runs show both: with the sum alone, coefficients
-    fitted to a mix of ranks 8 to 64 miss the throughput of rank 8 by 3 % and its latency by 17 %,
-    with both by 0.5 % and 4 % (`docs/fidelity.md`). `per_sequence_max_rank_s` may be left out of a
-    calibration, which is CaraServe's reading.
+    LoRAServe §3 by the highest. S-LoRA's own runs show both: coefficients fitted to a mix of ranks
+    8 to 64 miss the mean latency at rank 8 by 21 % with the sum alone, and by 4 % with both
+    (`docs/fidelity.md`). A calibration may leave `per_sequence_max_rank_s` out: CaraServe's reading.
     """
 
     def __init__(self, calibration: Calibration) -> None:

@@ -9,6 +9,8 @@ from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
 from simlora.policies.views import ReplicaView
 
+UNTIL_ARRIVAL = Decision(on_arrival=0)
+
 
 class Fcfs(Scheduler):
     """Admit in order of arrival, up to the first request that does not fit.
@@ -23,7 +25,7 @@ class Fcfs(Scheduler):
         if rest > 0:
             return Decision(steps=rest) if view.waiting else Decision(on_arrival=rest)
         if not view.waiting:
-            return Decision(on_arrival=0)
+            return UNTIL_ARRIVAL
         admission = view.trial()
         admitted = tuple(takewhile(admission.admit, self.order(view)))
         if admitted:
