@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import simpy
 
@@ -56,7 +56,20 @@ SCENARIOS = (
     Speed("1 replica", 1, 1_000_000),
     Speed("1,000 replicas", 1_000, 1_000_000, target_rps=1_000_000 / 120),
 )
-PLAIN = tuple(Speed(f"{s.name}, plain", s.replicas, 10_000, fast_forward=False) for s in SCENARIOS[:2])
+ONE, EIGHT = Speed("1 replica", 1, 10_000), Speed("8 replicas", 8, 10_000)
+PAIRS = {
+    "1 replica, 10,000 requests: fast-forward over the plain loop": (ONE, replace(ONE, fast_forward=False)),
+    "8 replicas, 10,000 requests: fast-forward over the plain loop": (
+        EIGHT,
+        replace(EIGHT, fast_forward=False),
+    ),
+    "cost of a request: 1,000 replicas over 1, 100,000 requests": (
+        Speed("1 replica", 1, 100_000),
+        Speed("1,000 replicas", 1_000, 100_000),
+    ),
+    "cost of a request: 100,000 requests over 10,000, 1 replica": (ONE, Speed("1 replica", 1, 100_000)),
+}
+"""Ratios of requests/s, the two measured in turn, because these machines change their speed by the minute."""
 
 
 def measure(speed: Speed) -> dict[str, float]:

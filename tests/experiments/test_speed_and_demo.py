@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import experiments.demo as demo
-from experiments.speed.__main__ import line, ratios
-from experiments.speed.scenarios import SCENARIOS, Speed, measure, simpy_timeouts_per_s
+from experiments.speed import __main__ as speed_report
+from experiments.speed.__main__ import line
+from experiments.speed.scenarios import PAIRS, SCENARIOS, Speed, measure, simpy_timeouts_per_s
 
 
 def test_a_scenario_is_measured_with_all_its_figures() -> None:
@@ -32,22 +33,15 @@ def test_the_scenarios_of_the_design_are_there() -> None:
     assert {(s.replicas, s.requests) for s in SCENARIOS} >= {(1, 10_000), (8, 10_000), (1_000, 1_000_000)}
 
 
-def test_ratios_are_between_scenarios_of_one_run() -> None:
-    def row(replicas: int, requests: int, rate: float, fast_forward: bool = True) -> dict[str, object]:
-        return {
-            "replicas": replicas,
-            "requests": requests,
-            "fast_forward": fast_forward,
-            "requests_per_s": rate,
-        }
+def test_a_ratio_is_the_median_of_runs_in_turn(monkeypatch) -> None:
+    rates = iter([20.0, 10.0, 90.0, 10.0, 30.0, 10.0])
+    monkeypatch.setattr(speed_report, "run", lambda speed: {"requests_per_s": next(rates)})
+    assert speed_report.ratio(SCENARIOS[0], SCENARIOS[1]) == 3.0
 
-    found = ratios(
-        [row(1, 10_000, 20.0), row(1, 10_000, 4.0, False), row(1, 100_000, 30.0), row(1_000, 100_000, 20.0)]
-    )
-    assert found == {
-        "1 replica, 10,000 requests: fast-forward over the plain loop": 5.0,
-        "cost of a request, 1,000 replicas over 1 (100,000 requests)": 1.5,
-    }
+
+def test_pairs_differ_in_one_thing() -> None:
+    for above, below in PAIRS.values():
+        assert above.replicas == below.replicas or above.requests == below.requests
 
 
 def test_a_line_shows_target_and_memory() -> None:
