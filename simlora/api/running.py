@@ -43,7 +43,7 @@ def run(setup: Setup, *, command: str = "", progress: bool = False) -> Result:
 def _result(setup: Setup, cluster: Cluster, wall_s: float, command: str, complete: bool) -> Result:
     recorder = cluster.recorder
     requests = recorder.requests()
-    notices = _rejections(requests, complete)
+    notices = _rejections(requests, setup.scenario.trace.source, complete)
     timeline = _timeline(cluster) if complete else pd.DataFrame()
     summary = summarise(
         requests,
@@ -65,16 +65,19 @@ def _result(setup: Setup, cluster: Cluster, wall_s: float, command: str, complet
     return Result(summary, requests, timeline, setup.config, (*setup.notices, *notices))
 
 
-def _rejections(requests: pd.DataFrame, complete: bool) -> list[str]:
+def _rejections(requests: pd.DataFrame, source: str, complete: bool) -> list[str]:
     """Return a notice about rejected requests. Raises InputError if none was left."""
     rejected = requests[requests["status"] == "rejected"]
     if rejected.empty:
         return []
     first = rejected.iloc[0]
-    why = f"request {first['request_id']}: {first['reason']}"
+    example = (
+        f"the first, with a prompt of {first['prompt_tokens']} tokens at {first['arrival_s']:g} s, because "
+        f"{first['reason']}"
+    )
     if complete and len(rejected) == len(requests):
-        raise InputError(f"every one of the {len(requests):,} requests is rejected, the first being {why}")
-    return [f"{len(rejected):,} of {len(requests):,} requests were rejected, the first being {why}."]
+        raise InputError(f"every one of the {len(requests):,} requests is rejected ({source}), {example}")
+    return [f"{len(rejected):,} of {len(requests):,} requests were rejected ({source}), {example}."]
 
 
 def _timeline(cluster: Cluster) -> pd.DataFrame:

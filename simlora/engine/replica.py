@@ -143,7 +143,7 @@ class Replica:
         config = self.config
         prompt = request.prompt_tokens
         if prompt > config.max_prefill_tokens:
-            return f"prompt is longer than max_prefill_tokens, {config.max_prefill_tokens}"
+            return f"the prompt is longer than replica.max_prefill_tokens {config.max_prefill_tokens}"
         adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
         held = prompt + request.max_output_tokens
         if held + config.block_tokens + adapter_tokens < config.kv_token_budget:
@@ -152,7 +152,7 @@ class Replica:
         alone.begin(0)
         if alone.fits(held, 0, adapter_tokens):
             return ""
-        return f"prompt, output and adapter do not fit the pool of {config.kv_token_budget} token slots"
+        return f"prompt, output and adapter do not fit replica.kv_token_budget {config.kv_token_budget}"
 
     def submit(self, request: Request) -> None:
         """A request arrives in the queue."""

@@ -14,7 +14,13 @@ import yaml
 from simlora.core.errors import InputError, nearest
 
 KINDS = ("measured", "published", "derived")
-SECTIONS = ("prefill", "decode", "kernels", "adapter_load", "merge", "cpu_lora", "frontend")
+SECTIONS = ("prefill", "decode", "kernels", "adapter_load", "merge", "cpu_lora")
+LEAVES = {
+    "prefill": ("intercept_s", "per_token_s", "per_token_sq_s"),
+    "decode": ("intercept_s", "per_sequence_s", "per_sequence_sq_s", "per_context_token_s"),
+    "adapter_load": ("latency_s", "bytes_per_s"),
+}
+"""What the sections of every calibration may hold; a kernel names its own coefficients."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,11 @@ def parse(text: str, path: str) -> Calibration:
     coefficients: dict[str, float] = {}
     for section in SECTIONS:
         for name, value in _leaves(tree.get(section) or {}, section):
+            leaf = name.removeprefix(f"{section}.")
+            if leaf not in LEAVES.get(section, (leaf,)):
+                raise InputError(
+                    f"calibration {path} has an unknown key {name!r}; {nearest(leaf, LEAVES[section])}"
+                )
             coefficients[name] = _coefficient(value, name, path)
     return Calibration(
         path=path,

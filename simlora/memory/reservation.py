@@ -154,6 +154,7 @@ class Peak(Reservation):
         self._joined.clear()
         insort(self._trial, entry)
         peak = max(_needs(self._trial))
+        self._bound = min(self._bound, peak)
         if peak >= limit:
             self._trial.remove(entry)
             self._refused, self._limit = entry, limit
@@ -193,8 +194,7 @@ class Peak(Reservation):
         self._members[id] = entry
         insort(self._sorted, entry)
         self._offsets += entry[1]
-        # The trial's bound covers all of its candidates, and they are added one by one.
-        self._bound = self._trial_bound
+        self._bound += context + to_come
 
     def remove(self, id: int, step: int) -> None:
         entry = self._members.pop(id)

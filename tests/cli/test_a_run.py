@@ -165,11 +165,11 @@ def test_notices_are_single_lines_on_stderr(simlora: Command):
     sorted_rows, rejected = ended.err.splitlines()
     assert sorted_rows.startswith("simlora: notice: t.csv, row 3: arrival_s goes back")
     assert rejected.startswith(
-        "simlora: notice: 1 of 2 requests were rejected, the first being request 0: prompt of 99999"
+        "simlora: notice: 1 of 2 requests were rejected (t.csv), the first, with a prompt of 99999 tokens"
     )
     requests = pd.read_parquet("out/requests.parquet")
     assert requests["status"].tolist() == ["rejected", "finished"]
-    assert requests["reason"][0].startswith("prompt of 99999 tokens is longer")
+    assert requests["reason"][0].startswith("the prompt is longer than replica.max_prefill_tokens")
 
 
 def test_a_calibration_for_another_gpu_is_used_with_a_notice(simlora: Command):

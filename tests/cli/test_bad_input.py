@@ -56,7 +56,7 @@ CASES = {
     "replica.tp=3": ("replica.tp is 3, must divide the 32 attention heads",),
     "replica.tp=0": ("replica.tp is 0, must be a whole number of GPUs, at least 1",),
     "replica.kv_token_budget=abc": ("replica.kv_token_budget is 'abc', must be a whole number",),
-    "replica.max_batch_size=0": ("replica.max_batch_size is 0, must be a whole number, at least 1",),
+    "replica.max_batch_size=0": ("replica.max_batch_size is 0, must be a whole number of requests, at least 1",),
     "replica.memory_utilisation=1.5": ("replica.memory_utilisation is 1.5, must be",),
     "replica.reserve=peek": ("replica.reserve is 'peek'; did you mean peak?",),
     "replica.target_modules=[x]": ("target module 'x' is unknown",),
@@ -95,7 +95,7 @@ CASES = {
         "there is no calibration for llama_7b on a40 with tp 1",
         "calibration=<path",
     ),
-    "replica.kv_token_budget=10": ("every one of the 40 requests is rejected, the first being request 0",),
+    "replica.kv_token_budget=10": ("every one of the 40 requests is rejected", "do not fit replica.kv_token_budget 10"),
     "hydra.run.dir=": ("hydra.run.dir is empty",),
     "hydra.run.dir=${nope}": ("hydra.run.dir cannot be resolved",),
     "hydra.run.dir=null": ("hydra.run.dir=null cannot be",),
@@ -141,7 +141,11 @@ ROWS = {
     HEADER + "0,a,8,10,5\n1,a,16,10,5\n": ("t.csv, row 3", "adapter 'a' has rank 16, but rank 8 in row 2"),
     HEADER + "0,a,0,10,5\n": ("t.csv, row 2", "rank"),
     HEADER + "0,a,10000,10,5\n": ("t.csv, row 2", "rank"),
-    HEADER + "0,a,8,999999,5\n": ("every one of the 1 requests is rejected", "prompt of 999999 tokens"),
+    HEADER + "0,a,8,999999,5\n": (
+        "every one of the 1 requests is rejected (t.csv)",
+        "prompt of 999999 tokens",
+        "replica.max_prefill_tokens",
+    ),
 }
 
 

@@ -11,14 +11,14 @@ from simlora.engine.cluster import Cluster
 from simlora.policies.placement.base import Placement
 from tests.engine.cases import Case, Row
 
-FULL = "prompt, output and adapter do not fit the pool of 100 token slots"
+FULL = "prompt, output and adapter do not fit replica.kv_token_budget 100"
 
 
 @pytest.mark.parametrize(
     "changes, prompt, says",
     [
         ({"max_prefill_tokens": 9}, 9, ""),
-        ({"max_prefill_tokens": 9}, 10, "prompt is longer than max_prefill_tokens, 9"),
+        ({"max_prefill_tokens": 9}, 10, "the prompt is longer than replica.max_prefill_tokens 9"),
         ({"reserve": "full"}, 72, ""),
         ({"reserve": "full"}, 73, FULL),
         ({"reserve": "peak"}, 71, ""),
