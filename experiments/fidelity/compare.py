@@ -31,24 +31,33 @@ class Comparison:
 
     @property
     def error(self) -> dict[str, float]:
-        """Relative errors of throughput and times, the absolute one of attainment."""
-        measured, simulated = self.row.measured, self.simulated
-        return {
-            name: simulated[column] - measured[column]
-            if name == "attainment"
-            else simulated[column] / measured[column] - 1.0
-            for name, column in ERRORS.items()
-        }
+        """Relative errors of throughput and times, the absolute one of attainment, where both sides have one."""
+        found = {}
+        for name, column in ERRORS.items():
+            measured, simulated = self.row.measured.get(column), self.simulated.get(column)
+            if measured is None or simulated is None:
+                continue
+            if name == "attainment":
+                found[name] = simulated - measured
+            elif measured > 0.0:
+                found[name] = simulated / measured - 1.0
+        return found
 
     @property
     def error_s(self) -> dict[str, float]:
         """Errors of the times in seconds."""
-        return {name: self.simulated[ERRORS[name]] - self.row.measured[ERRORS[name]] for name in SECONDS}
+        return {
+            name: self.simulated[ERRORS[name]] - self.row.measured[ERRORS[name]]
+            for name in SECONDS
+            if name in self.error
+        }
 
     @property
     def load(self) -> str:
         """Where the measured run was: below, near or past saturation."""
-        attainment = self.row.measured["attainment_6s"]
+        attainment = self.row.measured.get("attainment_6s")
+        if attainment is None:
+            return "unknown"
         return "below" if attainment >= PAST else "near" if attainment >= NEAR else "past"
 
     def as_dict(self) -> dict[str, Any]:
@@ -69,10 +78,12 @@ def medians(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return the median and the worst absolute error of each figure, times also in seconds."""
     result: dict[str, Any] = {"rows": len(comparisons)}
     for name in ERRORS:
-        errors = np.abs([c.error[name] for c in comparisons])
+        errors = np.abs([c.error[name] for c in comparisons if name in c.error])
+        if not len(errors):
+            continue
         result[name] = {"median": float(np.median(errors)), "worst": float(errors.max())}
         if name in SECONDS:
-            seconds = np.abs([c.error_s[name] for c in comparisons])
+            seconds = np.abs([c.error_s[name] for c in comparisons if name in c.error_s])
             result[name] |= {"median_s": float(np.median(seconds)), "worst_s": float(seconds.max())}
     return result
 

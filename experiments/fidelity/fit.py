@@ -51,7 +51,7 @@ class Plan:
     name: str
     select: Sequence[Mapping[str, Any]]
     start: Mapping[str, float]
-    fixed: Mapping[str, float]
+    fixed: Mapping[str, Mapping[str, Any]]
     note: str
 
     def selects(self, row: Row) -> bool:
@@ -160,14 +160,28 @@ def as_yaml(plan: Plan, values: Sequence[float], provenance: Mapping[str, Any]) 
         "tp": int(tp.removeprefix("tp")),
         "provenance": provenance,
     }
-    free = dict(zip(plan.start, map(float, values), strict=True))
-    for name, value in (free | dict(plan.fixed)).items():
+    coefficients = dict(zip(plan.start, map(float, values), strict=True))
+    coefficients |= {name: float(entry["value"]) for name, entry in plan.fixed.items()}
+    for name, value in (coefficients | padded(coefficients)).items():
         *path, leaf = name.split(".")
         node = tree
         for part in path:
             node = node.setdefault(part, {})
         node[leaf] = float(f"{value:.5g}")
     return yaml.safe_dump(tree, sort_keys=False, width=110)
+
+
+def padded(coefficients: Mapping[str, float]) -> dict[str, float]:
+    """Derive BGMV from MBGMV: every sequence costs what one of the highest rank costs there."""
+    ours = "kernels.mbgmv."
+    summed = coefficients[f"{ours}decode.per_rank_sum_s"]
+    highest = coefficients.get(f"{ours}decode.per_sequence_max_rank_s", 0.0)
+    return {
+        "kernels.bgmv.decode.intercept_s": coefficients[f"{ours}decode.intercept_s"],
+        "kernels.bgmv.decode.per_sequence_max_rank_s": summed + highest,
+        "kernels.bgmv.prefill.intercept_s": coefficients[f"{ours}prefill.intercept_s"],
+        "kernels.bgmv.prefill.per_token_max_rank_s": coefficients[f"{ours}prefill.per_token_rank_s"],
+    }
 
 
 def provenance(plan: Plan, fitted: Sequence[Comparison]) -> dict[str, Any]:
@@ -178,6 +192,10 @@ def provenance(plan: Plan, fitted: Sequence[Comparison]) -> dict[str, Any]:
         "command": f"python -m experiments.fidelity.fit {plan.name}",
         "date": date.today().isoformat(),
         **({"note": plan.note} if plan.note else {}),
+        "coefficients": {
+            "kernels.bgmv": {"kind": "derived", "source": "mbgmv, as if every row had the highest rank"},
+            **{name: {"kind": "derived", "source": entry["source"]} for name, entry in plan.fixed.items()},
+        },
         "residuals": {
             name: {key: float(f"{value:.3g}") for key, value in found.items()}
             for name, found in medians(fitted).items()

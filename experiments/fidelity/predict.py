@@ -70,9 +70,12 @@ def simulate(row: Row, calibration: Calibration | None = None) -> dict[str, floa
 def figures(requests: pd.DataFrame) -> dict[str, float]:
     """Return what S-LoRA's client reported. Attainment is over all requests, means over those answered."""
     done = requests[requests["status"] == "finished"]
+    attained = {"attainment_6s": float((done["ttft_s"] < TTFT_TARGET_S).sum() / len(requests))}
+    if done.empty:
+        return attained
     return {
         "throughput_rps": len(done) / float(done["finish_s"].max()),
         "mean_latency_s": float(done["latency_s"].mean()),
         "mean_first_token_s": float(done["ttft_s"].mean()),
-        "attainment_6s": float((done["ttft_s"] < TTFT_TARGET_S).sum() / len(requests)),
+        **attained,
     }

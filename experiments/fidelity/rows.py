@@ -61,8 +61,9 @@ class Row:
 
     @property
     def key(self) -> str:
-        """What was run: system, hardware and workload, in one line."""
+        """What was run: system, hardware, pool and workload, in one line."""
         parts = [self.columns[name] for name in ("system", "gpu", "setting", "campaign")]
+        parts.append(f"kv_token_budget={self.columns['kv_token_budget']}")
         return " ".join([*parts, *(f"{name}={self.workload[name]:g}" for name in WORKLOAD)])
 
 
@@ -84,9 +85,10 @@ def read(path: Path) -> list[Row]:
 
 def _row(cells: dict[str, str], place: str) -> Row:
     if cells["setting"] not in MODELS:
-        raise InputError(f"{place} has setting {cells['setting']!r}; {nearest(cells['setting'], MODELS)}")
+        raise InputError(f"{place} has setting {cells['setting']!r}; {nearest(cells['setting'] or '', MODELS)}")
     workload = {name: _number(cells, name, place) for name in WORKLOAD}
-    return Row(cells, workload, {name: _number(cells, name, place) for name in MEASURED})
+    # A figure that is missing is not compared; the others are.
+    return Row(cells, workload, {name: _number(cells, name, place) for name in MEASURED if cells[name]})
 
 
 def _number(cells: dict[str, str], name: str, place: str) -> float:

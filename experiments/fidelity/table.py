@@ -13,17 +13,17 @@ UNITS = f"{'median worst %':>14} {'median worst %, med. s':>22} {'median worst %
 
 
 def line(found: dict[str, Any]) -> str:
-    """One line of figures for the table."""
+    """One line of figures for the table; what nobody measured is left blank."""
 
-    def times(name: str) -> str:
-        entry = found[name]
-        return f"{100 * entry['median']:7.1f} {100 * entry['worst']:6.1f} {entry['median_s']:7.2f}"
+    def cell(name: str, key: str, factor: float, form: str) -> str:
+        width = int(form.split(".")[0])
+        return f"{factor * found[name][key]:{form}f}" if name in found else " " * width
 
-    throughput, attainment = found["throughput"], found["attainment"]
-    return (
-        f"{100 * throughput['median']:7.2f} {100 * throughput['worst']:6.2f} {times('mean_latency')} "
-        f"{times('mean_first_token')} {attainment['median']:6.3f} {attainment['worst']:6.3f}"
-    )
+    columns = [cell("throughput", "median", 100, "7.2"), cell("throughput", "worst", 100, "6.2")]
+    for name in ("mean_latency", "mean_first_token"):
+        columns += [cell(name, "median", 100, "7.1"), cell(name, "worst", 100, "6.1"), cell(name, "median_s", 1, "7.2")]
+    columns += [cell("attainment", "median", 1, "6.3"), cell("attainment", "worst", 1, "6.3")]
+    return " ".join(columns)
 
 
 def table(comparisons: Sequence[Comparison]) -> str:

@@ -84,6 +84,7 @@ class Cluster:
         if self._placed and request.adapter is not None:
             candidates = self._placed.get(request.adapter.id, candidates)
         chosen = self._router.route(request, candidates, self)
+        assert 0 <= chosen < len(self.replicas), f"{type(self._router).__name__} chose replica {chosen}"
         replica = self.replicas[chosen]
         reason = replica.unservable(request)
         if reason:

@@ -5,7 +5,7 @@ Five verbs carry the main path: admit, schedule, execute, advance, record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 
 from simpy import Event
 
@@ -128,6 +128,10 @@ class Replica:
     def resident(self, adapter: Adapter) -> bool:
         """Whether an adapter is in HBM, or on its way."""
         return adapter in self._pool
+
+    def upcoming(self) -> Iterable[Request]:
+        """The waiting requests, in the order in which the scheduler would start them."""
+        return self._scheduler.order(self)
 
     def trial(self) -> Admission:
         """Start a trial of who could be admitted now."""
@@ -252,18 +256,17 @@ class Replica:
             if adapter is None:
                 continue
             if adapter in self._pool:
+                self._recorder.adapter_lookup(hit=True)
                 self._pool.pin(adapter)
             else:
-                missing.append(request)
+                missing.append(adapter)
         # Those that are there are pinned first, so that none of them makes room for another.
         kv_tokens = self._reservation.used_tokens(step)
         self._pool.make_room(kv_tokens)
-        for request in missing:
-            assert request.adapter is not None
-            self._bring(request.adapter, kv_tokens)
+        for adapter in missing:
+            self._recorder.adapter_lookup(hit=self._bring(adapter, kv_tokens))
         for request in requests:
             if request.adapter is not None:
-                self._recorder.adapter_lookup(request not in missing)
                 landed = self._pool.ready_s(request.adapter)
                 if landed > now:
                     ready = max(ready, landed)
@@ -271,14 +274,16 @@ class Replica:
                         request.cold_start_s = landed - now
         return ready
 
-    def _bring(self, adapter: Adapter, kv_tokens: int) -> None:
-        """Pin an adapter that was missing: load it, unless another request of this prefill did."""
-        if adapter not in self._pool:
-            free = self._loader.on_miss(adapter) is Miss.FREE
+    def _bring(self, adapter: Adapter, kv_tokens: int) -> bool:
+        """Pin an adapter that was missing; return whether somebody else's load, or no load, was enough."""
+        shared = adapter in self._pool
+        free = not shared and self._loader.on_miss(adapter) is Miss.FREE
+        if not shared:
             short = self._pool.make_room(kv_tokens, adapter.kv_tokens)
             assert short == 0, f"HBM is {short} token slots too small for adapter {adapter.name}"
             self._pool.insert(adapter, self._clock.now if free else self._fetch(adapter))
         self._pool.pin(adapter)
+        return shared or free
 
     def _fetch(self, adapter: Adapter) -> float:
         self._recorder.adapter_load(adapter.size_bytes)
@@ -375,8 +380,8 @@ class Replica:
     # Memory -----------------------------------------------------------------------------
 
     def _prefetch(self, adapter: Adapter) -> None:
-        """Load an adapter in the background if it fits without pushing anything out."""
-        if adapter.kv_tokens <= self._pool.free_tokens(self._reservation.used_tokens(self._batch.step)):
+        """Load an adapter in the background if it fits beside all that KV will grow into."""
+        if adapter.kv_tokens <= self._pool.free_tokens(self._reservation.peak_tokens(self._batch.step)):
             self._pool.insert(adapter, self._fetch(adapter))
 
     def _fit(self) -> None:

@@ -19,8 +19,21 @@ LEAVES = {
     "prefill": ("intercept_s", "per_token_s", "per_token_sq_s"),
     "decode": ("intercept_s", "per_sequence_s", "per_sequence_sq_s", "per_context_token_s"),
     "adapter_load": ("latency_s", "bytes_per_s"),
+    "kernels.bgmv": (
+        "decode.intercept_s",
+        "decode.per_sequence_max_rank_s",
+        "prefill.intercept_s",
+        "prefill.per_token_max_rank_s",
+    ),
+    "kernels.mbgmv": (
+        "decode.intercept_s",
+        "decode.per_rank_sum_s",
+        "decode.per_sequence_max_rank_s",
+        "prefill.intercept_s",
+        "prefill.per_token_rank_s",
+    ),
 }
-"""What the sections of every calibration may hold; a kernel names its own coefficients."""
+"""What the models of these sections read; a user's own kernel names its own coefficients."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +139,20 @@ def _leaves(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 def _coefficient(value: Any, name: str, path: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"calibration {path} has {name} = {value!r}, must be a number")
+        hint = " (YAML wants a point: 1.0e-4)" if isinstance(value, str) and "e" in value.lower() else ""
+        raise InputError(f"calibration {path} has {name} = {value!r}, must be a number{hint}")
     if not math.isfinite(value) or value < 0:
         raise InputError(f"calibration {path} has {name} = {value}, must be finite and at least 0")
     if name.endswith("bytes_per_s") and value == 0:
         raise InputError(f"calibration {path} has {name} = 0, must be greater than 0 bytes per second")
     return float(value)
+
+
+def _check_known(name: str, path: str) -> None:
+    for section, leaves in LEAVES.items():
+        leaf = name.removeprefix(f"{section}.")
+        if leaf not in (name, *leaves):
+            raise InputError(f"calibration {path} has an unknown key {name!r}; {nearest(leaf, leaves)}")
 
 
 def _text(tree: dict[str, Any], key: str, path: str) -> str:

@@ -55,6 +55,10 @@ class Reservation(ABC):
     def used_tokens(self, step: int) -> int:
         """Token slots taken by KV at this step."""
 
+    def peak_tokens(self, step: int) -> int:
+        """The most token slots that KV will take as far as this rule knows, if nobody joins."""
+        return self.used_tokens(step)
+
     @abstractmethod
     def steps_until_full(self, free_tokens: int, step: int) -> int:
         """How many decode steps until KV takes more than the `free_tokens` that are left now."""
@@ -202,6 +206,9 @@ class Peak(Reservation):
         self._offsets -= entry[1]
         if not self._sorted:
             self._bound = 0
+
+    def peak_tokens(self, step: int) -> int:
+        return max(_needs(self._sorted)) if self._sorted else 0
 
     def used_tokens(self, step: int) -> int:
         return self._offsets + len(self._sorted) * step

@@ -6,7 +6,7 @@ many tokens a request will really produce.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -60,6 +60,10 @@ class ReplicaView(Protocol):
 
     def resident(self, adapter: Adapter) -> bool:
         """Whether an adapter is in HBM, or on its way."""
+        ...
+
+    def upcoming(self) -> Iterable[Request]:
+        """The waiting requests, in the order in which the scheduler would start them."""
         ...
 
     def trial(self) -> Admission: ...

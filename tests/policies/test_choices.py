@@ -89,6 +89,9 @@ class Queue:
     def __init__(self, *adapters: Adapter | None) -> None:
         self.waiting = [Request(i, adapter, 0.0, 1, 1) for i, adapter in enumerate(adapters)]
 
+    def upcoming(self) -> list[Request]:
+        return self.waiting
+
     def resident(self, adapter: Adapter) -> bool:
         return adapter is A
 

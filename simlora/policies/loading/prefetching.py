@@ -12,7 +12,7 @@ from simlora.policies.views import ReplicaView
 
 
 class Prefetching(Loader):
-    """Fetch ahead for the first `depth` waiting requests, into slots that nobody needs.
+    """Fetch ahead for the next `depth` requests to start, into slots that nobody will need.
 
     What has not landed when its request starts is waited for. Source: S-LoRA (MLSys'24) §5.2.
     """
@@ -24,6 +24,6 @@ class Prefetching(Loader):
         return Miss.STALL
 
     def ahead(self, view: ReplicaView) -> Iterable[Adapter]:
-        head = islice(view.waiting, self.depth)
+        head = islice(view.upcoming(), self.depth)
         wanted = {r.adapter.id: r.adapter for r in head if r.adapter is not None}
         return [adapter for adapter in wanted.values() if not view.resident(adapter)]

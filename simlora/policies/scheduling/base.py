@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from simlora.core.request import Request
@@ -31,3 +32,7 @@ class Scheduler(ABC):
     @abstractmethod
     def schedule(self, view: ReplicaView) -> Decision:
         """Decide the next iteration. An empty prefill means decode; never called without work."""
+
+    def order(self, view: ReplicaView) -> Iterable[Request]:
+        """The waiting requests in the order in which they would start; by arrival, unless said otherwise."""
+        return view.waiting

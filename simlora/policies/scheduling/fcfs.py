@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import takewhile
 
-from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
 from simlora.policies.views import ReplicaView
 
@@ -31,10 +29,6 @@ class Fcfs(Scheduler):
         if admitted:
             return Decision(prefill=admitted)
         return Decision(steps=admission.retry_steps(), on_arrival=self.on_arrival())
-
-    def order(self, view: ReplicaView) -> Iterable[Request]:
-        """The waiting requests, in the order in which they may start."""
-        return view.waiting
 
     def on_arrival(self) -> int:
         """After a refusal: an arrival goes to the end of the queue and changes nothing."""
