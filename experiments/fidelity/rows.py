@@ -85,7 +85,9 @@ def read(path: Path) -> list[Row]:
 
 def _row(cells: dict[str, str], place: str) -> Row:
     if cells["setting"] not in MODELS:
-        raise InputError(f"{place} has setting {cells['setting']!r}; {nearest(cells['setting'] or '', MODELS)}")
+        raise InputError(
+            f"{place} has setting {cells['setting']!r}; {nearest(cells['setting'] or '', MODELS)}"
+        )
     workload = {name: _number(cells, name, place) for name in WORKLOAD}
     # A figure that is missing is not compared; the others are.
     return Row(cells, workload, {name: _number(cells, name, place) for name in MEASURED if cells[name]})

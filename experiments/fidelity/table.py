@@ -21,7 +21,11 @@ def line(found: dict[str, Any]) -> str:
 
     columns = [cell("throughput", "median", 100, "7.2"), cell("throughput", "worst", 100, "6.2")]
     for name in ("mean_latency", "mean_first_token"):
-        columns += [cell(name, "median", 100, "7.1"), cell(name, "worst", 100, "6.1"), cell(name, "median_s", 1, "7.2")]
+        columns += [
+            cell(name, "median", 100, "7.1"),
+            cell(name, "worst", 100, "6.1"),
+            cell(name, "median_s", 1, "7.2"),
+        ]
     columns += [cell("attainment", "median", 1, "6.3"), cell("attainment", "worst", 1, "6.3")]
     return " ".join(columns)
 

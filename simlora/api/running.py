@@ -45,11 +45,13 @@ def _result(setup: Setup, cluster: Cluster, wall_s: float, command: str, complet
     requests = recorder.requests()
     notices = _rejections(requests, setup.scenario.trace.source, complete)
     timeline = _timeline(cluster) if complete else pd.DataFrame()
+    # Of an interrupted run, what had not arrived yet says nothing.
+    submitted = requests if complete else requests[requests["arrival_s"] <= cluster.now_s]
     summary = summarise(
-        requests,
+        submitted,
         recorder.token_gaps,
         setup.targets,
-        makespan_s=recorder.last_s,
+        makespan_s=recorder.last_s if complete else cluster.now_s,
         adapters=adapter_facts(recorder, len(setup.scenario.trace.adapters)),
         kv=kv_facts(recorder),
         replicas=replica_facts(requests, cluster),

@@ -69,7 +69,7 @@ def _stop(result: Result, folder: Path) -> None:
     result.save(folder)
     requests = result.summary["requests"]
     say(
-        f"interrupted; {requests['finished']:,} of {requests['submitted']:,} requests were finished: "
+        f"interrupted; {requests['finished']:,} of the {requests['submitted']:,} requests so far were finished: "
         f"{_near(folder / 'requests.incomplete.parquet')} and summary.incomplete.json"
     )
     raise SystemExit(INTERRUPTED)

@@ -104,11 +104,7 @@ def parse(text: str, path: str) -> Calibration:
     coefficients: dict[str, float] = {}
     for section in SECTIONS:
         for name, value in _leaves(tree.get(section) or {}, section):
-            leaf = name.removeprefix(f"{section}.")
-            if leaf not in LEAVES.get(section, (leaf,)):
-                raise InputError(
-                    f"calibration {path} has an unknown key {name!r}; {nearest(leaf, LEAVES[section])}"
-                )
+            _check_known(name, path)
             coefficients[name] = _coefficient(value, name, path)
     return Calibration(
         path=path,

@@ -63,7 +63,7 @@ def summarise(
         **{metric: distribution(column(done, metric)) for metric in REQUEST_METRICS},
         "tbt_s": _gap_distribution(token_gaps),
         "slo": _slo(requests, targets, makespan_s),
-        "load": load(requests),
+        "load": load(requests) if complete else load(requests) | {"label": "unknown"},
         "adapters": adapters,
         "kv": kv,
         "replicas": replicas,

@@ -21,6 +21,9 @@ from simlora.workload.table import READERS, Table, check_names, read_table
 REQUIRED = ("arrival_s", "adapter", "rank", "prompt_tokens", "output_tokens")
 OPTIONAL = ("max_output_tokens", "session", "block_hashes")
 
+CALENDAR_S = 1e7
+"""Traces that begin later than 115 days are taken to hold seconds since some epoch."""
+
 
 @dataclass(frozen=True)
 class File:
@@ -42,6 +45,12 @@ class File:
         check_names(table, REQUIRED, OPTIONAL)
         arrival_s = seconds(table, "arrival_s")
         order, notices = in_order(table, "arrival_s", arrival_s)
+        start_s = float(arrival_s[order[0]])
+        if start_s >= CALENDAR_S:
+            arrival_s = arrival_s - start_s
+            notices += (
+                f"{table.path}: arrival_s begins at {start_s:.10g}, which looks like a date; it now begins at 0.",
+            )
         outputs = tokens(table, "output_tokens")
         adapter, specs = _adapters(table)
         session = names(table, "session") if "session" in table.columns else None

@@ -56,7 +56,9 @@ CASES = {
     "replica.tp=3": ("replica.tp is 3, must divide the 32 attention heads",),
     "replica.tp=0": ("replica.tp is 0, must be a whole number of GPUs, at least 1",),
     "replica.kv_token_budget=abc": ("replica.kv_token_budget is 'abc', must be a whole number",),
-    "replica.max_batch_size=0": ("replica.max_batch_size is 0, must be a whole number of requests, at least 1",),
+    "replica.max_batch_size=0": (
+        "replica.max_batch_size is 0, must be a whole number of requests, at least 1",
+    ),
     "replica.memory_utilisation=1.5": ("replica.memory_utilisation is 1.5, must be",),
     "replica.reserve=peek": ("replica.reserve is 'peek'; did you mean peak?",),
     "replica.target_modules=[x]": ("target module 'x' is unknown",),
@@ -95,7 +97,10 @@ CASES = {
         "there is no calibration for llama_7b on a40 with tp 1",
         "calibration=<path",
     ),
-    "replica.kv_token_budget=10": ("every one of the 40 requests is rejected", "do not fit replica.kv_token_budget 10"),
+    "replica.kv_token_budget=10": (
+        "every one of the 40 requests is rejected",
+        "do not fit replica.kv_token_budget 10",
+    ),
     "hydra.run.dir=": ("hydra.run.dir is empty",),
     "hydra.run.dir=${nope}": ("hydra.run.dir cannot be resolved",),
     "hydra.run.dir=null": ("hydra.run.dir=null cannot be",),

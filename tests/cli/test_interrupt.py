@@ -43,8 +43,11 @@ def test_an_interrupted_run_is_marked_as_incomplete(simlora: Command, number: in
     assert counts["finished"] == summary["requests"]["finished"] > 0
     assert requests.loc[requests["status"] == "finished", "latency_s"].notna().all()
     assert requests.loc[requests["status"] == "unfinished", "finish_s"].isna().all()
+    arrived = summary["requests"]["submitted"]
+    assert arrived == (requests["arrival_s"] <= summary["makespan_s"]).sum() < len(requests)
+    assert summary["load"]["label"] == "unknown"
     assert err == (
-        f"simlora: interrupted; {counts['finished']:,} of {len(requests):,} requests were finished: "
+        f"simlora: interrupted; {counts['finished']:,} of the {arrived:,} requests so far were finished: "
         "out/requests.incomplete.parquet and summary.incomplete.json\n"
     )
 

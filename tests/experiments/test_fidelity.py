@@ -124,7 +124,7 @@ def test_clustering_from_as_many_adapters_as_there_are_is_plain_slora(tmp_path: 
 
 def test_fitted_rows_are_told_from_others() -> None:
     plan_row = calibrations.load("a10g-llama_7b-tp1").provenance["fitted_rows"][0]
-    assert plan_row.startswith("slora a10g S2 synthetic num_adapters=")
+    assert plan_row.startswith("slora a10g S2 synthetic kv_token_budget=14500 num_adapters=")
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,8 @@ def test_a_fit_finds_the_coefficient_that_made_the_runs(tmp_path: Path) -> None:
     true = calibrations.load("a10g-llama_7b-tp1")
     coefficients = dict(true.coefficients)
     start = {"decode.intercept_s": 0.8 * coefficients.pop("decode.intercept_s")}
-    plan = Plan("a10g-llama_7b-tp1", [{"gpu": "a10g"}], start, coefficients, "")
+    fixed = {name: {"value": value, "source": "ours"} for name, value in coefficients.items()}
+    plan = Plan("a10g-llama_7b-tp1", [{"gpu": "a10g"}], start, fixed, "")
     lone = [a_row(tmp_path, req_rate=rate) for rate in ("1", "2")]
     made = [Row(row.columns, row.workload, simulate(row, true)) for row in lone]
     (found,) = fit(plan, made, jobs=1)
@@ -179,7 +180,7 @@ def test_a_fit_finds_the_coefficient_that_made_the_runs(tmp_path: Path) -> None:
 
 
 def test_a_coefficient_can_be_left_out_to_see_what_it_is_good_for() -> None:
-    plan = Plan("a10g-llama_7b-tp1", [], {"a": 1.0, "b": 2.0}, {"c": 3.0}, "")
+    plan = Plan("a10g-llama_7b-tp1", [], {"a": 1.0, "b": 2.0}, {"c": {"value": 3.0}}, "")
     assert without(plan, ["b", "c"]) == Plan("a10g-llama_7b-tp1", [], {"a": 1.0}, {}, "")
 
 
@@ -188,3 +189,31 @@ def test_reading_is_strict_about_text(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="is not a text file"):
         fidelity_rows.read(path)
+
+
+def test_a_figure_that_nobody_measured_is_left_out_and_the_others_are_compared(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    path = a_file(tmp_path, {"mean_first_token_s": "", "mean_latency_s": "0"}, {"req_rate": "1"})
+    assert main(["--runs", str(path), "--json", str(out)]) == 0
+    first, second = json.loads(out.read_text())["rows"]
+    assert set(first["error"]) == {"throughput", "attainment"}
+    assert set(second["error"]) == {"throughput", "mean_latency", "mean_first_token", "attainment"}
+
+
+def test_a_row_with_another_pool_is_another_row(tmp_path: Path) -> None:
+    assert a_row(tmp_path, kv_token_budget="14500").key != a_row(tmp_path, kv_token_budget="9000").key
+
+
+def test_what_was_not_fitted_but_taken_from_elsewhere_is_marked_as_derived() -> None:
+    provenance = calibrations.load("a10g-llama_7b-tp1").provenance
+    padded = provenance["coefficients"]["kernels.mbgmv.decode.per_sequence_max_rank_s"]
+    assert padded["kind"] == "derived"
+    assert "CaraServe" in padded["source"]
+
+
+def test_bgmv_costs_what_mbgmv_costs_when_all_ranks_are_the_highest() -> None:
+    found = calibrations.load("a10g-llama_7b-tp1").coefficients
+    both = (
+        found["kernels.mbgmv.decode.per_rank_sum_s"] + found["kernels.mbgmv.decode.per_sequence_max_rank_s"]
+    )
+    assert found["kernels.bgmv.decode.per_sequence_max_rank_s"] == pytest.approx(both, rel=1e-4)

@@ -7,6 +7,7 @@ import yaml
 
 from simlora.core.errors import InputError
 from simlora.latency import calibration
+from simlora.latency.calibration import parse
 from simlora.latency.iteration import IterationModel
 from simlora.latency.transfer import AdapterLoad
 
@@ -138,3 +139,30 @@ def test_ours_are_whole_and_named_after_what_they_describe(name: str) -> None:
     assert IterationModel(ours).decode_s(1, 100) > 0
     assert AdapterLoad(ours).load_s(1) > 0
     assert yaml.safe_dump(ours.describe()), "goes into a report as it is"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("kernels: {mbgmv: {decode: {per_seq_max_rank_s: 1.0e-6}}}", "per_sequence_max_rank_s"),
+        ("decode: {per_sequence_square_s: 1.0e-6}", "per_sequence_sq_s"),
+        ("adapter_load: {bandwidth: 1.0e9}", "bytes_per_s"),
+    ],
+)
+def test_a_misspelt_coefficient_is_never_a_silent_zero(written: str, meant: str) -> None:
+    head = "gpu: a10g\nmodel: llama_7b\ntp: 1\nprovenance: {kind: measured}\n"
+    with pytest.raises(InputError, match=f"unknown key .*{meant}"):
+        parse(head + written, "c.yaml")
+
+
+def test_a_users_own_kernel_names_its_own_coefficients() -> None:
+    head = "gpu: a10g\nmodel: llama_7b\ntp: 1\nprovenance: {kind: measured}\n"
+    assert (
+        parse(head + "kernels: {mine: {decode: {x_s: 1.0}}}", "c.yaml").need("kernels.mine.decode.x_s") == 1.0
+    )
+
+
+def test_a_number_that_yaml_takes_for_text_gets_a_hint() -> None:
+    head = "gpu: a10g\nmodel: llama_7b\ntp: 1\nprovenance: {kind: measured}\n"
+    with pytest.raises(InputError, match="YAML wants a point"):
+        parse(head + "decode: {intercept_s: 1e-4}", "c.yaml")

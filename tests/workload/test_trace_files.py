@@ -151,7 +151,7 @@ def traces(draw):
     specs = tuple(AdapterSpec(name, rank) for name, rank in named.items())
     outputs = np.array(column(st.integers(1, 10**6)))
     return Trace(
-        arrival_s=np.sort(np.array(column(st.floats(0, 1e9)))),
+        arrival_s=np.sort(np.array(column(st.floats(0, 9e6)))),
         adapter=np.array(column(st.integers(BASE_MODEL, len(specs) - 1))),
         prompt_tokens=np.array(column(st.integers(1, 10**6))),
         output_tokens=outputs,
@@ -413,3 +413,13 @@ def test_whatever_cells_there_are_it_is_read_or_refused(tmp_path_factory, rows):
         assert error(str(file))
     else:
         assert len(trace) <= len(rows)
+
+
+def test_arrivals_since_an_epoch_begin_at_zero_with_a_notice(tmp_path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "arrival_s,adapter,rank,prompt_tokens,output_tokens\n1700000001.5,a,8,10,5\n1700000000,a,8,10,5\n"
+    )
+    trace = File(str(path)).build(0)
+    assert trace.arrival_s.tolist() == [0.0, 1.5]
+    assert "arrival_s begins at 1700000000, which looks like a date; it now begins at 0" in trace.notices[-1]
