@@ -60,7 +60,7 @@ class Mbgmv(Kernel):
 
     Source: S-LoRA (MLSys'24) §5.3; CaraServe §5 models its decode time by the sum of ranks,
     LoRAServe §3 by the highest. S-LoRA's own runs show both: coefficients fitted to a mix of ranks
-    8 to 64 miss the mean latency at rank 8 by 21 % with the sum alone, and by 4 % with both
+    8 to 64 miss the mean latency at rank 8 by 20 % with the sum alone, and by 2 % with both
     (`docs/fidelity.md`). A calibration may leave `per_sequence_max_rank_s` out: CaraServe's reading.
     """
 
