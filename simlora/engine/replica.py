@@ -173,13 +173,14 @@ class Replica:
     def live(self) -> Generator[Event, None, None]:
         """The replica's process: one turn an iteration, or a run of them."""
         while True:
-            if not self._batch.members and not self.waiting:
+            if self._batch.members or self.waiting:
+                self.schedule()
+            if self._batch.members or self._prefill:
+                self._wake = self._clock.moment(self.execute(), Kind.BOUNDARY, self.id)
+            else:
                 self._idle = True
                 self._run = None
                 self._wake = self._clock.event()
-            else:
-                self.schedule()
-                self._wake = self._clock.moment(self.execute(), Kind.BOUNDARY, self.id)
             since = self._clock.now
             yield self._wake
             if self._prefill or self._run is not None:
@@ -188,12 +189,18 @@ class Replica:
             self.record()
 
     def schedule(self) -> None:
-        """Ask what to run next."""
-        self._decision = self._scheduler.schedule(self)
-        self._prefill = self._decision.prefill
-        if not self._prefill and not self._batch.members:
-            head = next(iter(self.waiting))
-            raise AssertionError(f"replica {self.id} is idle beside request {head.id}, which it could run")
+        """Ask what to run next, and let go of those that are given up."""
+        self._decision = decision = self._scheduler.schedule(self)
+        self._prefill = decision.prefill
+        for request, reason in decision.abort:
+            self.waiting.remove(request)
+            self._recorder.abort(request, self.id, self._clock.now, reason)
+            self._on_leave(self.id)
+        if not self._prefill and not self._batch.members and self.waiting:
+            policy, head = type(self._scheduler).__name__, next(iter(self.waiting))
+            raise AssertionError(
+                f"{policy} leaves replica {self.id} idle beside request {head.id}, which could run"
+            )
 
     def execute(self) -> float:
         """Start the decided iterations; return the time of the boundary at which they are over."""
@@ -332,6 +339,8 @@ class Replica:
             free = self._pool.free_tokens(self._reservation.used_tokens(batch.step))
             room = self._reservation.steps_until_full(free, batch.step)
             steps = min(batch.steps_to_finish(), room, self._decision.steps)
+            if self._decision.until_s < run.end_s(run.done + steps):
+                steps = max(run.first_boundary(self._decision.until_s) - run.done, 1)
         self._steps = run.done + steps
         return run.end_s(self._steps)
 

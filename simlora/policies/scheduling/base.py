@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from math import inf
 from typing import NamedTuple
 
 from simlora.core.request import Request
@@ -14,16 +15,19 @@ NEVER = 1 << 60
 
 
 class Decision(NamedTuple):
-    """Prefill these requests, or else decode the running batch.
+    """Give these requests up, with a reason each; prefill those, or else decode the running batch.
 
-    A decode decision stands for `steps` steps, and an arrival ends it at the first iteration
-    boundary not before the arrival, but never within its first `on_arrival` steps. A request
-    that finishes, memory that runs out, a migration or a fault end it in any case.
+    A decode decision stands for `steps` steps, and ends at the first iteration boundary not before
+    `until_s`. An arrival ends it at the first boundary not before the arrival, but never within its
+    first `on_arrival` steps. A request that finishes, memory that runs out, a migration or a fault
+    end it in any case.
     """
 
     prefill: tuple[Request, ...] = ()
     steps: int = NEVER
     on_arrival: int = NEVER
+    until_s: float = inf
+    abort: tuple[tuple[Request, str], ...] = ()
 
 
 class Scheduler(ABC):
@@ -31,7 +35,11 @@ class Scheduler(ABC):
 
     @abstractmethod
     def schedule(self, view: ReplicaView) -> Decision:
-        """Decide the next iteration. An empty prefill means decode; never called without work."""
+        """Decide the next iteration; never called without work.
+
+        An empty prefill means decode. Waiting requests that could run may not be left beside an idle
+        replica: start some, or give them up.
+        """
 
     def order(self, view: ReplicaView) -> Iterable[Request]:
         """The waiting requests in the order in which they would start; by arrival, unless said otherwise."""

@@ -1,0 +1,78 @@
+"""A scheduler may give waiting requests up, and may ask to be heard again at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simlora.engine.cluster import Cluster
+from simlora.metrics.recorder import Recorder
+from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.fcfs import Fcfs
+from simlora.policies.views import ReplicaView
+from tests.engine.cases import Case, Row
+
+PATIENCE_S = 0.25
+
+
+class Impatient(Fcfs):
+    """Gives up whoever has waited for PATIENCE_S, at the first boundary from then on."""
+
+    def schedule(self, view: ReplicaView) -> Decision:
+        late = [r for r in view.waiting if r.arrival_s + PATIENCE_S <= view.now_s]
+        if late:
+            gone = tuple((request, "waited too long") for request in late)
+            left = [r for r in view.waiting if r not in late]
+            next_s = min((r.arrival_s + PATIENCE_S for r in left), default=float("inf"))
+            if view.running or not left:
+                return Decision(steps=1, abort=gone, until_s=next_s)
+            admission = view.trial()
+            return Decision(prefill=tuple(r for r in left if admission.admit(r)), abort=gone)
+        decision = super().schedule(view)
+        next_s = min((r.arrival_s + PATIENCE_S for r in view.waiting), default=float("inf"))
+        return decision._replace(until_s=next_s, on_arrival=0) if not decision.prefill else decision
+
+
+def crowd(fast_forward: bool = True) -> Recorder:
+    rows = tuple(Row(0.013 * i, i % 3, 8, 6 + i % 9, 6 + i % 9) for i in range(40))
+    scenario = Case(rows=rows, capacity=90, admit_every=3).scenario(fast_forward=fast_forward)
+    return Cluster(replace(scenario, policies=replace(scenario.policies, scheduler=Impatient))).run()
+
+
+def test_those_given_up_are_aborted_with_the_reason_and_never_had_a_token() -> None:
+    requests = crowd().requests()
+    aborted = requests[requests["status"] == "aborted"]
+    assert 0 < len(aborted) < len(requests)
+    assert set(requests["status"]) == {"aborted", "finished"}
+    assert set(aborted["reason"]) == {"waited too long"}
+    assert aborted["first_token_s"].isna().all()
+    assert (aborted["finish_s"] - aborted["arrival_s"] >= PATIENCE_S).all()
+
+
+def test_fast_forward_gives_up_the_same_requests_at_the_same_times() -> None:
+    fast, plain = crowd(), crowd(fast_forward=False)
+    assert fast.requests().equals(plain.requests())
+    assert fast.boundaries < plain.boundaries
+
+
+def test_the_router_no_longer_counts_those_who_were_given_up() -> None:
+    rows = tuple(Row(0.0, 0, 8, 6, 6) for _ in range(9))
+    scenario = Case(rows=rows, capacity=40).scenario()
+    cluster = Cluster(replace(scenario, policies=replace(scenario.policies, scheduler=Impatient)))
+    cluster.run()
+    assert cluster.outstanding.tolist() == [0]
+
+
+class Lazy(Fcfs):
+    """Does nothing."""
+
+    def schedule(self, view: ReplicaView) -> Decision:
+        return Decision()
+
+
+def test_a_scheduler_that_leaves_a_replica_idle_beside_work_is_named() -> None:
+    scenario = Case(rows=(Row(0.0, 0, 8, 6, 6),)).scenario()
+    cluster = Cluster(replace(scenario, policies=replace(scenario.policies, scheduler=Lazy)))
+    with pytest.raises(AssertionError, match="Lazy leaves replica 0 idle beside request 0"):
+        cluster.run()
