@@ -1,10 +1,11 @@
-"""The verb `admit`: who could start now, beside the running batch."""
+"""The verb `admit`: who could start now, beside the running batch, and who never could."""
 
 from __future__ import annotations
 
 from simlora.core.request import Request
+from simlora.engine.scenario import ReplicaConfig
 from simlora.memory.pool import Pool
-from simlora.memory.reservation import UNLIMITED, Reservation
+from simlora.memory.reservation import UNLIMITED, Full, Paged, Peak, Reservation
 
 
 class Admission:
@@ -60,3 +61,28 @@ class Admission:
     def retry_steps(self) -> int:
         """Decode steps before which the last refused request cannot fit, unless somebody leaves."""
         return self._reservation.retry_steps() if self.refused_for_memory else UNLIMITED
+
+
+def reservation(config: ReplicaConfig) -> Reservation:
+    """Return the memory rule that `replica.reserve` names."""
+    if config.reserve == "full":
+        return Full(config.kv_token_budget)
+    if config.reserve == "peak":
+        return Peak(config.kv_token_budget)
+    return Paged(config.kv_token_budget, config.block_tokens, config.watermark)
+
+
+def unservable(request: Request, config: ReplicaConfig) -> str:
+    """Say why a request could never run on such a replica, even alone; empty if it could."""
+    prompt = request.prompt_tokens
+    if prompt > config.max_prefill_tokens:
+        return f"the prompt is longer than replica.max_prefill_tokens {config.max_prefill_tokens}"
+    adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
+    held = prompt + request.max_output_tokens
+    if held + config.block_tokens + adapter_tokens < config.kv_token_budget:
+        return ""
+    alone = reservation(config)
+    alone.begin(0)
+    if alone.fits(held, 0, adapter_tokens):
+        return ""
+    return f"prompt, output and adapter do not fit replica.kv_token_budget {config.kv_token_budget}"

@@ -95,3 +95,17 @@ class Batch:
             else:
                 del self._rank_counts[rank]
         return request
+
+
+def prefill_work(requests: Iterable[Request]) -> LoraWork:
+    """What the LoRA kernels of a prefill of these requests process."""
+    tokens = token_rank_sum = top = 0
+    adapters = set()
+    for request in requests:
+        if request.adapter is not None:
+            rank = request.adapter.rank
+            tokens += request.prefill_tokens
+            token_rank_sum += request.prefill_tokens * rank
+            top = max(top, rank)
+            adapters.add(request.adapter.id)
+    return LoraWork(tokens, token_rank_sum, top, len(adapters))

@@ -15,6 +15,7 @@ from simpy import Event
 from simlora.core.adapter import Adapter
 from simlora.core.random import stream
 from simlora.core.request import Request
+from simlora.engine.admission import unservable
 from simlora.engine.clock import Clock, Kind
 from simlora.engine.replica import Replica
 from simlora.engine.scenario import Scenario
@@ -86,7 +87,7 @@ class Cluster:
         chosen = self._router.route(request, candidates, self)
         assert 0 <= chosen < len(self.replicas), f"{type(self._router).__name__} chose replica {chosen}"
         replica = self.replicas[chosen]
-        reason = replica.unservable(request)
+        reason = unservable(request, replica.config)
         if reason:
             self.recorder.reject(request, chosen, self.clock.now, reason)
         else:

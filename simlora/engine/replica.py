@@ -11,17 +11,16 @@ from simpy import Event
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.admission import Admission
-from simlora.engine.batch import Batch
+from simlora.engine.admission import Admission, reservation
+from simlora.engine.batch import Batch, prefill_work
 from simlora.engine.clock import Clock, Kind
 from simlora.engine.link import Link
 from simlora.engine.run import DecodeRun
-from simlora.engine.scenario import ReplicaConfig, Scenario
+from simlora.engine.scenario import Scenario
+from simlora.engine.token_times import TokenTimes
 from simlora.engine.waiting import WaitingQueue
-from simlora.latency.kernels import LoraWork
 from simlora.latency.models import LatencyModels
 from simlora.memory.pool import Pool
-from simlora.memory.reservation import Full, Paged, Peak, Reservation
 from simlora.metrics.recorder import Recorder
 from simlora.policies.loading.base import Miss
 from simlora.policies.scheduling.base import Decision
@@ -37,12 +36,9 @@ class Replica:
         "_batch",
         "_clock",
         "_decision",
-        "_decoded_s",
         "_fast_forward",
         "_idle",
-        "_joined_s",
         "_kv_bytes",
-        "_last_token_s",
         "_latency",
         "_loader",
         "_on_leave",
@@ -55,6 +51,7 @@ class Replica:
         "_scheduler",
         "_stalled_s",
         "_steps",
+        "_token_times",
         "_wake",
         "admit_every",
         "busy_s",
@@ -106,11 +103,7 @@ class Replica:
         self._steps = 0  # at the coming boundary, this many steps of the run are done
         self._wake: Event = clock.event()
         self._idle = True
-        # All running requests had their last token at the last decode step, but for those that
-        # joined since: those at the end of their prefill, by request id.
-        self._decoded_s = 0.0
-        self._joined_s: dict[int, float] = {}
-        self._last_token_s: dict[int, float] = {}  # of preempted requests
+        self._token_times = TokenTimes(recorder.token_gaps)
         self._stalled_s = 0.0  # until when the GPU waits for KV on its way to the host
 
     # What policies see ------------------------------------------------------------------
@@ -141,22 +134,6 @@ class Replica:
         )
 
     # The life of a replica --------------------------------------------------------------
-
-    def unservable(self, request: Request) -> str:
-        """Say why a request could never run here, even alone; empty if it could."""
-        config = self.config
-        prompt = request.prompt_tokens
-        if prompt > config.max_prefill_tokens:
-            return f"the prompt is longer than replica.max_prefill_tokens {config.max_prefill_tokens}"
-        adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
-        held = prompt + request.max_output_tokens
-        if held + config.block_tokens + adapter_tokens < config.kv_token_budget:
-            return ""
-        alone = reservation(config)
-        alone.begin(0)
-        if alone.fits(held, 0, adapter_tokens):
-            return ""
-        return f"prompt, output and adapter do not fit replica.kv_token_budget {config.kv_token_budget}"
 
     def submit(self, request: Request) -> None:
         """A request arrives in the queue."""
@@ -230,7 +207,7 @@ class Replica:
     def _execute_prefill(self) -> float:
         self._run = None
         start = max(self._admit(self._prefill), self._stalled_s)
-        work = _prefill_work(self._prefill)
+        work = prefill_work(self._prefill)
         tokens = tokens_sq = 0
         for request in self._prefill:
             length = request.prefill_tokens
@@ -306,12 +283,12 @@ class Replica:
             if request.first_token_s < 0.0:
                 request.first_token_s = now
             else:
-                self._recorder.token_gaps.add(now - self._last_token_s.pop(request.id), 1)
+                self._token_times.resumed(request.id, now)
                 request.host_tokens = 0
             to_come = self._outputs[request.id] - generated
             if to_come:
                 self._batch.join(request, generated, to_come)
-                self._joined_s[request.id] = now
+                self._token_times.joined(request.id, now)
             else:
                 self._finish(request)
                 finished = True
@@ -354,13 +331,12 @@ class Replica:
     def _advance_decode(self, run: DecodeRun) -> None:
         batch = self._batch
         steps = self._steps - run.done
-        self._count_gaps(run, steps)
+        self._token_times.decoded(run, steps, len(batch.members), self._clock.now)
         run.done = self._steps
         batch.step += steps
         self.steps_since_prefill += steps
         self.iterations += steps
         self._recorder.token_steps += steps * len(batch.members)
-        self._decoded_s = self._clock.now
         finished = batch.steps_to_finish() == 0
         if finished:
             self._run = None
@@ -368,23 +344,6 @@ class Replica:
                 self._finish(request)
             self._pool.sweep()
         self._fit()
-
-    def _count_gaps(self, run: DecodeRun, steps: int) -> None:
-        """Time between tokens: a step's length, and for the first one what passed since the last token."""
-        gaps, size = self._recorder.token_gaps, len(self._batch.members)
-        start = run.end_s(run.done)
-        first = run.base_s + run.slope_s * run.done
-        if not self._joined_s and self._decoded_s == start:
-            gaps.add_run(first, run.slope_s, steps, size)
-            return
-        others = size - len(self._joined_s)
-        if others:
-            gaps.add(start - self._decoded_s + first, others)
-        for joined_s in self._joined_s.values():
-            gaps.add(start - joined_s + first, 1)
-        self._joined_s.clear()
-        if steps > 1:
-            gaps.add_run(first + run.slope_s, run.slope_s, steps - 1, size)
 
     # Memory -----------------------------------------------------------------------------
 
@@ -409,7 +368,7 @@ class Replica:
         request.generated_tokens = self._batch.generated(request)
         request.preemptions += 1
         self._recorder.preemptions += 1
-        self._last_token_s[request.id] = self._joined_s.pop(request.id, self._decoded_s)
+        self._token_times.preempted(request.id)
         if self.config.preemption == "swap":
             # All but its last token, whose KV does not exist before its next step.
             request.host_tokens = self._batch.context(request) - 1
@@ -428,25 +387,3 @@ class Replica:
         self._release(request)
         self._recorder.finish(request, self.id, self._clock.now)
         self._on_leave(self.id)
-
-
-def reservation(config: ReplicaConfig) -> Reservation:
-    """Return the memory rule that `replica.reserve` names."""
-    if config.reserve == "full":
-        return Full(config.kv_token_budget)
-    if config.reserve == "peak":
-        return Peak(config.kv_token_budget)
-    return Paged(config.kv_token_budget, config.block_tokens, config.watermark)
-
-
-def _prefill_work(requests: Sequence[Request]) -> LoraWork:
-    tokens = token_rank_sum = top = 0
-    adapters = set()
-    for request in requests:
-        if request.adapter is not None:
-            rank = request.adapter.rank
-            tokens += request.prefill_tokens
-            token_rank_sum += request.prefill_tokens * rank
-            top = max(top, rank)
-            adapters.add(request.adapter.id)
-    return LoraWork(tokens, token_rank_sum, top, len(adapters))
