@@ -100,16 +100,6 @@ class TokenGaps:
         lower, upper = _edges(int(np.searchsorted(np.cumsum(self._counts), nth)))
         return min(max((lower + upper) / 2, self._lowest_s), self._highest_s)
 
-    def merge(self, other: TokenGaps) -> None:
-        """Take the gaps of `other` in; `other` keeps them too."""
-        self._fold()
-        other._fold()
-        self._counts = self._counts + other._counts
-        self._count += other._count
-        self._sum_s += other._sum_s
-        self._lowest_s = min(self._lowest_s, other._lowest_s)
-        self._highest_s = max(self._highest_s, other._highest_s)
-
     def _fold(self) -> None:
         """Move the buffer into the sum and the histogram."""
         if not self._buffer:

@@ -58,17 +58,6 @@ def test_a_run_is_its_gaps_added_one_by_one(some_runs):
     ]
 
 
-@given(st.lists(runs, max_size=6), st.lists(runs, max_size=6))
-def test_merging_two_is_adding_to_one(left, right):
-    merged, other, one = gaps_of(left), gaps_of(right), gaps_of(left + right)
-    merged.merge(other)
-    assert merged.count == one.count
-    assert other.count == gaps_of(right).count
-    if one.count:
-        assert merged.mean() == pytest.approx(one.mean(), rel=1e-12)
-        assert merged.quantile(0.9) == one.quantile(0.9)
-
-
 @settings(max_examples=25)
 @given(st.lists(runs, min_size=1, max_size=8), st.integers(1, 40), st.integers(1, 5))
 def test_neither_buffer_nor_chunk_size_shows_in_the_result(some_runs, chunk, rows):
