@@ -15,6 +15,7 @@ from experiments.fidelity.campaigns import fitted_rows
 from experiments.fidelity.compare import Comparison, groups, medians
 from experiments.fidelity.predict import known_systems, simulate
 from experiments.fidelity.rows import Row, read
+from experiments.fidelity.servers import unknown
 from experiments.fidelity.table import table
 from experiments.measured import measured_dir
 from simlora.core.errors import InputError
@@ -27,9 +28,7 @@ def skipped(row: Row, systems: set[str], known: Sequence[str]) -> str:
         return f"system {row.columns['system']} does not exist yet"
     if row.calibration not in known:
         return f"there is no calibration {row.calibration}"
-    if not row.columns["kv_token_budget"]:
-        return f"{row.columns['system']} on {row.columns['gpu']} has no kv_token_budget in its row"
-    return ""
+    return unknown(row)
 
 
 def compare(rows: Sequence[Row]) -> list[Comparison]:

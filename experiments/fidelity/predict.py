@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from importlib import resources
 
 import pandas as pd
 
 from experiments.fidelity.campaigns import calibration_of
 from experiments.fidelity.rows import Row
+from experiments.fidelity.servers import server
 from experiments.scenarios import scenario
 from simlora.core.trace import Trace
 from simlora.engine.cluster import Cluster
 from simlora.engine.scenario import Scenario
-from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.workload.slora import SLora
 
 TTFT_TARGET_S = 6.0
+PLACEHOLDER = Path(__file__).with_name("placeholder.yaml")
 
 
 def known_systems() -> set[str]:
@@ -44,38 +46,31 @@ def trace(row: Row) -> Trace:
 
 
 @lru_cache(maxsize=64)
-def _scenario(system: str, gpu: str, model: str, budget: str, calibration: str) -> Scenario:
-    overrides = [
-        f"system={system}",
-        f"gpu={gpu}",
-        f"model={model}",
-        f"calibration={calibration}",
-        "timeline=false",
-    ]
-    if budget:
-        overrides.append(f"replica.kv_token_budget={int(float(budget))}")
+def _scenario(overrides: tuple[str, ...]) -> Scenario:
     return scenario(overrides)
 
 
 def simulate(row: Row, calibration: Calibration | None = None) -> dict[str, float]:
     """Return the row's figures as simulated, under its own calibration or another one."""
-    columns = row.columns
-    # Any calibration will do to compose the scenario: its coefficients are replaced.
-    any_one = calibrations.names()[0]
-    base = _scenario(row.system, columns["gpu"], row.model, columns["kv_token_budget"], any_one)
-    run = replace(base, trace=trace(row), calibration=calibration or calibration_of(row))
-    return figures(Cluster(run).run().requests())
+    found = calibration or calibration_of(row)
+    overrides = (*server(row), f"calibration={PLACEHOLDER}", "timeline=false")
+    run = replace(_scenario(overrides), trace=trace(row), calibration=found)
+    return figures(Cluster(run).run().requests(), streamed=row.system != "vllm_packed")
 
 
-def figures(requests: pd.DataFrame) -> dict[str, float]:
-    """Return what S-LoRA's client reported. Attainment is over all requests, means over those answered."""
+def figures(requests: pd.DataFrame, streamed: bool = True) -> dict[str, float]:
+    """Return what S-LoRA's client reported. Attainment is over all requests, means over those answered.
+
+    An answer that is not `streamed` comes whole: to the client its first token is its last.
+    """
     done = requests[requests["status"] == "finished"]
-    attained = {"attainment_6s": float((done["ttft_s"] < TTFT_TARGET_S).sum() / len(requests))}
+    first_token_s = done["ttft_s" if streamed else "latency_s"]
+    attained = {"attainment_6s": float((first_token_s < TTFT_TARGET_S).sum() / len(requests))}
     if done.empty:
         return attained
     return {
         "throughput_rps": len(done) / float(done["finish_s"].max()),
         "mean_latency_s": float(done["latency_s"].mean()),
-        "mean_first_token_s": float(done["ttft_s"].mean()),
+        "mean_first_token_s": float(first_token_s.mean()),
         **attained,
     }

@@ -26,6 +26,8 @@ WORKLOAD = (
 MEASURED = ("throughput_rps", "mean_latency_s", "mean_first_token_s", "attainment_6s")
 NAMES = ("system", "gpu", "setting", "kv_token_budget", "campaign")
 CLUSTER = "slora_cluster_"
+ENGINES = ("hf_peft", "vllm_packed")
+"""Systems whose iterations are those of another engine than S-LoRA's."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,27 @@ class Row:
 
     @property
     def calibration(self) -> str:
-        """The name of the calibration that fits this row's hardware."""
-        return f"{self.columns['gpu']}-{self.model}-tp1"
+        """The name of the calibration that fits this row's hardware and serving engine."""
+        engine = self.columns["system"]
+        return f"{self.columns['gpu']}-{self.model}-tp1" + (f"-{engine}" if engine in ENGINES else "")
 
     @property
     def system(self) -> str:
         """The system to simulate. Clustering from d adapters on is plain S-LoRA when there are no more than d."""
         system = self.columns["system"]
-        if system.startswith(CLUSTER) and self.workload["num_adapters"] <= int(system.removeprefix(CLUSTER)):
-            return "slora"
-        return system
+        if self._clusters is None:
+            return system
+        return "slora" if self.workload["num_adapters"] <= self._clusters else "slora_cluster"
+
+    @property
+    def clusters(self) -> int | None:
+        """The number of adapters from which on S-LoRA clusters; None for other systems."""
+        return self._clusters if self.system == "slora_cluster" else None
+
+    @property
+    def _clusters(self) -> int | None:
+        number = self.columns["system"].removeprefix(CLUSTER)
+        return int(number) if number.isdigit() else None
 
     @property
     def key(self) -> str:

@@ -50,8 +50,8 @@ def replica_facts(requests: pd.DataFrame, cluster: Cluster) -> list[dict[str, An
             "most_waiting": replica.most_waiting,
             "busy_s": replica.busy_s,
             "busy_share": replica.busy_s / makespan_s if makespan_s > 0 else None,
-            "link_busy_s": replica.link.busy_s,
-            "link_busy_share": replica.link.busy_s / makespan_s if makespan_s > 0 else None,
+            "link_busy_s": replica.holdings.link.busy_s,
+            "link_busy_share": replica.holdings.link.busy_s / makespan_s if makespan_s > 0 else None,
         }
         for replica, row in zip(cluster.replicas, counts.to_dict("records"), strict=True)
     ]

@@ -83,5 +83,10 @@ def _rejections(requests: pd.DataFrame, source: str, complete: bool) -> list[str
 
 
 def _timeline(cluster: Cluster) -> pd.DataFrame:
-    timeline = cluster.recorder.timeline
-    return pd.DataFrame() if timeline is None else timeline.frame(cluster.scenario.replica.kv_token_budget)
+    timeline, config = cluster.recorder.timeline, cluster.scenario.replica
+    if timeline is None:
+        return pd.DataFrame()
+    frame = timeline.frame().assign(capacity_tokens=config.kv_token_budget)
+    if config.adapter_memory != "unified":
+        frame = frame.assign(region_capacity_tokens=config.adapter_region_tokens)
+    return frame

@@ -16,18 +16,20 @@ from simlora.config.making import factory, make, with_target
 from simlora.config.mistakes import in_plain_words
 from simlora.config.reading import Tree, as_whole, check_known, flag, section
 from simlora.core.checks import listed, number, shown, whole
-from simlora.core.errors import InputError
+from simlora.core.errors import InputError, nearest
 from simlora.engine.scenario import Policies, ReplicaConfig, Scenario
 from simlora.hardware.budget import kv_token_budget
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
+from simlora.latency.collectives import folded
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Kernel
 from simlora.latency.transfer import AdapterLoad
 from simlora.metrics.slo import SloTargets
 from simlora.policies.eviction.base import Eviction
+from simlora.policies.eviction.on_demand import OnDemand
 from simlora.policies.loading.base import Loader
 from simlora.policies.placement.base import Placement
 from simlora.policies.routing.base import Router
@@ -43,12 +45,17 @@ KEYS = (
     *POLICIES,
     "seed",
     "calibration",
+    "engine",
     "fast_forward",
     "cluster",
     "replica",
     "slo",
 )
-REPLICA_KEYS = (*(field.name for field in fields(ReplicaConfig)), "memory_utilisation")
+REPLICA_KEYS = (
+    *(field.name for field in fields(ReplicaConfig)),
+    "memory_utilisation",
+    "adapter_region_share",
+)
 REPLICAS_MAX = 100_000
 POOL_MAX = 10**12
 BLOCK_MAX = 65_536
@@ -86,10 +93,14 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
             raise InputError(f"{key} was taken out of the configuration, must be there")
     seed = whole("seed", tree["seed"], least=0)
     gpu, model = make(tree, "gpu", Gpu), make(tree, "model", ModelShape)
-    replica = _replica(section(tree, "replica", REPLICA_KEYS), gpu, model)
-    calibration, notices = _calibration(tree["calibration"], gpu.name, model.name, replica.tp)
+    cluster = section(tree, "cluster", ("replicas", "engines_per_gpu"))
+    engines = whole("cluster.engines_per_gpu", cluster.get("engines_per_gpu"), "replicas", least=1)
+    replica = _replica(section(tree, "replica", REPLICA_KEYS), gpu, model, engines)
+    name = f"{gpu.name}-{model.name}-tp{replica.tp}" + _engine(tree["engine"])
+    calibration, notices = _calibration(tree["calibration"], name, gpu.name, model.name, replica.tp)
+    folded(calibration, model, replica.target_modules)  # raises for a coefficient that several GPUs need
     policies = _policies(tree, calibration)
-    cluster = section(tree, "cluster", ("replicas",))
+    _check_region(replica, policies)
     replicas = whole("cluster.replicas", cluster.get("replicas"), least=1, most=REPLICAS_MAX)
     targets = _targets(section(tree, "slo", [field.name for field in fields(SloTargets)]))
     shows = {"report": flag(tree, "report"), "progress": tree["progress"] and flag(tree, "progress")}
@@ -105,6 +116,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         seed=seed,
         fast_forward=fast_forward,
         timeline=timeline,
+        engines_per_gpu=engines,
     )
     return Setup(
         scenario=scenario,
@@ -126,32 +138,64 @@ def _resolved(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in tree.items()}
 
 
-def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape) -> ReplicaConfig:
+def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu: int) -> ReplicaConfig:
     values = {key: as_whole(value) for key, value in tree.items()}
-    share = values.pop("memory_utilisation", 0.9)
     values["tp"] = whole("replica.tp", values.get("tp"), "GPUs", least=1)
-    modules = tuple(map(str, listed("replica.target_modules", values.get("target_modules"), "[q,k,v,o]")))
-    model.adapter_bytes(1, modules)  # raises for modules that the model does not have
-    if values.get("kv_token_budget") is None:
-        values["kv_token_budget"] = kv_token_budget(model, gpu, values["tp"], share)
+    modules = _modules(values.get("target_modules"), model)
+    used = number("replica.memory_utilisation", values.pop("memory_utilisation", 0.9), above=0, most=1)
+    region_share = number("replica.adapter_region_share", values.pop("adapter_region_share", 0.0), least=0, most=1)
+    own_memory = values.get("adapter_memory") != "unified"
+    if values.get("kv_token_budget") is None or (own_memory and values.get("adapter_region_tokens") is None):
+        slots = kv_token_budget(model, gpu, values["tp"], used, engines=engines_per_gpu)
+        region = int(slots * region_share) if own_memory else 0
+        values["kv_token_budget"] = values.get("kv_token_budget") or slots - region
     budget = whole(
         "replica.kv_token_budget", values["kv_token_budget"], "token slots", least=1, most=POOL_MAX
     )
+    if values.get("adapter_region_tokens") is None:
+        values["adapter_region_tokens"] = max(slots - budget, 0) if own_memory else 0
     whole("replica.block_tokens", values.get("block_tokens"), "tokens", least=1, most=BLOCK_MAX)
     if values.get("max_prefill_tokens") is None:
         values["max_prefill_tokens"] = max(budget // 6, PREFILL_TOKENS_LEAST)
     return ReplicaConfig(**(values | {"target_modules": modules}))
 
 
-def _calibration(choice: Any, gpu: str, model: str, tp: int) -> tuple[Calibration, list[str]]:
+def _modules(value: Any, model: ModelShape) -> tuple[str, ...]:
+    """Return what LoRA adapts; an empty list says that every adapter is merged into a model of its own."""
+    if value == []:
+        return ()
+    modules = tuple(map(str, listed("replica.target_modules", value, "[q,k,v,o]")))
+    model.adapter_bytes(1, modules)  # raises for modules that the model does not have
+    return modules
+
+
+def _engine(value: Any) -> str:
+    """Return the end of a calibration's name: nothing for S-LoRA's engine, else the engine that was measured."""
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not value.isidentifier():
+        raise InputError(f"engine is {shown(value)}, must be the name of a serving engine, or null")
+    return f"-{value}"
+
+
+def _check_region(replica: ReplicaConfig, policies: Policies) -> None:
+    """Adapters in memory of their own leave at once: nobody could make room there for another."""
+    if replica.adapter_memory == "unified":
+        return
+    if not isinstance(policies.eviction(), OnDemand):
+        raise InputError(f"replica.adapter_memory={replica.adapter_memory} needs eviction=on_demand")
+    if type(policies.loader()).ahead is not Loader.ahead:
+        raise InputError(f"replica.adapter_memory={replica.adapter_memory} needs a loader that does not prefetch")
+
+
+def _calibration(choice: Any, name: str, gpu: str, model: str, tp: int) -> tuple[Calibration, list[str]]:
     """Return the calibration and notices about what it was not made for."""
     if choice is not None and not isinstance(choice, str):
         raise InputError(f"calibration is {shown(choice)}, must be a name or the path of a YAML file")
-    name = f"{gpu}-{model}-tp{tp}"
     if choice is None and name not in calibrations.names():
         raise InputError(
-            f"there is no calibration for {model} on {gpu} with tp {tp}; choose calibration=<path of a YAML file> "
-            f"or one of {', '.join(calibrations.names()) or 'your own'}"
+            f"there is no calibration {name} ({model} on {gpu} with tp {tp}); choose calibration=<path of a YAML file> "
+            f"or one of ours: {nearest(name, calibrations.names())}"
         )
     found = calibrations.load(name if choice is None else choice)
     differs = [

@@ -13,6 +13,10 @@ class InputError(ValueError):
     """
 
 
+class DoesNotFit(InputError):
+    """The base model is larger than the memory that it is given: out of memory, before anything runs."""
+
+
 def nearest(name: str, choices: Iterable[str], most: int = 3) -> str:
     """Return `did you mean a, b?` or the full list of choices, for the end of a sentence."""
     known = sorted(choices)

@@ -14,7 +14,9 @@ class Request:
 
     `generated_tokens` counts the tokens produced before the request last (re)joined the waiting
     queue; while it runs, the replica's step counter says the rest. `host_tokens` is the part of
-    its context whose KV was swapped out to host memory when it was preempted.
+    its context whose KV was swapped out to host memory when it was preempted, `chunked_tokens` what
+    iterations have already processed of a prefill that is not whole yet, `padding_tokens` what is added
+    to its prompt where a batch is padded to its longest.
     """
 
     __slots__ = (
@@ -23,6 +25,7 @@ class Request:
         "arrival_s",
         "block_hashes",
         "cached_tokens",
+        "chunked_tokens",
         "cold_start_s",
         "first_token_s",
         "generated_tokens",
@@ -30,6 +33,7 @@ class Request:
         "id",
         "max_output_tokens",
         "migrations",
+        "padding_tokens",
         "preemptions",
         "prompt_tokens",
         "session",
@@ -55,6 +59,8 @@ class Request:
         self.generated_tokens = 0
         self.cached_tokens = 0
         self.host_tokens = 0
+        self.chunked_tokens = 0
+        self.padding_tokens = 0
         self.admitted_s = -1.0
         self.first_token_s = -1.0
         self.cold_start_s = 0.0
@@ -63,11 +69,13 @@ class Request:
 
     @property
     def prefill_tokens(self) -> int:
-        """Tokens that its next prefill must process.
+        """Tokens that are still to be prefilled.
 
-        The uncached prompt; after a preemption also what it had said, less the KV on the host.
+        The uncached prompt, its padding included; after a preemption also what it had said, less the KV
+        on the host and what earlier chunks have done.
         """
-        return self.prompt_tokens - self.cached_tokens + self.generated_tokens - self.host_tokens
+        whole = self.prompt_tokens + self.padding_tokens + self.generated_tokens
+        return whole - self.cached_tokens - self.host_tokens - self.chunked_tokens
 
     @property
     def rank(self) -> int:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from simlora.core.request import Request
 from simlora.engine.scenario import ReplicaConfig
+from simlora.memory.adapter_region import adapter_region
 from simlora.memory.pool import Pool
-from simlora.memory.reservation import UNLIMITED, Full, Paged, Peak, Reservation
+from simlora.memory.reservation import UNLIMITED, Full, Padded, Paged, Peak, Reservation
+from simlora.policies.views import Refusal
 
 
 class Admission:
-    """One trial: batch size, prefill tokens and memory, candidate after candidate.
+    """One trial: batch size, adapters in the batch, prefill tokens and memory, candidate after candidate.
 
     The slots of an adapter count once, from its first candidate on. A preempted request may
     exceed the prefill tokens when it is the only candidate: it has grown since it was accepted.
@@ -19,48 +23,74 @@ class Admission:
         "_adapter_tokens",
         "_adapters",
         "_alone",
+        "_more_adapters",
         "_pool",
         "_reservation",
         "_seats",
         "_tokens",
-        "refused_for_memory",
+        "refusal",
     )
 
-    def __init__(self, reservation: Reservation, pool: Pool, step: int, seats: int, tokens: int) -> None:
+    def __init__(
+        self,
+        reservation: Reservation,
+        pool: Pool,
+        step: int,
+        seats: int,
+        config: ReplicaConfig,
+        running: Iterable[Request],
+    ) -> None:
         self._reservation = reservation
         self._pool = pool
         self._seats = seats
-        self._tokens = tokens
+        self._tokens = config.max_prefill_tokens
+        self._more_adapters = UNLIMITED if config.max_adapters is None else config.max_adapters - pool.pinned
         self._adapter_tokens = pool.pinned_tokens
         self._adapters: set[int] = set()
         self._alone = True
-        self.refused_for_memory = False
+        self.refusal: Refusal | None = None
         reservation.begin(step)
+        if pool.region is not None:
+            pool.region.begin(running)
 
     def admit(self, request: Request) -> bool:
         """Whether it fits; one that does takes its seat, tokens and memory in this trial."""
         tokens = request.prefill_tokens
-        if self._seats < 1 or (tokens > self._tokens and not (request.preemptions and self._alone)):
-            return False
+        if self._seats < 1:
+            return self._refuse(Refusal.SEATS)
+        if tokens > self._tokens and not (request.preemptions and self._alone):
+            return self._refuse(Refusal.TOKENS)
         adapter = request.adapter
         fresh = adapter is not None and adapter.id not in self._adapters and not self._pool.is_pinned(adapter)
+        if fresh and self._more_adapters < 1:
+            return self._refuse(Refusal.ADAPTERS)
         adapter_tokens = self._adapter_tokens + (adapter.kv_tokens if fresh and adapter is not None else 0)
         context = request.prompt_tokens + request.generated_tokens + 1
         to_come = request.max_output_tokens - request.generated_tokens - 1
         if not self._reservation.fits(context, to_come, adapter_tokens):
-            self.refused_for_memory = True
-            return False
+            return self._refuse(Refusal.MEMORY)
+        region = self._pool.region
+        if region is not None and not region.fits(request, fresh):
+            return self._refuse(Refusal.REGION)
         self._alone = False
         self._seats -= 1
         self._tokens -= tokens
         if fresh and adapter is not None:
             self._adapters.add(adapter.id)
+            self._more_adapters -= 1
             self._adapter_tokens = adapter_tokens
         return True
 
     def retry_steps(self) -> int:
         """Decode steps before which the last refused request cannot fit, unless somebody leaves."""
-        return self._reservation.retry_steps() if self.refused_for_memory else UNLIMITED
+        return self._reservation.retry_steps() if self.refusal is Refusal.MEMORY else UNLIMITED
+
+    def _resident(self, request: Request) -> bool:
+        return request.adapter is not None and request.adapter in self._pool
+
+    def _refuse(self, why: Refusal) -> bool:
+        self.refusal = why
+        return False
 
 
 def reservation(config: ReplicaConfig) -> Reservation:
@@ -69,6 +99,8 @@ def reservation(config: ReplicaConfig) -> Reservation:
         return Full(config.kv_token_budget)
     if config.reserve == "peak":
         return Peak(config.kv_token_budget)
+    if config.reserve == "padded":
+        return Padded(config.kv_token_budget)
     return Paged(config.kv_token_budget, config.block_tokens, config.watermark)
 
 
@@ -78,6 +110,11 @@ def unservable(request: Request, config: ReplicaConfig) -> str:
     if prompt > config.max_prefill_tokens:
         return f"the prompt is longer than replica.max_prefill_tokens {config.max_prefill_tokens}"
     adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
+    region = adapter_region(config.adapter_memory, config.adapter_region_tokens)
+    if region is not None:
+        region.begin(())
+        if not region.fits(request, fresh=True):
+            return f"its adapter does not fit replica.adapter_region_tokens {config.adapter_region_tokens}"
     held = prompt + request.max_output_tokens
     if held + config.block_tokens + adapter_tokens < config.kv_token_budget:
         return ""

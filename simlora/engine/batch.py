@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from simlora.core.request import Request
@@ -45,17 +45,17 @@ class Batch:
 
     def generated(self, request: Request) -> int:
         """Tokens that one member has produced."""
-        return self.context(request) - request.prompt_tokens
+        return self.context(request) - request.prompt_tokens - request.padding_tokens
 
-    def work(self, adapters: int) -> LoraWork:
+    def work(self, adapters: int, count_segments: bool = False) -> LoraWork:
         """What the LoRA kernels of a decode step process, with `adapters` distinct ones."""
         top = max(self._rank_counts) if self._rank_counts else 0
-        return LoraWork(self.lora, self.rank_sum, top, adapters)
+        return LoraWork(self.lora, self.rank_sum, top, adapters, segments(self) if count_segments else 0)
 
     def join(self, request: Request, generated: int, to_come: int) -> None:
         """Add a request that has `generated` tokens, and whose last is `to_come` steps away."""
         assert to_come > 0, f"request {request.id} joins the batch with nothing to come"
-        offset = request.prompt_tokens + generated - self.step
+        offset = request.prompt_tokens + request.padding_tokens + generated - self.step
         self.members[request.id] = request
         self._offset[request.id] = offset
         self.offsets += offset
@@ -97,15 +97,22 @@ class Batch:
         return request
 
 
-def prefill_work(requests: Iterable[Request]) -> LoraWork:
-    """What the LoRA kernels of a prefill of these requests process."""
+def prefill_work(parts: Sequence[tuple[Request, int]], count_segments: bool = False) -> LoraWork:
+    """What the LoRA kernels of a prefill process: of each request that many tokens."""
     tokens = token_rank_sum = top = 0
     adapters = set()
-    for request in requests:
+    for request, part in parts:
         if request.adapter is not None:
             rank = request.adapter.rank
-            tokens += request.prefill_tokens
-            token_rank_sum += request.prefill_tokens * rank
+            tokens += part
+            token_rank_sum += part * rank
             top = max(top, rank)
             adapters.add(request.adapter.id)
-    return LoraWork(tokens, token_rank_sum, top, len(adapters))
+    stretches = segments(request for request, _ in parts) if count_segments else 0
+    return LoraWork(tokens, token_rank_sum, top, len(adapters), stretches)
+
+
+def segments(requests: Iterable[Request]) -> int:
+    """Count the stretches of equal adapters among requests that use one."""
+    used = [request.adapter for request in requests if request.adapter is not None]
+    return sum(one is not other for one, other in zip([None, *used], used, strict=False))

@@ -19,9 +19,11 @@ from simlora.engine.admission import unservable
 from simlora.engine.clock import Clock, Kind
 from simlora.engine.replica import Replica
 from simlora.engine.scenario import Scenario
-from simlora.latency.iteration import IterationModel
+from simlora.latency.collectives import folded
+from simlora.engine.sharing import SharedGpu
+from simlora.latency.iteration import HostTime, IterationModel
 from simlora.latency.models import LatencyModels
-from simlora.latency.transfer import AdapterLoad
+from simlora.latency.transfer import AdapterLoad, Merge
 from simlora.metrics.recorder import Recorder
 
 CHUNK = 1 << 15
@@ -39,18 +41,30 @@ class Cluster:
         self.scenario = scenario
         self.outstanding: NDArray[np.int64] = np.zeros(scenario.replicas, dtype=np.int64)
         self.rng = stream(scenario.seed, "router")
-        self.recorder = Recorder(scenario.trace, scenario.replicas, scenario.timeline)
+        region = scenario.replica.adapter_memory != "unified"
+        self.recorder = Recorder(scenario.trace, scenario.replicas, scenario.timeline, region)
         self.adapters = _adapters(scenario)
         outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
+        config = scenario.replica
+        calibration = folded(
+            scenario.calibration, scenario.model, config.target_modules, config.lora_communication
+        )
         latency = LatencyModels(
-            iteration=IterationModel(scenario.calibration),
-            kernel=scenario.policies.kernel(scenario.calibration),
+            iteration=IterationModel(calibration),
+            kernel=scenario.policies.kernel(calibration),
             load=AdapterLoad(scenario.calibration),
+            merge=Merge(scenario.calibration) if scenario.policies.scheduler().merges else None,
+            host=HostTime(scenario.calibration) if scenario.engines_per_gpu > 1 else None,
         )
         self.replicas = [
             Replica(id, self.clock, scenario, latency, outputs, self.recorder, self._left)
             for id in range(scenario.replicas)
         ]
+        if scenario.engines_per_gpu > 1:
+            for first in range(0, scenario.replicas, scenario.engines_per_gpu):
+                gpu = SharedGpu()
+                for replica in self.replicas[first : first + scenario.engines_per_gpu]:
+                    replica.share(gpu)
         self._progress: Callable[[int], None] = lambda ended: None
         self._router = scenario.policies.router
         self._everywhere: NDArray[np.int64] = np.arange(scenario.replicas, dtype=np.int64)

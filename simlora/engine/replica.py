@@ -11,18 +11,18 @@ from simpy import Event
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.admission import Admission, reservation
-from simlora.engine.batch import Batch, prefill_work
+from simlora.engine.admission import Admission
+from simlora.engine.batch import Batch
 from simlora.engine.clock import Clock, Kind
-from simlora.engine.link import Link
+from simlora.engine.holdings import Holdings
+from simlora.engine.pace import Pace
 from simlora.engine.run import DecodeRun
 from simlora.engine.scenario import Scenario
+from simlora.engine.sharing import SharedGpu
 from simlora.engine.token_times import TokenTimes
 from simlora.engine.waiting import WaitingQueue
 from simlora.latency.models import LatencyModels
-from simlora.memory.pool import Pool
 from simlora.metrics.recorder import Recorder
-from simlora.policies.loading.base import Miss
 from simlora.policies.scheduling.base import Decision
 
 
@@ -38,15 +38,14 @@ class Replica:
         "_decision",
         "_fast_forward",
         "_idle",
-        "_kv_bytes",
-        "_latency",
         "_loader",
         "_on_leave",
         "_outputs",
-        "_pool",
+        "_pace",
         "_prefill",
+        "_prefilling",
         "_recorder",
-        "_reservation",
+        "_renew",
         "_run",
         "_scheduler",
         "_stalled_s",
@@ -56,9 +55,9 @@ class Replica:
         "admit_every",
         "busy_s",
         "config",
+        "holdings",
         "id",
         "iterations",
-        "link",
         "most_running",
         "most_waiting",
         "steps_since_prefill",
@@ -80,31 +79,35 @@ class Replica:
         self.waiting = WaitingQueue()
         self.steps_since_prefill = 0
         self.admit_every = scenario.replica.admit_every
-        self.link = Link()
         self.busy_s = 0.0
         self.iterations = 0
         self.most_running = 0
         self.most_waiting = 0
         self._clock = clock
-        self._latency = latency
         self._outputs = outputs
         self._recorder = recorder
         self._on_leave = on_leave
         self._fast_forward = scenario.fast_forward
         self._scheduler = scenario.policies.scheduler()
         self._loader = scenario.policies.loader()
-        self._pool = Pool(scenario.replica.kv_token_budget, scenario.policies.eviction().victims)
-        self._reservation = reservation(scenario.replica)
-        self._kv_bytes = scenario.model.kv_bytes_per_token // scenario.replica.tp
+        self.holdings = Holdings(scenario, self._loader, latency, recorder)
         self._batch = Batch()
         self._run: DecodeRun | None = None
         self._decision = Decision()
         self._prefill: tuple[Request, ...] = ()
+        self._prefilling: dict[int, Request] = {}  # admitted, and only in part prefilled
         self._steps = 0  # at the coming boundary, this many steps of the run are done
         self._wake: Event = clock.event()
         self._idle = True
         self._token_times = TokenTimes(recorder.token_gaps)
         self._stalled_s = 0.0  # until when the GPU waits for KV on its way to the host
+        self._pace = Pace(latency, self.holdings.pool, scenario.replica.tp)
+        self._renew = False  # the run's times are no longer right
+
+    def share(self, gpu: SharedGpu) -> None:
+        """This replica runs on a GPU with others."""
+        self._pace.gpu = gpu
+        gpu.engines.append(self)
 
     # What policies see ------------------------------------------------------------------
 
@@ -118,9 +121,28 @@ class Replica:
         """Requests in the running batch."""
         return len(self._batch.members)
 
+    @property
+    def prefilling(self) -> Sequence[Request]:
+        """Admitted requests of which a part is prefilled, in the order of their admission."""
+        return tuple(self._prefilling.values())
+
+    @property
+    def adapters(self) -> int:
+        """Distinct adapters of the running batch."""
+        return self.holdings.pool.pinned
+
+    @property
+    def merged(self) -> Adapter | None:
+        """The adapter that is merged into the weights."""
+        return self._pace.merged
+
+    def in_use(self, adapter: Adapter) -> bool:
+        """Whether a running request uses the adapter."""
+        return self.holdings.pool.is_pinned(adapter)
+
     def resident(self, adapter: Adapter) -> bool:
         """Whether an adapter is in HBM, or on its way."""
-        return adapter in self._pool
+        return adapter in self.holdings.pool
 
     def upcoming(self) -> Iterable[Request]:
         """The waiting requests, in the order in which the scheduler would start them."""
@@ -128,10 +150,8 @@ class Replica:
 
     def trial(self) -> Admission:
         """Start a trial of who could be admitted now."""
-        seats = self.config.max_batch_size - len(self._batch.members)
-        return Admission(
-            self._reservation, self._pool, self._batch.step, seats, self.config.max_prefill_tokens
-        )
+        seats = self.config.max_batch_size - len(self._batch.members) - len(self._prefilling)
+        return self.holdings.trial(self._batch, seats)
 
     # The life of a replica --------------------------------------------------------------
 
@@ -150,9 +170,12 @@ class Replica:
     def live(self) -> Generator[Event, None, None]:
         """The replica's process: one turn an iteration, or a run of them."""
         while True:
-            if self._batch.members or self.waiting:
+            if self._batch.members or self.waiting or self._prefilling:
                 self.schedule()
-            if self._batch.members or self._prefill:
+            busy = bool(self._batch.members or self._prefill)
+            if self._pace.gpu is not None:
+                self._pace.gpu.set_busy(self.id, busy)
+            if busy:
                 self._wake = self._clock.moment(self.execute(), Kind.BOUNDARY, self.id)
             else:
                 self._idle = True
@@ -173,8 +196,9 @@ class Replica:
             self.waiting.remove(request)
             self._recorder.abort(request, self.id, self._clock.now, reason)
             self._on_leave(self.id)
-        if not self._prefill and not self._batch.members and self.waiting:
-            policy, head = type(self._scheduler).__name__, next(iter(self.waiting))
+        if not self._prefill and not self._batch.members and (self.waiting or self._prefilling):
+            policy = type(self._scheduler).__name__
+            head = next(iter(self.waiting if self.waiting else self.prefilling))
             raise AssertionError(
                 f"{policy} leaves replica {self.id} idle beside request {head.id}, which could run"
             )
@@ -185,10 +209,17 @@ class Replica:
 
     def advance(self) -> None:
         """Move tokens, memory and the batch to the boundary that was reached."""
+        run = self._run
+        if run is not None:
+            self._advance_decode(run)
+            if self._prefill or self._prefilling:
+                # Theirs is the KV that has not grown by the steps just taken.
+                for request in {r.id: r for r in (*self._prefilling.values(), *self._prefill)}.values():
+                    self.holdings.hold_again(request, self._batch.step)
         if self._prefill:
             self._advance_prefill()
-        elif self._run is not None:
-            self._advance_decode(self._run)
+        if run is not None:
+            self._fit()
 
     def record(self) -> None:
         """Tell the recorder what the replica looks like at this boundary."""
@@ -197,88 +228,60 @@ class Replica:
             self.most_running = running
         if waiting > self.most_waiting:
             self.most_waiting = waiting
-        kv_tokens = self._reservation.used_tokens(self._batch.step)
+        holdings = self.holdings
+        kv_tokens = holdings.reservation.used_tokens(self._batch.step)
+        region = holdings.region
+        own = () if region is None else (region.used_tokens, region.largest_free_tokens)
         self._recorder.boundary(
-            self.id, self._clock.now, running, waiting, kv_tokens, self._pool.adapter_tokens
+            self.id, self._clock.now, running, waiting, kv_tokens, holdings.pool.adapter_tokens, *own
         )
 
     # Prefill ----------------------------------------------------------------------------
 
     def _execute_prefill(self) -> float:
         self._run = None
-        start = max(self._admit(self._prefill), self._stalled_s)
-        work = prefill_work(self._prefill)
-        tokens = tokens_sq = 0
-        for request in self._prefill:
-            length = request.prefill_tokens
-            tokens += length
-            tokens_sq += length * length
+        decision, requests = self._decision, self._prefill
+        start = max(self.admit(), self._stalled_s)
+        if decision.unmerge or decision.merge is not None:
+            switch_s = self._pace.switch_s(decision.unmerge, decision.merge)
+            self._recorder.switch(switch_s)
+            start += switch_s
+        merged = self._pace.merged
+        assert merged is None or all(request.adapter is merged for request in requests), (
+            f"replica {self.id} has {merged} merged and prefills for another adapter"
+        )
+        for request in requests:
             if request.admitted_s < 0.0:
                 request.admitted_s = start
-        self.iterations += 1
-        return (
-            start
-            + self._latency.iteration.prefill_s(tokens, tokens_sq)
-            + self._latency.kernel.prefill_s(work)
-        )
+        chunks = decision.chunks or [request.prefill_tokens for request in requests]
+        decoding = self._batch if decision.decode and self._batch.members else None
+        pass_s = self._pace.prefill_s(requests, chunks, decoding)
+        if decoding is None:
+            self.iterations += 1
+        else:
+            self._run, self._steps = DecodeRun(start, pass_s, 0.0), 1
+        return start + pass_s
 
-    def _admit(self, requests: Sequence[Request]) -> float:
-        """Give requests from the queue their memory; return when all their weights and KV are there."""
+    def admit(self) -> float:
+        """Give the prefill's requests their memory; return when all their weights and KV are there."""
         step, now = self._batch.step, self._clock.now
-        missing = []
-        ready = now
-        for request in requests:
+        fresh = self._prefill
+        if self._prefilling:
+            fresh = tuple(request for request in fresh if request.id not in self._prefilling)
+        for request in fresh:
             self.waiting.remove(request)
-            context = request.prompt_tokens + request.generated_tokens + 1
-            to_come = request.max_output_tokens - request.generated_tokens - 1
-            self._reservation.add(request.id, context, to_come, step)
-            if request.host_tokens:
-                ready = self.link.transfer(
-                    now, self._latency.load.load_s(request.host_tokens * self._kv_bytes)
-                )
-            adapter = request.adapter
-            if adapter is None:
-                continue
-            if adapter in self._pool:
-                self._recorder.adapter_lookup(hit=True)
-                self._pool.pin(adapter)
-            else:
-                missing.append(adapter)
-        # Those that are there are pinned first, so that none of them makes room for another.
-        kv_tokens = self._reservation.used_tokens(step)
-        self._pool.make_room(kv_tokens)
-        for adapter in missing:
-            self._recorder.adapter_lookup(hit=self._bring(adapter, kv_tokens))
-        for request in requests:
-            if request.adapter is not None:
-                landed = self._pool.ready_s(request.adapter)
-                if landed > now:
-                    ready = max(ready, landed)
-                    if request.admitted_s < 0.0:
-                        request.cold_start_s = landed - now
-        return ready
-
-    def _bring(self, adapter: Adapter, kv_tokens: int) -> bool:
-        """Pin an adapter that was missing; return whether somebody else's load, or no load, was enough."""
-        shared = adapter in self._pool
-        free = not shared and self._loader.on_miss(adapter) is Miss.FREE
-        if not shared:
-            short = self._pool.make_room(kv_tokens, adapter.kv_tokens)
-            assert short == 0, f"HBM is {short} token slots too small for adapter {adapter.name}"
-            self._pool.insert(adapter, self._clock.now if free else self._fetch(adapter))
-        self._pool.pin(adapter)
-        return shared or free
-
-    def _fetch(self, adapter: Adapter) -> float:
-        self._recorder.adapter_load(adapter.size_bytes)
-        return self.link.transfer(
-            self._clock.now, self._latency.load.load_s(adapter.size_bytes // self.config.tp)
-        )
+        if self.config.reserve == "padded" and fresh:
+            longest = max(request.prompt_tokens for request in fresh)
+            for request in fresh:
+                request.padding_tokens = longest - request.prompt_tokens
+        return self.holdings.admit(fresh, step, now)
 
     def _advance_prefill(self) -> None:
-        now = self._clock.now
+        decision, now = self._decision, self._clock.now
         finished = False
-        for request in self._prefill:
+        for index, request in enumerate(self._prefill):
+            if decision.chunks and self._unfinished(request, decision.chunks[index]):
+                continue
             generated = request.generated_tokens + 1
             if request.first_token_s < 0.0:
                 request.first_token_s = now
@@ -293,33 +296,50 @@ class Replica:
                 self._finish(request)
                 finished = True
         if finished:
-            self._pool.sweep()
+            self.holdings.pool.sweep()
         self._prefill = ()
+        self._run = None
         self.steps_since_prefill = 0
+
+    def _unfinished(self, request: Request, chunk: int) -> bool:
+        """Count a chunk; whether more of the prefill is to come."""
+        request.chunked_tokens += chunk
+        if request.prefill_tokens:
+            self._prefilling[request.id] = request
+            return True
+        request.chunked_tokens = 0
+        self._prefilling.pop(request.id, None)
+        return False
 
     # Decode -----------------------------------------------------------------------------
 
     def _execute_decode(self) -> float:
         batch, run = self._batch, self._run
-        for adapter in self._loader.ahead(self):
-            self._prefetch(adapter)
+        wanted = self._loader.ahead(self)
+        if wanted:
+            self.holdings.prefetch(wanted, batch.step, self._clock.now)
         if run is None:
-            size = len(batch.members)
-            work = batch.work(self._pool.pinned)
-            base = self._latency.iteration.decode_s(
-                size, batch.context_tokens
-            ) + self._latency.kernel.decode_s(work)
             start = max(self._clock.now, self._stalled_s)
-            self._run = run = DecodeRun(start, base, self._latency.iteration.decode_slope_s(size))
+            self._run = run = self._pace.decode_run(start, batch)
         steps = 1
         if self._fast_forward:
-            free = self._pool.free_tokens(self._reservation.used_tokens(batch.step))
-            room = self._reservation.steps_until_full(free, batch.step)
+            room = self.holdings.steps_until_full(batch.step)
             steps = min(batch.steps_to_finish(), room, self._decision.steps)
             if self._decision.until_s < run.end_s(run.done + steps):
                 steps = max(run.first_boundary(self._decision.until_s) - run.done, 1)
         self._steps = run.done + steps
         return run.end_s(self._steps)
+
+    def neighbours_changed(self, by: int) -> None:
+        """Engine `by` on this GPU has begun or ceased to be busy: from the next iteration on times differ."""
+        run = self._run
+        if run is None or self._prefill:
+            return
+        self._renew = True
+        steps = run.first_boundary(self._clock.now)
+        # Of boundaries at this very moment, those of lower numbers are over.
+        steps += by > self.id and run.end_s(steps) == self._clock.now
+        self._cut(run, steps - run.done)
 
     def _cut(self, run: DecodeRun, on_arrival: int) -> None:
         """End the run at the first boundary not before now, but not within its first `on_arrival` steps."""
@@ -337,53 +357,48 @@ class Replica:
         self.steps_since_prefill += steps
         self.iterations += steps
         self._recorder.token_steps += steps * len(batch.members)
-        finished = batch.steps_to_finish() == 0
-        if finished:
+        if self._renew:
+            self._run, self._renew = None, False
+        if batch.steps_to_finish() == 0:
             self._run = None
             for request in batch.finished():
                 self._finish(request)
-            self._pool.sweep()
-        self._fit()
+            self.holdings.pool.sweep()
 
-    # Memory -----------------------------------------------------------------------------
-
-    def _prefetch(self, adapter: Adapter) -> None:
-        """Load an adapter in the background if it fits beside all that KV will grow into."""
-        if adapter.kv_tokens <= self._pool.free_tokens(self._reservation.peak_tokens(self._batch.step)):
-            self._pool.insert(adapter, self._fetch(adapter))
+    # Leaving ----------------------------------------------------------------------------
 
     def _fit(self) -> None:
         """Evict adapters, and then preempt the youngest requests, until grown KV fits."""
-        while self._pool.make_room(self._reservation.used_tokens(self._batch.step)):
-            self._preempt(max(self._batch, key=lambda request: (request.arrival_s, request.id)))
+        holdings = self.holdings
+        while holdings.pool.make_room(holdings.reservation.used_tokens(self._batch.step)):
+            held = (*self._batch, *self._prefilling.values())
+            assert len(held) > 1, f"request {held[0].id} alone outgrows the pool"
+            self._preempt(max(held, key=lambda request: (request.arrival_s, request.id)))
 
     def _preempt(self, request: Request) -> None:
         """Put a running request back into the queue. Source: vLLM (SOSP'23) §4.5.
 
         Its KV is dropped, to be recomputed with its next prefill, or else swapped out to the host
-        and back in before it goes on.
+        and back in before it goes on. A prefill that is not whole starts again.
         """
-        assert len(self._batch) > 1, f"request {request.id} alone outgrows the pool"
-        self._run = None
-        request.generated_tokens = self._batch.generated(request)
         request.preemptions += 1
         self._recorder.preemptions += 1
+        self.holdings.release(request, self._batch.step)
+        self.waiting.add(request)
+        if request.id in self._prefilling:
+            del self._prefilling[request.id]
+            request.chunked_tokens = 0
+            return
+        self._run = None
+        request.generated_tokens = self._batch.generated(request)
         self._token_times.preempted(request.id)
         if self.config.preemption == "swap":
             # All but its last token, whose KV does not exist before its next step.
             request.host_tokens = self._batch.context(request) - 1
-            kv_bytes = request.host_tokens * self._kv_bytes
-            self._stalled_s = self.link.transfer(self._clock.now, self._latency.load.load_s(kv_bytes))
+            self._stalled_s = self.holdings.swap_out(request.host_tokens, self._clock.now)
         self._batch.take(request)
-        self._release(request)
-        self.waiting.add(request)
-
-    def _release(self, request: Request) -> None:
-        self._reservation.remove(request.id, self._batch.step)
-        if request.adapter is not None:
-            self._pool.unpin(request.adapter)
 
     def _finish(self, request: Request) -> None:
-        self._release(request)
+        self.holdings.release(request, self._batch.step)
         self._recorder.finish(request, self.id, self._clock.now)
         self._on_leave(self.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from simlora.core.checks import number, whole
+from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.trace import Trace
 from simlora.hardware.model import ModelShape
@@ -17,7 +17,8 @@ from simlora.policies.placement.base import Placement
 from simlora.policies.routing.base import Router
 from simlora.policies.scheduling.base import Scheduler
 
-RESERVES = ("full", "peak", "paged")
+RESERVES = ("full", "peak", "paged", "padded")
+ADAPTER_MEMORIES = ("unified", "contiguous", "padded")
 PREEMPTIONS = ("recompute", "swap")
 
 
@@ -27,8 +28,12 @@ class ReplicaConfig:
 
     `kv_token_budget`: token slots of the pool, adapters included. `max_batch_size`: running
     requests. `max_prefill_tokens`: uncached prompt tokens of one iteration. `admit_every`: decode
-    steps after a prefill during which the queue is left alone. `reserve`: full, peak or paged.
+    steps after a prefill during which the queue is left alone. `reserve`: full, peak, paged or padded.
     `block_tokens`, `watermark`, `preemption`: for paged. `target_modules`: what LoRA adapts.
+    `max_adapters`: distinct adapters in the running batch (vLLM's max_loras); None: no limit.
+    `adapter_memory`: unified (in the pool), or a region of `adapter_region_tokens` slots of their own,
+    contiguous or padded.
+    `lora_communication`: whether its collectives between `tp` GPUs take time.
     """
 
     kv_token_budget: int
@@ -41,6 +46,10 @@ class ReplicaConfig:
     preemption: str = "recompute"
     target_modules: tuple[str, ...] = ("q", "k", "v", "o")
     tp: int = 1
+    lora_communication: bool = True
+    max_adapters: int | None = None
+    adapter_memory: str = "unified"
+    adapter_region_tokens: int = 0
 
     def __post_init__(self) -> None:
         for name, unit, least in (
@@ -50,15 +59,24 @@ class ReplicaConfig:
             ("admit_every", "decode steps", 0),
             ("block_tokens", "tokens", 1),
             ("tp", "GPUs", 1),
+            ("adapter_region_tokens", "token slots", 0),
         ):
             whole(f"replica.{name}", getattr(self, name), unit, least=least)
-        number("replica.watermark", self.watermark, "of the pool", least=0, most=0.99)
-        if self.reserve not in RESERVES:
-            raise InputError(f"replica.reserve is {self.reserve!r}; {nearest(str(self.reserve), RESERVES)}")
-        if self.preemption not in PREEMPTIONS:
+        if not isinstance(self.lora_communication, bool):
             raise InputError(
-                f"replica.preemption is {self.preemption!r}; {nearest(str(self.preemption), PREEMPTIONS)}"
+                f"replica.lora_communication is {shown(self.lora_communication)}, must be true or false"
             )
+        number("replica.watermark", self.watermark, "of the pool", least=0, most=0.99)
+        if self.max_adapters is not None:
+            whole("replica.max_adapters", self.max_adapters, "adapters", least=1)
+        for name, known in (
+            ("reserve", RESERVES),
+            ("preemption", PREEMPTIONS),
+            ("adapter_memory", ADAPTER_MEMORIES),
+        ):
+            value = getattr(self, name)
+            if value not in known:
+                raise InputError(f"replica.{name} is {value!r}; {nearest(str(value), known)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +93,10 @@ class Policies:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A trace, the cluster that serves it, and the policies that decide."""
+    """A trace, the cluster that serves it, and the policies that decide.
+
+    `engines_per_gpu` replicas share the memory and the time of one GPU; 1: each has its own.
+    """
 
     trace: Trace
     model: ModelShape
@@ -86,6 +107,12 @@ class Scenario:
     seed: int = 0
     fast_forward: bool = True
     timeline: bool = True
+    engines_per_gpu: int = 1
 
     def __post_init__(self) -> None:
         whole("cluster.replicas", self.replicas, "replicas", least=1)
+        whole("cluster.engines_per_gpu", self.engines_per_gpu, "replicas", least=1)
+        if self.engines_per_gpu > 1 and self.replica.tp > 1:
+            raise InputError(
+                f"cluster.engines_per_gpu is {self.engines_per_gpu}, must be 1 with replica.tp {self.replica.tp}"
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simlora.core.checks import number, whole
-from simlora.core.errors import InputError
+from simlora.core.errors import DoesNotFit, InputError
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 
@@ -21,19 +21,23 @@ def kv_token_budget(
     tp: int = 1,
     memory_utilisation: float = 0.9,
     reserve_bytes: int = ACTIVATION_RESERVE_BYTES,
+    engines: int = 1,
 ) -> int:
     """Return the token slots of a replica on `tp` GPUs, adapters and KV cache together.
 
-    `memory_utilisation` is the share of each GPU that may be used, `reserve_bytes` the part of it kept free on
-    each GPU. Raises InputError when the model does not fit, with the least `tp` that would do.
+    `memory_utilisation` is the share of each GPU that may be used, by all of its `engines` together;
+    `reserve_bytes` is the part of it that each engine keeps free. Raises DoesNotFit when the model does not, with
+    the least `tp` that would do.
     """
     number("replica.memory_utilisation", memory_utilisation, above=0, most=1)
     whole("replica.tp", tp, "GPUs", least=1)
     if model.heads % tp:
         raise InputError(f"replica.tp is {tp}, must divide the {model.heads} attention heads of {model.name}")
-    slots = _slots(model, gpu, tp, memory_utilisation, reserve_bytes)
+    slots = _slots(model, gpu, tp, memory_utilisation / engines, reserve_bytes)
+    if slots < 1 and engines > 1:
+        raise DoesNotFit(_too_many(model, gpu, memory_utilisation, reserve_bytes, engines))
     if slots < 1:
-        raise InputError(_does_not_fit(model, gpu, tp, memory_utilisation, reserve_bytes))
+        raise DoesNotFit(_does_not_fit(model, gpu, tp, memory_utilisation, reserve_bytes))
     return slots
 
 
@@ -55,4 +59,14 @@ def _does_not_fit(model: ModelShape, gpu: Gpu, tp: int, memory_utilisation: floa
         f"{'has' if tp == 1 else 'have'} {has:.1f} GB ({has * memory_utilisation:.1f} GB usable at "
         f"memory_utilisation {memory_utilisation:g}, {reserve_bytes / 1e9:.1f} GB a GPU of it for activations); "
         f"use a larger GPU{f' or replica.tp >= {enough[0]}' if enough else ''}"
+    )
+
+
+def _too_many(model: ModelShape, gpu: Gpu, memory_utilisation: float, reserve_bytes: int, engines: int) -> str:
+    each = gpu.memory_bytes * memory_utilisation / engines
+    fit = int(gpu.memory_bytes * memory_utilisation // (model.weight_bytes + reserve_bytes))
+    return (
+        f"{engines} copies of {model.name} do not fit {gpu.name}: each needs {model.weight_bytes / 1e9:.1f} GB of "
+        f"weights and {reserve_bytes / 1e9:.1f} GB for activations, and has {each / 1e9:.1f} GB; "
+        f"at most {fit} fit"
     )

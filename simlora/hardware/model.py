@@ -86,11 +86,12 @@ class ModelShape:
         return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype_bytes
 
     def adapter_bytes(self, rank: int, target_modules: Sequence[str] = ATTENTION) -> int:
-        """Return the bytes of an adapter: A is [in, rank], B is [rank, out], for each module of each layer."""
-        if len(set(target_modules)) < len(target_modules) or not target_modules:
-            raise InputError(
-                f"target modules are {list(target_modules)}, must be at least one, each named once"
-            )
+        """Return the bytes of an adapter: A is [in, rank], B is [rank, out], for each module of each layer.
+
+        None for an adapter without modules: it has been merged into a model of its own.
+        """
+        if len(set(target_modules)) < len(target_modules):
+            raise InputError(f"target modules are {list(target_modules)}, must each be named once")
         width = sum(sum(self.module_shape(module)) for module in target_modules)
         return rank * width * self.layers * self.dtype_bytes
 

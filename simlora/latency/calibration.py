@@ -14,11 +14,14 @@ import yaml
 from simlora.core.errors import InputError, nearest
 
 KINDS = ("measured", "published", "derived")
-SECTIONS = ("prefill", "decode", "kernels", "adapter_load", "merge", "cpu_lora")
+SECTIONS = ("prefill", "decode", "collectives", "kernels", "adapter_load", "merge", "host", "cpu_lora")
 LEAVES = {
     "prefill": ("intercept_s", "per_token_s", "per_token_sq_s"),
     "decode": ("intercept_s", "per_sequence_s", "per_sequence_sq_s", "per_context_token_s"),
+    "collectives": ("base_all_reduces_per_layer", "latency_s", "bytes_per_s"),
     "adapter_load": ("latency_s", "bytes_per_s"),
+    "merge": ("intercept_s", "per_byte_s"),
+    "host": ("intercept_s", "per_sequence_s"),
     "kernels.bgmv": (
         "decode.intercept_s",
         "decode.per_sequence_max_rank_s",
@@ -31,6 +34,14 @@ LEAVES = {
         "decode.per_sequence_max_rank_s",
         "prefill.intercept_s",
         "prefill.per_token_rank_s",
+    ),
+    "kernels.padded_bmm": (
+        "decode.intercept_s",
+        "decode.per_segment_s",
+        "decode.per_segment_max_rank_s",
+        "prefill.intercept_s",
+        "prefill.per_segment_s",
+        "prefill.per_token_max_rank_s",
     ),
 }
 """What the models of these sections read; a user's own kernel names its own coefficients."""

@@ -50,6 +50,27 @@ class IterationModel:
             + self.decode_context * context_tokens
         )
 
+    def mixed_s(self, prefill_s: float, decode_s: float) -> float:
+        """Seconds of one pass that does the work of both: the weights are read once, not twice."""
+        return prefill_s + decode_s - min(self.prefill_0, self.decode_0)
+
     def decode_slope_s(self, sequences: int) -> float:
         """Seconds by which each decode step is longer than the one before: every context grew by one."""
         return self.decode_context * sequences
+
+
+class HostTime:
+    """The part of an iteration during which its GPU is idle: scheduling, sampling, launching.
+
+    It is contained in the iteration's time. Another engine on the same GPU can use it.
+    """
+
+    __slots__ = ("intercept_s", "per_sequence_s")
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.intercept_s = calibration.need("host.intercept_s")
+        self.per_sequence_s = calibration.need("host.per_sequence_s")
+
+    def host_s(self, sequences: int) -> float:
+        """Seconds of an iteration of so many sequences."""
+        return self.intercept_s + self.per_sequence_s * sequences

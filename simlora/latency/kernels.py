@@ -13,16 +13,23 @@ class LoraWork(NamedTuple):
 
     `tokens` counts only tokens of requests that use an adapter (decode: one a request), and
     `token_rank_sum` sums their adapter's rank, over requests and not over distinct adapters.
+    `segments` are stretches of equal adapters in the batch's order, for a kernel that `counts_segments`.
     """
 
     tokens: int
     token_rank_sum: int
     max_rank: int
     adapters: int
+    segments: int = 0
+
+
+NO_LORA = LoraWork(0, 0, 0, 0)
 
 
 class Kernel(ABC):
     """A LoRA kernel's cost model; both methods return seconds, and 0 without any adapter."""
+
+    counts_segments = False
 
     def __init__(self, calibration: Calibration) -> None:
         """Take this kernel's coefficients; raises InputError for one that is missing."""
@@ -81,6 +88,37 @@ class Mbgmv(Kernel):
 
     def prefill_s(self, work: LoraWork) -> float:
         return self.prefill_0 + self.prefill_rank * work.token_rank_sum if work.tokens else 0.0
+
+
+class PaddedBmm(Kernel):
+    """Batched matrix products over copies of the weights, padded to the batch's highest rank.
+
+    Every iteration copies the A and B of each stretch of equal adapters into one tensor of zeros, layer by
+    layer, and gathers and scatters its activations: hundreds of small launches a stretch, whatever its
+    tokens. Prefill copies too, and then multiplies stretch by stretch.
+    Source: S-LoRA-bmm, S-LoRA (MLSys'24) §7.1, as its authors published it.
+    """
+
+    counts_segments = True
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.decode_0 = calibration.need("kernels.padded_bmm.decode.intercept_s")
+        self.decode_segment = calibration.need("kernels.padded_bmm.decode.per_segment_s")
+        self.decode_rank = calibration.need("kernels.padded_bmm.decode.per_segment_max_rank_s")
+        self.prefill_0 = calibration.need("kernels.padded_bmm.prefill.intercept_s")
+        self.prefill_segment = calibration.need("kernels.padded_bmm.prefill.per_segment_s")
+        self.prefill_rank = calibration.need("kernels.padded_bmm.prefill.per_token_max_rank_s")
+
+    def decode_s(self, work: LoraWork) -> float:
+        if not work.tokens:
+            return 0.0
+        return self.decode_0 + (self.decode_segment + self.decode_rank * work.max_rank) * work.segments
+
+    def prefill_s(self, work: LoraWork) -> float:
+        if not work.tokens:
+            return 0.0
+        padded = self.prefill_rank * work.tokens * work.max_rank
+        return self.prefill_0 + self.prefill_segment * work.segments + padded
 
 
 class Merged(Kernel):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simlora.latency.iteration import IterationModel
+from simlora.latency.iteration import HostTime, IterationModel
 from simlora.latency.kernels import Kernel
-from simlora.latency.transfer import AdapterLoad
+from simlora.latency.transfer import AdapterLoad, Merge
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyModels:
-    """What an iteration of the base model, its LoRA kernels and a load cost. None of them has state."""
+    """What an iteration of the base model, its LoRA kernels and a load cost. None of them has state.
+
+    `merge` is there for a scheduler that merges, `host` where several engines share a GPU.
+    """
 
     iteration: IterationModel
     kernel: Kernel
     load: AdapterLoad
+    merge: Merge | None = None
+    host: HostTime | None = None

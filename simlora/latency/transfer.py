@@ -1,4 +1,4 @@
-"""How long weights take from host to device."""
+"""How long weights take from host to device, and into the base model's."""
 
 from __future__ import annotations
 
@@ -17,3 +17,20 @@ class AdapterLoad:
     def load_s(self, size_bytes: int) -> float:
         """Seconds to copy `size_bytes` per GPU while nothing else uses the link."""
         return self.latency_s + size_bytes / self.bytes_per_s
+
+
+class Merge:
+    """Adding an adapter's product to the base model's weights, or taking it out: a fixed cost and one a byte.
+
+    The product is as large as the weights whatever the rank, so the fixed cost is most of it.
+    """
+
+    __slots__ = ("intercept_s", "per_byte_s")
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.intercept_s = calibration.need("merge.intercept_s")
+        self.per_byte_s = calibration.need("merge.per_byte_s")
+
+    def merge_s(self, size_bytes: int) -> float:
+        """Seconds to merge or unmerge an adapter of `size_bytes` on each GPU."""
+        return self.intercept_s + self.per_byte_s * size_bytes

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from simlora.core.adapter import Adapter
+from simlora.memory.adapter_region import AdapterRegion
 
 Victims = Callable[[Iterable[Adapter], int], Iterable[Adapter]]
 """An eviction policy's method: idle adapters (least recently used first), slots short."""
@@ -18,7 +19,8 @@ Victims = Callable[[Iterable[Adapter], int], Iterable[Adapter]]
 class Pool:
     """Which adapters are resident, in token slots.
 
-    `pinned_tokens` are the adapters that running requests use, `adapter_tokens` all of them.
+    `pinned_tokens` are the adapters that running requests use, `adapter_tokens` all of them. With a
+    `region` the weights lie there, and the pool only counts their slots, as the variants of S-LoRA do.
     """
 
     __slots__ = (
@@ -30,10 +32,12 @@ class Pool:
         "adapter_tokens",
         "capacity",
         "pinned_tokens",
+        "region",
     )
 
-    def __init__(self, capacity: int, victims: Victims) -> None:
+    def __init__(self, capacity: int, victims: Victims, region: AdapterRegion | None = None) -> None:
         self.capacity = capacity
+        self.region = region
         self.adapter_tokens = 0
         self.pinned_tokens = 0
         self._victims = victims
@@ -109,9 +113,12 @@ class Pool:
         return self.capacity - self.adapter_tokens - kv_tokens
 
     def _drop(self, adapters: Iterable[Adapter]) -> None:
-        for adapter in list(adapters):
+        gone = list(adapters)
+        for adapter in gone:
             assert adapter.id not in self._pins, f"adapter {adapter.name} is pinned and was evicted"
             if self._idle.pop(adapter.id, None) is None:
                 del self._prefetched[adapter.id]
             del self._ready_s[adapter.id]
             self.adapter_tokens -= adapter.kv_tokens
+        if self.region is not None and gone:
+            self.region.drop(gone)

@@ -24,12 +24,15 @@ class Status(IntEnum):
 
 
 _NAN = float("nan")
+BOUNDARY = ("running", "waiting", "kv_tokens", "adapter_tokens")
+REGION = ("region_used_tokens", "region_largest_free_tokens")
+"""What is sampled at iteration boundaries; the second where adapters have memory of their own."""
 
 
 class Recorder:
     """Columns indexed by request id; a request is written once, when it ends."""
 
-    def __init__(self, trace: Trace, replicas: int, timeline: bool = True) -> None:
+    def __init__(self, trace: Trace, replicas: int, timeline: bool = True, region: bool = False) -> None:
         n = len(trace)
         self._trace = trace
         self._status = array("b", bytes(n))
@@ -43,7 +46,8 @@ class Recorder:
         self._migrations = array("i", [0]) * n
         self._reasons: dict[int, str] = {}
         self.token_gaps = TokenGaps()
-        self.timeline = Timeline(replicas) if timeline else None
+        samples = (*BOUNDARY, *REGION) if region else BOUNDARY
+        self.timeline = Timeline(replicas, samples) if timeline else None
         self.ended = 0
         self.last_s = 0.0
         self.boundaries = 0
@@ -53,6 +57,8 @@ class Recorder:
         self.adapter_misses = 0
         self.adapter_loads = 0
         self.adapter_load_bytes = 0
+        self.switches = 0
+        self.switch_s = 0.0
 
     def finish(self, request: Request, replica: int, now_s: float) -> None:
         """A request has its last token."""
@@ -85,12 +91,24 @@ class Recorder:
         self.last_s = now_s
 
     def boundary(
-        self, replica: int, now_s: float, running: int, waiting: int, kv_tokens: int, adapter_tokens: int
+        self,
+        replica: int,
+        now_s: float,
+        running: int,
+        waiting: int,
+        kv_tokens: int,
+        adapter_tokens: int,
+        *region: int,
     ) -> None:
-        """A replica is at an iteration boundary."""
+        """A replica is at an iteration boundary; `region` is what REGION names, if adapters have one."""
         self.boundaries += 1
         if self.timeline is not None:
-            self.timeline.add(replica, now_s, running, waiting, kv_tokens, adapter_tokens)
+            self.timeline.add(replica, now_s, running, waiting, kv_tokens, adapter_tokens, *region)
+
+    def switch(self, seconds: float) -> None:
+        """An adapter was merged, or taken out of the weights, or both."""
+        self.switches += 1
+        self.switch_s += seconds
 
     def adapter_lookup(self, hit: bool) -> None:
         """An admitted request found its adapter in HBM, or on its way there, or did not."""

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-FIELDS = 6
 BUFFER_ROWS = 50_000
 MOST_ROWS_A_REPLICA = 2_048
 MOST_ROWS = 1 << 19
@@ -23,25 +22,26 @@ class Timeline:
     become twice as long, so memory is bounded and the picture stays even over time.
     """
 
-    __slots__ = ("_buffer", "_most", "_rows", "_stretch_s")
+    __slots__ = ("_buffer", "_counts", "_fields", "_full", "_most", "_rows", "_stretch_s")
 
-    def __init__(self, replicas: int) -> None:
+    def __init__(self, replicas: int, counts: tuple[str, ...]) -> None:
+        self._counts = counts
+        self._fields = 2 + len(counts)
+        self._full = BUFFER_ROWS * self._fields
         self._buffer = array("d")
-        self._rows: NDArray[np.float64] = np.empty((0, FIELDS))
+        self._rows: NDArray[np.float64] = np.empty((0, self._fields))
         self._most = min(MOST_ROWS_A_REPLICA * replicas, MOST_ROWS)
         self._stretch_s = 1e-3
 
-    def add(
-        self, replica: int, now_s: float, running: int, waiting: int, kv_tokens: int, adapter_tokens: int
-    ) -> None:
-        """Take a sample; a replica's samples come in order of time."""
+    def add(self, replica: int, now_s: float, *counts: int) -> None:
+        """Take a sample of what `counts` names; a replica's samples come in order of time."""
         buffer = self._buffer
-        buffer.extend((replica, now_s, running, waiting, kv_tokens, adapter_tokens))
-        if len(buffer) >= BUFFER_ROWS * FIELDS:
+        buffer.extend((replica, now_s, *counts))
+        if len(buffer) >= self._full:
             self._fold()
 
     def _fold(self) -> None:
-        fresh = np.frombuffer(self._buffer).reshape(-1, FIELDS).copy()
+        fresh = np.frombuffer(self._buffer).reshape(-1, self._fields).copy()
         self._buffer = array("d")
         rows = np.concatenate([self._rows, fresh])
         # By replica and time; stable, so of equal times the later sample stays last.
@@ -57,19 +57,9 @@ class Timeline:
         last = (np.diff(rows[:, 0], append=-1.0) != 0.0) | (np.diff(stretch, append=-1.0) != 0.0)
         return np.asarray(rows[last])
 
-    def frame(self, capacity_tokens: int) -> pd.DataFrame:
+    def frame(self) -> pd.DataFrame:
         """Return the samples as a table, ordered by replica and time."""
         self._fold()
         replica, time_s, *counts = self._rows.T
-        running, waiting, kv_tokens, adapter_tokens = (count.astype(np.int64) for count in counts)
-        return pd.DataFrame(
-            {
-                "replica": replica.astype(np.int64),
-                "time_s": time_s,
-                "running": running,
-                "waiting": waiting,
-                "kv_tokens": kv_tokens,
-                "adapter_tokens": adapter_tokens,
-                "capacity_tokens": capacity_tokens,
-            }
-        )
+        whole = {name: count.astype(np.int64) for name, count in zip(self._counts, counts, strict=True)}
+        return pd.DataFrame({"replica": replica.astype(np.int64), "time_s": time_s, **whole})

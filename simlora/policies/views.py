@@ -6,7 +6,8 @@ many tokens a request will really produce.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
@@ -24,8 +25,23 @@ class WaitingView(Protocol):
     def __reversed__(self) -> Iterator[Request]: ...
 
 
+class Refusal(Enum):
+    """Why a request cannot start now. After MEMORY or REGION nobody else of this trial can."""
+
+    SEATS = "max_batch_size requests run"
+    TOKENS = "the prefill would have more than max_prefill_tokens"
+    ADAPTERS = "max_adapters other adapters are in the batch"
+    MEMORY = "the pool has too few slots"
+    REGION = "the adapters' own memory has too few slots, or none in a row"
+
+
 class Admission(Protocol):
     """A trial of who could start now; nothing happens until the scheduler returns its decision."""
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why the request refused last was refused."""
+        ...
 
     def admit(self, request: Request) -> bool:
         """Whether the request fits beside the running batch and all those admitted before it."""
@@ -49,6 +65,21 @@ class ReplicaView(Protocol):
         ...
 
     @property
+    def prefilling(self) -> Sequence[Request]:
+        """Admitted requests of which a part is prefilled, in the order of their admission."""
+        ...
+
+    @property
+    def adapters(self) -> int:
+        """Distinct adapters of the running batch."""
+        ...
+
+    @property
+    def merged(self) -> Adapter | None:
+        """The adapter that is merged into the weights."""
+        ...
+
+    @property
     def steps_since_prefill(self) -> int:
         """Decode steps since the last prefill."""
         ...
@@ -60,6 +91,10 @@ class ReplicaView(Protocol):
 
     def resident(self, adapter: Adapter) -> bool:
         """Whether an adapter is in HBM, or on its way."""
+        ...
+
+    def in_use(self, adapter: Adapter) -> bool:
+        """Whether a running request uses the adapter."""
         ...
 
     def upcoming(self) -> Iterable[Request]:

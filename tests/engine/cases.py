@@ -15,8 +15,9 @@ from simlora.engine.cluster import Cluster
 from simlora.engine.scenario import Policies, ReplicaConfig, Scenario
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
-from simlora.latency.kernels import Bgmv, Mbgmv, Merged
+from simlora.latency.kernels import Bgmv, Mbgmv, Merged, PaddedBmm
 from simlora.metrics.recorder import Recorder
+from simlora.policies.eviction.latest import Latest
 from simlora.policies.eviction.lru import Lru
 from simlora.policies.eviction.on_demand import OnDemand
 from simlora.policies.loading.blocking import Blocking
@@ -24,16 +25,31 @@ from simlora.policies.loading.cached import Cached
 from simlora.policies.loading.prefetching import Prefetching
 from simlora.policies.placement.replicate_all import ReplicateAll
 from simlora.policies.routing.round_robin import RoundRobin
+from simlora.policies.scheduling.adapter_clustering import AdapterClustering
+from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
+from simlora.policies.scheduling.early_abort import EarlyAbort
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.scheduling.lcfs import Lcfs
+from simlora.policies.scheduling.merged_per_batch import MergedPerBatch
+from simlora.policies.scheduling.static_batch import StaticBatch
 
 TINY = ModelShape("tiny", layers=1, hidden=4, heads=1, kv_heads=1, head_dim=4, intermediate=8, vocab=16)
 """16 bytes of KV a token, 64 bytes of adapter a rank: 4 token slots a rank, as in S-LoRA."""
 
-SCHEDULERS = {"fcfs": Fcfs, "lcfs": Lcfs}
+SCHEDULERS = {
+    "fcfs": Fcfs,
+    "lcfs": Lcfs,
+    "early_abort": lambda: EarlyAbort(slo_s=0.75, margin_s=0.125),
+    "adapter_clustering": lambda: AdapterClustering(clusters=2),
+    "merged_per_batch": lambda: MergedPerBatch(most_others=3),
+    "static_batch": StaticBatch,
+    "chunked_prefill": lambda: ChunkedPrefill(max_batched_tokens=16),
+}
+PLAIN = ("fcfs", "lcfs")
+"""What the reference loop of tests/engine/reference.py knows."""
 LOADERS = {"blocking": Blocking, "cached": Cached, "prefetching": Prefetching}
-EVICTIONS = {"on_demand": OnDemand, "lru": Lru}
-KERNELS = {"mbgmv": Mbgmv, "bgmv": Bgmv, "merged": Merged}
+EVICTIONS = {"on_demand": OnDemand, "lru": Lru, "latest": Latest}
+KERNELS = {"mbgmv": Mbgmv, "bgmv": Bgmv, "merged": Merged, "padded_bmm": PaddedBmm}
 
 COEFFICIENTS = {
     "prefill.intercept_s": 2**-6,
@@ -54,6 +70,17 @@ COEFFICIENTS = {
     "kernels.mbgmv.prefill.per_token_rank_s": 2**-14,
     "adapter_load.latency_s": 2**-8,
     "adapter_load.bytes_per_s": 2**14,
+    "merge.intercept_s": 2**-5,
+    "merge.per_byte_s": 2**-16,
+    "kernels.padded_bmm.decode.intercept_s": 2**-8,
+    "kernels.padded_bmm.decode.per_segment_s": 2**-9,
+    "kernels.padded_bmm.decode.per_segment_max_rank_s": 2**-13,
+    "kernels.padded_bmm.prefill.intercept_s": 2**-8,
+    "kernels.padded_bmm.prefill.per_segment_s": 2**-9,
+    "kernels.padded_bmm.prefill.per_token_max_rank_s": 2**-15,
+    "collectives.base_all_reduces_per_layer": 0,
+    "collectives.latency_s": 0.0,
+    "collectives.bytes_per_s": 2.0**90,  # too fast to be seen: the sums below are the kernels' own
 }
 """Powers of two: with arrivals on a grid, times are exact and events really fall together."""
 
@@ -92,6 +119,9 @@ class Case:
     loader: str = "blocking"
     eviction: str = "on_demand"
     kernel: str = "mbgmv"
+    max_adapters: int | None = None
+    adapter_memory: str = "unified"
+    adapter_region_tokens: int = 0
     replicas: int = 1
     coefficients: Mapping[str, float] = field(default_factory=lambda: COEFFICIENTS)
 
@@ -124,6 +154,9 @@ class Case:
                 watermark=self.watermark,
                 preemption=self.preemption,
                 tp=self.tp,
+                max_adapters=self.max_adapters,
+                adapter_memory=self.adapter_memory,
+                adapter_region_tokens=self.adapter_region_tokens,
             ),
             policies=Policies(
                 scheduler=SCHEDULERS[self.scheduler],
@@ -186,11 +219,19 @@ def cases(
     loaders: tuple[str, ...] = ("blocking", "cached"),
     reserves: tuple[str, ...] = ("full", "peak", "paged"),
     preemptions: tuple[str, ...] = ("recompute",),
+    schedulers: tuple[str, ...] = PLAIN,
+    evictions: tuple[str, ...] = ("lru", "on_demand"),
+    kernels: tuple[str, ...] = ("bgmv", "mbgmv", "merged"),
+    adapter_memories: tuple[str, ...] = ("unified",),
+    max_adapters: tuple[int | None, ...] = (None,),
 ) -> Case:
     """Scenarios of every kind, with pools from too small for some request to ample."""
     ranks = draw(RANKS)
     requests = draw(rows(len(ranks)))
     largest = max(r.prompt_tokens + r.max_output_tokens + 4 * max(ranks) for r in requests)
+    scheduler, reserve = draw(st.sampled_from(schedulers)), draw(st.sampled_from(reserves))
+    if (scheduler, reserve) == ("chunked_prefill", "padded"):
+        reserve = "full"  # chunks are not padded to each other
     exact = draw(st.booleans())
     if not exact:
         requests = tuple(row._replace(arrival_s=row.arrival_s * 0.9871237) for row in requests)
@@ -201,15 +242,36 @@ def cases(
         max_batch_size=draw(st.sampled_from((1000, 1000, 1, 3, 7))),
         max_prefill_tokens=draw(st.sampled_from((1000, 1000, 40, 120))),
         admit_every=draw(st.integers(0, 12)),
-        reserve=draw(st.sampled_from(reserves)),
+        reserve=reserve,
         block_tokens=draw(st.sampled_from((1, 4, 16))),
         watermark=draw(st.sampled_from((0.0, 0.01, 0.1))),
         preemption=draw(st.sampled_from(preemptions)),
         tp=draw(st.sampled_from((1, 1, 2))),
-        scheduler=draw(st.sampled_from(sorted(SCHEDULERS))),
+        scheduler=scheduler,
         loader=draw(st.sampled_from(loaders)),
-        eviction=draw(st.sampled_from(sorted(EVICTIONS))),
-        kernel=draw(st.sampled_from(sorted(KERNELS))),
+        eviction=draw(st.sampled_from(evictions)),
+        kernel=draw(st.sampled_from(kernels)),
+        max_adapters=draw(st.sampled_from(max_adapters)),
+        adapter_memory=draw(st.sampled_from(adapter_memories)),
+        adapter_region_tokens=4 * max(ranks) * draw(st.sampled_from((1, 2, 5, 20))),
         replicas=draw(st.integers(1, 3)),
         coefficients=COEFFICIENTS if exact else IRREGULAR,
     )
+
+
+def family(**chosen: tuple[str, ...]) -> st.SearchStrategy[Case]:
+    """Scenarios with every scheduler, kernel and memory that there is."""
+    everything = {
+        "reserves": ("full", "peak", "paged", "padded"),
+        "preemptions": ("recompute", "swap"),
+        "schedulers": tuple(SCHEDULERS),
+        "evictions": tuple(EVICTIONS),
+        "kernels": tuple(KERNELS),
+        "max_adapters": (None, 1, 2),
+    }
+    return cases(**(everything | chosen))
+
+
+def own_memory(**chosen: tuple[str, ...]) -> st.SearchStrategy[Case]:
+    """Scenarios whose adapters have memory of their own, which only goes with eviction on demand."""
+    return family(evictions=("on_demand",), adapter_memories=("contiguous", "padded"), **chosen)

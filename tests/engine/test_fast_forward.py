@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from simlora.engine.cluster import Cluster
 from simlora.metrics.recorder import Recorder
-from tests.engine.cases import Case, cases
+from tests.engine.cases import SCHEDULERS, Case, cases, family, own_memory
 
 EQUAL = ("status", "reason", "replica", "preemptions", "cached_tokens", "migrations")
 TIMES = (
@@ -42,7 +42,7 @@ def assert_same(fast: Cluster, plain: Cluster) -> None:
         assert one.iterations == other.iterations
         assert (one.most_running, one.most_waiting) == (other.most_running, other.most_waiting)
         assert one.busy_s == pytest.approx(other.busy_s, abs=1e-9)
-        assert one.link.busy_s == pytest.approx(other.link.busy_s, abs=1e-9)
+        assert one.holdings.link.busy_s == pytest.approx(other.holdings.link.busy_s, abs=1e-9)
     assert fast.recorder.last_s == pytest.approx(plain.recorder.last_s, abs=1e-9)
     assert fast.recorder.boundaries <= plain.recorder.boundaries
     assert_same_gaps(fast.recorder, plain.recorder)
@@ -64,6 +64,21 @@ def test_fast_forward_equals_the_plain_loop(reserve: str, data: st.DataObject) -
     fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert_same(fast, plain)
     event(f"steps skipped: {fast.recorder.boundaries < plain.recorder.boundaries}")
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@given(data=st.data())
+def test_fast_forward_equals_the_plain_loop_with_every_scheduler(scheduler: str, data: st.DataObject) -> None:
+    case: Case = data.draw(family(schedulers=(scheduler,)))
+    assert_same(case.cluster(), case.cluster(fast_forward=False))
+
+
+@given(own_memory())
+def test_fast_forward_equals_the_plain_loop_when_adapters_have_memory_of_their_own(case: Case) -> None:
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    assert_same(fast, plain)
+    for one, other in zip(fast.replicas, plain.replicas, strict=True):
+        assert one.holdings.region.used_tokens == other.holdings.region.used_tokens
 
 
 @given(cases(reserves=("paged",), preemptions=("swap",)))

@@ -32,6 +32,8 @@ PARAMETERS = {
     "llama_2_13b": 13.02e9,
     "llama_2_70b": 68.98e9,
     "llama_2_70b_mha": 78.37e9,  # ours: LoRAServe's 70B without grouped queries has no published count
+    "llama_30b_m": 30.41e9,  # S-LoRA's own shapes: by hand from them
+    "llama_70b_m": 70.32e9,
     "llama_3_1_8b": 8.03e9,
     "qwen_2_5_7b": 7.62e9,
 }

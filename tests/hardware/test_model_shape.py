@@ -85,7 +85,7 @@ def test_an_unknown_target_module_is_refused_with_the_nearest():
 
 @pytest.mark.parametrize("modules", [(), ("q", "q")])
 def test_target_modules_are_named_once_each(modules):
-    with pytest.raises(InputError, match="must be at least one, each named once"):
+    with pytest.raises(InputError, match="must each be named once"):
         LLAMA_7B.adapter_bytes(8, modules)
 
 

@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 
 from simlora.core.request import Request
 from simlora.engine.cluster import Cluster
-from tests.engine.cases import EVICTIONS, KERNELS, LOADERS, Case, Row, cases
+from tests.engine.cases import KERNELS, LOADERS, Case, Row, cases, family, own_memory
 from tests.invariants.watch import watched
 
-ANY = cases(loaders=tuple(LOADERS), preemptions=("recompute", "swap"))
+ANY = st.one_of(
+    cases(loaders=tuple(LOADERS), preemptions=("recompute", "swap")),
+    family(loaders=tuple(LOADERS)),
+    own_memory(),
+)
 
 
 def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
@@ -25,8 +29,9 @@ def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
 def test_1_every_request_ends_in_exactly_one_status(case: Case) -> None:
     table = case.run().requests()
     assert len(table) == len(case.rows)
-    assert set(table.status) <= {"finished", "rejected"}, "fcfs and lcfs abort nobody"
-    assert ((table.status == "rejected") == (table.reason != "")).all(), "nothing is dropped silently"
+    allowed = {"finished", "rejected"} | ({"aborted"} if case.scheduler == "early_abort" else set())
+    assert set(table.status) <= allowed, "only some schedulers give requests up"
+    assert ((table.status != "finished") == (table.reason != "")).all(), "nothing is dropped silently"
 
 
 @given(ANY)
@@ -37,7 +42,8 @@ def test_2_tokens_out_are_tokens_asked(case: Case) -> None:
     asked = finished.output_tokens.sum()
     # Every token is the first of a request or follows a gap, and comes from a decode step or a prefill.
     assert recorder.token_gaps.count + len(finished) == asked
-    assert recorder.token_steps + len(finished) + recorder.preemptions == asked
+    if case.scheduler != "chunked_prefill":  # there a prefill may be given up before its token
+        assert recorder.token_steps + len(finished) + recorder.preemptions == asked
     assert recorder.preemptions == table.preemptions.sum()
 
 
@@ -80,14 +86,14 @@ def test_6_no_replica_idles_beside_a_request(case: Case) -> None:
 @given(cases(loaders=("blocking", "prefetching")))
 def test_8_a_load_is_charged_once(case: Case) -> None:
     cluster = watched(case)
-    loads = sum(replica._pool.inserted for replica in cluster.replicas)
+    loads = sum(replica.holdings.pool.inserted for replica in cluster.replicas)
     assert cluster.recorder.adapter_loads == loads
     sizes = {adapter.size_bytes // case.tp for adapter in cluster.adapters}
     latency_s, bytes_per_s = (
         case.coefficients["adapter_load.latency_s"],
         case.coefficients["adapter_load.bytes_per_s"],
     )
-    busy_s = sum(replica.link.busy_s for replica in cluster.replicas)
+    busy_s = sum(replica.holdings.link.busy_s for replica in cluster.replicas)
     assert loads * (latency_s + min(sizes) / bytes_per_s) <= busy_s + 1e-9
     assert busy_s <= loads * (latency_s + max(sizes) / bytes_per_s) + 1e-9
 
@@ -113,8 +119,11 @@ def test_8_a_request_waits_only_for_the_rest_of_a_load_in_flight() -> None:
 def test_9_without_adapters_only_the_base_model_is_left(case: Case) -> None:
     base = case.but(rows=tuple(row._replace(adapter=None) for row in case.rows))
     plain = base.but(ranks=(), kernel="merged", loader="cached", eviction="on_demand").run()
-    for kernel, loader, eviction in zip(KERNELS, LOADERS, (*EVICTIONS, "lru"), strict=True):
-        other = base.but(kernel=kernel, loader=loader, eviction=eviction).run()
+    own = base.adapter_memory != "unified"
+    for kernel, loader in zip(
+        KERNELS, ("cached", "blocking", "blocking" if own else "prefetching") * 2, strict=False
+    ):
+        other = base.but(kernel=kernel, loader=loader, eviction="on_demand" if own else "lru").run()
         same(other.requests(), plain.requests())
         assert other.token_gaps.mean() == plain.token_gaps.mean() or not plain.token_gaps.count
         assert other.adapter_loads == 0

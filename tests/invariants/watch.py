@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from unittest import mock
 
 from simlora.core.adapter import Adapter
+from simlora.core.request import Request
 from simlora.engine.cluster import Cluster
 from simlora.engine.replica import Replica
 from simlora.memory.pool import Pool
@@ -41,6 +42,7 @@ class WatchedReplica(Replica):
         super().__init__(*args, **kwargs)
         self.decisions: list[tuple[float, tuple[int, ...]]] = []
         self.ran: list[tuple[float, float]] = []
+        self.shape = (0, 0)
 
     def schedule(self) -> None:
         super().schedule()
@@ -59,26 +61,50 @@ class WatchedReplica(Replica):
         self.check_memory()
 
     def held(self) -> list[int]:
-        """Token slots of every request in the batch or in this prefill, by the rule of `reserve`."""
+        """Token slots of every request in the batch or in prefill, by the rule of `reserve`."""
         config = self.config
-        running = [(request, self._batch.context(request)) for request in self._batch]
-        running += [(r, r.prompt_tokens + r.generated_tokens + 1) for r in self._prefill]
+        begun = {request.id: request for request in (*self._prefilling.values(), *self._prefill)}
+        running = [(r, self._batch.context(r) - r.padding_tokens) for r in self._batch]
+        running += [(r, r.prompt_tokens + r.generated_tokens + 1) for r in begun.values()]
+        if config.reserve == "padded":
+            return [self.longest(running)] * len(running)
         if config.reserve == "full":
             return [request.prompt_tokens + request.max_output_tokens for request, _ in running]
         block = config.block_tokens if config.reserve == "paged" else 1
         return [-(-context // block) * block for _, context in running]
 
+    def longest(self, running: list[tuple[Request, int]]) -> int:
+        """The longest prompt and the longest output since the batch was empty."""
+        if not running:
+            self.shape = (0, 0)
+            return 0
+        first = max(r.prompt_tokens + r.generated_tokens + 1 for r, _ in running)
+        rest = max(r.max_output_tokens - r.generated_tokens - 1 for r, _ in running)
+        self.shape = max(self.shape[0], first), max(self.shape[1], rest)
+        return sum(self.shape)
+
     def check_memory(self) -> None:
-        pool, kv_tokens = self._pool, sum(self.held())
+        pool, kv_tokens = self.holdings.pool, sum(self.held())
         adapter_tokens = sum(adapter.kv_tokens for adapter in pool.resident.values())
-        assert self._reservation.used_tokens(self._batch.step) == kv_tokens
+        assert self.holdings.reservation.used_tokens(self._batch.step) == kv_tokens
         assert pool.adapter_tokens == adapter_tokens
         assert kv_tokens + adapter_tokens <= self.config.kv_token_budget, (
             "more is resident than there is room"
         )
-        used = {r.adapter.id: r.adapter for r in (*self._batch, *self._prefill) if r.adapter is not None}
+        serving = (*self._batch, *self._prefilling.values(), *self._prefill)
+        used = {r.adapter.id: r.adapter for r in serving if r.adapter is not None}
         assert used.keys() <= pool.resident.keys(), "an adapter in use was evicted"
         assert pool.pinned_tokens == sum(adapter.kv_tokens for adapter in used.values())
+        assert self.config.max_adapters is None or len(used) <= self.config.max_adapters
+        assert self.merged is None or all(request.adapter is self.merged for request in serving)
+        self.check_region(used)
+
+    def check_region(self, used: dict[int, Adapter]) -> None:
+        region = self.holdings.region
+        if region is None:
+            return
+        assert 0 <= region.largest_free_tokens <= region.capacity
+        assert sum(adapter.kv_tokens for adapter in used.values()) <= region.used_tokens <= region.capacity
 
 
 class WatchedRecorder(Recorder):
@@ -97,7 +123,7 @@ def watched(case: Case, *, fast_forward: bool = True) -> Cluster:
     with (
         mock.patch("simlora.engine.cluster.Recorder", WatchedRecorder),
         mock.patch("simlora.engine.cluster.Replica", WatchedReplica),
-        mock.patch("simlora.engine.replica.Pool", WatchedPool),
+        mock.patch("simlora.engine.holdings.Pool", WatchedPool),
     ):
         cluster = Cluster(case.scenario(fast_forward=fast_forward))
         cluster.run()

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -41,6 +42,17 @@ SCHEDULERS, LOADING, EVICTIONS, ROUTERS, PLACEMENTS, KERNELS = map(policies, SLO
 few = settings(max_examples=40)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def twins_know_the_same_requests():
+    """A copy of a policy remembers the same requests and adapters, not copies of those."""
+    itself = lambda thing, memo: thing  # noqa: E731
+    with (
+        mock.patch.object(Request, "__deepcopy__", itself, create=True),
+        mock.patch.object(Adapter, "__deepcopy__", itself, create=True),
+    ):
+        yield
+
+
 def run(case: Case, **chosen: Any) -> Recorder:
     """Run a case with other policies in some slots."""
     scenario = case.scenario()
@@ -50,6 +62,7 @@ def run(case: Case, **chosen: Any) -> Recorder:
 class CheckedScheduler(Scheduler):
     def __init__(self, policy: Scheduler) -> None:
         self.policy = policy
+        self.merges = policy.merges
 
     def schedule(self, view: ReplicaView) -> Decision:
         before = replica_state(view)
@@ -60,14 +73,23 @@ class CheckedScheduler(Scheduler):
         assert isinstance(decision, Decision)
         assert decision.steps >= 1
         assert decision.on_arrival >= 0
-        assert decision.prefill or view.running, "nothing to do beside waiting requests"
+        given_up = {request.id for request, _ in decision.abort}
+        waiting = {request.id for request in view.waiting}
+        assert decision.prefill or view.running or given_up == waiting, (
+            "nothing to do beside waiting requests"
+        )
+        assert given_up <= waiting, "gives up a request that does not wait here"
         ids = [request.id for request in decision.prefill]
         assert len(set(ids)) == len(ids)
-        assert set(ids) <= {request.id for request in view.waiting}, (
-            "admits a request that does not wait here"
-        )
+        begun = {request.id for request in view.prefilling}
+        assert set(ids) <= (waiting - given_up) | begun, "starts a request that does not wait here"
+        assert len(decision.chunks) in (0, len(ids))
+        for request, chunk in zip(decision.prefill, decision.chunks, strict=False):
+            assert 0 < chunk <= request.prefill_tokens
         trial = view.trial()
-        assert all(trial.admit(request) for request in decision.prefill), "admits what does not fit"
+        starts = [request for request in decision.prefill if request.id not in begun]
+        assert all(trial.admit(request) for request in starts), "admits what does not fit"
+        assert self.policy.merges or not (decision.merge or decision.unmerge), "merges but does not say so"
         return decision
 
 
@@ -272,7 +294,7 @@ def test_until_outputs_differ_so_does_nothing_else(slot: str, policy: type) -> N
         chosen = make(policy) if slot == "router" else lambda: make(policy)
         tables.append(run(case, **{slot: chosen}).requests())
     until_s = tables[0].finish_s[0]
-    assert tables[1].finish_s[0] > until_s > tables[0].admitted_s[5]
+    assert tables[1].finish_s[0] > until_s > tables[0].arrival_s[5]
     for column in ("admitted_s", "first_token_s", "finish_s"):
         a, b = (table[column].where(table[column] < until_s) for table in tables)
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-9, err_msg=column)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.policies.views import ReplicaView
 
@@ -16,6 +17,11 @@ NEVER = 1 << 60
 
 class Decision(NamedTuple):
     """Give these requests up, with a reason each; prefill those, or else decode the running batch.
+
+    With `chunks`, the i-th request of the prefill has only that many of its tokens processed; what is not
+    whole then shows in the view's `prefilling` and is named again. With `decode`, the running batch takes
+    a step in the same iteration. `unmerge` takes the merged adapter out of the weights before the
+    prefill, and `merge` puts one in: from then on its requests cost no LoRA work, and no others may run.
 
     A decode decision stands for `steps` steps, and ends at the first iteration boundary not before
     `until_s`. An arrival ends it at the first boundary not before the arrival, but never within its
@@ -28,10 +34,19 @@ class Decision(NamedTuple):
     on_arrival: int = NEVER
     until_s: float = inf
     abort: tuple[tuple[Request, str], ...] = ()
+    chunks: tuple[int, ...] = ()
+    decode: bool = False
+    unmerge: bool = False
+    merge: Adapter | None = None
 
 
 class Scheduler(ABC):
-    """One instance a replica. Asked at iteration boundaries while there is anything to run."""
+    """One instance a replica. Asked at iteration boundaries while there is anything to run.
+
+    A scheduler that merges says so, so that a run without the cost of it in its calibration stops early.
+    """
+
+    merges = False
 
     @abstractmethod
     def schedule(self, view: ReplicaView) -> Decision:

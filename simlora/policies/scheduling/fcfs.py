@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from itertools import takewhile
 
+from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
-from simlora.policies.views import ReplicaView
+from simlora.policies.views import Admission, ReplicaView
 
 UNTIL_ARRIVAL = Decision(on_arrival=0)
 
@@ -25,10 +26,14 @@ class Fcfs(Scheduler):
         if not view.waiting:
             return UNTIL_ARRIVAL
         admission = view.trial()
-        admitted = tuple(takewhile(admission.admit, self.order(view)))
+        admitted = self.admit(view, admission)
         if admitted:
             return Decision(prefill=admitted)
         return Decision(steps=admission.retry_steps(), on_arrival=self.on_arrival())
+
+    def admit(self, view: ReplicaView, admission: Admission) -> tuple[Request, ...]:
+        """Whom to start now."""
+        return tuple(takewhile(admission.admit, self.order(view)))
 
     def on_arrival(self) -> int:
         """After a refusal: an arrival goes to the end of the queue and changes nothing."""

@@ -1,0 +1,65 @@
+"""When a claim holds. One table for all papers, so that no claim is judged by a rule of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+HOLDS, NEAR, OFF, CONTRADICTS, NOT_SIMULATED = "holds", "near", "off", "contradicts itself", "not simulated"
+VERDICTS = (HOLDS, NEAR, OFF, CONTRADICTS, NOT_SIMULATED)
+HOLDS_WITHIN, NEAR_WITHIN = 0.10, 0.25
+"""Relative error of a value or a ratio."""
+ZERO_HOLDS_WITHIN, ZERO_NEAR_WITHIN = 0.03, 0.10
+"""Absolute error where 0 was published, as for an attainment: no error is relative to 0."""
+NEAR_SHARE = 1 - NEAR_WITHIN
+"""Share of an order's or a trend's comparisons that must come out for it to be near."""
+
+
+def of_value(published: float, simulated: float) -> str:
+    """Return how near a simulated number comes to a published one."""
+    if published == 0:
+        return _within(abs(simulated), ZERO_HOLDS_WITHIN, ZERO_NEAR_WITHIN)
+    return _within(abs(simulated / published - 1.0), HOLDS_WITHIN, NEAR_WITHIN)
+
+
+def of_ratios(published: float, simulated: Sequence[float], sense: str) -> str:
+    """Return what becomes of a claim about ratios.
+
+    `about`: each is near the published one. `up_to`: the largest is. `at_most`: none is larger. `more_than`: all
+    are larger. The last two hold only as they are said, and are near if they are missed by up to 25 %.
+    """
+    if sense == "about":
+        return worst(of_value(published, ratio) for ratio in simulated)
+    if sense == "up_to":
+        return of_value(published, max(simulated))
+    if sense == "at_most":
+        largest = max(simulated)
+        return HOLDS if largest <= published else NEAR if largest <= (1 + NEAR_WITHIN) * published else OFF
+    least = min(simulated)
+    return HOLDS if least > published else NEAR if least >= (1 - NEAR_WITHIN) * published else OFF
+
+
+def of_comparisons(passed: Sequence[bool]) -> str:
+    """Return what becomes of an order or a trend: all comparisons, or three quarters of them, come out."""
+    if all(passed):
+        return HOLDS
+    return NEAR if sum(passed) >= NEAR_SHARE * len(passed) else OFF
+
+
+def with_disagreement(against_published: str, against_other: str, numbers_agree: bool) -> str:
+    """Return the verdict where the paper, or its artifact, gives a second number for the same run.
+
+    If the two numbers are as far apart as makes a claim fail, the paper contradicts itself, whichever of them we
+    come near. If we come near neither, that is our error and stays `off`.
+    """
+    if numbers_agree or {against_published, against_other} == {OFF}:
+        return against_published
+    return CONTRADICTS
+
+
+def worst(verdicts: Iterable[str]) -> str:
+    """Return the worst of holds, near and off."""
+    return max(verdicts, key=(HOLDS, NEAR, OFF).index)
+
+
+def _within(error: float, holds: float, near: float) -> str:
+    return HOLDS if error <= holds else NEAR if error <= near else OFF

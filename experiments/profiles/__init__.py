@@ -1,0 +1,1 @@
+"""Calibrations from profiles that other people measured: operators, attention, collectives, whole iterations."""

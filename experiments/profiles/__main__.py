@@ -1,0 +1,83 @@
+"""Fits calibrations to published profiles: `python -m experiments.profiles [NAME ...] [--out FOLDER]`.
+
+Without names it makes everything in `plan.yaml`. It prints a line a calibration: mean absolute errors of the fitted
+points, and the mean and the worst of those that were held out, every fifth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.measured import measured_dir
+from experiments.profiles.build import Built, attention, build, entries
+from experiments.profiles.fits import Fit
+from experiments.profiles.write import as_yaml
+from simlora.core.errors import InputError, nearest
+from simlora.latency.calibration import parse
+
+CALIBRATIONS = Path(__file__).resolve().parents[2] / "simlora" / "latency" / "calibrations"
+PARTS = ("prefill", "decode", "collectives")
+HEAD = f"{'':<39}" + "".join(f"{part:^27}" for part in PARTS)
+UNITS = f"{'calibration':<29}{'kind':<10}" + f"{'points':>9}{'fit %':>6}{'held':>6}{'worst':>6}" * len(PARTS)
+
+
+def line(built: Built) -> str:
+    """Return the printed line of one calibration; a part that it does not have is left blank."""
+    kind = "published" if built.entry.measured else "derived"
+    cells = [cell(built.fits[part]) if part in built.fits else "" for part in PARTS]
+    return f"{built.entry.name:<29}{kind:<10}{''.join(cells)}"
+
+
+def cell(one: Fit) -> str:
+    """Return points, and in per cent the mean error of the fitted, the mean and the worst of the held-out ones."""
+    errors = (100 * error for error in (one.mape, one.held_out_mape, one.held_out_worst))
+    return f"{one.points:>9}" + "".join(f"{error:>6.1f}" for error in errors)
+
+
+def write(name: str, profiles: Path, folder: Path) -> Built:
+    """Make one calibration, check that it reads, and write its file."""
+    built = build(entries()[name], profiles)
+    text = as_yaml(built)
+    path = folder / f"{name}.yaml"
+    parse(text, str(path))
+    path.write_text(text, encoding="utf-8")
+    return built
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the named calibrations, or all of the plan. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.profiles", description=__doc__.split("\n\n")[0]
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="calibrations to make (default: all)")
+    parser.add_argument(
+        "--profiles", type=Path, default=measured_dir() / "profiles", help="published profiles"
+    )
+    parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
+    options = parser.parse_args(arguments)
+    if not options.profiles.is_dir():
+        print(
+            f"skipped: there are no profiles in {options.profiles}; SIMLORA_MEASURED_DIR says where they are"
+        )
+        return 0
+    try:
+        known = entries()
+        for name in options.names:
+            if name not in known:
+                raise InputError(f"there is no plan for {name!r}; {nearest(name, list(known))}")
+        print(HEAD, UNITS, sep="\n")
+        for name in options.names or known:
+            print(line(write(name, options.profiles, options.out)), flush=True)
+        beside = attention(options.profiles)
+        print(f"{f'attention of {beside.source.name}':<39}{cell(beside.prefill)}{cell(beside.decode)}")
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

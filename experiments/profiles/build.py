@@ -1,0 +1,180 @@
+"""Makes calibrations as `plan.yaml` says: coefficients, how well they fit, and where each came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from experiments.profiles import derive, sums, tables
+from experiments.profiles.fits import Fit
+from experiments.profiles.scaling import Setting, gpu, model
+from simlora.latency.calibration import load
+from simlora.latency.collectives import BASE_ALL_REDUCES
+
+PLAN = Path(__file__).with_name("plan.yaml")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One calibration to be made: from operators of `source`, or from whole iterations where there are any.
+
+    `rows` names the model and the hardware as the table of whole iterations does.
+    """
+
+    target: Setting
+    source: Setting
+    operators: str
+    origin: str
+    iterations: str | None
+    rows: tuple[str, str]
+
+    @property
+    def name(self) -> str:
+        """The calibration's name."""
+        return self.target.name
+
+    @property
+    def measured(self) -> bool:
+        """Whether the base model's iterations were measured on this very GPU, model and degree."""
+        return self.source == self.target
+
+
+@dataclass(frozen=True)
+class Built:
+    """A calibration's coefficients by dotted name, the fits behind them, and what was derived."""
+
+    entry: Entry
+    coefficients: dict[str, float]
+    fits: dict[str, Fit]
+    derived: dict[str, str]
+
+
+@cache
+def plan() -> dict[str, Any]:
+    """Return plan.yaml as it is."""
+    tree: dict[str, Any] = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
+    return tree
+
+
+def entries() -> dict[str, Entry]:
+    """Return everything that the plan makes, by name."""
+    found = [_entry(row, tp) for row in plan()["calibrations"] for tp in row["tp"]]
+    return {entry.name: entry for entry in found}
+
+
+def _entry(row: Mapping[str, Any], tp: int) -> Entry:
+    table, whole = row["operators"], row.get("iterations")
+    return Entry(
+        target=Setting(gpu(row["gpu"]), model(row["model"]), tp),
+        source=Setting(gpu(table["gpu"]), model(table["model"]), tp),
+        operators=table["file"],
+        origin=(whole or table)["origin"],
+        iterations=whole["file"] if whole else None,
+        rows=tuple(whole["rows"]) if whole else ("", ""),
+    )
+
+
+def build(entry: Entry, folder: Path) -> Built:
+    """Fit and derive all coefficients of a calibration from the profiles in `folder`."""
+    return whole(entry, folder) if entry.iterations else summed(entry, folder)
+
+
+def summed(entry: Entry, folder: Path) -> Built:
+    """Return the calibration as sums of kernels, whether or not there are whole iterations."""
+    table = operators(entry, folder)
+    prefill = sums.prefill(table, entry.source, entry.target)
+    decode = sums.decode(table, entry.source, entry.target)
+    beside = attention(folder)
+    scaled = derive.attention(beside.coefficients(), beside.source, entry.target)
+    coefficients = sums.combined(prefill, decode, scaled)
+    fits = {
+        "prefill": prefill,
+        "decode": decode,
+        "attention_prefill": beside.prefill,
+        "attention_decode": beside.decode,
+    }
+    derived = {}
+    if beside.source != entry.target:
+        where = f"attention of {beside.source.name}, {plan()['attention']['origin']}"
+        derived["prefill.per_token_sq_s"] = f"{where}: by arithmetic on each GPU over peak FLOP/s"
+        derived["decode.per_context_token_s"] = (
+            f"{where}: by bytes of keys and values on each GPU over memory bandwidth"
+        )
+    return _with_the_rest(entry, folder, Built(entry, coefficients, fits, derived), BASE_ALL_REDUCES)
+
+
+def whole(entry: Entry, folder: Path) -> Built:
+    """Return the calibration fitted to whole iterations, the base model's communication included.
+
+    They are used as they are on another GPU of the same chip; what its link changes is within their errors.
+    """
+    assert entry.iterations is not None
+    table = tables.iterations(folder / entry.iterations, *entry.rows, entry.target.tp)
+    fits = {
+        "prefill": sums.whole_prefill(table.drop_duplicates(["prompt", "batch"])),
+        "decode": sums.whole_decode(table),
+    }
+    coefficients = {
+        f"{phase}.{name}": value
+        for phase, one in fits.items()
+        for name, value in one.coefficients.items()
+        if value or not name.endswith("sq_s")
+    }
+    return _with_the_rest(entry, folder, Built(entry, coefficients, fits, {}), 0)
+
+
+def operators(entry: Entry, folder: Path) -> pd.DataFrame:
+    """Return the operators' seconds [tokens, operator] that were measured at the entry's degree."""
+    table = tables.operators(folder / entry.operators)
+    return table.xs(entry.source.tp, level="tp")
+
+
+@cache
+def attention(folder: Path) -> sums.Attention:
+    """Return attention as it was measured, over all layers of its model."""
+    measured = plan()["attention"]
+    path = folder / measured["file"]
+    source = Setting(gpu(measured["gpu"]), model(measured["model"]), 1)
+    return sums.attention(tables.attention_prefill(path), tables.attention_decode(path), source)
+
+
+def _with_the_rest(entry: Entry, folder: Path, base: Built, all_reduces: int) -> Built:
+    """Add what is the same for both ways: collectives, and what LoRA needs."""
+    coefficients, fits, derived = dict(base.coefficients), dict(base.fits), dict(base.derived)
+    if entry.target.tp > 1:
+        one, bytes_per_s, scaled_from = _all_reduce(entry.target, folder)
+        fits["collectives"] = one
+        coefficients["collectives.base_all_reduces_per_layer"] = all_reduces
+        coefficients["collectives.latency_s"] = one["latency_s"]
+        coefficients["collectives.bytes_per_s"] = bytes_per_s
+        if scaled_from:
+            derived["collectives"] = scaled_from
+    reference = load(plan()["reference"]["calibration"])
+    source = Setting(gpu(reference.gpu), model(reference.model), reference.tp)
+    lora = derive.lora(reference, source, entry.target)
+    derived |= {
+        section: f"{reference.path}: {derive.SAYS[section]}"
+        for section in derive.LORA
+        if any(name.startswith(f"{section}.") for name in lora)
+    }
+    return Built(entry, coefficients | lora, fits, derived)
+
+
+def _all_reduce(target: Setting, folder: Path) -> tuple[Fit, float, str]:
+    """Return the fit of an all-reduce, the bandwidth on the target's link, and how it was derived if it was."""
+    measured = plan()["all_reduces"]
+    name = target.gpu.name if target.gpu.name in measured else next(iter(measured))
+    one = sums.all_reduce(tables.all_reduce(folder / measured[name]["file"], target.tp), target.tp)
+    theirs, ours = gpu(name).peer_link, target.gpu.peer_link
+    bytes_per_s = ours.bytes_per_s / theirs.bytes_per_s / one["s_per_byte"]
+    if name == target.gpu.name:
+        return one, bytes_per_s, ""
+    if theirs == ours:
+        return one, bytes_per_s, f"all-reduces of {name}, which has the same link"
+    return one, bytes_per_s, f"all-reduces of {name}, the bandwidth by that of {ours.name} over {theirs.name}"

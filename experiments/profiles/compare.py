@@ -1,0 +1,166 @@
+"""Holds calibrations against each other and against runs: `python -m experiments.profiles.compare`.
+
+Five questions. Do sums of kernels and whole runs of S-LoRA agree? How far off is scaling from one GPU or model to
+another? And a straight line for all-reduces? What do sums of kernels miss of an engine's iterations? And of S-LoRA
+on eight GPUs?
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from experiments.measured import measured_dir
+from experiments.profiles import build, sums, tables
+from experiments.profiles.scaling import Setting, gpu, model, pass_s, scaled
+from simlora.core.errors import InputError
+from simlora.latency.calibration import Calibration, load
+from simlora.latency.collectives import folded
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import LoraWork, Mbgmv
+
+CONTEXT = 512
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+PROMPTS = (128, 256, 512, 1024, 2048, 4096)
+SCALINGS = (
+    (("a100_80g", "llama_2_7b"), ("a100_80g", "llama_2_70b")),
+    (("a100_80g", "llama_2_70b"), ("a100_80g", "llama_2_7b")),
+    (("a100_80g", "llama_2_7b"), ("h100_80g", "llama_2_7b")),
+    (("a100_80g", "llama_2_7b"), ("a40", "llama_2_7b")),
+)
+
+
+def kernels_and_runs() -> Iterator[str]:
+    """Compare a step's time as a sum of kernels with what S-LoRA's runs on the same GPU and shape say."""
+    summed, fitted = (
+        IterationModel(load(name)) for name in ("a100_80g-llama_2_7b-tp1", "a100_80g-llama_7b-tp1")
+    )
+    yield "Llama-7B on an A100 80 GB: kernels = a100_80g-llama_2_7b-tp1, runs = a100_80g-llama_7b-tp1"
+    yield f"| decode of ({CONTEXT} tokens each) | kernels, ms | runs, ms | runs less kernels, ms |"
+    yield "|---|---|---|---|"
+    for batch in BATCHES:
+        ours, theirs = (1e3 * one.decode_s(batch, batch * CONTEXT) for one in (summed, fitted))
+        yield f"| {batch} | {ours:.1f} | {theirs:.1f} | {theirs - ours:.1f} |"
+    yield ""
+    yield "| prefill of | kernels, ms | runs, ms | kernels / runs |"
+    yield "|---|---|---|---|"
+    for tokens in PROMPTS:
+        ours, theirs = (1e3 * one.prefill_s(tokens, tokens**2) for one in (summed, fitted))
+        yield f"| {tokens} tokens | {ours:.1f} | {theirs:.1f} | {ours / theirs:.3f} |"
+
+
+def scalings(folder: Path) -> Iterator[str]:
+    """Compare operators scaled from one setting to another with those measured there."""
+    yield "| operators of | scaled to | tp | mean error | bias to 512 tokens | bias above |"
+    yield "|---|---|---|---|---|---|"
+    for source, target in SCALINGS:
+        for tp in (1, 2, 4, 8):
+            here, there = (Setting(gpu(names[0]), model(names[1]), tp) for names in (source, target))
+            measured = pass_s(_operators(there, folder), there)
+            errors = pass_s(scaled(_operators(here, folder), here, there), there) / measured - 1
+            small = errors.index <= 512
+            figures = (errors.abs().mean(), errors[small].mean(), errors[~small].mean())
+            cells = " | ".join(f"{100 * figure:+.1f} %" for figure in figures)
+            yield f"| {' '.join(source)} | {' '.join(target)} | {tp} | {cells.removeprefix('+')} |"
+
+
+def all_reduces(folder: Path) -> Iterator[str]:
+    """Compare latency + bytes sent / bandwidth with the all-reduces that were measured."""
+    yield "| all-reduce on | GPUs | latency, µs | bandwidth, GB/s | mean error to 1 MB | mean error above |"
+    yield "|---|---|---|---|---|---|"
+    for name, measured in build.plan()["all_reduces"].items():
+        for gpus in (2, 4, 8):
+            table = tables.all_reduce(folder / measured["file"], gpus)
+            one = sums.all_reduce(table, gpus)
+            sent = 2 * (gpus - 1) / gpus * table["size"]
+            errors = ((one["latency_s"] + one["s_per_byte"] * sent) / table.seconds - 1).abs()
+            small = table["size"] <= 2**20
+            figures = f"{1e6 * one['latency_s']:.1f} | {1e-9 / one['s_per_byte']:.0f}"
+            yield f"| {name} | {gpus} | {figures} | {errors[small].mean():.0%} | {errors[~small].mean():.0%} |"
+
+
+def engines(folder: Path) -> Iterator[str]:
+    """Compare sums of kernels and collectives with an engine's whole iterations, Llama-2-70B."""
+    yield "| iterations of | prefill: sums / measured, 512 to 4096 tokens | decode at 1, ms: sums, measured | at 32 |"
+    yield "|---|---|---|---|"
+    for name, entry in build.entries().items():
+        if not entry.iterations or not entry.measured:
+            continue
+        table = tables.iterations(folder / entry.iterations, *entry.rows, entry.target.tp)
+        built = build.summed(entry, folder)
+        whole = folded(_calibration(name, entry.target, built.coefficients), entry.target.model)
+        one = IterationModel(whole)
+        single = table[(table.batch == 1) & table.prompt.between(512, 4096)].drop_duplicates("prompt")
+        ratios = [one.prefill_s(p, p * p) / s for p, s in zip(single.prompt, single.prompt_s, strict=True)]
+        steps = table[(table.prompt == 512) & (table.output == 128)].set_index("batch").token_s
+        cells = [f"{1e3 * one.decode_s(n, n * 576):.1f}, {1e3 * steps[n]:.1f}" for n in (1, 32)]
+        yield f"| {name} | {min(ratios):.2f} to {max(ratios):.2f} | {' | '.join(cells)} |"
+
+
+def single_requests(path: Path) -> Iterator[str]:
+    """Compare one request at a time on S-LoRA on eight A100 with what the calibrations say."""
+    runs = pd.read_csv(path)
+    yield (
+        "| runs | rank | prefill, ms a 1000 tokens: calibration, measured "
+        "| at 1000 tokens, ms | decode step, ms |"
+    )
+    yield "|---|---|---|---|---|"
+    for (name, rank), group in runs.groupby(["model", "rank"]):
+        shape = {"llama_7b": "llama_2_7b", "llama_2_70b": "llama_2_70b_mha"}[str(name)]
+        whole = folded(load(f"a100_80g-{shape}-tp8"), model(shape))
+        iteration, kernel = IterationModel(whole), Mbgmv(whole)
+        slope, start = np.polyfit(group.prompt_tokens, group.ttft_s, 1)
+
+        def ours(tokens: int, rank: int = int(rank)) -> float:
+            lora = LoraWork(tokens, tokens * rank, rank, 1)
+            return iteration.prefill_s(tokens, tokens**2) + kernel.prefill_s(lora)  # noqa: B023
+
+        step_s = ((group.latency_s - group.ttft_s) / (group.output_tokens - 1)).mean()
+        decode_s = iteration.decode_s(1, 1064) + kernel.decode_s(LoraWork(1, int(rank), int(rank), 1))
+        yield (
+            f"| {name}, tp 8 | {rank} | {1e6 * (ours(2000) - ours(200)) / 1800:.1f}, {1e6 * slope:.1f} "
+            f"| {1e3 * ours(1000):.0f}, {1e3 * (start + 1000 * slope):.0f} | {1e3 * decode_s:.0f}, {1e3 * step_s:.0f} |"
+        )
+
+
+def _operators(setting: Setting, folder: Path) -> pd.DataFrame:
+    """Return the operators measured on this GPU and model, at this degree."""
+    files = (
+        entry.operators
+        for entry in build.entries().values()
+        if (entry.source.gpu, entry.source.model) == (setting.gpu, setting.model)
+    )
+    return tables.operators(folder / next(files)).xs(setting.tp, level="tp")
+
+
+def _calibration(name: str, target: Setting, coefficients: dict[str, float]) -> Calibration:
+    return Calibration(name, target.gpu.name, target.model.name, target.tp, {}, coefficients)
+
+
+def main() -> int:
+    """Print the comparisons, or say which cannot be made. Returns the exit status."""
+    folder = measured_dir()
+    try:
+        print("\n".join(kernels_and_runs()))
+        if not (folder / "profiles").is_dir():
+            print(f"\nskipped: there are no profiles in {folder}; SIMLORA_MEASURED_DIR says where they are")
+            return 0
+        for part in (
+            scalings(folder / "profiles"),
+            all_reduces(folder / "profiles"),
+            engines(folder / "profiles"),
+            single_requests(folder / "loraserve_single_request.csv"),
+        ):
+            print("", *part, sep="\n")
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""Keeps the summaries of runs on disk, each found again only while all it depends on is unchanged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.studies.fingerprint import foreign_code, named_files, source
+from simlora.core.errors import InputError
+
+DEFAULT = Path(__file__).resolve().parents[2] / "outputs" / "cache"
+HELP = (
+    "Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache in the project) and simulated again only after "
+    "simlora's own files have changed."
+)
+
+
+def cache_dir() -> Path:
+    """Return where runs are kept: SIMLORA_CACHE_DIR, or outputs/cache in the project, which git ignores."""
+    return Path(os.environ.get("SIMLORA_CACHE_DIR", DEFAULT))
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One JSON a run in `folder`, named by the hash of its overrides, the files they name and the `source`.
+
+    Files are written under a temporary name and renamed, so that one is whole or not there; one that cannot be
+    read counts as not there. Delete the folder whenever you like.
+    """
+
+    folder: Path
+    source: str
+
+    def path(self, overrides: Sequence[str]) -> Path:
+        """Return where the run of these overrides is kept, if it is."""
+        files = sorted(named_files(_values(overrides)))
+        contents = [(str(path), hashlib.sha256(path.read_bytes()).hexdigest()) for path in files]
+        text = json.dumps([self.source, sorted(overrides), contents])
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+    def get(self, overrides: Sequence[str]) -> dict[str, Any] | None:
+        """Return the kept run of these overrides, None if there is none or it is damaged."""
+        try:
+            found = json.loads(self.path(overrides).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        whole = isinstance(found, dict) and found.get("source") == self.source
+        return found["run"] if whole and found.get("overrides") == list(overrides) else None
+
+    def put(self, overrides: Sequence[str], run: dict[str, Any], config: str) -> bool:
+        """Keep a run whose resolved configuration is `config`; return whether it was kept.
+
+        It is not kept if simlora's files changed while it ran, or if its configuration names a file or code
+        that is not part of the name under which it would be found again.
+        """
+        tree = yaml.safe_load(config)
+        outside = named_files([tree]) - named_files(_values(overrides))
+        if outside or foreign_code(tree) or source() != self.source:
+            return False
+        text = json.dumps({"source": self.source, "overrides": list(overrides), "run": run}, allow_nan=False)
+        try:
+            _write(self.path(overrides), text)
+        except OSError as error:
+            raise InputError(
+                f"cannot keep runs in {self.folder}: {error.strerror}; set SIMLORA_CACHE_DIR to a folder that "
+                f"can be written"
+            ) from None
+        return True
+
+
+def open_cache() -> Cache:
+    """Return the cache for simlora as it is now."""
+    return Cache(cache_dir(), source())
+
+
+def _values(overrides: Sequence[str]) -> list[str]:
+    return [override.partition("=")[2] for override in overrides]
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(draft, path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,73 @@
+"""The command that every paper's folder has: `python -m experiments.<paper> [study …] [--out DIR]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.measured import measured_dir
+from experiments.studies import measured
+from experiments.studies.cache import HELP
+from experiments.studies.draw import draw
+from experiments.studies.gathered import complaints, gather, write_csv
+from experiments.studies.points import points
+from experiments.studies.reading import known
+from experiments.studies.running import run_all
+from experiments.studies.study import Study, read_all
+from simlora.core.errors import InputError
+
+DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
+
+
+def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
+    """Simulate and draw a paper's studies; 0 when done, 2 for bad input, 130 when interrupted."""
+    paper = folder.name
+    parser = argparse.ArgumentParser(
+        prog=f"python -m experiments.{paper}",
+        description=f"Simulate the figures and tables of {paper}, and draw them beside the published points.",
+        epilog=HELP,
+    )
+    parser.add_argument("studies", nargs="*", metavar="STUDY", help="figure_5, table_3, … (default: all)")
+    parser.add_argument("--out", type=Path, help=f"where PNG and CSV go (default: outputs/{paper})")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
+    options = parser.parse_args(arguments)
+    try:
+        _draw_all(
+            _chosen(read_all(folder), options.studies), options.out or Path("outputs") / paper, options.jobs
+        )
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted; the runs that were finished are kept", file=sys.stderr)
+        return INTERRUPTED
+    return DONE
+
+
+def _chosen(studies: dict[str, Study], names: Sequence[str]) -> list[Study]:
+    return [studies[known(name, studies, "study")] for name in names] or list(studies.values())
+
+
+def _draw_all(studies: Sequence[Study], out: Path, jobs: int) -> None:
+    rows = measured.rows()
+    if rows is None:
+        print(
+            f"without measured points: there is no {measured_dir() / 'slora_runs.csv'}; set SIMLORA_MEASURED_DIR"
+        )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {out} cannot be made: {error.strerror}") from None
+    outcomes = run_all([point for study in studies for point in points(study)], jobs)
+    for study in studies:
+        gathered = gather(study, outcomes, rows)
+        draw(study, gathered, out / f"{study.name}.png")
+        write_csv(out / f"{study.name}.csv", study, gathered)
+        print(f"{study.name}: {study.title} -> {out / study.name}.png, .csv")
+        for line in textwrap.wrap(study.note, 106):
+            print(f"  {line}")
+        for complaint in complaints(gathered):
+            print(f"  not simulated: {complaint}")

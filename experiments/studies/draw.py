@@ -1,0 +1,206 @@
+"""Draws a study like the paper's figure: metrics below each other, panels beside each other.
+
+Ours is filled, the paper's is a hollow marker of the same colour. Where our model does not fit the GPU's memory
+there is a cross on the axis, where the paper's did not it says OOM.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+
+from experiments.studies.gathered import Gathered
+from experiments.studies.metrics import METRICS, SHARES
+from experiments.studies.running import DOES_NOT_FIT
+from experiments.studies.study import OOM, Panel, Study
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = ("#2b6cd4", "#d08700", "#0e8f7e", "#b0417d", "#6b6f76")
+"""Blue, amber, teal, plum, grey: told apart with the common kinds of colour blindness."""
+INK, GRID = "#1b1d21", "#e2e3e1"
+OURS: dict[str, Any] = {"marker": "o", "markersize": 5, "clip_on": False, "in_layout": False}
+THEIRS: dict[str, Any] = {
+    "marker": "D",
+    "markersize": 8,
+    "markerfacecolor": "none",
+    "markeredgewidth": 1.4,
+    "linestyle": "none",
+    "clip_on": False,
+    "in_layout": False,
+}
+NO_ROOM: dict[str, Any] = {"marker": "x", "markersize": 7, "markeredgewidth": 1.6, "linestyle": "none"}
+BARS = 0.8
+"""Share of the distance between two categories that their bars take."""
+
+
+def draw(study: Study, gathered: Sequence[Gathered], path: Path) -> None:
+    """Write a study's figure as PNG. The plots of a single panel stand beside each other."""
+    across, down = len(study.panels), len(study.metrics)
+    if across == 1:
+        across, down = down, across
+    width = max(2.2 + 2.8 * across, 7.0)
+    size = (width, 1.6 + 2.5 * down)
+    figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    cells = [(panel, metric) for metric in study.metrics for panel in study.panels]
+    for ax, (panel, metric) in zip(axes.flat, cells, strict=True):
+        own = [one for one in gathered if one.point.panel == panel.name]
+        (_bars if study.kind == "bars" else _lines)(ax, study, panel, metric, own)
+        _limits(ax, study, metric, own)
+        _frame(ax, study, panel, metric)
+    _name(axes, study, letters=int(12 * width / across))
+    title = [study.title, *textwrap.wrap(study.source, int(13 * width))]
+    if len(study.panels) == 1:
+        title.append(study.panels[0].title)
+    figure.suptitle("\n".join(title), fontsize="medium", color=INK)
+    _legend(figure, study, gathered)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _frame(ax: Axes, study: Study, panel: Panel, metric: str) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", color=GRID)
+    ax.set_axisbelow(True)
+    ax.tick_params(labelsize="small")
+    ax.set_title(panel.title, fontsize="small")
+    ax.set_xlabel(study.x.label, fontsize="small")
+    ax.set_ylabel(METRICS[metric].label, fontsize="small")
+
+
+def _name(axes: Any, study: Study, letters: int) -> None:
+    """Break long titles, and name what several plots share once: panel above, metric at the left, x below.
+
+    The title of a single panel is the figure's.
+    """
+    single = len(study.panels) == 1
+    for row, across in enumerate(axes):
+        for column, ax in enumerate(across):
+            title = "" if row or single else ax.get_title()
+            ax.set_title("\n".join(textwrap.wrap(title, letters)), fontsize="small")
+            if row < len(axes) - 1:
+                ax.set_xlabel("")
+            if column and not single:
+                ax.set_ylabel("")
+
+
+def _limits(ax: Axes, study: Study, metric: str, gathered: Sequence[Gathered]) -> None:
+    values = [value for one in gathered for value in _values(one, metric)]
+    if metric in study.logarithmic:
+        _logarithmic(ax, [value for value in values if value > 0])
+    else:
+        ax.set_ylim(0, 1.05 if metric in SHARES else 1.12 * max(values, default=1.0))
+
+
+def _logarithmic(ax: Axes, values: Sequence[float]) -> None:
+    """Make y logarithmic, with room around what is drawn and marks at 1, 2 and 5."""
+    if not values:
+        return
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.set_ylim(min(values) / 1.6, max(values) * 1.3)
+
+
+def _values(one: Gathered, metric: str) -> list[float]:
+    """Return what is drawn of a point."""
+    simulated = one.outcome.figure(metric)
+    return [*_published(one, metric), *([] if simulated is None else [simulated])]
+
+
+def _published(one: Gathered, metric: str) -> list[float]:
+    return [value for value in one.published.get(metric, ()) if value != OOM]
+
+
+def _lines(ax: Axes, study: Study, panel: Panel, metric: str, gathered: Sequence[Gathered]) -> None:
+    for colour, series in zip(_colours(study), study.series, strict=True):
+        own = [one for one in gathered if one.point.series == series.name]
+        at = [_place(study, panel, one.point.x) for one in own]
+        ours = [_number(one.outcome.figure(metric)) for one in own]
+        ax.plot(at, ours, color=colour, linewidth=1.6, **OURS)
+        for x, one in zip(at, own, strict=True):
+            values = _published(one, metric)
+            ax.plot([x] * len(values), values, color=colour, **THEIRS)
+            _mark_no_room(ax, one, x, colour)
+    if study.x.scale == "log":
+        ax.set_xscale("log", base=2)
+    places = [_place(study, panel, x) for x in panel.x]
+    ax.set_xticks(places, [str(x) for x in panel.x])
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    if study.x.scale == "linear":
+        _spread_ticks(ax, places)
+
+
+def _place(study: Study, panel: Panel, x: Any) -> float:
+    """Return where a value of x is drawn: categories at equal distances."""
+    return panel.x.index(x) if study.x.categories else float(x)
+
+
+def _spread_ticks(ax: Axes, x: Sequence[float]) -> None:
+    """Leave out labels that would lie over each other: those within 8 % of the axis of the label before."""
+    span, last = max(x) - min(x), None
+    for value, label in zip(x, ax.get_xticklabels(), strict=True):
+        if last is not None and value - last < 0.08 * span:
+            label.set_visible(False)
+        else:
+            last = value
+
+
+def _bars(ax: Axes, study: Study, panel: Panel, metric: str, gathered: Sequence[Gathered]) -> None:
+    wide = BARS / len(study.series)
+    for index, (colour, series) in enumerate(zip(_colours(study), study.series, strict=True)):
+        for one in gathered:
+            if one.point.series != series.name:
+                continue
+            at = panel.x.index(one.point.x) + (index + 0.5) * wide - BARS / 2
+            ax.bar(at, _number(one.outcome.figure(metric)), 0.92 * wide, color=colour)
+            values = _published(one, metric)
+            ax.plot([at] * len(values), values, color=colour, **(THEIRS | {"markeredgecolor": INK}))
+            _mark_no_room(ax, one, at, colour)
+    ax.set_xticks(range(len(panel.x)), [f"{x:,}" if isinstance(x, int) else str(x) for x in panel.x])
+    ax.set_xlim(-0.6, len(panel.x) - 0.4)
+
+
+def _mark_no_room(ax: Axes, one: Gathered, at: float, colour: str) -> None:
+    """Put a cross on the axis where our model did not fit, and OOM where the paper's did not."""
+    on_axis: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False, "color": colour}
+    if one.outcome.status == DOES_NOT_FIT:
+        ax.plot([at], [0.03], **NO_ROOM, **on_axis)
+    if OOM in [value for values in one.published.values() for value in values]:
+        ax.text(at, 0.07, OOM, rotation=90, ha="center", va="bottom", fontsize="x-small", **on_axis)
+
+
+def _legend(figure: Any, study: Study, gathered: Sequence[Gathered]) -> None:
+    handles: list[Any] = [
+        Patch(color=colour, label=series.title)
+        if study.kind == "bars"
+        else Line2D([], [], color=colour, label=series.title, linewidth=1.6, **OURS)
+        for colour, series in zip(_colours(study), study.series, strict=True)
+    ]
+    if any(one.published for one in gathered):
+        label = "printed in the paper" if study.printed else "measured by the authors"
+        handles.append(Line2D([], [], color=INK, label=label, **THEIRS))
+    if any(one.outcome.status == DOES_NOT_FIT for one in gathered):
+        handles.append(Line2D([], [], color=INK, label="out of memory, simulated", **NO_ROOM))
+    columns = min(len(handles), 6)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize="small")
+
+
+def _colours(study: Study) -> Sequence[str]:
+    return [COLOURS[index % len(COLOURS)] for index in range(len(study.series))]
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)

@@ -1,0 +1,37 @@
+"""The figures of a run that studies show: where summary.json has them, and how a measured row calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of a run, by its dotted place in summary.json. `measured` is its column in slora_runs.csv."""
+
+    label: str
+    measured: str | None = None
+
+
+METRICS = {
+    "throughput_rps": Metric("throughput (requests/s)", "throughput_rps"),
+    "latency_s.mean": Metric("mean latency (s)", "mean_latency_s"),
+    "ttft_s.mean": Metric("mean TTFT (s)", "mean_first_token_s"),
+    "slo.attainment": Metric("SLO attainment", "attainment_6s"),
+    "slo.satisfaction": Metric("user satisfaction", "satisfaction"),
+    "replicas.most_running": Metric("largest batch (requests)"),
+}
+SHARES = ("slo.attainment", "slo.satisfaction")
+"""Between 0 and 1, over all submitted requests; satisfaction is 1 - (TTFT / SLO)^2, and 0 past the SLO."""
+
+
+def figure(summary: Mapping[str, Any], metric: str) -> float | None:
+    """Return a metric of a summary, of the replica with most of it where it is counted by replica."""
+    section, _, name = metric.partition(".")
+    found = summary[section]
+    if isinstance(found, list):
+        return max((float(replica[name]) for replica in found), default=None)
+    value = found[name] if name else found
+    return None if value is None else float(value)

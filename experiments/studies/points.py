@@ -1,0 +1,77 @@
+"""Expands a study into the runs it consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.studies.study import Panel, Series, Study
+
+Overrides = tuple[str, ...]
+"""What is simulated, as on the command line. Two points with the same overrides are the same run."""
+ALWAYS = {"timeline": False, "report": False, "progress": False}
+"""Nobody looks at the pictures of a single run here."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a study. `skip` says why the study leaves it out; empty if it does not."""
+
+    study: str
+    panel: str
+    series: str
+    x: Any
+    settings: Mapping[str, Any]
+    skip: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, Any]:
+        """What the point is called: study, panel, series, x."""
+        return self.study, self.panel, self.series, self.x
+
+    @property
+    def system(self) -> str:
+        """The name of the system."""
+        return str(self.settings["system"])
+
+    @property
+    def overrides(self) -> Overrides:
+        """The settings as overrides of the command line."""
+        return tuple(f"{key}={written(value)}" for key, value in {**self.settings, **ALWAYS}.items())
+
+
+def points(study: Study) -> Iterator[Point]:
+    """Yield all points of a study, in the order of its panels, series and values of x."""
+    for panel in study.panels:
+        for series in study.series:
+            for x in panel.x:
+                yield point(study, panel, series, x)
+
+
+def point(study: Study, panel: Panel, series: Series, x: Any) -> Point:
+    """Return one point. Of settings for the same key the last counts: study, panel, x, series, rules."""
+    settings = {
+        "system": series.system,
+        **study.settings,
+        **panel.settings,
+        study.x.key: x,
+        **series.settings,
+    }
+    skip = ""
+    for rule in study.rules:
+        if rule.matches(panel.name, series.name, x):
+            settings |= rule.settings
+            skip = rule.skip or skip
+    return Point(study.name, panel.name, series.name, x, settings, skip)
+
+
+def written(value: Any) -> str:
+    """Return a value as the command line writes it: `[64,32]`, `true`, `null`, `0.5`."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(written, value))}]"
+    return str(value)

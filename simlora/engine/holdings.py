@@ -1,0 +1,141 @@
+"""What one replica holds in HBM: the KV of its requests, adapters, and loads on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.admission import Admission, reservation
+from simlora.engine.batch import Batch
+from simlora.engine.link import Link
+from simlora.engine.scenario import Scenario
+from simlora.latency.models import LatencyModels
+from simlora.memory.adapter_region import adapter_region
+from simlora.memory.pool import Pool
+from simlora.metrics.recorder import Recorder
+from simlora.policies.loading.base import Loader, Miss
+
+
+class Holdings:
+    """KV slots by the reservation's rule, adapters in the pool, and the link that brings them.
+
+    `step` is the replica's count of decode steps, by which the KV of running requests has grown.
+    """
+
+    __slots__ = (
+        "_config",
+        "_kv_bytes",
+        "_latency",
+        "_loader",
+        "_recorder",
+        "_tp",
+        "link",
+        "pool",
+        "region",
+        "reservation",
+    )
+
+    def __init__(
+        self, scenario: Scenario, loader: Loader, latency: LatencyModels, recorder: Recorder
+    ) -> None:
+        self.link = Link()
+        self.region = adapter_region(scenario.replica.adapter_memory, scenario.replica.adapter_region_tokens)
+        self.pool = Pool(scenario.replica.kv_token_budget, scenario.policies.eviction().victims, self.region)
+        self.reservation = reservation(scenario.replica)
+        self._loader = loader
+        self._latency = latency
+        self._recorder = recorder
+        self._config = scenario.replica
+        self._tp = scenario.replica.tp
+        self._kv_bytes = scenario.model.kv_bytes_per_token // self._tp
+
+    def trial(self, batch: Batch, seats: int) -> Admission:
+        """Start a trial of who could be admitted beside the running batch."""
+        return Admission(self.reservation, self.pool, batch.step, seats, self._config, batch)
+
+    def steps_until_full(self, step: int) -> int:
+        """Decode steps until KV needs more slots than are free."""
+        free = self.pool.free_tokens(self.reservation.used_tokens(step))
+        return self.reservation.steps_until_full(free, step)
+
+    # Coming -----------------------------------------------------------------------------
+
+    def admit(self, requests: Sequence[Request], step: int, now_s: float) -> float:
+        """Give requests their memory; return when all their weights and KV are there."""
+        missing = []
+        ready = now_s
+        for request in requests:
+            self.hold(request, step)
+            if request.host_tokens:
+                kv_bytes = request.host_tokens * self._kv_bytes
+                ready = self.link.transfer(now_s, self._latency.load.load_s(kv_bytes))
+            adapter = request.adapter
+            if adapter is None:
+                continue
+            if adapter in self.pool:
+                self._recorder.adapter_lookup(hit=True)
+                self.pool.pin(adapter)
+            else:
+                missing.append(adapter)
+        # Those that are there are pinned first, so that none of them makes room for another. A region is as
+        # the trial found it only until somebody leaves it.
+        if self.region is not None and missing:
+            self.region.load(dict.fromkeys(missing))
+        kv_tokens = self.reservation.used_tokens(step)
+        self.pool.make_room(kv_tokens)
+        for adapter in missing:
+            self._recorder.adapter_lookup(hit=self._bring(adapter, kv_tokens, now_s))
+        for request in requests:
+            if request.adapter is not None:
+                landed = self.pool.ready_s(request.adapter)
+                if landed > now_s:
+                    ready = max(ready, landed)
+                    if request.admitted_s < 0.0:
+                        request.cold_start_s = landed - now_s
+        return ready
+
+    def hold(self, request: Request, step: int) -> None:
+        """Charge a request with the KV that it has once prefilled, and with what may still come."""
+        context = request.prompt_tokens + request.generated_tokens + 1
+        to_come = request.max_output_tokens - request.generated_tokens - 1
+        self.reservation.add(request.id, context, to_come, step)
+
+    def hold_again(self, request: Request, step: int) -> None:
+        """Charge anew what was charged at an earlier step and has not grown since."""
+        self.reservation.remove(request.id, step)
+        self.hold(request, step)
+
+    def _bring(self, adapter: Adapter, kv_tokens: int, now_s: float) -> bool:
+        """Pin an adapter that was missing; return whether somebody else's load, or no load, was enough."""
+        shared = adapter in self.pool
+        free = not shared and self._loader.on_miss(adapter) is Miss.FREE
+        if not shared:
+            short = self.pool.make_room(kv_tokens, adapter.kv_tokens)
+            assert short == 0, f"HBM is {short} token slots too small for adapter {adapter.name}"
+            self.pool.insert(adapter, now_s if free else self._fetch(adapter, now_s))
+        self.pool.pin(adapter)
+        return shared or free
+
+    def _fetch(self, adapter: Adapter, now_s: float) -> float:
+        self._recorder.adapter_load(adapter.size_bytes)
+        return self.link.transfer(now_s, self._latency.load.load_s(adapter.size_bytes // self._tp))
+
+    def prefetch(self, adapters: Iterable[Adapter], step: int, now_s: float) -> None:
+        """Load adapters in the background, as far as they fit beside all that KV will grow into."""
+        for adapter in adapters:
+            free = self.pool.free_tokens(self.reservation.peak_tokens(step))
+            if adapter.kv_tokens <= free:
+                self.pool.insert(adapter, self._fetch(adapter, now_s))
+
+    # Going ------------------------------------------------------------------------------
+
+    def release(self, request: Request, step: int) -> None:
+        """A request gives back its KV and its hold on its adapter."""
+        self.reservation.remove(request.id, step)
+        if request.adapter is not None:
+            self.pool.unpin(request.adapter)
+
+    def swap_out(self, tokens: int, now_s: float) -> float:
+        """Send KV to the host; return when it is there."""
+        return self.link.transfer(now_s, self._latency.load.load_s(tokens * self._kv_bytes))

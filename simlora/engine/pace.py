@@ -1,0 +1,75 @@
+"""How long a replica's iterations take: latency models, the merged adapter, neighbours on its GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.batch import Batch, prefill_work
+from simlora.engine.run import DecodeRun
+from simlora.engine.sharing import SharedGpu
+from simlora.latency.kernels import NO_LORA
+from simlora.latency.models import LatencyModels
+from simlora.memory.pool import Pool
+
+
+class Pace:
+    """`merged` is the adapter in the weights, for whose requests there is no LoRA work."""
+
+    __slots__ = ("_latency", "_pool", "_tp", "gpu", "merged")
+
+    def __init__(self, latency: LatencyModels, pool: Pool, tp: int) -> None:
+        self.merged: Adapter | None = None
+        self.gpu: SharedGpu | None = None
+        self._latency = latency
+        self._pool = pool
+        self._tp = tp
+
+    def prefill_s(self, requests: Sequence[Request], chunks: Sequence[int], decoding: Batch | None) -> float:
+        """Seconds to process that many tokens of each request, and a step of a batch in the same pass."""
+        tokens = tokens_sq = 0
+        for request, chunk in zip(requests, chunks, strict=True):
+            tokens += chunk
+            # Its attention also reaches over the chunks before.
+            tokens_sq += chunk * (chunk + 2 * request.chunked_tokens)
+        iteration, kernel = self._latency.iteration, self._latency.kernel
+        own_s = iteration.prefill_s(tokens, tokens_sq)
+        if self.merged is None:
+            work = prefill_work(tuple(zip(requests, chunks, strict=True)), kernel.counts_segments)
+            own_s += kernel.prefill_s(work)
+        sequences = len(requests)
+        if decoding is not None:
+            own_s = iteration.mixed_s(own_s, self._step_s(decoding))
+            sequences += len(decoding)
+        return self._beside_others(own_s, 0.0, sequences)[0]
+
+    def decode_run(self, start_s: float, batch: Batch) -> DecodeRun:
+        """Return the coming decode steps of a batch, as long as it stays as it is."""
+        slope_s = self._latency.iteration.decode_slope_s(len(batch.members))
+        return DecodeRun(start_s, *self._beside_others(self._step_s(batch), slope_s, len(batch.members)))
+
+    def switch_s(self, unmerge: bool, merge: Adapter | None) -> float:
+        """Take the merged adapter out, put another one in; return the seconds of both."""
+        model, seconds = self._latency.merge, 0.0
+        assert model is not None, "a scheduler merges that does not say so"
+        if unmerge and self.merged is not None:
+            seconds += model.merge_s(self.merged.size_bytes // self._tp)
+            self.merged = None
+        if merge is not None:
+            assert self.merged is None, f"{merge.name} is merged on top of {self.merged}"
+            seconds += model.merge_s(merge.size_bytes // self._tp)
+            self.merged = merge
+        return seconds
+
+    def _step_s(self, batch: Batch) -> float:
+        iteration, kernel = self._latency.iteration, self._latency.kernel
+        work = NO_LORA
+        if self.merged is None:
+            work = batch.work(self._pool.pinned, kernel.counts_segments)
+        return iteration.decode_s(len(batch.members), batch.context_tokens) + kernel.decode_s(work)
+
+    def _beside_others(self, own_s: float, slope_s: float, sequences: int) -> tuple[float, float]:
+        if self.gpu is None or self._latency.host is None:
+            return own_s, slope_s
+        return self.gpu.beside_others(own_s, slope_s, self._latency.host.host_s(sequences))

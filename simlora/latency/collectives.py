@@ -1,0 +1,144 @@
+"""Tensor parallelism: what a replica's GPUs say to each other, and what it adds to an iteration.
+
+The base model is cut as in Megatron-LM: every layer ends its attention and its MLP with an all-reduce of
+[tokens, hidden]. S-LoRA cuts the adapters along with it: a projection that is cut by columns (q, k, v, gate, up)
+costs an all-gather of [tokens, rank], one that is cut by rows (o, down) an all-reduce of [tokens, rank].
+
+Source: S-LoRA (MLSys'24) §6; differs: the paper counts one all-reduce for the base model, of the two that a layer
+has, and leaves out what a call costs however small it is, which in a decode step is most of it.
+
+All of it is linear in the tokens or in tokens times rank, and so are iterations. `folded` therefore adds it to a
+calibration's coefficients once, and a simulated step costs no more than without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from simlora.core.errors import InputError
+from simlora.hardware.model import ATTENTION, ModelShape
+from simlora.latency.calibration import Calibration
+
+BASE_ALL_REDUCES = 2
+"""All-reduces of a layer of the base model: after attention and after the MLP (Megatron-LM)."""
+ROW_CUT = ("o", "down")
+"""Projections whose inputs are cut, so that partial sums have to be added up."""
+TOKENS = ("prefill.per_token_s", "decode.per_sequence_s")
+TOKEN_RANKS = {
+    "bgmv": ("decode.per_sequence_max_rank_s", "prefill.per_token_max_rank_s"),
+    "mbgmv": ("decode.per_rank_sum_s", "prefill.per_token_rank_s"),
+}
+"""Kernels whose adapters are cut as S-LoRA's: the coefficients that multiply tokens times rank.
+
+A kernel that pads to the highest rank also sends the padding. One that is not named here, a user's own among
+them, sends nothing: its own coefficients, or its own reading of `collectives`, say what it costs.
+"""
+
+
+def all_reduce_elements(gpus: int, tokens: int, width: int) -> float:
+    """Elements that each of `gpus` sends in one ring all-reduce of [tokens, width]: 2 (N - 1) B h / N.
+
+    Source: S-LoRA (MLSys'24) §6.2, the cost of the base model with width = hidden.
+    """
+    return 2 * (gpus - 1) * tokens * width / gpus
+
+
+def lora_elements(gpus: int, tokens: int, rank: int, target_modules: Sequence[str] = ATTENTION) -> float:
+    """Elements that each of `gpus` sends for the adapters of one layer: 5 (N - 1) B r / N on q, k, v and o.
+
+    Three all-gathers of (N - 1) B r / N each and one all-reduce of twice that. Source: S-LoRA (MLSys'24) §6.2;
+    other target modules by the same rule. Raises nothing; an unknown module counts as cut by columns.
+    """
+    summed = sum(module in ROW_CUT for module in target_modules)
+    return (len(target_modules) + summed) * (gpus - 1) * tokens * rank / gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """A collective takes latency_s + bytes sent by each GPU / bytes_per_s, whichever kind it is.
+
+    An all-gather sends half the bytes of an all-reduce, but its call costs as much: at the sizes of a
+    decode step launching and meeting are most of the measured time, not the steps of the ring.
+    `base_all_reduces_per_layer` is 0 where whole iterations were measured, communication included.
+    """
+
+    gpus: int
+    base_all_reduces_per_layer: float
+    latency_s: float
+    bytes_per_s: float
+
+    def base_s(self, model: ModelShape, tokens: int) -> float:
+        """Seconds that an iteration of `tokens` tokens spends in the base model's all-reduces."""
+        return self._base_calls(model) * self.latency_s + tokens * self.base_token_s(model)
+
+    def base_token_s(self, model: ModelShape) -> float:
+        """Seconds of it for each token."""
+        elements = all_reduce_elements(self.gpus, 1, model.hidden)
+        return self._base_calls(model) * elements * model.dtype_bytes / self.bytes_per_s
+
+    def lora_s(
+        self, model: ModelShape, token_rank_sum: int, target_modules: Sequence[str] = ATTENTION
+    ) -> float:
+        """Seconds that an iteration spends in the adapters' collectives, with any adapter in it."""
+        calls_s = model.layers * len(target_modules) * self.latency_s
+        return calls_s + token_rank_sum * self.lora_token_rank_s(model, target_modules)
+
+    def lora_token_rank_s(self, model: ModelShape, target_modules: Sequence[str] = ATTENTION) -> float:
+        """Seconds of it for each token and rank."""
+        elements = lora_elements(self.gpus, 1, 1, target_modules)
+        return model.layers * elements * model.dtype_bytes / self.bytes_per_s
+
+    def _base_calls(self, model: ModelShape) -> float:
+        return self.base_all_reduces_per_layer * model.layers
+
+
+def collectives(calibration: Calibration) -> Collectives:
+    """Return the collectives of a calibration; raises InputError for a coefficient that is missing."""
+    calls = calibration.need("collectives.base_all_reduces_per_layer")
+    if calls not in (0, BASE_ALL_REDUCES):
+        raise InputError(
+            f"calibration {calibration.path} has collectives.base_all_reduces_per_layer = {calls:g}, must be "
+            f"{BASE_ALL_REDUCES}, or 0 where its iterations were measured whole"
+        )
+    return Collectives(
+        gpus=calibration.tp,
+        base_all_reduces_per_layer=calls,
+        latency_s=calibration.need("collectives.latency_s"),
+        bytes_per_s=calibration.need("collectives.bytes_per_s"),
+    )
+
+
+def folded(
+    calibration: Calibration,
+    model: ModelShape,
+    target_modules: Sequence[str] = ATTENTION,
+    lora_communication: bool = True,
+) -> Calibration:
+    """Return the calibration whose iterations and kernels include their collectives.
+
+    On one GPU that is the calibration itself. Raises InputError where one of several GPUs has no `collectives`.
+    `lora_communication=False` leaves the adapters' part out (S-LoRA, Figure 8).
+    """
+    if calibration.tp == 1:
+        return calibration
+    ours = collectives(calibration)
+    added = dict.fromkeys(TOKENS, ours.base_token_s(model))
+    added |= dict.fromkeys(("prefill.intercept_s", "decode.intercept_s"), ours.base_s(model, 0))
+    if lora_communication:
+        added |= _lora(ours, model, target_modules)
+    coefficients = {name: value + added.get(name, 0.0) for name, value in calibration.coefficients.items()}
+    return replace(calibration, coefficients=coefficients)
+
+
+def _lora(ours: Collectives, model: ModelShape, target_modules: Sequence[str]) -> dict[str, float]:
+    """Return what to add to the coefficients of every kernel that sends anything."""
+    calls_s = ours.lora_s(model, 0, target_modules)
+    token_rank_s = ours.lora_token_rank_s(model, target_modules)
+    added: dict[str, float] = {}
+    for kernel, leaves in TOKEN_RANKS.items():
+        for phase in ("prefill", "decode"):
+            added[f"kernels.{kernel}.{phase}.intercept_s"] = calls_s
+        for leaf in leaves:
+            added[f"kernels.{kernel}.{leaf}"] = token_rank_s
+    return added

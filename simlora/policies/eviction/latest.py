@@ -1,0 +1,16 @@
+"""Only the adapter that was used last stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from simlora.core.adapter import Adapter
+from simlora.policies.eviction.base import Eviction
+
+
+class Latest(Eviction):
+    """One idle adapter is kept: what a model that holds a single adapter does between two batches."""
+
+    def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
+        least_recent_first = tuple(idle)
+        return least_recent_first if short_tokens > 0 else least_recent_first[:-1]

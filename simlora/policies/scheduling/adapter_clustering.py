@@ -1,0 +1,53 @@
+"""Keep to the adapters that are in the batch, once there are enough of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import takewhile
+
+from simlora.core.checks import whole
+from simlora.core.request import Request
+from simlora.policies.scheduling.base import NEVER, Decision
+from simlora.policies.scheduling.fcfs import Fcfs
+from simlora.policies.views import Admission, Refusal, ReplicaView
+
+
+class AdapterClustering(Fcfs):
+    """Once the batch holds `clusters` adapters, waiting requests of those go first; then fcfs fills up.
+
+    Source: S-LoRA (MLSys'24) A.2, whose released router also goes on with others after one of the
+    first has not fitted: never after a refusal for memory, because the refused one stays counted.
+    """
+
+    def __init__(self, clusters: int = 8) -> None:
+        self.clusters = whole("scheduler.clusters", clusters, "adapters", least=1)
+        self._clustered = False
+
+    def schedule(self, view: ReplicaView) -> Decision:
+        self._clustered = self._full(view)
+        return super().schedule(view)
+
+    def order(self, view: ReplicaView) -> Iterable[Request]:
+        if not self._full(view):
+            return view.waiting
+        ours = self._ours(view)
+        return (*ours, *(request for request in view.waiting if request not in ours))
+
+    def admit(self, view: ReplicaView, admission: Admission) -> tuple[Request, ...]:
+        if not self._clustered:
+            return super().admit(view, admission)
+        first = tuple(takewhile(admission.admit, self._ours(view)))
+        if admission.refusal not in (None, Refusal.TOKENS):
+            return first
+        others = (request for request in view.waiting if request not in first)
+        return (*first, *takewhile(admission.admit, others))
+
+    def on_arrival(self) -> int:
+        """After a refusal: an arrival for an adapter of the batch goes before those of other adapters."""
+        return 0 if self._clustered else NEVER
+
+    def _full(self, view: ReplicaView) -> bool:
+        return view.running > 0 and view.adapters >= self.clusters
+
+    def _ours(self, view: ReplicaView) -> list[Request]:
+        return [r for r in view.waiting if r.adapter is not None and view.in_use(r.adapter)]

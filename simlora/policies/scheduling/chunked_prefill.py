@@ -1,0 +1,49 @@
+"""Decode in every iteration, and prefill with what is left of a token budget."""
+
+from __future__ import annotations
+
+from simlora.core.checks import whole
+from simlora.core.request import Request
+from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
+from simlora.policies.views import Refusal, ReplicaView
+
+
+class ChunkedPrefill(Scheduler):
+    """An iteration processes at most `max_batched_tokens`: one for each running request, then chunks.
+
+    Prefills that have begun go on first, in order of admission; then waiting requests start in order of
+    arrival, until one does not fit. One that is refused because of `replica.max_adapters` is passed over.
+    Source: Sarathi-Serve (OSDI'24) §4; vLLM's V1 scheduler and SGLang work like this.
+    """
+
+    def __init__(self, max_batched_tokens: int = 2048) -> None:
+        self.max_batched_tokens = whole("scheduler.max_batched_tokens", max_batched_tokens, "tokens", least=1)
+
+    def schedule(self, view: ReplicaView) -> Decision:
+        budget = max(self.max_batched_tokens - view.running, 0)
+        prefill: list[Request] = []
+        chunks: list[int] = []
+        for request in view.prefilling:
+            if budget > 0:
+                prefill.append(request)
+                chunks.append(min(request.prefill_tokens, budget))
+                budget -= chunks[-1]
+        refused, passed_over = False, False
+        admission = view.trial()
+        for request in view.waiting:
+            if budget <= 0:
+                break
+            if admission.admit(request):
+                prefill.append(request)
+                chunks.append(min(request.prefill_tokens, budget))
+                budget -= chunks[-1]
+            elif admission.refusal is Refusal.ADAPTERS:
+                passed_over = True
+            else:
+                refused = True
+                break
+        if prefill:
+            return Decision(prefill=tuple(prefill), chunks=tuple(chunks), decode=view.running > 0)
+        on_arrival = NEVER if refused and not passed_over else 0
+        steps = admission.retry_steps() if refused else NEVER
+        return Decision(steps=1 if view.prefilling else steps, on_arrival=on_arrival)

@@ -1,0 +1,84 @@
+"""Give up what has missed its target anyway, and then serve the newest or the oldest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import takewhile
+from math import inf
+
+from simlora.core.checks import number
+from simlora.core.request import Request
+from simlora.policies.scheduling.base import Decision, Scheduler
+from simlora.policies.scheduling.fcfs import UNTIL_ARRIVAL
+from simlora.policies.views import ReplicaView
+
+WEIGHT = 0.7
+"""Of the latest look in both moving averages; 0.3 for all before."""
+IDLE_LOOKS = 8
+"""After so many looks at an empty queue the average has settled: 0.3^8 of any queue is less than one."""
+
+
+class EarlyAbort(Scheduler):
+    """S-LoRA's admission control: two moving averages say whether the replica keeps up.
+
+    At every look the requests older than `slo_s - margin_s` are aborted: with the prefill before them they
+    would miss their first-token target. If the requests that came since the last admission are at
+    least as many as the last admissions took, on average, the newest go first, otherwise the oldest.
+    Both averages are whole numbers, cut after every look, and looks happen as with fcfs.
+    Source: S-LoRA (MLSys'24) Appendix B; weights, cutting and the margin, which stands for the
+    longest prefill, from its released router. An idle router looks every 10 ms.
+    """
+
+    def __init__(self, slo_s: float = 6.0, margin_s: float = 0.5) -> None:
+        self.patience_s = number("scheduler.slo_s", slo_s, "seconds", above=0) - number(
+            "scheduler.margin_s", margin_s, "seconds", least=0, most=slo_s
+        )
+        self._arrivals = 1
+        self._admissions = 1
+        self._left = 0  # requests that the last admission left in the queue
+
+    def schedule(self, view: ReplicaView) -> Decision:
+        rest = view.admit_every - view.steps_since_prefill if view.running else 0
+        if rest > 0:
+            return Decision(steps=rest) if view.waiting else Decision(on_arrival=rest)
+        self._look(view)
+        late = [request for request in view.waiting if self._gives_up_s(request) <= view.now_s]
+        abort = tuple((request, "too old to meet its first-token target") for request in late)
+        hopeful = [request for request in self.order(view) if request not in late]
+        admission = view.trial()
+        admitted = tuple(takewhile(admission.admit, hopeful))
+        if admitted:
+            self._left = len(view.waiting) - len(late) - len(admitted)
+            self._admissions = max(int(WEIGHT * len(admitted) + (1 - WEIGHT) * self._admissions), 1)
+            return Decision(prefill=admitted, abort=abort)
+        if not hopeful:
+            settled = self._settles(len(view.waiting) - len(late))
+            return (UNTIL_ARRIVAL if settled else Decision(steps=1))._replace(abort=abort)
+        steps = admission.retry_steps() if self._settles(len(hopeful)) else 1
+        until_s = min(map(self._gives_up_s, hopeful))
+        return Decision(steps=steps, on_arrival=0, until_s=until_s, abort=abort)
+
+    def order(self, view: ReplicaView) -> Iterable[Request]:
+        return reversed(view.waiting) if self._overloaded else view.waiting
+
+    @property
+    def _overloaded(self) -> bool:
+        return self._arrivals >= self._admissions
+
+    def _gives_up_s(self, request: Request) -> float:
+        """When it is too late for its first token; never for one that was preempted after it."""
+        return inf if request.generated_tokens else request.arrival_s + self.patience_s
+
+    def _look(self, view: ReplicaView) -> None:
+        """Count what came since the last admission."""
+        if not view.running and next(iter(view.waiting)).arrival_s == view.now_s:
+            for _ in range(IDLE_LOOKS):  # it was idle until now
+                self._arrivals = self._average(0)
+        self._arrivals = self._average(len(view.waiting))
+
+    def _average(self, waiting: int) -> int:
+        return int(WEIGHT * (waiting - self._left) + (1 - WEIGHT) * self._arrivals)
+
+    def _settles(self, waiting: int) -> bool:
+        """Whether another look at a queue of that length would change nothing."""
+        return self._average(waiting) == self._arrivals

@@ -1,0 +1,422 @@
+"""The scoreboard: when a claim holds, what a row says, and what the command does with bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.claims import __main__ as command
+from experiments.claims import formulas
+from experiments.claims.board import markdown, shown, terminal
+from experiments.claims.checks import Comparison
+from experiments.claims.claim import Claim, read
+from experiments.claims.evaluate import Row, evaluate
+from experiments.claims.verdicts import (
+    CONTRADICTS,
+    HOLDS,
+    NEAR,
+    NOT_SIMULATED,
+    OFF,
+    of_comparisons,
+    of_ratios,
+    of_value,
+    with_disagreement,
+)
+from experiments.studies.running import DOES_NOT_FIT, RAN, Outcome
+from experiments.studies.running import NOT_SIMULATED as WAS_NOT_SIMULATED
+from experiments.studies.study import read_all
+from simlora.core.errors import InputError
+from tests.experiments.studied import claims
+
+THROUGHPUT = "figure_1 small fcfs 1 throughput_rps"
+VALUE = f"""
+- id: a-value
+  where: Table 1
+  metric: throughput_rps of fcfs
+  kind: value
+  published: 1.0
+  simulated: {THROUGHPUT}
+  reason: Because it rained.
+"""
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    ("published", "simulated", "verdict"),
+    [
+        (8.0, 8.0, HOLDS),
+        (8.0, 8.79, HOLDS),
+        (8.0, 7.21, HOLDS),
+        (8.0, 8.81, NEAR),
+        (8.0, 6.01, NEAR),
+        (8.0, 10.01, OFF),
+        (8.0, 5.99, OFF),
+        (0, 0.02, HOLDS),
+        (0, 0.09, NEAR),
+        (0, 0.2, OFF),
+    ],
+)
+def test_a_value_holds_within_10_percent_and_is_near_within_25(
+    published: float, simulated: float, verdict: str
+) -> None:
+    assert of_value(published, simulated) == verdict
+
+
+@pytest.mark.parametrize(
+    ("sense", "simulated", "verdict"),
+    [
+        ("about", [2.1, 1.9], HOLDS),
+        ("about", [2.1, 1.6], NEAR),
+        ("about", [2.1, 1.0], OFF),
+        ("up_to", [1.0, 2.1], HOLDS),
+        ("up_to", [1.0, 1.6], NEAR),
+        ("up_to", [2.1, 3.0], OFF),
+        ("at_most", [1.0, 2.0], HOLDS),
+        ("at_most", [1.0, 2.01], NEAR),
+        ("at_most", [1.0, 2.51], OFF),
+        ("more_than", [2.01, 5.0], HOLDS),
+        ("more_than", [2.0, 5.0], NEAR),
+        ("more_than", [1.49, 5.0], OFF),
+    ],
+)
+def test_a_ratio_is_evaluated_as_what_it_says(sense: str, simulated: list[float], verdict: str) -> None:
+    assert of_ratios(2.0, simulated, sense) == verdict
+
+
+@pytest.mark.parametrize(
+    ("passed", "verdict"), [((4, 4), HOLDS), ((3, 4), NEAR), ((2, 3), OFF), ((0, 1), OFF)]
+)
+def test_a_trend_holds_when_all_comparisons_come_out(passed: tuple[int, int], verdict: str) -> None:
+    assert of_comparisons([index < passed[0] for index in range(passed[1])]) == verdict
+
+
+@pytest.mark.parametrize(
+    ("against_published", "against_other", "agree", "verdict"),
+    [
+        (NEAR, HOLDS, False, CONTRADICTS),
+        (HOLDS, NEAR, False, CONTRADICTS),
+        (OFF, HOLDS, False, CONTRADICTS),
+        (OFF, OFF, False, OFF),
+        (NEAR, HOLDS, True, NEAR),
+    ],
+)
+def test_a_paper_contradicts_itself_unless_we_are_off_from_both_its_numbers(
+    against_published: str, against_other: str, agree: bool, verdict: str
+) -> None:
+    assert with_disagreement(against_published, against_other, agree) == verdict
+
+
+# Rows
+
+
+def row_of(folder: Path, text: str, *outcomes: Outcome) -> Row:
+    """Evaluate the one claim in `text`; its runs have these outcomes, in the order in which they are named."""
+    (claim,) = read(claims(folder, text), read_all(folder))
+    runs = dict.fromkeys(point.overrides for point in claim.points())
+    return evaluate("paper", claim, dict(zip(runs, outcomes, strict=True)))
+
+
+def ran(throughput_rps: float | None, attainment: float = 1.0, seconds: float = 1.0) -> Outcome:
+    return Outcome(RAN, {"throughput_rps": throughput_rps, "slo": {"attainment": attainment}}, "", seconds)
+
+
+def test_a_row_has_both_numbers_the_verdict_and_the_seconds(tmp_path: Path) -> None:
+    row = row_of(tmp_path, VALUE, ran(1.05, seconds=2.5))
+    assert row.as_dict() == {
+        "id": "a-value",
+        "paper": "paper",
+        "where": "Table 1",
+        "metric": "throughput_rps of fcfs",
+        "kind": "value",
+        "published": 1.0,
+        "simulated": 1.05,
+        "verdict": HOLDS,
+        "reason": "",
+        "seconds": 2.5,
+    }
+
+
+def test_the_reason_is_shown_only_where_a_claim_does_not_hold(tmp_path: Path) -> None:
+    row = row_of(tmp_path, VALUE, ran(2.0))
+    assert (row.verdict, row.reason) == (OFF, "Because it rained. Off by +100%.")
+
+
+def test_several_values_are_judged_by_the_worst(tmp_path: Path) -> None:
+    text = VALUE.replace("published: 1.0", "published: [1.0, 0]").replace(
+        THROUGHPUT, f"[{THROUGHPUT}, figure_1 small fcfs 1 slo.attainment]"
+    )
+    row = row_of(tmp_path, text, ran(1.0, attainment=0.05))
+    assert (row.simulated, row.verdict) == ([1.0, 0.05], NEAR)
+
+
+def test_what_was_not_simulated_is_neither_held_nor_off(tmp_path: Path) -> None:
+    row = row_of(tmp_path, VALUE, Outcome(WAS_NOT_SIMULATED, reason="there is no system slora_bmm yet"))
+    assert (row.simulated, row.verdict) == (None, NOT_SIMULATED)
+    assert row.reason == "fcfs (small) at 1: there is no system slora_bmm yet"
+
+
+def test_a_run_without_a_finished_request_has_no_number(tmp_path: Path) -> None:
+    row = row_of(tmp_path, VALUE, ran(None))
+    assert (row.verdict, row.reason) == (NOT_SIMULATED, "fcfs (small) at 1: no request finished")
+
+
+def test_a_value_of_what_does_not_fit_is_off(tmp_path: Path) -> None:
+    row = row_of(tmp_path, VALUE, Outcome(DOES_NOT_FIT, reason="too large"))
+    assert (row.simulated, row.verdict) == ("OOM", OFF)
+    assert "too large" in row.reason
+
+
+@pytest.mark.parametrize(
+    ("outcome", "simulated", "verdict"),
+    [
+        (Outcome(DOES_NOT_FIT, reason="too large"), "OOM", HOLDS),
+        (ran(2.0), 2.0, OFF),
+        (Outcome(WAS_NOT_SIMULATED, reason="no such system"), None, NOT_SIMULATED),
+    ],
+)
+def test_out_of_memory_holds_if_the_simulator_says_so(
+    tmp_path: Path, outcome: Outcome, simulated: Any, verdict: str
+) -> None:
+    row = row_of(tmp_path, VALUE.replace("kind: value", "kind: oom").replace("1.0", "OOM"), outcome)
+    assert (row.published, row.simulated, row.verdict) == ("OOM", simulated, verdict)
+
+
+def test_a_second_published_number_makes_a_contradiction_of_both(tmp_path: Path) -> None:
+    text = VALUE + "  disagreement: {value: 1.3, source: the published run behind it}\n"
+    row = row_of(tmp_path, text, ran(1.29))
+    assert row.verdict == CONTRADICTS
+    assert "Table 1 says 1, the published run behind it says 1.3; we simulate 1.29." in row.reason
+    assert row_of(tmp_path, text, ran(3.0)).verdict == OFF
+    agreeing = text.replace("value: 1.3", "value: 1.02")
+    assert row_of(tmp_path, agreeing, ran(1.01)).verdict == HOLDS
+
+
+def test_a_ratio_divides_the_first_of_a_pair_by_the_second(tmp_path: Path) -> None:
+    text = """
+    - id: a-ratio
+      where: abstract
+      metric: fcfs / lcfs
+      kind: ratio
+      sense: at_most
+      published: 4
+      ratios:
+        - [figure_1 small fcfs 2 throughput_rps, figure_1 small lcfs 2 throughput_rps]
+        - [figure_1 large fcfs 2 throughput_rps, figure_1 large lcfs 2 throughput_rps]
+    """
+    row = row_of(tmp_path, text, ran(6.0), ran(2.0), ran(5.0), ran(1.0))
+    assert (row.simulated, row.verdict, row.seconds) == ([3.0, 5.0], NEAR, 4.0)
+    assert "Ratios: 3, 5." in row.reason
+
+
+CHECK = """
+- id: a-trend
+  where: Figure 1
+  metric: it goes as it goes
+  kind: trend
+  published: so
+  checks:
+    - {check}
+"""
+FCFS, LCFS = "figure_1 small fcfs throughput_rps", "figure_1 small lcfs throughput_rps"
+
+
+@pytest.mark.parametrize(
+    ("check", "numbers", "simulated"),
+    [
+        (f"above: {{upper: {FCFS}, lower: {LCFS}, x: [2]}}", [2.0, 1.0], "1 of 1 comparisons"),
+        (f"above: {{upper: {FCFS}, lower: {LCFS}, x: [2]}}", [1.0, 1.0], "0 of 1 comparisons"),
+        (f"above: {{upper: {FCFS}, lower: {LCFS}}}", [2.0, 1.0, 1.0, 2.0], "1 of 2 comparisons"),
+        (f"widens: {{upper: {FCFS}, lower: {LCFS}}}", [2.0, 1.0, 4.0, 1.0], "1 of 1 comparisons"),
+        (f"widens: {{upper: {FCFS}, lower: {LCFS}}}", [2.0, 1.0, 2.0, 1.0], "0 of 1 comparisons"),
+        (f"between: {{curve: {FCFS}, least: 0.9, most: 1.0}}", [2.0, 1.9], "1 of 1 comparisons"),
+        (f"between: {{curve: {FCFS}, least: 0.9, most: 1.0}}", [2.0, 2.1], "0 of 1 comparisons"),
+        (f"close: {{curve: {FCFS}, within: 0.1}}", [2.0, 1.9], "1 of 1 comparisons"),
+        (f"close: {{curve: {FCFS}, within: 0.1}}", [2.0, 1.7], "0 of 1 comparisons"),
+        (f"better_when_small: {{curve: {FCFS}, small: [1], large: 2}}", [2.0, 1.0], "1 of 1 comparisons"),
+        (f"better_when_small: {{curve: {FCFS}, small: [1], large: 2}}", [1.0, 2.0], "0 of 1 comparisons"),
+    ],
+)
+def test_orders_and_trends_are_comparisons_of_numbers(
+    tmp_path: Path, check: str, numbers: list[float], simulated: str
+) -> None:
+    row = row_of(tmp_path, CHECK.format(check=check), *map(ran, numbers))
+    assert row.simulated == simulated
+    failed = simulated.startswith("0")
+    assert row.reason.startswith("Not so: throughput_rps of fcfs") if failed else True
+
+
+def test_formulas_are_those_of_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = VALUE.replace("kind: value", "kind: formula").replace(f"simulated: {THROUGHPUT}", "formula: f")
+    monkeypatch.setitem(formulas.FORMULAS, "f", lambda: iter([Comparison("3 is 3", True)]))
+    assert row_of(tmp_path, text).verdict == HOLDS
+    monkeypatch.setitem(formulas.FORMULAS, "f", lambda: iter([Comparison("3 is 4", False)]))
+    assert row_of(tmp_path, text).reason == "Because it rained. Not so: 3 is 4."
+
+    def missing() -> Any:
+        raise ImportError
+
+    monkeypatch.setitem(formulas.FORMULAS, "f", missing)
+    assert row_of(tmp_path, text).verdict == NOT_SIMULATED
+
+
+# Reading claims
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("kind: value", "kind: guess"), "kind is 'guess'; "),
+        (("kind: value", "kind: ratio"), "is of kind ratio and has no ratios"),
+        (("where: Table 1", "place: Table 1"), "has an unknown key place"),
+        (("figure_1 small", "figure_2 small"), "study is 'figure_2'; did you mean figure_1?"),
+        (("small fcfs", "tiny fcfs"), "panel is 'tiny'; "),
+        (("small fcfs", "small fifo"), "series is 'fifo'; did you mean fcfs"),
+        (("fcfs 1", "fcfs 3"), "x is '3'; "),
+        (("throughput_rps\n  reason", "throughput\n  reason"), "metric is 'throughput'; did you mean"),
+        ((THROUGHPUT, "figure_1"), "must be a study, a panel, a series, a value of x and a metric"),
+    ],
+)
+def test_a_mistake_in_a_claim_names_the_claim(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    text = VALUE.replace(*change)
+    assert text != VALUE
+    with pytest.raises(InputError, match=r"claims\.yaml: claim 1") as caught:
+        read(claims(tmp_path, text), read_all(tmp_path))
+    assert said in str(caught.value)
+
+
+def test_a_claim_must_not_be_there_twice(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has the claim a-value twice"):
+        read(claims(tmp_path, VALUE.strip("\n") + VALUE), read_all(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        ("abov: {}", "check is 'abov'; did you mean above?"),
+        ("close: {curve: figure_1 small fcfs throughput_rps}", "close has no within"),
+        ("close: {curve: figure_1 small, within: 1}", "must be a study, a panel, a series and a metric"),
+        ("close", "a check is one name with its arguments"),
+    ],
+)
+def test_a_mistake_in_a_check_is_named(tmp_path: Path, check: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(claims(tmp_path, CHECK.format(check=check)), read_all(tmp_path))
+    assert said in str(caught.value)
+
+
+# The command
+
+
+@pytest.fixture
+def a_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of experiments with one paper, of which one claim is simulated and one cannot be."""
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SIMLORA_CLAIMS", str(tmp_path / "claims.csv"))
+    folder = tmp_path / "experiments"
+    monkeypatch.setattr(command, "papers", lambda: {"paper": folder / "paper"})
+    second = VALUE.replace("a-value", "a-trend").replace("published: 1.0", "published: 100")
+    claims(folder / "paper", VALUE.replace("published: 1.0", "published: 0.95") + second.strip("\n"))
+    return tmp_path
+
+
+def test_the_board_is_made_from_simulations(a_paper: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, page = a_paper / "board.json", a_paper / "claims.md"
+    (a_paper / "claims.csv").write_text("id,paper\na-value,paper\nlost,paper\nother,punica\n")
+    assert command.main(["--json", str(out), "--markdown", str(page), "--jobs", "1"]) == 0
+    found = json.loads(out.read_text())
+    first, second = found["claims"]
+    assert set(first) >= {"id", "published", "simulated", "verdict", "reason", "seconds"}
+    assert first["id"] == "a-value"
+    assert 0 < first["simulated"] < 2
+    assert (second["published"], second["verdict"]) == (100, OFF)
+    assert second["simulated"] == first["simulated"], "both are one run"
+    assert sum(found["verdicts"].values()) == 2
+    assert found["notes"] == [
+        "Papers that have claims and no folder here yet: punica (1).",
+        "Claims that no claims.yaml has: lost.",
+    ]
+    printed = capsys.readouterr().out
+    assert "a-value" in printed
+    assert "Because it rained. Off by -99%." in printed
+    assert "| a-trend | Table 1 |" in page.read_text()
+
+
+def test_a_second_board_simulates_nothing(a_paper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = a_paper / "board.json"
+    assert command.main(["--json", str(out), "--jobs", "1"]) == 0
+    first = out.read_text()
+    monkeypatch.setattr("experiments.studies.running.simulate", lambda overrides: pytest.fail("simulated"))
+    assert command.main(["--json", str(out), "--jobs", "1"]) == 0
+    assert out.read_text() == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--paper", "papr"], "error: --paper is 'papr'; did you mean paper?"),
+        (
+            ["--json", "{folder}/nowhere/board.json"],
+            "board.json cannot be written: No such file or directory",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_2(
+    a_paper: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    given = [argument.format(folder=a_paper) for argument in arguments]
+    assert command.main([*given, "--jobs", "1"]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_an_interrupted_board_says_how_to_go_on(
+    a_paper: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(overrides: tuple[str, ...]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("experiments.studies.running.simulate", interrupted)
+    assert command.main(["--jobs", "1"]) == 130
+    assert "the next board goes on there" in capsys.readouterr().err
+
+
+def test_papers_are_the_folders_that_have_claims(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "claims.yaml").write_text("")
+    (tmp_path / "none").mkdir()
+    assert list(command.papers(tmp_path)) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        (None, "-"),
+        (0.123456, "0.123"),
+        (1609.5, "1610"),
+        ([0.26, 1021.86, 0.0], "0.26; 1022; 0"),
+        ("OOM", "OOM"),
+    ],
+)
+def test_numbers_are_shown_with_three_digits(value: Any, cell: str) -> None:
+    assert shown(value) == cell
+
+
+def test_the_page_and_the_terminal_show_every_claim(tmp_path: Path) -> None:
+    rows = [row_of(tmp_path, VALUE, outcome) for outcome in (ran(1.0), ran(2.0))]
+    assert "2 claims: 1 holds, 1 off." in terminal(rows)
+    page = markdown(rows, ["A note."])
+    assert page.count("| a-value |") == 2
+    assert "A note." in page
+    assert "- **a-value** (off): Because it rained. Off by +100%." in page
+
+
+def test_a_claim_names_the_runs_that_it_needs(tmp_path: Path) -> None:
+    (claim,) = read(claims(tmp_path, VALUE), read_all(tmp_path))
+    assert isinstance(claim, Claim)
+    assert [point.key for point in claim.points()] == [("figure_1", "small", "fcfs", 1)]

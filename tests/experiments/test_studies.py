@@ -1,0 +1,267 @@
+"""A study is expanded into runs, set beside what was published, and drawn."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from experiments.fidelity import rows as fidelity_rows
+from experiments.fidelity.rows import Row
+from experiments.studies import measured, running
+from experiments.studies.command import main
+from experiments.studies.draw import draw
+from experiments.studies.gathered import gather
+from experiments.studies.points import points, written
+from experiments.studies.running import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome
+from experiments.studies.study import read, read_all
+from simlora.core.errors import InputError
+from tests.experiments.studied import a_study, tree
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(folder))
+    monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path / "measured"))
+    return folder
+
+
+# Expansion
+
+
+def test_a_study_is_all_of_its_panels_series_and_values_of_x(tmp_path: Path) -> None:
+    found = [point.key for point in points(read(a_study(tmp_path)))]
+    assert found == [
+        ("figure_1", "small", "fcfs", 1),
+        ("figure_1", "small", "fcfs", 2),
+        ("figure_1", "small", "lcfs", 1),
+        ("figure_1", "small", "lcfs", 2),
+        ("figure_1", "large", "fcfs", 2),
+        ("figure_1", "large", "lcfs", 2),
+    ]
+
+
+def test_the_last_setting_of_a_key_counts_and_rules_come_last(tmp_path: Path) -> None:
+    budgets = {
+        point.key[1:]: point.settings["replica.kv_token_budget"]
+        for point in points(read(a_study(tmp_path)))
+        if point.series == "fcfs"
+    }
+    assert budgets == {("small", "fcfs", 1): 6000, ("small", "fcfs", 2): 7000, ("large", "fcfs", 2): 14500}
+
+
+def test_a_point_is_overrides_as_on_the_command_line(tmp_path: Path) -> None:
+    last = list(points(read(a_study(tmp_path))))[-1]
+    assert last.overrides[0] == "system=slora_lcfs"
+    assert "workload.rate_rps=2" in last.overrides
+    assert "workload.prompt_tokens=[8,512]" in last.overrides
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [([64, 32], "[64,32]"), (True, "true"), (None, "null"), (0.5, "0.5"), ("slora", "slora")],
+)
+def test_values_are_written_as_on_the_command_line(value: object, text: str) -> None:
+    assert written(value) == text
+
+
+def test_a_rule_may_leave_points_out_and_says_why(tmp_path: Path) -> None:
+    study = read(a_study(tmp_path))
+    assert [point.key[1:] for point in points(study) if point.skip] == [("small", "lcfs", 1)]
+    outcomes = {point.overrides: Outcome(RAN) for point in points(study) if not point.skip}
+    assert len(gather(study, outcomes, None)) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"titel": "x"}, "has an unknown key titel; did you mean title"),
+        ({"title": None}, "has no title"),
+        ({"metrics": ["throughput"]}, "metric is 'throughput'; did you mean throughput_rps"),
+        ({"kind": "pie"}, "kind is 'pie'; "),
+        ({"rules": [{"where": {"panel": "smal"}, "set": {}}]}, "where.panel is 'smal'; did you mean small?"),
+        ({"rules": [{"where": {"x": 3}, "set": {}}]}, "where.x is 3; "),
+        ({"rules": [{"where": {"panel": "small"}}]}, "rule 1 must have either set or skip"),
+        ({"printed": {"small": {"fifo": {}}}}, "printed: series is 'fifo'; did you mean fcfs"),
+        ({"printed": {"small": {"fcfs": {1: [1, 2, 3]}}}}, "has 3 values"),
+        ({"x": {"key": "seed", "label": "seed"}}, "panel small has no x"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_names_file_and_key(
+    tmp_path: Path, changes: dict[str, object], said: str
+) -> None:
+    path = a_study(tmp_path, **changes)
+    with pytest.raises(InputError, match=r"figure_1\.yaml") as caught:
+        read(path)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_yaml_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "figure_1.yaml"
+    path.write_text("title: [")
+    with pytest.raises(InputError, match=r"figure_1\.yaml is not YAML"):
+        read(path)
+    with pytest.raises(InputError, match=r"nowhere\.yaml cannot be read"):
+        read(tmp_path / "nowhere.yaml")
+
+
+def test_studies_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for name in ("figure_10", "figure_9", "table_3"):
+        a_study(tmp_path, name)
+    (tmp_path / "claims.yaml").write_text("claims: []")
+    assert list(read_all(tmp_path)) == ["figure_9", "figure_10", "table_3"]
+
+
+# Published points
+
+CELLS = {
+    "system": "slora",
+    "gpu": "a10g",
+    "setting": "S1",
+    "kv_token_budget": "14500",
+    "campaign": "synthetic",
+    "num_adapters": "5",
+    "alpha": "1.0",
+    "req_rate": "2",
+    "cv": "1",
+    "duration_s": "10",
+    "prompt_lo": "8",
+    "prompt_hi": "512",
+    "output_lo": "8",
+    "output_hi": "64",
+    "throughput_rps": "1.5",
+    "mean_latency_s": "12",
+    "mean_first_token_s": "1.25",
+    "attainment_6s": "0.75",
+}
+
+
+def measured_rows(*changes: dict[str, str]) -> list[Row]:
+    return [Row({**CELLS, **change}, {}, {}) for change in changes]
+
+
+def published_of(study_path: Path, rows: list[Row] | None, panel: str = "large") -> dict[str, list[float]]:
+    study = read(study_path)
+    point = next(p for p in points(study) if p.panel == panel and p.series == "fcfs")
+    return measured.published(study, point, rows)
+
+
+def test_a_measured_run_is_found_by_what_was_run(tmp_path: Path) -> None:
+    path = a_study(tmp_path, printed=None)
+    rows = measured_rows({}, {"req_rate": "3"}, {"setting": "S2"}, {"kv_token_budget": "9000"})
+    assert published_of(path, rows) == {"throughput_rps": [1.5], "slo.attainment": [0.75]}
+
+
+def test_a_run_that_was_repeated_has_several_values(tmp_path: Path) -> None:
+    path = a_study(tmp_path, printed=None)
+    rows = measured_rows({}, {"throughput_rps": "1.7", "kv_token_budget": ""})
+    assert published_of(path, rows)["throughput_rps"] == [1.5, 1.7]
+
+
+def test_a_study_may_ask_for_one_campaign(tmp_path: Path) -> None:
+    path = a_study(tmp_path, printed=None, measured={"campaign": "another"})
+    assert published_of(path, measured_rows({}, {"campaign": "another", "throughput_rps": "1.2"})) == {
+        "throughput_rps": [1.2],
+        "slo.attainment": [0.75],
+    }
+
+
+def test_printed_numbers_come_from_the_study_alone(tmp_path: Path) -> None:
+    path = a_study(tmp_path)
+    assert published_of(path, measured_rows({}), "small") == {
+        "throughput_rps": [0.9],
+        "slo.attainment": [1.0],
+    }
+    assert published_of(path, measured_rows({})) == {}
+
+
+def test_clustering_carries_its_size_in_the_name_of_the_measured_system(tmp_path: Path) -> None:
+    series = {"fcfs": {"title": "d = 4", "system": "slora_cluster", "set": {"scheduler.clusters": 4}}}
+    path = a_study(tmp_path, printed=None, rules=None, series=series)
+    rows = measured_rows({"system": "slora_cluster_4"}, {"system": "slora_cluster_8", "throughput_rps": "9"})
+    assert published_of(path, rows)["throughput_rps"] == [1.5]
+
+
+# The command
+
+
+def test_figures_and_tables_are_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paper, out = tmp_path / "paper", tmp_path / "out"
+    a_study(paper, "figure_1", note="a word about it")
+    a_study(paper, "table_2", kind="bars", logarithmic=["throughput_rps"])
+    assert main(paper, ["--out", str(out), "--jobs", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "figure_1: Two systems at two loads" in printed
+    assert "a word about it" in printed
+    assert "without measured points" in printed
+    for name in ("figure_1", "table_2"):
+        with Image.open(out / f"{name}.png") as image:
+            colours = {colour for _, colour in image.convert("RGB").getcolors(1 << 24)}
+            assert image.width > 500
+        assert {(0x2B, 0x6C, 0xD4), (0xD0, 0x87, 0x00)} <= colours, "both series are drawn"
+        with (out / f"{name}.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == 5
+        assert all(row["status"] == RAN and float(row["throughput_rps"]) > 0 for row in rows)
+        assert rows[0]["throughput_rps published"] == "0.9"
+        assert rows[1]["slo.attainment published"] == "OOM"
+
+
+@pytest.mark.parametrize("kind", ["lines", "bars"])
+@pytest.mark.parametrize("status", [DOES_NOT_FIT, NOT_SIMULATED])
+def test_a_figure_without_a_single_number_is_drawn_too(tmp_path: Path, kind: str, status: str) -> None:
+    study = read(a_study(tmp_path, kind=kind, printed=None, logarithmic=["throughput_rps"]))
+    outcomes = {point.overrides: Outcome(status, reason="too large") for point in points(study)}
+    draw(study, gather(study, outcomes, None), tmp_path / "figure.png")
+    with Image.open(tmp_path / "figure.png") as image:
+        assert image.width > 500
+
+
+def test_what_cannot_be_simulated_is_drawn_without_it_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = tree()["series"] | {"lcfs": {"title": "none", "system": "time_machine"}}
+    a_study(tmp_path / "paper", series=series)
+    assert main(tmp_path / "paper", ["figure_1", "--out", str(tmp_path), "--jobs", "1"]) == 0
+    said = "not simulated: 2 runs, from small lcfs at 2 on: there is no system time_machine yet"
+    assert said in capsys.readouterr().out
+    assert (tmp_path / "figure_1.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["figure_11"], "error: study is 'figure_11'; did you mean figure_1?"),
+        (["--out", "{paper}/figure_1.yaml/x"], "cannot be made: "),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    a_study(tmp_path)
+    assert main(tmp_path, [argument.format(paper=tmp_path) for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_an_interrupted_command_says_that_its_runs_are_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(overrides: tuple[str, ...]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "simulate", interrupted)
+    a_study(tmp_path)
+    assert main(tmp_path, ["--out", str(tmp_path), "--jobs", "1"]) == 130
+    assert "are kept" in capsys.readouterr().err
+
+
+def test_the_settings_of_the_paper_are_those_of_the_measured_runs() -> None:
+    assert fidelity_rows.RANKS["S2"] == (64, 32, 16, 8)
+    assert measured._setting({"model": "llama_13b", "workload.ranks": [64, 32, 16]}) == "S4"
+    assert measured._setting({"model": "llama_30b", "workload.ranks": [32]}) == ""
