@@ -51,7 +51,7 @@ def _scenario(overrides: tuple[str, ...]) -> Scenario:
 
 
 def simulate(row: Row, calibration: Calibration | None = None) -> dict[str, float]:
-    """Return the row's figures as simulated, under its own calibration or another one."""
+    """Return the row's figures as simulated, under its own calibration or exactly another one."""
     found = calibration or calibration_of(row)
     overrides = (*server(row), f"calibration={PLACEHOLDER}", "timeline=false")
     run = replace(_scenario(overrides), trace=trace(row), calibration=found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ WORKLOAD = (
 MEASURED = ("throughput_rps", "mean_latency_s", "mean_first_token_s", "attainment_6s")
 NAMES = ("system", "gpu", "setting", "kv_token_budget", "campaign")
 CLUSTER = "slora_cluster_"
+VARIANTS = ("slora_bmm", "slora_no_unify_mem")
 ENGINES = ("hf_peft", "vllm_packed")
 """Systems whose iterations are those of another engine than S-LoRA's."""
 
@@ -56,10 +58,15 @@ class Row:
 
     @property
     def system(self) -> str:
-        """The system to simulate. Clustering from d adapters on is plain S-LoRA when there are no more than d."""
+        """The system to simulate.
+
+        Clustering from d adapters on is plain S-LoRA when there are no more than d, and without adapters
+        so is every variant of its engine.
+        """
         system = self.columns["system"]
         if self._clusters is None:
-            return system
+            plain = system in VARIANTS and not self.workload["num_adapters"]
+            return "slora" if plain else system
         return "slora" if self.workload["num_adapters"] <= self._clusters else "slora_cluster"
 
     @property
@@ -71,6 +78,11 @@ class Row:
     def _clusters(self) -> int | None:
         number = self.columns["system"].removeprefix(CLUSTER)
         return int(number) if number.isdigit() else None
+
+    @property
+    def series(self) -> str:
+        """The file that the row comes from, without its folder and the numbers in its name."""
+        return re.sub(r"_\d+(?=_)", "", Path(self.columns.get("source") or "").stem)
 
     @property
     def key(self) -> str:

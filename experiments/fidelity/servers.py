@@ -22,7 +22,7 @@ def server(row: Row) -> list[str]:
         overrides.append(f"scheduler.clusters={row.clusters}")
     if columns["kv_token_budget"]:
         overrides.append(f"replica.kv_token_budget={int(float(columns['kv_token_budget']))}")
-    elif row.system in table["pools"]:
+    elif columns["system"] in table["pools"]:
         overrides.append(f"replica.kv_token_budget={_pool(row)}")
         overrides.append(f"replica.memory_utilisation={table['usable']}")
     elif row.system == "hf_peft":
@@ -43,18 +43,18 @@ def unknown(row: Row) -> str:
     if row.system == "hf_peft":
         known = f"{columns['gpu']} {row.model}" in table["batches"]
         return "" if known else f"{place} has no largest batch in {SERVERS.name}"
-    known = _key(row) in table["pools"].get(row.system, {})
+    known = _key(row) in table["pools"].get(columns["system"], {})
     return "" if known else f"{place} has no kv_token_budget in its row, nor in {SERVERS.name}"
 
 
 def _pool(row: Row) -> int:
-    return int(_step(_table()["pools"][row.system][_key(row)], int(row.workload["num_adapters"])))
+    return int(_step(_table()["pools"][row.columns["system"]][_key(row)], int(row.workload["num_adapters"])))
 
 
 def _key(row: Row) -> str:
     place = f"{row.columns['gpu']} {row.columns['setting']}"
     own = f"{place}/{row.columns['campaign']}"
-    return own if own in _table()["pools"].get(row.system, {}) else place
+    return own if own in _table()["pools"].get(row.columns["system"], {}) else place
 
 
 def _step(steps: Sequence[Sequence[float]], adapters: int) -> float:

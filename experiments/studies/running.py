@@ -22,6 +22,7 @@ from simlora.core.errors import DoesNotFit, InputError
 
 RAN, DOES_NOT_FIT, NOT_SIMULATED = "ran", "does not fit", "not simulated"
 
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of a run: its summary, or in `reason` why there is none. `seconds`: what simulating it took."""

@@ -18,7 +18,7 @@ from simlora.config.reading import Tree, as_whole, check_known, flag, section
 from simlora.core.checks import listed, number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.engine.scenario import Policies, ReplicaConfig, Scenario
-from simlora.hardware.budget import kv_token_budget
+from simlora.hardware.budget import ACTIVATION_RESERVE_BYTES, kv_token_budget
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 from simlora.latency import calibration as calibrations
@@ -54,6 +54,7 @@ KEYS = (
 REPLICA_KEYS = (
     *(field.name for field in fields(ReplicaConfig)),
     "memory_utilisation",
+    "activation_bytes",
     "adapter_region_share",
 )
 REPLICAS_MAX = 100_000
@@ -143,10 +144,18 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
     values["tp"] = whole("replica.tp", values.get("tp"), "GPUs", least=1)
     modules = _modules(values.get("target_modules"), model)
     used = number("replica.memory_utilisation", values.pop("memory_utilisation", 0.9), above=0, most=1)
-    region_share = number("replica.adapter_region_share", values.pop("adapter_region_share", 0.0), least=0, most=1)
+    reserve = whole(
+        "replica.activation_bytes",
+        as_whole(values.pop("activation_bytes", ACTIVATION_RESERVE_BYTES)),
+        "bytes",
+        least=0,
+    )
+    region_share = number(
+        "replica.adapter_region_share", values.pop("adapter_region_share", 0.0), least=0, most=1
+    )
     own_memory = values.get("adapter_memory") != "unified"
     if values.get("kv_token_budget") is None or (own_memory and values.get("adapter_region_tokens") is None):
-        slots = kv_token_budget(model, gpu, values["tp"], used, engines=engines_per_gpu)
+        slots = kv_token_budget(model, gpu, values["tp"], used, reserve, engines_per_gpu)
         region = int(slots * region_share) if own_memory else 0
         values["kv_token_budget"] = values.get("kv_token_budget") or slots - region
     budget = whole(
@@ -185,7 +194,9 @@ def _check_region(replica: ReplicaConfig, policies: Policies) -> None:
     if not isinstance(policies.eviction(), OnDemand):
         raise InputError(f"replica.adapter_memory={replica.adapter_memory} needs eviction=on_demand")
     if type(policies.loader()).ahead is not Loader.ahead:
-        raise InputError(f"replica.adapter_memory={replica.adapter_memory} needs a loader that does not prefetch")
+        raise InputError(
+            f"replica.adapter_memory={replica.adapter_memory} needs a loader that does not prefetch"
+        )
 
 
 def _calibration(choice: Any, name: str, gpu: str, model: str, tp: int) -> tuple[Calibration, list[str]]:

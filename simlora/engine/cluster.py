@@ -54,6 +54,9 @@ class Cluster:
             kernel=scenario.policies.kernel(calibration),
             load=AdapterLoad(scenario.calibration),
             merge=Merge(scenario.calibration) if scenario.policies.scheduler().merges else None,
+            flush_s=scenario.calibration.need("adapter_load.flush_s")
+            if config.adapter_memory == "contiguous"
+            else 0.0,
             host=HostTime(scenario.calibration) if scenario.engines_per_gpu > 1 else None,
         )
         self.replicas = [

@@ -21,12 +21,14 @@ class Holdings:
     """KV slots by the reservation's rule, adapters in the pool, and the link that brings them.
 
     `step` is the replica's count of decode steps, by which the KV of running requests has grown.
+    `stalled_s` is until when the GPU waits: for KV on its way to the host, or for its allocator.
     """
 
     __slots__ = (
         "_config",
         "_kv_bytes",
         "_latency",
+        "_flushes",
         "_loader",
         "_recorder",
         "_tp",
@@ -34,12 +36,15 @@ class Holdings:
         "pool",
         "region",
         "reservation",
+        "stalled_s",
     )
 
     def __init__(
         self, scenario: Scenario, loader: Loader, latency: LatencyModels, recorder: Recorder
     ) -> None:
         self.link = Link()
+        self.stalled_s = 0.0
+        self._flushes = 0
         self.region = adapter_region(scenario.replica.adapter_memory, scenario.replica.adapter_region_tokens)
         self.pool = Pool(scenario.replica.kv_token_budget, scenario.policies.eviction().victims, self.region)
         self.reservation = reservation(scenario.replica)
@@ -49,6 +54,20 @@ class Holdings:
         self._config = scenario.replica
         self._tp = scenario.replica.tp
         self._kv_bytes = scenario.model.kv_bytes_per_token // self._tp
+
+    def sweep(self, now_s: float) -> None:
+        """After requests finished: drop the adapters that nobody keeps."""
+        self.pool.sweep()
+        if self.region is not None:
+            self._flush(now_s)
+
+    def _flush(self, now_s: float) -> None:
+        """Pay for the flushes of the region's allocator since the last time: the GPU waits."""
+        assert self.region is not None
+        flushes = self.region.flushes - self._flushes
+        if flushes:
+            self._flushes += flushes
+            self.stalled_s = max(self.stalled_s, now_s) + flushes * self._latency.flush_s
 
     def trial(self, batch: Batch, seats: int) -> Admission:
         """Start a trial of who could be admitted beside the running batch."""
@@ -82,6 +101,7 @@ class Holdings:
         # the trial found it only until somebody leaves it.
         if self.region is not None and missing:
             self.region.load(dict.fromkeys(missing))
+            self._flush(now_s)
         kv_tokens = self.reservation.used_tokens(step)
         self.pool.make_room(kv_tokens)
         for adapter in missing:
@@ -136,6 +156,7 @@ class Holdings:
         if request.adapter is not None:
             self.pool.unpin(request.adapter)
 
-    def swap_out(self, tokens: int, now_s: float) -> float:
-        """Send KV to the host; return when it is there."""
-        return self.link.transfer(now_s, self._latency.load.load_s(tokens * self._kv_bytes))
+    def swap_out(self, tokens: int, now_s: float) -> None:
+        """Send KV to the host; the GPU waits until it is there."""
+        kv_bytes = tokens * self._kv_bytes
+        self.stalled_s = self.link.transfer(now_s, self._latency.load.load_s(kv_bytes))

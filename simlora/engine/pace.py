@@ -17,9 +17,10 @@ from simlora.memory.pool import Pool
 class Pace:
     """`merged` is the adapter in the weights, for whose requests there is no LoRA work."""
 
-    __slots__ = ("_latency", "_pool", "_tp", "gpu", "merged")
+    __slots__ = ("_id", "_latency", "_pool", "_tp", "gpu", "merged")
 
-    def __init__(self, latency: LatencyModels, pool: Pool, tp: int) -> None:
+    def __init__(self, id: int, latency: LatencyModels, pool: Pool, tp: int) -> None:
+        self._id = id
         self.merged: Adapter | None = None
         self.gpu: SharedGpu | None = None
         self._latency = latency
@@ -72,4 +73,4 @@ class Pace:
     def _beside_others(self, own_s: float, slope_s: float, sequences: int) -> tuple[float, float]:
         if self.gpu is None or self._latency.host is None:
             return own_s, slope_s
-        return self.gpu.beside_others(own_s, slope_s, self._latency.host.host_s(sequences))
+        return self.gpu.beside_others(self._id, own_s, slope_s, self._latency.host.host_s(sequences))

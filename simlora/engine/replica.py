@@ -48,7 +48,6 @@ class Replica:
         "_renew",
         "_run",
         "_scheduler",
-        "_stalled_s",
         "_steps",
         "_token_times",
         "_wake",
@@ -100,8 +99,7 @@ class Replica:
         self._wake: Event = clock.event()
         self._idle = True
         self._token_times = TokenTimes(recorder.token_gaps)
-        self._stalled_s = 0.0  # until when the GPU waits for KV on its way to the host
-        self._pace = Pace(latency, self.holdings.pool, scenario.replica.tp)
+        self._pace = Pace(id, latency, self.holdings.pool, scenario.replica.tp)
         self._renew = False  # the run's times are no longer right
 
     def share(self, gpu: SharedGpu) -> None:
@@ -241,7 +239,7 @@ class Replica:
     def _execute_prefill(self) -> float:
         self._run = None
         decision, requests = self._decision, self._prefill
-        start = max(self.admit(), self._stalled_s)
+        start = max(self.admit(), self.holdings.stalled_s)
         if decision.unmerge or decision.merge is not None:
             switch_s = self._pace.switch_s(decision.unmerge, decision.merge)
             self._recorder.switch(switch_s)
@@ -296,7 +294,7 @@ class Replica:
                 self._finish(request)
                 finished = True
         if finished:
-            self.holdings.pool.sweep()
+            self.holdings.sweep(self._clock.now)
         self._prefill = ()
         self._run = None
         self.steps_since_prefill = 0
@@ -319,7 +317,7 @@ class Replica:
         if wanted:
             self.holdings.prefetch(wanted, batch.step, self._clock.now)
         if run is None:
-            start = max(self._clock.now, self._stalled_s)
+            start = max(self._clock.now, self.holdings.stalled_s)
             self._run = run = self._pace.decode_run(start, batch)
         steps = 1
         if self._fast_forward:
@@ -363,7 +361,7 @@ class Replica:
             self._run = None
             for request in batch.finished():
                 self._finish(request)
-            self.holdings.pool.sweep()
+            self.holdings.sweep(self._clock.now)
 
     # Leaving ----------------------------------------------------------------------------
 
@@ -395,7 +393,7 @@ class Replica:
         if self.config.preemption == "swap":
             # All but its last token, whose KV does not exist before its next step.
             request.host_tokens = self._batch.context(request) - 1
-            self._stalled_s = self.holdings.swap_out(request.host_tokens, self._clock.now)
+            self.holdings.swap_out(request.host_tokens, self._clock.now)
         self._batch.take(request)
 
     def _finish(self, request: Request) -> None:

@@ -15,34 +15,38 @@ class Engine(Protocol):
 
 
 class SharedGpu:
-    """One GPU whose time k busy engines share, as separate processes under NVIDIA MPS do.
+    """One GPU whose time busy engines share, as separate processes under NVIDIA MPS do.
 
     An engine alone takes its iteration's time: a part on the GPU and a part on its host, when the GPU is
-    idle. Of k engines each gets at least a k-th of the GPU, and one's host part hides behind another's GPU
-    part. That is the asymptotic bound of a closed queueing network with one server: an
-    iteration takes the longer of its own time and k times its part on the GPU (Lazowska et al.,
-    Quantitative System Performance, 1984, ch. 5).
+    idle. Beside others, one's host part hides behind another's GPU part, and while it makes one iteration
+    each of the others makes one too: an iteration takes the longer of its own time and the sum of all
+    their parts on the GPU. That is the asymptotic bound of a closed queueing network with one server
+    (Lazowska et al., Quantitative System Performance, 1984, ch. 5), with what the others ran last.
     """
 
-    __slots__ = ("_busy", "engines")
+    __slots__ = ("_gpu_s", "engines")
 
     def __init__(self) -> None:
         self.engines: list[Engine] = []
-        self._busy: set[int] = set()
+        self._gpu_s: dict[int, float] = {}  # of the busy engines: the last iteration's part on the GPU
 
     def set_busy(self, id: int, busy: bool) -> None:
         """An engine has work, or none; the others hear of a change."""
-        if (id in self._busy) == busy:
+        if (id in self._gpu_s) == busy:
             return
-        (self._busy.add if busy else self._busy.remove)(id)
+        if busy:
+            self._gpu_s[id] = 0.0
+        else:
+            del self._gpu_s[id]
         for engine in self.engines:
             if engine.id != id:
                 engine.neighbours_changed(id)
 
-    def beside_others(self, own_s: float, slope_s: float, host_s: float) -> tuple[float, float]:
+    def beside_others(self, id: int, own_s: float, slope_s: float, host_s: float) -> tuple[float, float]:
         """Return what an iteration of `own_s`, of which `host_s` are on the host, takes beside the others.
 
         With it comes by how much each decode step after it is longer, alone `slope_s`.
         """
-        crowded_s = len(self._busy) * (own_s - host_s)
-        return (own_s, slope_s) if crowded_s <= own_s else (crowded_s, slope_s * len(self._busy))
+        self._gpu_s[id] = own_s - host_s
+        crowded_s = sum(self._gpu_s.values())
+        return (own_s, slope_s) if crowded_s <= own_s else (crowded_s, slope_s * len(self._gpu_s))

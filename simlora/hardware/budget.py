@@ -62,7 +62,9 @@ def _does_not_fit(model: ModelShape, gpu: Gpu, tp: int, memory_utilisation: floa
     )
 
 
-def _too_many(model: ModelShape, gpu: Gpu, memory_utilisation: float, reserve_bytes: int, engines: int) -> str:
+def _too_many(
+    model: ModelShape, gpu: Gpu, memory_utilisation: float, reserve_bytes: int, engines: int
+) -> str:
     each = gpu.memory_bytes * memory_utilisation / engines
     fit = int(gpu.memory_bytes * memory_utilisation // (model.weight_bytes + reserve_bytes))
     return (

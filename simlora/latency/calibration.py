@@ -19,11 +19,12 @@ LEAVES = {
     "prefill": ("intercept_s", "per_token_s", "per_token_sq_s"),
     "decode": ("intercept_s", "per_sequence_s", "per_sequence_sq_s", "per_context_token_s"),
     "collectives": ("base_all_reduces_per_layer", "latency_s", "bytes_per_s"),
-    "adapter_load": ("latency_s", "bytes_per_s"),
+    "adapter_load": ("latency_s", "bytes_per_s", "flush_s"),
     "merge": ("intercept_s", "per_byte_s"),
     "host": ("intercept_s", "per_sequence_s"),
     "kernels.bgmv": (
         "decode.intercept_s",
+        "decode.per_sequence_s",
         "decode.per_sequence_max_rank_s",
         "prefill.intercept_s",
         "prefill.per_token_max_rank_s",
@@ -31,6 +32,7 @@ LEAVES = {
     "kernels.mbgmv": (
         "decode.intercept_s",
         "decode.per_rank_sum_s",
+        "decode.per_sequence_s",
         "decode.per_sequence_max_rank_s",
         "prefill.intercept_s",
         "prefill.per_token_rank_s",

@@ -52,11 +52,14 @@ class Bgmv(Kernel):
     def __init__(self, calibration: Calibration) -> None:
         self.decode_0 = calibration.need("kernels.bgmv.decode.intercept_s")
         self.decode_rank = calibration.need("kernels.bgmv.decode.per_sequence_max_rank_s")
+        self.decode_sequence = calibration.coefficients.get("kernels.bgmv.decode.per_sequence_s", 0.0)
         self.prefill_0 = calibration.need("kernels.bgmv.prefill.intercept_s")
         self.prefill_rank = calibration.need("kernels.bgmv.prefill.per_token_max_rank_s")
 
     def decode_s(self, work: LoraWork) -> float:
-        return self.decode_0 + self.decode_rank * work.tokens * work.max_rank if work.tokens else 0.0
+        if not work.tokens:
+            return 0.0
+        return self.decode_0 + (self.decode_sequence + self.decode_rank * work.max_rank) * work.tokens
 
     def prefill_s(self, work: LoraWork) -> float:
         return self.prefill_0 + self.prefill_rank * work.tokens * work.max_rank if work.tokens else 0.0
@@ -68,7 +71,8 @@ class Mbgmv(Kernel):
     Source: S-LoRA (MLSys'24) §5.3; CaraServe §5 models its decode time by the sum of ranks,
     LoRAServe §3 by the highest. S-LoRA's own runs show both: coefficients fitted to a mix of ranks
     8 to 64 miss the mean latency at rank 8 by 20 % with the sum alone, and by 2 % with both
-    (`docs/fidelity.md`). A calibration may leave `per_sequence_max_rank_s` out: CaraServe's reading.
+    (`docs/fidelity.md`). A calibration may leave `per_sequence_max_rank_s` out: CaraServe's reading; and
+    `per_sequence_s`, what a sequence costs whatever its rank: its activations, read and written.
     """
 
     def __init__(self, calibration: Calibration) -> None:
@@ -77,14 +81,15 @@ class Mbgmv(Kernel):
         self.decode_max_rank = calibration.coefficients.get(
             "kernels.mbgmv.decode.per_sequence_max_rank_s", 0.0
         )
+        self.decode_sequence = calibration.coefficients.get("kernels.mbgmv.decode.per_sequence_s", 0.0)
         self.prefill_0 = calibration.need("kernels.mbgmv.prefill.intercept_s")
         self.prefill_rank = calibration.need("kernels.mbgmv.prefill.per_token_rank_s")
 
     def decode_s(self, work: LoraWork) -> float:
         if not work.tokens:
             return 0.0
-        padded = self.decode_max_rank * work.tokens * work.max_rank
-        return self.decode_0 + self.decode_rank * work.token_rank_sum + padded
+        each = self.decode_sequence + self.decode_max_rank * work.max_rank
+        return self.decode_0 + self.decode_rank * work.token_rank_sum + each * work.tokens
 
     def prefill_s(self, work: LoraWork) -> float:
         return self.prefill_0 + self.prefill_rank * work.token_rank_sum if work.tokens else 0.0

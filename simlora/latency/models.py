@@ -13,7 +13,8 @@ from simlora.latency.transfer import AdapterLoad, Merge
 class LatencyModels:
     """What an iteration of the base model, its LoRA kernels and a load cost. None of them has state.
 
-    `merge` is there for a scheduler that merges, `host` where several engines share a GPU.
+    `merge` is there for a scheduler that merges, `host` where several engines share a GPU. `flush_s`
+    is what it takes an allocator to give its cached memory back and to take it anew.
     """
 
     iteration: IterationModel
@@ -21,3 +22,4 @@ class LatencyModels:
     load: AdapterLoad
     merge: Merge | None = None
     host: HostTime | None = None
+    flush_s: float = 0.0

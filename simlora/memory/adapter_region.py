@@ -1,8 +1,7 @@
-"""Adapters outside the pool: what S-LoRA had before unified paging, and what that costs in room.
+"""Adapters outside the pool: what S-LoRA had before unified paging, and what that costs in room and time.
 
 Source: the variants of S-LoRA (MLSys'24) §7.1, as its authors published them. An adapter of rank r
-takes as many token slots as in the unified pool. Cells are half slots: the A and the B matrices lie in
-buffers of their own, all layers alike, so one layer stands for all.
+takes as many token slots as in the unified pool, in which they stay counted, as there.
 """
 
 from __future__ import annotations
@@ -18,16 +17,13 @@ from simlora.memory.arena import Arena, NoRun
 class AdapterRegion(ABC):
     """`capacity` token slots beside the pool. Admission runs in trials, as for KV.
 
-    `refusals` counts candidates that did not fit; `fragmented` those of them, and those failed
-    compactions, for which enough slots were free but no run was long enough.
+    `refusals` counts candidates that did not fit, `flushes` how often free slots had to be put in a row.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.arena = Arena(2 * capacity)
         self.refusals = 0
-        self.fragmented = 0
-        self._trial: dict[Adapter, None] = {}
+        self.flushes = 0
 
     @abstractmethod
     def begin(self, running: Iterable[Request]) -> None:
@@ -46,14 +42,14 @@ class AdapterRegion(ABC):
         """Let adapters go that nobody uses any more."""
 
     @property
+    @abstractmethod
     def used_tokens(self) -> int:
         """Slots that hold something between iterations."""
-        return self.capacity - self.arena.free_cells // 2
 
     @property
+    @abstractmethod
     def largest_free_tokens(self) -> int:
         """The longest free run, in slots."""
-        return self.arena.largest_run // 2
 
 
 class Contiguous(AdapterRegion):
@@ -62,15 +58,28 @@ class Contiguous(AdapterRegion):
     A load concatenates the old buffer and the new adapters into a larger one; when adapters leave, the
     others are gathered into a smaller one. Old and new exist at the same time, and so do the empty tensors
     that the published code makes first: at its peak a change takes up to 2.5 times the adapters' own size,
-    in runs that must be found between what is live. A load that finds none has to wait; a compaction
-    that finds none leaves the buffer as it is, with holes in it, until the next.
+    in runs that must be found between what is live. Where enough slots are free but no run is long enough,
+    the allocator gives its cached memory back to the driver and takes it anew, which takes time (a flush).
+    A load for which too few are free has to wait; a compaction leaves the buffer with holes until the next.
+
+    Cells are half slots: A and B have a buffer each. All layers are alike, so one stands for all.
     """
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
+        self._arena = Arena(2 * capacity)
         self._live: dict[Adapter, None] = {}
-        self._buffers: tuple[int, ...] = ()  # where A and B start
+        self._buffers: tuple[int, ...] = ()  # the blocks of A and B
         self._cells = 0  # of each of the two, holes included
+        self._trial: dict[Adapter, None] = {}
+
+    @property
+    def used_tokens(self) -> int:
+        return self._cells
+
+    @property
+    def largest_free_tokens(self) -> int:
+        return self._arena.largest_run // 2
 
     def begin(self, running: Iterable[Request]) -> None:
         self._trial = {}
@@ -79,12 +88,10 @@ class Contiguous(AdapterRegion):
         if not fresh or request.adapter is None or request.adapter in self._trial:
             return True
         wanted = {**self._trial, request.adapter: None}
-        more = sum(adapter.kv_tokens for adapter in wanted)
         try:
-            self._grown(self.arena.copy(), more)
+            self._grown(sum(adapter.kv_tokens for adapter in wanted))
         except NoRun:
             self.refusals += 1
-            self.fragmented += self.arena.free_cells >= 2 * (self._cells + 2 * more)
             return False
         self._trial = wanted
         return True
@@ -93,7 +100,8 @@ class Contiguous(AdapterRegion):
         fresh = dict.fromkeys(adapters)
         more = sum(adapter.kv_tokens for adapter in fresh)
         if more:
-            self._buffers = self._grown(self.arena, more)
+            self._arena, self._buffers, flushes = self._grown(more)
+            self.flushes += flushes
             self._cells += more
             self._live |= fresh
 
@@ -103,55 +111,80 @@ class Contiguous(AdapterRegion):
         left = sum(adapter.kv_tokens for adapter in self._live)
         if left == self._cells:
             return
-        arena = self.arena.copy()
         try:
-            self._buffers = self._shrunk(arena, left)
+            self._arena, self._buffers, flushes = self._shrunk(left)
         except NoRun:
-            self.fragmented += 1
             return
-        self.arena, self._cells = arena, left
+        self.flushes += flushes
+        self._cells = left
 
-    def _grown(self, arena: Arena, more: int) -> tuple[int, ...]:
+    def _grown(self, more: int) -> tuple[Arena, tuple[int, ...], int]:
         """Concatenate: empty tensors for what comes, then A and B, each freeing its predecessor."""
-        fresh = [arena.allocate(more) for _ in range(2)]
+        arena, flushes = self._arena.copy(), _Flushes()
+        fresh = [flushes.allocate(arena, more) for _ in range(2)]
         buffers = []
         for index in range(2):
-            buffers.append(arena.allocate(self._cells + more))
+            buffers.append(flushes.allocate(arena, self._cells + more))
             if self._buffers:
                 arena.free(self._buffers[index])
-        for start in fresh:
-            arena.free(start)
-        return tuple(buffers)
+        for block in fresh:
+            arena.free(block)
+        return arena, tuple(buffers), flushes.count
 
-    def _shrunk(self, arena: Arena, left: int) -> tuple[int, ...]:
+    def _shrunk(self, left: int) -> tuple[Arena, tuple[int, ...], int]:
         """Gather what is left: empty tensors for A and B, each replaced by a copy, then the old ones go."""
+        arena, flushes = self._arena.copy(), _Flushes()
         buffers = []
-        for start in [arena.allocate(left) for _ in range(2)] if left else []:
-            buffers.append(arena.allocate(left))
-            arena.free(start)
+        for block in [flushes.allocate(arena, left) for _ in range(2)] if left else []:
+            buffers.append(flushes.allocate(arena, left))
+            arena.free(block)
         for old in self._buffers:
             arena.free(old)
-        return tuple(buffers)
+        return arena, tuple(buffers), flushes.count
+
+
+class _Flushes:
+    """Allocates, and puts the free cells in a row where no run is long enough; at most once a change."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def allocate(self, arena: Arena, cells: int) -> int:
+        try:
+            return arena.allocate(cells)
+        except NoRun:
+            self.count = 1
+            arena.compact()
+            return arena.allocate(cells)
 
 
 class Padded(AdapterRegion):
-    """Each adapter in a run of its own; each iteration copies them, padded to the highest rank.
+    """Each adapter in tensors of its own; each iteration copies them, padded to the highest rank.
 
-    The copies are one per stretch of equal adapters in the batch, in two runs (A and B) that exist while the
-    iteration lasts. Prefill builds smaller ones, for its own requests only.
+    The copies are one per stretch of equal adapters in the batch and exist while an iteration lasts. The published
+    code gives cached memory back before every iteration, so free slots are always in a row: the
+    time that this takes is part of every iteration, and of the kernel's coefficients.
     """
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
-        self._starts: dict[Adapter, tuple[int, int]] = {}  # where its A and B start
+        self._live: dict[Adapter, None] = {}
+        self._used = 0
+        self._trial: dict[Adapter, None] = {}
         self._segments = 0
-        self._rank_tokens = 0  # slots of the largest adapter in the trial
+        self._widest = 0  # slots of the largest adapter in the trial
         self._last: Adapter | None = None
-        self._tried: Arena = self.arena
+
+    @property
+    def used_tokens(self) -> int:
+        return self._used
+
+    @property
+    def largest_free_tokens(self) -> int:
+        return self.capacity - self._used
 
     def begin(self, running: Iterable[Request]) -> None:
-        self._tried = self.arena.copy()
-        self._segments, self._rank_tokens, self._last, self._trial = 0, 0, None, {}
+        self._segments, self._widest, self._last, self._trial = 0, 0, None, {}
         for request in running:
             self._join(request.adapter)
 
@@ -159,44 +192,31 @@ class Padded(AdapterRegion):
         adapter = request.adapter
         if adapter is None:
             return True
-        before = self._segments, self._rank_tokens, self._last
+        before = self._segments, self._widest, self._last
+        wanted = {**self._trial, adapter: None} if fresh else self._trial
         self._join(adapter)
-        with_own = self._tried.copy()
-        copies = self._segments * self._rank_tokens
-        own = adapter.kv_tokens if fresh and adapter not in self._trial else 0
-        try:
-            if own:
-                _both(with_own, own)
-            _both(with_own.copy(), copies)
-        except NoRun:
+        own = sum(adapter.kv_tokens for adapter in wanted)
+        if self._used + own + self._segments * self._widest > self.capacity:
             self.refusals += 1
-            self.fragmented += self._tried.free_cells >= 2 * (own + copies)
-            self._segments, self._rank_tokens, self._last = before
+            self._segments, self._widest, self._last = before
             return False
-        self._tried = with_own
-        self._trial[adapter] = None
+        self._trial = wanted
         return True
 
     def load(self, adapters: Iterable[Adapter]) -> None:
-        for adapter in adapters:
-            self._starts[adapter] = _both(self.arena, adapter.kv_tokens)
+        self._live |= dict.fromkeys(adapters)
+        self._used = sum(adapter.kv_tokens for adapter in self._live)
 
     def drop(self, adapters: Iterable[Adapter]) -> None:
         for adapter in adapters:
-            for start in self._starts.pop(adapter):
-                self.arena.free(start)
+            del self._live[adapter]
+        self._used = sum(adapter.kv_tokens for adapter in self._live)
 
     def _join(self, adapter: Adapter | None) -> None:
-        if adapter is None:
-            return
-        self._segments += adapter is not self._last
-        self._last = adapter
-        self._rank_tokens = max(self._rank_tokens, adapter.kv_tokens)
-
-
-def _both(arena: Arena, cells: int) -> tuple[int, int]:
-    """Take a run for A and one for B."""
-    return arena.allocate(cells), arena.allocate(cells)
+        if adapter is not None:
+            self._segments += adapter is not self._last
+            self._last = adapter
+            self._widest = max(self._widest, adapter.kv_tokens)
 
 
 def adapter_region(kind: str, capacity: int) -> AdapterRegion | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from itertools import count
 
 
 class NoRun(Exception):
@@ -13,45 +13,49 @@ class Arena:
     """Best fit over one address space of `capacity` cells; neighbours that are free make one run.
 
     This is what PyTorch's caching allocator does inside a segment: the smallest free run that is
-    large enough, the lowest address among equals, and the rest of it stays free.
+    large enough, the lowest address among equals, and the rest of it stays free. `compact` is what it does
+    when that fails: memory goes back to the driver, whose virtual addresses put free pages in a row again.
     """
 
-    __slots__ = ("_blocks", "capacity")
+    __slots__ = ("_blocks", "_names", "capacity")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._blocks: list[tuple[int, int]] = []  # (start, cells), by address
+        self._blocks: dict[int, tuple[int, int]] = {}  # name: (start, cells), by address
+        self._names = count()
 
     def copy(self) -> Arena:
         """Return one in the same state, to try something out."""
         twin = Arena(self.capacity)
-        twin._blocks = self._blocks.copy()
+        twin._blocks, twin._names = self._blocks.copy(), self._names
         return twin
 
     def allocate(self, cells: int) -> int:
-        """Take a run of `cells` and return its start. Raises NoRun when no free run is as long."""
+        """Take a run of `cells` and return the block's name. Raises NoRun when no free run is as long."""
         assert cells > 0, f"{cells} cells are no run"
-        best: tuple[int, int] | None = None
-        for start, size in self._holes():
-            if size >= cells and (best is None or size < best[1]):
-                best = start, size
-        if best is None:
+        holes = [(size, start) for start, size in self._holes() if size >= cells]
+        if not holes:
             raise NoRun
-        insort(self._blocks, (best[0], cells))
-        return best[0]
+        name = next(self._names)
+        self._blocks[name] = (min(holes)[1], cells)
+        self._blocks = dict(sorted(self._blocks.items(), key=lambda block: block[1]))
+        return name
 
-    def free(self, start: int) -> None:
-        """Give a run back."""
-        for index, (at, _) in enumerate(self._blocks):
-            if at == start:
-                del self._blocks[index]
-                return
-        raise AssertionError(f"no run starts at {start}")
+    def free(self, name: int) -> None:
+        """Give a block back."""
+        del self._blocks[name]
+
+    def compact(self) -> None:
+        """Put all blocks back to back, so that the free cells are one run."""
+        at = 0
+        for name, (_, cells) in self._blocks.items():
+            self._blocks[name] = (at, cells)
+            at += cells
 
     @property
     def free_cells(self) -> int:
         """Cells that nobody holds."""
-        return self.capacity - sum(cells for _, cells in self._blocks)
+        return self.capacity - sum(cells for _, cells in self._blocks.values())
 
     @property
     def largest_run(self) -> int:
@@ -60,7 +64,7 @@ class Arena:
 
     def _holes(self) -> list[tuple[int, int]]:
         holes, at = [], 0
-        for start, cells in self._blocks:
+        for start, cells in self._blocks.values():
             if start > at:
                 holes.append((at, start - at))
             at = start + cells

@@ -70,6 +70,7 @@ COEFFICIENTS = {
     "kernels.mbgmv.prefill.per_token_rank_s": 2**-14,
     "adapter_load.latency_s": 2**-8,
     "adapter_load.bytes_per_s": 2**14,
+    "adapter_load.flush_s": 2**-5,
     "merge.intercept_s": 2**-5,
     "merge.per_byte_s": 2**-16,
     "kernels.padded_bmm.decode.intercept_s": 2**-8,
