@@ -13,6 +13,7 @@ from joblib import Parallel, delayed
 
 from experiments.fidelity.campaigns import fitted_rows
 from experiments.fidelity.compare import Comparison, groups, medians
+from experiments.fidelity.orders import pairs
 from experiments.fidelity.predict import known_systems, simulate
 from experiments.fidelity.rows import Row, read
 from experiments.fidelity.servers import unknown
@@ -67,6 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if comparisons:
         print(table(comparisons))
+    ordered = pairs(comparisons)
+    wrong = [str(pair) for pair in ordered if not pair.right]
+    print(
+        f"order of two systems on one workload: right in {len(ordered) - len(wrong)} of {len(ordered)} pairs"
+    )
+    for pair in wrong:
+        print(f"  wrong: {pair}")
     for reason, count in sorted(reasons.items()):
         print(f"not simulated: {count} rows, {reason}")
     if options.json:
@@ -82,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 )
                 if members
             },
+            "orders": {"pairs": len(ordered), "wrong": wrong},
             "skipped": dict(sorted(reasons.items())),
         }
         options.json.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")

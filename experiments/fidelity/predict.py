@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from importlib import resources
+from pathlib import Path
 
 import pandas as pd
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.fidelity.compare import Comparison, groups, medians
 
-HEAD = f"{'system':<16} {'gpu':<9} {'set':<4} {'campaign':<17} {'':<9} {'rows':>4}"
+HEAD = f"{'system':<18} {'gpu':<9} {'set':<4} {'campaign':<17} {'':<9} {'rows':>4}"
 FIGURES = f"{'throughput':>14} {'mean latency':>22} {'first token':>22} {'attainment':>13}"
 UNITS = f"{'median worst %':>14} {'median worst %, med. s':>22} {'median worst %, med. s':>22} {'median worst':>13}"
 
@@ -34,7 +34,7 @@ def table(comparisons: Sequence[Comparison]) -> str:
     """Return the printed table: a line a group, then the medians over what was predicted and fitted."""
     lines = [HEAD + FIGURES, " " * len(HEAD) + UNITS]
     for (system, gpu, setting, campaign, fitted), members in groups(comparisons).items():
-        head = f"{system:<16} {gpu:<9} {setting:<4} {campaign:<17} {fitted:<9} {len(members):>4}"
+        head = f"{system:<18} {gpu:<9} {setting:<4} {campaign:<17} {fitted:<9} {len(members):>4}"
         lines.append(head + line(medians(members)))
     for fitted, name in ((False, "all predicted rows"), (True, "all fitted rows")):
         for load in ("", "below", "near", "past"):

@@ -13,14 +13,32 @@ from simlora.engine.cluster import Cluster
 from simlora.metrics.recorder import Recorder
 
 
-def adapter_facts(recorder: Recorder, adapters: int) -> dict[str, Any]:
-    """Return what was loaded. A hit is an admission that found its adapter in HBM or on its way there."""
-    return {
-        "count": adapters,
+def adapter_facts(cluster: Cluster) -> dict[str, Any]:
+    """Return what was loaded and merged. A hit is an admission that found its adapter in HBM or on its way.
+
+    `region` is the adapters' own memory, of all replicas together, where they have one. Its fragmentation
+    is the share of free slots that are not in the longest free run, after each change.
+    """
+    recorder = cluster.recorder
+    facts = {
+        "count": len(cluster.adapters),
         "loads": recorder.adapter_loads,
         "load_bytes": recorder.adapter_load_bytes,
         "hit_rate": recorder.adapter_hit_rate,
+        "switches": recorder.switches,
+        "switch_s": recorder.switch_s,
     }
+    regions = [region for replica in cluster.replicas if (region := replica.holdings.region) is not None]
+    changes = sum(region.changes for region in regions)
+    if regions:
+        facts |= {
+            "region_tokens": sum(region.capacity for region in regions),
+            "region_refusals": sum(region.refusals for region in regions),
+            "region_flushes": sum(region.flushes for region in regions),
+            "fragmentation_mean": sum(r.fragmentation_sum for r in regions) / changes if changes else None,
+            "fragmentation_max": max(region.fragmentation_max for region in regions),
+        }
+    return facts
 
 
 def kv_facts(recorder: Recorder) -> dict[str, Any]:

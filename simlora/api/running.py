@@ -11,6 +11,7 @@ from simlora.api.progress import bar
 from simlora.config.setup import Setup
 from simlora.core.errors import InputError
 from simlora.engine.cluster import Cluster
+from simlora.metrics.recorder import REGION
 from simlora.metrics.summary import summarise
 from simlora.results.result import Result
 
@@ -52,7 +53,7 @@ def _result(setup: Setup, cluster: Cluster, wall_s: float, command: str, complet
         recorder.token_gaps,
         setup.targets,
         makespan_s=recorder.last_s if complete else cluster.now_s,
-        adapters=adapter_facts(recorder, len(setup.scenario.trace.adapters)),
+        adapters=adapter_facts(cluster),
         kv=kv_facts(recorder),
         replicas=replica_facts(requests, cluster),
         calibration=setup.scenario.calibration.describe(),
@@ -83,10 +84,11 @@ def _rejections(requests: pd.DataFrame, source: str, complete: bool) -> list[str
 
 
 def _timeline(cluster: Cluster) -> pd.DataFrame:
+    """Return the samples; without a region of their own, adapters have one of no size."""
     timeline, config = cluster.recorder.timeline, cluster.scenario.replica
     if timeline is None:
         return pd.DataFrame()
-    frame = timeline.frame().assign(capacity_tokens=config.kv_token_budget)
-    if config.adapter_memory != "unified":
-        frame = frame.assign(region_capacity_tokens=config.adapter_region_tokens)
-    return frame
+    frame = timeline.frame().assign(
+        capacity_tokens=config.kv_token_budget, region_capacity_tokens=config.adapter_region_tokens
+    )
+    return frame.assign(**{name: 0 for name in REGION if name not in frame})

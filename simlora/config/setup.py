@@ -59,6 +59,7 @@ REPLICA_KEYS = (
 )
 REPLICAS_MAX = 100_000
 POOL_MAX = 10**12
+ACTIVATIONS_MAX = 10**12
 BLOCK_MAX = 65_536
 PREFILL_TOKENS_LEAST = 3072
 """S-LoRA prefills at most max(pool / 6, 3072) tokens at once."""
@@ -95,7 +96,9 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     seed = whole("seed", tree["seed"], least=0)
     gpu, model = make(tree, "gpu", Gpu), make(tree, "model", ModelShape)
     cluster = section(tree, "cluster", ("replicas", "engines_per_gpu"))
-    engines = whole("cluster.engines_per_gpu", cluster.get("engines_per_gpu"), "replicas", least=1)
+    engines = whole(
+        "cluster.engines_per_gpu", cluster.get("engines_per_gpu"), "replicas", least=1, most=REPLICAS_MAX
+    )
     replica = _replica(section(tree, "replica", REPLICA_KEYS), gpu, model, engines)
     name = f"{gpu.name}-{model.name}-tp{replica.tp}" + _engine(tree["engine"])
     calibration, notices = _calibration(tree["calibration"], name, gpu.name, model.name, replica.tp)
@@ -149,20 +152,33 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
         as_whole(values.pop("activation_bytes", ACTIVATION_RESERVE_BYTES)),
         "bytes",
         least=0,
+        most=ACTIVATIONS_MAX,
     )
     region_share = number(
-        "replica.adapter_region_share", values.pop("adapter_region_share", 0.0), least=0, most=1
+        "replica.adapter_region_share",
+        values.pop("adapter_region_share", 0.0),
+        "of the slots",
+        least=0,
+        most=0.99,
     )
     own_memory = values.get("adapter_memory") != "unified"
     if values.get("kv_token_budget") is None or (own_memory and values.get("adapter_region_tokens") is None):
         slots = kv_token_budget(model, gpu, values["tp"], used, reserve, engines_per_gpu)
         region = int(slots * region_share) if own_memory else 0
-        values["kv_token_budget"] = values.get("kv_token_budget") or slots - region
+        if values.get("kv_token_budget") is None:
+            values["kv_token_budget"] = slots - region
     budget = whole(
         "replica.kv_token_budget", values["kv_token_budget"], "token slots", least=1, most=POOL_MAX
     )
     if values.get("adapter_region_tokens") is None:
         values["adapter_region_tokens"] = max(slots - budget, 0) if own_memory else 0
+    whole(
+        "replica.adapter_region_tokens",
+        values["adapter_region_tokens"],
+        "token slots",
+        least=0,
+        most=POOL_MAX,
+    )
     whole("replica.block_tokens", values.get("block_tokens"), "tokens", least=1, most=BLOCK_MAX)
     if values.get("max_prefill_tokens") is None:
         values["max_prefill_tokens"] = max(budget // 6, PREFILL_TOKENS_LEAST)

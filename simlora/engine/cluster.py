@@ -19,8 +19,8 @@ from simlora.engine.admission import unservable
 from simlora.engine.clock import Clock, Kind
 from simlora.engine.replica import Replica
 from simlora.engine.scenario import Scenario
-from simlora.latency.collectives import folded
 from simlora.engine.sharing import SharedGpu
+from simlora.latency.collectives import folded
 from simlora.latency.iteration import HostTime, IterationModel
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import AdapterLoad, Merge

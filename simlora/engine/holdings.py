@@ -26,9 +26,9 @@ class Holdings:
 
     __slots__ = (
         "_config",
+        "_flushes",
         "_kv_bytes",
         "_latency",
-        "_flushes",
         "_loader",
         "_recorder",
         "_tp",

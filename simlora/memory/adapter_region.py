@@ -18,12 +18,16 @@ class AdapterRegion(ABC):
     """`capacity` token slots beside the pool. Admission runs in trials, as for KV.
 
     `refusals` counts candidates that did not fit, `flushes` how often free slots had to be put in a row.
+    Fragmentation, the share of free slots outside the longest free run, is summed up over `changes`.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.refusals = 0
         self.flushes = 0
+        self.changes = 0
+        self.fragmentation_sum = 0.0
+        self.fragmentation_max = 0.0
 
     @abstractmethod
     def begin(self, running: Iterable[Request]) -> None:
@@ -101,9 +105,9 @@ class Contiguous(AdapterRegion):
         more = sum(adapter.kv_tokens for adapter in fresh)
         if more:
             self._arena, self._buffers, flushes = self._grown(more)
-            self.flushes += flushes
             self._cells += more
             self._live |= fresh
+            self._changed(flushes)
 
     def drop(self, adapters: Iterable[Adapter]) -> None:
         for adapter in adapters:
@@ -115,8 +119,16 @@ class Contiguous(AdapterRegion):
             self._arena, self._buffers, flushes = self._shrunk(left)
         except NoRun:
             return
-        self.flushes += flushes
         self._cells = left
+        self._changed(flushes)
+
+    def _changed(self, flushes: int) -> None:
+        self.flushes += flushes
+        self.changes += 1
+        free = self._arena.free_cells
+        fragmentation = 1.0 - self._arena.largest_run / free if free else 0.0
+        self.fragmentation_sum += fragmentation
+        self.fragmentation_max = max(self.fragmentation_max, fragmentation)
 
     def _grown(self, more: int) -> tuple[Arena, tuple[int, ...], int]:
         """Concatenate: empty tensors for what comes, then A and B, each freeing its predecessor."""

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from simlora.report.curves import LEVELS, cdf, thinned_ranks
 from simlora.report.format import METRIC_NAMES, clock_unit, limit, percent, time_unit
 
-BLUE, TEAL, AMBER, INK, PAPER = "var(--blue)", "var(--teal)", "var(--amber)", "var(--ink)", "var(--card)"
+BLUE, TEAL, AMBER, RED = "var(--blue)", "var(--teal)", "var(--amber)", "var(--red)"
+INK, PAPER, FAINT = "var(--ink)", "var(--card)", "var(--wash)"
 Spec = dict[str, Any]
 Numbers = NDArray[np.float64]
 
@@ -164,6 +165,38 @@ def hbm(times_s: Numbers) -> Spec:
 
 
 _POOL = ("kv", "adapter", "capacity")
+
+
+def region(times_s: Numbers) -> Spec:
+    """Return the adapters' own memory over time: what is held, the longest free run, and what is free in pieces."""
+    x = _time_axis(times_s)
+    used, run, whole = (f"datum.region_{name}_tokens" for name in ("used", "largest_free", "capacity"))
+    axis = {"format": ",.0f", "tickCount": 5, "minExtent": 56}
+    y = {"field": "top", "type": "quantitative", "title": None, "axis": axis, "stack": None}
+    area = {"type": "area", "interpolate": "step-after", "opacity": 0.75}
+
+    def band(base: str, top: str, colour: str) -> Spec:
+        steps = [{"as": "base", "calculate": base}, {"as": "top", "calculate": top}]
+        encoding = {"x": x, "y": y, "y2": {"field": "base"}}
+        return {"transform": steps, "mark": area | {"color": colour}, "encoding": encoding}
+
+    tips = [
+        ("t", x["title"], ",.4~g"),
+        ("region_used_tokens", "held", ",.0f"),
+        ("region_largest_free_tokens", "longest free run", ",.0f"),
+        ("pieces", "free in pieces", ",.0f"),
+    ]
+    shown = [{"as": "pieces", "calculate": f"{whole} - {used} - {run}"}, {"as": "top", "calculate": whole}]
+    return {
+        "height": 150,
+        "data": {"name": "timeline"},
+        "layer": [
+            band("0", used, AMBER),
+            band(used, f"{whole} - {run}", RED),
+            band(f"{whole} - {run}", whole, FAINT),
+            {"transform": shown} | _hover({"x": x, "y": y}, tips),
+        ],
+    }
 
 
 def _time_axis(times_s: Numbers) -> Spec:

@@ -8,7 +8,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-LEVELS = ("running", "waiting", "kv_tokens", "adapter_tokens", "capacity_tokens")
+LEVELS = (
+    "running",
+    "waiting",
+    "kv_tokens",
+    "adapter_tokens",
+    "capacity_tokens",
+    "region_used_tokens",
+    "region_largest_free_tokens",
+    "region_capacity_tokens",
+)
+CAPACITIES = ("capacity_tokens", "region_capacity_tokens")
 ALL = "all"
 """Key of the sum over all replicas."""
 
@@ -66,7 +76,7 @@ def _means(rows: pd.DataFrame, grid: NDArray[np.float64]) -> dict[str, NDArray[n
     for name in LEVELS:
         level = rows[name].to_numpy(dtype=np.float64)
         if len(level) < len(time_s):
-            level = np.concatenate([[level[0] if name == "capacity_tokens" else 0.0], level])
+            level = np.concatenate([[level[0] if name in CAPACITIES else 0.0], level])
         area = np.concatenate([[0.0], np.cumsum(level * np.diff(knots))])
         means[name] = np.diff(np.interp(grid, knots, area)) / np.diff(grid)
     return means

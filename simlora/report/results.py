@@ -32,6 +32,9 @@ TIMELINE_COLUMNS = [
     "kv_tokens",
     "adapter_tokens",
     "capacity_tokens",
+    "region_used_tokens",
+    "region_largest_free_tokens",
+    "region_capacity_tokens",
 ]
 
 

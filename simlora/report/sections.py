@@ -171,10 +171,16 @@ def replicas(results: RunResults, specs: dict[str, Spec], page: dict[str, Any]) 
     specs["timeline-waiting"] = charts.timeline("waiting", times_s, charts.TEAL)
     specs["timeline-hbm"] = charts.hbm(times_s)
     total = int(results.timeline["replica"].nunique())
-    keys = [
-        tag("span", tag("i", class_=colour), name, class_="key")
-        for colour, name in (("bg-blue", "KV"), ("bg-amber", "adapters"), ("dash", "capacity"))
-    ]
+    keys = _keys(("bg-blue", "KV"), ("bg-amber", "adapters"), ("dash", "capacity"))
+    own = EMPTY
+    if results.timeline["region_capacity_tokens"].any():
+        specs["timeline-region"] = charts.region(times_s)
+        own = join(
+            [
+                tag("h3", "Adapters' own memory (token slots) ", *_REGION_KEYS),
+                _chart("timeline-region", "Adapters' own memory and its fragmentation over time"),
+            ]
+        )
     return _section(
         "Replicas over time",
         f"Mean over each of {len(times_s)} equal stretches of time.",
@@ -185,8 +191,18 @@ def replicas(results: RunResults, specs: dict[str, Spec], page: dict[str, Any]) 
         _chart("timeline-waiting", "Queue length over time"),
         tag("h3", "HBM pool (token slots) ", *keys),
         _chart("timeline-hbm", "KV and adapters in the HBM pool over time"),
+        own,
         _replica_table(results.summary.get("replicas") or []),
     )
+
+
+def _keys(*keys: tuple[str, str]) -> list[Html]:
+    return [tag("span", tag("i", class_=colour), name, class_="key") for colour, name in keys]
+
+
+_REGION_KEYS = _keys(
+    ("bg-amber", "held"), ("bg-red", "free, in pieces"), ("bg-faint", "free, the longest run")
+)
 
 
 def _choice(keys: list[str], total: int) -> Html:

@@ -41,6 +41,9 @@ TIMELINE = pa.schema(
         ("kv_tokens", pa.int64()),
         ("adapter_tokens", pa.int64()),
         ("capacity_tokens", pa.int64()),
+        ("region_used_tokens", pa.int64()),
+        ("region_largest_free_tokens", pa.int64()),
+        ("region_capacity_tokens", pa.int64()),
     ]
 )
 

@@ -10,11 +10,13 @@ import pytest
 
 from experiments.fidelity import rows as fidelity_rows
 from experiments.fidelity.__main__ import main
-from experiments.fidelity.campaigns import calibration_of, stretched
+from experiments.fidelity.campaigns import calibration_of, slowed
 from experiments.fidelity.compare import Comparison, medians
 from experiments.fidelity.fit import Plan, fit, without
+from experiments.fidelity.orders import pairs
 from experiments.fidelity.predict import simulate, trace
 from experiments.fidelity.rows import MEASURED, Row, read
+from experiments.fidelity.servers import server
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 
@@ -106,7 +108,7 @@ def test_a_row_that_simlora_itself_measured_is_predicted_exactly(tmp_path: Path,
     assert row["measured"]["throughput_rps"] == figures["throughput_rps"]
     assert row["fitted"] is False
     assert found["medians"]["predicted"]["throughput"]["median"] == 0
-    assert "slora            a10g" in capsys.readouterr().out
+    assert "slora              a10g" in capsys.readouterr().out
 
 
 def test_systems_that_do_not_exist_yet_are_counted_and_named(tmp_path: Path, capsys) -> None:
@@ -119,7 +121,83 @@ def test_systems_that_do_not_exist_yet_are_counted_and_named(tmp_path: Path, cap
 
 def test_clustering_from_as_many_adapters_as_there_are_is_plain_slora(tmp_path: Path) -> None:
     assert a_row(tmp_path, system="slora_cluster_32", num_adapters="32").system == "slora"
-    assert a_row(tmp_path, system="slora_cluster_8", num_adapters="32").system == "slora_cluster_8"
+    fewer = a_row(tmp_path, system="slora_cluster_8", num_adapters="32")
+    assert (fewer.system, fewer.clusters) == ("slora_cluster", 8)
+    assert "scheduler.clusters=8" in server(fewer)
+
+
+@pytest.mark.parametrize("system", ["slora_bmm", "slora_no_unify_mem"])
+def test_without_adapters_every_variant_is_the_plain_engine_with_its_own_pool(
+    tmp_path: Path, system: str
+) -> None:
+    row = a_row(tmp_path, system=system, num_adapters="0", kv_token_budget="")
+    assert row.system == "slora"
+    assert f"replica.kv_token_budget={13000 if system == 'slora_bmm' else 13500}" in server(row)
+
+
+@pytest.mark.parametrize(
+    ("campaign", "adapters", "pool"),
+    [
+        ("synthetic", 1, 13500),
+        ("synthetic", 20, 10000),
+        ("synthetic", 199, 9000),
+        ("ablation_mem", 199, 9500),
+    ],
+)
+def test_a_pool_that_was_lowered_by_hand_is_looked_up(
+    tmp_path: Path, campaign: str, adapters: int, pool: int
+) -> None:
+    row = a_row(
+        tmp_path,
+        system="slora_no_unify_mem",
+        campaign=campaign,
+        num_adapters=str(adapters),
+        kv_token_budget="",
+    )
+    assert f"replica.kv_token_budget={pool}" in server(row)
+
+
+def test_a_pool_that_nobody_knows_is_said_and_not_guessed(tmp_path: Path, capsys) -> None:
+    path = a_file(tmp_path, {"system": "slora_bmm", "kv_token_budget": "", "gpu": "a100_40g"})
+    assert main(["--runs", str(path)]) == 0
+    assert "slora_bmm on a100_40g S2 has no kv_token_budget in its row, nor in servers.yaml" in (
+        capsys.readouterr().out
+    )
+
+
+def test_other_engines_have_their_own_calibrations(tmp_path: Path) -> None:
+    row = a_row(tmp_path, system="hf_peft", kv_token_budget="")
+    assert row.calibration == "a10g-llama_7b-tp1-hf_peft"
+    assert "replica.max_batch_size=6" in server(row)
+    packed = a_row(tmp_path, system="vllm_packed", kv_token_budget="", num_adapters="4")
+    assert {"workload.adapters=4", "replica.memory_utilisation=0.92"} <= set(server(packed))
+
+
+def test_an_answer_that_comes_whole_has_its_first_token_with_its_last(tmp_path: Path) -> None:
+    packed = a_row(tmp_path, system="vllm_packed", kv_token_budget="", num_adapters="1", req_rate="0.5")
+    figures = simulate(packed)
+    assert figures["mean_first_token_s"] == figures["mean_latency_s"]
+
+
+def test_the_order_of_two_systems_on_one_workload_is_checked(tmp_path: Path) -> None:
+    read_rows = read(
+        a_file(
+            tmp_path,
+            {"throughput_rps": "2"},
+            {"system": "slora_bmm", "throughput_rps": "1"},
+            {"system": "slora_lcfs", "throughput_rps": "1.99"},
+        )
+    )
+    simulated = (1.5, 1.6, 1.7)
+    found = pairs(
+        [
+            Comparison(row, {"throughput_rps": rps}, False)
+            for row, rps in zip(read_rows, simulated, strict=True)
+        ]
+    )
+    assert len(found) == 2, "slora and slora_lcfs are tied"
+    assert [pair.right for pair in found] == [False, True]
+    assert "slora 2 (1.5 simulated) over slora_bmm 1 (1.6 simulated)" in str(found[0])
 
 
 def test_fitted_rows_are_told_from_others() -> None:
@@ -160,11 +238,12 @@ def test_without_the_measured_files_it_says_what_it_skipped(tmp_path: Path, caps
     assert "set SIMLORA_MEASURED_DIR" in capsys.readouterr().out
 
 
-def test_stretching_a_calibration_makes_every_run_as_much_longer(tmp_path: Path) -> None:
-    row = a_row(tmp_path, req_rate="0.005", duration_s="200", num_adapters="5")
-    own = calibration_of(row)
-    once, twice = simulate(row, own), simulate(row, stretched(own, 2.0))
-    assert twice["mean_latency_s"] == pytest.approx(2 * once["mean_latency_s"], rel=1e-6)
+def test_slowing_the_kernels_slows_requests_with_adapters_only(tmp_path: Path) -> None:
+    for adapters, slower in (("5", True), ("0", False)):
+        row = a_row(tmp_path, req_rate="0.05", duration_s="200", num_adapters=adapters)
+        own = calibration_of(row)
+        once, again = simulate(row, own), simulate(row, slowed(own, 3.0))
+        assert (again["mean_latency_s"] > once["mean_latency_s"]) is slower
 
 
 def test_a_fit_finds_the_coefficient_that_made_the_runs(tmp_path: Path) -> None:
