@@ -31,11 +31,16 @@ def line(found: dict[str, Any]) -> str:
 
 
 def table(comparisons: Sequence[Comparison]) -> str:
-    """Return the printed table: a line a group, then the medians over what was predicted and fitted."""
+    """Return the printed table: a line a group, then the medians by system and over all."""
     lines = [HEAD + FIGURES, " " * len(HEAD) + UNITS]
     for (system, gpu, setting, campaign, fitted), members in groups(comparisons).items():
         head = f"{system:<18} {gpu:<9} {setting:<4} {campaign:<17} {fitted:<9} {len(members):>4}"
         lines.append(head + line(medians(members)))
+    for system in sorted({c.row.columns["system"] for c in comparisons}):
+        members = [c for c in comparisons if c.row.columns["system"] == system and not c.fitted]
+        if members:
+            label = f"all predicted rows of {system}"
+            lines.append(f"{label:<{len(HEAD) - 4}}{len(members):>4}" + line(medians(members)))
     for fitted, name in ((False, "all predicted rows"), (True, "all fitted rows")):
         for load in ("", "below", "near", "past"):
             members = [c for c in comparisons if c.fitted is fitted and load in ("", c.load)]

@@ -82,6 +82,8 @@ COEFFICIENTS = {
     "collectives.base_all_reduces_per_layer": 0,
     "collectives.latency_s": 0.0,
     "collectives.bytes_per_s": 2.0**90,  # too fast to be seen: the sums below are the kernels' own
+    "host.intercept_s": 2**-8,
+    "host.per_sequence_s": 2**-12,
 }
 """Powers of two: with arrivals on a grid, times are exact and events really fall together."""
 
@@ -124,6 +126,7 @@ class Case:
     adapter_memory: str = "unified"
     adapter_region_tokens: int = 0
     replicas: int = 1
+    engines_per_gpu: int = 1
     coefficients: Mapping[str, float] = field(default_factory=lambda: COEFFICIENTS)
 
     def but(self, **changes: object) -> Case:
@@ -169,6 +172,7 @@ class Case:
             ),
             fast_forward=fast_forward,
             timeline=timeline,
+            engines_per_gpu=self.engines_per_gpu,
         )
 
     def cluster(self, *, fast_forward: bool = True) -> Cluster:
@@ -225,6 +229,7 @@ def cases(
     kernels: tuple[str, ...] = ("bgmv", "mbgmv", "merged"),
     adapter_memories: tuple[str, ...] = ("unified",),
     max_adapters: tuple[int | None, ...] = (None,),
+    engines_per_gpu: tuple[int, ...] = (1,),
 ) -> Case:
     """Scenarios of every kind, with pools from too small for some request to ample."""
     ranks = draw(RANKS)
@@ -236,7 +241,7 @@ def cases(
     exact = draw(st.booleans())
     if not exact:
         requests = tuple(row._replace(arrival_s=row.arrival_s * 0.9871237) for row in requests)
-    return Case(
+    case = Case(
         rows=requests,
         ranks=ranks,
         capacity=max(largest + draw(st.sampled_from((-10, 0, 2, 10, 40, 100, 200, 3000))), 1),
@@ -258,9 +263,11 @@ def cases(
         replicas=draw(st.integers(1, 3)),
         coefficients=COEFFICIENTS if exact else IRREGULAR,
     )
+    engines = draw(st.sampled_from(engines_per_gpu))
+    return case if engines == 1 else case.but(engines_per_gpu=engines, tp=1, replicas=case.replicas + 1)
 
 
-def family(**chosen: tuple[str, ...]) -> st.SearchStrategy[Case]:
+def family(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
     """Scenarios with every scheduler, kernel and memory that there is."""
     everything = {
         "reserves": ("full", "peak", "paged", "padded"),
@@ -273,6 +280,11 @@ def family(**chosen: tuple[str, ...]) -> st.SearchStrategy[Case]:
     return cases(**(everything | chosen))
 
 
-def own_memory(**chosen: tuple[str, ...]) -> st.SearchStrategy[Case]:
+def own_memory(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
     """Scenarios whose adapters have memory of their own, which only goes with eviction on demand."""
     return family(evictions=("on_demand",), adapter_memories=("contiguous", "padded"), **chosen)
+
+
+def shared_gpus(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
+    """Scenarios of two to four replicas, two or three of which share a GPU."""
+    return family(**({"engines_per_gpu": (2, 3)} | chosen))

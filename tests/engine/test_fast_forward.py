@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from simlora.engine.cluster import Cluster
 from simlora.metrics.recorder import Recorder
-from tests.engine.cases import SCHEDULERS, Case, cases, family, own_memory
+from tests.engine.cases import SCHEDULERS, Case, cases, family, own_memory, shared_gpus
 
 EQUAL = ("status", "reason", "replica", "preemptions", "cached_tokens", "migrations")
 TIMES = (
@@ -79,6 +79,17 @@ def test_fast_forward_equals_the_plain_loop_when_adapters_have_memory_of_their_o
     assert_same(fast, plain)
     for one, other in zip(fast.replicas, plain.replicas, strict=True):
         assert one.holdings.region.used_tokens == other.holdings.region.used_tokens
+
+
+@pytest.mark.parametrize("engines", [2, 3])
+@given(data=st.data())
+def test_fast_forward_equals_the_plain_loop_when_engines_share_a_gpu(
+    engines: int, data: st.DataObject
+) -> None:
+    case: Case = data.draw(shared_gpus(engines_per_gpu=(engines,)))
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    assert_same(fast, plain)
+    event(f"steps skipped: {fast.recorder.boundaries < plain.recorder.boundaries}")
 
 
 @given(cases(reserves=("paged",), preemptions=("swap",)))

@@ -1,0 +1,81 @@
+"""A replica made by hand: what a scheduler sees of it, and who fits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.policies.views import Refusal
+
+RETRY_STEPS = 7
+A, B, C = (Adapter(i, name, 2, 128, 8) for i, name in enumerate("abc"))
+
+
+def requests(*adapters: Adapter | None, start: int = 0, prompt_tokens: int = 10) -> tuple[Request, ...]:
+    """Requests that arrive a second apart, the first of them number `start` at second `start`."""
+    return tuple(
+        Request(id, adapter, float(id), prompt_tokens, 10) for id, adapter in enumerate(adapters, start)
+    )
+
+
+class Trial:
+    """Admits everybody but those with a refusal of their own, as long as there are seats."""
+
+    def __init__(self, seats: int, refuses: Mapping[Request, Refusal]) -> None:
+        self.seats = seats
+        self.refuses = refuses
+        self.tried: list[Request] = []
+        self.refusal: Refusal | None = None
+
+    def admit(self, request: Request) -> bool:
+        self.tried.append(request)
+        refusal = Refusal.SEATS if self.seats < 1 else self.refuses.get(request)
+        if refusal is not None:
+            self.refusal = refusal
+            return False
+        self.seats -= 1
+        return True
+
+    def retry_steps(self) -> int:
+        return RETRY_STEPS
+
+
+class View:
+    """A replica at a boundary; `in_use` are the adapters of the batch."""
+
+    def __init__(
+        self,
+        waiting: Sequence[Request] = (),
+        *,
+        now_s: float = 9.0,
+        running: int = 0,
+        steps: int = 0,
+        admit_every: int = 0,
+        in_use: Collection[Adapter] = (),
+        prefilling: Sequence[Request] = (),
+        merged: Adapter | None = None,
+        seats: int = 1000,
+        refuses: Mapping[Request, Refusal] | None = None,
+    ) -> None:
+        self.waiting = waiting
+        self.now_s = now_s
+        self.running = running
+        self.steps_since_prefill = steps
+        self.admit_every = admit_every
+        self.adapters = len(in_use)
+        self.prefilling = prefilling
+        self.merged = merged
+        self.last_trial = Trial(seats, refuses or {})
+        self._in_use = in_use
+
+    def in_use(self, adapter: Adapter) -> bool:
+        return adapter in self._in_use
+
+    def trial(self) -> Trial:
+        return self.last_trial
+
+    @property
+    def tried(self) -> tuple[Request, ...]:
+        """Whom the scheduler asked for, in this order."""
+        return tuple(self.last_trial.tried)

@@ -1,0 +1,108 @@
+"""ChunkedPrefill on hand-made views, with 16 tokens an iteration and prompts of ten."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.core.request import Request
+from simlora.policies.scheduling.base import NEVER, Decision
+from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
+from simlora.policies.views import Refusal
+from tests.policies.hand import RETRY_STEPS, A, B, View, requests
+
+FIRST, SECOND, THIRD = QUEUE = requests(A, B, A)
+
+
+def schedule(view: View) -> Decision:
+    return ChunkedPrefill(max_batched_tokens=16).schedule(view)
+
+
+def begun(id: int, done: int, prompt_tokens: int = 30) -> Request:
+    """A request of which some tokens are processed."""
+    request = Request(id, None, 0.0, prompt_tokens, 10)
+    request.chunked_tokens = done
+    return request
+
+
+def test_waiting_requests_share_the_budget_in_order_of_arrival() -> None:
+    view = View(QUEUE)
+    assert schedule(view) == Decision(prefill=(FIRST, SECOND), chunks=(10, 6))
+    assert view.tried == (FIRST, SECOND), "for the third no token is left"
+
+
+def test_each_running_request_takes_a_token_of_the_budget_and_decodes_in_the_same_iteration() -> None:
+    decision = schedule(View(QUEUE, running=4))
+    assert decision == Decision(prefill=(FIRST, SECOND), chunks=(10, 2), decode=True)
+
+
+def test_a_prefill_that_has_begun_goes_on_before_others_start() -> None:
+    old = begun(7, done=18)
+    assert schedule(View(QUEUE, prefilling=(old,))) == Decision(prefill=(old, FIRST), chunks=(12, 4))
+
+
+def test_prefills_that_have_begun_go_on_in_order_of_admission_as_far_as_the_budget_reaches() -> None:
+    one, other, last = begun(9, done=20), begun(7, done=1), begun(8, done=1)
+    decision = schedule(View(QUEUE, running=2, prefilling=(one, other, last)))
+    assert decision == Decision(prefill=(one, other), chunks=(10, 4), decode=True)
+
+
+def test_with_no_token_left_for_prefill_the_batch_decodes_until_something_changes() -> None:
+    view = View(QUEUE, running=16)
+    assert schedule(view) == Decision(on_arrival=0)
+    assert view.tried == ()
+    assert schedule(View(QUEUE, running=20)) == Decision(on_arrival=0), "more run than the budget has tokens"
+
+
+def test_a_prefill_that_has_begun_is_looked_after_at_the_next_step() -> None:
+    assert schedule(View(running=16, prefilling=(begun(7, done=18),))).steps == 1
+
+
+def test_who_is_refused_for_too_many_adapters_is_passed_over() -> None:
+    view = View(QUEUE, refuses={SECOND: Refusal.ADAPTERS})
+    assert schedule(view) == Decision(prefill=(FIRST, THIRD), chunks=(10, 6))
+
+
+def test_who_is_refused_for_anything_else_keeps_those_behind_waiting() -> None:
+    for why in (Refusal.SEATS, Refusal.TOKENS, Refusal.MEMORY, Refusal.REGION):
+        view = View(QUEUE, refuses={SECOND: why})
+        assert schedule(view) == Decision(prefill=(FIRST,), chunks=(10,))
+        assert view.tried == (FIRST, SECOND)
+
+
+def test_after_a_refusal_for_memory_an_arrival_changes_nothing() -> None:
+    view = View(QUEUE, running=1, refuses={FIRST: Refusal.MEMORY})
+    assert schedule(view) == Decision(steps=RETRY_STEPS, on_arrival=NEVER)
+
+
+def test_who_was_passed_over_may_be_overtaken_by_an_arrival() -> None:
+    only = View(QUEUE[:1], running=1, refuses={FIRST: Refusal.ADAPTERS})
+    assert schedule(only) == Decision(on_arrival=0), "until somebody leaves, or comes"
+    both = View(QUEUE, running=1, refuses={FIRST: Refusal.ADAPTERS, SECOND: Refusal.MEMORY})
+    assert schedule(both) == Decision(steps=RETRY_STEPS, on_arrival=0)
+
+
+def test_with_nobody_waiting_the_batch_decodes_until_somebody_arrives() -> None:
+    assert schedule(View(running=3)) == Decision(on_arrival=0)
+
+
+@given(
+    budget=st.integers(1, 64),
+    running=st.integers(0, 70),
+    done=st.lists(st.integers(0, 29), max_size=5),
+    prompts=st.lists(st.integers(1, 40), max_size=5),
+)
+def test_no_iteration_processes_more_than_the_budget_and_none_that_could_less(
+    budget: int, running: int, done: list[int], prompts: list[int]
+) -> None:
+    prefilling = [begun(id, tokens) for id, tokens in enumerate(done)]
+    waiting = [Request(id, None, 0.0, prompt, 10) for id, prompt in enumerate(prompts, 10)]
+    view = View(waiting, running=running, prefilling=prefilling)
+    decision = ChunkedPrefill(budget).schedule(view)
+    to_do = sum(request.prefill_tokens for request in (*prefilling, *waiting))
+    assert sum(decision.chunks) == min(max(budget - running, 0), to_do)
+    assert len(decision.chunks) == len(decision.prefill)
+    assert all(
+        0 < chunk <= r.prefill_tokens for r, chunk in zip(decision.prefill, decision.chunks, strict=True)
+    )
+    assert decision.decode == bool(decision.prefill and running)
