@@ -8,9 +8,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.claims.evaluate import Row
-from experiments.claims.verdicts import HOLDS, VERDICTS
+from experiments.claims.numbers import error_shown, shown
+from experiments.claims.verdicts import CONTRADICTS, HOLDS, NEAR, NOT_SIMULATED, OFF, VERDICTS
 
 WIDTH, CELL = 110, 22
+MEANING = {
+    HOLDS: "a value or a ratio is within 10 %; all comparisons of an order or a trend come out",
+    NEAR: "within 25 %; at least three quarters of the comparisons come out",
+    OFF: "neither",
+    CONTRADICTS: "the paper, or its artifact, has two numbers for the same run that differ by more than 10 %, and we are "
+    "near one of them",
+    NOT_SIMULATED: "simlora cannot run it",
+}
+WORST_FIRST = (OFF, NOT_SIMULATED, CONTRADICTS, NEAR, HOLDS)
+COLUMNS = ("verdict", "claim", "published", "simulated", "error", "fitted", "figure", "why it does not hold")
 
 
 def as_json(rows: Sequence[Row], notes: Sequence[str]) -> dict[str, Any]:
@@ -30,58 +41,63 @@ def summary(rows: Sequence[Row]) -> str:
     return f"{len(rows)} claims: {parts}."
 
 
+def worst_first(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows by verdict, the worst first, and otherwise in their order."""
+    return sorted(rows, key=lambda row: WORST_FIRST.index(row.verdict))
+
+
 def terminal(rows: Sequence[Row]) -> str:
     """Return a line a claim, and below it why, where it does not hold."""
     wide = max([len(row.id) for row in rows], default=2)
-    lines = [f"{'id':<{wide}}  {'published':>{CELL}}  {'simulated':>{CELL}}  {'verdict':<18} {'seconds':>7}"]
-    for row in rows:
-        cells = (
-            textwrap.shorten(shown(value), CELL, placeholder="…") for value in (row.published, row.simulated)
-        )
-        numbers = "  ".join(f"{cell:>{CELL}}" for cell in cells)
-        lines.append(f"{row.id:<{wide}}  {numbers}  {row.verdict:<18} {row.seconds:>7.1f}")
-        if row.verdict != HOLDS:
+    head = ("id", "published", "simulated", "error")
+    lines = [f"{head[0]:<{wide}}  {head[1]:>{CELL}}  {head[2]:>{CELL}}  {head[3]:>{CELL}}  verdict"]
+    for row in worst_first(rows):
+        texts = (shown(row.published), shown(row.simulated), error_shown(row.published, row.errors))
+        cells = "  ".join(f"{textwrap.shorten(text, CELL, placeholder='…'):>{CELL}}" for text in texts)
+        lines.append(f"{row.id:<{wide}}  {cells}  {row.verdict}")
+        if row.reason:
             lines += textwrap.wrap(row.reason, WIDTH, initial_indent="    ", subsequent_indent="    ")
     return "\n".join([*lines, "", summary(rows)])
 
 
 def markdown(rows: Sequence[Row], notes: Sequence[str]) -> str:
     """Return the board as a page."""
-    lines = [
-        "# What the papers claim, and what simlora says",
+    papers = list(dict.fromkeys(row.paper for row in rows))
+    chosen = "".join(f" --paper {paper}" for paper in papers)
+    lines = ["# What the papers claim, and what simlora says", "", f"{summary(rows)}", ""]
+    for verdict, count in counts(rows).items():
+        lines.append(f"* **{count} {verdict}**: {MEANING[verdict]}.")
+    lines += [
         "",
-        "Made by `python -m experiments.claims --markdown docs/claims.md`. A value or a ratio holds within 10 % and is "
-        "near within 25 %; an order or a trend holds when all of its comparisons come out, and is near at three "
-        "quarters of them. What each claim compares stands in `experiments/<paper>/claims.yaml`.",
-        "",
-        summary(rows),
+        f"Written by `python -m experiments.claims{chosen} --markdown docs/claims.md`; do not edit it. What a claim "
+        "compares, and how a sentence of a paper is read, stands in `experiments/<paper>/claims.yaml`; where 0 was "
+        "published the error is absolute. *Fitted* says to how many of the claim's published runs coefficients were "
+        "fitted; the others are predictions. No coefficient was fitted to a claim. Numbers after *simulated* and in the "
+        "last column that are ours come from the runs of this board; what is quoted from `slora_runs.csv` was measured "
+        "by the authors. Each figure is drawn by `python -m experiments.<paper> <figure>`.",
         "",
         *[line for note in notes for line in (note, "")],
     ]
-    for paper in dict.fromkeys(row.paper for row in rows):
-        lines += [f"## {paper}", "", "| claim | where | metric | published | simulated | verdict | s |"]
-        lines += ["|---|---|---|---|---|---|---|"]
+    for paper in papers:
         own = [row for row in rows if row.paper == paper]
-        for row in own:
-            cells = (row.id, row.where, row.metric, shown(row.published), shown(row.simulated), row.verdict)
-            lines.append(f"| {' | '.join(map(_cell, cells))} | {row.seconds:.1f} |")
-        open_rows = [row for row in own if row.verdict != HOLDS]
-        if open_rows:
-            lines += ["", f"Why, where a claim of {paper} does not hold:", ""]
-            lines += [f"- **{row.id}** ({row.verdict}): {row.reason}" for row in open_rows]
+        lines += [f"## {paper}", "", f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+        lines += [f"| {' | '.join(_cell(cell) for cell in _cells(row))} |" for row in worst_first(own)]
         lines.append("")
     return "\n".join(lines)
 
 
-def shown(value: Any) -> str:
-    """Return a cell: numbers with three digits, several of them with semicolons."""
-    if value is None:
-        return "-"
-    if isinstance(value, list):
-        return "; ".join(map(shown, value))
-    if isinstance(value, int | float):
-        return f"{value:.4g}" if abs(value) >= 1000 else f"{value:.3g}"
-    return str(value)
+def _cells(row: Row) -> tuple[str, ...]:
+    drawn = (f"[{study}](../experiments/{row.paper}/{study}.yaml)" for study in row.studies)
+    return (
+        row.verdict if row.verdict == HOLDS else f"**{row.verdict}**",
+        f"`{row.id}` {row.where}: {row.metric}",
+        shown(row.published),
+        shown(row.simulated),
+        error_shown(row.published, row.errors),
+        f"{row.fitted} of {row.runs}" if row.fitted else "",
+        ", ".join(drawn),
+        row.reason,
+    )
 
 
 def _cell(text: str) -> str:

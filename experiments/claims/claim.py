@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ EVALUATED = {
     "formula": "formula",
 }
 """The key that says how a claim of each kind is evaluated."""
+QUOTED = re.compile(r"\{([^}]*)\}")
+"""What stands for a number in a reason."""
 REQUIRED = ("id", "where", "metric", "kind", "published")
 OPTIONAL = ("simulated", "ratios", "checks", "formula", "sense", "disagreement", "reason")
 
@@ -34,7 +37,8 @@ class Claim:
     """One claim. `spots` are those of values, `ratios` pairs of them, `checks` the checks as they are written.
 
     `disagreement` is a number with its source that the paper or its artifact gives elsewhere for the same run.
-    `reason` says why the claim does not come out, and is shown only then.
+    `reason` says why the claim does not come out, and is shown only then. Where it has `{study panel series x metric}`
+    the simulated number stands in the end; `evidence` are these spots.
     """
 
     id: str
@@ -49,9 +53,10 @@ class Claim:
     formula: str
     disagreement: Mapping[str, Any] | None
     reason: str
+    evidence: Mapping[str, Spot]
 
     def points(self) -> Iterator[Point]:
-        """Yield the runs that the claim needs, some perhaps twice."""
+        """Yield the runs that the claim is about, some perhaps twice."""
         for spot in self.spots:
             yield spot.point
         for above, below in self.ratios:
@@ -82,6 +87,7 @@ def _claim(tree: Any, place: str, studies: Mapping[str, Study]) -> Claim:
         raise InputError(
             f"{place}: each of ratios must be a pair, of which the first is divided by the second"
         )
+    reason = " ".join(entry.get("reason", "").split())
     return Claim(
         id=entry["id"],
         where=entry["where"],
@@ -96,7 +102,8 @@ def _claim(tree: Any, place: str, studies: Mapping[str, Study]) -> Claim:
         checks=[_check(one, place, studies) for one in listed(entry.get("checks", []))],
         formula=entry.get("formula", ""),
         disagreement=_disagreement(entry.get("disagreement"), place),
-        reason=" ".join(entry.get("reason", "").split()),
+        reason=reason,
+        evidence={text: read_spot(text, f"{place}: reason", studies) for text in QUOTED.findall(reason)},
     )
 
 

@@ -10,12 +10,15 @@ from experiments.claims import verdicts
 from experiments.claims.checks import Comparison, compare
 from experiments.claims.claim import Claim
 from experiments.claims.formulas import compare_formula
+from experiments.claims.numbers import shown
 from experiments.claims.spots import Spot
+from experiments.studies.fitted import was_fitted
 from experiments.studies.points import Overrides
 from experiments.studies.running import DOES_NOT_FIT, Outcome
 from experiments.studies.study import OOM
 
 Outcomes = Mapping[Overrides, Outcome]
+UNEXPLAINED = "Not explained yet."
 
 
 class NoNumberError(Exception):
@@ -28,7 +31,12 @@ class NoNumberError(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the board. `simulated` and `published` have as many values as the claim; `seconds` simulating took."""
+    """One row of the board. `simulated` and `published` have as many values as the claim.
+
+    `errors` are relative to the published values (absolute where 0 was published), None where nothing is. `studies`
+    are the figures and tables that have the claim's runs, of which there are `runs`; coefficients were fitted to
+    `fitted` of them. Simulating them took `seconds`.
+    """
 
     id: str
     paper: str
@@ -37,8 +45,12 @@ class Row:
     kind: str
     published: Any
     simulated: Any
+    errors: list[float] | None
     verdict: str
     reason: str
+    studies: list[str]
+    runs: int
+    fitted: int
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
@@ -46,19 +58,25 @@ class Row:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Judged:
+    """What became of a claim: the numbers, the verdict, and what there is to say if it does not hold."""
+
+    simulated: Any
+    verdict: str
+    why: str = ""
+    errors: list[float] | None = None
+
+
 def evaluate(paper: str, claim: Claim, outcomes: Outcomes) -> Row:
     """Return the row of one claim."""
     try:
-        simulated, verdict, why = _HOW[claim.kind](claim, outcomes)
+        judged = _HOW[claim.kind](claim, outcomes)
     except NoNumberError as missing:
         verdict = verdicts.OFF if missing.does_not_fit else verdicts.NOT_SIMULATED
-        simulated, why = OOM if missing.does_not_fit else None, str(missing)
-    if verdict in (verdicts.HOLDS, verdicts.NOT_SIMULATED):
-        reason = "" if verdict == verdicts.HOLDS else why
-    else:
-        reason = " ".join(part for part in (claim.reason, why) if part)
-    used = {point.overrides for point in claim.points()}
-    seconds = sum(outcomes[overrides].seconds for overrides in used)
+        judged = Judged(OOM if missing.does_not_fit else None, verdict, str(missing))
+    used = {point.overrides: point for point in claim.points()}
+    fitted = [was_fitted(point.settings, outcomes[key].summary) for key, point in used.items()]
     published = claim.published[0] if len(claim.published) == 1 else list(claim.published)
     return Row(
         id=claim.id,
@@ -67,11 +85,28 @@ def evaluate(paper: str, claim: Claim, outcomes: Outcomes) -> Row:
         metric=claim.metric,
         kind=claim.kind,
         published=published,
-        simulated=simulated,
-        verdict=verdict,
-        reason=reason,
-        seconds=round(seconds, 3),
+        simulated=judged.simulated,
+        errors=judged.errors,
+        verdict=judged.verdict,
+        reason=_reason(claim, judged, outcomes),
+        studies=list(dict.fromkeys(point.study for point in claim.points())),
+        runs=len(used),
+        fitted=sum(fitted),
+        seconds=round(sum(outcomes[key].seconds for key in used), 3),
     )
+
+
+def _reason(claim: Claim, judged: Judged, outcomes: Outcomes) -> str:
+    """Return why a claim does not hold, with the simulated numbers of the runs that its reason names."""
+    if judged.verdict == verdicts.HOLDS:
+        return ""
+    if judged.verdict == verdicts.NOT_SIMULATED:
+        return judged.why
+    reason = claim.reason
+    for text, spot in claim.evidence.items():
+        number = outcomes[spot.point.overrides].figure(spot.metric)
+        reason = reason.replace(f"{{{text}}}", shown(number))
+    return " ".join(part for part in (reason, judged.why) if part) or UNEXPLAINED
 
 
 def _number(spot: Spot, outcomes: Outcomes) -> float:
@@ -84,58 +119,59 @@ def _number(spot: Spot, outcomes: Outcomes) -> float:
     return found
 
 
-def _value(claim: Claim, outcomes: Outcomes) -> tuple[Any, str, str]:
+def _value(claim: Claim, outcomes: Outcomes) -> Judged:
     simulated = [_number(spot, outcomes) for spot in claim.spots]
-    pairs = zip(claim.published, simulated, strict=True)
+    pairs = list(zip(claim.published, simulated, strict=True))
     verdict = verdicts.worst(verdicts.of_value(published, found) for published, found in pairs)
-    why = _errors(claim.published, simulated)
+    errors = [found / published - 1 if published else found for published, found in pairs]
     if claim.disagreement:
-        verdict, why = _disagreement(claim, simulated[0], verdict, why)
-    return _one_or_all(simulated), verdict, why
+        return _disagreement(claim, claim.disagreement, Judged(simulated[0], verdict, "", errors))
+    return Judged(_one_or_all(simulated), verdict, "", errors)
 
 
-def _disagreement(claim: Claim, simulated: float, verdict: str, why: str) -> tuple[str, str]:
-    assert claim.disagreement is not None
-    published, other = claim.published[0], claim.disagreement["value"]
-    agree = verdicts.of_value(published, other) == verdicts.HOLDS
-    against_other = verdicts.of_value(other, simulated)
-    source = claim.disagreement["source"]
-    said = f"{claim.where} says {published:g}, {source} says {other:g}; we simulate {simulated:.3g}."
-    return verdicts.with_disagreement(verdict, against_other, agree), why if agree else said
+def _disagreement(claim: Claim, disagreement: Mapping[str, Any], judged: Judged) -> Judged:
+    published, other = claim.published[0], disagreement["value"]
+    if verdicts.of_value(published, other) == verdicts.HOLDS:
+        return judged
+    verdict = verdicts.with_disagreement(judged.verdict, verdicts.of_value(other, judged.simulated), False)
+    said = f"{claim.where} says {published:g}, {disagreement['source']} says {other:g}."
+    return Judged(judged.simulated, verdict, said, judged.errors)
 
 
-def _oom(claim: Claim, outcomes: Outcomes) -> tuple[Any, str, str]:
+def _oom(claim: Claim, outcomes: Outcomes) -> Judged:
     spot = claim.spots[0]
     try:
         found = _number(spot, outcomes)
     except NoNumberError as missing:
         if not missing.does_not_fit:
             raise
-        return OOM, verdicts.HOLDS, ""
-    return found, verdicts.OFF, "It fits in the simulation."
+        return Judged(OOM, verdicts.HOLDS)
+    return Judged(found, verdicts.OFF, "It fits in the simulation.")
 
 
-def _ratio(claim: Claim, outcomes: Outcomes) -> tuple[Any, str, str]:
+def _ratio(claim: Claim, outcomes: Outcomes) -> Judged:
     ratios = [_number(above, outcomes) / _number(below, outcomes) for above, below in claim.ratios]
     published = float(claim.published[0])
-    why = f"Ratios: {', '.join(f'{ratio:.3g}' for ratio in ratios)}."
-    return _one_or_all(ratios), verdicts.of_ratios(published, ratios, claim.sense), why
+    exact = ratios if claim.sense == "about" else [max(ratios)] if claim.sense == "up_to" else None
+    errors = None if exact is None else [ratio / published - 1 for ratio in exact]
+    return Judged(_one_or_all(ratios), verdicts.of_ratios(published, ratios, claim.sense), "", errors)
 
 
-def _checks(claim: Claim, outcomes: Outcomes) -> tuple[Any, str, str]:
+def _checks(claim: Claim, outcomes: Outcomes) -> Judged:
     found = [
         comparison
         for name, arguments in claim.checks
         for comparison in compare(name, arguments, lambda spot: _number(spot, outcomes))
     ]
-    return _passed(found), _verdict(found), _failed(found)
+    return Judged(_passed(found), _verdict(found), _failed(found))
 
 
-def _formula(claim: Claim, outcomes: Outcomes) -> tuple[Any, str, str]:
+def _formula(claim: Claim, outcomes: Outcomes) -> Judged:
     found = compare_formula(claim.formula)
     if found is None:
-        return None, verdicts.NOT_SIMULATED, f"simlora does not have the function of {claim.formula} yet"
-    return _passed(found), _verdict(found), _failed(found)
+        why = f"simlora does not have the function of {claim.formula} yet"
+        return Judged(None, verdicts.NOT_SIMULATED, why)
+    return Judged(_passed(found), _verdict(found), _failed(found))
 
 
 def _verdict(found: Sequence[Comparison]) -> str:
@@ -151,19 +187,11 @@ def _failed(found: Sequence[Comparison]) -> str:
     return f"Not so: {'; '.join(failed)}." if failed else ""
 
 
-def _errors(published: Sequence[float], simulated: Sequence[float]) -> str:
-    errors = [
-        f"{found / value - 1:+.0%}" if value else f"{found:+.3f} absolute"
-        for value, found in zip(published, simulated, strict=True)
-    ]
-    return f"Off by {', '.join(errors)}."
-
-
 def _one_or_all(values: list[float]) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-_HOW: dict[str, Callable[[Claim, Outcomes], tuple[Any, str, str]]] = {
+_HOW: dict[str, Callable[[Claim, Outcomes], Judged]] = {
     "value": _value,
     "oom": _oom,
     "ratio": _ratio,
@@ -171,4 +199,4 @@ _HOW: dict[str, Callable[[Claim, Outcomes], tuple[Any, str, str]]] = {
     "trend": _checks,
     "formula": _formula,
 }
-"""Each returns what was simulated, the verdict, and what there is to say if it does not hold."""
+"""How a claim of each kind is judged."""

@@ -3,7 +3,7 @@
     title, source, note      what it is, where it stands in the paper, what a reader should know
     kind                     lines (default) or bars
     metrics, logarithmic     figures of summary.json, one row of plots each; those on a logarithmic axis
-    x                        key, label, values, scale (linear or log), categories: what is varied
+    x                        key, label, values, scale (linear or log), categories, apart: what is varied
     set                      overrides of all points, as on the command line: {gpu: a10g, workload.cv: 1}
     panels                   name: title, set, x, measured
     series                   name: title, system, set, measured

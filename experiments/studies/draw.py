@@ -1,7 +1,7 @@
 """Draws a study like the paper's figure: metrics below each other, panels beside each other.
 
-Ours is filled, the paper's is a hollow marker of the same colour. Where our model does not fit the GPU's memory
-there is a cross on the axis, where the paper's did not it says OOM.
+Ours is filled, the paper's is a hollow diamond of the same colour, pale inside where coefficients were fitted to that
+run. Where our model does not fit the GPU's memory there is a cross on the axis, where the paper's did not it says OOM.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import matplotlib
 
 from experiments.studies.gathered import Gathered
 from experiments.studies.metrics import METRICS, SHARES
-from experiments.studies.running import DOES_NOT_FIT
-from experiments.studies.study import OOM, Panel, Study
+from experiments.studies.running import DOES_NOT_FIT, NOT_SIMULATED
+from experiments.studies.study import OOM, Panel, Series, Study
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("#2b6cd4", "#d08700", "#0e8f7e", "#b0417d", "#6b6f76")
 """Blue, amber, teal, plum, grey: told apart with the common kinds of colour blindness."""
-INK, GRID = "#1b1d21", "#e2e3e1"
+INK, GRID, MUTED = "#1b1d21", "#e2e3e1", "#6b6f76"
 OURS: dict[str, Any] = {"marker": "o", "markersize": 5, "clip_on": False, "in_layout": False}
 THEIRS: dict[str, Any] = {
     "marker": "D",
@@ -40,9 +41,13 @@ THEIRS: dict[str, Any] = {
     "clip_on": False,
     "in_layout": False,
 }
+PALE = 0.35
+"""How opaque the inside is of a diamond whose run was fitted."""
 NO_ROOM: dict[str, Any] = {"marker": "x", "markersize": 7, "markeredgewidth": 1.6, "linestyle": "none"}
 BARS = 0.8
 """Share of the distance between two categories that their bars take."""
+APART = 0.04
+"""Share of the axis between neighbouring curves that are drawn beside each other."""
 
 
 def draw(study: Study, gathered: Sequence[Gathered], path: Path) -> None:
@@ -59,6 +64,7 @@ def draw(study: Study, gathered: Sequence[Gathered], path: Path) -> None:
         (_bars if study.kind == "bars" else _lines)(ax, study, panel, metric, own)
         _limits(ax, study, metric, own)
         _frame(ax, study, panel, metric)
+        _name_missing(ax, study, own)
     _name(axes, study, letters=int(12 * width / across))
     title = [study.title, *textwrap.wrap(study.source, int(13 * width))]
     if len(study.panels) == 1:
@@ -127,12 +133,12 @@ def _published(one: Gathered, metric: str) -> list[float]:
 def _lines(ax: Axes, study: Study, panel: Panel, metric: str, gathered: Sequence[Gathered]) -> None:
     for colour, series in zip(_colours(study), study.series, strict=True):
         own = [one for one in gathered if one.point.series == series.name]
-        at = [_place(study, panel, one.point.x) for one in own]
+        at = [_beside(study, panel, series, _place(study, panel, one.point.x)) for one in own]
         ours = [_number(one.outcome.figure(metric)) for one in own]
         ax.plot(at, ours, color=colour, linewidth=1.6, **OURS)
         for x, one in zip(at, own, strict=True):
             values = _published(one, metric)
-            ax.plot([x] * len(values), values, color=colour, **THEIRS)
+            ax.plot([x] * len(values), values, color=colour, **_theirs(one, colour))
             _mark_no_room(ax, one, x, colour)
     if study.x.scale == "log":
         ax.set_xscale("log", base=2)
@@ -146,6 +152,30 @@ def _lines(ax: Axes, study: Study, panel: Panel, metric: str, gathered: Sequence
 def _place(study: Study, panel: Panel, x: Any) -> float:
     """Return where a value of x is drawn: categories at equal distances."""
     return panel.x.index(x) if study.x.categories else float(x)
+
+
+def _beside(study: Study, panel: Panel, series: Series, at: float) -> float:
+    """Return where a point of a series is drawn that belongs at `at`."""
+    if not study.x.apart:
+        return at
+    places = [_place(study, panel, x) for x in panel.x]
+    steps = study.series.index(series) - (len(study.series) - 1) / 2
+    if study.x.scale == "log":
+        return float(at * (max(places) / min(places)) ** (steps * APART / len(study.series)))
+    return at + steps * APART * (max(places) - min(places)) / len(study.series)
+
+
+def _theirs(one: Gathered, colour: str) -> dict[str, Any]:
+    return THEIRS | ({"markerfacecolor": to_rgba(colour, PALE)} if one.fitted else {})
+
+
+def _name_missing(ax: Axes, study: Study, gathered: Sequence[Gathered]) -> None:
+    """Name the series that this panel has no simulated point of."""
+    for series in study.series:
+        own = [one.outcome.status for one in gathered if one.point.series == series.name]
+        if own and set(own) == {NOT_SIMULATED}:
+            text = f"{series.title}: not simulated"
+            ax.text(0.97, 0.97, text, transform=ax.transAxes, ha="right", va="top", fontsize="x-small", color=MUTED)
 
 
 def _spread_ticks(ax: Axes, x: Sequence[float]) -> None:
@@ -167,7 +197,7 @@ def _bars(ax: Axes, study: Study, panel: Panel, metric: str, gathered: Sequence[
             at = panel.x.index(one.point.x) + (index + 0.5) * wide - BARS / 2
             ax.bar(at, _number(one.outcome.figure(metric)), 0.92 * wide, color=colour)
             values = _published(one, metric)
-            ax.plot([at] * len(values), values, color=colour, **(THEIRS | {"markeredgecolor": INK}))
+            ax.plot([at] * len(values), values, **(_theirs(one, "white") | {"markeredgecolor": INK}))
             _mark_no_room(ax, one, at, colour)
     ax.set_xticks(range(len(panel.x)), [f"{x:,}" if isinstance(x, int) else str(x) for x in panel.x])
     ax.set_xlim(-0.6, len(panel.x) - 0.4)
@@ -192,6 +222,9 @@ def _legend(figure: Any, study: Study, gathered: Sequence[Gathered]) -> None:
     if any(one.published for one in gathered):
         label = "printed in the paper" if study.printed else "measured by the authors"
         handles.append(Line2D([], [], color=INK, label=label, **THEIRS))
+    if any(one.published and one.fitted for one in gathered):
+        pale = {"markerfacecolor": to_rgba(INK, PALE)}
+        handles.append(Line2D([], [], color=INK, label="and fitted to it", **(THEIRS | pale)))
     if any(one.outcome.status == DOES_NOT_FIT for one in gathered):
         handles.append(Line2D([], [], color=INK, label="out of memory, simulated", **NO_ROOM))
     columns = min(len(handles), 6)

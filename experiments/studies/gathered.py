@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.fidelity.rows import Row
+from experiments.studies.fitted import was_fitted
 from experiments.studies.measured import published
 from experiments.studies.points import Overrides, Point, points
 from experiments.studies.running import NOT_SIMULATED, RAN, Outcome
@@ -18,11 +19,15 @@ from experiments.studies.study import Study
 
 @dataclass(frozen=True)
 class Gathered:
-    """One point: what became of its run, and the published values by metric (none, one or several each)."""
+    """One point: what became of its run, and the published values by metric (none, one or several each).
+
+    `fitted`: whether coefficients were fitted to the published run.
+    """
 
     point: Point
     outcome: Outcome
     published: Mapping[str, Sequence[Any]]
+    fitted: bool = False
 
     def published_one(self, metric: str) -> Any:
         """Return the published value, the median of several; None if there is none."""
@@ -35,9 +40,10 @@ def gather(
 ) -> list[Gathered]:
     """Return all points of a study but those that it leaves out on purpose."""
     return [
-        Gathered(point, outcomes[point.overrides], published(study, point, measured))
+        Gathered(point, outcome, published(study, point, measured), was_fitted(point.settings, outcome.summary))
         for point in points(study)
         if not point.skip
+        for outcome in [outcomes[point.overrides]]
     ]
 
 
@@ -57,7 +63,7 @@ def write_csv(path: Path, study: Study, gathered: Sequence[Gathered]) -> None:
     names = [name for pair in pairs for name in pair]
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(["panel", "series", study.x.label, *names, "status", "reason", "overrides"])
+        table.writerow(["panel", "series", study.x.label, *names, "fitted", "status", "reason", "overrides"])
         for one in gathered:
             point, outcome = one.point, one.outcome
             cells = []
@@ -66,7 +72,8 @@ def write_csv(path: Path, study: Study, gathered: Sequence[Gathered]) -> None:
                 cells += ["" if value is None else f"{value:.6g}", _cell(one.published_one(metric))]
             reason = "" if outcome.status == RAN else outcome.reason
             command = " ".join(point.overrides)
-            table.writerow([point.panel, point.series, point.x, *cells, outcome.status, reason, command])
+            place = (point.panel, point.series, point.x)
+            table.writerow([*place, *cells, str(one.fitted).lower(), outcome.status, reason, command])
 
 
 def _cell(value: Any) -> str:

@@ -61,8 +61,8 @@ def wanted_cells(study: Study, point: Point) -> dict[str, Any]:
     for key, name in RANGES.items():
         if key in settings:
             cells[f"{name}_lo"], cells[f"{name}_hi"] = settings[key]
-    cells["system"] = _system(settings)
-    setting = _setting(settings)
+    cells["system"] = system_of(settings)
+    setting = setting_of(settings)
     if setting:
         cells["setting"] = setting
     overrides = (study.measured, study.panel(point.panel).measured, study.series_named(point.series).measured)
@@ -87,13 +87,13 @@ def _same(cell: str, value: Any) -> bool:
         return fnmatchcase(cell, str(value))
 
 
-def _system(settings: Mapping[str, Any]) -> str:
+def system_of(settings: Mapping[str, Any]) -> str:
     """Return the system as the file calls it: clustering has its number of adapters in the name."""
     system = str(settings["system"])
     return f"{system}_{settings['scheduler.clusters']}" if system == CLUSTERED else system
 
 
-def _setting(settings: Mapping[str, Any]) -> str:
+def setting_of(settings: Mapping[str, Any]) -> str:
     """Return S-LoRA's name for a model and its ranks; empty if it has none."""
     model, ranks = settings.get("model"), tuple(settings.get("workload.ranks", ()))
     return next((name for name in MODELS if MODELS[name] == model and RANKS[name] == ranks), "")

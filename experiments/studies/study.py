@@ -19,13 +19,18 @@ OOM = "OOM"
 
 @dataclass(frozen=True)
 class Axis:
-    """What is varied: the key that each value of x sets. `categories`: x is a name, at equal distances."""
+    """What is varied: the key that each value of x sets.
+
+    `categories`: x is a name, at equal distances. `apart`: curves that would cover each other are drawn beside each
+    other.
+    """
 
     key: str
     label: str
     values: Sequence[Any]
     scale: str
     categories: bool
+    apart: bool
 
 
 @dataclass(frozen=True)
@@ -141,10 +146,11 @@ def _rules(tree: Mapping[str, Any]) -> list[tuple[int, Any]]:
 
 
 def _axis(tree: Any, place: str) -> Axis:
-    entry = check(tree, place, ("key", "label"), ("values", "scale", "categories"))
+    entry = check(tree, place, ("key", "label"), ("values", "scale", "categories", "apart"))
     scale = known(entry.get("scale", "linear"), ("linear", "log"), f"{place}.scale")
     values = tuple(listed(entry.get("values", ())))
-    return Axis(entry["key"], entry["label"], values, scale, bool(entry.get("categories", False)))
+    flags = (bool(entry.get(name, False)) for name in ("categories", "apart"))
+    return Axis(entry["key"], entry["label"], values, scale, *flags)
 
 
 def _panel(name: str, tree: Any, axis: Axis, place: str) -> Panel:

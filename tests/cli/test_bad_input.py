@@ -21,7 +21,9 @@ CASES = {
         "there is no workload/popularity 'zip'; did you mean zipf?",
     ),
     "gpu=3": ("gpu=3 is no choice; choose one of a10, ",),
-    "scheduler=null": ("scheduler=null is no choice; choose one of fcfs, lcfs",),
+    "scheduler=null": (
+        "scheduler=null is no choice; choose one of adapter_clustering, chunked_prefill, early_abort, fcfs, lcfs",
+    ),
     "sede=1": ("there is no key sede; did you mean seed",),
     "scheduller=fcfs": ("there is no key scheduller; did you mean scheduler",),
     "admit_every=3": ("there is no key admit_every; did you mean replica.admit_every?",),
@@ -69,6 +71,91 @@ CASES = {
         "llama_2_70b needs 138.0 GB of weights on 1 x a10g",
         "use a larger GPU or replica.tp",
     ),
+    "cluster.engines_per_gpu=0": (
+        "cluster.engines_per_gpu is 0, must be a whole number of replicas, at least 1",
+    ),
+    "cluster.engines_per_gpu=null": ("cluster.engines_per_gpu is empty, must be a whole number",),
+    f"cluster.engines_per_gpu=1{'0' * 400}": ("cluster.engines_per_gpu is 1000", "at most 100,000"),
+    "cluster.engines_per_gpu=2": (
+        "2 copies of llama_7b do not fit a10g: each needs 13.5 GB of weights and 1.3 GB for activations, "
+        "and has 10.8 GB; at most 1 fit",
+    ),
+    "gpu=a100_80g cluster.engines_per_gpu=2": ("calibration cal.yaml has no host.intercept_s",),
+    "gpu=a100_80g cluster.engines_per_gpu=2 replica.tp=2": (
+        "cluster.engines_per_gpu is 2, must be 1 with replica.tp 2",
+    ),
+    "+cluster.engines=2": (
+        "there is no key cluster.engines; did you mean cluster.engines_per_gpu?",
+    ),
+    "replica.max_adapters=0": ("replica.max_adapters is 0, must be a whole number of adapters, at least 1",),
+    "replica.max_adapters=few": ("replica.max_adapters is 'few', must be a whole number",),
+    "replica.reserve=pad": ("replica.reserve is 'pad'; did you mean padded",),
+    "replica.activation_bytes=-1": (
+        "replica.activation_bytes is -1, must be a whole number of bytes, at least 0 and at most 1,000,000,000,000",
+    ),
+    "replica.activation_bytes=null": ("replica.activation_bytes is empty, must be a whole number of bytes",),
+    f"replica.activation_bytes=1{'0' * 400}": ("replica.activation_bytes is 1000", "at most"),
+    "replica.activation_bytes=9e9": ("llama_7b needs 13.5 GB of weights", "9.0 GB a GPU of it for activations"),
+    "replica.adapter_memory=contigous": ("replica.adapter_memory is 'contigous'; did you mean contiguous?",),
+    "replica.adapter_memory=null": (
+        "replica.adapter_memory is None; choose one of contiguous, padded, unified",
+    ),
+    "replica.adapter_memory=contiguous": ("calibration cal.yaml has no adapter_load.flush_s",),
+    "replica.adapter_memory=contiguous eviction=lru": (
+        "replica.adapter_memory=contiguous needs eviction=on_demand",
+    ),
+    "replica.adapter_memory=padded eviction=latest": (
+        "replica.adapter_memory=padded needs eviction=on_demand",
+    ),
+    "replica.adapter_memory=padded loader=prefetching": (
+        "replica.adapter_memory=padded needs a loader that does not prefetch",
+    ),
+    "replica.adapter_memory=padded replica.kv_token_budget=0": ("replica.kv_token_budget is 0, must be",),
+    "replica.adapter_memory=padded replica.adapter_region_tokens=9": (
+        "every one of the 40 requests is rejected",
+        "its adapter does not fit replica.adapter_region_tokens 9",
+    ),
+    "replica.adapter_memory=padded replica.kv_token_budget=99999999": (
+        "its adapter does not fit replica.adapter_region_tokens 0",
+    ),
+    "replica.adapter_region_tokens=-1": (
+        "replica.adapter_region_tokens is -1, must be a whole number of token slots, at least 0",
+    ),
+    "replica.adapter_region_tokens=1e30": ("replica.adapter_region_tokens is", "at most 1,000,000,000,000"),
+    "replica.adapter_region_share=1": (
+        "replica.adapter_region_share is 1, must be at least 0 and at most 0.99 of the slots",
+    ),
+    "replica.adapter_region_share=half": ("replica.adapter_region_share is 'half', must be a finite number",),
+    "engine=a-b": ("engine is 'a-b', must be the name of a serving engine, or null",),
+    "engine=3": ("engine is 3, must be the name of a serving engine, or null",),
+    "calibration=null engine=vllm_pcked": (
+        "there is no calibration a10g-llama_7b-tp1-vllm_pcked (llama_7b on a10g with tp 1)",
+        "did you mean a10g-llama_7b-tp1-vllm_packed",
+    ),
+    "calibration=null system=vllm_packed": (
+        "200 copies of llama_7b do not fit a10g: each needs 13.5 GB of weights and 0.5 GB for activations, "
+        "and has 0.1 GB; at most 1 fit",
+    ),
+    "calibration=null system=vllm_packed workload.adapters=0": (
+        "cluster.engines_per_gpu is 0, must be a whole number of replicas, at least 1",
+    ),
+    "scheduler=merged_per_batch": ("calibration cal.yaml has no merge.intercept_s, which this run needs",),
+    "kernel=padded_bmm": ("calibration cal.yaml has no kernels.padded_bmm.decode.intercept_s",),
+    "scheduler=early_abort scheduler.slo_s=0": ("scheduler.slo_s is 0, must be greater than 0 seconds",),
+    "scheduler=early_abort scheduler.margin_s=7": (
+        "scheduler.margin_s is 7, must be at least 0 and at most 6.0 seconds",
+    ),
+    "system=slora_early_abort slo.ttft_s=null": ("scheduler.slo_s is empty, must be a finite number",),
+    "scheduler=adapter_clustering scheduler.clusters=0": (
+        "scheduler.clusters is 0, must be a whole number of adapters, at least 1",
+    ),
+    "scheduler=merged_per_batch scheduler.most_others=-1": (
+        "scheduler.most_others is -1, must be a whole number of requests, at least 0",
+    ),
+    "scheduler=chunked_prefill scheduler.max_batched_tokens=0": (
+        "scheduler.max_batched_tokens is 0, must be a whole number of tokens, at least 1",
+    ),
+    "scheduler=static_batch +scheduler.round=3": ("scheduler cannot be made: StaticBatch",),
     "workload.rate_rps=0": ("workload.rate_rps is 0, must be greater than 0",),
     "workload.ranks=[0]": ("workload.ranks[0] is 0, must be a whole number",),
     "workload.ranks=[10000]": ("workload.ranks[0] is 10000, must be a whole number",),
@@ -94,7 +181,7 @@ CASES = {
     "calibration=''": ("there is no calibration ''; choose one of",),
     "calibration=3": ("calibration is 3, must be a name or the path of a YAML file",),
     "calibration=null gpu=a40": (
-        "there is no calibration for llama_7b on a40 with tp 1",
+        "there is no calibration a40-llama_7b-tp1 (llama_7b on a40 with tp 1)",
         "calibration=<path",
     ),
     "replica.kv_token_budget=10": (

@@ -8,8 +8,16 @@ import pytest
 
 from simlora.config.composing import choices, compose
 from simlora.config.setup import Setup, prepare
+from simlora.core.errors import DoesNotFit, InputError
+from simlora.engine.cluster import Cluster
+from simlora.policies.scheduling.adapter_clustering import AdapterClustering
+from simlora.policies.scheduling.base import Scheduler
+from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
+from simlora.policies.scheduling.early_abort import EarlyAbort
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.scheduling.lcfs import Lcfs
+from simlora.policies.scheduling.merged_per_batch import MergedPerBatch
+from simlora.policies.scheduling.static_batch import StaticBatch
 from tests.cli.command import CALIBRATION
 
 
@@ -59,9 +67,104 @@ def test_outputs_do_not_change_what_is_simulated(calibration: str):
     assert plain.about["config_hash"] != setup(calibration, "seed=1").about["config_hash"]
 
 
+FITS = {"vllm_packed": "workload.adapters=1"}
+"""What a system needs to fit the GPU of the default configuration."""
+
+
 @pytest.mark.parametrize("system", choices("system"))
-def test_every_system_composes(calibration: str, system: str):
-    assert setup(calibration, f"system={system}").about["system"] == system
+def test_every_system_composes_and_has_a_calibration_of_ours(system: str):
+    found = setup(f"system={system}", *([FITS[system]] if system in FITS else []))
+    assert found.about["system"] == system
+    Cluster(found.scenario)  # raises for a coefficient that the run needs
+
+
+@pytest.mark.parametrize(
+    "system, scheduler",
+    [
+        ("slora_early_abort", EarlyAbort),
+        ("slora_cluster", AdapterClustering),
+        ("merged_per_batch", MergedPerBatch),
+        ("hf_peft", StaticBatch),
+        ("chunked_prefill", ChunkedPrefill),
+        ("vllm_packed", Fcfs),
+        ("slora_bmm", Fcfs),
+        ("slora_no_unify_mem", Fcfs),
+    ],
+)
+def test_the_schedulers_of_the_systems(system: str, scheduler: type[Scheduler]):
+    found = setup(f"system={system}", *([FITS[system]] if system in FITS else []))
+    assert type(found.scenario.policies.scheduler()) is scheduler
+
+
+def test_early_abort_gives_up_at_the_slo():
+    scheduler = setup("system=slora_early_abort", "slo.ttft_s=4").scenario.policies.scheduler()
+    assert isinstance(scheduler, EarlyAbort)
+    assert scheduler.patience_s == 3.5
+
+
+def test_packed_engines_share_a_gpu_one_an_adapter():
+    found = setup("system=vllm_packed", "gpu=a100_80g", "workload.adapters=5")
+    assert (found.scenario.replicas, found.scenario.engines_per_gpu) == (5, 5)
+    assert found.scenario.calibration.path == "a100_80g-llama_7b-tp1-vllm_packed"
+    alone = setup("system=vllm_packed", "gpu=a100_80g", "workload.adapters=1").scenario.replica
+    assert 0 < 5 * found.scenario.replica.kv_token_budget < alone.kv_token_budget, "the others' weights"
+    assert all(adapter.kv_tokens == 0 for adapter in Cluster(found.scenario).adapters), "merged beforehand"
+
+
+def test_packed_engines_that_do_not_fit_are_out_of_memory_in_one_sentence():
+    with pytest.raises(DoesNotFit) as error:
+        setup("system=vllm_packed", "gpu=a100_80g", "workload.adapters=6")
+    assert str(error.value) == (
+        "6 copies of llama_7b do not fit a100_80g: each needs 13.5 GB of weights and 0.5 GB for activations, "
+        "and has 13.6 GB; at most 6 fit"
+    )
+
+
+def test_a_region_takes_its_share_of_the_slots_and_the_pool_the_rest(calibration: str):
+    pool = setup(calibration).scenario.replica.kv_token_budget
+    chosen = (calibration, "replica.adapter_memory=padded", "replica.adapter_region_share=0.25")
+    replica = setup(*chosen).scenario.replica
+    assert replica.adapter_region_tokens == int(0.25 * pool)
+    assert replica.kv_token_budget + replica.adapter_region_tokens == pool
+    assert replica.max_prefill_tokens == max(replica.kv_token_budget // 6, 3072)
+
+
+def test_a_region_takes_what_a_given_pool_leaves_or_what_it_is_given(calibration: str):
+    pool = setup(calibration).scenario.replica.kv_token_budget
+    own = (calibration, "replica.adapter_memory=padded")
+    left = setup(*own, "replica.kv_token_budget=10000").scenario.replica
+    assert (left.kv_token_budget, left.adapter_region_tokens) == (10_000, pool - 10_000)
+    both = setup(*own, "replica.kv_token_budget=10000", "replica.adapter_region_tokens=500").scenario.replica
+    assert (both.kv_token_budget, both.adapter_region_tokens) == (10_000, 500)
+
+
+def test_the_unified_pool_takes_all_slots_whatever_the_share(calibration: str):
+    pool = setup(calibration).scenario.replica.kv_token_budget
+    replica = setup(calibration, "replica.adapter_region_share=0.5").scenario.replica
+    assert (replica.kv_token_budget, replica.adapter_region_tokens) == (pool, 0)
+
+
+def test_bytes_kept_for_activations_are_no_slots(calibration: str):
+    slots = {
+        reserve: setup(calibration, f"replica.activation_bytes={reserve}").scenario.replica.kv_token_budget
+        for reserve in (0, 524_288_000)
+    }
+    assert slots[0] - slots[524_288_000] == 1000, "half a mebibyte each"
+
+
+def test_an_engine_names_the_calibration_of_its_own_iterations():
+    found = setup("engine=hf_peft").scenario.calibration
+    assert found.path == "a10g-llama_7b-tp1-hf_peft"
+    assert setup().scenario.calibration.path == "a10g-llama_7b-tp1"
+
+
+def test_adapters_in_memory_of_their_own_need_an_eviction_that_keeps_none(calibration: str):
+    own = (calibration, "replica.adapter_memory=padded")
+    with pytest.raises(InputError, match="replica.adapter_memory=padded needs eviction=on_demand"):
+        setup(*own, "eviction=lru")
+    with pytest.raises(InputError, match="needs a loader that does not prefetch"):
+        setup(*own, "loader=prefetching")
+    assert setup(*own, "loader=cached").scenario.replica.adapter_memory == "padded"
 
 
 @pytest.mark.parametrize(

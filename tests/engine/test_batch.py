@@ -1,4 +1,4 @@
-"""Batch: the running aggregates equal the sums over its members."""
+"""Batch: the running aggregates equal the sums over its members; what a prefill processes."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.batch import Batch
+from simlora.engine.batch import Batch, prefill_work, segments
 from simlora.latency.kernels import LoraWork
 
 ADAPTERS = (None, *(Adapter(i, f"a{i}", rank, 64 * rank, 4 * rank) for i, rank in enumerate((8, 8, 16, 64))))
@@ -48,6 +48,7 @@ def check(batch: Batch, members: list) -> None:
         assert batch.generated(request) == context - request.prompt_tokens
     ranks = [request.rank for request, _, _ in members if request.rank]
     assert batch.work(3) == LoraWork(len(ranks), sum(ranks), max(ranks, default=0), 3)
+    assert batch.work(3, count_segments=True).segments == segments(request for request, _, _ in members)
     if members:
         assert batch.steps_to_finish() == min(to_come for _, _, to_come in members)
 
@@ -63,3 +64,51 @@ def test_requests_that_finish_together_leave_in_order_of_id() -> None:
 def test_a_request_without_a_token_to_come_cannot_join() -> None:
     with pytest.raises(AssertionError, match="nothing to come"):
         Batch().join(Request(0, None, 0.0, 5, 1), 1, 0)
+
+
+EIGHT, EIGHT_TOO, SIXTEEN = ADAPTERS[1:4]
+
+
+def requests(*adapters: Adapter | None) -> list[Request]:
+    return [Request(id, adapter, 0.0, 10, 9) for id, adapter in enumerate(adapters)]
+
+
+@pytest.mark.parametrize(
+    "adapters, stretches",
+    [
+        ((), 0),
+        ((None, None), 0),
+        ((EIGHT, EIGHT, EIGHT), 1),
+        ((EIGHT, SIXTEEN, EIGHT), 3),
+        ((EIGHT, EIGHT_TOO), 2),
+        ((EIGHT, None, EIGHT, None, SIXTEEN, SIXTEEN), 2),
+    ],
+)
+def test_segments_are_stretches_of_equal_adapters_among_those_that_use_one(
+    adapters: tuple[Adapter | None, ...], stretches: int
+) -> None:
+    assert segments(requests(*adapters)) == stretches
+
+
+def test_stretches_of_one_adapter_meet_when_whoever_ran_between_them_leaves() -> None:
+    batch = Batch()
+    for request in requests(EIGHT, SIXTEEN, EIGHT):
+        batch.join(request, 1, 4 if request.adapter is EIGHT else 1)
+    assert batch.work(2, count_segments=True) == LoraWork(3, 32, 16, 2, segments=3)
+    batch.step += 1
+    assert [request.id for request in batch.finished()] == [1]
+    assert batch.work(1, count_segments=True) == LoraWork(2, 16, 8, 1, segments=1)
+
+
+def test_a_prefill_processes_that_many_tokens_of_each_request() -> None:
+    parts = list(zip(requests(EIGHT, None, SIXTEEN, EIGHT), (5, 100, 7, 1), strict=True))
+    assert prefill_work(parts) == LoraWork(13, 5 * 8 + 7 * 16 + 8, 16, 2)
+    assert prefill_work(parts, count_segments=True).segments == 3
+
+
+def test_padding_is_context_that_nobody_said() -> None:
+    batch, request = Batch(), requests(None)[0]
+    request.padding_tokens = 6
+    batch.join(request, 1, 4)
+    batch.step += 2
+    assert (batch.context(request), batch.generated(request)) == (10 + 6 + 3, 3)

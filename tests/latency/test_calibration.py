@@ -1,5 +1,6 @@
 """Calibration files: what is read, and how what is wrong is named."""
 
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -132,10 +133,16 @@ def test_an_unknown_name_gets_the_nearest_ones() -> None:
         calibration.load("a10g-lama_7b-tp1")
 
 
+SYSTEMS = (resources.files("simlora.conf") / "system").iterdir()
+ENGINES = {yaml.safe_load(system.read_text()).get("engine") for system in SYSTEMS} - {None}
+"""Those that a system says its iterations were measured with."""
+
+
 @pytest.mark.parametrize("name", calibration.names())
 def test_ours_are_whole_and_named_after_what_they_describe(name: str) -> None:
     ours = calibration.load(name)
-    assert name == f"{ours.gpu}-{ours.model}-tp{ours.tp}"
+    plain = f"{ours.gpu}-{ours.model}-tp{ours.tp}"
+    assert name in (plain, *(f"{plain}-{engine}" for engine in ENGINES))
     assert IterationModel(ours).decode_s(1, 100) > 0
     assert AdapterLoad(ours).load_s(1) > 0
     assert yaml.safe_dump(ours.describe()), "goes into a report as it is"

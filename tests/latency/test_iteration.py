@@ -1,11 +1,11 @@
-"""IterationModel and AdapterLoad: linear, by hand."""
+"""IterationModel, HostTime, AdapterLoad and Merge: linear, by hand."""
 
 import pytest
 
 from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
-from simlora.latency.iteration import IterationModel
-from simlora.latency.transfer import AdapterLoad
+from simlora.latency.iteration import HostTime, IterationModel
+from simlora.latency.transfer import AdapterLoad, Merge
 
 NEEDED = {
     "prefill.intercept_s": 0.02,
@@ -62,3 +62,39 @@ def test_a_load_needs_both(missing: str) -> None:
     del both[f"adapter_load.{missing}"]
     with pytest.raises(InputError, match=f"adapter_load.{missing}"):
         AdapterLoad(calibration(both))
+
+
+def test_a_pass_that_does_the_work_of_both_reads_the_weights_once() -> None:
+    """Of the two intercepts, 0.02 and 0.01, the smaller one is saved."""
+    model = IterationModel(calibration(NEEDED))
+    both_s = model.mixed_s(model.prefill_s(100, 5000), model.decode_s(3, 500))
+    assert both_s == pytest.approx(0.02 + 0.1 + 0.006 + 0.05)
+    other = IterationModel(calibration(NEEDED | {"decode.intercept_s": 0.03}))
+    assert other.mixed_s(0.02 + 0.1, 0.03 + 0.006) == pytest.approx(0.03 + 0.1 + 0.006)
+
+
+def test_merging_is_a_fixed_cost_and_one_a_byte() -> None:
+    merge = Merge(calibration({"merge.intercept_s": 0.05, "merge.per_byte_s": 1e-9}))
+    assert merge.merge_s(0) == 0.05
+    assert merge.merge_s(20_000_000) == pytest.approx(0.07)
+
+
+def test_the_host_takes_a_fixed_time_and_one_a_sequence() -> None:
+    host = HostTime(calibration({"host.intercept_s": 0.004, "host.per_sequence_s": 0.0001}))
+    assert host.host_s(0) == 0.004
+    assert host.host_s(30) == pytest.approx(0.007)
+
+
+@pytest.mark.parametrize(
+    "model, needs",
+    [
+        (Merge, ("merge.intercept_s", "merge.per_byte_s")),
+        (HostTime, ("host.intercept_s", "host.per_sequence_s")),
+    ],
+)
+def test_merging_and_host_time_need_both_coefficients(
+    model: type[Merge | HostTime], needs: tuple[str, str]
+) -> None:
+    for missing, there in (needs, needs[::-1]):
+        with pytest.raises(InputError, match=f"has no {missing}, which this run needs"):
+            model(calibration({there: 0.1}))

@@ -4,7 +4,7 @@ import pytest
 
 from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
-from simlora.latency.kernels import Bgmv, Kernel, LoraWork, Mbgmv, Merged
+from simlora.latency.kernels import Bgmv, Kernel, LoraWork, Mbgmv, Merged, PaddedBmm
 
 COEFFICIENTS = {
     "kernels.bgmv.decode.intercept_s": 0.5,
@@ -15,9 +15,15 @@ COEFFICIENTS = {
     "kernels.mbgmv.decode.per_rank_sum_s": 0.001,
     "kernels.mbgmv.prefill.intercept_s": 0.25,
     "kernels.mbgmv.prefill.per_token_rank_s": 0.0001,
+    "kernels.padded_bmm.decode.intercept_s": 0.5,
+    "kernels.padded_bmm.decode.per_segment_s": 0.02,
+    "kernels.padded_bmm.decode.per_segment_max_rank_s": 0.001,
+    "kernels.padded_bmm.prefill.intercept_s": 0.25,
+    "kernels.padded_bmm.prefill.per_segment_s": 0.03,
+    "kernels.padded_bmm.prefill.per_token_max_rank_s": 0.0001,
 }
-DECODE = LoraWork(tokens=3, token_rank_sum=8 + 8 + 64, max_rank=64, adapters=2)
-PREFILL = LoraWork(tokens=110, token_rank_sum=100 * 8 + 10 * 64, max_rank=64, adapters=2)
+DECODE = LoraWork(tokens=3, token_rank_sum=8 + 8 + 64, max_rank=64, adapters=2, segments=3)
+PREFILL = LoraWork(tokens=110, token_rank_sum=100 * 8 + 10 * 64, max_rank=64, adapters=2, segments=2)
 NO_ADAPTER = LoraWork(tokens=0, token_rank_sum=0, max_rank=0, adapters=0)
 
 
@@ -30,6 +36,7 @@ def calibration(**extra: float) -> Calibration:
     [
         (Bgmv, 0.5 + 0.001 * 3 * 64, 0.25 + 0.0001 * 110 * 64),
         (Mbgmv, 0.5 + 0.001 * 80, 0.25 + 0.0001 * 1440),
+        (PaddedBmm, 0.5 + (0.02 + 0.001 * 64) * 3, 0.25 + 0.03 * 2 + 0.0001 * 110 * 64),
         (Merged, 0.0, 0.0),
     ],
 )
@@ -39,7 +46,7 @@ def test_by_hand(kernel: type[Kernel], decode_s: float, prefill_s: float) -> Non
     assert one.prefill_s(PREFILL) == pytest.approx(prefill_s)
 
 
-@pytest.mark.parametrize("kernel", [Bgmv, Mbgmv, Merged])
+@pytest.mark.parametrize("kernel", [Bgmv, Mbgmv, PaddedBmm, Merged])
 def test_no_adapter_costs_nothing_not_even_the_intercept(kernel: type[Kernel]) -> None:
     assert kernel(calibration()).decode_s(NO_ADAPTER) == 0.0
     assert kernel(calibration()).prefill_s(NO_ADAPTER) == 0.0
@@ -56,7 +63,20 @@ def test_of_one_rank_only_bgmv_and_mbgmv_cost_the_same() -> None:
     assert Bgmv(calibration()).prefill_s(work) == Mbgmv(calibration()).prefill_s(work)
 
 
-@pytest.mark.parametrize("kernel, name", [(Bgmv, "bgmv"), (Mbgmv, "mbgmv")])
+def test_only_padded_copies_need_to_know_the_stretches_of_equal_adapters() -> None:
+    assert [kernel.counts_segments for kernel in (Bgmv, Mbgmv, PaddedBmm, Merged)] == [False, False, True, False]
+
+
+def test_padded_copies_cost_a_stretch_the_same_whatever_its_tokens() -> None:
+    one = PaddedBmm(calibration())
+    assert one.decode_s(DECODE) == one.decode_s(DECODE._replace(tokens=300, token_rank_sum=64 * 300))
+    more = one.decode_s(DECODE._replace(segments=4)) - one.decode_s(DECODE)
+    assert more == pytest.approx(0.02 + 0.001 * 64)
+
+
+@pytest.mark.parametrize(
+    "kernel, name", [(Bgmv, "bgmv"), (Mbgmv, "mbgmv"), (PaddedBmm, "padded_bmm")]
+)
 @pytest.mark.parametrize("missing", sorted(COEFFICIENTS))
 def test_a_missing_coefficient_is_named_and_never_zero(kernel: type[Kernel], name: str, missing: str) -> None:
     rest = {key: value for key, value in COEFFICIENTS.items() if key != missing}

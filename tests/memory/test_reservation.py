@@ -1,4 +1,4 @@
-"""Full, Peak and Paged against sums over explicit lists of requests."""
+"""Full, Padded, Peak and Paged against sums over explicit lists of requests."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simlora.memory.reservation import UNLIMITED, Full, Paged, Peak, Reservation
+from simlora.memory.reservation import UNLIMITED, Full, Padded, Paged, Peak, Reservation
 
 
 @dataclass
@@ -65,7 +65,7 @@ def test_full_never_grows_and_never_fits_later() -> None:
     assert full.retry_steps() == UNLIMITED
 
 
-@pytest.mark.parametrize("kind", [Full, Peak, Paged])
+@pytest.mark.parametrize("kind", [Full, Padded, Peak, Paged])
 def test_a_refused_candidate_leaves_no_trace_in_the_trial(kind: type[Reservation]) -> None:
     reservation = kind(100)
     reservation.begin(0)
@@ -74,13 +74,77 @@ def test_a_refused_candidate_leaves_no_trace_in_the_trial(kind: type[Reservation
     assert reservation.fits(40, 0, 0)
 
 
-@pytest.mark.parametrize("kind", [Full, Peak, Paged])
+@pytest.mark.parametrize("kind", [Full, Padded, Peak, Paged])
 def test_a_trial_without_admission_leaves_no_trace(kind: type[Reservation]) -> None:
     reservation = kind(100)
     for _ in range(5):
         reservation.begin(0)
         assert reservation.fits(60, 20, 0)
     assert reservation.used_tokens(0) == 0
+
+
+# Padded
+
+
+def test_padded_everybody_takes_the_longest_prompt_and_the_longest_answer() -> None:
+    padded = Padded(1000)
+    fill(padded, [Member(11, 29), Member(31, 9)], step=0)
+    assert padded.used_tokens(step=0) == padded.used_tokens(step=9) == 2 * (31 + 29)
+    padded.remove(1, step=9)
+    assert padded.used_tokens(step=9) == 31 + 29, "the shape stays that of the batch"
+
+
+def test_padded_fits_to_the_last_slot_of_what_adapters_leave() -> None:
+    padded = Padded(100)
+    fill(padded, [Member(21, 9)], step=0)
+    for adapter_tokens, fits in ((20, True), (21, False)):
+        padded.begin(0)
+        assert padded.fits(31, 5, adapter_tokens) is fits, "2 * (31 + 9) = 80"
+
+
+def test_padded_a_long_candidate_makes_all_before_it_longer() -> None:
+    padded = Padded(100)
+    padded.begin(0)
+    assert padded.fits(10, 10, 0)
+    assert padded.fits(10, 10, 0)
+    assert not padded.fits(30, 10, 0), "3 * 40"
+    assert padded.fits(20, 10, 0), "3 * 30"
+
+
+def test_padded_never_grows_and_never_fits_later() -> None:
+    padded = Padded(100)
+    fill(padded, [Member(11, 29)], step=0)
+    assert padded.steps_until_full(free_tokens=0, step=0) == padded.retry_steps() == UNLIMITED
+
+
+def test_padded_an_empty_batch_has_no_shape() -> None:
+    padded = Padded(100)
+    fill(padded, [Member(41, 39)], step=0)
+    padded.remove(0, step=39)
+    assert padded.used_tokens(step=39) == 0
+    padded.begin(39)
+    assert padded.fits(10, 10, 0)
+    padded.add(1, 10, 10, 39)
+    assert padded.used_tokens(step=39) == 20
+
+
+@given(PEOPLE, CANDIDATE, st.integers(20, 1500))
+def test_padded_takes_a_rectangle_over_all_that_were_ever_in_the_batch(
+    members: list[Member], candidate: Member, capacity: int
+) -> None:
+    padded = Padded(capacity)
+    running = fill(padded, members, step=0)
+    longest = [max((getattr(m, side) for m in running), default=0) for side in ("context", "to_come")]
+    for id in range(1, len(running)):
+        padded.remove(id, step=0)
+    left = min(len(running), 1)
+    assert padded.used_tokens(0) == left * sum(longest)
+    shape = [
+        max(one, other)
+        for one, other in zip(longest if left else (0, 0), (candidate.context, candidate.to_come), strict=True)
+    ]
+    padded.begin(0)
+    assert padded.fits(candidate.context, candidate.to_come, 0) == ((left + 1) * sum(shape) <= capacity)
 
 
 # Peak
@@ -203,7 +267,7 @@ def test_peak_is_full_at_the_first_step_that_takes_more_than_is_free(
     assert peak.used_tokens(start + steps) > limit >= peak.used_tokens(start + steps - 1)
 
 
-@pytest.mark.parametrize("kind", [Full, Peak, Paged])
+@pytest.mark.parametrize("kind", [Full, Padded, Peak, Paged])
 def test_nobody_never_fills_the_pool(kind: type[Reservation]) -> None:
     assert kind(100).steps_until_full(free_tokens=0, step=7) == UNLIMITED
 

@@ -1,4 +1,4 @@
-"""Routers, loaders and evictions on hand-made views."""
+"""Routers, loaders, evictions and placements on hand-made views."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import pytest
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
+from simlora.policies.eviction.latest import Latest
 from simlora.policies.eviction.lru import Lru
 from simlora.policies.eviction.on_demand import OnDemand
 from simlora.policies.loading.base import Miss
 from simlora.policies.loading.blocking import Blocking
 from simlora.policies.loading.cached import Cached
 from simlora.policies.loading.prefetching import Prefetching
+from simlora.policies.placement.dedicated import Dedicated
 from simlora.policies.placement.replicate_all import ReplicateAll
 from simlora.policies.routing.most_idle import MostIdle
 from simlora.policies.routing.random import Random
@@ -71,6 +73,12 @@ def test_replicate_all_leaves_every_adapter_everywhere() -> None:
     assert ReplicateAll().place((A, B), Cluster()) == {}
 
 
+@pytest.mark.parametrize("replicas, at", [(1, [0, 0, 0]), (2, [0, 1, 0]), (3, [0, 1, 2]), (5, [0, 1, 2])])
+def test_dedicated_gives_adapter_i_to_replica_i_counted_round(replicas: int, at: list[int]) -> None:
+    placed = Dedicated().place((A, B, C), Cluster((0,) * replicas))
+    assert [placed[adapter.id].tolist() for adapter in (A, B, C)] == [[replica] for replica in at]
+
+
 def test_lru_evicts_the_least_recently_used_and_no_more_than_it_takes() -> None:
     assert list(Lru().victims((A, B, C), 0)) == []
     assert list(Lru().victims((A, B, C), 1)) == [A]
@@ -81,6 +89,12 @@ def test_lru_evicts_the_least_recently_used_and_no_more_than_it_takes() -> None:
 
 def test_on_demand_evicts_whatever_is_idle() -> None:
     assert list(OnDemand().victims((A, B), 0)) == [A, B]
+
+
+def test_latest_keeps_the_adapter_that_was_used_last_unless_its_slots_are_needed() -> None:
+    assert list(Latest().victims((A, B, C), 0)) == [A, B]
+    assert list(Latest().victims((A,), 0)) == []
+    assert list(Latest().victims((A, B, C), 1)) == [A, B, C]
 
 
 class Queue:
