@@ -16,8 +16,10 @@ MEANING = {
     HOLDS: "a value or a ratio is within 10 %; all comparisons of an order or a trend come out",
     NEAR: "within 25 %; at least three quarters of the comparisons come out",
     OFF: "neither",
-    CONTRADICTS: "the paper, or its artifact, has two numbers for the same run that differ by more than 10 %, and we are "
-    "near one of them",
+    CONTRADICTS: (
+        "the paper, or its artifact, has two numbers for the same run that differ by more than 10 %, "
+        "and we are near one of them"
+    ),
     NOT_SIMULATED: "simlora cannot run it",
 }
 WORST_FIRST = (OFF, NOT_SIMULATED, CONTRADICTS, NEAR, HOLDS)
@@ -64,17 +66,20 @@ def markdown(rows: Sequence[Row], notes: Sequence[str]) -> str:
     """Return the board as a page."""
     papers = list(dict.fromkeys(row.paper for row in rows))
     chosen = "".join(f" --paper {paper}" for paper in papers)
+    holding = sum(row.verdict == HOLDS for row in rows)
+    fitted = sum(row.verdict == HOLDS and row.fitted > 0 for row in rows)
     lines = ["# What the papers claim, and what simlora says", "", f"{summary(rows)}", ""]
     for verdict, count in counts(rows).items():
         lines.append(f"* **{count} {verdict}**: {MEANING[verdict]}.")
     lines += [
         "",
-        f"Written by `python -m experiments.claims{chosen} --markdown docs/claims.md`; do not edit it. What a claim "
-        "compares, and how a sentence of a paper is read, stands in `experiments/<paper>/claims.yaml`; where 0 was "
-        "published the error is absolute. *Fitted* says to how many of the claim's published runs coefficients were "
-        "fitted; the others are predictions. No coefficient was fitted to a claim. Numbers after *simulated* and in the "
-        "last column that are ours come from the runs of this board; what is quoted from `slora_runs.csv` was measured "
-        "by the authors. Each figure is drawn by `python -m experiments.<paper> <figure>`.",
+        f"Written by `python -m experiments.claims{chosen} --markdown docs/claims.md`; do not edit it. What a "
+        "claim compares, and how a sentence of a paper is read, stands in `experiments/<paper>/claims.yaml`. Errors "
+        "are relative, and absolute where 0 was published. *Fitted*: to how many of the claim's runs coefficients "
+        f"were fitted; that is so for at least one run of {fitted} of the {holding} claims that hold. Nothing is "
+        "fitted to make a claim come out. A reason names its experiment: `python -m experiments.<paper> <figure>` "
+        "draws it, as it draws every figure. What a reason says was measured by the authors is in their published "
+        "runs (`slora_runs.csv`).",
         "",
         *[line for note in notes for line in (note, "")],
     ]

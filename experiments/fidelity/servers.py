@@ -29,7 +29,7 @@ def server(row: Row) -> list[str]:
         overrides.append(f"replica.max_batch_size={table['batches'][columns['gpu'] + ' ' + row.model]}")
     elif row.system == "vllm_packed":
         engines = max(int(row.workload["num_adapters"]), 1)
-        overrides.append(f"workload.adapters={engines}")
+        overrides += [f"workload.adapters={engines}", "cluster.memory_shares=equal"]  # as their launcher does
         overrides.append(f"replica.memory_utilisation={_step(table['memory'], engines)}")
     return overrides
 

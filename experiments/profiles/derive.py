@@ -7,7 +7,7 @@ from simlora.latency.calibration import Calibration
 
 LORA = ("kernels", "adapter_load", "merge")
 SAYS = {
-    "kernels": "intercepts by layers; per rank and per sequence by bytes on each GPU over memory bandwidth",
+    "kernels": "intercepts by layers; per rank and sequence by bytes on each GPU over memory bandwidth",
     "adapter_load": "latency by layers; the same bandwidth, which many small copies bound and not the link",
     "merge": "by the weights that each GPU rewrites over memory bandwidth",
 }
@@ -17,8 +17,8 @@ def lora(reference: Calibration, source: Setting, target: Setting) -> dict[str, 
     """Return the LoRA coefficients of `target`, from those of `reference`, which describes `source`.
 
     A launch is a launch on every GPU, so what does not grow with the work goes by the layers. What grows is bound by
-    the adapters' and the activations' bytes, of which each GPU has its share, over the memory bandwidth. The rate of a load stays: many
-    small copies are what bounds it, far below the link. A merge writes all weights that it adapts.
+    the adapters' and the activations' bytes, of which each GPU has its share, over the memory bandwidth. The rate of
+    a load stays: many small copies are what bounds it, far below the link. A merge writes all weights that it adapts.
     """
     layers = target.model.layers / source.model.layers
     bandwidth = source.gpu.memory_bandwidth_bytes_per_s / target.gpu.memory_bandwidth_bytes_per_s

@@ -6,6 +6,7 @@ run. Where our model does not fit the GPU's memory there is a cross on the axis,
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("#2b6cd4", "#d08700", "#0e8f7e", "#b0417d", "#6b6f76")
 """Blue, amber, teal, plum, grey: told apart with the common kinds of colour blindness."""
-INK, GRID, MUTED = "#1b1d21", "#e2e3e1", "#6b6f76"
+INK, GRID = "#1b1d21", "#e2e3e1"
 OURS: dict[str, Any] = {"marker": "o", "markersize": 5, "clip_on": False, "in_layout": False}
 THEIRS: dict[str, Any] = {
     "marker": "D",
@@ -46,8 +47,8 @@ PALE = 0.35
 NO_ROOM: dict[str, Any] = {"marker": "x", "markersize": 7, "markeredgewidth": 1.6, "linestyle": "none"}
 BARS = 0.8
 """Share of the distance between two categories that their bars take."""
-APART = 0.04
-"""Share of the axis between neighbouring curves that are drawn beside each other."""
+APART = 0.05
+"""Share of the axis that curves take which are drawn beside each other."""
 
 
 def draw(study: Study, gathered: Sequence[Gathered], path: Path) -> None:
@@ -64,13 +65,12 @@ def draw(study: Study, gathered: Sequence[Gathered], path: Path) -> None:
         (_bars if study.kind == "bars" else _lines)(ax, study, panel, metric, own)
         _limits(ax, study, metric, own)
         _frame(ax, study, panel, metric)
-        _name_missing(ax, study, own)
-    _name(axes, study, letters=int(12 * width / across))
+    _name(axes, study, int(12 * width / across), [_missing(study, panel, gathered) for panel in study.panels])
     title = [study.title, *textwrap.wrap(study.source, int(13 * width))]
     if len(study.panels) == 1:
         title.append(study.panels[0].title)
     figure.suptitle("\n".join(title), fontsize="medium", color=INK)
-    _legend(figure, study, gathered)
+    _legend(figure, study, gathered, width)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
@@ -85,16 +85,17 @@ def _frame(ax: Axes, study: Study, panel: Panel, metric: str) -> None:
     ax.set_ylabel(METRICS[metric].label, fontsize="small")
 
 
-def _name(axes: Any, study: Study, letters: int) -> None:
+def _name(axes: Any, study: Study, letters: int, missing: Sequence[Sequence[str]]) -> None:
     """Break long titles, and name what several plots share once: panel above, metric at the left, x below.
 
-    The title of a single panel is the figure's.
+    The title of a single panel is the figure's. `missing`: lines below the title of each panel.
     """
     single = len(study.panels) == 1
     for row, across in enumerate(axes):
         for column, ax in enumerate(across):
             title = "" if row or single else ax.get_title()
-            ax.set_title("\n".join(textwrap.wrap(title, letters)), fontsize="small")
+            below = [] if row or single else missing[column]
+            ax.set_title("\n".join([*textwrap.wrap(title, letters), *below]), fontsize="small")
             if row < len(axes) - 1:
                 ax.set_xlabel("")
             if column and not single:
@@ -143,7 +144,7 @@ def _lines(ax: Axes, study: Study, panel: Panel, metric: str, gathered: Sequence
     if study.x.scale == "log":
         ax.set_xscale("log", base=2)
     places = [_place(study, panel, x) for x in panel.x]
-    ax.set_xticks(places, [str(x) for x in panel.x])
+    ax.set_xticks(places, list(map(_tick, panel.x)))
     ax.xaxis.set_minor_formatter(NullFormatter())
     if study.x.scale == "linear":
         _spread_ticks(ax, places)
@@ -152,6 +153,12 @@ def _lines(ax: Axes, study: Study, panel: Panel, metric: str, gathered: Sequence
 def _place(study: Study, panel: Panel, x: Any) -> float:
     """Return where a value of x is drawn: categories at equal distances."""
     return panel.x.index(x) if study.x.categories else float(x)
+
+
+def _tick(x: Any) -> str:
+    if not isinstance(x, int):
+        return str(x)
+    return f"{x / 1e9:g} G" if x >= 1e8 else f"{x:,}"
 
 
 def _beside(study: Study, panel: Panel, series: Series, at: float) -> float:
@@ -169,13 +176,14 @@ def _theirs(one: Gathered, colour: str) -> dict[str, Any]:
     return THEIRS | ({"markerfacecolor": to_rgba(colour, PALE)} if one.fitted else {})
 
 
-def _name_missing(ax: Axes, study: Study, gathered: Sequence[Gathered]) -> None:
-    """Name the series that this panel has no simulated point of."""
+def _missing(study: Study, panel: Panel, gathered: Sequence[Gathered]) -> list[str]:
+    """Name the series that a panel has no simulated point of."""
+    found = []
     for series in study.series:
-        own = [one.outcome.status for one in gathered if one.point.series == series.name]
-        if own and set(own) == {NOT_SIMULATED}:
-            text = f"{series.title}: not simulated"
-            ax.text(0.97, 0.97, text, transform=ax.transAxes, ha="right", va="top", fontsize="x-small", color=MUTED)
+        at = (one for one in gathered if (one.point.panel, one.point.series) == (panel.name, series.name))
+        if {one.outcome.status for one in at} == {NOT_SIMULATED}:
+            found.append(f"({series.title}: not simulated)")
+    return found
 
 
 def _spread_ticks(ax: Axes, x: Sequence[float]) -> None:
@@ -199,7 +207,7 @@ def _bars(ax: Axes, study: Study, panel: Panel, metric: str, gathered: Sequence[
             values = _published(one, metric)
             ax.plot([at] * len(values), values, **(_theirs(one, "white") | {"markeredgecolor": INK}))
             _mark_no_room(ax, one, at, colour)
-    ax.set_xticks(range(len(panel.x)), [f"{x:,}" if isinstance(x, int) else str(x) for x in panel.x])
+    ax.set_xticks(range(len(panel.x)), list(map(_tick, panel.x)))
     ax.set_xlim(-0.6, len(panel.x) - 0.4)
 
 
@@ -212,7 +220,7 @@ def _mark_no_room(ax: Axes, one: Gathered, at: float, colour: str) -> None:
         ax.text(at, 0.07, OOM, rotation=90, ha="center", va="bottom", fontsize="x-small", **on_axis)
 
 
-def _legend(figure: Any, study: Study, gathered: Sequence[Gathered]) -> None:
+def _legend(figure: Any, study: Study, gathered: Sequence[Gathered], width: float) -> None:
     handles: list[Any] = [
         Patch(color=colour, label=series.title)
         if study.kind == "bars"
@@ -224,10 +232,11 @@ def _legend(figure: Any, study: Study, gathered: Sequence[Gathered]) -> None:
         handles.append(Line2D([], [], color=INK, label=label, **THEIRS))
     if any(one.published and one.fitted for one in gathered):
         pale = {"markerfacecolor": to_rgba(INK, PALE)}
-        handles.append(Line2D([], [], color=INK, label="and fitted to it", **(THEIRS | pale)))
+        handles.append(Line2D([], [], color=INK, label="coefficients fitted to this run", **(THEIRS | pale)))
     if any(one.outcome.status == DOES_NOT_FIT for one in gathered):
         handles.append(Line2D([], [], color=INK, label="out of memory, simulated", **NO_ROOM))
-    columns = min(len(handles), 6)
+    rows = math.ceil(sum(0.7 + 0.075 * len(handle.get_label()) for handle in handles) / width)
+    columns = math.ceil(len(handles) / rows)
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize="small")
 
 

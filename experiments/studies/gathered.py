@@ -40,7 +40,9 @@ def gather(
 ) -> list[Gathered]:
     """Return all points of a study but those that it leaves out on purpose."""
     return [
-        Gathered(point, outcome, published(study, point, measured), was_fitted(point.settings, outcome.summary))
+        Gathered(
+            point, outcome, published(study, point, measured), was_fitted(point.settings, outcome.summary)
+        )
         for point in points(study)
         if not point.skip
         for outcome in [outcomes[point.overrides]]

@@ -28,6 +28,8 @@ COLUMNS = {
 }
 RANGES = {"workload.prompt_tokens": "prompt", "workload.output_tokens": "output"}
 CLUSTERED = "slora_cluster"
+SEED = 42
+"""The seed of every published workload."""
 
 
 def rows() -> list[Row] | None:
@@ -41,7 +43,7 @@ def published(study: Study, point: Point, measured: Sequence[Row] | None) -> dic
     printed = study.printed.get((point.panel, point.series, point.x))
     if printed:
         return {metric: [value] for metric, value in printed.items()}
-    if study.printed or measured is None:
+    if study.printed or measured is None or not is_published(point.settings):
         return {}
     wanted = wanted_cells(study, point)
     found: dict[str, list[Any]] = {}
@@ -52,6 +54,11 @@ def published(study: Study, point: Point, measured: Sequence[Row] | None) -> dic
                 if column and row.columns.get(column):
                     found.setdefault(metric, []).append(float(row.columns[column]))
     return found
+
+
+def is_published(settings: Mapping[str, Any]) -> bool:
+    """Whether the workload is drawn with the seed of the published ones."""
+    return bool(settings.get("workload.seed", SEED) == SEED)
 
 
 def wanted_cells(study: Study, point: Point) -> dict[str, Any]:

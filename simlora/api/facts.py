@@ -63,6 +63,7 @@ def replica_facts(requests: pd.DataFrame, cluster: Cluster) -> list[dict[str, An
         {
             "replica": replica.id,
             **{str(name): int(value) for name, value in row.items()},
+            "kv_token_budget": replica.config.kv_token_budget,
             "iterations": replica.iterations,
             "most_running": replica.most_running,
             "most_waiting": replica.most_waiting,

@@ -88,7 +88,9 @@ def _timeline(cluster: Cluster) -> pd.DataFrame:
     timeline, config = cluster.recorder.timeline, cluster.scenario.replica
     if timeline is None:
         return pd.DataFrame()
-    frame = timeline.frame().assign(
-        capacity_tokens=config.kv_token_budget, region_capacity_tokens=config.adapter_region_tokens
+    budgets = {replica.id: replica.config.kv_token_budget for replica in cluster.replicas}
+    frame = timeline.frame()
+    frame = frame.assign(
+        capacity_tokens=frame["replica"].map(budgets), region_capacity_tokens=config.adapter_region_tokens
     )
     return frame.assign(**{name: 0 for name in REGION if name not in frame})

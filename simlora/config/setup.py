@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -17,6 +18,7 @@ from simlora.config.mistakes import in_plain_words
 from simlora.config.reading import Tree, as_whole, check_known, flag, section
 from simlora.core.checks import listed, number, shown, whole
 from simlora.core.errors import InputError, nearest
+from simlora.core.trace import BASE_MODEL, Trace
 from simlora.engine.scenario import Policies, ReplicaConfig, Scenario
 from simlora.hardware.budget import ACTIVATION_RESERVE_BYTES, kv_token_budget
 from simlora.hardware.gpu import Gpu
@@ -61,6 +63,7 @@ REPLICAS_MAX = 100_000
 POOL_MAX = 10**12
 ACTIVATIONS_MAX = 10**12
 BLOCK_MAX = 65_536
+MEMORY_SHARES = ("equal", "rate")
 PREFILL_TOKENS_LEAST = 3072
 """S-LoRA prefills at most max(pool / 6, 3072) tokens at once."""
 
@@ -95,7 +98,10 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
             raise InputError(f"{key} was taken out of the configuration, must be there")
     seed = whole("seed", tree["seed"], least=0)
     gpu, model = make(tree, "gpu", Gpu), make(tree, "model", ModelShape)
-    cluster = section(tree, "cluster", ("replicas", "engines_per_gpu"))
+    cluster = section(tree, "cluster", ("replicas", "engines_per_gpu", "memory_shares"))
+    shares = cluster.get("memory_shares")
+    if shares not in MEMORY_SHARES:
+        raise InputError(f"cluster.memory_shares is {shown(shares)}; {nearest(str(shares), MEMORY_SHARES)}")
     engines = whole(
         "cluster.engines_per_gpu", cluster.get("engines_per_gpu"), "replicas", least=1, most=REPLICAS_MAX
     )
@@ -105,11 +111,14 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     folded(calibration, model, replica.target_modules)  # raises for a coefficient that several GPUs need
     policies = _policies(tree, calibration)
     _check_region(replica, policies)
+    if policies.scheduler().chunks:
+        replica = _in_chunks(replica)
     replicas = whole("cluster.replicas", cluster.get("replicas"), least=1, most=REPLICAS_MAX)
     targets = _targets(section(tree, "slo", [field.name for field in fields(SloTargets)]))
     shows = {"report": flag(tree, "report"), "progress": tree["progress"] and flag(tree, "progress")}
     fast_forward, timeline = flag(tree, "fast_forward"), flag(tree, "timeline")
     trace = _workload(tree).build(seed)
+    by_rate = engines > 1 and shares == "rate"
     scenario = Scenario(
         trace=trace,
         model=model,
@@ -121,6 +130,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         fast_forward=fast_forward,
         timeline=timeline,
         engines_per_gpu=engines,
+        kv_token_budgets=_by_rate(trace, replica.kv_token_budget, replicas, engines) if by_rate else (),
     )
     return Setup(
         scenario=scenario,
@@ -145,6 +155,10 @@ def _resolved(config: DictConfig) -> dict[str, Any]:
 def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu: int) -> ReplicaConfig:
     values = {key: as_whole(value) for key, value in tree.items()}
     values["tp"] = whole("replica.tp", values.get("tp"), "GPUs", least=1)
+    if model.heads % values["tp"]:
+        raise InputError(
+            f"replica.tp is {values['tp']}, must divide the {model.heads} attention heads of {model.name}"
+        )
     modules = _modules(values.get("target_modules"), model)
     used = number("replica.memory_utilisation", values.pop("memory_utilisation", 0.9), above=0, most=1)
     reserve = whole(
@@ -171,7 +185,12 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
         "replica.kv_token_budget", values["kv_token_budget"], "token slots", least=1, most=POOL_MAX
     )
     if values.get("adapter_region_tokens") is None:
-        values["adapter_region_tokens"] = max(slots - budget, 0) if own_memory else 0
+        if own_memory and budget >= slots:
+            raise InputError(
+                f"replica.kv_token_budget is {budget}, which leaves nothing of the GPU's {slots} token slots to "
+                "adapters; must be less, or give replica.adapter_region_tokens"
+            )
+        values["adapter_region_tokens"] = slots - budget if own_memory else 0
     whole(
         "replica.adapter_region_tokens",
         values["adapter_region_tokens"],
@@ -201,6 +220,29 @@ def _engine(value: Any) -> str:
     if not isinstance(value, str) or not value.isidentifier():
         raise InputError(f"engine is {shown(value)}, must be the name of a serving engine, or null")
     return f"-{value}"
+
+
+def _by_rate(trace: Trace, slots: int, replicas: int, engines: int) -> tuple[int, ...]:
+    """Return the pools of replicas that share GPUs: what their weights leave, by the requests that each will get.
+
+    Adapter i belongs to replica i, counted round the replicas; the base model's requests go to all alike.
+    """
+    own = trace.adapter[trace.adapter != BASE_MODEL] % replicas
+    requests = np.bincount(own, minlength=replicas) + (len(trace) - len(own)) / replicas
+    budgets = []
+    for first in range(0, replicas, engines):
+        here = requests[first : first + engines] + 1e-9
+        budgets += [max(int(slots * len(here) * share), 1) for share in here / here.sum()]
+    return tuple(budgets)
+
+
+def _in_chunks(replica: ReplicaConfig) -> ReplicaConfig:
+    """Return limits for a scheduler that prefills in chunks: no prompt is too long for one iteration."""
+    if replica.reserve == "padded":
+        raise InputError(
+            "replica.reserve is padded, must be full, peak or paged where prompts come in chunks"
+        )
+    return replace(replica, max_prefill_tokens=max(replica.kv_token_budget, replica.max_prefill_tokens))
 
 
 def _check_region(replica: ReplicaConfig, policies: Policies) -> None:
@@ -236,6 +278,8 @@ def _calibration(choice: Any, name: str, gpu: str, model: str, tp: int) -> tuple
     ]
     if differs and choice is None:
         raise InputError(f"calibration {name} is for {', '.join(differs)}")
+    if found.tp != tp:
+        raise InputError(f"calibration {found.path} is for tp {found.tp}, must be for replica.tp {tp}")
     notice = f"calibration {found.path} is for {', '.join(differs)}; its times are used as they are."
     return found, [notice] if differs else []
 

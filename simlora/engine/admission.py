@@ -85,9 +85,6 @@ class Admission:
         """Decode steps before which the last refused request cannot fit, unless somebody leaves."""
         return self._reservation.retry_steps() if self.refusal is Refusal.MEMORY else UNLIMITED
 
-    def _resident(self, request: Request) -> bool:
-        return request.adapter is not None and request.adapter in self._pool
-
     def _refuse(self, why: Refusal) -> bool:
         self.refusal = why
         return False
@@ -110,8 +107,9 @@ def unservable(request: Request, config: ReplicaConfig) -> str:
     if prompt > config.max_prefill_tokens:
         return f"the prompt is longer than replica.max_prefill_tokens {config.max_prefill_tokens}"
     adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
-    region = adapter_region(config.adapter_memory, config.adapter_region_tokens)
-    if region is not None:
+    if config.adapter_memory != "unified":
+        region = adapter_region(config.adapter_memory, config.adapter_region_tokens)
+        assert region is not None
         region.begin(())
         if not region.fits(request, fresh=True):
             return f"its adapter does not fit replica.adapter_region_tokens {config.adapter_region_tokens}"

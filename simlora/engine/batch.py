@@ -97,19 +97,22 @@ class Batch:
         return request
 
 
-def prefill_work(parts: Sequence[tuple[Request, int]], count_segments: bool = False) -> LoraWork:
+def prefill_work(
+    requests: Sequence[Request], chunks: Sequence[int], count_segments: bool = False
+) -> LoraWork:
     """What the LoRA kernels of a prefill process: of each request that many tokens."""
     tokens = token_rank_sum = top = 0
     adapters = set()
-    for request, part in parts:
-        if request.adapter is not None:
-            rank = request.adapter.rank
-            tokens += part
-            token_rank_sum += part * rank
-            top = max(top, rank)
-            adapters.add(request.adapter.id)
-    stretches = segments(request for request, _ in parts) if count_segments else 0
-    return LoraWork(tokens, token_rank_sum, top, len(adapters), stretches)
+    for request, chunk in zip(requests, chunks, strict=True):
+        adapter = request.adapter
+        if adapter is not None:
+            rank = adapter.rank
+            tokens += chunk
+            token_rank_sum += chunk * rank
+            if rank > top:
+                top = rank
+            adapters.add(adapter.id)
+    return LoraWork(tokens, token_rank_sum, top, len(adapters), segments(requests) if count_segments else 0)
 
 
 def segments(requests: Iterable[Request]) -> int:

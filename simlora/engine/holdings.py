@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.admission import Admission, reservation
-from simlora.engine.batch import Batch
+from simlora.engine.admission import reservation
 from simlora.engine.link import Link
-from simlora.engine.scenario import Scenario
+from simlora.engine.scenario import ReplicaConfig, Scenario
 from simlora.latency.models import LatencyModels
 from simlora.memory.adapter_region import adapter_region
 from simlora.memory.pool import Pool
@@ -25,7 +24,6 @@ class Holdings:
     """
 
     __slots__ = (
-        "_config",
         "_flushes",
         "_kv_bytes",
         "_latency",
@@ -40,20 +38,25 @@ class Holdings:
     )
 
     def __init__(
-        self, scenario: Scenario, loader: Loader, latency: LatencyModels, recorder: Recorder
+        self,
+        scenario: Scenario,
+        config: ReplicaConfig,
+        loader: Loader,
+        latency: LatencyModels,
+        recorder: Recorder,
     ) -> None:
         self.link = Link()
         self.stalled_s = 0.0
         self._flushes = 0
-        self.region = adapter_region(scenario.replica.adapter_memory, scenario.replica.adapter_region_tokens)
-        self.pool = Pool(scenario.replica.kv_token_budget, scenario.policies.eviction().victims, self.region)
-        self.reservation = reservation(scenario.replica)
+        self.region = adapter_region(config.adapter_memory, config.adapter_region_tokens)
+        self.pool = Pool(config.kv_token_budget, scenario.policies.eviction().victims, self.region)
+        self.reservation = reservation(config)
         self._loader = loader
         self._latency = latency
         self._recorder = recorder
-        self._config = scenario.replica
-        self._tp = scenario.replica.tp
-        self._kv_bytes = scenario.model.kv_bytes_per_token // self._tp
+        self._tp = config.tp
+        # KV heads are copied once there are more GPUs than heads.
+        self._kv_bytes = scenario.model.kv_bytes_per_token // min(self._tp, scenario.model.kv_heads)
 
     def sweep(self, now_s: float) -> None:
         """After requests finished: drop the adapters that nobody keeps."""
@@ -68,15 +71,6 @@ class Holdings:
         if flushes:
             self._flushes += flushes
             self.stalled_s = max(self.stalled_s, now_s) + flushes * self._latency.flush_s
-
-    def trial(self, batch: Batch, seats: int) -> Admission:
-        """Start a trial of who could be admitted beside the running batch."""
-        return Admission(self.reservation, self.pool, batch.step, seats, self._config, batch)
-
-    def steps_until_full(self, step: int) -> int:
-        """Decode steps until KV needs more slots than are free."""
-        free = self.pool.free_tokens(self.reservation.used_tokens(step))
-        return self.reservation.steps_until_full(free, step)
 
     # Coming -----------------------------------------------------------------------------
 

@@ -28,27 +28,36 @@ class Pace:
         self._tp = tp
 
     def prefill_s(self, requests: Sequence[Request], chunks: Sequence[int], decoding: Batch | None) -> float:
-        """Seconds to process that many tokens of each request, and a step of a batch in the same pass."""
+        """Seconds to prefill requests, of each only that many tokens if there are `chunks`.
+
+        With a batch that decodes in the same pass, seconds of both.
+        """
         tokens = tokens_sq = 0
+        chunks = chunks or [request.prefill_tokens for request in requests]
         for request, chunk in zip(requests, chunks, strict=True):
             tokens += chunk
             # Its attention also reaches over the chunks before.
             tokens_sq += chunk * (chunk + 2 * request.chunked_tokens)
         iteration, kernel = self._latency.iteration, self._latency.kernel
-        own_s = iteration.prefill_s(tokens, tokens_sq)
-        if self.merged is None:
-            work = prefill_work(tuple(zip(requests, chunks, strict=True)), kernel.counts_segments)
-            own_s += kernel.prefill_s(work)
-        sequences = len(requests)
-        if decoding is not None:
-            own_s = iteration.mixed_s(own_s, self._step_s(decoding))
-            sequences += len(decoding)
-        return self._beside_others(own_s, 0.0, sequences)[0]
+        work = NO_LORA if self.merged else prefill_work(requests, chunks, kernel.counts_segments)
+        if decoding is None:
+            own_s = iteration.prefill_s(tokens, tokens_sq) + kernel.prefill_s(work)
+            return own_s if self.gpu is None else self._beside_others(own_s, 0.0, len(requests), True)[0]
+        base_s = iteration.mixed_s(tokens, tokens_sq, len(decoding), decoding.context_tokens)
+        theirs = NO_LORA if self.merged else decoding.work(self._pool.pinned, kernel.counts_segments)
+        own_s = base_s + kernel.mixed_s(work, theirs)
+        return self._beside_others(own_s, 0.0, len(requests) + len(decoding), True)[0]
 
     def decode_run(self, start_s: float, batch: Batch) -> DecodeRun:
         """Return the coming decode steps of a batch, as long as it stays as it is."""
-        slope_s = self._latency.iteration.decode_slope_s(len(batch.members))
-        return DecodeRun(start_s, *self._beside_others(self._step_s(batch), slope_s, len(batch.members)))
+        iteration, kernel, size = self._latency.iteration, self._latency.kernel, len(batch.members)
+        step_s = iteration.decode_s(size, batch.context_tokens)
+        if self.merged is None:
+            step_s += kernel.decode_s(batch.work(self._pool.pinned, kernel.counts_segments))
+        slope_s = iteration.decode_slope_s(size)
+        if self.gpu is None:
+            return DecodeRun(start_s, step_s, slope_s)
+        return DecodeRun(start_s, *self._beside_others(step_s, slope_s, size, False))
 
     def switch_s(self, unmerge: bool, merge: Adapter | None) -> float:
         """Take the merged adapter out, put another one in; return the seconds of both."""
@@ -63,14 +72,11 @@ class Pace:
             self.merged = merge
         return seconds
 
-    def _step_s(self, batch: Batch) -> float:
-        iteration, kernel = self._latency.iteration, self._latency.kernel
-        work = NO_LORA
-        if self.merged is None:
-            work = batch.work(self._pool.pinned, kernel.counts_segments)
-        return iteration.decode_s(len(batch.members), batch.context_tokens) + kernel.decode_s(work)
-
-    def _beside_others(self, own_s: float, slope_s: float, sequences: int) -> tuple[float, float]:
+    def _beside_others(
+        self, own_s: float, slope_s: float, sequences: int, prefilling: bool
+    ) -> tuple[float, float]:
         if self.gpu is None or self._latency.host is None:
             return own_s, slope_s
-        return self.gpu.beside_others(self._id, own_s, slope_s, self._latency.host.host_s(sequences))
+        return self.gpu.beside_others(
+            self._id, own_s, slope_s, self._latency.host.host_s(sequences), prefilling
+        )

@@ -74,7 +74,7 @@ class Replica:
         on_leave: Callable[[int], None],
     ) -> None:
         self.id = id
-        self.config = scenario.replica
+        self.config = scenario.config_of(id)
         self.waiting = WaitingQueue()
         self.steps_since_prefill = 0
         self.admit_every = scenario.replica.admit_every
@@ -89,7 +89,7 @@ class Replica:
         self._fast_forward = scenario.fast_forward
         self._scheduler = scenario.policies.scheduler()
         self._loader = scenario.policies.loader()
-        self.holdings = Holdings(scenario, self._loader, latency, recorder)
+        self.holdings = Holdings(scenario, self.config, self._loader, latency, recorder)
         self._batch = Batch()
         self._run: DecodeRun | None = None
         self._decision = Decision()
@@ -149,7 +149,10 @@ class Replica:
     def trial(self) -> Admission:
         """Start a trial of who could be admitted now."""
         seats = self.config.max_batch_size - len(self._batch.members) - len(self._prefilling)
-        return self.holdings.trial(self._batch, seats)
+        holdings = self.holdings
+        return Admission(
+            holdings.reservation, holdings.pool, self._batch.step, seats, self.config, self._batch
+        )
 
     # The life of a replica --------------------------------------------------------------
 
@@ -228,11 +231,8 @@ class Replica:
             self.most_waiting = waiting
         holdings = self.holdings
         kv_tokens = holdings.reservation.used_tokens(self._batch.step)
-        region = holdings.region
-        own = () if region is None else (region.used_tokens, region.largest_free_tokens)
-        self._recorder.boundary(
-            self.id, self._clock.now, running, waiting, kv_tokens, holdings.pool.adapter_tokens, *own
-        )
+        adapter_tokens, region = holdings.pool.adapter_tokens, holdings.region
+        self._recorder.boundary(self.id, self._clock.now, running, waiting, kv_tokens, adapter_tokens, region)
 
     # Prefill ----------------------------------------------------------------------------
 
@@ -251,9 +251,8 @@ class Replica:
         for request in requests:
             if request.admitted_s < 0.0:
                 request.admitted_s = start
-        chunks = decision.chunks or [request.prefill_tokens for request in requests]
         decoding = self._batch if decision.decode and self._batch.members else None
-        pass_s = self._pace.prefill_s(requests, chunks, decoding)
+        pass_s = self._pace.prefill_s(requests, decision.chunks, decoding)
         if decoding is None:
             self.iterations += 1
         else:
@@ -321,7 +320,9 @@ class Replica:
             self._run = run = self._pace.decode_run(start, batch)
         steps = 1
         if self._fast_forward:
-            room = self.holdings.steps_until_full(batch.step)
+            holdings = self.holdings
+            free = holdings.pool.free_tokens(holdings.reservation.used_tokens(batch.step))
+            room = holdings.reservation.steps_until_full(free, batch.step)
             steps = min(batch.steps_to_finish(), room, self._decision.steps)
             if self._decision.until_s < run.end_s(run.done + steps):
                 steps = max(run.first_boundary(self._decision.until_s) - run.done, 1)
@@ -329,7 +330,7 @@ class Replica:
         return run.end_s(self._steps)
 
     def neighbours_changed(self, by: int) -> None:
-        """Engine `by` on this GPU has begun or ceased to be busy: from the next iteration on times differ."""
+        """Engine `by` on this GPU has begun, ended or changed its phase: the next step takes another time."""
         run = self._run
         if run is None or self._prefill:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError, nearest
@@ -96,6 +96,7 @@ class Scenario:
     """A trace, the cluster that serves it, and the policies that decide.
 
     `engines_per_gpu` replicas share the memory and the time of one GPU; 1: each has its own.
+    `kv_token_budgets`: the pools of the replicas, where they differ from `replica.kv_token_budget`.
     """
 
     trace: Trace
@@ -108,6 +109,13 @@ class Scenario:
     fast_forward: bool = True
     timeline: bool = True
     engines_per_gpu: int = 1
+    kv_token_budgets: tuple[int, ...] = ()
+
+    def config_of(self, replica: int) -> ReplicaConfig:
+        """Return the limits of one replica."""
+        if not self.kv_token_budgets:
+            return self.replica
+        return replace(self.replica, kv_token_budget=self.kv_token_budgets[replica])
 
     def __post_init__(self) -> None:
         whole("cluster.replicas", self.replicas, "replicas", least=1)

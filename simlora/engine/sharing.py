@@ -11,7 +11,7 @@ class Engine(Protocol):
     id: int
 
     def neighbours_changed(self, by: int) -> None:
-        """Another engine, number `by`, has begun or ceased to be busy."""
+        """Another engine, number `by`, has begun or ceased to be busy, or to prefill."""
 
 
 class SharedGpu:
@@ -24,11 +24,12 @@ class SharedGpu:
     (Lazowska et al., Quantitative System Performance, 1984, ch. 5), with what the others ran last.
     """
 
-    __slots__ = ("_gpu_s", "engines")
+    __slots__ = ("_gpu_s", "_prefilling", "engines")
 
     def __init__(self) -> None:
         self.engines: list[Engine] = []
         self._gpu_s: dict[int, float] = {}  # of the busy engines: the last iteration's part on the GPU
+        self._prefilling: dict[int, bool] = {}
 
     def set_busy(self, id: int, busy: bool) -> None:
         """An engine has work, or none; the others hear of a change."""
@@ -38,15 +39,24 @@ class SharedGpu:
             self._gpu_s[id] = 0.0
         else:
             del self._gpu_s[id]
+        self._tell(id)
+
+    def beside_others(
+        self, id: int, own_s: float, slope_s: float, host_s: float, prefilling: bool = False
+    ) -> tuple[float, float]:
+        """Return what an iteration of `own_s`, of which `host_s` are on the host, takes beside the others.
+
+        With it comes by how much each decode step after it is longer, alone `slope_s`. The others hear of
+        a change from prefill to decode and back: their iterations take other times from now on.
+        """
+        self._gpu_s[id] = max(own_s - host_s, 0.0)
+        if self._prefilling.get(id) is not prefilling:
+            self._prefilling[id] = prefilling
+            self._tell(id)
+        crowded_s = sum(self._gpu_s.values())
+        return (own_s, slope_s) if crowded_s <= own_s else (crowded_s, slope_s * len(self._gpu_s))
+
+    def _tell(self, id: int) -> None:
         for engine in self.engines:
             if engine.id != id:
                 engine.neighbours_changed(id)
-
-    def beside_others(self, id: int, own_s: float, slope_s: float, host_s: float) -> tuple[float, float]:
-        """Return what an iteration of `own_s`, of which `host_s` are on the host, takes beside the others.
-
-        With it comes by how much each decode step after it is longer, alone `slope_s`.
-        """
-        self._gpu_s[id] = own_s - host_s
-        crowded_s = sum(self._gpu_s.values())
-        return (own_s, slope_s) if crowded_s <= own_s else (crowded_s, slope_s * len(self._gpu_s))

@@ -67,8 +67,8 @@ def _too_many(
 ) -> str:
     each = gpu.memory_bytes * memory_utilisation / engines
     fit = int(gpu.memory_bytes * memory_utilisation // (model.weight_bytes + reserve_bytes))
+    needs = f"{model.weight_bytes / 1e9:.1f} GB of weights and {reserve_bytes / 1e9:.1f} GB for activations"
     return (
-        f"{engines} copies of {model.name} do not fit {gpu.name}: each needs {model.weight_bytes / 1e9:.1f} GB of "
-        f"weights and {reserve_bytes / 1e9:.1f} GB for activations, and has {each / 1e9:.1f} GB; "
-        f"at most {fit} fit"
+        f"{engines} copies of {model.name} (cluster.engines_per_gpu) do not fit {gpu.name}: each needs {needs}, "
+        f"and has {each / 1e9:.1f} GB; at most {fit} fit"
     )

@@ -50,9 +50,10 @@ class IterationModel:
             + self.decode_context * context_tokens
         )
 
-    def mixed_s(self, prefill_s: float, decode_s: float) -> float:
-        """Seconds of one pass that does the work of both: the weights are read once, not twice."""
-        return prefill_s + decode_s - min(self.prefill_0, self.decode_0)
+    def mixed_s(self, tokens: int, tokens_sq: int, sequences: int, context_tokens: int) -> float:
+        """Seconds of one pass that does both: the weights are read once, so the smaller fixed cost is saved."""
+        both_s = self.prefill_s(tokens, tokens_sq) + self.decode_s(sequences, context_tokens)
+        return both_s - min(self.prefill_0, self.decode_0)
 
     def decode_slope_s(self, sequences: int) -> float:
         """Seconds by which each decode step is longer than the one before: every context grew by one."""

@@ -30,6 +30,8 @@ class Kernel(ABC):
     """A LoRA kernel's cost model; both methods return seconds, and 0 without any adapter."""
 
     counts_segments = False
+    prefill_0 = 0.0
+    decode_0 = 0.0
 
     def __init__(self, calibration: Calibration) -> None:
         """Take this kernel's coefficients; raises InputError for one that is missing."""
@@ -41,6 +43,16 @@ class Kernel(ABC):
     @abstractmethod
     def prefill_s(self, work: LoraWork) -> float:
         """Seconds added to a prefill."""
+
+    def mixed_s(self, prefill: LoraWork, decode: LoraWork) -> float:
+        """Seconds added to a pass that does both: one set of launches and of collectives, so the smaller is saved.
+
+        A kernel's fixed cost is what it charges beyond its work; those of ours name it `prefill_0` and `decode_0`.
+        """
+        both_s = self.prefill_s(prefill) + self.decode_s(decode)
+        if not prefill.tokens or not decode.tokens:
+            return both_s
+        return both_s - min(self.prefill_0, self.decode_0)
 
 
 class Bgmv(Kernel):

@@ -91,6 +91,8 @@ class Contiguous(AdapterRegion):
     def fits(self, request: Request, fresh: bool) -> bool:
         if not fresh or request.adapter is None or request.adapter in self._trial:
             return True
+        if not request.adapter.kv_tokens:  # merged beforehand
+            return True
         wanted = {**self._trial, request.adapter: None}
         try:
             self._grown(sum(adapter.kv_tokens for adapter in wanted))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from enum import IntEnum
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,15 @@ _NAN = float("nan")
 BOUNDARY = ("running", "waiting", "kv_tokens", "adapter_tokens")
 REGION = ("region_used_tokens", "region_largest_free_tokens")
 """What is sampled at iteration boundaries; the second where adapters have memory of their own."""
+
+
+class Region(Protocol):
+    """Adapters' own memory, as a picture of it needs to know it."""
+
+    @property
+    def used_tokens(self) -> int: ...
+    @property
+    def largest_free_tokens(self) -> int: ...
 
 
 class Recorder:
@@ -98,12 +108,18 @@ class Recorder:
         waiting: int,
         kv_tokens: int,
         adapter_tokens: int,
-        *region: int,
+        region: Region | None = None,
     ) -> None:
-        """A replica is at an iteration boundary; `region` is what REGION names, if adapters have one."""
+        """A replica is at an iteration boundary; `region` is adapters' own memory, if they have one."""
         self.boundaries += 1
-        if self.timeline is not None:
-            self.timeline.add(replica, now_s, running, waiting, kv_tokens, adapter_tokens, *region)
+        timeline = self.timeline
+        if timeline is None:
+            return
+        if region is None:
+            timeline.add((replica, now_s, running, waiting, kv_tokens, adapter_tokens))
+        else:
+            own = (region.used_tokens, region.largest_free_tokens)
+            timeline.add((replica, now_s, running, waiting, kv_tokens, adapter_tokens, *own))
 
     def switch(self, seconds: float) -> None:
         """An adapter was merged, or taken out of the weights, or both."""

@@ -33,10 +33,10 @@ class Timeline:
         self._most = min(MOST_ROWS_A_REPLICA * replicas, MOST_ROWS)
         self._stretch_s = 1e-3
 
-    def add(self, replica: int, now_s: float, *counts: int) -> None:
-        """Take a sample of what `counts` names; a replica's samples come in order of time."""
+    def add(self, sample: tuple[float, ...]) -> None:
+        """Take a sample: replica, time, and the counts in their order; a replica's come in order of time."""
         buffer = self._buffer
-        buffer.extend((replica, now_s, *counts))
+        buffer.extend(sample)
         if len(buffer) >= self._full:
             self._fold()
 

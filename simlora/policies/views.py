@@ -26,7 +26,7 @@ class WaitingView(Protocol):
 
 
 class Refusal(Enum):
-    """Why a request cannot start now. After MEMORY or REGION nobody else of this trial can."""
+    """Why a request cannot start now. After MEMORY or REGION a trial is over: whom else to ask is not defined."""
 
     SEATS = "max_batch_size requests run"
     TOKENS = "the prefill would have more than max_prefill_tokens"

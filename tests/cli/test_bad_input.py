@@ -77,25 +77,33 @@ CASES = {
     "cluster.engines_per_gpu=null": ("cluster.engines_per_gpu is empty, must be a whole number",),
     f"cluster.engines_per_gpu=1{'0' * 400}": ("cluster.engines_per_gpu is 1000", "at most 100,000"),
     "cluster.engines_per_gpu=2": (
-        "2 copies of llama_7b do not fit a10g: each needs 13.5 GB of weights and 1.3 GB for activations, "
-        "and has 10.8 GB; at most 1 fit",
+        "2 copies of llama_7b (cluster.engines_per_gpu) do not fit a10g: each needs 13.5 GB of weights and "
+        "1.3 GB for activations, and has 10.8 GB; at most 1 fit",
     ),
-    "gpu=a100_80g cluster.engines_per_gpu=2": ("calibration cal.yaml has no host.intercept_s",),
-    "gpu=a100_80g cluster.engines_per_gpu=2 replica.tp=2": (
-        "cluster.engines_per_gpu is 2, must be 1 with replica.tp 2",
+    "cluster.engines_per_gpu=2 replica.kv_token_budget=9000": (
+        "calibration cal.yaml has no host.intercept_s",
     ),
+    "replica.tp=2": ("calibration cal.yaml is for tp 1, must be for replica.tp 2",),
+    "scheduler=chunked_prefill replica.reserve=padded": (
+        "replica.reserve is padded, must be full, peak or paged where prompts come in chunks",
+    ),
+    "cluster.memory_shares=rates": ("cluster.memory_shares is 'rates'; did you mean rate?",),
+    "cluster.memory_shares=null": ("cluster.memory_shares is empty; choose one of equal, rate",),
     "+cluster.engines=2": (
-        "there is no key cluster.engines; did you mean cluster.engines_per_gpu?",
+        "there is no key cluster.engines; cluster has replicas, engines_per_gpu, memory_shares",
     ),
     "replica.max_adapters=0": ("replica.max_adapters is 0, must be a whole number of adapters, at least 1",),
     "replica.max_adapters=few": ("replica.max_adapters is 'few', must be a whole number",),
-    "replica.reserve=pad": ("replica.reserve is 'pad'; did you mean padded",),
+    "replica.reserve=pad": ("replica.reserve is 'pad'; did you mean paged or padded or peak?",),
     "replica.activation_bytes=-1": (
         "replica.activation_bytes is -1, must be a whole number of bytes, at least 0 and at most 1,000,000,000,000",
     ),
     "replica.activation_bytes=null": ("replica.activation_bytes is empty, must be a whole number of bytes",),
     f"replica.activation_bytes=1{'0' * 400}": ("replica.activation_bytes is 1000", "at most"),
-    "replica.activation_bytes=9e9": ("llama_7b needs 13.5 GB of weights", "9.0 GB a GPU of it for activations"),
+    "replica.activation_bytes=9e9": (
+        "llama_7b needs 13.5 GB of weights",
+        "9.0 GB a GPU of it for activations",
+    ),
     "replica.adapter_memory=contigous": ("replica.adapter_memory is 'contigous'; did you mean contiguous?",),
     "replica.adapter_memory=null": (
         "replica.adapter_memory is None; choose one of contiguous, padded, unified",
@@ -116,7 +124,8 @@ CASES = {
         "its adapter does not fit replica.adapter_region_tokens 9",
     ),
     "replica.adapter_memory=padded replica.kv_token_budget=99999999": (
-        "its adapter does not fit replica.adapter_region_tokens 0",
+        "replica.kv_token_budget is 99999999, which leaves nothing of the GPU's 13014 token slots to adapters",
+        "must be less, or give replica.adapter_region_tokens",
     ),
     "replica.adapter_region_tokens=-1": (
         "replica.adapter_region_tokens is -1, must be a whole number of token slots, at least 0",
@@ -133,8 +142,8 @@ CASES = {
         "did you mean a10g-llama_7b-tp1-vllm_packed",
     ),
     "calibration=null system=vllm_packed": (
-        "200 copies of llama_7b do not fit a10g: each needs 13.5 GB of weights and 0.5 GB for activations, "
-        "and has 0.1 GB; at most 1 fit",
+        "200 copies of llama_7b (cluster.engines_per_gpu) do not fit a10g: each needs 13.5 GB of weights and "
+        "0.5 GB for activations, and has 0.1 GB; at most 1 fit",
     ),
     "calibration=null system=vllm_packed workload.adapters=0": (
         "cluster.engines_per_gpu is 0, must be a whole number of replicas, at least 1",

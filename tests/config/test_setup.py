@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simlora.config.composing import choices, compose
@@ -111,12 +112,29 @@ def test_packed_engines_share_a_gpu_one_an_adapter():
     assert all(adapter.kv_tokens == 0 for adapter in Cluster(found.scenario).adapters), "merged beforehand"
 
 
+def test_packed_engines_share_the_memory_that_is_left_by_the_requests_that_each_will_get():
+    packed = ("system=vllm_packed", "gpu=a100_80g", "workload.adapters=3", "workload.duration_s=300")
+    found = setup(*packed).scenario
+    slots = found.replica.kv_token_budget
+    requests = np.bincount(found.trace.adapter, minlength=3)
+    budgets = [found.config_of(replica).kv_token_budget for replica in range(3)]
+    assert budgets == [pytest.approx(3 * slots * share, abs=1.0) for share in requests / requests.sum()]
+    assert len(set(budgets)) == 3
+    equal = setup(*packed, "cluster.memory_shares=equal").scenario
+    assert {equal.config_of(replica).kv_token_budget for replica in range(3)} == {slots}
+
+
+def test_where_prompts_come_in_chunks_none_is_too_long_for_one_prefill(calibration: str):
+    replica = setup(calibration, "scheduler=chunked_prefill").scenario.replica
+    assert replica.max_prefill_tokens == replica.kv_token_budget
+
+
 def test_packed_engines_that_do_not_fit_are_out_of_memory_in_one_sentence():
     with pytest.raises(DoesNotFit) as error:
         setup("system=vllm_packed", "gpu=a100_80g", "workload.adapters=6")
     assert str(error.value) == (
-        "6 copies of llama_7b do not fit a100_80g: each needs 13.5 GB of weights and 0.5 GB for activations, "
-        "and has 13.6 GB; at most 6 fit"
+        "6 copies of llama_7b (cluster.engines_per_gpu) do not fit a100_80g: each needs 13.5 GB of weights and "
+        "0.5 GB for activations, and has 13.5 GB; at most 5 fit"
     )
 
 
@@ -153,14 +171,14 @@ def test_bytes_kept_for_activations_are_no_slots(calibration: str):
 
 
 def test_an_engine_names_the_calibration_of_its_own_iterations():
-    found = setup("engine=hf_peft").scenario.calibration
+    found = setup("engine=hf_peft", "kernel=merged").scenario.calibration
     assert found.path == "a10g-llama_7b-tp1-hf_peft"
     assert setup().scenario.calibration.path == "a10g-llama_7b-tp1"
 
 
 def test_adapters_in_memory_of_their_own_need_an_eviction_that_keeps_none(calibration: str):
     own = (calibration, "replica.adapter_memory=padded")
-    with pytest.raises(InputError, match="replica.adapter_memory=padded needs eviction=on_demand"):
+    with pytest.raises(InputError, match=r"replica\.adapter_memory=padded needs eviction=on_demand"):
         setup(*own, "eviction=lru")
     with pytest.raises(InputError, match="needs a loader that does not prefetch"):
         setup(*own, "loader=prefetching")

@@ -101,9 +101,9 @@ def test_stretches_of_one_adapter_meet_when_whoever_ran_between_them_leaves() ->
 
 
 def test_a_prefill_processes_that_many_tokens_of_each_request() -> None:
-    parts = list(zip(requests(EIGHT, None, SIXTEEN, EIGHT), (5, 100, 7, 1), strict=True))
-    assert prefill_work(parts) == LoraWork(13, 5 * 8 + 7 * 16 + 8, 16, 2)
-    assert prefill_work(parts, count_segments=True).segments == 3
+    parts = requests(EIGHT, None, SIXTEEN, EIGHT), (5, 100, 7, 1)
+    assert prefill_work(*parts) == LoraWork(13, 5 * 8 + 7 * 16 + 8, 16, 2)
+    assert prefill_work(*parts, count_segments=True).segments == 3
 
 
 def test_padding_is_context_that_nobody_said() -> None:

@@ -21,6 +21,8 @@ FULL = "prompt, output and adapter do not fit replica.kv_token_budget 100"
         ({"max_prefill_tokens": 9}, 10, "the prompt is longer than replica.max_prefill_tokens 9"),
         ({"reserve": "full"}, 72, ""),
         ({"reserve": "full"}, 73, FULL),
+        ({"reserve": "padded"}, 72, ""),
+        ({"reserve": "padded"}, 73, FULL),
         ({"reserve": "peak"}, 71, ""),
         ({"reserve": "peak"}, 72, FULL),
         ({"reserve": "paged", "block_tokens": 16}, 72, ""),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from simlora.engine.cluster import Cluster
 from simlora.metrics.recorder import Recorder
 from tests.engine.cases import SCHEDULERS, Case, cases, family, own_memory, shared_gpus
+from tests.examples import share
 
 EQUAL = ("status", "reason", "replica", "preemptions", "cached_tokens", "migrations")
 TIMES = (
@@ -68,6 +69,7 @@ def test_fast_forward_equals_the_plain_loop(reserve: str, data: st.DataObject) -
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 @given(data=st.data())
+@share(1 / 3)
 def test_fast_forward_equals_the_plain_loop_with_every_scheduler(scheduler: str, data: st.DataObject) -> None:
     case: Case = data.draw(family(schedulers=(scheduler,)))
     assert_same(case.cluster(), case.cluster(fast_forward=False))
@@ -83,6 +85,7 @@ def test_fast_forward_equals_the_plain_loop_when_adapters_have_memory_of_their_o
 
 @pytest.mark.parametrize("engines", [2, 3])
 @given(data=st.data())
+@share(1 / 2)
 def test_fast_forward_equals_the_plain_loop_when_engines_share_a_gpu(
     engines: int, data: st.DataObject
 ) -> None:

@@ -10,10 +10,11 @@ import pytest
 
 from experiments.claims import __main__ as command
 from experiments.claims import formulas
-from experiments.claims.board import markdown, shown, terminal
+from experiments.claims.board import markdown, terminal
 from experiments.claims.checks import Comparison
 from experiments.claims.claim import Claim, read
-from experiments.claims.evaluate import Row, evaluate
+from experiments.claims.evaluate import UNEXPLAINED, Row, evaluate
+from experiments.claims.numbers import error_shown, shown
 from experiments.claims.verdicts import (
     CONTRADICTS,
     HOLDS,
@@ -134,15 +135,60 @@ def test_a_row_has_both_numbers_the_verdict_and_the_seconds(tmp_path: Path) -> N
         "kind": "value",
         "published": 1.0,
         "simulated": 1.05,
+        "errors": [pytest.approx(0.05)],
         "verdict": HOLDS,
         "reason": "",
+        "studies": ["figure_1"],
+        "runs": 1,
+        "fitted": 0,
         "seconds": 2.5,
     }
 
 
 def test_the_reason_is_shown_only_where_a_claim_does_not_hold(tmp_path: Path) -> None:
     row = row_of(tmp_path, VALUE, ran(2.0))
-    assert (row.verdict, row.reason) == (OFF, "Because it rained. Off by +100%.")
+    assert (row.verdict, row.reason, row.errors) == (OFF, "Because it rained.", [1.0])
+
+
+def test_what_does_not_hold_and_has_no_reason_says_so(tmp_path: Path) -> None:
+    row = row_of(tmp_path, VALUE.replace("  reason: Because it rained.\n", ""), ran(2.0))
+    assert row.reason == UNEXPLAINED
+
+
+def test_a_reason_has_the_numbers_of_the_runs_that_it_names(tmp_path: Path) -> None:
+    text = VALUE.replace("Because it rained.", '"At 2/s it is {figure_1 small lcfs 2 throughput_rps}."')
+    (claim,) = read(claims(tmp_path, text), read_all(tmp_path))
+    (spot,) = claim.evidence.values()
+    outcomes = {point.overrides: ran(2.0) for point in claim.points()}
+    assert spot.point.overrides not in outcomes, "it is no run of the claim itself"
+    row = evaluate("paper", claim, outcomes | {spot.point.overrides: ran(1.2345)})
+    assert (row.reason, row.runs, row.seconds) == ("At 2/s it is 1.23.", 1, 1.0)
+    row = evaluate("paper", claim, outcomes | {spot.point.overrides: Outcome(DOES_NOT_FIT)})
+    assert row.reason == "At 2/s it is -."
+
+
+def test_a_number_in_a_reason_must_be_one_of_a_study(tmp_path: Path) -> None:
+    path = claims(tmp_path, VALUE.replace("it rained", "{figure_9 small lcfs 2 throughput_rps}"))
+    with pytest.raises(InputError, match=r"\(a-value\): reason: study is 'figure_9'"):
+        read(path, read_all(tmp_path))
+
+
+def test_a_row_says_how_many_of_its_runs_were_fitted(tmp_path: Path) -> None:
+    key = (
+        "slora a10g S1 synthetic kv_token_budget= num_adapters=5 alpha=1 req_rate=1 cv=1 duration_s=10 "
+        "prompt_lo=8 prompt_hi=512 output_lo=8 output_hi=64"
+    )
+    (claim,) = read(claims(tmp_path, VALUE), read_all(tmp_path))
+    overrides = next(claim.points()).overrides
+
+    def fitted(provenance: dict[str, Any]) -> int:
+        outcome = Outcome(RAN, {"throughput_rps": 1.0, "calibration": {"provenance": provenance}})
+        return evaluate("paper", claim, {overrides: outcome}).fitted
+
+    assert fitted({"fitted_rows": [key]}) == 1
+    assert fitted({"additions": {"slora_bmm": {"fitted_rows": [key]}}}) == 1
+    assert fitted({"fitted_rows": [key.replace("req_rate=1", "req_rate=2")]}) == 0
+    assert fitted({"fitted_rows": [key.replace("slora ", "slora_bmm ", 1)]}) == 0
 
 
 def test_several_values_are_judged_by_the_worst(tmp_path: Path) -> None:
@@ -189,7 +235,7 @@ def test_a_second_published_number_makes_a_contradiction_of_both(tmp_path: Path)
     text = VALUE + "  disagreement: {value: 1.3, source: the published run behind it}\n"
     row = row_of(tmp_path, text, ran(1.29))
     assert row.verdict == CONTRADICTS
-    assert "Table 1 says 1, the published run behind it says 1.3; we simulate 1.29." in row.reason
+    assert "Table 1 says 1, the published run behind it says 1.3." in row.reason
     assert row_of(tmp_path, text, ran(3.0)).verdict == OFF
     agreeing = text.replace("value: 1.3", "value: 1.02")
     assert row_of(tmp_path, agreeing, ran(1.01)).verdict == HOLDS
@@ -209,7 +255,9 @@ def test_a_ratio_divides_the_first_of_a_pair_by_the_second(tmp_path: Path) -> No
     """
     row = row_of(tmp_path, text, ran(6.0), ran(2.0), ran(5.0), ran(1.0))
     assert (row.simulated, row.verdict, row.seconds) == ([3.0, 5.0], NEAR, 4.0)
-    assert "Ratios: 3, 5." in row.reason
+    assert row.errors is None, "a bound is kept or not"
+    exact = row_of(tmp_path, text.replace("at_most", "up_to"), ran(6.0), ran(2.0), ran(5.0), ran(1.0))
+    assert exact.errors == [pytest.approx(0.25)]
 
 
 CHECK = """
@@ -341,8 +389,8 @@ def test_the_board_is_made_from_simulations(a_paper: Path, capsys: pytest.Captur
     ]
     printed = capsys.readouterr().out
     assert "a-value" in printed
-    assert "Because it rained. Off by -99%." in printed
-    assert "| a-trend | Table 1 |" in page.read_text()
+    assert "Because it rained." in printed
+    assert "| **off** | `a-trend` Table 1: throughput_rps of fcfs | 100 |" in page.read_text()
 
 
 def test_a_second_board_simulates_nothing(a_paper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,11 +457,32 @@ def test_numbers_are_shown_with_three_digits(value: Any, cell: str) -> None:
 
 def test_the_page_and_the_terminal_show_every_claim(tmp_path: Path) -> None:
     rows = [row_of(tmp_path, VALUE, outcome) for outcome in (ran(1.0), ran(2.0))]
-    assert "2 claims: 1 holds, 1 off." in terminal(rows)
+    text = terminal(rows)
+    assert "2 claims: 1 holds, 1 off." in text
+    assert text.index("Because it rained.") < text.index("holds"), "the worst come first"
     page = markdown(rows, ["A note."])
-    assert page.count("| a-value |") == 2
+    assert page.count("`a-value`") == 2
     assert "A note." in page
-    assert "- **a-value** (off): Because it rained. Off by +100%." in page
+    off, holds = (page.index(f"| {verdict} | `a-value`") for verdict in ("**off**", "holds"))
+    assert off < holds, "the worst come first"
+    link = "[figure_1](../experiments/paper/figure_1.yaml)"
+    assert f"| 1 | 2 | +100.0 % |  | {link} | Because it rained. |" in page
+    assert "--paper paper --markdown docs/claims.md" in page
+
+
+@pytest.mark.parametrize(
+    ("published", "errors", "cell"),
+    [
+        (1.0, [0.1234], "+12.3 %"),
+        ([1.0, 0], [-0.02, 0.0017], "-2.0 %; +0.002"),
+        (30, [0.06], "+6.0 %"),
+        ("OOM", None, ""),
+    ],
+)
+def test_errors_are_relative_and_absolute_where_0_was_published(
+    published: Any, errors: list[float] | None, cell: str
+) -> None:
+    assert error_shown(published, errors) == cell
 
 
 def test_a_claim_names_the_runs_that_it_needs(tmp_path: Path) -> None:

@@ -6,41 +6,48 @@ import csv
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import experiments.slora
 from experiments.claims.__main__ import LIST, papers
 from experiments.claims.claim import read as read_claims
+from experiments.fidelity.rows import Row
+from experiments.fidelity.servers import server, unknown
 from experiments.measured import measured_dir
+from experiments.slora.late_start import LateStart
 from experiments.studies import measured
 from experiments.studies.measured import published
-from experiments.studies.points import points
-from experiments.studies.running import unknown_system
+from experiments.studies.points import Point, points
 from experiments.studies.study import Study, read_all
 from simlora.config.composing import compose
+from simlora.core.errors import InputError
+from simlora.workload.slora import SLora
 
 FOLDER = Path(experiments.slora.__file__).parent
 STUDIES = read_all(FOLDER)
 CLAIMS = read_claims(FOLDER / "claims.yaml", STUDIES)
+OF_THE_PAPER = {name: study for name, study in STUDIES.items() if not name.startswith("why_")}
 
 
 def test_every_figure_and_table_of_the_evaluation_is_there() -> None:
-    assert list(STUDIES) == [*(f"figure_{n}" for n in range(5, 13)), "table_3", "table_4", "table_5"]
+    assert list(OF_THE_PAPER) == [*(f"figure_{n}" for n in range(5, 13)), "table_3", "table_4", "table_5"]
     assert "slora" in papers()
 
 
-@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+@pytest.mark.parametrize("study", OF_THE_PAPER.values(), ids=OF_THE_PAPER)
 def test_a_study_says_where_it_stands_in_the_paper(study: Study) -> None:
     number = study.name.partition("_")[2]
     assert f"{study.name.split('_')[0].title()} {number}" in study.source
 
 
-@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
-def test_the_first_point_of_every_series_can_be_composed(study: Study) -> None:
-    firsts = {point.series: point for point in reversed(list(points(study))) if not point.skip}
-    for point in firsts.values():
-        if not unknown_system(point.overrides):
-            compose(point.overrides)
+ALL = [point for study in STUDIES.values() for point in points(study) if not point.skip]
+OF_A_KIND = {(point.system, tuple(sorted(point.settings))): point for point in reversed(ALL)}
+
+
+@pytest.mark.parametrize("point", OF_A_KIND.values(), ids=lambda point: f"{point.study} {point.system}")
+def test_the_first_point_of_every_system_and_its_settings_can_be_composed(point: Point) -> None:
+    compose(point.overrides)
 
 
 def test_the_workload_is_the_published_generator_with_a_token_in_front() -> None:
@@ -88,5 +95,67 @@ def test_the_measured_runs_that_figures_show_are_found() -> None:
         for name, study in STUDIES.items()
         if not study.printed
     }
-    assert {name for name, count in shown.items() if count == 0} == {"figure_7"}
+    assert {name for name, count in shown.items() if count == 0} == {"figure_7", "why_clusters"}
     assert shown["figure_5"] >= 40
+
+
+def test_every_experiment_behind_a_reason_names_its_claim_and_has_its_numbers_there() -> None:
+    for name, study in STUDIES.items():
+        if name in OF_THE_PAPER:
+            continue
+        named = [claim for claim in CLAIMS if claim.id in study.source]
+        assert named, name
+        assert any(spot.point.study == name for claim in named for spot in claim.evidence.values()), name
+        assert any(name in claim.reason for claim in named), name
+
+
+def test_servers_are_started_as_experiments_fidelity_starts_them() -> None:
+    compared = set()
+    for name in ("figure_5", "figure_6", "figure_10", "table_3", "table_4", "table_5"):
+        for point in points(STUDIES[name]):
+            row = published_row(point)
+            if point.skip or unknown(row):
+                continue
+            wanted = dict(override.split("=", 1) for override in server(row))
+            for key in [key for key in wanted if key.startswith("replica.")]:
+                assert float(wanted[key]) == float(point.settings[key]), (point.key, key)
+                compared.add((point.system, key))
+    assert compared == {
+        ("slora_bmm", "replica.kv_token_budget"),
+        ("slora_bmm", "replica.memory_utilisation"),
+        ("slora_no_unify_mem", "replica.kv_token_budget"),
+        ("slora_no_unify_mem", "replica.memory_utilisation"),
+        ("vllm_packed", "replica.memory_utilisation"),
+        ("hf_peft", "replica.max_batch_size"),
+    }
+
+
+def published_row(point: Point) -> Row:
+    """Return the row that the point's published run has, without what it measured."""
+    settings = point.settings
+    columns = {
+        "system": point.system,
+        "gpu": settings["gpu"],
+        "setting": measured.setting_of(settings),
+        "campaign": "",
+        "kv_token_budget": "",
+    }
+    return Row(columns, {"num_adapters": settings["workload.adapters"]}, {})
+
+
+def test_no_study_shows_when_vllm_packed_has_its_first_token() -> None:
+    for study in STUDIES.values():
+        if any(series.system == "vllm_packed" for series in study.series):
+            assert study.metrics == ["throughput_rps"], "its client gets whole answers"
+
+
+def test_a_late_start_brings_everybody_else_forward() -> None:
+    plain, late = (
+        SLora(rate_rps=2, duration_s=10).build(0),
+        LateStart(rate_rps=2, duration_s=10, late_s=1.5).build(0),
+    )
+    assert late.arrival_s[0] == plain.arrival_s[0]
+    assert all(late.arrival_s[1:] == np.maximum(plain.arrival_s[1:] - 1.5, plain.arrival_s[0]))
+    assert all(late.output_tokens == plain.output_tokens)
+    with pytest.raises(InputError, match=r"workload\.late_s"):
+        LateStart(late_s=-1).build(0)

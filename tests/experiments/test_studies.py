@@ -12,7 +12,7 @@ from experiments.fidelity import rows as fidelity_rows
 from experiments.fidelity.rows import Row
 from experiments.studies import measured, running
 from experiments.studies.command import main
-from experiments.studies.draw import draw
+from experiments.studies.draw import _beside, _missing, draw
 from experiments.studies.gathered import gather
 from experiments.studies.points import points, written
 from experiments.studies.running import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome
@@ -179,6 +179,14 @@ def test_printed_numbers_come_from_the_study_alone(tmp_path: Path) -> None:
     assert published_of(path, measured_rows({})) == {}
 
 
+def test_a_workload_of_another_seed_was_measured_by_nobody(tmp_path: Path) -> None:
+    seeds = {"key": "workload.seed", "label": "seed", "values": [42, 7]}
+    study = read(a_study(tmp_path, printed=None, rules=None, x=seeds, panels={"large": {"title": "large"}}))
+    rows = [Row({**row.columns, "req_rate": ""}, {}, {}) for row in measured_rows({})]
+    found = [measured.published(study, point, rows) for point in points(study) if point.series == "fcfs"]
+    assert [bool(one) for one in found] == [True, False]
+
+
 def test_clustering_carries_its_size_in_the_name_of_the_measured_system(tmp_path: Path) -> None:
     series = {"fcfs": {"title": "d = 4", "system": "slora_cluster", "set": {"scheduler.clusters": 4}}}
     path = a_study(tmp_path, printed=None, rules=None, series=series)
@@ -219,6 +227,26 @@ def test_a_figure_without_a_single_number_is_drawn_too(tmp_path: Path, kind: str
     draw(study, gather(study, outcomes, None), tmp_path / "figure.png")
     with Image.open(tmp_path / "figure.png") as image:
         assert image.width > 500
+
+
+def test_curves_that_would_cover_each_other_are_drawn_beside_each_other(tmp_path: Path) -> None:
+    axis = {"key": "workload.rate_rps", "label": "requests/s", "values": [1, 2], "apart": True}
+    for scale in ("linear", "log"):
+        study = read(a_study(tmp_path, x=axis | {"scale": scale}))
+        first, last = (_beside(study, study.panels[0], series, 1.0) for series in study.series)
+        assert 0.95 < first < 1 < last < 1.05
+    study = read(a_study(tmp_path))
+    assert {_beside(study, study.panels[0], series, 1.0) for series in study.series} == {1.0}
+
+
+def test_a_panel_names_what_it_has_no_simulated_point_of(tmp_path: Path) -> None:
+    study = read(a_study(tmp_path))
+    outcomes = {
+        point.overrides: Outcome(NOT_SIMULATED if (point.panel, point.series) == ("large", "lcfs") else RAN)
+        for point in points(study)
+    }
+    gathered = gather(study, outcomes, None)
+    assert [_missing(study, panel, gathered) for panel in study.panels] == [[], ["(LCFS: not simulated)"]]
 
 
 def test_what_cannot_be_simulated_is_drawn_without_it_and_said(
@@ -263,5 +291,5 @@ def test_an_interrupted_command_says_that_its_runs_are_kept(
 
 def test_the_settings_of_the_paper_are_those_of_the_measured_runs() -> None:
     assert fidelity_rows.RANKS["S2"] == (64, 32, 16, 8)
-    assert measured._setting({"model": "llama_13b", "workload.ranks": [64, 32, 16]}) == "S4"
-    assert measured._setting({"model": "llama_30b", "workload.ranks": [32]}) == ""
+    assert measured.setting_of({"model": "llama_13b", "workload.ranks": [64, 32, 16]}) == "S4"
+    assert measured.setting_of({"model": "llama_30b", "workload.ranks": [32]}) == ""

@@ -67,10 +67,9 @@ def test_a_load_needs_both(missing: str) -> None:
 def test_a_pass_that_does_the_work_of_both_reads_the_weights_once() -> None:
     """Of the two intercepts, 0.02 and 0.01, the smaller one is saved."""
     model = IterationModel(calibration(NEEDED))
-    both_s = model.mixed_s(model.prefill_s(100, 5000), model.decode_s(3, 500))
-    assert both_s == pytest.approx(0.02 + 0.1 + 0.006 + 0.05)
+    assert model.mixed_s(100, 5000, 3, 500) == pytest.approx(0.02 + 0.1 + 0.006 + 0.05)
     other = IterationModel(calibration(NEEDED | {"decode.intercept_s": 0.03}))
-    assert other.mixed_s(0.02 + 0.1, 0.03 + 0.006) == pytest.approx(0.03 + 0.1 + 0.006)
+    assert other.mixed_s(100, 5000, 3, 500) == pytest.approx(0.03 + 0.1 + 0.006 + 0.05)
 
 
 def test_merging_is_a_fixed_cost_and_one_a_byte() -> None:

@@ -64,7 +64,12 @@ def test_of_one_rank_only_bgmv_and_mbgmv_cost_the_same() -> None:
 
 
 def test_only_padded_copies_need_to_know_the_stretches_of_equal_adapters() -> None:
-    assert [kernel.counts_segments for kernel in (Bgmv, Mbgmv, PaddedBmm, Merged)] == [False, False, True, False]
+    assert [kernel.counts_segments for kernel in (Bgmv, Mbgmv, PaddedBmm, Merged)] == [
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_padded_copies_cost_a_stretch_the_same_whatever_its_tokens() -> None:
@@ -74,9 +79,7 @@ def test_padded_copies_cost_a_stretch_the_same_whatever_its_tokens() -> None:
     assert more == pytest.approx(0.02 + 0.001 * 64)
 
 
-@pytest.mark.parametrize(
-    "kernel, name", [(Bgmv, "bgmv"), (Mbgmv, "mbgmv"), (PaddedBmm, "padded_bmm")]
-)
+@pytest.mark.parametrize("kernel, name", [(Bgmv, "bgmv"), (Mbgmv, "mbgmv"), (PaddedBmm, "padded_bmm")])
 @pytest.mark.parametrize("missing", sorted(COEFFICIENTS))
 def test_a_missing_coefficient_is_named_and_never_zero(kernel: type[Kernel], name: str, missing: str) -> None:
     rest = {key: value for key, value in COEFFICIENTS.items() if key != missing}
@@ -86,6 +89,17 @@ def test_a_missing_coefficient_is_named_and_never_zero(kernel: type[Kernel], nam
             kernel(calibration)
     else:
         kernel(calibration)
+
+
+@pytest.mark.parametrize("kernel, saved_s", [(Bgmv, 0.25), (Mbgmv, 0.25), (PaddedBmm, 0.25), (Merged, 0.0)])
+def test_a_pass_that_does_both_is_launched_once(kernel: type[Kernel], saved_s: float) -> None:
+    """Of the fixed costs 0.5 and 0.25 the smaller one is saved, where there is work of both."""
+    one = kernel(calibration())
+    assert one.mixed_s(PREFILL, DECODE) == pytest.approx(
+        one.prefill_s(PREFILL) + one.decode_s(DECODE) - saved_s
+    )
+    assert one.mixed_s(PREFILL, NO_ADAPTER) == one.prefill_s(PREFILL)
+    assert one.mixed_s(NO_ADAPTER, DECODE) == one.decode_s(DECODE)
 
 
 def test_merged_needs_no_coefficients() -> None:

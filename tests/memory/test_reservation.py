@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from simlora.memory.reservation import UNLIMITED, Full, Padded, Paged, Peak, Reservation
+from tests.examples import share
 
 
 @dataclass
@@ -141,7 +142,9 @@ def test_padded_takes_a_rectangle_over_all_that_were_ever_in_the_batch(
     assert padded.used_tokens(0) == left * sum(longest)
     shape = [
         max(one, other)
-        for one, other in zip(longest if left else (0, 0), (candidate.context, candidate.to_come), strict=True)
+        for one, other in zip(
+            longest if left else (0, 0), (candidate.context, candidate.to_come), strict=True
+        )
     ]
     padded.begin(0)
     assert padded.fits(candidate.context, candidate.to_come, 0) == ((left + 1) * sum(shape) <= capacity)
@@ -188,7 +191,7 @@ SMALL = st.builds(Member, st.integers(1, 12), st.integers(1, 8))
 
 
 @given(st.lists(SMALL, max_size=6), SMALL, st.integers(5, 60), st.integers(0, 8))
-@settings(max_examples=1500)
+@share(5)
 def test_peak_a_refused_candidate_would_not_fit_at_any_step_before_the_retry(
     running: list[Member], candidate: Member, capacity: int, adapter_tokens: int
 ) -> None:

@@ -18,7 +18,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
@@ -34,12 +34,13 @@ from simlora.policies.routing.base import Router
 from simlora.policies.scheduling.base import Decision, Scheduler
 from simlora.policies.views import ClusterView, ReplicaView
 from tests.engine.cases import LOADERS, Case, Row, cases
+from tests.examples import share
 from tests.policies.catalogue import SLOTS, make, policies
 from tests.policies.guard import Guard, cluster_state, replica_state
 
 ANY = cases(loaders=tuple(LOADERS), preemptions=("recompute", "swap"))
 SCHEDULERS, LOADING, EVICTIONS, ROUTERS, PLACEMENTS, KERNELS = map(policies, SLOTS)
-few = settings(max_examples=40)
+few = share(1 / 4)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -112,6 +112,9 @@ def make_timeline(replicas: int = 2, rows: int = 1_500, end_s: float = 800.0, se
                         rng.integers(8, 24, rows) * 128, CAPACITY_TOKENS - kv_tokens
                     ),
                     "capacity_tokens": CAPACITY_TOKENS,
+                    "region_used_tokens": 0,
+                    "region_largest_free_tokens": 0,
+                    "region_capacity_tokens": 0,
                 }
             )
         )

@@ -43,6 +43,7 @@ def samples(*rows):
     frame["kv_tokens"] = frame["running"] * 100
     frame["adapter_tokens"] = 10
     frame["capacity_tokens"] = 1_000
+    frame[["region_used_tokens", "region_largest_free_tokens", "region_capacity_tokens"]] = 0
     return frame[TIMELINE_COLUMNS]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from simlora.core.checks import whole
@@ -16,7 +16,8 @@ class AdapterClustering(Fcfs):
     """Once the batch holds `clusters` adapters, waiting requests of those go first; then fcfs fills up.
 
     Source: S-LoRA (MLSys'24) A.2, whose released router also goes on with others after one of the
-    first has not fitted: never after a refusal for memory, because the refused one stays counted.
+    first has not fitted: never after a refusal for memory, because the refused one stays counted there.
+    (One that was refused for its prompt stays counted too; here it does not.)
     """
 
     def __init__(self, clusters: int = 8) -> None:
@@ -30,8 +31,8 @@ class AdapterClustering(Fcfs):
     def order(self, view: ReplicaView) -> Iterable[Request]:
         if not self._full(view):
             return view.waiting
-        ours = self._ours(view)
-        return (*ours, *(request for request in view.waiting if request not in ours))
+        ours = {request.id: request for request in self._ours(view)}
+        return (*ours.values(), *(request for request in view.waiting if request.id not in ours))
 
     def admit(self, view: ReplicaView, admission: Admission) -> tuple[Request, ...]:
         if not self._clustered:
@@ -39,7 +40,8 @@ class AdapterClustering(Fcfs):
         first = tuple(takewhile(admission.admit, self._ours(view)))
         if admission.refusal not in (None, Refusal.TOKENS):
             return first
-        others = (request for request in view.waiting if request not in first)
+        taken = {request.id for request in first}
+        others = (request for request in view.waiting if request.id not in taken)
         return (*first, *takewhile(admission.admit, others))
 
     def on_arrival(self) -> int:
@@ -49,5 +51,5 @@ class AdapterClustering(Fcfs):
     def _full(self, view: ReplicaView) -> bool:
         return view.running > 0 and view.adapters >= self.clusters
 
-    def _ours(self, view: ReplicaView) -> list[Request]:
-        return [r for r in view.waiting if r.adapter is not None and view.in_use(r.adapter)]
+    def _ours(self, view: ReplicaView) -> Iterator[Request]:
+        return (r for r in view.waiting if r.adapter is not None and view.in_use(r.adapter))

@@ -43,10 +43,12 @@ class Decision(NamedTuple):
 class Scheduler(ABC):
     """One instance a replica. Asked at iteration boundaries while there is anything to run.
 
-    A scheduler that merges says so, so that a run without the cost of it in its calibration stops early.
+    A scheduler that merges says so, so that a run without the cost of it in its calibration stops early;
+    one that prefills in chunks says so, so that no prompt is too long for one iteration.
     """
 
     merges = False
+    chunks = False
 
     @abstractmethod
     def schedule(self, view: ReplicaView) -> Decision:

@@ -13,8 +13,11 @@ class ChunkedPrefill(Scheduler):
 
     Prefills that have begun go on first, in order of admission; then waiting requests start in order of
     arrival, until one does not fit. One that is refused because of `replica.max_adapters` is passed over.
-    Source: Sarathi-Serve (OSDI'24) §4; vLLM's V1 scheduler and SGLang work like this.
+    A request starts when there is memory for its whole prompt (vLLM's V1 scheduler, which otherwise works like
+    this, as SGLang does, takes blocks chunk by chunk). Source: Sarathi-Serve (OSDI'24) §4.
     """
+
+    chunks = True
 
     def __init__(self, max_batched_tokens: int = 2048) -> None:
         self.max_batched_tokens = whole("scheduler.max_batched_tokens", max_batched_tokens, "tokens", least=1)

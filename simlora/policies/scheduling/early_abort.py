@@ -42,20 +42,22 @@ class EarlyAbort(Scheduler):
         if rest > 0:
             return Decision(steps=rest) if view.waiting else Decision(on_arrival=rest)
         self._look(view)
-        late = [request for request in view.waiting if self._gives_up_s(request) <= view.now_s]
-        abort = tuple((request, "too old to meet its first-token target") for request in late)
-        hopeful = [request for request in self.order(view) if request not in late]
+        late = self._late(view)
+        left = len(view.waiting) - len(late)
+        abort = tuple((request, "too old to meet its first-token target") for request in late.values())
         admission = view.trial()
+        hopeful = (request for request in self.order(view) if request.id not in late)
         admitted = tuple(takewhile(admission.admit, hopeful))
         if admitted:
-            self._left = len(view.waiting) - len(late) - len(admitted)
+            self._left = left - len(admitted)
             self._admissions = max(int(WEIGHT * len(admitted) + (1 - WEIGHT) * self._admissions), 1)
             return Decision(prefill=admitted, abort=abort)
-        if not hopeful:
-            settled = self._settles(len(view.waiting) - len(late))
+        settled = self._settles(left)
+        if not left:
             return (UNTIL_ARRIVAL if settled else Decision(steps=1))._replace(abort=abort)
-        steps = admission.retry_steps() if self._settles(len(hopeful)) else 1
-        until_s = min(map(self._gives_up_s, hopeful))
+        steps = admission.retry_steps() if settled else 1
+        oldest = (request for request in view.waiting if request.id not in late)
+        until_s = next((self._gives_up_s(request) for request in oldest if not request.generated_tokens), inf)
         return Decision(steps=steps, on_arrival=0, until_s=until_s, abort=abort)
 
     def order(self, view: ReplicaView) -> Iterable[Request]:
@@ -64,6 +66,11 @@ class EarlyAbort(Scheduler):
     @property
     def _overloaded(self) -> bool:
         return self._arrivals >= self._admissions
+
+    def _late(self, view: ReplicaView) -> dict[int, Request]:
+        """Return who is too old, by id; the queue is in order of arrival."""
+        old = takewhile(lambda request: request.arrival_s + self.patience_s <= view.now_s, view.waiting)
+        return {request.id: request for request in old if self._gives_up_s(request) <= view.now_s}
 
     def _gives_up_s(self, request: Request) -> float:
         """When it is too late for its first token; never for one that was preempted after it."""

@@ -1,0 +1,51 @@
+"""Early abort in the engine: a target of 0.75 s, a margin of 0.125 s, so 0.625 s of patience."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.by_hand import prefill_s, step_s
+from tests.engine.cases import Case, Row
+
+LONG = Row(0.0, None, 4, 60, 60)
+CASE = Case(rows=(), scheduler="early_abort", max_batch_size=1, admit_every=0)
+
+
+def boundaries(count: int) -> list[float]:
+    """Ends of the prefill and of the steps of LONG alone."""
+    ends = [prefill_s(4)]
+    for context in range(5, 5 + count):
+        ends.append(ends[-1] + step_s(context))
+    return ends
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+@pytest.mark.parametrize("comes_s", [2**-10, 2**-7, 0.1])
+def test_who_waits_is_given_up_at_the_first_boundary_at_which_its_patience_is_over(
+    comes_s: float, fast_forward: bool
+) -> None:
+    table = CASE.but(rows=(LONG, Row(comes_s, 0, 4, 1, 1))).run(fast_forward=fast_forward).requests()
+    ends = boundaries(59)
+    assert table.status.tolist() == ["finished", "aborted"]
+    assert table.reason[1] == "too old to meet its first-token target"
+    assert table.finish_s[1] == min(end for end in ends if end >= comes_s + 0.625)
+    assert table.finish_s[0] == ends[-1]
+
+
+@pytest.mark.parametrize("late_s, status", [(-(2**-20), "aborted"), (0.0, "aborted"), (2**-20, "finished")])
+def test_patience_is_over_at_exactly_the_target_less_the_margin(late_s: float, status: str) -> None:
+    """The seat becomes free at the end of the long request; the other one has come 0.625 s before it."""
+    end_s = boundaries(59)[-1]
+    table = CASE.but(rows=(LONG, Row(end_s - 0.625 + late_s, None, 4, 1, 1))).run().requests()
+    assert table.status[1] == status
+    assert table.finish_s[1] == (end_s if status == "aborted" else end_s + prefill_s(4))
+
+
+def test_a_replica_at_which_everybody_was_given_up_is_idle_until_the_next_arrival() -> None:
+    ends = boundaries(59)
+    rows = (LONG, Row(2**-10, None, 4, 1, 1), Row(9.0, None, 4, 1, 1))
+    cluster = CASE.but(rows=rows).cluster()
+    table = cluster.recorder.requests()
+    assert table.latency_s[2] == prefill_s(4)
+    assert cluster.replicas[0].busy_s == pytest.approx(ends[-1] + prefill_s(4))
+    assert cluster.outstanding.tolist() == [0]
