@@ -98,21 +98,29 @@ class Batch:
 
 
 def prefill_work(
-    requests: Sequence[Request], chunks: Sequence[int], count_segments: bool = False
-) -> LoraWork:
-    """What the LoRA kernels of a prefill process: of each request that many tokens."""
-    tokens = token_rank_sum = top = 0
+    requests: Sequence[Request], chunks: Sequence[int] = (), count_segments: bool = False
+) -> tuple[int, int, LoraWork]:
+    """Return what a prefill processes: of each request that many tokens, or all that it has left.
+
+    The tokens, the sum of squares that attention follows, and what the LoRA kernels process. The attention
+    of a chunk also reaches over the chunks before it.
+    """
+    tokens = tokens_sq = lora_tokens = token_rank_sum = top = 0
     adapters = set()
-    for request, chunk in zip(requests, chunks, strict=True):
+    for index, request in enumerate(requests):
+        chunk = chunks[index] if chunks else request.prefill_tokens
+        tokens += chunk
+        tokens_sq += chunk * (chunk + 2 * request.chunked_tokens)
         adapter = request.adapter
         if adapter is not None:
             rank = adapter.rank
-            tokens += chunk
+            lora_tokens += chunk
             token_rank_sum += chunk * rank
             if rank > top:
                 top = rank
             adapters.add(adapter.id)
-    return LoraWork(tokens, token_rank_sum, top, len(adapters), segments(requests) if count_segments else 0)
+    stretches = segments(requests) if count_segments else 0
+    return tokens, tokens_sq, LoraWork(lora_tokens, token_rank_sum, top, len(adapters), stretches)
 
 
 def segments(requests: Iterable[Request]) -> int:

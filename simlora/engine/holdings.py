@@ -78,17 +78,18 @@ class Holdings:
         """Give requests their memory; return when all their weights and KV are there."""
         missing = []
         ready = now_s
+        pool, hold = self.pool, self.hold
         for request in requests:
-            self.hold(request, step)
+            hold(request, step)
             if request.host_tokens:
                 kv_bytes = request.host_tokens * self._kv_bytes
                 ready = self.link.transfer(now_s, self._latency.load.load_s(kv_bytes))
             adapter = request.adapter
             if adapter is None:
                 continue
-            if adapter in self.pool:
+            if adapter in pool:
                 self._recorder.adapter_lookup(hit=True)
-                self.pool.pin(adapter)
+                pool.pin(adapter)
             else:
                 missing.append(adapter)
         # Those that are there are pinned first, so that none of them makes room for another. A region is as
@@ -102,7 +103,7 @@ class Holdings:
             self._recorder.adapter_lookup(hit=self._bring(adapter, kv_tokens, now_s))
         for request in requests:
             if request.adapter is not None:
-                landed = self.pool.ready_s(request.adapter)
+                landed = pool.ready_s(request.adapter)
                 if landed > now_s:
                     ready = max(ready, landed)
                     if request.admitted_s < 0.0:

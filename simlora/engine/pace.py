@@ -32,14 +32,10 @@ class Pace:
 
         With a batch that decodes in the same pass, seconds of both.
         """
-        tokens = tokens_sq = 0
-        chunks = chunks or [request.prefill_tokens for request in requests]
-        for request, chunk in zip(requests, chunks, strict=True):
-            tokens += chunk
-            # Its attention also reaches over the chunks before.
-            tokens_sq += chunk * (chunk + 2 * request.chunked_tokens)
         iteration, kernel = self._latency.iteration, self._latency.kernel
-        work = NO_LORA if self.merged else prefill_work(requests, chunks, kernel.counts_segments)
+        tokens, tokens_sq, work = prefill_work(requests, chunks, kernel.counts_segments)
+        if self.merged:
+            work = NO_LORA
         if decoding is None:
             own_s = iteration.prefill_s(tokens, tokens_sq) + kernel.prefill_s(work)
             return own_s if self.gpu is None else self._beside_others(own_s, 0.0, len(requests), True)[0]

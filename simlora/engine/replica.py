@@ -173,12 +173,13 @@ class Replica:
         while True:
             if self._batch.members or self.waiting or self._prefilling:
                 self.schedule()
-            busy = bool(self._batch.members or self._prefill)
-            if self._pace.gpu is not None:
-                self._pace.gpu.set_busy(self.id, busy)
-            if busy:
+            if self._batch.members or self._prefill:
+                if self._pace.gpu is not None:
+                    self._pace.gpu.set_busy(self.id, True)
                 self._wake = self._clock.moment(self.execute(), Kind.BOUNDARY, self.id)
             else:
+                if self._pace.gpu is not None:
+                    self._pace.gpu.set_busy(self.id, False)
                 self._idle = True
                 self._run = None
                 self._wake = self._clock.event()
@@ -211,16 +212,18 @@ class Replica:
     def advance(self) -> None:
         """Move tokens, memory and the batch to the boundary that was reached."""
         run = self._run
-        if run is not None:
-            self._advance_decode(run)
-            if self._prefill or self._prefilling:
-                # Theirs is the KV that has not grown by the steps just taken.
-                for request in {r.id: r for r in (*self._prefilling.values(), *self._prefill)}.values():
-                    self.holdings.hold_again(request, self._batch.step)
-        if self._prefill:
-            self._advance_prefill()
-        if run is not None:
-            self._fit()
+        if run is None:
+            if self._prefill:
+                self._advance_prefill()
+            return
+        self._advance_decode(run)
+        if self._prefill or self._prefilling:
+            # Theirs is the KV that has not grown by the steps just taken.
+            for request in {r.id: r for r in (*self._prefilling.values(), *self._prefill)}.values():
+                self.holdings.hold_again(request, self._batch.step)
+            if self._prefill:
+                self._advance_prefill()
+        self._fit()
 
     def record(self) -> None:
         """Tell the recorder what the replica looks like at this boundary."""

@@ -101,9 +101,20 @@ def test_stretches_of_one_adapter_meet_when_whoever_ran_between_them_leaves() ->
 
 
 def test_a_prefill_processes_that_many_tokens_of_each_request() -> None:
-    parts = requests(EIGHT, None, SIXTEEN, EIGHT), (5, 100, 7, 1)
-    assert prefill_work(*parts) == LoraWork(13, 5 * 8 + 7 * 16 + 8, 16, 2)
-    assert prefill_work(*parts, count_segments=True).segments == 3
+    several = list(requests(EIGHT, None, SIXTEEN, EIGHT))
+    several[0].chunked_tokens = 10
+    tokens, tokens_sq, work = prefill_work(several, (5, 100, 7, 1))
+    assert work == LoraWork(13, 5 * 8 + 7 * 16 + 8, 16, 2)
+    assert tokens == 113
+    assert tokens_sq == (15**2 - 10**2) + 100**2 + 7**2 + 1, "a chunk also attends to the chunks before it"
+    assert prefill_work(several, (5, 100, 7, 1), count_segments=True)[2].segments == 3
+
+
+def test_a_prefill_that_is_not_cut_processes_all_that_is_left() -> None:
+    (request,) = requests(EIGHT)
+    tokens, tokens_sq, work = prefill_work([request])
+    assert (tokens, tokens_sq) == (request.prompt_tokens, request.prompt_tokens**2)
+    assert work.tokens == request.prompt_tokens
 
 
 def test_padding_is_context_that_nobody_said() -> None:

@@ -49,3 +49,26 @@ def test_a_replica_at_which_everybody_was_given_up_is_idle_until_the_next_arriva
     assert table.latency_s[2] == prefill_s(4)
     assert cluster.replicas[0].busy_s == pytest.approx(ends[-1] + prefill_s(4))
     assert cluster.outstanding.tolist() == [0]
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_looks_at_an_empty_queue_let_the_arrivals_sink_also_when_nobody_ever_waited(
+    fast_forward: bool,
+) -> None:
+    """Three arrivals make both averages 2, and looks at the empty queue the first one 0.
+
+    After 14 steps the blocks of the three outgrow the pool and the younger two are preempted: two arrivals
+    make int(1.4 + 0) = 1 < 2, so the older one of them goes on first.
+    """
+    case = CASE.but(
+        rows=(Row(0.0, None, 1, 17, 17),) * 3,
+        max_batch_size=1000,
+        admit_every=2,
+        capacity=48,
+        reserve="paged",
+        block_tokens=16,
+        watermark=0.0,
+    )
+    table = case.run(fast_forward=fast_forward).requests()
+    assert table.preemptions.tolist() == [0, 1, 1]
+    assert table.finish_s[0] < table.finish_s[1] < table.finish_s[2]

@@ -151,9 +151,11 @@ def test_a_loader_that_looks_ahead_sees_the_same_order() -> None:
 
 def test_the_queue_is_left_alone_after_a_prefill_as_with_fcfs() -> None:
     scheduler = EarlyAbort()
-    waiting = View(crowd(1), running=1, steps=4, admit_every=10)
+    waiting, empty = (View(queue, running=1, steps=4, admit_every=10) for queue in (crowd(1), ()))
     assert scheduler.schedule(waiting) == Decision(steps=6)
-    assert scheduler.schedule(View(running=1, steps=4, admit_every=10)) == Decision(on_arrival=6)
+    assert scheduler.schedule(empty) == Decision(steps=6), "the average of arrivals is 1 and will sink"
+    scheduler.schedule(View(running=1))
+    assert scheduler.schedule(empty) == Decision(on_arrival=6), "it is 0 for good"
 
 
 def test_looks_that_would_still_move_the_average_are_taken_one_by_one() -> None:

@@ -40,7 +40,8 @@ class EarlyAbort(Scheduler):
     def schedule(self, view: ReplicaView) -> Decision:
         rest = view.admit_every - view.steps_since_prefill if view.running else 0
         if rest > 0:
-            return Decision(steps=rest) if view.waiting else Decision(on_arrival=rest)
+            until_arrival = not view.waiting and self._settles(0)
+            return Decision(on_arrival=rest) if until_arrival else Decision(steps=rest)
         self._look(view)
         late = self._late(view)
         left = len(view.waiting) - len(late)
