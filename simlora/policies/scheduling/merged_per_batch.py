@@ -10,7 +10,7 @@ from simlora.core.checks import whole
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import Decision
 from simlora.policies.scheduling.fcfs import Fcfs
-from simlora.policies.views import Admission, ReplicaView
+from simlora.policies.views import ReplicaView
 
 
 class MergedPerBatch(Fcfs):
@@ -40,9 +40,6 @@ class MergedPerBatch(Fcfs):
         if ahead > self.most_others:
             return ()
         return (request for request in view.waiting if request.adapter is self._adapter)
-
-    def admit(self, view: ReplicaView, admission: Admission) -> tuple[Request, ...]:
-        return tuple(takewhile(admission.admit, self.order(view)))
 
     def on_arrival(self) -> int:
         """An arrival may be the first of the batch's adapter."""
