@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from simlora.core.request import Request
+from simlora.engine.batch import Batch
 from simlora.engine.scenario import ReplicaConfig
 from simlora.memory.adapter_region import adapter_region
 from simlora.memory.pool import Pool
@@ -35,10 +34,9 @@ class Admission:
         self,
         reservation: Reservation,
         pool: Pool,
-        step: int,
         seats: int,
         config: ReplicaConfig,
-        running: Iterable[Request],
+        running: Batch,
     ) -> None:
         self._reservation = reservation
         self._pool = pool
@@ -49,7 +47,7 @@ class Admission:
         self._adapters: set[int] = set()
         self._alone = True
         self.refusal: Refusal | None = None
-        reservation.begin(step)
+        reservation.begin(running.step)
         if pool.region is not None:
             pool.region.begin(running)
 

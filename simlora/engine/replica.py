@@ -79,9 +79,7 @@ class Replica:
         self.steps_since_prefill = 0
         self.admit_every = scenario.replica.admit_every
         self.busy_s = 0.0
-        self.iterations = 0
-        self.most_running = 0
-        self.most_waiting = 0
+        self.iterations = self.most_running = self.most_waiting = 0
         self._clock = clock
         self._outputs = outputs
         self._recorder = recorder
@@ -149,10 +147,7 @@ class Replica:
     def trial(self) -> Admission:
         """Start a trial of who could be admitted now."""
         seats = self.config.max_batch_size - len(self._batch.members) - len(self._prefilling)
-        holdings = self.holdings
-        return Admission(
-            holdings.reservation, holdings.pool, self._batch.step, seats, self.config, self._batch
-        )
+        return Admission(self.holdings.reservation, self.holdings.pool, seats, self.config, self._batch)
 
     # The life of a replica --------------------------------------------------------------
 
@@ -264,7 +259,6 @@ class Replica:
 
     def admit(self) -> float:
         """Give the prefill's requests their memory; return when all their weights and KV are there."""
-        step, now = self._batch.step, self._clock.now
         fresh = self._prefill
         if self._prefilling:
             fresh = tuple(request for request in fresh if request.id not in self._prefilling)
@@ -274,7 +268,7 @@ class Replica:
             longest = max(request.prompt_tokens for request in fresh)
             for request in fresh:
                 request.padding_tokens = longest - request.prompt_tokens
-        return self.holdings.admit(fresh, step, now)
+        return self.holdings.admit(fresh, self._batch.step, self._clock.now)
 
     def _advance_prefill(self) -> None:
         decision, now = self._decision, self._clock.now

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from simlora.core.errors import InputError
+from simlora.report.curves import LEVELS
 
 REQUEST_COLUMNS = [
     "adapter",
@@ -24,18 +25,7 @@ REQUEST_COLUMNS = [
     "queue_s",
     "cold_start_s",
 ]
-TIMELINE_COLUMNS = [
-    "replica",
-    "time_s",
-    "running",
-    "waiting",
-    "kv_tokens",
-    "adapter_tokens",
-    "capacity_tokens",
-    "region_used_tokens",
-    "region_largest_free_tokens",
-    "region_capacity_tokens",
-]
+TIMELINE_COLUMNS = ["replica", "time_s", *LEVELS]
 
 
 @dataclass(frozen=True)
