@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from heapq import heappush
+from operator import attrgetter
 
 import simpy
 
@@ -34,6 +35,9 @@ class Clock(simpy.Environment):
     SimPy's own timeouts are relative, and now + (t - now) is not t in floating point: an arrival
     could miss the iteration boundary that it shares its time with.
     """
+
+    # As SimPy's own, but read in C: 4 % of a run's instructions.
+    now: float = property(attrgetter("_now"))  # type: ignore[assignment]
 
     def moment(self, time_s: float, kind: Kind, id: int) -> Moment:
         """Return an event at `time_s`, to be waited for or given callbacks."""

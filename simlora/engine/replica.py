@@ -165,24 +165,24 @@ class Replica:
 
     def live(self) -> Generator[Event, None, None]:
         """The replica's process: one turn an iteration, or a run of them."""
+        clock, batch, gpu = self._clock, self._batch, self._pace.gpu
         while True:
-            if self._batch.members or self.waiting or self._prefilling:
+            if batch.members or self.waiting or self._prefilling:
                 self.schedule()
-            if self._batch.members or self._prefill:
-                if self._pace.gpu is not None:
-                    self._pace.gpu.set_busy(self.id, True)
-                self._wake = self._clock.moment(self.execute(), Kind.BOUNDARY, self.id)
+            busy = bool(batch.members or self._prefill)
+            if gpu is not None:
+                gpu.set_busy(self.id, busy)
+            if busy:
+                self._wake = clock.moment(self.execute(), Kind.BOUNDARY, self.id)
+                since = clock.now
+                yield self._wake
+                self.busy_s += clock.now - since
+                self.advance()
             else:
-                if self._pace.gpu is not None:
-                    self._pace.gpu.set_busy(self.id, False)
                 self._idle = True
                 self._run = None
-                self._wake = self._clock.event()
-            since = self._clock.now
-            yield self._wake
-            if self._prefill or self._run is not None:
-                self.busy_s += self._clock.now - since
-            self.advance()
+                self._wake = clock.event()
+                yield self._wake
             self.record()
 
     def schedule(self) -> None:
