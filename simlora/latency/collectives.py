@@ -28,6 +28,7 @@ TOKENS = ("prefill.per_token_s", "decode.per_sequence_s")
 TOKEN_RANKS = {
     "bgmv": ("decode.per_sequence_max_rank_s", "prefill.per_token_max_rank_s"),
     "mbgmv": ("decode.per_rank_sum_s", "prefill.per_token_rank_s"),
+    "padded_bmm": ("decode.per_sequence_max_rank_s", "prefill.per_token_max_rank_s"),
 }
 """Kernels whose adapters are cut as S-LoRA's: the coefficients that multiply tokens times rank.
 
@@ -126,17 +127,23 @@ def folded(
     added = dict.fromkeys(TOKENS, ours.base_token_s(model))
     added |= dict.fromkeys(("prefill.intercept_s", "decode.intercept_s"), ours.base_s(model, 0))
     if lora_communication:
-        added |= _lora(ours, model, target_modules)
-    coefficients = {name: value + added.get(name, 0.0) for name, value in calibration.coefficients.items()}
+        added |= _lora(ours, calibration, model, target_modules)
+    coefficients = {name: value + added.pop(name, 0.0) for name, value in calibration.coefficients.items()}
+    # A kernel may send something that costs nothing on one GPU. The base model's coefficients must be there.
+    coefficients |= {name: seconds for name, seconds in added.items() if name.startswith("kernels.")}
     return replace(calibration, coefficients=coefficients)
 
 
-def _lora(ours: Collectives, model: ModelShape, target_modules: Sequence[str]) -> dict[str, float]:
-    """Return what to add to the coefficients of every kernel that sends anything."""
+def _lora(
+    ours: Collectives, calibration: Calibration, model: ModelShape, target_modules: Sequence[str]
+) -> dict[str, float]:
+    """Return what to add to the coefficients of every calibrated kernel that sends anything."""
     calls_s = ours.lora_s(model, 0, target_modules)
     token_rank_s = ours.lora_token_rank_s(model, target_modules)
     added: dict[str, float] = {}
     for kernel, leaves in TOKEN_RANKS.items():
+        if f"kernels.{kernel}.decode.intercept_s" not in calibration.coefficients:
+            continue
         for phase in ("prefill", "decode"):
             added[f"kernels.{kernel}.{phase}.intercept_s"] = calls_s
         for leaf in leaves:

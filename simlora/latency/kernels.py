@@ -122,6 +122,10 @@ class PaddedBmm(Kernel):
         self.decode_0 = calibration.need("kernels.padded_bmm.decode.intercept_s")
         self.decode_segment = calibration.need("kernels.padded_bmm.decode.per_segment_s")
         self.decode_rank = calibration.need("kernels.padded_bmm.decode.per_segment_max_rank_s")
+        # What several GPUs say to each other; nothing on one.
+        self.decode_sequence_rank = calibration.coefficients.get(
+            "kernels.padded_bmm.decode.per_sequence_max_rank_s", 0.0
+        )
         self.prefill_0 = calibration.need("kernels.padded_bmm.prefill.intercept_s")
         self.prefill_segment = calibration.need("kernels.padded_bmm.prefill.per_segment_s")
         self.prefill_rank = calibration.need("kernels.padded_bmm.prefill.per_token_max_rank_s")
@@ -129,7 +133,8 @@ class PaddedBmm(Kernel):
     def decode_s(self, work: LoraWork) -> float:
         if not work.tokens:
             return 0.0
-        return self.decode_0 + (self.decode_segment + self.decode_rank * work.max_rank) * work.segments
+        copied_s = (self.decode_segment + self.decode_rank * work.max_rank) * work.segments
+        return self.decode_0 + copied_s + self.decode_sequence_rank * work.max_rank * work.tokens
 
     def prefill_s(self, work: LoraWork) -> float:
         if not work.tokens:

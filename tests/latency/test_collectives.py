@@ -1,5 +1,6 @@
 """Tensor parallelism: S-LoRA's formula, and collectives folded into a calibration's coefficients."""
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -11,7 +12,7 @@ from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration, parse
 from simlora.latency.collectives import all_reduce_elements, collectives, folded, lora_elements
 from simlora.latency.iteration import IterationModel
-from simlora.latency.kernels import Bgmv, LoraWork, Mbgmv, Merged
+from simlora.latency.kernels import Bgmv, Kernel, LoraWork, Mbgmv, Merged, PaddedBmm
 
 MODEL = ModelShape("m", layers=4, hidden=256, heads=8, kv_heads=8, head_dim=32, intermediate=512, vocab=100)
 BASE = {
@@ -29,6 +30,12 @@ BASE = {
     "kernels.mbgmv.decode.per_sequence_max_rank_s": 0.01,
     "kernels.mbgmv.prefill.intercept_s": 0.25,
     "kernels.mbgmv.prefill.per_token_rank_s": 0.0001,
+    "kernels.padded_bmm.decode.intercept_s": 0.5,
+    "kernels.padded_bmm.decode.per_segment_s": 0.25,
+    "kernels.padded_bmm.decode.per_segment_max_rank_s": 0.001,
+    "kernels.padded_bmm.prefill.intercept_s": 0.25,
+    "kernels.padded_bmm.prefill.per_segment_s": 0.25,
+    "kernels.padded_bmm.prefill.per_token_max_rank_s": 0.0001,
 }
 LINK = {
     "collectives.base_all_reduces_per_layer": 2.0,
@@ -85,14 +92,29 @@ def test_the_base_model_pays_two_all_reduces_a_layer_by_hand() -> None:
     assert after.decode_slope_s(3) == before.decode_slope_s(3), "contexts are not sent"
 
 
-@pytest.mark.parametrize("kernel, token_ranks", [(Mbgmv, 80), (Bgmv, 3 * 64)])
+@pytest.mark.parametrize("kernel, token_ranks", [(Mbgmv, 80), (Bgmv, 3 * 64), (PaddedBmm, 3 * 64)])
 def test_adapters_pay_four_collectives_a_layer_by_hand(
-    kernel: type[Mbgmv] | type[Bgmv], token_ranks: int
+    kernel: Callable[[Calibration], Kernel], token_ranks: int
 ) -> None:
     before, after = kernel(calibration(4)), kernel(folded(calibration(4), MODEL))
     added_s = MODEL.layers * (4 * 1e-5 + token_ranks * 5 * 3 / 4 * 2 / 1e6)
     assert after.decode_s(WORK) - before.decode_s(WORK) == pytest.approx(added_s)
     assert after.prefill_s(WORK) - before.prefill_s(WORK) == pytest.approx(added_s)
+
+
+@pytest.mark.parametrize("missing", ["decode.per_sequence_s", "prefill.intercept_s"])
+def test_communication_does_not_stand_in_for_a_coefficient_of_the_base_model(missing: str) -> None:
+    rest = {name: value for name, value in (BASE | LINK).items() if name != missing}
+    whole = folded(Calibration("mine.yaml", "gpu", "m", 2, {}, rest), MODEL)
+    with pytest.raises(InputError, match=missing):
+        IterationModel(whole)
+
+
+def test_a_kernel_that_was_not_calibrated_stays_so() -> None:
+    rest = {name: value for name, value in (BASE | LINK).items() if "padded_bmm" not in name}
+    whole = folded(Calibration("mine.yaml", "gpu", "m", 2, {}, rest), MODEL)
+    with pytest.raises(InputError, match="padded_bmm"):
+        PaddedBmm(whole)
 
 
 def test_no_adapter_no_lora_communication() -> None:
