@@ -5,40 +5,39 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from joblib import Parallel, delayed
-
-from experiments.fidelity.campaigns import fitted_rows
-from experiments.fidelity.compare import Comparison, groups, medians
-from experiments.fidelity.orders import pairs
-from experiments.fidelity.predict import known_systems, simulate
-from experiments.fidelity.rows import Row, read
-from experiments.fidelity.servers import unknown
-from experiments.fidelity.table import table
+from experiments.fidelity import report as slora
+from experiments.fidelity.cells import columns
+from experiments.fidelity.vllm import report as vllm
 from experiments.measured import measured_dir
 from simlora.core.errors import InputError
-from simlora.latency import calibration as calibrations
+
+FILES = ("slora_runs.csv", "vllm_lora_runs.csv")
+"""The measured files; the JSON of the first is OUT, that of the second has its name in front of OUT's suffix."""
 
 
-def skipped(row: Row, systems: set[str], known: Sequence[str]) -> str:
-    """Say why a row is not simulated; empty if it is."""
-    if row.system not in systems:
-        return f"system {row.columns['system']} does not exist yet"
-    if row.calibration not in known:
-        return f"there is no calibration {row.calibration}"
-    return unknown(row)
+def report(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return what to print about a file and what its JSON holds, by the schema that its columns show."""
+    schema = vllm if vllm.MARK in columns(path) else slora
+    return schema.report(path)
 
 
-def compare(rows: Sequence[Row]) -> list[Comparison]:
-    """Simulate all rows, on all cores."""
-    simulated = Parallel(n_jobs=-1)(delayed(simulate)(row) for row in rows)
-    return [
-        Comparison(row, figures, row.key in fitted_rows(row))
-        for row, figures in zip(rows, simulated, strict=True)
-    ]
+def asked(runs: Path | None, out: Path | None) -> list[tuple[Path, Path | None]]:
+    """Return the files to report, each with where its JSON goes; says which of the measured ones are missing."""
+    if runs is not None:
+        return [(runs, out)]
+    found = []
+    for name in FILES:
+        path = measured_dir() / name
+        if path.exists():
+            own = out if out is None or name == FILES[0] else out.with_suffix(f".{path.stem}{out.suffix}")
+            found.append((path, own))
+        else:
+            print(f"skipped: there is no {path}; set SIMLORA_MEASURED_DIR to the folder with {name}")
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,53 +47,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Simulate runs that others measured, and print how far off we are.",
     )
     parser.add_argument(
-        "--runs", type=Path, help="a file in the schema of slora_runs.csv (default: the measured one)"
+        "--runs", type=Path, help=f"a file in the schema of {' or '.join(FILES)} (default: the measured ones)"
     )
     parser.add_argument(
-        "--json", type=Path, metavar="OUT", help="write every row, measured and simulated, as JSON"
+        "--json",
+        type=Path,
+        metavar="OUT",
+        help="write every row, measured and simulated, as JSON; without --runs, "
+        f"that of {FILES[1]} as OUT with its name in front of the suffix",
     )
     options = parser.parse_args(arguments)
-    path = options.runs or measured_dir() / "slora_runs.csv"
-    if options.runs is None and not path.exists():
-        print(f"skipped: there is no {path}; set SIMLORA_MEASURED_DIR to the folder with slora_runs.csv")
-        return 0
-    try:
-        rows = read(path)
-        systems, known = known_systems(), calibrations.names()
-        reasons = Counter(reason for row in rows if (reason := skipped(row, systems, known)))
-        comparisons = compare([row for row in rows if not skipped(row, systems, known)])
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    if comparisons:
-        print(table(comparisons))
-    ordered = pairs(comparisons)
-    wrong = [str(pair) for pair in ordered if not pair.right]
-    print(
-        f"order of two systems on one workload: right in {len(ordered) - len(wrong)} of {len(ordered)} pairs"
-    )
-    for pair in wrong:
-        print(f"  wrong: {pair}")
-    for reason, count in sorted(reasons.items()):
-        print(f"not simulated: {count} rows, {reason}")
-    if options.json:
-        report = {
-            "runs": str(path),
-            "rows": [comparison.as_dict() for comparison in comparisons],
-            "medians": {
-                name: medians(members)
-                for name, members in (
-                    ("predicted", [c for c in comparisons if not c.fitted]),
-                    ("fitted", [c for c in comparisons if c.fitted]),
-                    *((" ".join(key), members) for key, members in groups(comparisons).items()),
-                )
-                if members
-            },
-            "orders": {"pairs": len(ordered), "wrong": wrong},
-            "skipped": dict(sorted(reasons.items())),
-        }
-        options.json.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        print(f"wrote {options.json}")
+    for path, out in asked(options.runs, options.json):
+        try:
+            printed, tree = report(path)
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        print(printed)
+        if out:
+            out.write_text(json.dumps(tree, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            print(f"wrote {out}")
     return 0
 
 

@@ -78,14 +78,19 @@ def medians(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return the median and the worst absolute error of each figure, times also in seconds."""
     result: dict[str, Any] = {"rows": len(comparisons)}
     for name in ERRORS:
-        errors = np.abs([c.error[name] for c in comparisons if name in c.error])
-        if not len(errors):
+        errors = [c.error[name] for c in comparisons if name in c.error]
+        if not errors:
             continue
-        result[name] = {"median": float(np.median(errors)), "worst": float(errors.max())}
+        result[name] = spread(errors)
         if name in SECONDS:
-            seconds = np.abs([c.error_s[name] for c in comparisons if name in c.error_s])
-            result[name] |= {"median_s": float(np.median(seconds)), "worst_s": float(seconds.max())}
+            result[name] |= spread([c.error_s[name] for c in comparisons if name in c.error_s], "_s")
     return result
+
+
+def spread(errors: Sequence[float], unit: str = "") -> dict[str, float]:
+    """Return the median and the worst of absolute errors, under keys that end with the unit."""
+    sizes = np.abs(errors)
+    return {f"median{unit}": float(np.median(sizes)), f"worst{unit}": float(sizes.max())}
 
 
 def groups(comparisons: Sequence[Comparison]) -> dict[tuple[str, ...], list[Comparison]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.fidelity.cells import Cells, number, read_cells
 from simlora.core.errors import InputError, nearest
 
 MODELS = {"S1": "llama_7b", "S2": "llama_7b", "S3": "llama_13b", "S4": "llama_13b"}
@@ -94,35 +93,14 @@ class Row:
 
 def read(path: Path) -> list[Row]:
     """Read all rows. Raises InputError, naming file and line, for what is not in the schema."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            table = csv.DictReader(file)
-            columns = table.fieldnames or []
-            for name in (*NAMES, *WORKLOAD, *MEASURED):
-                if name not in columns:
-                    raise InputError(f"{path} has no column {name}; {nearest(name, columns or ['(none)'])}")
-            return [_row(cells, f"{path} line {table.line_num}") for cells in table]
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text file") from None
+    return [_row(cells, place) for place, cells in read_cells(path, (*NAMES, *WORKLOAD, *MEASURED))]
 
 
-def _row(cells: dict[str, str], place: str) -> Row:
+def _row(cells: Cells, place: str) -> Row:
     if cells["setting"] not in MODELS:
         raise InputError(
             f"{place} has setting {cells['setting']!r}; {nearest(cells['setting'] or '', MODELS)}"
         )
-    workload = {name: _number(cells, name, place) for name in WORKLOAD}
+    workload = {name: number(cells, name, place) for name in WORKLOAD}
     # A figure that is missing is not compared; the others are.
-    return Row(cells, workload, {name: _number(cells, name, place) for name in MEASURED if cells[name]})
-
-
-def _number(cells: dict[str, str], name: str, place: str) -> float:
-    try:
-        value = float(cells[name])
-    except (TypeError, ValueError):
-        raise InputError(f"{place} has {name} = {cells[name]!r}, must be a number") from None
-    if not math.isfinite(value):
-        raise InputError(f"{place} has {name} = {value}, must be finite")
-    return value
+    return Row(cells, workload, {name: number(cells, name, place) for name in MEASURED if cells[name]})

@@ -13,21 +13,25 @@ UNITS = f"{'median worst %':>14} {'median worst %, med. s':>22} {'median worst %
 
 
 def line(found: dict[str, Any]) -> str:
-    """One line of figures for the table; what nobody measured is left blank."""
-
-    def cell(name: str, key: str, factor: float, form: str) -> str:
-        width = int(form.split(".")[0])
-        return f"{factor * found[name][key]:{form}f}" if name in found else " " * width
-
-    columns = [cell("throughput", "median", 100, "7.2"), cell("throughput", "worst", 100, "6.2")]
+    """One line of figures for the table."""
+    columns = [
+        cell(found, "throughput", "median", "7.2", 100),
+        cell(found, "throughput", "worst", "6.2", 100),
+    ]
     for name in ("mean_latency", "mean_first_token"):
         columns += [
-            cell(name, "median", 100, "7.1"),
-            cell(name, "worst", 100, "6.1"),
-            cell(name, "median_s", 1, "7.2"),
+            cell(found, name, "median", "7.1", 100),
+            cell(found, name, "worst", "6.1", 100),
+            cell(found, name, "median_s", "7.2"),
         ]
-    columns += [cell("attainment", "median", 1, "6.3"), cell("attainment", "worst", 1, "6.3")]
+    columns += [cell(found, "attainment", "median", "6.3"), cell(found, "attainment", "worst", "6.3")]
     return " ".join(columns)
+
+
+def cell(found: dict[str, Any], name: str, key: str, form: str, factor: float = 1) -> str:
+    """One figure, `form` wide; what nobody measured is left blank."""
+    width = int(form.split(".")[0])
+    return f"{factor * found[name][key]:{form}f}" if name in found else " " * width
 
 
 def table(comparisons: Sequence[Comparison]) -> str:

@@ -24,6 +24,7 @@ def adapter_facts(cluster: Cluster) -> dict[str, Any]:
         "count": len(cluster.adapters),
         "loads": recorder.adapter_loads,
         "load_bytes": recorder.adapter_load_bytes,
+        "disk_loads": recorder.disk_loads,
         "hit_rate": recorder.adapter_hit_rate,
         "switches": recorder.switches,
         "switch_s": recorder.switch_s,

@@ -88,9 +88,12 @@ def _timeline(cluster: Cluster) -> pd.DataFrame:
     timeline, config = cluster.recorder.timeline, cluster.scenario.replica
     if timeline is None:
         return pd.DataFrame()
-    budgets = {replica.id: replica.config.kv_token_budget for replica in cluster.replicas}
+    # Of a divided pool both parts are drawn as one.
+    adapters = config.adapter_region_tokens if config.divided else 0
+    budgets = {replica.id: replica.config.kv_token_budget + adapters for replica in cluster.replicas}
     frame = timeline.frame()
     frame = frame.assign(
-        capacity_tokens=frame["replica"].map(budgets), region_capacity_tokens=config.adapter_region_tokens
+        capacity_tokens=frame["replica"].map(budgets),
+        region_capacity_tokens=config.adapter_region_tokens if config.own_region else 0,
     )
     return frame.assign(**{name: 0 for name in REGION if name not in frame})

@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from simlora.config.making import factory, make, with_target
 from simlora.config.mistakes import in_plain_words
 from simlora.config.reading import Tree, as_whole, check_known, flag, section
+from simlora.core.adapter import RANK_MAX
 from simlora.core.checks import listed, number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.trace import BASE_MODEL, Trace
@@ -52,11 +53,13 @@ KEYS = (
     "cluster",
     "replica",
     "slo",
+    "until_s",
 )
 REPLICA_KEYS = (
     *(field.name for field in fields(ReplicaConfig)),
     "memory_utilisation",
     "activation_bytes",
+    "activation_bytes_per_logit",
     "adapter_region_share",
 )
 REPLICAS_MAX = 100_000
@@ -117,7 +120,9 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     targets = _targets(section(tree, "slo", [field.name for field in fields(SloTargets)]))
     shows = {"report": flag(tree, "report"), "progress": tree["progress"] and flag(tree, "progress")}
     fast_forward, timeline = flag(tree, "fast_forward"), flag(tree, "timeline")
+    until_s = tree["until_s"] and number("until_s", tree["until_s"], "seconds", above=0)
     trace = _workload(tree).build(seed)
+    _check_ranks(replica, trace)
     by_rate = engines > 1 and shares == "rate"
     scenario = Scenario(
         trace=trace,
@@ -129,6 +134,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         seed=seed,
         fast_forward=fast_forward,
         timeline=timeline,
+        until_s=until_s,
         engines_per_gpu=engines,
         kv_token_budgets=_by_rate(trace, replica.kv_token_budget, replicas, engines) if by_rate else (),
     )
@@ -168,6 +174,12 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
         least=0,
         most=ACTIVATIONS_MAX,
     )
+    per_logit = number(
+        "replica.activation_bytes_per_logit", values.pop("activation_bytes_per_logit", 0.0), "bytes", least=0
+    )
+    sequences = whole("replica.max_batch_size", values.get("max_batch_size"), "requests", least=1)
+    reserve += int(per_logit * sequences * model.vocab)
+    slots_bytes = _slots_bytes(values, model, modules)
     region_share = number(
         "replica.adapter_region_share",
         values.pop("adapter_region_share", 0.0),
@@ -175,9 +187,11 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
         least=0,
         most=0.99,
     )
-    own_memory = values.get("adapter_memory") != "unified"
+    if slots_bytes:
+        values["adapter_region_tokens"] = slots_bytes // model.kv_bytes_per_token
+    own_memory = values.get("adapter_memory") not in ("unified", "slots")
     if values.get("kv_token_budget") is None or (own_memory and values.get("adapter_region_tokens") is None):
-        slots = kv_token_budget(model, gpu, values["tp"], used, reserve, engines_per_gpu)
+        slots = kv_token_budget(model, gpu, values["tp"], used, reserve + slots_bytes // values["tp"], engines_per_gpu)
         region = int(slots * region_share) if own_memory else 0
         if values.get("kv_token_budget") is None:
             values["kv_token_budget"] = slots - region
@@ -202,6 +216,15 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
     if values.get("max_prefill_tokens") is None:
         values["max_prefill_tokens"] = max(budget // 6, PREFILL_TOKENS_LEAST)
     return ReplicaConfig(**(values | {"target_modules": modules}))
+
+
+def _slots_bytes(values: dict[str, Any], model: ModelShape, modules: tuple[str, ...]) -> int:
+    """Return the bytes of all adapter slots, on all GPUs of a replica together; 0 where there are none."""
+    if values.get("adapter_memory") != "slots":
+        return 0
+    count = whole("replica.max_adapters", values.get("max_adapters"), "adapters (slots)", least=1)
+    rank = whole("replica.max_lora_rank", values.get("max_lora_rank"), least=1, most=RANK_MAX)
+    return count * model.slot_bytes(rank, modules)
 
 
 def _modules(value: Any, model: ModelShape) -> tuple[str, ...]:
@@ -245,9 +268,22 @@ def _in_chunks(replica: ReplicaConfig) -> ReplicaConfig:
     return replace(replica, max_prefill_tokens=max(replica.kv_token_budget, replica.max_prefill_tokens))
 
 
+def _check_ranks(replica: ReplicaConfig, trace: Trace) -> None:
+    """Slots hold adapters of up to a rank."""
+    if replica.adapter_memory != "slots" or not trace.adapters:
+        return
+    assert replica.max_lora_rank is not None
+    highest = max(trace.adapters, key=lambda adapter: adapter.rank)
+    if highest.rank > replica.max_lora_rank:
+        raise InputError(
+            f"adapter {highest.name} has rank {highest.rank}, must be at most replica.max_lora_rank, which is "
+            f"{replica.max_lora_rank}"
+        )
+
+
 def _check_region(replica: ReplicaConfig, policies: Policies) -> None:
     """Adapters in memory of their own leave at once: nobody could make room there for another."""
-    if replica.adapter_memory == "unified":
+    if not replica.own_region:
         return
     if not isinstance(policies.eviction(), OnDemand):
         raise InputError(f"replica.adapter_memory={replica.adapter_memory} needs eviction=on_demand")

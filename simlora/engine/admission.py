@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from simlora.core.request import Request
 from simlora.engine.batch import Batch
 from simlora.engine.scenario import ReplicaConfig
@@ -22,6 +24,7 @@ class Admission:
         "_adapter_tokens",
         "_adapters",
         "_alone",
+        "_divided",
         "_more_adapters",
         "_pool",
         "_reservation",
@@ -44,6 +47,7 @@ class Admission:
         self._tokens = config.max_prefill_tokens
         self._more_adapters = UNLIMITED if config.max_adapters is None else config.max_adapters - pool.pinned
         self._adapter_tokens = pool.pinned_tokens
+        self._divided = pool.adapter_capacity
         self._adapters: set[int] = set()
         self._alone = True
         self.refusal: Refusal | None = None
@@ -63,9 +67,14 @@ class Admission:
         if fresh and self._more_adapters < 1:
             return self._refuse(Refusal.ADAPTERS)
         adapter_tokens = self._adapter_tokens + (adapter.kv_tokens if fresh and adapter is not None else 0)
+        beside = adapter_tokens
+        if self._divided is not None:
+            if adapter_tokens > self._divided:
+                return self._refuse(Refusal.ADAPTERS)
+            beside = 0
         context = request.prompt_tokens + request.generated_tokens + 1
         to_come = request.max_output_tokens - request.generated_tokens - 1
-        if not self._reservation.fits(context, to_come, adapter_tokens):
+        if not self._reservation.fits(context, to_come, beside):
             return self._refuse(Refusal.MEMORY)
         region = self._pool.region
         if region is not None and not region.fits(request, fresh):
@@ -78,6 +87,11 @@ class Admission:
             self._more_adapters -= 1
             self._adapter_tokens = adapter_tokens
         return True
+
+    @property
+    def adapters(self) -> Set[int]:
+        """Ids of the adapters of the running requests and of the candidates that fit."""
+        return self._pool.pins | self._adapters if self._adapters else self._pool.pins
 
     def retry_steps(self) -> int:
         """Decode steps before which the last refused request cannot fit, unless somebody leaves."""
@@ -105,12 +119,16 @@ def unservable(request: Request, config: ReplicaConfig) -> str:
     if prompt > config.max_prefill_tokens:
         return f"the prompt is longer than replica.max_prefill_tokens {config.max_prefill_tokens}"
     adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
-    if config.adapter_memory != "unified":
+    if config.divided and adapter_tokens > config.adapter_region_tokens:
+        return f"its adapter does not fit replica.adapter_region_tokens {config.adapter_region_tokens}"
+    if config.own_region:
         region = adapter_region(config.adapter_memory, config.adapter_region_tokens)
         assert region is not None
         region.begin(())
         if not region.fits(request, fresh=True):
             return f"its adapter does not fit replica.adapter_region_tokens {config.adapter_region_tokens}"
+    if config.divided:
+        adapter_tokens = 0
     held = prompt + request.max_output_tokens
     if held + config.block_tokens + adapter_tokens < config.kv_token_budget:
         return ""

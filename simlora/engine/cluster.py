@@ -6,6 +6,7 @@ import gc
 from array import array
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import repeat
 
 import numpy as np
@@ -41,8 +42,9 @@ class Cluster:
         self.scenario = scenario
         self.outstanding: NDArray[np.int64] = np.zeros(scenario.replicas, dtype=np.int64)
         self.rng = stream(scenario.seed, "router")
-        region = scenario.replica.adapter_memory != "unified"
-        self.recorder = Recorder(scenario.trace, scenario.replicas, scenario.timeline, region)
+        self.recorder = Recorder(
+            scenario.trace, scenario.replicas, scenario.timeline, scenario.replica.own_region
+        )
         self.adapters = _adapters(scenario)
         outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
         config = scenario.replica
@@ -68,6 +70,7 @@ class Cluster:
                 gpu = SharedGpu()
                 for replica in self.replicas[first : first + scenario.engines_per_gpu]:
                     replica.share(gpu)
+        self._front_end_s = calibration.coefficients.get("front_end.per_request_s", 0.0)
         self._progress: Callable[[int], None] = lambda ended: None
         self._router = scenario.policies.router
         self._everywhere: NDArray[np.int64] = np.arange(scenario.replicas, dtype=np.int64)
@@ -79,7 +82,7 @@ class Cluster:
         return self.clock.now
 
     def run(self, progress: Callable[[int], None] = lambda ended: None) -> Recorder:
-        """Simulate until every request has ended, telling `progress` how many have.
+        """Simulate until every request has ended, or until `until_s`, telling `progress` how many have.
 
         An interrupt leaves the recorder with what was finished; the rest is unfinished.
         """
@@ -88,12 +91,14 @@ class Cluster:
             self.clock.process(replica.live())
         self.clock.process(self._arrive())
         with _no_garbage_collection():
-            self.clock.run()
-        assert self.recorder.ended == len(self.scenario.trace), "a request neither ended nor runs"
+            self.clock.run(self.scenario.until_s)
+        whole = self.recorder.ended == len(self.scenario.trace)
+        assert whole or self.scenario.until_s is not None, "a request neither ended nor runs"
         return self.recorder
 
     def _arrive(self) -> Generator[Event, None, None]:
         for request in _requests(self.scenario, self.adapters):
+            request.arrival_s += self._front_end_s
             yield self.clock.moment(request.arrival_s, Kind.ARRIVAL, request.id)
             self._route(request)
 
@@ -118,11 +123,16 @@ class Cluster:
 
 
 def _adapters(scenario: Scenario) -> tuple[Adapter, ...]:
-    modules = scenario.replica.target_modules
-    return tuple(
-        scenario.model.adapter(id, spec.name, spec.rank, modules)
+    config, model = scenario.replica, scenario.model
+    adapters = tuple(
+        model.adapter(id, spec.name, spec.rank, config.target_modules)
         for id, spec in enumerate(scenario.trace.adapters)
     )
+    if config.adapter_memory != "slots":
+        return adapters
+    assert config.max_adapters is not None, "slots are counted by max_adapters"
+    slot_tokens = config.adapter_region_tokens // config.max_adapters
+    return tuple(replace(adapter, kv_tokens=slot_tokens) for adapter in adapters)
 
 
 def _requests(scenario: Scenario, adapters: tuple[Adapter, ...]) -> Iterator[Request]:

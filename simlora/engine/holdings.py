@@ -25,6 +25,8 @@ class Holdings:
 
     __slots__ = (
         "_flushes",
+        "_host",
+        "_host_most",
         "_kv_bytes",
         "_latency",
         "_loader",
@@ -48,8 +50,17 @@ class Holdings:
         self.link = Link()
         self.stalled_s = 0.0
         self._flushes = 0
-        self.region = adapter_region(config.adapter_memory, config.adapter_region_tokens)
-        self.pool = Pool(config.kv_token_budget, scenario.policies.eviction().victims, self.region)
+        self.region = (
+            adapter_region(config.adapter_memory, config.adapter_region_tokens) if config.own_region else None
+        )
+        self.pool = Pool(
+            config.kv_token_budget,
+            scenario.policies.eviction().victims,
+            self.region,
+            config.adapter_region_tokens if config.divided else None,
+        )
+        self._host: dict[int, None] | None = {} if config.host_adapters else None  # least recently used first
+        self._host_most = config.host_adapters or 0
         self.reservation = reservation(config)
         self._loader = loader
         self._latency = latency
@@ -133,14 +144,29 @@ class Holdings:
         return shared or free
 
     def _fetch(self, adapter: Adapter, now_s: float) -> float:
-        self._recorder.adapter_load(adapter.size_bytes)
-        return self.link.transfer(now_s, self._latency.load.load_s(adapter.size_bytes // self._tp))
+        load, size_bytes = self._latency.load, adapter.size_bytes // self._tp
+        from_disk = self._host is not None and not self._on_host(adapter)
+        self._recorder.adapter_load(adapter.size_bytes, from_disk)
+        disk_s = load.disk_s(size_bytes) if from_disk else 0.0
+        return self.link.transfer(now_s, disk_s + load.load_s(size_bytes))
+
+    def _on_host(self, adapter: Adapter) -> bool:
+        """Whether host memory has it already; it then does, and is the one used last."""
+        host = self._host
+        assert host is not None
+        known = adapter.id in host
+        if known:
+            del host[adapter.id]
+        elif len(host) == self._host_most:
+            # What is in HBM stays: the slots are no more than what host memory holds.
+            del host[next(id for id in host if not self.pool.holds(id))]
+        host[adapter.id] = None
+        return known
 
     def prefetch(self, adapters: Iterable[Adapter], step: int, now_s: float) -> None:
         """Load adapters in the background, as far as they fit beside all that KV will grow into."""
         for adapter in adapters:
-            free = self.pool.free_tokens(self.reservation.peak_tokens(step))
-            if adapter.kv_tokens <= free:
+            if adapter.kv_tokens <= self.pool.adapter_room(self.reservation.peak_tokens(step)):
                 self.pool.insert(adapter, self._fetch(adapter, now_s))
 
     # Going ------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from simlora.core.adapter import RANK_MAX
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.trace import Trace
@@ -18,7 +19,11 @@ from simlora.policies.routing.base import Router
 from simlora.policies.scheduling.base import Scheduler
 
 RESERVES = ("full", "peak", "paged", "padded")
-ADAPTER_MEMORIES = ("unified", "contiguous", "padded")
+ADAPTER_MEMORIES = ("unified", "contiguous", "padded", "partition", "slots")
+OWN_REGIONS = ("contiguous", "padded")
+"""Memory of their own that adapters have to be laid out in."""
+DIVIDED = ("partition", "slots")
+"""Memory that is divided once and for all between KV and adapters."""
 PREEMPTIONS = ("recompute", "swap")
 
 
@@ -31,8 +36,10 @@ class ReplicaConfig:
     steps after a prefill during which the queue is left alone. `reserve`: full, peak, paged or padded.
     `block_tokens`, `watermark`, `preemption`: for paged. `target_modules`: what LoRA adapts.
     `max_adapters`: distinct adapters in the running batch (vLLM's max_loras); None: no limit.
-    `adapter_memory`: unified (in the pool), or a region of `adapter_region_tokens` slots of their own,
-    contiguous or padded.
+    `adapter_memory`: unified (in the pool), or `adapter_region_tokens` token slots of their own: contiguous,
+    padded, a partition, or in `max_adapters` slots that each hold an adapter of up to `max_lora_rank`.
+    `host_adapters`: adapters that host memory holds, the least recently used of which makes room for one from
+    disk (vLLM's max_cpu_loras); None: all, from the start.
     `lora_communication`: whether its collectives between `tp` GPUs take time.
     """
 
@@ -50,6 +57,18 @@ class ReplicaConfig:
     max_adapters: int | None = None
     adapter_memory: str = "unified"
     adapter_region_tokens: int = 0
+    max_lora_rank: int | None = None
+    host_adapters: int | None = None
+
+    @property
+    def own_region(self) -> bool:
+        """Whether adapters have memory of their own that they have to be laid out in."""
+        return self.adapter_memory in OWN_REGIONS
+
+    @property
+    def divided(self) -> bool:
+        """Whether neither KV nor adapters can use what the other leaves."""
+        return self.adapter_memory in DIVIDED
 
     def __post_init__(self) -> None:
         for name, unit, least in (
@@ -69,6 +88,15 @@ class ReplicaConfig:
         number("replica.watermark", self.watermark, "of the pool", least=0, most=0.99)
         if self.max_adapters is not None:
             whole("replica.max_adapters", self.max_adapters, "adapters", least=1)
+        if self.max_lora_rank is not None:
+            whole("replica.max_lora_rank", self.max_lora_rank, least=1, most=RANK_MAX)
+        if self.host_adapters is not None:
+            whole("replica.host_adapters", self.host_adapters, "adapters", least=1)
+            if self.host_adapters < (self.max_adapters or 1):
+                raise InputError(
+                    f"replica.host_adapters is {self.host_adapters}, must be at least replica.max_adapters, "
+                    f"which is {self.max_adapters}"
+                )
         for name, known in (
             ("reserve", RESERVES),
             ("preemption", PREEMPTIONS),
@@ -97,6 +125,7 @@ class Scenario:
 
     `engines_per_gpu` replicas share the memory and the time of one GPU; 1: each has its own.
     `kv_token_budgets`: the pools of the replicas, where they differ from `replica.kv_token_budget`.
+    `until_s`: when the run stops; what has not ended by then is unfinished. None: when all requests have ended.
     """
 
     trace: Trace
@@ -110,6 +139,7 @@ class Scenario:
     timeline: bool = True
     engines_per_gpu: int = 1
     kv_token_budgets: tuple[int, ...] = ()
+    until_s: float | None = None
 
     def config_of(self, replica: int) -> ReplicaConfig:
         """Return the limits of one replica."""

@@ -11,6 +11,8 @@ from simlora.core.errors import InputError, nearest
 
 ATTENTION = ("q", "k", "v", "o")
 """The projections that S-LoRA, dLoRA and CaraServe adapt."""
+ADDED_TOKENS = 256
+"""Tokens that an adapter may add to the vocabulary (vLLM's lora_extra_vocab_size)."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class ModelShape:
     """A decoder of the Llama family: grouped-query attention, gated MLP, RMS norms.
 
     `kv_heads` equals `heads` where attention is not grouped. `qkv_bias` adds biases to q, k and v (Qwen-2.5).
+    `lora_vocabulary`: vLLM keeps room for adapters of its embeddings and output head (its Llama, not its Qwen-2).
     """
 
     name: str
@@ -31,6 +34,7 @@ class ModelShape:
     dtype_bytes: int = 2
     tied_embeddings: bool = False
     qkv_bias: bool = False
+    lora_vocabulary: bool = False
 
     def __post_init__(self) -> None:
         for key in (
@@ -101,6 +105,19 @@ class ModelShape:
         4 * rank for q, k, v, o without grouped-query attention. Source: S-LoRA (MLSys'24) §5.1.
         """
         return -(-self.adapter_bytes(rank, target_modules) // self.kv_bytes_per_token)
+
+    def slot_bytes(self, max_rank: int, target_modules: Sequence[str] = ATTENTION) -> int:
+        """Return the bytes that vLLM sets aside for one adapter of up to `max_rank`, used or not.
+
+        Where the model can have its vocabulary adapted (`lora_vocabulary`), that is A and B of embeddings and
+        output head, over 256 added tokens too, and three copies of the embeddings of those. The KV pools that
+        vLLM 0.8.5 reported over slots and ranks follow from it to 0.3 % (docs/fidelity.md).
+        """
+        vocabulary = 0
+        if self.lora_vocabulary:
+            padded = self.vocab + ADDED_TOKENS
+            vocabulary = 2 * max_rank * (padded + self.hidden) + 3 * ADDED_TOKENS * self.hidden
+        return self.adapter_bytes(max_rank, target_modules) + vocabulary * self.dtype_bytes
 
     def adapter(self, id: int, name: str, rank: int, target_modules: Sequence[str] = ATTENTION) -> Adapter:
         """Return the adapter as a replica of this model sees it. Raises InputError for a rank out of range."""

@@ -14,14 +14,25 @@ import yaml
 from simlora.core.errors import InputError, nearest
 
 KINDS = ("measured", "published", "derived")
-SECTIONS = ("prefill", "decode", "collectives", "kernels", "adapter_load", "merge", "host", "cpu_lora")
+SECTIONS = (
+    "prefill",
+    "decode",
+    "collectives",
+    "kernels",
+    "adapter_load",
+    "merge",
+    "host",
+    "front_end",
+    "cpu_lora",
+)
 LEAVES = {
     "prefill": ("intercept_s", "per_token_s", "per_token_sq_s"),
     "decode": ("intercept_s", "per_sequence_s", "per_sequence_sq_s", "per_context_token_s"),
     "collectives": ("base_all_reduces_per_layer", "latency_s", "bytes_per_s"),
-    "adapter_load": ("latency_s", "bytes_per_s", "flush_s"),
+    "adapter_load": ("latency_s", "bytes_per_s", "flush_s", "disk_latency_s", "disk_bytes_per_s"),
     "merge": ("intercept_s", "per_byte_s"),
     "host": ("intercept_s", "per_sequence_s"),
+    "front_end": ("per_request_s",),
     "kernels.bgmv": (
         "decode.intercept_s",
         "decode.per_sequence_s",
@@ -36,6 +47,15 @@ LEAVES = {
         "decode.per_sequence_max_rank_s",
         "prefill.intercept_s",
         "prefill.per_token_rank_s",
+    ),
+    "kernels.vllm": (
+        "intercept_s",
+        "per_slot_s",
+        "per_slot_rank_s",
+        "per_adapter_s",
+        "per_adapter_rank_s",
+        "per_token_s",
+        "per_slot_token_s",
     ),
     "kernels.padded_bmm": (
         "decode.intercept_s",

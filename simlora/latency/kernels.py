@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+from simlora.core.checks import whole
 from simlora.latency.calibration import Calibration
 
 
@@ -105,6 +106,41 @@ class Mbgmv(Kernel):
 
     def prefill_s(self, work: LoraWork) -> float:
         return self.prefill_0 + self.prefill_rank * work.token_rank_sum if work.tokens else 0.0
+
+
+class Vllm(Kernel):
+    """The Triton kernels of vLLM's V1 engine: each program asks a slot whether it has work, used or not.
+
+    A launch covers `slots` times blocks of the pass's tokens, whatever of it is empty, and each adapter in the
+    pass reads its weights: its cost follows slots, slots times tokens, distinct adapters, and tokens. Weights
+    lie padded to `max_lora_rank`, and tiles to 16, so ranks below neither save nor cost anything.
+    A pass that prefills and decodes is one launch over both. Source: the form is read off vLLM 0.8.5's step
+    times against slots and distinct adapters (arXiv 2508.08343, its published data).
+    """
+
+    TILE = 16
+    """The least width of a matrix product of Triton's."""
+
+    def __init__(self, calibration: Calibration, slots: int, max_lora_rank: int) -> None:
+        slots = whole("kernel.slots", slots, "adapters", least=1)
+        rank = max(whole("kernel.max_lora_rank", max_lora_rank, least=1), self.TILE)
+        need, given = calibration.need, calibration.coefficients.get
+        slot = need("kernels.vllm.per_slot_s") + given("kernels.vllm.per_slot_rank_s", 0.0) * rank
+        self.pass_0 = need("kernels.vllm.intercept_s") + slot * slots
+        self.adapter = need("kernels.vllm.per_adapter_s") + given("kernels.vllm.per_adapter_rank_s", 0.0) * rank
+        self.token = need("kernels.vllm.per_token_s") + need("kernels.vllm.per_slot_token_s") * slots
+
+    def decode_s(self, work: LoraWork) -> float:
+        return self.pass_0 + self.adapter * work.adapters + self.token * work.tokens if work.tokens else 0.0
+
+    def prefill_s(self, work: LoraWork) -> float:
+        return self.decode_s(work)
+
+    def mixed_s(self, prefill: LoraWork, decode: LoraWork) -> float:
+        if not decode.tokens:
+            return self.decode_s(prefill)
+        # Those of the running batch include the ones whose prefill is not whole.
+        return self.decode_s(decode._replace(tokens=prefill.tokens + decode.tokens))
 
 
 class PaddedBmm(Kernel):

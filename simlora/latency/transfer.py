@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from simlora.latency.calibration import Calibration
 
 
 class AdapterLoad:
-    """Host-to-device copy of one adapter: a fixed cost and a bandwidth."""
+    """Host-to-device copy of one adapter: a fixed cost and a bandwidth; and before it from disk to host memory."""
 
-    __slots__ = ("bytes_per_s", "latency_s")
+    __slots__ = ("bytes_per_s", "disk_bytes_per_s", "disk_latency_s", "latency_s")
 
     def __init__(self, calibration: Calibration) -> None:
         self.latency_s = calibration.need("adapter_load.latency_s")
         self.bytes_per_s = calibration.need("adapter_load.bytes_per_s")
+        self.disk_latency_s = calibration.coefficients.get("adapter_load.disk_latency_s", 0.0)
+        self.disk_bytes_per_s = calibration.coefficients.get("adapter_load.disk_bytes_per_s", inf)
 
     def load_s(self, size_bytes: int) -> float:
         """Seconds to copy `size_bytes` per GPU while nothing else uses the link."""
         return self.latency_s + size_bytes / self.bytes_per_s
+
+    def disk_s(self, size_bytes: int) -> float:
+        """Seconds to read `size_bytes` of weights into host memory; 0 where the calibration says nothing."""
+        return self.disk_latency_s + size_bytes / self.disk_bytes_per_s
 
 
 class Merge:

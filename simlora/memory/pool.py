@@ -7,7 +7,7 @@ first. Loads in flight hold their slots from the start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 from simlora.core.adapter import Adapter
 from simlora.memory.adapter_region import AdapterRegion
@@ -21,6 +21,7 @@ class Pool:
 
     `pinned_tokens` are the adapters that running requests use, `adapter_tokens` all of them. With a
     `region` the weights lie there, and the pool only counts their slots, as the variants of S-LoRA do.
+    With `adapter_capacity` the pool is divided: KV has `capacity`, adapters that, and neither lends the other any.
     """
 
     __slots__ = (
@@ -28,15 +29,28 @@ class Pool:
         "_pins",
         "_prefetched",
         "_ready_s",
+        "_room",
+        "_shared",
         "_victims",
+        "adapter_capacity",
         "adapter_tokens",
         "capacity",
         "pinned_tokens",
         "region",
     )
 
-    def __init__(self, capacity: int, victims: Victims, region: AdapterRegion | None = None) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        victims: Victims,
+        region: AdapterRegion | None = None,
+        adapter_capacity: int | None = None,
+    ) -> None:
         self.capacity = capacity
+        self.adapter_capacity = adapter_capacity
+        # Adapters find room in the whole pool beside KV, or in their part of it whatever KV takes.
+        self._room = capacity if adapter_capacity is None else adapter_capacity
+        self._shared = adapter_capacity is None
         self.region = region
         self.adapter_tokens = 0
         self.pinned_tokens = 0
@@ -49,6 +63,10 @@ class Pool:
     def __contains__(self, adapter: Adapter) -> bool:
         return adapter.id in self._ready_s
 
+    def holds(self, id: int) -> bool:
+        """Whether the adapter of that number is resident."""
+        return id in self._ready_s
+
     def is_pinned(self, adapter: Adapter) -> bool:
         """Whether a running request uses it."""
         return adapter.id in self._pins
@@ -57,6 +75,11 @@ class Pool:
     def pinned(self) -> int:
         """Number of distinct adapters that running requests use."""
         return len(self._pins)
+
+    @property
+    def pins(self) -> Set[int]:
+        """Ids of the adapters that running requests use."""
+        return self._pins.keys()
 
     def ready_s(self, adapter: Adapter) -> float:
         """When a resident adapter's weights have landed, or will have."""
@@ -98,19 +121,24 @@ class Pool:
 
         The policy picks among idle adapters; prefetched ones go last, the latest first.
         """
-        short = kv_tokens + self.adapter_tokens + more - self.capacity
+        beside = kv_tokens if self._shared else 0
+        short = beside + self.adapter_tokens + more - self._room
         if short > 0 and self._idle:
             self._drop(self._victims(self._idle.values(), short))
-            short = kv_tokens + self.adapter_tokens + more - self.capacity
+            short = beside + self.adapter_tokens + more - self._room
         while short > 0 and self._prefetched:
             adapter = self._prefetched[next(reversed(self._prefetched))]
             self._drop((adapter,))
             short -= adapter.kv_tokens
-        return max(short, 0)
+        return max(short, kv_tokens - self.capacity, 0)
 
     def free_tokens(self, kv_tokens: int) -> int:
-        """Slots that neither KV nor adapters take."""
-        return self.capacity - self.adapter_tokens - kv_tokens
+        """Slots that KV can still take without anybody leaving."""
+        return self.capacity - kv_tokens - (self.adapter_tokens if self._shared else 0)
+
+    def adapter_room(self, kv_tokens: int) -> int:
+        """Slots that adapters can still take without anybody leaving."""
+        return self._room - self.adapter_tokens - (kv_tokens if self._shared else 0)
 
     def _drop(self, adapters: Iterable[Adapter]) -> None:
         gone = list(adapters)

@@ -314,7 +314,7 @@ class Paged(Reservation):
         when the r tokens spill over: when -offset mod B < r.
         """
         cycles, rest = divmod(step, self.block_tokens)
-        spilled = sum(self._classes[-free % self.block_tokens] for free in range(rest))
+        spilled = self._classes[0] + sum(self._classes[self.block_tokens - rest + 1 :]) if rest else 0
         return self._rounded + (len(self._offset) * cycles + spilled) * self.block_tokens
 
     def steps_until_full(self, free_tokens: int, step: int) -> int:

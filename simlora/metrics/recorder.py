@@ -67,6 +67,7 @@ class Recorder:
         self.adapter_misses = 0
         self.adapter_loads = 0
         self.adapter_load_bytes = 0
+        self.disk_loads = 0
         self.switches = 0
         self.switch_s = 0.0
 
@@ -133,9 +134,10 @@ class Recorder:
         else:
             self.adapter_misses += 1
 
-    def adapter_load(self, size_bytes: int) -> None:
-        """A load from host to device started."""
+    def adapter_load(self, size_bytes: int, from_disk: bool = False) -> None:
+        """A load from host to device started, or first from disk to host."""
         self.adapter_loads += 1
+        self.disk_loads += from_disk
         self.adapter_load_bytes += size_bytes
 
     @property

@@ -6,7 +6,7 @@ many tokens a request will really produce.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from enum import Enum
 from typing import Protocol
 
@@ -24,13 +24,17 @@ class WaitingView(Protocol):
     def __iter__(self) -> Iterator[Request]: ...
     def __reversed__(self) -> Iterator[Request]: ...
 
+    def among(self, adapters: Set[int], after: Request) -> Iterator[Request]:
+        """Requests behind `after` that use one of these adapters, by id, or none at all; in order."""
+        ...
+
 
 class Refusal(Enum):
     """Why a request cannot start now. After MEMORY or REGION a trial is over: whom else to ask is not defined."""
 
     SEATS = "max_batch_size requests run"
     TOKENS = "the prefill would have more than max_prefill_tokens"
-    ADAPTERS = "max_adapters other adapters are in the batch"
+    ADAPTERS = "max_adapters other adapters are in the batch, or all that their memory can hold"
     MEMORY = "the pool has too few slots"
     REGION = "the adapters' own memory has too few slots, or none in a row"
 
@@ -41,6 +45,11 @@ class Admission(Protocol):
     @property
     def refusal(self) -> Refusal | None:
         """Why the request refused last was refused."""
+        ...
+
+    @property
+    def adapters(self) -> Set[int]:
+        """Ids of the adapters of the running requests and of those admitted so far."""
         ...
 
     def admit(self, request: Request) -> bool:

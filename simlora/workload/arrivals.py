@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.checks import number
+from simlora.core.errors import InputError
 
+REQUESTS_MAX = 100_000_000
 CV_MIN, CV_MAX = 1e-6, 1000
 """Below the first, gaps are all but equal; both keep the gamma's parameters finite."""
 
@@ -56,3 +58,30 @@ class Gamma(Arrivals):
         if self.cv < CV_MIN:
             return np.full(n, 1 / self.rate_rps)
         return rng.gamma(1 / self.cv**2, self.cv**2 / self.rate_rps, n)
+
+
+def before(
+    duration_s: float, arrivals: Arrivals, rng: np.random.Generator, key: str = "workload.arrivals"
+) -> NDArray[np.float64]:
+    """Return the arrivals before `duration_s` [requests]; a longer time begins with the shorter one.
+
+    Raises InputError, naming `key` as where the rate stands, for none and for more than REQUESTS_MAX.
+    """
+    gaps_s = [arrivals.gaps_s(rng, 1024)]
+    drawn, total_s = 1024, float(gaps_s[0].sum())
+    while total_s < duration_s:
+        if drawn > REQUESTS_MAX:
+            raise InputError(
+                f"workload.duration_s is {duration_s:g} seconds, in which {key} brings more "
+                f"than {REQUESTS_MAX:,} requests; lower one of them"
+            )
+        gaps_s.append(arrivals.gaps_s(rng, drawn))
+        drawn, total_s = 2 * drawn, total_s + float(gaps_s[-1].sum())
+    arrival_s = np.cumsum(np.concatenate(gaps_s))
+    arrival_s = arrival_s[: int(np.searchsorted(arrival_s, duration_s))]
+    if not len(arrival_s):
+        raise InputError(
+            f"workload.duration_s is {duration_s:g} seconds, in which no request arrives; "
+            f"make it longer or raise the rate of {key}"
+        )
+    return arrival_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -11,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import number, whole
+from simlora.core.checks import listed, number, whole
 from simlora.core.errors import InputError, nearest
 from simlora.workload.columns import TOKENS_MAX, tokens
 from simlora.workload.table import read_table
@@ -88,6 +89,40 @@ class LogNormal(Lengths):
         shares = np.clip(low + rng.random(n) * (high - low), 1e-300, 1 - 1e-16)
         logs = np.fromiter(map(inverse, shares), dtype=np.float64, count=n)
         return np.clip(np.rint(np.exp(logs)), self.lo, self.hi).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Quantiles(Lengths):
+    """By its quantiles, as papers give them: shares[i] of all lengths are at most tokens[i].
+
+    Between two quantiles every length is as likely as the next; then all are multiplied by `scale`, for
+    another tokenizer, and rounded.
+    """
+
+    shares: Sequence[float]
+    tokens: Sequence[float]
+    scale: float = 1.0
+
+    def check(self, key: str) -> None:
+        shares = listed(f"{key}.shares", self.shares, "[0,0.5,1]")
+        lengths = listed(f"{key}.tokens", self.tokens, "[4,100,1024]")
+        if len(shares) != len(lengths):
+            raise InputError(
+                f"{key}.tokens has {len(lengths)} entries, must have one for each of the {len(shares)} "
+                f"of {key}.shares"
+            )
+        for i, (share, length) in enumerate(zip(shares, lengths, strict=True)):
+            number(f"{key}.shares[{i}]", share, least=0, most=1)
+            number(f"{key}.tokens[{i}]", length, "tokens", least=1, most=TOKENS_MAX)
+        number(f"{key}.scale", self.scale, above=0)
+        if (shares[0], shares[-1]) != (0, 1) or list(shares) != sorted(set(shares)):
+            raise InputError(f"{key}.shares is {list(shares)}, must go up from 0 to 1")
+        if list(lengths) != sorted(lengths):
+            raise InputError(f"{key}.tokens is {list(lengths)}, must not go down")
+
+    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+        lengths = self.scale * np.interp(rng.random(n), list(self.shares), list(self.tokens))
+        return np.maximum(np.rint(lengths), 1).astype(np.int64)
 
 
 @dataclass(frozen=True)

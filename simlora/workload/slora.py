@@ -12,10 +12,9 @@ from simlora.core.checks import listed, number, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
-from simlora.workload.arrivals import CV_MAX, CV_MIN
+from simlora.workload.arrivals import CV_MAX, CV_MIN, REQUESTS_MAX
 from simlora.workload.lengths import check_range
 from simlora.workload.popularity import power_index
-from simlora.workload.synthetic import REQUESTS_MAX
 
 SEED_MAX = 2**32 - 1
 

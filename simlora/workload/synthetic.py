@@ -13,11 +13,9 @@ from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
-from simlora.workload.arrivals import Arrivals
+from simlora.workload.arrivals import REQUESTS_MAX, Arrivals, before
 from simlora.workload.lengths import Lengths
 from simlora.workload.popularity import Popularity
-
-REQUESTS_MAX = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -76,21 +74,4 @@ class Synthetic:
         if self.requests is not None:
             return np.cumsum(self.arrivals.gaps_s(rng, int(self.requests)))
         assert self.duration_s is not None
-        gaps_s = [self.arrivals.gaps_s(rng, 1024)]
-        drawn, total_s = 1024, float(gaps_s[0].sum())
-        while total_s < self.duration_s:
-            if drawn > REQUESTS_MAX:
-                raise InputError(
-                    f"workload.duration_s is {self.duration_s:g} seconds, in which workload.arrivals brings more "
-                    f"than {REQUESTS_MAX:,} requests; lower one of them"
-                )
-            gaps_s.append(self.arrivals.gaps_s(rng, drawn))
-            drawn, total_s = 2 * drawn, total_s + float(gaps_s[-1].sum())
-        arrival_s = np.cumsum(np.concatenate(gaps_s))
-        arrival_s = arrival_s[: int(np.searchsorted(arrival_s, self.duration_s))]
-        if not len(arrival_s):
-            raise InputError(
-                f"workload.duration_s is {self.duration_s:g} seconds, in which no request arrives; "
-                "make it longer or raise the rate of workload.arrivals"
-            )
-        return arrival_s
+        return before(self.duration_s, self.arrivals, rng)

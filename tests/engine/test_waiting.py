@@ -4,12 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.waiting import WaitingQueue
 
 
-def request(arrival_s: float, id: int) -> Request:
-    return Request(id, None, arrival_s, 1, 1)
+def request(arrival_s: float, id: int, adapter: Adapter | None = None) -> Request:
+    return Request(id, adapter, arrival_s, 1, 1)
+
+
+ADAPTERS = (None, *(Adapter(id, f"a{id}", 8, 1, 1) for id in range(3)))
 
 
 @given(
@@ -30,6 +34,28 @@ def test_the_queue_is_a_list_sorted_by_arrival_and_id(steps: list[int | str]) ->
         assert list(reversed(queue)) == model[::-1]
         assert len(queue) == len(model)
         assert bool(queue) == bool(model)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(ADAPTERS)), min_size=1, max_size=40),
+    st.sets(st.integers(0, 4)),
+    st.data(),
+)
+def test_those_behind_a_request_can_be_had_by_adapter(
+    arrivals: list[tuple[int, Adapter | None]], wanted: set[int], data: st.DataObject
+) -> None:
+    queue, model = WaitingQueue(), []
+    for id, (arrival_s, adapter) in enumerate(arrivals):
+        model.append(request(float(arrival_s), id ^ 5, adapter))
+        queue.add(model[-1])
+        if data.draw(st.booleans()):
+            queue.remove(model.pop(data.draw(st.integers(0, len(model) - 1))))
+        model.sort(key=lambda r: (r.arrival_s, r.id))
+        if model:
+            place = data.draw(st.integers(0, len(model) - 1))
+            behind = [r for r in model[place + 1 :] if r.adapter is None or r.adapter.id in wanted]
+            assert list(queue.among(wanted, after=model[place])) == behind
+        assert list(queue) == model
 
 
 def test_a_preempted_request_goes_back_before_those_that_came_later() -> None:

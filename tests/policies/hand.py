@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -19,11 +19,20 @@ def requests(*adapters: Adapter | None, start: int = 0, prompt_tokens: int = 10)
     )
 
 
+class Queue(tuple[Request, ...]):
+    """Waiting requests, in order."""
+
+    def among(self, adapters: Set[int], after: Request) -> Iterator[Request]:
+        behind = self[self.index(after) + 1 :]
+        return (request for request in behind if request.adapter is None or request.adapter.id in adapters)
+
+
 class Trial:
     """Admits everybody but those with a refusal of their own, as long as there are seats."""
 
-    def __init__(self, seats: int, refuses: Mapping[Request, Refusal]) -> None:
+    def __init__(self, seats: int, refuses: Mapping[Request, Refusal], in_use: Collection[Adapter]) -> None:
         self.seats = seats
+        self.adapters = {adapter.id for adapter in in_use}
         self.refuses = refuses
         self.tried: list[Request] = []
         self.refusal: Refusal | None = None
@@ -35,6 +44,8 @@ class Trial:
             self.refusal = refusal
             return False
         self.seats -= 1
+        if request.adapter is not None:
+            self.adapters.add(request.adapter.id)
         return True
 
     def retry_steps(self) -> int:
@@ -58,7 +69,7 @@ class View:
         seats: int = 1000,
         refuses: Mapping[Request, Refusal] | None = None,
     ) -> None:
-        self.waiting = waiting
+        self.waiting = Queue(waiting)
         self.now_s = now_s
         self.running = running
         self.steps_since_prefill = steps
@@ -66,7 +77,7 @@ class View:
         self.adapters = len(in_use)
         self.prefilling = prefilling
         self.merged = merged
-        self.last_trial = Trial(seats, refuses or {})
+        self.last_trial = Trial(seats, refuses or {}, in_use)
         self._in_use = in_use
 
     def in_use(self, adapter: Adapter) -> bool:

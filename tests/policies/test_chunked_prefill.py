@@ -9,7 +9,7 @@ from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, Decision
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
 from simlora.policies.views import Refusal
-from tests.policies.hand import RETRY_STEPS, A, B, View, requests
+from tests.policies.hand import RETRY_STEPS, A, B, C, View, requests
 
 FIRST, SECOND, THIRD = QUEUE = requests(A, B, A)
 
@@ -63,6 +63,20 @@ def test_who_is_refused_for_too_many_adapters_is_passed_over() -> None:
     assert schedule(view) == Decision(prefill=(FIRST, THIRD), chunks=(10, 6))
 
 
+def test_after_a_refusal_only_those_who_need_no_further_adapter_are_asked() -> None:
+    first, other, third, base, fifth = queue = requests(B, C, B, None, A)
+    view = View(queue, in_use=(A,), running=1, refuses={first: Refusal.ADAPTERS})
+    assert schedule(view) == Decision(prefill=(base, fifth), chunks=(10, 5), decode=True)
+    assert view.tried == (first, base, fifth)
+    assert other not in view.tried and third not in view.tried
+
+
+def test_an_adapter_that_came_into_the_batch_in_this_trial_counts() -> None:
+    first, second, third = queue = requests(B, A, B)
+    view = View(queue, refuses={second: Refusal.ADAPTERS})
+    assert schedule(view) == Decision(prefill=(first, third), chunks=(10, 6))
+
+
 def test_who_is_refused_for_anything_else_keeps_those_behind_waiting() -> None:
     for why in (Refusal.SEATS, Refusal.TOKENS, Refusal.MEMORY, Refusal.REGION):
         view = View(QUEUE, refuses={SECOND: why})
@@ -78,7 +92,7 @@ def test_after_a_refusal_for_memory_an_arrival_changes_nothing() -> None:
 def test_who_was_passed_over_may_be_overtaken_by_an_arrival() -> None:
     only = View(QUEUE[:1], running=1, refuses={FIRST: Refusal.ADAPTERS})
     assert schedule(only) == Decision(on_arrival=0), "until somebody leaves, or comes"
-    both = View(QUEUE, running=1, refuses={FIRST: Refusal.ADAPTERS, SECOND: Refusal.MEMORY})
+    both = View(QUEUE, running=1, in_use=(B,), refuses={FIRST: Refusal.ADAPTERS, SECOND: Refusal.MEMORY})
     assert schedule(both) == Decision(steps=RETRY_STEPS, on_arrival=0)
 
 

@@ -244,7 +244,8 @@ class EveryCoefficient(Mapping[str, float]):
 @pytest.mark.parametrize("policy", KERNELS)
 def test_a_kernel_keeps_its_promises(policy: type[Kernel]) -> None:
     calibration = Calibration("test", "gpu", "model", 1, {}, EveryCoefficient())
-    kernel, twin = policy(calibration), policy(calibration)
+    slots = {"slots": 9, "max_lora_rank": 64} if "slots" in inspect.signature(policy).parameters else {}
+    kernel, twin = policy(calibration, **slots), policy(calibration, **slots)
     less, more = LoraWork(3, 3 * 8, 8, 1), LoraWork(30, 30 * 64, 64, 9)
     for cost_s, again_s in ((kernel.decode_s, twin.decode_s), (kernel.prefill_s, twin.prefill_s)):
         assert cost_s(LoraWork(0, 0, 0, 0)) == 0.0, "no adapter costs nothing"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
-from simlora.workload.lengths import Empirical, Fixed, LogNormal, Uniform
+from simlora.workload.lengths import Empirical, Fixed, LogNormal, Quantiles, Uniform
 
 N = 100_000
 
@@ -42,6 +42,20 @@ def test_a_cut_log_normal_is_drawn_from_between_and_does_not_pile_up():
     assert tokens.mean() == pytest.approx(218, abs=4)  # what vllm_lora_runs' workload is said to be near
 
 
+def test_quantiles_are_met_and_between_them_every_length_is_as_likely():
+    tokens = draw(Quantiles([0, 0.25, 1], [10, 20, 1000]))
+    assert (tokens.min(), tokens.max()) == (10, 1000)
+    assert np.mean(tokens <= 20) == pytest.approx(0.25, abs=0.01)
+    assert tokens.mean() == pytest.approx(0.25 * 15 + 0.75 * 510, abs=4 * 300 / math.sqrt(N))
+    assert np.median(tokens) == pytest.approx(20 + 980 / 3, abs=10)
+
+
+def test_quantiles_are_scaled_to_another_tokenizer():
+    tokens, longer = draw(Quantiles([0, 1], [1, 100])), draw(Quantiles([0, 1], [1, 100], scale=1.5))
+    assert longer.mean() / tokens.mean() == pytest.approx(1.5, rel=1e-3)
+    assert draw(Quantiles([0, 1], [1, 100], scale=0.001)).min() == 1
+
+
 def test_empirical_draws_rows_as_often_as_they_stand_there(tmp_path):
     file = tmp_path / "lengths.csv"
     file.write_text("arrival_s,input_tokens\n0.1,10\n0.2,10\n0.3,10\n0.4,99\n")
@@ -50,7 +64,9 @@ def test_empirical_draws_rows_as_often_as_they_stand_there(tmp_path):
     assert np.mean(tokens == 99) == pytest.approx(0.25, abs=4 * math.sqrt(0.25 * 0.75 / N))
 
 
-@pytest.mark.parametrize("lengths", [Fixed(3), Uniform(3, 90), LogNormal(3, 2, 3, 90)], ids=repr)
+@pytest.mark.parametrize(
+    "lengths", [Fixed(3), Uniform(3, 90), LogNormal(3, 2, 3, 90), Quantiles([0, 1], [3, 90])], ids=repr
+)
 @given(seed=st.integers(0, 2**32), n=st.integers(0, 40))
 def test_lengths_stay_in_range_and_a_longer_draw_begins_with_the_shorter(lengths, seed, n):
     tokens = draw(lengths, n, seed)
@@ -74,6 +90,14 @@ def test_lengths_stay_in_range_and_a_longer_draw_begins_with_the_shorter(lengths
             LogNormal(50, 0.1, 1, 9),
             "workload.prompt_tokens.lo and .*hi are 1 and 9, .* no probability; widen them",
         ),
+        (Quantiles([], []), "workload.prompt_tokens.shares is .*, must be a list with at least one entry"),
+        (Quantiles([0, 1], [5]), "tokens has 1 entries, must have one for each of the 2 of workload"),
+        (Quantiles([0, 2], [5, 9]), r"workload.prompt_tokens.shares\[1\] is 2, must be .* at most 1"),
+        (Quantiles([0, 0.9], [5, 9]), r"workload.prompt_tokens.shares is \[0, 0.9\], must go up from 0 to 1"),
+        (Quantiles([0, 0.5, 0.5, 1], [5, 6, 7, 9]), "must go up from 0 to 1"),
+        (Quantiles([0, 1], [9, 5]), r"workload.prompt_tokens.tokens is \[9, 5\], must not go down"),
+        (Quantiles([0, 1], [0, 5]), r"workload.prompt_tokens.tokens\[0\] is 0, must be at least 1"),
+        (Quantiles([0, 1], [1, 5], 0), "workload.prompt_tokens.scale is 0, must be greater than 0"),
         (Empirical("", "x"), "workload.prompt_tokens.path is empty"),
         (Empirical("nowhere.csv", "x"), "nowhere.csv does not exist"),
     ],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
 from simlora.core.trace import BASE_MODEL
-from simlora.workload import synthetic
+from simlora.workload import arrivals
 from simlora.workload.arrivals import Arrivals, Gamma, Poisson
 from simlora.workload.lengths import Fixed, LogNormal, Uniform
 from simlora.workload.popularity import Explicit, Power, Zipf
@@ -105,7 +105,7 @@ def test_a_process_of_one_s_own_needs_one_method():
 
 
 def test_a_process_that_floods_is_stopped(monkeypatch):
-    monkeypatch.setattr(synthetic, "REQUESTS_MAX", 3000)
+    monkeypatch.setattr(arrivals, "REQUESTS_MAX", 3000)
     with pytest.raises(
         InputError, match=r"workload.arrivals brings more than 3,000 requests; lower one of them"
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
@@ -14,7 +15,8 @@ from simlora.core.errors import InputError
 from simlora.workload.arrivals import Gamma, Poisson
 from simlora.workload.azure import AzureLlm
 from simlora.workload.file import File
-from simlora.workload.lengths import Empirical, Fixed, LogNormal, Uniform
+from simlora.workload.lengths import Empirical, Fixed, LogNormal, Quantiles, Uniform
+from simlora.workload.per_adapter import PerAdapter
 from simlora.workload.popularity import Explicit, Power, Zipf
 from simlora.workload.popularity import Uniform as Even
 from simlora.workload.slora import SLora
@@ -89,10 +91,33 @@ def test_lengths_from_a_file_in_the_trace_folder(tmp_path, monkeypatch):
     assert (set(trace.prompt_tokens.tolist()), set(trace.output_tokens.tolist())) == ({5}, {6})
 
 
+def test_adapters_with_rates_of_their_own_have_share_gpt_s_lengths():
+    chosen = workload("workload=per_adapter", "workload.adapters=30", "workload.rates_rps=[9,1]")
+    assert isinstance(chosen, PerAdapter)
+    assert isinstance(chosen.prompt_tokens, Quantiles)
+    trace = chosen.build(0)
+    prompts, outputs = trace.prompt_tokens, trace.output_tokens
+    assert len(trace) == pytest.approx(150 * 3600, rel=0.01)
+    # The marks of the runs that this workload describes: means, bounds, and quartiles in the models' own tokens.
+    assert prompts.mean() == pytest.approx(223.1, rel=0.005)
+    assert outputs.mean() == pytest.approx(194.2, rel=0.005)
+    assert np.percentile(prompts, [0, 25, 75, 100]) == pytest.approx([4, 20.5, 377, 1024], rel=0.03)
+    assert np.percentile(outputs, [0, 25, 75]) == pytest.approx([4, 22.7, 301], rel=0.03)
+    assert (prompts + outputs).max() <= 2048
+    # A request of average place in its answer holds so many tokens: long prompts have short answers.
+    held = (outputs * (prompts + outputs / 2)).sum() / outputs.sum()
+    assert held == pytest.approx(350, rel=0.03)
+
+
+def test_share_gpt_s_lengths_in_another_tokenizer():
+    chosen = workload("workload=per_adapter", "workload.output_tokens.scale=0.5")
+    assert chosen.build(0).output_tokens.mean() == pytest.approx(97, rel=0.05)
+
+
 @pytest.mark.parametrize("group", ["prompt_tokens", "output_tokens"])
 def test_both_kinds_of_lengths_offer_the_same_choices(group):
     choices = {file.stem for file in Path(CONF, "workload", group).glob("*.yaml")}
-    assert choices == {"uniform", "log_normal", "empirical", "fixed"}
+    assert choices == {"uniform", "log_normal", "empirical", "fixed", "sharegpt"}
 
 
 def test_a_file(tmp_path):
@@ -120,6 +145,7 @@ def test_the_azure_trace_lies_in_the_trace_folder(tmp_path, monkeypatch):
         (["workload=slora", "workload.rate_rps=0"], "workload.rate_rps is 0, must be greater than 0"),
         (["workload=slora", "workload.ranks=[8,10000]"], r"workload.ranks\[1\] is 10000"),
         (["workload=synthetic", "workload.arrivals.rate_rps=0"], "workload.arrivals.rate_rps is 0"),
+        (["workload=per_adapter", "workload.counts=[1,2]"], "workload.counts has 2 entries"),
         (["workload=file"], "workload.path is not set"),
     ],
 )

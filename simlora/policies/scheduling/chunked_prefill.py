@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from simlora.core.checks import whole
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
-from simlora.policies.views import Refusal, ReplicaView
+from simlora.policies.views import Admission, Refusal, ReplicaView
 
 
 class ChunkedPrefill(Scheduler):
     """An iteration processes at most `max_batched_tokens`: one for each running request, then chunks.
 
     Prefills that have begun go on first, in order of admission; then waiting requests start in order of
-    arrival, until one does not fit. One that is refused because of `replica.max_adapters` is passed over.
+    arrival, until one does not fit. One that is refused because of `replica.max_adapters` is passed over, and
+    from then on only requests for the adapters of the batch are looked at.
     A request starts when there is memory for its whole prompt (vLLM's V1 scheduler, which otherwise works like
     this, as SGLang does, takes blocks chunk by chunk). Source: Sarathi-Serve (OSDI'24) §4.
     """
@@ -33,7 +36,7 @@ class ChunkedPrefill(Scheduler):
                 budget -= chunks[-1]
         refused, passed_over = False, False
         admission = view.trial()
-        for request in view.waiting:
+        for request in self._candidates(view, admission):
             if budget <= 0:
                 break
             if admission.admit(request):
@@ -50,3 +53,14 @@ class ChunkedPrefill(Scheduler):
         on_arrival = NEVER if refused and not passed_over else 0
         steps = admission.retry_steps() if refused else NEVER
         return Decision(steps=1 if view.prefilling else steps, on_arrival=on_arrival)
+
+    def _candidates(self, view: ReplicaView, admission: Admission) -> Iterator[Request]:
+        """Waiting requests in order; once one was refused for its adapter, only those that need no further one.
+
+        The others would be refused as well: thousands, in a queue of which a few adapters are served.
+        """
+        for request in view.waiting:
+            yield request
+            if admission.refusal is Refusal.ADAPTERS:
+                yield from view.waiting.among(admission.adapters, after=request)
+                return

@@ -1,0 +1,53 @@
+"""Cells of a CSV file of measured runs, read strictly: what is wrong is said with its file, line and column."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from simlora.core.errors import InputError, nearest
+
+Cells = dict[str, str]
+
+
+def columns(path: Path) -> list[str]:
+    """Return the names of the file's columns. Raises InputError for what is not a table of text."""
+    return _read(path)[0]
+
+
+def read_cells(path: Path, required: Sequence[str]) -> list[tuple[str, Cells]]:
+    """Return the place (file and line) and the cells of every row, once all required columns are there."""
+    names, rows = _read(path)
+    for name in required:
+        if name not in names:
+            raise InputError(f"{path} has no column {name}; {nearest(name, names or ['(none)'])}")
+    return rows
+
+
+def number(cells: Mapping[str, str], name: str, place: str) -> float:
+    """Return the cell as a finite number."""
+    return parsed(cells[name], f"{place} has {name}")
+
+
+def parsed(text: str, where: str) -> float:
+    """Return a text as a finite number; `where` is how a sentence about it begins."""
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        raise InputError(f"{where} = {text!r}, must be a number") from None
+    if not math.isfinite(value):
+        raise InputError(f"{where} = {value}, must be finite")
+    return value
+
+
+def _read(path: Path) -> tuple[list[str], list[tuple[str, Cells]]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            table = csv.DictReader(file)
+            return list(table.fieldnames or []), [(f"{path} line {table.line_num}", cells) for cells in table]
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text file") from None

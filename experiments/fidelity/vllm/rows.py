@@ -1,0 +1,104 @@
+"""The rows of a file in the schema of vLLM's measured runs with LoRA."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+from experiments.fidelity.cells import Cells, number, parsed, read_cells
+from simlora.core.errors import InputError, nearest
+
+GPU = "h100_64g"
+MODELS = {"llama-3.1-8b-instruct": "llama_3_1_8b", "qwen-2.5-7b-instruct": "qwen_2_5_7b"}
+SERVER = ("max_loras", "max_cpu_loras", "max_lora_rank")
+COUNTS = (*SERVER, "adapters")
+LISTS = ("module_ranks", "rate_values", "rate_counts")
+NAMES = ("model", *COUNTS, "kv_tokens", *LISTS, "duration_s")
+MEASURED = ("completed", "output_tokens_per_s", "itl_mean_ms", "ttft_mean_ms", "ttft_p50_ms")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured run: its columns as they are, and as numbers its server, its workload and its figures.
+
+    `kv_tokens` is None where nobody wrote it down. `place` is its file and line.
+    """
+
+    columns: Mapping[str, str]
+    counts: Mapping[str, int]
+    kv_tokens: int | None
+    ranks: tuple[int, ...]
+    rates_rps: tuple[float, ...]
+    rate_counts: tuple[int, ...]
+    duration_s: float
+    measured: Mapping[str, float]
+    place: str
+
+    @property
+    def model(self) -> str:
+        """Our name of the base model."""
+        return MODELS[self.columns["model"]]
+
+    @property
+    def calibration(self) -> str:
+        """The name of the calibration that the row is simulated with."""
+        return f"{GPU}-{self.model}-tp1-vllm"
+
+    @property
+    def key(self) -> str:
+        """What was run: model, server and workload, in one line."""
+        parts = [self.columns["model"], *(f"{name}={count}" for name, count in self.counts.items())]
+        parts += [f"{name}={','.join(self.columns[name].split())}" for name in LISTS]
+        return " ".join([*parts, f"duration_s={self.duration_s:g}"])
+
+    @property
+    def seed(self) -> int:
+        """The seed of the row's workload: its own, and the same every time."""
+        return crc32(self.key.encode())
+
+
+def read(path: Path) -> list[Row]:
+    """Read all rows. Raises InputError, naming file, line and column, for what is not in the schema."""
+    return [_row(cells, place) for place, cells in read_cells(path, NAMES)]
+
+
+def _row(cells: Cells, place: str) -> Row:
+    if cells["model"] not in MODELS:
+        raise InputError(f"{place} has model {cells['model']!r}; {nearest(cells['model'] or '', MODELS)}")
+    rates, counts = _list(cells, "rate_values", place), _whole_list(cells, "rate_counts", place)
+    if len(rates) != len(counts):
+        raise InputError(
+            f"{place} has {len(counts)} rate_counts, must be one for each of its {len(rates)} rate_values"
+        )
+    return Row(
+        columns=cells,
+        counts={name: _whole(number(cells, name, place), f"{place} has {name}") for name in COUNTS},
+        kv_tokens=int(number(cells, "kv_tokens", place)) if cells["kv_tokens"] else None,
+        ranks=_whole_list(cells, "module_ranks", place),
+        rates_rps=rates,
+        rate_counts=counts,
+        duration_s=number(cells, "duration_s", place),
+        # A figure that is missing is not compared; the others are.
+        measured={name: number(cells, name, place) for name in MEASURED if cells.get(name)},
+        place=place,
+    )
+
+
+def _list(cells: Cells, name: str, place: str) -> tuple[float, ...]:
+    """Return numbers that stand with blanks between them, at least one."""
+    texts = (cells[name] or "").split()
+    if not texts:
+        raise InputError(f"{place} has no {name}, must be numbers with blanks between them")
+    return tuple(parsed(text, f"{place} has {name}") for text in texts)
+
+
+def _whole_list(cells: Cells, name: str, place: str) -> tuple[int, ...]:
+    return tuple(_whole(value, f"{place} has {name}") for value in _list(cells, name, place))
+
+
+def _whole(value: float, where: str) -> int:
+    if value != int(value):
+        raise InputError(f"{where} = {value}, must be a whole number")
+    return int(value)

@@ -1,0 +1,116 @@
+"""What the table of step times says by itself: closed batches whose every step is known.
+
+A closed batch of b requests, each of p prompt and o output tokens, takes steps of b sequences with
+b * (p + o / 2) tokens of context on average. Adapters drawn at random for n requests among k are
+k * (1 - (1 - 1 / k) ** n) distinct ones. All of it is linear in the coefficients, so non-negative least squares
+on relative errors finds them. Source of the measurements: arXiv 2508.08343, as its authors published them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from experiments.fidelity.vllm.rows import MODELS
+from simlora.core.errors import InputError
+from simlora.latency.kernels import Vllm
+
+TABLE = Path("profiles") / "vllm_lora_steps.csv"
+COLUMNS = (
+    "kind",
+    "model",
+    "max_num_seqs",
+    "max_loras",
+    "max_lora_rank",
+    "adapters_used",
+    "requests",
+    "prompt_tokens_each",
+    "output_tokens_each",
+    "duration_s",
+    "tpot_mean_ms",
+    "itl_mean_ms",
+)
+
+
+def read(folder: Path) -> pd.DataFrame:
+    """Read the table. Raises InputError where it is not there, or not that table."""
+    path = folder / TABLE
+    try:
+        table = pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+    missing = [name for name in COLUMNS if name not in table]
+    if missing:
+        raise InputError(f"{path} has no column {missing[0]}")
+    return table
+
+
+def _fit(columns: Mapping[str, NDArray[np.float64] | float], seconds: NDArray[np.float64]) -> dict[str, float]:
+    """Return non-negative coefficients by column, of the least relative errors."""
+    full = [np.broadcast_to(np.asarray(column, dtype=np.float64), seconds.shape) for column in columns.values()]
+    found, _ = nnls(np.column_stack(full) / seconds[:, None], np.ones(len(seconds)))
+    return dict(zip(columns, map(float, found), strict=True))
+
+
+def coefficients(table: pd.DataFrame, model: str) -> dict[str, float]:
+    """Return what the table says of a model (our name), by coefficient."""
+    theirs = {ours: name for name, ours in MODELS.items()}[model]
+    own = table[table["model"] == theirs]
+    return decode(own) | prefill(table) | slots(own) | adapters(own) | loads(own)
+
+
+def decode(own: pd.DataFrame) -> dict[str, float]:
+    """The base model's decode step."""
+    rows = own[(own["kind"] == "no_lora") & (own["output_tokens_each"] > 1)]
+    size = rows["max_num_seqs"].to_numpy(dtype=np.float64)
+    context = size * (rows["prompt_tokens_each"] + rows["output_tokens_each"] / 2).to_numpy()
+    names = ("decode.intercept_s", "decode.per_sequence_s", "decode.per_context_token_s")
+    return _fit(dict(zip(names, (1.0, size, context), strict=True)), rows["itl_mean_ms"].to_numpy() / 1000)
+
+
+def prefill(table: pd.DataFrame) -> dict[str, float]:
+    """The base model's prefill: requests that want one token, in as few full steps as can be.
+
+    Each of them also costs the client and the front end, which the tokens do not see. Both models are of one
+    size and only Llama was measured with full steps, so it stands for both; a step reads the weights as a decode step.
+    """
+    rows = table[(table["kind"] == "no_lora") & (table["output_tokens_each"] == 1) & (table["requests"] > 1000)]
+    requests = rows["requests"].to_numpy(dtype=np.float64)
+    found = _fit(
+        {"request": requests, "prefill.per_token_s": requests * rows["prompt_tokens_each"].to_numpy()},
+        rows["duration_s"].to_numpy(),
+    )
+    return {"prefill.per_token_s": found["prefill.per_token_s"]}
+
+
+def slots(own: pd.DataFrame) -> dict[str, float]:
+    """What one request pays for slots that nobody uses."""
+    rows = own[own["kind"] == "single_request"]
+    count = rows["max_loras"].to_numpy(dtype=np.float64)
+    rank = np.maximum(rows["max_lora_rank"].to_numpy(dtype=np.float64), Vllm.TILE)
+    columns = {"one": 1.0, "kernels.vllm.per_slot_s": count, "kernels.vllm.per_slot_rank_s": count * rank}
+    found = _fit(columns, rows["itl_mean_ms"].to_numpy() / 1000)
+    base = decode(own)
+    rest = found.pop("one") - base["decode.intercept_s"] - base["decode.per_sequence_s"]
+    return found | {"kernels.vllm.intercept_s": max(rest, 0.0)}
+
+
+def adapters(own: pd.DataFrame) -> dict[str, float]:
+    """What each distinct adapter of a step costs, at one number of slots and sequences."""
+    rows = own[(own["kind"] == "lora_batch") & (own["adapters_used"] > 0)]
+    used, size = rows["adapters_used"].to_numpy(dtype=np.float64), rows["max_num_seqs"].to_numpy(dtype=np.float64)
+    distinct = used * (1 - (1 - 1 / used) ** size)
+    found = _fit({"one": 1.0, "kernels.vllm.per_adapter_s": distinct}, rows["itl_mean_ms"].to_numpy() / 1000)
+    return {"kernels.vllm.per_adapter_s": found["kernels.vllm.per_adapter_s"]}
+
+
+def loads(own: pd.DataFrame) -> dict[str, float]:
+    """Loads from disk: requests one after the other, every one for an adapter that was not used before."""
+    rows = own[own["kind"] == "loading"]
+    decoding_s = rows["tpot_mean_ms"] / 1000 * rows["output_tokens_each"]
+    return {"adapter_load.disk_latency_s": float((rows["duration_s"] / rows["requests"] - decoding_s).median())}
