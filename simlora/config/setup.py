@@ -191,7 +191,9 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
         values["adapter_region_tokens"] = slots_bytes // model.kv_bytes_per_token
     own_memory = values.get("adapter_memory") not in ("unified", "slots")
     if values.get("kv_token_budget") is None or (own_memory and values.get("adapter_region_tokens") is None):
-        slots = kv_token_budget(model, gpu, values["tp"], used, reserve + slots_bytes // values["tp"], engines_per_gpu)
+        slots = kv_token_budget(
+            model, gpu, values["tp"], used, reserve + slots_bytes // values["tp"], engines_per_gpu
+        )
         region = int(slots * region_share) if own_memory else 0
         if values.get("kv_token_budget") is None:
             values["kv_token_budget"] = slots - region

@@ -92,6 +92,9 @@ class Cluster:
         self.clock.process(self._arrive())
         with _no_garbage_collection():
             self.clock.run(self.scenario.until_s)
+        if self.scenario.until_s is not None:
+            for replica in self.replicas:
+                replica.settle()
         whole = self.recorder.ended == len(self.scenario.trace)
         assert whole or self.scenario.until_s is not None, "a request neither ended nor runs"
         return self.recorder

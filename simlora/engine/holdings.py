@@ -158,8 +158,8 @@ class Holdings:
         if known:
             del host[adapter.id]
         elif len(host) == self._host_most:
-            # What is in HBM stays: the slots are no more than what host memory holds.
-            del host[next(id for id in host if not self.pool.holds(id))]
+            # What HBM holds too goes last: it is what runs.
+            del host[next((id for id in host if not self.pool.holds(id)), next(iter(host)))]
         host[adapter.id] = None
         return known
 

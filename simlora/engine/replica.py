@@ -6,6 +6,7 @@ Five verbs carry the main path: admit, schedule, execute, advance, record.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from operator import attrgetter
 
 from simpy import Event
 
@@ -24,6 +25,8 @@ from simlora.engine.waiting import WaitingQueue
 from simlora.latency.models import LatencyModels
 from simlora.metrics.recorder import Recorder
 from simlora.policies.scheduling.base import Decision
+
+YOUNGEST = attrgetter("arrival_s", "id")
 
 
 class Replica:
@@ -48,6 +51,7 @@ class Replica:
         "_renew",
         "_run",
         "_scheduler",
+        "_since_s",
         "_steps",
         "_token_times",
         "_wake",
@@ -98,6 +102,7 @@ class Replica:
         self._idle = True
         self._token_times = TokenTimes(recorder.token_gaps)
         self._pace = Pace(id, latency, self.holdings.pool, scenario.replica.tp)
+        self._since_s = 0.0  # when the iterations that are under way began
         self._renew = False  # the run's times are no longer right
 
     def share(self, gpu: SharedGpu) -> None:
@@ -174,9 +179,9 @@ class Replica:
                 gpu.set_busy(self.id, busy)
             if busy:
                 self._wake = clock.moment(self.execute(), Kind.BOUNDARY, self.id)
-                since = clock.now
+                self._since_s = clock.now
                 yield self._wake
-                self.busy_s += clock.now - since
+                self.busy_s += clock.now - self._since_s
                 self.advance()
             else:
                 self._idle = True
@@ -344,10 +349,20 @@ class Replica:
             self._steps = steps
             self._wake = self._clock.move(self._wake, run.end_s(steps), Kind.BOUNDARY, self.id)
 
+    def settle(self) -> None:
+        """The clock has stopped: count the steps that were over before, of a run that was not."""
+        run = self._run
+        if run is None or self._prefill:
+            return
+        self._steps = run.first_boundary(self._clock.now) - 1
+        if self._steps > run.done:
+            self.busy_s += run.end_s(self._steps) - self._since_s
+            self._advance_decode(run)
+
     def _advance_decode(self, run: DecodeRun) -> None:
         batch = self._batch
         steps = self._steps - run.done
-        self._token_times.decoded(run, steps, len(batch.members), self._clock.now)
+        self._token_times.decoded(run, steps, len(batch.members), run.end_s(self._steps))
         run.done = self._steps
         batch.step += steps
         self.steps_since_prefill += steps
@@ -369,7 +384,7 @@ class Replica:
         while holdings.pool.make_room(holdings.reservation.used_tokens(self._batch.step)):
             held = (*self._batch, *self._prefilling.values())
             assert len(held) > 1, f"request {held[0].id} alone outgrows the pool"
-            self._preempt(max(held, key=lambda request: (request.arrival_s, request.id)))
+            self._preempt(max(held, key=YOUNGEST))
 
     def _preempt(self, request: Request) -> None:
         """Put a running request back into the queue. Source: vLLM (SOSP'23) §4.5.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Set
-from heapq import merge
+from heapq import heapify, heappop, heapreplace
 from itertools import islice
 
 from simlora.core.request import Request
@@ -20,39 +20,30 @@ def _adapter(request: Request) -> int:
 
 
 class WaitingQueue:
-    """Waiting requests in order of (arrival, id); cheap at both ends, and by adapter.
+    """Waiting requests in order of (arrival, id); cheap at both ends, and by adapter."""
 
-    Once it is asked for by adapter, those taken out of the middle are only marked: a queue of a million
-    out of whose middle most are served would else be moved a million times.
-    """
-
-    __slots__ = ("_by_adapter", "_gone", "_head", "_items")
+    __slots__ = ("_by_adapter", "_head", "_items")
 
     def __init__(self) -> None:
         self._items: list[Request] = []
         self._head = 0
-        self._gone: set[int] = set()  # ids that are still among the items, behind the head
-        self._by_adapter: dict[int, WaitingQueue] | None = None  # those that are not empty, once somebody asks
+        self._by_adapter: dict[int, WaitingQueue] | None = (
+            None  # those that are not empty, once somebody asks
+        )
 
     def __len__(self) -> int:
-        return len(self._items) - self._head - len(self._gone)
+        return len(self._items) - self._head
 
     def __iter__(self) -> Iterator[Request]:
-        return self._there(islice(self._items, self._head, None))
+        return islice(self._items, self._head, None)
 
     def __reversed__(self) -> Iterator[Request]:
-        return self._there(islice(reversed(self._items), len(self._items) - self._head))
-
-    def _there(self, items: Iterator[Request]) -> Iterator[Request]:
-        gone = self._gone
-        return (request for request in items if request.id not in gone) if gone else items
+        return islice(reversed(self._items), len(self))
 
     def add(self, request: Request) -> None:
         """Insert a request at its place."""
         items = self._items
-        if request.id in self._gone:
-            self._gone.remove(request.id)  # back at its place
-        elif not items or _key(items[-1]) < _key(request):
+        if not items or _key(items[-1]) < _key(request):
             items.append(request)
         else:
             items.insert(bisect_left(items, _key(request), lo=self._head, key=_key), request)
@@ -67,26 +58,25 @@ class WaitingQueue:
             if not queue:
                 del self._by_adapter[_adapter(request)]
         items, head = self._items, self._head
-        if items[head] is request:
-            head += 1
-            gone = self._gone
-            while gone and items[head].id in gone:
-                gone.remove(items[head].id)
-                head += 1
-            # Keep what was served from piling up, at amortised constant cost.
-            if head * 2 > len(items):
-                del items[:head]
-                head = 0
-            self._head = head
-        elif self._by_adapter is not None:
-            self._gone.add(request.id)
-        else:
+        if items[head] is not request:
             place = bisect_left(items, _key(request), lo=head, key=_key)
             assert items[place] is request, f"request {request.id} is not in the queue"
-            del items[place]
+            if 2 * place > head + len(items):
+                del items[place]
+                return
+            # The shorter part of a queue of a million moves.
+            items[head + 1 : place + 1] = items[head:place]
+        self._head = head + 1
+        # Keep what was served from piling up, at amortised constant cost.
+        if self._head * 2 > len(items):
+            del items[: self._head]
+            self._head = 0
 
     def among(self, adapters: Set[int], after: Request) -> Iterator[Request]:
-        """Requests behind `after` that use one of these adapters, by id, or none at all; in order."""
+        """Requests behind `after` that use one of these adapters, by id, or none at all; in order.
+
+        Costs O(adapters) for the first of them. The queue may not change meanwhile.
+        """
         queues = self._by_adapter
         if queues is None:
             queues = self._by_adapter = {}
@@ -95,13 +85,17 @@ class WaitingQueue:
         wanted = [queues[id] for id in queues.keys() & adapters]
         if BASE_MODEL in queues:
             wanted.append(queues[BASE_MODEL])
-        return merge(*(queue._behind(after) for queue in wanted), key=_key)
-
-    def _behind(self, after: Request) -> Iterator[Request]:
-        items, head = self._items, self._head
-        if _key(items[head]) <= _key(after):
-            head = bisect_right(items, _key(after), lo=head, key=_key)
-        return islice(items, head, None)
+        heap = [(*_key(queue._items[queue._head]), queue._items, queue._head) for queue in wanted]
+        heapify(heap)
+        passed = _key(after)
+        while heap:
+            arrival_s, id, items, place = heap[0]
+            if (arrival_s, id) > passed:
+                yield items[place]
+            if place + 1 < len(items):
+                heapreplace(heap, (*_key(items[place + 1]), items, place + 1))
+            else:
+                heappop(heap)
 
     def _queue_of(self, request: Request) -> WaitingQueue:
         assert self._by_adapter is not None

@@ -127,7 +127,9 @@ class Vllm(Kernel):
         need, given = calibration.need, calibration.coefficients.get
         slot = need("kernels.vllm.per_slot_s") + given("kernels.vllm.per_slot_rank_s", 0.0) * rank
         self.pass_0 = need("kernels.vllm.intercept_s") + slot * slots
-        self.adapter = need("kernels.vllm.per_adapter_s") + given("kernels.vllm.per_adapter_rank_s", 0.0) * rank
+        self.adapter = (
+            need("kernels.vllm.per_adapter_s") + given("kernels.vllm.per_adapter_rank_s", 0.0) * rank
+        )
         self.token = need("kernels.vllm.per_token_s") + need("kernels.vllm.per_slot_token_s") * slots
 
     def decode_s(self, work: LoraWork) -> float:

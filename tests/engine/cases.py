@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
 from simlora.engine.cluster import Cluster
-from simlora.engine.scenario import Policies, ReplicaConfig, Scenario
+from simlora.engine.scenario import DIVIDED, Policies, ReplicaConfig, Scenario
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
-from simlora.latency.kernels import Bgmv, Mbgmv, Merged, PaddedBmm
+from simlora.latency.kernels import Bgmv, Mbgmv, Merged, PaddedBmm, Vllm
 from simlora.metrics.recorder import Recorder
 from simlora.policies.eviction.latest import Latest
 from simlora.policies.eviction.lru import Lru
@@ -49,7 +49,13 @@ PLAIN = ("fcfs", "lcfs")
 """What the reference loop of tests/engine/reference.py knows."""
 LOADERS = {"blocking": Blocking, "cached": Cached, "prefetching": Prefetching}
 EVICTIONS = {"on_demand": OnDemand, "lru": Lru, "latest": Latest}
-KERNELS = {"mbgmv": Mbgmv, "bgmv": Bgmv, "merged": Merged, "padded_bmm": PaddedBmm}
+KERNELS = {
+    "mbgmv": Mbgmv,
+    "bgmv": Bgmv,
+    "merged": Merged,
+    "padded_bmm": PaddedBmm,
+    "vllm": lambda calibration: Vllm(calibration, slots=3, max_lora_rank=32),
+}
 
 COEFFICIENTS = {
     "prefill.intercept_s": 2**-6,
@@ -79,6 +85,14 @@ COEFFICIENTS = {
     "kernels.padded_bmm.prefill.intercept_s": 2**-8,
     "kernels.padded_bmm.prefill.per_segment_s": 2**-9,
     "kernels.padded_bmm.prefill.per_token_max_rank_s": 2**-15,
+    "kernels.vllm.intercept_s": 2**-9,
+    "kernels.vllm.per_slot_s": 2**-12,
+    "kernels.vllm.per_slot_rank_s": 2**-16,
+    "kernels.vllm.per_adapter_s": 2**-10,
+    "kernels.vllm.per_token_s": 2**-13,
+    "kernels.vllm.per_slot_token_s": 2**-15,
+    "adapter_load.disk_latency_s": 2**-5,
+    "adapter_load.disk_bytes_per_s": 2**12,
     "collectives.base_all_reduces_per_layer": 0,
     "collectives.latency_s": 0.0,
     "collectives.bytes_per_s": 2.0**90,  # too fast to be seen: the sums below are the kernels' own
@@ -125,6 +139,8 @@ class Case:
     max_adapters: int | None = None
     adapter_memory: str = "unified"
     adapter_region_tokens: int = 0
+    host_adapters: int | None = None
+    until_s: float | None = None
     replicas: int = 1
     engines_per_gpu: int = 1
     coefficients: Mapping[str, float] = field(default_factory=lambda: COEFFICIENTS)
@@ -161,6 +177,7 @@ class Case:
                 max_adapters=self.max_adapters,
                 adapter_memory=self.adapter_memory,
                 adapter_region_tokens=self.adapter_region_tokens,
+                host_adapters=self.host_adapters,
             ),
             policies=Policies(
                 scheduler=SCHEDULERS[self.scheduler],
@@ -172,6 +189,7 @@ class Case:
             ),
             fast_forward=fast_forward,
             timeline=timeline,
+            until_s=self.until_s,
             engines_per_gpu=self.engines_per_gpu,
         )
 
@@ -230,6 +248,7 @@ def cases(
     adapter_memories: tuple[str, ...] = ("unified",),
     max_adapters: tuple[int | None, ...] = (None,),
     engines_per_gpu: tuple[int, ...] = (1,),
+    ends: st.SearchStrategy[float | None] = st.none(),  # noqa: B008
 ) -> Case:
     """Scenarios of every kind, with pools from too small for some request to ample."""
     ranks = draw(RANKS)
@@ -263,6 +282,12 @@ def cases(
         replicas=draw(st.integers(1, 3)),
         coefficients=COEFFICIENTS if exact else IRREGULAR,
     )
+    case = case.but(until_s=draw(ends))
+    if case.adapter_memory == "slots":
+        slots = case.max_adapters or 3
+        case = case.but(max_adapters=slots, adapter_region_tokens=4 * max(ranks) * slots)
+    if case.adapter_memory in DIVIDED and draw(st.booleans()):
+        case = case.but(host_adapters=max(case.max_adapters or 1, draw(st.integers(1, 5))))
     engines = draw(st.sampled_from(engines_per_gpu))
     return case if engines == 1 else case.but(engines_per_gpu=engines, tp=1, replicas=case.replicas + 1)
 
@@ -283,6 +308,11 @@ def family(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
 def own_memory(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
     """Scenarios whose adapters have memory of their own, which only goes with eviction on demand."""
     return family(evictions=("on_demand",), adapter_memories=("contiguous", "padded"), **chosen)
+
+
+def divided(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
+    """Scenarios whose HBM is divided between KV and adapters, in slots or not, with more of them on disk."""
+    return family(**({"adapter_memories": DIVIDED, "evictions": ("lru", "on_demand")} | chosen))
 
 
 def shared_gpus(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from simlora.engine.cluster import Cluster
 from simlora.metrics.recorder import Recorder
-from tests.engine.cases import SCHEDULERS, Case, cases, family, own_memory, shared_gpus
+from tests.engine.cases import SCHEDULERS, Case, cases, divided, family, own_memory, shared_gpus
 from tests.examples import share
 
 EQUAL = ("status", "reason", "replica", "preemptions", "cached_tokens", "migrations")
@@ -28,6 +28,7 @@ COUNTS = (
     "adapter_misses",
     "adapter_loads",
     "adapter_load_bytes",
+    "disk_loads",
 )
 
 
@@ -73,6 +74,21 @@ def test_fast_forward_equals_the_plain_loop(reserve: str, data: st.DataObject) -
 def test_fast_forward_equals_the_plain_loop_with_every_scheduler(scheduler: str, data: st.DataObject) -> None:
     case: Case = data.draw(family(schedulers=(scheduler,)))
     assert_same(case.cluster(), case.cluster(fast_forward=False))
+
+
+@given(divided(schedulers=("chunked_prefill", "fcfs", "early_abort")))
+def test_fast_forward_equals_the_plain_loop_when_hbm_is_divided(case: Case) -> None:
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    assert_same(fast, plain)
+    event(f"from disk: {fast.recorder.disk_loads > 0}")
+    event(f"preempted: {fast.recorder.preemptions > 0}")
+
+
+@given(divided(ends=st.floats(2**-8, 8.0), loaders=("blocking", "prefetching")))
+def test_fast_forward_equals_the_plain_loop_when_the_clock_stops_before_the_end(case: Case) -> None:
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    assert_same(fast, plain)
+    event(f"unfinished: {fast.recorder.ended < len(case.rows)}")
 
 
 @given(own_memory())

@@ -32,6 +32,7 @@ COLUMNS = (
     "prompt_tokens_each",
     "output_tokens_each",
     "duration_s",
+    "ttft_mean_ms",
     "tpot_mean_ms",
     "itl_mean_ms",
 )
@@ -50,9 +51,13 @@ def read(folder: Path) -> pd.DataFrame:
     return table
 
 
-def _fit(columns: Mapping[str, NDArray[np.float64] | float], seconds: NDArray[np.float64]) -> dict[str, float]:
+def _fit(
+    columns: Mapping[str, NDArray[np.float64] | float], seconds: NDArray[np.float64]
+) -> dict[str, float]:
     """Return non-negative coefficients by column, of the least relative errors."""
-    full = [np.broadcast_to(np.asarray(column, dtype=np.float64), seconds.shape) for column in columns.values()]
+    full = [
+        np.broadcast_to(np.asarray(column, dtype=np.float64), seconds.shape) for column in columns.values()
+    ]
     found, _ = nnls(np.column_stack(full) / seconds[:, None], np.ones(len(seconds)))
     return dict(zip(columns, map(float, found), strict=True))
 
@@ -79,7 +84,9 @@ def prefill(table: pd.DataFrame) -> dict[str, float]:
     Each of them also costs the client and the front end, which the tokens do not see. Both models are of one
     size and only Llama was measured with full steps, so it stands for both; a step reads the weights as a decode step.
     """
-    rows = table[(table["kind"] == "no_lora") & (table["output_tokens_each"] == 1) & (table["requests"] > 1000)]
+    rows = table[
+        (table["kind"] == "no_lora") & (table["output_tokens_each"] == 1) & (table["requests"] > 1000)
+    ]
     requests = rows["requests"].to_numpy(dtype=np.float64)
     found = _fit(
         {"request": requests, "prefill.per_token_s": requests * rows["prompt_tokens_each"].to_numpy()},
@@ -103,14 +110,22 @@ def slots(own: pd.DataFrame) -> dict[str, float]:
 def adapters(own: pd.DataFrame) -> dict[str, float]:
     """What each distinct adapter of a step costs, at one number of slots and sequences."""
     rows = own[(own["kind"] == "lora_batch") & (own["adapters_used"] > 0)]
-    used, size = rows["adapters_used"].to_numpy(dtype=np.float64), rows["max_num_seqs"].to_numpy(dtype=np.float64)
+    used, size = (
+        rows["adapters_used"].to_numpy(dtype=np.float64),
+        rows["max_num_seqs"].to_numpy(dtype=np.float64),
+    )
     distinct = used * (1 - (1 - 1 / used) ** size)
     found = _fit({"one": 1.0, "kernels.vllm.per_adapter_s": distinct}, rows["itl_mean_ms"].to_numpy() / 1000)
     return {"kernels.vllm.per_adapter_s": found["kernels.vllm.per_adapter_s"]}
 
 
 def loads(own: pd.DataFrame) -> dict[str, float]:
-    """Loads from disk: requests one after the other, every one for an adapter that was not used before."""
-    rows = own[own["kind"] == "loading"]
-    decoding_s = rows["tpot_mean_ms"] / 1000 * rows["output_tokens_each"]
-    return {"adapter_load.disk_latency_s": float((rows["duration_s"] / rows["requests"] - decoding_s).median())}
+    """Loads from disk: requests one after the other, every one for an adapter that was not used before.
+
+    What is left of each but for its decode steps and the first token of a request that has to load nothing.
+    """
+    rows, single = own[own["kind"] == "loading"], own[own["kind"] == "single_request"]
+    first_token_ms = single.loc[single["max_loras"] == single["max_loras"].min(), "ttft_mean_ms"].mean()
+    decoding_ms = rows["tpot_mean_ms"] * (rows["output_tokens_each"] - 1)
+    rest_s = rows["duration_s"] / rows["requests"] - (decoding_ms + first_token_ms) / 1000
+    return {"adapter_load.disk_latency_s": float(rest_s.median())}
