@@ -167,6 +167,7 @@ class Holdings:
         """Load adapters in the background, as far as they fit beside all that KV will grow into."""
         for adapter in adapters:
             if adapter.kv_tokens <= self.pool.adapter_room(self.reservation.peak_tokens(step)):
+                self.pool.make_room(self.reservation.used_tokens(step), adapter.kv_tokens)
                 self.pool.insert(adapter, self._fetch(adapter, now_s))
 
     # Going ------------------------------------------------------------------------------

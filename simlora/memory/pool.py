@@ -137,8 +137,11 @@ class Pool:
         return self.capacity - kv_tokens - (self.adapter_tokens if self._shared else 0)
 
     def adapter_room(self, kv_tokens: int) -> int:
-        """Slots that adapters can still take without anybody leaving."""
-        return self._room - self.adapter_tokens - (kv_tokens if self._shared else 0)
+        """Slots that a prefetched adapter can take: free ones, and in a part of their own those of idle adapters."""
+        free = self._room - self.adapter_tokens
+        if self._shared:
+            return free - kv_tokens
+        return free + sum(adapter.kv_tokens for adapter in self._idle.values())
 
     def _drop(self, adapters: Iterable[Adapter]) -> None:
         gone = list(adapters)

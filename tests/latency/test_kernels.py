@@ -4,7 +4,7 @@ import pytest
 
 from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
-from simlora.latency.kernels import Bgmv, Kernel, LoraWork, Mbgmv, Merged, PaddedBmm
+from simlora.latency.kernels import Bgmv, Kernel, LoraWork, Mbgmv, Merged, PaddedBmm, Vllm
 
 COEFFICIENTS = {
     "kernels.bgmv.decode.intercept_s": 0.5,
@@ -21,6 +21,13 @@ COEFFICIENTS = {
     "kernels.padded_bmm.prefill.intercept_s": 0.25,
     "kernels.padded_bmm.prefill.per_segment_s": 0.03,
     "kernels.padded_bmm.prefill.per_token_max_rank_s": 0.0001,
+    "kernels.vllm.intercept_s": 0.5,
+    "kernels.vllm.per_slot_s": 0.01,
+    "kernels.vllm.per_slot_rank_s": 0.001,
+    "kernels.vllm.per_adapter_s": 0.1,
+    "kernels.vllm.per_adapter_rank_s": 0.002,
+    "kernels.vllm.per_token_s": 0.003,
+    "kernels.vllm.per_slot_token_s": 0.0001,
 }
 DECODE = LoraWork(tokens=3, token_rank_sum=8 + 8 + 64, max_rank=64, adapters=2, segments=3)
 PREFILL = LoraWork(tokens=110, token_rank_sum=100 * 8 + 10 * 64, max_rank=64, adapters=2, segments=2)
@@ -104,3 +111,33 @@ def test_a_pass_that_does_both_is_launched_once(kernel: type[Kernel], saved_s: f
 
 def test_merged_needs_no_coefficients() -> None:
     Merged(Calibration("mine.yaml", "gpu", "model", 1, {}, {}))
+
+
+def test_vllm_pays_for_slots_adapters_and_tokens_of_slots_as_wide_as_the_highest_rank_allowed() -> None:
+    kernel = Vllm(calibration(), slots=8, max_lora_rank=32)
+    fixed_s, adapter_s, token_s = 0.5 + 8 * (0.01 + 0.032), 0.1 + 0.064, 0.003 + 8 * 0.0001
+    assert kernel.decode_s(DECODE) == pytest.approx(fixed_s + 2 * adapter_s + 3 * token_s)
+    assert kernel.prefill_s(PREFILL) == pytest.approx(fixed_s + 2 * adapter_s + 110 * token_s)
+    assert kernel.decode_s(DECODE._replace(max_rank=8, token_rank_sum=24)) == kernel.decode_s(DECODE)
+
+
+def test_vllms_pass_of_both_is_one_launch_over_the_adapters_of_both() -> None:
+    kernel = Vllm(calibration(), slots=8, max_lora_rank=32)
+    both = DECODE._replace(adapters=3)
+    assert kernel.mixed_s(PREFILL, both) == pytest.approx(kernel.decode_s(both._replace(tokens=3 + 110)))
+    assert kernel.mixed_s(PREFILL, NO_ADAPTER) == kernel.prefill_s(PREFILL)
+    assert kernel.mixed_s(NO_ADAPTER, both) == kernel.decode_s(both)
+    assert kernel.mixed_s(NO_ADAPTER, NO_ADAPTER) == 0.0
+
+
+def test_vllms_tiles_are_sixteen_wide() -> None:
+    costs = [Vllm(calibration(), slots=8, max_lora_rank=rank).decode_s(DECODE) for rank in (8, 16, 32)]
+    assert costs[0] == costs[1] < costs[2]
+
+
+@pytest.mark.parametrize(
+    "slots, rank, key", [(0, 16, "slots"), (None, 16, "slots"), (4, None, "max_lora_rank")]
+)
+def test_vllm_needs_slots_and_their_rank(slots: int, rank: int, key: str) -> None:
+    with pytest.raises(InputError, match=rf"kernel\.{key} is"):
+        Vllm(calibration(), slots=slots, max_lora_rank=rank)

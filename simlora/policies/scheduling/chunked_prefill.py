@@ -57,7 +57,7 @@ class ChunkedPrefill(Scheduler):
     def _candidates(self, view: ReplicaView, admission: Admission) -> Iterator[Request]:
         """Waiting requests in order; once one was refused for its adapter, only those that need no further one.
 
-        The others would be refused as well: thousands, in a queue of which a few adapters are served.
+        The others would be refused as well, or overtake it: thousands, in a queue of which a few adapters run.
         """
         for request in view.waiting:
             yield request
