@@ -9,7 +9,7 @@
     series                   name: title, system, set, measured
     rules                    list of {where: {panel, series, x}, set} or {where, skip: why}, the last one counts
     printed                  panel: series: x: the number in the paper, or a list of them, one a metric; OOM
-    measured                 cells that a row of slora_runs.csv must have besides the point's own workload
+    measured                 cells that a measured row must have besides the point's own workload
 
 Runs are kept in SIMLORA_CACHE_DIR, or outputs/cache in the project, until simlora's own files change.
 """

@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.measured import measured_dir
 from experiments.studies import measured
 from experiments.studies.cache import HELP
 from experiments.studies.draw import draw
@@ -30,7 +29,8 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         description=f"Simulate the figures and tables of {paper}, and draw them beside the published points.",
         epilog=HELP,
     )
-    parser.add_argument("studies", nargs="*", metavar="STUDY", help="figure_5, table_3, … (default: all)")
+    names = ", ".join(sorted(path.stem for path in folder.glob("*.yaml") if path.stem != "claims")[:2])
+    parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"{names}, … (default: all)")
     parser.add_argument("--out", type=Path, help=f"where PNG and CSV go (default: outputs/{paper})")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)
@@ -53,10 +53,8 @@ def _chosen(studies: dict[str, Study], names: Sequence[str]) -> list[Study]:
 
 def _draw_all(studies: Sequence[Study], out: Path, jobs: int) -> None:
     rows = measured.rows()
-    if rows is None:
-        print(
-            f"without measured points: there is no {measured_dir() / 'slora_runs.csv'}; set SIMLORA_MEASURED_DIR"
-        )
+    for path in measured.missing(studies):
+        print(f"without measured points: there is no {path}; set SIMLORA_MEASURED_DIR")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

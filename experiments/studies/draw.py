@@ -50,6 +50,9 @@ BARS = 0.8
 APART = 0.05
 """Share of the axis that curves take which are drawn beside each other."""
 
+BETWEEN = 0.1
+"""Inches around plots that each have a label of their own at the left."""
+
 
 def draw(study: Study, gathered: Sequence[Gathered], path: Path) -> None:
     """Write a study's figure as PNG. The plots of a single panel stand beside each other."""
@@ -59,6 +62,8 @@ def draw(study: Study, gathered: Sequence[Gathered], path: Path) -> None:
     width = max(2.2 + 2.8 * across, 7.0)
     size = (width, 1.6 + 2.5 * down)
     figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    if len(study.panels) == 1:
+        figure.get_layout_engine().set(w_pad=BETWEEN)
     cells = [(panel, metric) for metric in study.metrics for panel in study.panels]
     for ax, (panel, metric) in zip(axes.flat, cells, strict=True):
         own = [one for one in gathered if one.point.panel == panel.name]
@@ -83,6 +88,8 @@ def _frame(ax: Axes, study: Study, panel: Panel, metric: str) -> None:
     ax.set_title(panel.title, fontsize="small")
     ax.set_xlabel(study.x.label, fontsize="small")
     ax.set_ylabel(METRICS[metric].label, fontsize="small")
+    drawn = METRICS[metric].drawn
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{drawn * value:,.6g}"))
 
 
 def _name(axes: Any, study: Study, letters: int, missing: Sequence[Sequence[str]]) -> None:
@@ -116,7 +123,6 @@ def _logarithmic(ax: Axes, values: Sequence[float]) -> None:
         return
     ax.set_yscale("log")
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.yaxis.set_minor_formatter(NullFormatter())
     ax.set_ylim(min(values) / 1.6, max(values) * 1.3)
 

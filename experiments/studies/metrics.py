@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of a run, by its dotted place in summary.json. `measured` is its column in slora_runs.csv."""
+    """A figure of a run, by its dotted place in summary.json.
+
+    `measured` are its columns in files of measured runs, those in milliseconds with names that end with _ms.
+    `drawn`: what it is multiplied by on an axis, to be in the unit of the label.
+    """
 
     label: str
-    measured: str | None = None
+    measured: Sequence[str] = ()
+    drawn: float = 1.0
 
 
 METRICS = {
-    "throughput_rps": Metric("throughput (requests/s)", "throughput_rps"),
-    "latency_s.mean": Metric("mean latency (s)", "mean_latency_s"),
-    "ttft_s.mean": Metric("mean TTFT (s)", "mean_first_token_s"),
-    "slo.attainment": Metric("SLO attainment", "attainment_6s"),
-    "slo.satisfaction": Metric("user satisfaction", "satisfaction"),
+    "throughput_rps": Metric("throughput (requests/s)", ("throughput_rps",)),
+    "latency_s.mean": Metric("mean latency (s)", ("mean_latency_s",)),
+    "ttft_s.mean": Metric("mean TTFT (s)", ("mean_first_token_s", "ttft_mean_ms")),
+    "ttft_s.p50": Metric("median TTFT (s)", ("ttft_p50_ms",)),
+    "tbt_s.mean": Metric("mean ITL (ms)", ("itl_mean_ms",), drawn=1000.0),
+    "throughput_tps": Metric("throughput (output tokens/s)", ("output_tokens_per_s",)),
+    "slo.attainment": Metric("SLO attainment", ("attainment_6s",)),
+    "slo.satisfaction": Metric("user satisfaction", ("satisfaction",)),
     "replicas.most_running": Metric("largest batch (requests)"),
+    "replicas.kv_token_budget": Metric("KV pool (tokens)"),
 }
 SHARES = ("slo.attainment", "slo.satisfaction")
 """Between 0 and 1, over all submitted requests; satisfaction is 1 - (TTFT / SLO)^2, and 0 past the SLO."""

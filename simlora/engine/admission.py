@@ -67,11 +67,9 @@ class Admission:
         if fresh and self._more_adapters < 1:
             return self._refuse(Refusal.ADAPTERS)
         adapter_tokens = self._adapter_tokens + (adapter.kv_tokens if fresh and adapter is not None else 0)
-        beside = adapter_tokens
-        if self._divided is not None:
-            if adapter_tokens > self._divided:
-                return self._refuse(Refusal.ADAPTERS)
-            beside = 0
+        if self._divided is not None and adapter_tokens > self._divided:
+            return self._refuse(Refusal.ADAPTERS)
+        beside = adapter_tokens if self._divided is None else 0
         context = request.prompt_tokens + request.generated_tokens + 1
         to_come = request.max_output_tokens - request.generated_tokens - 1
         if not self._reservation.fits(context, to_come, beside):
@@ -119,16 +117,10 @@ def unservable(request: Request, config: ReplicaConfig) -> str:
     if prompt > config.max_prefill_tokens:
         return f"the prompt is longer than replica.max_prefill_tokens {config.max_prefill_tokens}"
     adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
-    if config.divided and adapter_tokens > config.adapter_region_tokens:
-        return f"its adapter does not fit replica.adapter_region_tokens {config.adapter_region_tokens}"
-    if config.own_region:
-        region = adapter_region(config.adapter_memory, config.adapter_region_tokens)
-        assert region is not None
-        region.begin(())
-        if not region.fits(request, fresh=True):
+    if config.adapter_memory != "unified":
+        if not _fits_apart(request, config, adapter_tokens):
             return f"its adapter does not fit replica.adapter_region_tokens {config.adapter_region_tokens}"
-    if config.divided:
-        adapter_tokens = 0
+        adapter_tokens = 0 if config.divided else adapter_tokens
     held = prompt + request.max_output_tokens
     if held + config.block_tokens + adapter_tokens < config.kv_token_budget:
         return ""
@@ -137,3 +129,13 @@ def unservable(request: Request, config: ReplicaConfig) -> str:
     if alone.fits(held, 0, adapter_tokens):
         return ""
     return f"prompt, output and adapter do not fit replica.kv_token_budget {config.kv_token_budget}"
+
+
+def _fits_apart(request: Request, config: ReplicaConfig, adapter_tokens: int) -> bool:
+    """Whether the memory that is the adapters' own can hold the request's, alone."""
+    if config.divided:
+        return adapter_tokens <= config.adapter_region_tokens
+    region = adapter_region(config.adapter_memory, config.adapter_region_tokens)
+    assert region is not None
+    region.begin(())
+    return region.fits(request, fresh=True)

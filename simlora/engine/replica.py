@@ -216,7 +216,7 @@ class Replica:
             if self._prefill:
                 self._advance_prefill()
             return
-        self._advance_decode(run)
+        self._advance_decode(run, self._clock.now)
         if self._prefill or self._prefilling:
             # Theirs is the KV that has not grown by the steps just taken.
             for request in {r.id: r for r in (*self._prefilling.values(), *self._prefill)}.values():
@@ -356,13 +356,14 @@ class Replica:
             return
         self._steps = run.first_boundary(self._clock.now) - 1
         if self._steps > run.done:
-            self.busy_s += run.end_s(self._steps) - self._since_s
-            self._advance_decode(run)
+            ended_s = run.end_s(self._steps)
+            self.busy_s += ended_s - self._since_s
+            self._advance_decode(run, ended_s)
 
-    def _advance_decode(self, run: DecodeRun) -> None:
+    def _advance_decode(self, run: DecodeRun, now_s: float) -> None:
         batch = self._batch
         steps = self._steps - run.done
-        self._token_times.decoded(run, steps, len(batch.members), run.end_s(self._steps))
+        self._token_times.decoded(run, steps, len(batch.members), now_s)
         run.done = self._steps
         batch.step += steps
         self.steps_since_prefill += steps

@@ -123,6 +123,8 @@ class Pool:
         """
         beside = kv_tokens if self._shared else 0
         short = beside + self.adapter_tokens + more - self._room
+        if short <= 0 and self._shared:
+            return 0
         if short > 0 and self._idle:
             self._drop(self._victims(self._idle.values(), short))
             short = beside + self.adapter_tokens + more - self._room

@@ -19,6 +19,7 @@ from experiments.slora.late_start import LateStart
 from experiments.studies import measured
 from experiments.studies.measured import published
 from experiments.studies.points import Point, points
+from experiments.studies.slora_runs import setting_of
 from experiments.studies.study import Study, read_all
 from simlora.config.composing import compose
 from simlora.core.errors import InputError
@@ -136,7 +137,7 @@ def published_row(point: Point) -> Row:
     columns = {
         "system": point.system,
         "gpu": settings["gpu"],
-        "setting": measured.setting_of(settings),
+        "setting": setting_of(settings),
         "campaign": "",
         "kv_token_budget": "",
     }

@@ -16,6 +16,7 @@ from experiments.studies.draw import _beside, _missing, draw
 from experiments.studies.gathered import gather
 from experiments.studies.points import points, written
 from experiments.studies.running import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome
+from experiments.studies.slora_runs import setting_of
 from experiments.studies.study import read, read_all
 from simlora.core.errors import InputError
 from tests.experiments.studied import a_study, tree
@@ -80,7 +81,7 @@ def test_a_rule_may_leave_points_out_and_says_why(tmp_path: Path) -> None:
     [
         ({"titel": "x"}, "has an unknown key titel; did you mean title"),
         ({"title": None}, "has no title"),
-        ({"metrics": ["throughput"]}, "metric is 'throughput'; did you mean throughput_rps"),
+        ({"metrics": ["latency_s.men"]}, "metric is 'latency_s.men'; did you mean latency_s.mean"),
         ({"kind": "pie"}, "kind is 'pie'; "),
         ({"rules": [{"where": {"panel": "smal"}, "set": {}}]}, "where.panel is 'smal'; did you mean small?"),
         ({"rules": [{"where": {"x": 3}, "set": {}}]}, "where.x is 3; "),
@@ -291,5 +292,5 @@ def test_an_interrupted_command_says_that_its_runs_are_kept(
 
 def test_the_settings_of_the_paper_are_those_of_the_measured_runs() -> None:
     assert fidelity_rows.RANKS["S2"] == (64, 32, 16, 8)
-    assert measured.setting_of({"model": "llama_13b", "workload.ranks": [64, 32, 16]}) == "S4"
-    assert measured.setting_of({"model": "llama_30b", "workload.ranks": [32]}) == ""
+    assert setting_of({"model": "llama_13b", "workload.ranks": [64, 32, 16]}) == "S4"
+    assert setting_of({"model": "llama_30b", "workload.ranks": [32]}) == ""

@@ -1,0 +1,125 @@
+"""How published runs of vLLM with LoRA are called: what vllm_lora_runs.csv says of the run that a point repeats."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from experiments.fidelity.vllm.predict import SEQUENCES, STEP_TOKENS
+from experiments.fidelity.vllm.rows import GPU, LISTS, MODELS, Row, read
+from experiments.studies.slora_runs import same
+
+__all__ = ["FILE", "Row", "finder", "is_keyed", "read"]
+
+FILE = "vllm_lora_runs.csv"
+COMMON = {
+    "system": "vllm",
+    "gpu": GPU,
+    "replica.max_batch_size": SEQUENCES,
+    "scheduler.max_batched_tokens": STEP_TOKENS,
+    "workload": "per_adapter",
+}
+"""What all published runs have in common."""
+SAID = (
+    "model",
+    "replica.max_adapters",
+    "replica.max_lora_rank",
+    "replica.host_adapters",
+    "workload.adapters",
+    "workload.ranks",
+    "workload.rates_rps",
+    "workload.duration_s",
+)
+"""What a point must say, to be somebody's run."""
+
+
+def finder(settings: Mapping[str, Any], also: Mapping[str, Any]) -> Callable[[Row], bool] | None:
+    """Return what says whether a row is the run of these settings, and has the cells `also` besides.
+
+    None if it is nobody's run. A pool counts if both say how large it is.
+    """
+    if not _is_published(settings):
+        return None
+    run, pool = _run(settings), settings.get("replica.kv_token_budget")
+    return lambda row: (
+        _run_of(row.columns) == run
+        and (pool is None or row.kv_tokens in (None, pool))
+        and all(same(row.columns.get(column) or "", value) for column, value in also.items())
+    )
+
+
+def is_keyed(key: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a row's key (experiments/fidelity/vllm/rows.py) names the run of these settings."""
+    return _is_published(settings) and _run_of(_columns(key)) == _run(settings)
+
+
+def _is_published(settings: Mapping[str, Any]) -> bool:
+    return (
+        all(settings.get(key) == value for key, value in COMMON.items())
+        and all(settings.get(key) is not None for key in SAID)
+        and settings.get("until_s") == settings["workload.duration_s"]
+    )
+
+
+def _run(settings: Mapping[str, Any]) -> dict[str, Any]:
+    adapters, rates = settings["workload.adapters"], settings["workload.rates_rps"]
+    counts = settings.get("workload.counts") or _evenly(adapters, len(rates))
+    return _as_run(
+        settings["model"],
+        [settings[f"replica.{name}"] for name in ("max_adapters", "max_lora_rank")],
+        settings["replica.host_adapters"],
+        adapters,
+        settings["workload.ranks"],
+        dict(zip(rates, counts, strict=True)),
+        settings["workload.duration_s"],
+    )
+
+
+def _evenly(adapters: int, rates: int) -> list[int]:
+    """Return how many adapters have which rate: as many each as can be, the first rates one more."""
+    return [(adapters + rates - 1 - index) // rates for index in range(rates)]
+
+
+def _run_of(columns: Mapping[str, str]) -> dict[str, Any]:
+    ranks, rates, counts = (columns[name].split() for name in LISTS)
+    return _as_run(
+        MODELS[columns["model"]],
+        [int(columns[name]) for name in ("max_loras", "max_lora_rank")],
+        int(columns["max_cpu_loras"]),
+        int(columns["adapters"]),
+        [int(rank) for rank in ranks],
+        dict(zip(map(float, rates), map(int, counts), strict=True)),
+        float(columns["duration_s"]),
+    )
+
+
+def _as_run(
+    model: str,
+    slots: Sequence[int],
+    host_adapters: int,
+    adapters: int,
+    ranks: Sequence[int],
+    counts: Mapping[float, int],
+    duration_s: float,
+) -> dict[str, Any]:
+    """Return a run so that equal ones are equal.
+
+    Host memory beyond all adapters is of no use; ranks 16, 16 in turn are 16; rates have no order.
+    """
+    return {
+        "model": model,
+        "slots": list(slots),
+        "host_adapters": min(host_adapters, adapters),
+        "adapters": adapters,
+        "ranks": [ranks[index % len(ranks)] for index in range(adapters)],
+        "rates": Counter({float(rate): count for rate, count in counts.items()}),
+        "duration_s": float(duration_s),
+    }
+
+
+def _columns(key: str) -> dict[str, str]:
+    """Return the columns that a row's key is made of: the model, and then name=value."""
+    model, *rest = key.split()
+    columns = dict(part.partition("=")[::2] for part in rest)
+    return {"model": model} | {name: value.replace(",", " ") for name, value in columns.items()}
