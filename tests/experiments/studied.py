@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -60,4 +61,72 @@ def claims(folder: Path, text: str) -> Path:
     a_study(folder)
     path = folder / "claims.yaml"
     path.write_text("claims:\n" + textwrap.indent(textwrap.dedent(text).strip("\n"), "  ") + "\n")
+    return path
+
+
+VLLM_STUDY = """
+title: vLLM over its slots
+source: made up for the tests
+metrics: [throughput_tps, tbt_s.mean, ttft_s.p50]
+logarithmic: [ttft_s.p50]
+x: {key: replica.max_adapters, label: slots, values: [2, 4]}
+set:
+  gpu: h100_64g
+  model: llama_3_1_8b
+  replica.max_lora_rank: 16
+  replica.host_adapters: 8
+  replica.max_batch_size: 2048
+  scheduler.max_batched_tokens: 2048
+  workload: per_adapter
+  workload.adapters: 4
+  workload.ranks: [8, 16]
+  workload.rates_rps: [0.8, 0.4, 0.1]
+  workload.duration_s: 20
+  until_s: 20
+panels:
+  all: {title: four adapters}
+series:
+  vllm: {title: vLLM, system: vllm}
+"""
+VLLM_CELLS = {
+    "model": "llama-3.1-8b-instruct",
+    "max_loras": "2",
+    "max_cpu_loras": "4",
+    "max_lora_rank": "16",
+    "kv_tokens": "250000",
+    "adapters": "4",
+    "module_ranks": "8 16",
+    "rate_values": "0.1 0.4 0.8",
+    "rate_counts": "1 1 2",
+    "duration_s": "20",
+    "output_tokens_per_s": "400",
+    "itl_mean_ms": "20",
+    "ttft_mean_ms": "80",
+    "ttft_p50_ms": "50",
+    "set": "test",
+}
+"""The measured run of the study's first point."""
+
+
+def a_vllm_study(
+    folder: Path, name: str = "slots", settings: dict[str, Any] | None = None, **changes: Any
+) -> Path:
+    """Write the study into a folder, with other settings of all points; a setting of None takes one out."""
+    found = yaml.safe_load(VLLM_STUDY) | changes
+    merged = found["set"] | (settings or {})
+    found["set"] = {key: value for key, value in merged.items() if value is not None}
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(found, sort_keys=False))
+    return path
+
+
+def vllm_runs_csv(folder: Path, *changes: dict[str, str]) -> Path:
+    """Write measured runs that differ from that of the study's first point by these cells."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "vllm_lora_runs.csv"
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(VLLM_CELLS))
+        table.writeheader()
+        table.writerows([{**VLLM_CELLS, **change} for change in changes])
     return path

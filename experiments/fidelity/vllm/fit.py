@@ -153,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m experiments.fidelity.vllm.fit", description=__doc__.split("\n\n")[0]
     )
     parser.add_argument("models", nargs="*", metavar="MODEL", help="models to fit (default: all of the plan)")
-    parser.add_argument("--rounds", type=int, default=8, help="steps of the search (default: 8)")
+    parser.add_argument("--rounds", type=int, default=5, help="steps of the search (default: 5)")
     parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
     options = parser.parse_args(arguments)
     plan = yaml.safe_load(PLAN.read_text(encoding="utf-8"))

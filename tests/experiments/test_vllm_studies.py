@@ -1,0 +1,223 @@
+"""vLLM's studies can be composed, and find the measured runs that they repeat."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import experiments.vllm
+from experiments.fidelity import rows as slora_rows
+from experiments.fidelity.vllm import predict
+from experiments.fidelity.vllm.rows import Row, read
+from experiments.measured import measured_dir
+from experiments.scenarios import scenario
+from experiments.studies import measured, vllm_runs
+from experiments.studies.command import main
+from experiments.studies.fitted import was_fitted
+from experiments.studies.metrics import METRICS, figure
+from experiments.studies.points import Point, points
+from experiments.studies.study import read as read_study
+from experiments.studies.study import read_all
+from simlora.api import simulate
+from simlora.core.errors import DoesNotFit
+from simlora.engine.cluster import Cluster
+from simlora.workload.lengths import Fixed
+from simlora.workload.per_adapter import PerAdapter
+from tests.experiments.studied import a_vllm_study, vllm_runs_csv
+
+STUDIES = read_all(Path(experiments.vllm.__file__).parent)
+MEASURED = ("ranks", "rates", "slots")
+ALL = [point for study in STUDIES.values() for point in points(study) if not point.skip]
+LARGEST = {point.key[:3]: point for point in ALL}
+
+
+def first(study_path: Path) -> Point:
+    return next(points(read_study(study_path)))
+
+
+def published(study_path: Path, rows: list[Row]) -> dict[str, list[Any]]:
+    study = read_study(study_path)
+    return measured.published(study, next(points(study)), rows)
+
+
+# The studies
+
+
+def test_the_questions_and_the_measured_figures_are_there() -> None:
+    questions = {"how_many_slots", "one_large_adapter", "slot_cliff", "which_highest_rank"}
+    assert set(STUDIES) == questions | set(MEASURED)
+    assert all(study.note for study in STUDIES.values())
+
+
+@pytest.mark.parametrize("point", LARGEST.values(), ids=lambda point: " ".join(point.key[:3]))
+def test_a_series_at_its_last_value_of_x_can_be_composed(point: Point) -> None:
+    try:
+        run = scenario(point.overrides)
+    except DoesNotFit:
+        assert (point.study, point.settings["replica.max_lora_rank"]) in {
+            ("ranks", 32),
+            ("which_highest_rank", 256),
+        }
+        return
+    assert point.system == "vllm"
+    assert run.until_s == point.settings["workload.duration_s"]
+
+
+def test_what_is_beyond_the_measured_ranks_is_said_to_be_an_extrapolation() -> None:
+    for name, study in STUDIES.items():
+        ranks = {point.settings["replica.max_lora_rank"] for point in points(study)}
+        assert (max(ranks) > 32) == ("extrapolation" in study.note), name
+
+
+def test_the_measured_runs_that_figures_show_are_found() -> None:
+    rows = measured.rows()
+    if rows is None or not (measured_dir() / vllm_runs.FILE).exists():
+        pytest.skip(f"there are no measured runs of vLLM in {measured_dir()}")
+    shown = {
+        name: sum(bool(measured.published(study, point, rows)) for point in points(study))
+        for name, study in STUDIES.items()
+    }
+    assert {name for name, count in shown.items() if count} == set(MEASURED)
+    assert min(shown[name] for name in MEASURED) >= 25
+
+
+# Metrics
+
+
+def test_every_metric_is_in_the_summary_of_a_run(tmp_path: Path) -> None:
+    summary = simulate(first(a_vllm_study(tmp_path)).overrides).summary
+    assert all(figure(summary, metric) is not None for metric in METRICS)
+
+
+def test_metrics_are_those_that_the_measured_client_reports(tmp_path: Path) -> None:
+    point = first(a_vllm_study(tmp_path, settings={"workload.duration_s": 200, "until_s": 200}))
+    summary = simulate(point.overrides).summary
+    client = predict.figures(Cluster(scenario(point.overrides)).run().requests(), 200)
+    ours = {name: figure(summary, name) for name in ("throughput_tps", "tbt_s.mean", "ttft_s.p50")}
+    assert ours["ttft_s.p50"] == pytest.approx(client["ttft_p50_ms"] / 1000)
+    assert ours["tbt_s.mean"] == pytest.approx(client["itl_mean_ms"] / 1000, rel=0.02)
+    assert ours["throughput_tps"] == pytest.approx(client["output_tokens_per_s"], rel=0.02)
+
+
+# Measured runs
+
+
+def test_a_measured_run_is_found_and_its_times_are_in_seconds(tmp_path: Path) -> None:
+    rows = read(vllm_runs_csv(tmp_path, {}, {"output_tokens_per_s": "410", "ttft_p50_ms": ""}))
+    assert published(a_vllm_study(tmp_path), rows) == {
+        "throughput_tps": [400, 410],
+        "tbt_s.mean": [0.02, 0.02],
+        "ttft_s.p50": [0.05],
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"max_cpu_loras": "400"},
+        {"rate_values": "0.4 0.8 0.1", "rate_counts": "1 2 1"},
+        {"module_ranks": "8 16 8 16"},
+        {"kv_tokens": ""},
+        {"kv_tokens": "7"},
+    ],
+)
+def test_the_same_run_may_be_written_otherwise(tmp_path: Path, change: dict[str, str]) -> None:
+    assert published(a_vllm_study(tmp_path), read(vllm_runs_csv(tmp_path, change)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "qwen-2.5-7b-instruct"},
+        {"max_loras": "4"},
+        {"max_lora_rank": "32"},
+        {"max_cpu_loras": "3"},
+        {"adapters": "5", "rate_counts": "1 2 2"},
+        {"module_ranks": "8 16 16"},
+        {"rate_counts": "1 2 1"},
+        {"rate_values": "0.1 0.4 1.6"},
+        {"duration_s": "3600"},
+    ],
+)
+def test_another_run_is_not_taken_for_it(tmp_path: Path, change: dict[str, str]) -> None:
+    assert published(a_vllm_study(tmp_path), read(vllm_runs_csv(tmp_path, change))) == {}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"gpu": "a100_80g"},
+        {"replica.max_batch_size": None},
+        {"scheduler.max_batched_tokens": 8192},
+        {"replica.host_adapters": None},
+        {"until_s": 60},
+        {"workload": "synthetic"},
+    ],
+)
+def test_what_nobody_ran_was_measured_by_nobody(tmp_path: Path, settings: dict[str, Any]) -> None:
+    rows = read(vllm_runs_csv(tmp_path, {}))
+    assert published(a_vllm_study(tmp_path, settings=settings), rows) == {}
+
+
+def test_a_pool_counts_where_both_say_how_large_it_is(tmp_path: Path) -> None:
+    study = a_vllm_study(tmp_path, settings={"replica.kv_token_budget": 250_000})
+    changes: list[dict[str, str]] = [{}, {"kv_tokens": ""}, {"kv_tokens": "240000", "itl_mean_ms": "99"}]
+    assert published(study, read(vllm_runs_csv(tmp_path, *changes)))["tbt_s.mean"] == [0.02, 0.02]
+
+
+def test_a_study_may_ask_for_one_set(tmp_path: Path) -> None:
+    rows = read(vllm_runs_csv(tmp_path, {}, {"set": "twin", "itl_mean_ms": "30"}))
+    assert published(a_vllm_study(tmp_path, measured={"set": "tw*"}), rows)["tbt_s.mean"] == [0.03]
+
+
+def test_rates_fall_on_adapters_as_the_workload_gives_them() -> None:
+    rates = [0.3, 0.2, 0.1]
+    lengths = {"prompt_tokens": Fixed(8), "output_tokens": Fixed(8)}
+    for adapters in (1, 2, 3, 4, 31, 128):
+        given = Counter(PerAdapter(**lengths, adapters=adapters, rates_rps=rates)._rates_rps.tolist())
+        counts = vllm_runs._evenly(adapters, len(rates))
+        assert {rate: count for rate, count in zip(rates, counts, strict=True) if count} == given
+
+
+def test_a_run_that_coefficients_were_fitted_to_is_known_by_its_key(tmp_path: Path) -> None:
+    rows = read(vllm_runs_csv(tmp_path, {}, {"max_loras": "4"}))
+    settings = first(a_vllm_study(tmp_path)).settings
+    summaries = [{"calibration": {"provenance": {"fitted_rows": [row.key]}}} for row in rows]
+    assert [was_fitted(settings, summary) for summary in summaries] == [True, False]
+    assert not was_fitted(settings, {})
+
+
+def test_rows_of_one_file_are_no_runs_of_the_other(tmp_path: Path) -> None:
+    theirs = slora_rows.Row({"system": "vllm"}, {}, {})
+    assert published(a_vllm_study(tmp_path), [theirs, *read(vllm_runs_csv(tmp_path, {}))])
+
+
+def test_a_figure_has_the_measured_runs_beside_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paper, out = tmp_path / "paper", tmp_path / "out"
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
+    vllm_runs_csv(tmp_path, {})
+    a_vllm_study(paper)
+    assert main(paper, ["slots", "--out", str(out), "--jobs", "1"]) == 0
+    assert "without measured points" not in capsys.readouterr().out
+    assert (out / "slots.png").exists()
+    with (out / "slots.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["tbt_s.mean published"] for row in rows] == ["0.02", ""]
+    assert all(0.005 < float(row["tbt_s.mean"]) < 0.1 for row in rows)
+
+
+def test_the_command_says_which_file_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
+    study = read_study(a_vllm_study(tmp_path))
+    assert measured.missing([study]) == [str(tmp_path / "vllm_lora_runs.csv")]
+    assert measured.rows() is None
+    vllm_runs_csv(tmp_path, {})
+    assert measured.missing([study]) == []
+    assert len(measured.rows() or ()) == 1
