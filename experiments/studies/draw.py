@@ -152,8 +152,7 @@ def _lines(ax: Axes, study: Study, panel: Panel, metric: str, gathered: Sequence
     places = [_place(study, panel, x) for x in panel.x]
     ax.set_xticks(places, list(map(_tick, panel.x)))
     ax.xaxis.set_minor_formatter(NullFormatter())
-    if study.x.scale == "linear":
-        _spread_ticks(ax, places)
+    _spread_ticks(ax, [math.log2(place) for place in places] if study.x.scale == "log" else places)
 
 
 def _place(study: Study, panel: Panel, x: Any) -> float:
@@ -193,10 +192,12 @@ def _missing(study: Study, panel: Panel, gathered: Sequence[Gathered]) -> list[s
 
 
 def _spread_ticks(ax: Axes, x: Sequence[float]) -> None:
-    """Leave out labels that would lie over each other: those within 8 % of the axis of the label before."""
+    """Leave out labels that would lie over each other: those within 8 % of the axis of the label before, or more
+    if they are long.
+    """
     span, last = max(x) - min(x), None
     for value, label in zip(x, ax.get_xticklabels(), strict=True):
-        if last is not None and value - last < 0.08 * span:
+        if last is not None and value - last < max(0.08, 0.033 * len(label.get_text())) * span:
             label.set_visible(False)
         else:
             last = value

@@ -112,10 +112,18 @@ def _as_run(
         "slots": list(slots),
         "host_adapters": min(host_adapters, adapters),
         "adapters": adapters,
-        "ranks": [ranks[index % len(ranks)] for index in range(adapters)],
+        "ranks": _in_turn(ranks),
         "rates": Counter({float(rate): count for rate, count in counts.items()}),
         "duration_s": float(duration_s),
     }
+
+
+def _in_turn(ranks: Sequence[int]) -> list[int]:
+    """Return the shortest list that, over and over, is the same as this one."""
+    ranks = list(ranks)
+    lengths = [length for length in range(1, len(ranks)) if len(ranks) % length == 0]
+    parts = (ranks[:length] for length in lengths if ranks[:length] * (len(ranks) // length) == ranks)
+    return next(parts, ranks)
 
 
 def _columns(key: str) -> dict[str, str]:

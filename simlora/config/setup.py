@@ -120,7 +120,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     targets = _targets(section(tree, "slo", [field.name for field in fields(SloTargets)]))
     shows = {"report": flag(tree, "report"), "progress": tree["progress"] and flag(tree, "progress")}
     fast_forward, timeline = flag(tree, "fast_forward"), flag(tree, "timeline")
-    until_s = tree["until_s"] and number("until_s", tree["until_s"], "seconds", above=0)
+    until_s = None if tree["until_s"] is None else number("until_s", tree["until_s"], "seconds", above=0)
     trace = _workload(tree).build(seed)
     _check_ranks(replica, trace)
     by_rate = engines > 1 and shares == "rate"

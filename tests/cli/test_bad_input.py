@@ -106,7 +106,7 @@ CASES = {
     ),
     "replica.adapter_memory=contigous": ("replica.adapter_memory is 'contigous'; did you mean contiguous?",),
     "replica.adapter_memory=null": (
-        "replica.adapter_memory is None; choose one of contiguous, padded, unified",
+        "replica.adapter_memory is None; choose one of contiguous, padded, partition, slots, unified",
     ),
     "replica.adapter_memory=contiguous": ("calibration cal.yaml has no adapter_load.flush_s",),
     "replica.adapter_memory=contiguous eviction=lru": (

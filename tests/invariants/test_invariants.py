@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from simlora.core.request import Request
 from simlora.engine.cluster import Cluster
-from tests.engine.cases import KERNELS, LOADERS, Case, Row, cases, family, own_memory, shared_gpus
+from tests.engine.cases import KERNELS, LOADERS, Case, Row, cases, divided, family, own_memory, shared_gpus
 from tests.invariants.watch import watched
 
 ANY = st.one_of(
     cases(loaders=tuple(LOADERS), preemptions=("recompute", "swap")),
     family(loaders=tuple(LOADERS)),
     own_memory(),
+    divided(loaders=tuple(LOADERS)),
     shared_gpus(loaders=tuple(LOADERS)),
 )
 

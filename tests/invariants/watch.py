@@ -88,9 +88,12 @@ class WatchedReplica(Replica):
         adapter_tokens = sum(adapter.kv_tokens for adapter in pool.resident.values())
         assert self.holdings.reservation.used_tokens(self._batch.step) == kv_tokens
         assert pool.adapter_tokens == adapter_tokens
-        assert kv_tokens + adapter_tokens <= self.config.kv_token_budget, (
-            "more is resident than there is room"
-        )
+        capacity = self.config.kv_token_budget
+        if self.config.divided:
+            assert kv_tokens <= capacity, "KV takes more than its part"
+            assert adapter_tokens <= self.config.adapter_region_tokens, "adapters take more than their part"
+        else:
+            assert kv_tokens + adapter_tokens <= capacity, "more is resident than there is room"
         serving = (*self._batch, *self._prefilling.values(), *self._prefill)
         used = {r.adapter.id: r.adapter for r in serving if r.adapter is not None}
         assert used.keys() <= pool.resident.keys(), "an adapter in use was evicted"

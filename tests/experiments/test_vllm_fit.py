@@ -1,0 +1,139 @@
+"""vLLM's calibrations: what the table of step times says, and how runs are fitted."""
+
+from __future__ import annotations
+
+from math import log
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from experiments.fidelity.vllm import fit, steps
+from experiments.fidelity.vllm.rows import MODELS, Row
+from simlora.core.errors import InputError
+from simlora.latency import calibration as calibrations
+
+TRUE = {
+    "decode.intercept_s": 0.0115,
+    "decode.per_sequence_s": 2.5e-5,
+    "decode.per_context_token_s": 8e-8,
+    "prefill.per_token_s": 2.6e-5,
+    "kernels.vllm.intercept_s": 0.001,
+    "kernels.vllm.per_slot_s": 1.4e-5,
+    "kernels.vllm.per_slot_rank_s": 6e-7,
+    "kernels.vllm.per_adapter_s": 3.3e-4,
+    "adapter_load.disk_latency_s": 0.25,
+}
+FRONT_END_S, FIRST_TOKEN_S = 0.001, 0.02
+
+
+def table(model: str = "llama-3.1-8b-instruct") -> pd.DataFrame:
+    """A table of step times as a machine with those coefficients would give it."""
+    t, rows = TRUE, []
+    base_s = t["decode.intercept_s"] + t["decode.per_sequence_s"]
+    for size in (50, 200, 800):
+        for output in (100, 400):
+            context = size * (5 + output / 2)
+            step_s = t["decode.intercept_s"] + t["decode.per_sequence_s"] * size
+            step_s += t["decode.per_context_token_s"] * context
+            rows.append(
+                {"kind": "no_lora", "max_num_seqs": size, "prompt_tokens_each": 5.0} | of(output, step_s)
+            )
+    for prompt in (111, 209, 407):
+        duration_s = 4096 * (FRONT_END_S + t["prefill.per_token_s"] * prompt)
+        row = {"kind": "no_lora", "max_num_seqs": 100, "prompt_tokens_each": prompt, "duration_s": duration_s}
+        rows.append(row | of(1, 0.0))
+    for slots in (8, 64, 320):
+        for rank in (8, 16, 32):
+            each_s = t["kernels.vllm.per_slot_s"] + t["kernels.vllm.per_slot_rank_s"] * max(rank, 16)
+            step_s = base_s + t["kernels.vllm.intercept_s"] + slots * each_s
+            row = {"kind": "single_request", "max_loras": slots, "max_lora_rank": rank}
+            rows.append(row | of(120, step_s) | {"ttft_mean_ms": 1000 * FIRST_TOKEN_S})
+    for used in (1, 32, 300):
+        distinct = used * (1 - (1 - 1 / used) ** 220)
+        row = {"kind": "lora_batch", "max_num_seqs": 220, "max_loras": 300, "max_lora_rank": 8}
+        row |= {"adapters_used": used}
+        rows.append(row | of(100, 0.03 + t["kernels.vllm.per_adapter_s"] * distinct))
+    whole_s = 50 * (t["adapter_load.disk_latency_s"] + FIRST_TOKEN_S + 49 * 0.014)
+    rows.append({"kind": "loading", "duration_s": whole_s, "requests": 50} | of(50, 0.014))
+    return pd.DataFrame([{"requests": 4096, **row} for row in rows], columns=steps.COLUMNS).assign(
+        model=model
+    )
+
+
+def of(output: int, step_s: float) -> dict[str, float]:
+    return {"output_tokens_each": output, "itl_mean_ms": 1000 * step_s, "tpot_mean_ms": 1000 * step_s}
+
+
+def test_the_coefficients_of_a_machine_are_found_again_in_its_table() -> None:
+    found = steps.coefficients(table(), "llama_3_1_8b")
+    assert found == pytest.approx(TRUE, rel=1e-6)
+
+
+def test_the_prefill_of_the_one_model_that_was_measured_stands_for_both() -> None:
+    qwen = table("qwen-2.5-7b-instruct")
+    both = pd.concat([table(), qwen[(qwen["kind"] != "no_lora") | (qwen["output_tokens_each"] > 1)]])
+    assert steps.coefficients(both, "qwen_2_5_7b") == pytest.approx(TRUE, rel=1e-6)
+
+
+def test_a_table_that_is_not_there_or_another_one_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"vllm_lora_steps\.csv cannot be read"):
+        steps.read(tmp_path)
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / steps.TABLE).write_text("kind,model\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"vllm_lora_steps\.csv has no column max_num_seqs"):
+        steps.read(tmp_path)
+    table().to_csv(tmp_path / steps.TABLE)
+    assert len(steps.read(tmp_path)) == len(table())
+
+
+def row(**measured: float) -> Row:
+    columns = {"model": "llama-3.1-8b-instruct", "max_loras": "8", "module_ranks": "8 16"}
+    counts = {"max_loras": 8, "max_cpu_loras": 8, "max_lora_rank": 16, "adapters": 8}
+    return Row(columns, counts, None, (8, 16), (0.1,), (8,), 60.0, measured, "runs.csv line 2")
+
+
+def test_a_plan_names_one_run_an_entry() -> None:
+    found = fit.chosen([row()], "llama_3_1_8b", {"fit": {"llama_3_1_8b": [{"max_loras": 8}]}})
+    assert len(found) == 1
+    for where in ({"max_loras": 9}, {"module_ranks": "8"}):
+        with pytest.raises(InputError, match="is 0 runs, must be one"):
+            fit.chosen([row()], "llama_3_1_8b", {"fit": {"llama_3_1_8b": [where]}})
+
+
+def test_residuals_are_relative_errors_in_units_of_accuracy() -> None:
+    below = row(output_tokens_per_s=100.0, itl_mean_ms=20.0, ttft_mean_ms=50.0, ttft_p50_ms=40.0)
+    simulated = {
+        "output_tokens_per_s": 102.0,
+        "itl_mean_ms": 19.0,
+        "ttft_mean_ms": 50.0,
+        "ttft_p50_ms": 44.0,
+        "completed": 9,
+    }
+    assert fit.residuals(below, simulated) == pytest.approx(
+        [log(1.02) / 0.02, log(0.95) / 0.03, log(1.1) / 0.1]
+    )
+    past = row(output_tokens_per_s=100.0, itl_mean_ms=20.0, ttft_mean_ms=5000.0, ttft_p50_ms=4000.0)
+    assert len(fit.residuals(past, simulated)) == 2, "past saturation the queue says nothing about a step"
+
+
+def test_no_run_counts_for_more_than_the_most() -> None:
+    lost = fit.residuals(row(output_tokens_per_s=100.0), {"output_tokens_per_s": 1.0, "completed": 1})
+    assert lost[0] == -fit.MOST
+
+
+def test_every_model_of_the_plan_has_a_calibration_that_names_its_runs() -> None:
+    plan = yaml.safe_load(fit.PLAN.read_text(encoding="utf-8"))
+    assert set(plan["fit"]) == set(MODELS.values())
+    for model, entries in plan["fit"].items():
+        found = calibrations.load(f"h100_64g-{model}-tp1-vllm")
+        assert len(found.provenance["fitted_rows"]) == len(entries)
+        assert set(plan["start"]) | set(plan["fixed"]) < set(found.coefficients)
+        assert np.isfinite(list(found.coefficients.values())).all()
+
+
+def test_the_command_names_a_model_that_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit.main(["llama_3_1_80b"]) == 2
+    assert "there is no plan for 'llama_3_1_80b'; did you mean llama_3_1_8b" in capsys.readouterr().err
