@@ -130,7 +130,7 @@ def test_every_model_of_the_plan_has_a_calibration_that_names_its_runs() -> None
     for model, entries in plan["fit"].items():
         found = calibrations.load(f"h100_64g-{model}-tp1-vllm")
         assert len(found.provenance["fitted_rows"]) == len(entries)
-        assert set(plan["start"]) | set(plan["fixed"]) < set(found.coefficients)
+        assert set(plan["start"][model]) | set(plan["fixed"]) < set(found.coefficients)
         assert np.isfinite(list(found.coefficients.values())).all()
 
 

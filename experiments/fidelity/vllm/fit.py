@@ -70,7 +70,7 @@ def fit(
     model: str, rows: Sequence[Row], table: Mapping[str, float], plan: Mapping[str, Any], rounds: int
 ) -> Calibration:
     """Return the calibration that predicts `rows` best, its start given by `table` and the plan."""
-    start = plan["start"]
+    start = plan["start"][model]
     names = list(start)
     given = dict(table) | {name: entry["value"] for name, entry in plan["fixed"].items()}
     given["prefill.intercept_s"] = given["decode.intercept_s"]
