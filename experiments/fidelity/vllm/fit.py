@@ -95,16 +95,17 @@ def fit(
         print(f"  sum of squares {found[best] @ found[best]:.1f} at {values}", file=sys.stderr, flush=True)
         return found
 
-    def jacobian(point: NDArray[np.float64]) -> NDArray[np.float64]:
-        here, *there = at([point, *(point + STEP * axis for axis in np.eye(len(point)))])
-        return np.column_stack([(each - here) / STEP for each in there])
-
+    origin = np.zeros(len(names))
+    if not rounds:
+        return calibration(origin)
+    here, *there = at([origin, *(STEP * axis for axis in np.eye(len(names)))])
+    slope = np.column_stack([(each - here) / STEP for each in there])
+    # One slope for the whole search: to take it anew would cost as many runs as five more steps with the old one.
     best = least_squares(
-        lambda point: at([point])[0],
-        np.zeros(len(names)),
-        jac=jacobian,
+        lambda point: at([point])[0] if point.any() else here,
+        origin,
+        jac=lambda _: slope,
         max_nfev=rounds,
-        diff_step=STEP,
         xtol=0.01,
     )
     return calibration(best.x)
@@ -153,7 +154,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m experiments.fidelity.vllm.fit", description=__doc__.split("\n\n")[0]
     )
     parser.add_argument("models", nargs="*", metavar="MODEL", help="models to fit (default: all of the plan)")
-    parser.add_argument("--rounds", type=int, default=5, help="steps of the search (default: 5)")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="steps of the search; 0: the plan's start (default: 5)"
+    )
     parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
     options = parser.parse_args(arguments)
     plan = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
@@ -166,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             mine = chosen(rows, model, plan)
             print(f"fitting {model} to {len(mine)} runs …", flush=True)
             found = fit(model, mine, steps.coefficients(table, model), plan, options.rounds)
-            command = f"python -m experiments.fidelity.vllm.fit {model}"
+            command = f"python -m experiments.fidelity.vllm.fit {model} --rounds {options.rounds}"
             path = options.out / f"{GPU}-{model}-tp1-vllm.yaml"
             path.write_text(as_yaml(found, mine, plan, command), encoding="utf-8")
             print(f"wrote {path}", flush=True)
