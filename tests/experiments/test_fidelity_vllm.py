@@ -224,7 +224,7 @@ def test_fitted_rows_stand_in_the_calibration(tmp_path: Path, monkeypatch) -> No
         ({"module_ranks": "8 wide"}, "line 2 has module_ranks = 'wide', must be a number"),
         ({"rate_counts": "6"}, "line 2 has 1 rate_counts, must be one for each of its 2 rate_values"),
         ({"rate_counts": "4 1"}, "line 2: workload.counts are 5 adapters together, must be the 6"),
-        ({"duration_s": "0"}, "line 2: workload.duration_s is 0"),
+        ({"duration_s": "0"}, "line 2: until_s is 0"),
         ({"max_loras": "0"}, "line 2: replica.max_adapters is 0"),
     ],
 )
