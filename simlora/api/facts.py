@@ -25,6 +25,7 @@ def adapter_facts(cluster: Cluster) -> dict[str, Any]:
         "loads": recorder.adapter_loads,
         "load_bytes": recorder.adapter_load_bytes,
         "disk_loads": recorder.disk_loads,
+        "reloads": recorder.reloads,
         "hit_rate": recorder.adapter_hit_rate,
         "switches": recorder.switches,
         "switch_s": recorder.switch_s,

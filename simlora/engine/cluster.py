@@ -60,6 +60,7 @@ class Cluster:
             if config.adapter_memory == "contiguous"
             else 0.0,
             host=HostTime(scenario.calibration) if scenario.engines_per_gpu > 1 else None,
+            passed_over_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
         )
         self.replicas = [
             Replica(id, self.clock, scenario, latency, outputs, self.recorder, self._left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -24,11 +24,14 @@ class Holdings:
     """
 
     __slots__ = (
+        "_eviction",
         "_flushes",
         "_host",
         "_host_most",
+        "_just_left",
         "_kv_bytes",
         "_latency",
+        "_left_s",
         "_loader",
         "_recorder",
         "_tp",
@@ -53,12 +56,15 @@ class Holdings:
         self.region = (
             adapter_region(config.adapter_memory, config.adapter_region_tokens) if config.own_region else None
         )
+        self._eviction = scenario.policies.eviction()
         self.pool = Pool(
             config.kv_token_budget,
-            scenario.policies.eviction().victims,
+            self._eviction.victims,
             self.region,
             config.adapter_region_tokens if config.divided else None,
         )
+        self._just_left: set[int] = set()  # adapters whose last user left at `_left_s`
+        self._left_s = -1.0
         self._host: dict[int, None] | None = {} if config.host_adapters else None  # least recently used first
         self._host_most = config.host_adapters or 0
         self.reservation = reservation(config)
@@ -112,6 +118,8 @@ class Holdings:
         self.pool.make_room(kv_tokens)
         for adapter in missing:
             self._recorder.adapter_lookup(hit=self._bring(adapter, kv_tokens, now_s))
+        if missing and self._eviction.in_turn and now_s == self._left_s:
+            ready = max(ready, self._load_again({adapter.id for adapter in missing}, now_s))
         for request in requests:
             if request.adapter is not None:
                 landed = pool.ready_s(request.adapter)
@@ -143,6 +151,18 @@ class Holdings:
         self.pool.pin(adapter)
         return shared or free
 
+    def _load_again(self, missing: Set[int], now_s: float) -> float:
+        """Load those in use that had to make room for the missing ones; return when they are there."""
+        gone = [id for id in self._just_left if not self.pool.holds(id)]
+        ready = now_s
+        if gone:
+            for id in self._eviction.reloads(self.pool.pins, missing, gone):
+                adapter = self.pool.adapter(id)
+                if self._loader.on_miss(adapter) is not Miss.FREE:
+                    self._recorder.reloads += 1
+                    ready = self._fetch(adapter, now_s)
+        return ready
+
     def _fetch(self, adapter: Adapter, now_s: float) -> float:
         load, size_bytes = self._latency.load, adapter.size_bytes // self._tp
         from_disk = self._host is not None and not self._on_host(adapter)
@@ -172,11 +192,18 @@ class Holdings:
 
     # Going ------------------------------------------------------------------------------
 
-    def release(self, request: Request, step: int) -> None:
+    def release(self, request: Request, step: int, now_s: float) -> None:
         """A request gives back its KV and its hold on its adapter."""
         self.reservation.remove(request.id, step)
-        if request.adapter is not None:
-            self.pool.unpin(request.adapter)
+        adapter = request.adapter
+        if adapter is None:
+            return
+        self.pool.unpin(adapter)
+        if self._eviction.in_turn and not self.pool.is_pinned(adapter):
+            if now_s != self._left_s:
+                self._left_s = now_s
+                self._just_left.clear()
+            self._just_left.add(adapter.id)
 
     def swap_out(self, tokens: int, now_s: float) -> None:
         """Send KV to the host; the GPU waits until it is there."""

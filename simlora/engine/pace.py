@@ -27,27 +27,31 @@ class Pace:
         self._pool = pool
         self._tp = tp
 
-    def prefill_s(self, requests: Sequence[Request], chunks: Sequence[int], decoding: Batch | None) -> float:
+    def prefill_s(
+        self, requests: Sequence[Request], chunks: Sequence[int], decoding: Batch | None, passed_over: int
+    ) -> float:
         """Seconds to prefill requests, of each only that many tokens if there are `chunks`.
 
-        With a batch that decodes in the same pass, seconds of both.
+        With a batch that decodes in the same pass, seconds of both. Either way the scheduler has looked at
+        requests and `passed_over` so many.
         """
         iteration, kernel = self._latency.iteration, self._latency.kernel
         tokens, tokens_sq, work = prefill_work(requests, chunks, kernel.counts_segments)
         if self.merged:
             work = NO_LORA
+        scheduling_s = self._latency.passed_over_s * passed_over
         if decoding is None:
-            own_s = iteration.prefill_s(tokens, tokens_sq) + kernel.prefill_s(work)
+            own_s = iteration.prefill_s(tokens, tokens_sq) + kernel.prefill_s(work) + scheduling_s
             return own_s if self.gpu is None else self._beside_others(own_s, 0.0, len(requests), True)[0]
         base_s = iteration.mixed_s(tokens, tokens_sq, len(decoding), decoding.context_tokens)
         theirs = NO_LORA if self.merged else decoding.work(self._pool.pinned, kernel.counts_segments)
-        own_s = base_s + kernel.mixed_s(work, theirs)
+        own_s = base_s + kernel.mixed_s(work, theirs) + scheduling_s
         return self._beside_others(own_s, 0.0, len(requests) + len(decoding), True)[0]
 
-    def decode_run(self, start_s: float, batch: Batch) -> DecodeRun:
+    def decode_run(self, start_s: float, batch: Batch, passed_over: int) -> DecodeRun:
         """Return the coming decode steps of a batch, as long as it stays as it is."""
         iteration, kernel, size = self._latency.iteration, self._latency.kernel, len(batch.members)
-        step_s = iteration.decode_s(size, batch.context_tokens)
+        step_s = iteration.decode_s(size, batch.context_tokens) + self._latency.passed_over_s * passed_over
         if self.merged is None:
             step_s += kernel.decode_s(batch.work(self._pool.pinned, kernel.counts_segments))
         slope_s = iteration.decode_slope_s(size)

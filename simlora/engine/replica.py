@@ -6,7 +6,6 @@ Five verbs carry the main path: admit, schedule, execute, advance, record.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from operator import attrgetter
 
 from simpy import Event
 
@@ -25,8 +24,6 @@ from simlora.engine.waiting import WaitingQueue
 from simlora.latency.models import LatencyModels
 from simlora.metrics.recorder import Recorder
 from simlora.policies.scheduling.base import Decision
-
-YOUNGEST = attrgetter("arrival_s", "id")
 
 
 class Replica:
@@ -63,6 +60,7 @@ class Replica:
         "iterations",
         "most_running",
         "most_waiting",
+        "preempted",
         "steps_since_prefill",
         "waiting",
     )
@@ -82,6 +80,7 @@ class Replica:
         self.waiting = WaitingQueue()
         self.steps_since_prefill = 0
         self.admit_every = scenario.replica.admit_every
+        self.preempted = False
         self.busy_s = 0.0
         self.iterations = self.most_running = self.most_waiting = 0
         self._clock = clock
@@ -192,7 +191,10 @@ class Replica:
 
     def schedule(self) -> None:
         """Ask what to run next, and let go of those that are given up."""
+        passed_over = self._decision.passed_over
         self._decision = decision = self._scheduler.schedule(self)
+        if decision.passed_over != passed_over:
+            self._run = None  # its steps take another time
         self._prefill = decision.prefill
         for request, reason in decision.abort:
             self.waiting.remove(request)
@@ -212,6 +214,7 @@ class Replica:
     def advance(self) -> None:
         """Move tokens, memory and the batch to the boundary that was reached."""
         run = self._run
+        self.preempted = False
         if run is None:
             if self._prefill:
                 self._advance_prefill()
@@ -255,7 +258,7 @@ class Replica:
             if request.admitted_s < 0.0:
                 request.admitted_s = start
         decoding = self._batch if decision.decode and self._batch.members else None
-        pass_s = self._pace.prefill_s(requests, decision.chunks, decoding)
+        pass_s = self._pace.prefill_s(requests, decision.chunks, decoding, decision.passed_over)
         if decoding is None:
             self.iterations += 1
         else:
@@ -319,7 +322,7 @@ class Replica:
             self.holdings.prefetch(wanted, batch.step, self._clock.now)
         if run is None:
             start = max(self._clock.now, self.holdings.stalled_s)
-            self._run = run = self._pace.decode_run(start, batch)
+            self._run = run = self._pace.decode_run(start, batch, self._decision.passed_over)
         steps = 1
         if self._fast_forward:
             holdings = self.holdings
@@ -380,12 +383,15 @@ class Replica:
     # Leaving ----------------------------------------------------------------------------
 
     def _fit(self) -> None:
-        """Evict adapters, and then preempt the youngest requests, until grown KV fits."""
+        """Evict adapters, and then preempt those admitted last, until grown KV fits."""
         holdings = self.holdings
         while holdings.pool.make_room(holdings.reservation.used_tokens(self._batch.step)):
-            held = (*self._batch, *self._prefilling.values())
-            assert len(held) > 1, f"request {held[0].id} alone outgrows the pool"
-            self._preempt(max(held, key=YOUNGEST))
+            held = self._prefilling or self._batch.members
+            request = held[next(reversed(held))]
+            alone = len(self._prefilling) + len(self._batch.members) == 1
+            assert not alone, f"request {request.id} alone outgrows the pool"
+            self._preempt(request)
+            self.preempted = True
 
     def _preempt(self, request: Request) -> None:
         """Put a running request back into the queue. Source: vLLM (SOSP'23) §4.5.
@@ -395,7 +401,7 @@ class Replica:
         """
         request.preemptions += 1
         self._recorder.preemptions += 1
-        self.holdings.release(request, self._batch.step)
+        self.holdings.release(request, self._batch.step, self._clock.now)
         self.waiting.add(request)
         if request.id in self._prefilling:
             del self._prefilling[request.id]
@@ -411,6 +417,6 @@ class Replica:
         self._batch.take(request)
 
     def _finish(self, request: Request) -> None:
-        self.holdings.release(request, self._batch.step)
+        self.holdings.release(request, self._batch.step, self._clock.now)
         self._recorder.finish(request, self.id, self._clock.now)
         self._on_leave(self.id)

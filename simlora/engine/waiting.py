@@ -97,6 +97,10 @@ class WaitingQueue:
             else:
                 heappop(heap)
 
+    def place(self, request: Request) -> int:
+        """How many wait ahead of this one; O(log n)."""
+        return bisect_left(self._items, _key(request), lo=self._head, key=_key) - self._head
+
     def _queue_of(self, request: Request) -> WaitingQueue:
         assert self._by_adapter is not None
         id = _adapter(request)

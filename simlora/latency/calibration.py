@@ -23,6 +23,7 @@ SECTIONS = (
     "merge",
     "host",
     "front_end",
+    "scheduler",
     "cpu_lora",
 )
 LEAVES = {
@@ -33,6 +34,7 @@ LEAVES = {
     "merge": ("intercept_s", "per_byte_s"),
     "host": ("intercept_s", "per_sequence_s"),
     "front_end": ("per_request_s",),
+    "scheduler": ("per_passed_request_s",),
     "kernels.bgmv": (
         "decode.intercept_s",
         "decode.per_sequence_s",
@@ -53,9 +55,9 @@ LEAVES = {
         "per_slot_s",
         "per_slot_rank_s",
         "per_adapter_s",
-        "per_adapter_rank_s",
+        "few_tokens.per_adapter_s",
+        "few_tokens.per_adapter_rank_s",
         "per_token_s",
-        "per_slot_token_s",
     ),
     "kernels.padded_bmm": (
         "decode.intercept_s",

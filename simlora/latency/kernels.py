@@ -111,29 +111,48 @@ class Mbgmv(Kernel):
 class Vllm(Kernel):
     """The Triton kernels of vLLM's V1 engine: each program asks a slot whether it has work, used or not.
 
-    A launch covers `slots` times blocks of the pass's tokens, whatever of it is empty, and each adapter in the
-    pass reads its weights: its cost follows slots, slots times tokens, distinct adapters, and tokens. Weights
-    lie padded to `max_lora_rank`, and tiles to 16, so ranks below neither save nor cost anything.
-    A pass that prefills and decodes is one launch over both. Source: the form is read off vLLM 0.8.5's step
-    times against slots and distinct adapters (arXiv 2508.08343, its published data).
+    A launch has programs for every slot, whatever of it is empty: x A ("shrink") for each 16 of the rank and each
+    32 tokens that have begun, and B on top of it ("expand") for each 64 tokens. From 128 tokens on shrink splits
+    every sum into 8 parts instead of 64: fewer programs for the slots, and others for each adapter in the pass.
+    Weights lie padded to `max_lora_rank`, and tiles to 16, so ranks below neither save nor cost anything.
+    A pass that prefills and decodes is one launch over both; tokens without an adapter are not counted.
+    Source: grids and tiles of vLLM 0.8.5 (lora_shrink, lora_expand), whose step times against slots, distinct
+    adapters and ranks (arXiv 2508.08343, its published data) follow them.
     """
 
     TILE = 16
     """The least width of a matrix product of Triton's."""
+    SHRINK_TOKENS = 32
+    EXPAND_TOKENS = 64
+    MANY_TOKENS = 128
+    """The size of a pass from which on shrink splits its sums less."""
+    FEWER_SPLITS = 8 / 64
 
     def __init__(self, calibration: Calibration, slots: int, max_lora_rank: int) -> None:
         slots = whole("kernel.slots", slots, "adapters", least=1)
         rank = max(whole("kernel.max_lora_rank", max_lora_rank, least=1), self.TILE)
-        need, given = calibration.need, calibration.coefficients.get
-        slot = need("kernels.vllm.per_slot_s") + given("kernels.vllm.per_slot_rank_s", 0.0) * rank
-        self.pass_0 = need("kernels.vllm.intercept_s") + slot * slots
-        self.adapter = (
-            need("kernels.vllm.per_adapter_s") + given("kernels.vllm.per_adapter_rank_s", 0.0) * rank
+        need = calibration.need
+        self.pass_0 = need("kernels.vllm.intercept_s")
+        self.token = need("kernels.vllm.per_token_s")
+        self.shrink = need("kernels.vllm.per_slot_rank_s") * rank * slots
+        self.expand = need("kernels.vllm.per_slot_s") * slots
+        self.adapter_of_many = need("kernels.vllm.per_adapter_s")
+        self.adapter_of_few = (
+            need("kernels.vllm.few_tokens.per_adapter_s")
+            + need("kernels.vllm.few_tokens.per_adapter_rank_s") * rank
         )
-        self.token = need("kernels.vllm.per_token_s") + need("kernels.vllm.per_slot_token_s") * slots
 
     def decode_s(self, work: LoraWork) -> float:
-        return self.pass_0 + self.adapter * work.adapters + self.token * work.tokens if work.tokens else 0.0
+        tokens = work.tokens
+        if not tokens:
+            return 0.0
+        slots_s = self.shrink * -(-tokens // self.SHRINK_TOKENS)
+        adapter_s = self.adapter_of_few
+        if tokens >= self.MANY_TOKENS:
+            slots_s *= self.FEWER_SPLITS
+            adapter_s = self.adapter_of_many
+        slots_s += self.expand * -(-tokens // self.EXPAND_TOKENS)
+        return self.pass_0 + slots_s + adapter_s * work.adapters + self.token * tokens
 
     def prefill_s(self, work: LoraWork) -> float:
         return self.decode_s(work)

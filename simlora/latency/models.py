@@ -14,7 +14,8 @@ class LatencyModels:
     """What an iteration of the base model, its LoRA kernels and a load cost. None of them has state.
 
     `merge` is there for a scheduler that merges, `host` where several engines share a GPU. `flush_s`
-    is what it takes an allocator to give its cached memory back and to take it anew.
+    is what it takes an allocator to give its cached memory back and to take it anew; `passed_over_s` what a
+    step takes longer for each waiting request that the scheduler looks at and passes over.
     """
 
     iteration: IterationModel
@@ -23,3 +24,4 @@ class LatencyModels:
     merge: Merge | None = None
     host: HostTime | None = None
     flush_s: float = 0.0
+    passed_over_s: float = 0.0

@@ -25,6 +25,7 @@ class Pool:
     """
 
     __slots__ = (
+        "_adapters",
         "_idle",
         "_pins",
         "_prefetched",
@@ -59,6 +60,7 @@ class Pool:
         self._idle: dict[int, Adapter] = {}  # least recently used first
         self._prefetched: dict[int, Adapter] = {}  # wanted by waiting requests, oldest first
         self._ready_s: dict[int, float] = {}
+        self._adapters: dict[int, Adapter] = {}  # resident, by id
 
     def __contains__(self, adapter: Adapter) -> bool:
         return adapter.id in self._ready_s
@@ -66,6 +68,10 @@ class Pool:
     def holds(self, id: int) -> bool:
         """Whether the adapter of that number is resident."""
         return id in self._ready_s
+
+    def adapter(self, id: int) -> Adapter:
+        """The resident adapter of that number."""
+        return self._adapters[id]
 
     def is_pinned(self, adapter: Adapter) -> bool:
         """Whether a running request uses it."""
@@ -89,6 +95,7 @@ class Pool:
         """Take slots for an adapter whose load starts now; the caller has made room."""
         assert adapter not in self, f"adapter {adapter.name} is loaded twice"
         self._ready_s[adapter.id] = ready_s
+        self._adapters[adapter.id] = adapter
         self._prefetched[adapter.id] = adapter
         self.adapter_tokens += adapter.kv_tokens
 
@@ -151,7 +158,7 @@ class Pool:
             assert adapter.id not in self._pins, f"adapter {adapter.name} is pinned and was evicted"
             if self._idle.pop(adapter.id, None) is None:
                 del self._prefetched[adapter.id]
-            del self._ready_s[adapter.id]
+            del self._ready_s[adapter.id], self._adapters[adapter.id]
             self.adapter_tokens -= adapter.kv_tokens
         if self.region is not None and gone:
             self.region.drop(gone)

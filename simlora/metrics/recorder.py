@@ -68,6 +68,7 @@ class Recorder:
         self.adapter_loads = 0
         self.adapter_load_bytes = 0
         self.disk_loads = 0
+        self.reloads = 0
         self.switches = 0
         self.switch_s = 0.0
 

@@ -28,6 +28,10 @@ class WaitingView(Protocol):
         """Requests behind `after` that use one of these adapters, by id, or none at all; in order."""
         ...
 
+    def place(self, request: Request) -> int:
+        """How many wait ahead of this one."""
+        ...
+
 
 class Refusal(Enum):
     """Why a request cannot start now. After MEMORY or REGION a trial is over: whom else to ask is not defined."""
@@ -86,6 +90,11 @@ class ReplicaView(Protocol):
     @property
     def merged(self) -> Adapter | None:
         """The adapter that is merged into the weights."""
+        ...
+
+    @property
+    def preempted(self) -> bool:
+        """Whether a request was preempted at this boundary, because KV had run out."""
         ...
 
     @property

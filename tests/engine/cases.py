@@ -19,6 +19,7 @@ from simlora.latency.kernels import Bgmv, Mbgmv, Merged, PaddedBmm, Vllm
 from simlora.metrics.recorder import Recorder
 from simlora.policies.eviction.latest import Latest
 from simlora.policies.eviction.lru import Lru
+from simlora.policies.eviction.lru_in_turn import LruInTurn
 from simlora.policies.eviction.on_demand import OnDemand
 from simlora.policies.loading.blocking import Blocking
 from simlora.policies.loading.cached import Cached
@@ -48,7 +49,7 @@ SCHEDULERS = {
 PLAIN = ("fcfs", "lcfs")
 """What the reference loop of tests/engine/reference.py knows."""
 LOADERS = {"blocking": Blocking, "cached": Cached, "prefetching": Prefetching}
-EVICTIONS = {"on_demand": OnDemand, "lru": Lru, "latest": Latest}
+EVICTIONS = {"on_demand": OnDemand, "lru": Lru, "lru_in_turn": LruInTurn, "latest": Latest}
 KERNELS = {
     "mbgmv": Mbgmv,
     "bgmv": Bgmv,
@@ -89,13 +90,15 @@ COEFFICIENTS = {
     "kernels.vllm.per_slot_s": 2**-12,
     "kernels.vllm.per_slot_rank_s": 2**-16,
     "kernels.vllm.per_adapter_s": 2**-10,
+    "kernels.vllm.few_tokens.per_adapter_s": 2**-11,
+    "kernels.vllm.few_tokens.per_adapter_rank_s": 2**-14,
     "kernels.vllm.per_token_s": 2**-13,
-    "kernels.vllm.per_slot_token_s": 2**-15,
     "adapter_load.disk_latency_s": 2**-5,
     "adapter_load.disk_bytes_per_s": 2**12,
     "collectives.base_all_reduces_per_layer": 0,
     "collectives.latency_s": 0.0,
     "collectives.bytes_per_s": 2.0**90,  # too fast to be seen: the sums below are the kernels' own
+    "scheduler.per_passed_request_s": 2**-12,
     "host.intercept_s": 2**-8,
     "host.per_sequence_s": 2**-12,
 }
@@ -312,7 +315,7 @@ def own_memory(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
 
 def divided(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
     """Scenarios whose HBM is divided between KV and adapters, in slots or not, with more of them on disk."""
-    return family(**({"adapter_memories": DIVIDED, "evictions": ("lru", "on_demand")} | chosen))
+    return family(**({"adapter_memories": DIVIDED, "evictions": ("lru", "lru_in_turn", "on_demand")} | chosen))
 
 
 def shared_gpus(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:

@@ -153,13 +153,12 @@ class Node:
         return short() <= 0
 
     def preempt(self) -> None:
-        """While KV has outgrown the pool, the youngest running request goes back to the queue."""
+        """While KV has outgrown the pool, the request admitted last goes back to the queue."""
         while not self.make_room(self.kv(self.running), 0, {job.adapter for job in self.running}):
-            youngest = max(self.running, key=lambda job: (job.arrival_s, job.id))
-            self.running.remove(youngest)
-            self.released([youngest])
-            youngest.preemptions += 1
-            self.queue.append(youngest)
+            last = self.running.pop()
+            self.released([last])
+            last.preemptions += 1
+            self.queue.append(last)
             self.queue.sort(key=lambda job: (job.arrival_s, job.id))
 
     def released(self, jobs: Sequence[Job]) -> None:

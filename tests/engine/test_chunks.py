@@ -6,7 +6,7 @@ import pytest
 
 from simlora.metrics.recorder import Recorder
 from tests.engine.by_hand import READ_TWICE_S, chunks_s, load_s, prefill_s, step_s, steps_s
-from tests.engine.cases import Case, Row
+from tests.engine.cases import COEFFICIENTS, Case, Row
 
 CASE = Case(rows=(), scheduler="chunked_prefill", kernel="merged", loader="cached", admit_every=0)
 
@@ -74,7 +74,8 @@ def test_no_more_than_max_adapters_run_together_and_who_is_of_another_is_passed_
 ) -> None:
     rows = [Row(0.0, adapter, 4, 2, 2) for adapter in (0, 1, 0, None)]
     table = run(*rows, max_adapters=1, fast_forward=fast_forward).requests()
-    together_s = prefill_s(4, 4, 4) + step_s(5, 5, 5)
+    looked_at_s = 2 * COEFFICIENTS["scheduler.per_passed_request_s"]
+    together_s = prefill_s(4, 4, 4) + step_s(5, 5, 5) + looked_at_s
     assert table.finish_s[[0, 2, 3]].tolist() == [together_s] * 3
     assert table.finish_s[1] == together_s + prefill_s(4) + step_s(5)
 

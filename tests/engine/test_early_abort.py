@@ -57,8 +57,8 @@ def test_looks_at_an_empty_queue_let_the_arrivals_sink_also_when_nobody_ever_wai
 ) -> None:
     """Three arrivals make both averages 2, and looks at the empty queue the first one 0.
 
-    After 14 steps the blocks of the three outgrow the pool and the younger two are preempted: two arrivals
-    make int(1.4 + 0) = 1 < 2, so the older one of them goes on first.
+    After 14 steps the blocks of the three outgrow the pool and the two admitted last, which are the older ones,
+    are preempted: two arrivals make int(1.4 + 0) = 1 < 2, so the older one of them goes on first.
     """
     case = CASE.but(
         rows=(Row(0.0, None, 1, 17, 17),) * 3,
@@ -70,5 +70,5 @@ def test_looks_at_an_empty_queue_let_the_arrivals_sink_also_when_nobody_ever_wai
         watermark=0.0,
     )
     table = case.run(fast_forward=fast_forward).requests()
-    assert table.preemptions.tolist() == [0, 1, 1]
-    assert table.finish_s[0] < table.finish_s[1] < table.finish_s[2]
+    assert table.preemptions.tolist() == [1, 1, 0]
+    assert table.finish_s[2] < table.finish_s[0] < table.finish_s[1]

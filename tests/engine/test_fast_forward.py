@@ -29,6 +29,7 @@ COUNTS = (
     "adapter_loads",
     "adapter_load_bytes",
     "disk_loads",
+    "reloads",
 )
 
 

@@ -1,7 +1,7 @@
 """Preemption by hand: two requests of 4 + 6 tokens in a pool of 14 slots, which they fill after two steps.
 
-After the third step both hold 8 tokens, 16 > 14. The younger leaves with 4 tokens said, comes back when
-the older is done, and has its last token one decode step later.
+After the third step both hold 8 tokens, 16 > 14. The one admitted last leaves with 4 tokens said, comes back when
+the other is done, and has its last token one decode step later.
 """
 
 import pytest
@@ -49,7 +49,7 @@ FULL_S = prefill_s(4, 4) + step_s(5, 5) + step_s(6, 6) + step_s(7, 7)
 def test_recompute_prefills_the_prompt_and_what_was_said(fast_forward: bool) -> None:
     table = PAIR.run(fast_forward=fast_forward).requests()
     older_s = FULL_S + step_s(8) + step_s(9)
-    assert table.preemptions.tolist() == [0, 1], "of equal arrivals the higher id is the younger"
+    assert table.preemptions.tolist() == [0, 1], "the second was admitted last"
     assert table.finish_s[0] == older_s
     assert table.finish_s[1] == older_s + prefill_s(8) + step_s(9)
     assert table.first_token_s.tolist() == [prefill_s(4, 4)] * 2, "the first token stays the first"
@@ -70,7 +70,7 @@ def test_a_prefill_too_waits_until_swapped_kv_has_left(fast_forward: bool) -> No
     newest = Row(FULL_S - 2**-10, None, 1, 1, 1)
     case = PAIR.but(rows=(*PAIR.rows, newest), preemption="swap", scheduler="lcfs", admit_every=0)
     table = case.run(fast_forward=fast_forward).requests()
-    assert table.preemptions.tolist() == [0, 1, 0]
+    assert table.preemptions.tolist() == [1, 0, 0], "of a prefill, the later arrival comes first"
     assert table.admitted_s[2] == FULL_S + swap_s(7)
 
 

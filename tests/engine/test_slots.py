@@ -9,6 +9,7 @@ import pytest
 from simlora.core.errors import InputError
 from simlora.engine.cluster import Cluster
 from simlora.engine.scenario import ReplicaConfig
+from simlora.policies.eviction.lru_in_turn import turn
 from tests.engine.by_hand import load_s, prefill_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row
@@ -75,6 +76,52 @@ def test_an_adapter_that_no_part_can_hold_is_rejected() -> None:
     table = case.run().requests()
     assert table.status.tolist() == ["rejected", "finished"]
     assert table.reason[0] == "its adapter does not fit replica.adapter_region_tokens 8"
+
+
+LATER = Row(2**-10, 1, 4, 1, 1)
+"""Waits for a slot: both are in use, of one of them for five tokens only."""
+TAKEN = CASE.but(rows=(Row(0.0, 0, 4, 40, 40), Row(0.0, 2, 4, 5, 5), LATER))
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_a_load_into_full_slots_throws_out_an_adapter_in_use_which_is_loaded_again(fast_forward: bool) -> None:
+    """Turns are 1, 0, 2: adapter 1 finds both slots taken, 2's not free yet. It takes 0's, and 0 then takes 2's."""
+    assert sorted(range(3), key=turn) == [1, 0, 2]
+    again = TAKEN.but(eviction="lru_in_turn").run(fast_forward=fast_forward)
+    table = again.requests()
+    assert table.admitted_s[2] - table.finish_s[1] == pytest.approx(load_s(2) + load_s(1), abs=1e-12)
+    assert (again.reloads, again.adapter_loads) == (1, 4)
+    plain = TAKEN.run(fast_forward=fast_forward)
+    table = plain.requests()
+    assert table.admitted_s[2] - table.finish_s[1] == pytest.approx(load_s(2), abs=1e-12)
+    assert (plain.reloads, plain.adapter_loads) == (0, 3)
+
+
+def test_an_adapter_that_left_before_the_last_step_is_the_least_recent_of_all() -> None:
+    idle = TAKEN.but(rows=(*TAKEN.rows[:2], LATER._replace(arrival_s=0.2)), eviction="lru_in_turn")
+    table = idle.run().requests()
+    assert table.finish_s[1] < 0.2 < table.finish_s[0], "it comes to a slot that has been idle for some steps"
+    assert idle.run().reloads == 0
+
+
+def test_weights_that_are_always_there_are_not_loaded_again() -> None:
+    recorder = TAKEN.but(eviction="lru_in_turn", loader="cached").run()
+    assert (recorder.reloads, recorder.adapter_loads) == (0, 0)
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_every_step_takes_as_long_as_looking_at_those_who_are_passed_over(fast_forward: bool) -> None:
+    """A prefill and four steps go by until the second is done; the third is looked at in each of them."""
+    look_s = 2**-7
+    case = TAKEN.but(rows=(*TAKEN.rows[:2], LATER._replace(arrival_s=0.0)))
+    tables = [
+        case.but(coefficients=C | {"scheduler.per_passed_request_s": each_s})
+        .run(fast_forward=fast_forward)
+        .requests()
+        for each_s in (0.0, look_s)
+    ]
+    longer = [float(other - one) for one, other in zip(tables[0].finish_s, tables[1].finish_s, strict=True)]
+    assert longer == pytest.approx([5 * look_s] * 3, abs=1e-12)
 
 
 def test_a_request_without_a_slot_is_passed_over_until_one_is_free() -> None:

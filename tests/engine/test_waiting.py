@@ -55,6 +55,7 @@ def test_those_behind_a_request_can_be_had_by_adapter(
             place = data.draw(st.integers(0, len(model) - 1))
             behind = [r for r in model[place + 1 :] if r.adapter is None or r.adapter.id in wanted]
             assert list(queue.among(wanted, after=model[place])) == behind
+            assert queue.place(model[place]) == place
         assert list(queue) == model
 
 

@@ -25,9 +25,9 @@ COEFFICIENTS = {
     "kernels.vllm.per_slot_s": 0.01,
     "kernels.vllm.per_slot_rank_s": 0.001,
     "kernels.vllm.per_adapter_s": 0.1,
-    "kernels.vllm.per_adapter_rank_s": 0.002,
+    "kernels.vllm.few_tokens.per_adapter_s": 0.2,
+    "kernels.vllm.few_tokens.per_adapter_rank_s": 0.002,
     "kernels.vllm.per_token_s": 0.003,
-    "kernels.vllm.per_slot_token_s": 0.0001,
 }
 DECODE = LoraWork(tokens=3, token_rank_sum=8 + 8 + 64, max_rank=64, adapters=2, segments=3)
 PREFILL = LoraWork(tokens=110, token_rank_sum=100 * 8 + 10 * 64, max_rank=64, adapters=2, segments=2)
@@ -115,10 +115,21 @@ def test_merged_needs_no_coefficients() -> None:
 
 def test_vllm_pays_for_slots_adapters_and_tokens_of_slots_as_wide_as_the_highest_rank_allowed() -> None:
     kernel = Vllm(calibration(), slots=8, max_lora_rank=32)
-    fixed_s, adapter_s, token_s = 0.5 + 8 * (0.01 + 0.032), 0.1 + 0.064, 0.003 + 8 * 0.0001
-    assert kernel.decode_s(DECODE) == pytest.approx(fixed_s + 2 * adapter_s + 3 * token_s)
-    assert kernel.prefill_s(PREFILL) == pytest.approx(fixed_s + 2 * adapter_s + 110 * token_s)
+    adapter_s = 0.2 + 0.002 * 32
+    # 3 tokens begin one block of 32 and one of 64; 110 tokens four and two.
+    few_s = 0.5 + 8 * (0.032 * 1 + 0.01 * 1) + 2 * adapter_s + 3 * 0.003
+    more_s = 0.5 + 8 * (0.032 * 4 + 0.01 * 2) + 2 * adapter_s + 110 * 0.003
+    assert kernel.decode_s(DECODE) == pytest.approx(few_s)
+    assert kernel.prefill_s(PREFILL) == pytest.approx(more_s)
     assert kernel.decode_s(DECODE._replace(max_rank=8, token_rank_sum=24)) == kernel.decode_s(DECODE)
+
+
+def test_vllms_shrink_splits_its_sums_less_from_128_tokens_on() -> None:
+    kernel = Vllm(calibration(), slots=8, max_lora_rank=32)
+    # 128 tokens: four blocks of 32, each an eighth of the programs; two of 64; adapters cost the same at any rank.
+    many_s = 0.5 + 8 * (0.032 * 4 / 8 + 0.01 * 2) + 2 * 0.1 + 128 * 0.003
+    assert kernel.decode_s(DECODE._replace(tokens=128)) == pytest.approx(many_s)
+    assert kernel.decode_s(DECODE._replace(tokens=127)) > kernel.decode_s(DECODE._replace(tokens=128))
 
 
 def test_vllms_pass_of_both_is_one_launch_over_the_adapters_of_both() -> None:

@@ -26,6 +26,9 @@ class Queue(tuple[Request, ...]):
         behind = self[self.index(after) + 1 :]
         return (request for request in behind if request.adapter is None or request.adapter.id in adapters)
 
+    def place(self, request: Request) -> int:
+        return self.index(request)
+
 
 class Trial:
     """Admits everybody but those with a refusal of their own, as long as there are seats."""
@@ -68,6 +71,7 @@ class View:
         merged: Adapter | None = None,
         seats: int = 1000,
         refuses: Mapping[Request, Refusal] | None = None,
+        preempted: bool = False,
     ) -> None:
         self.waiting = Queue(waiting)
         self.now_s = now_s
@@ -77,6 +81,7 @@ class View:
         self.adapters = len(in_use)
         self.prefilling = prefilling
         self.merged = merged
+        self.preempted = preempted
         self.last_trial = Trial(seats, refuses or {}, in_use)
         self._in_use = in_use
 

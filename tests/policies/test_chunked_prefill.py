@@ -60,20 +60,20 @@ def test_a_prefill_that_has_begun_is_looked_after_at_the_next_step() -> None:
 
 def test_who_is_refused_for_too_many_adapters_is_passed_over() -> None:
     view = View(QUEUE, refuses={SECOND: Refusal.ADAPTERS})
-    assert schedule(view) == Decision(prefill=(FIRST, THIRD), chunks=(10, 6))
+    assert schedule(view) == Decision(prefill=(FIRST, THIRD), chunks=(10, 6), passed_over=1)
 
 
 def test_after_a_refusal_only_those_who_need_no_further_adapter_are_asked() -> None:
     first, _, _, base, fifth = queue = requests(B, C, B, None, A)
     view = View(queue, in_use=(A,), running=1, refuses={first: Refusal.ADAPTERS})
-    assert schedule(view) == Decision(prefill=(base, fifth), chunks=(10, 5), decode=True)
+    assert schedule(view) == Decision(prefill=(base, fifth), chunks=(10, 5), decode=True, passed_over=3)
     assert view.tried == (first, base, fifth)
 
 
 def test_an_adapter_that_came_into_the_batch_in_this_trial_counts() -> None:
     first, second, third = queue = requests(B, A, B)
     view = View(queue, refuses={second: Refusal.ADAPTERS})
-    assert schedule(view) == Decision(prefill=(first, third), chunks=(10, 6))
+    assert schedule(view) == Decision(prefill=(first, third), chunks=(10, 6), passed_over=1)
 
 
 def test_who_is_refused_for_anything_else_keeps_those_behind_waiting() -> None:
@@ -90,9 +90,26 @@ def test_after_a_refusal_for_memory_an_arrival_changes_nothing() -> None:
 
 def test_who_was_passed_over_may_be_overtaken_by_an_arrival() -> None:
     only = View(QUEUE[:1], running=1, refuses={FIRST: Refusal.ADAPTERS})
-    assert schedule(only) == Decision(on_arrival=0), "until somebody leaves, or comes"
+    assert schedule(only) == Decision(on_arrival=0, passed_over=1), "until somebody leaves, or comes"
     both = View(QUEUE, running=1, in_use=(B,), refuses={FIRST: Refusal.ADAPTERS, SECOND: Refusal.MEMORY})
-    assert schedule(both) == Decision(steps=RETRY_STEPS, on_arrival=0)
+    assert schedule(both) == Decision(steps=RETRY_STEPS, on_arrival=0, passed_over=1)
+
+
+def test_the_queue_is_looked_at_as_far_as_tokens_or_memory_last_and_to_its_end_where_slots_do_not() -> None:
+    first, *_ = queue = requests(A, B, C, A, B, C)
+    nobody = View(queue, running=1, in_use=(), refuses={first: Refusal.ADAPTERS})
+    assert schedule(nobody) == Decision(on_arrival=0, passed_over=6)
+    tokens = View(queue, in_use=(B,), refuses={first: Refusal.ADAPTERS})
+    assert schedule(tokens) == Decision(prefill=(queue[1], queue[4]), chunks=(10, 6), passed_over=3)
+    memory = View(queue, running=1, in_use=(B,), refuses={first: Refusal.ADAPTERS, queue[4]: Refusal.MEMORY})
+    assert schedule(memory) == Decision(prefill=(queue[1],), chunks=(10,), decode=True, passed_over=3)
+
+
+def test_nobody_starts_at_a_boundary_at_which_somebody_was_preempted() -> None:
+    assert schedule(View(QUEUE, running=3, preempted=True)) == Decision(steps=1, on_arrival=0)
+    old = begun(7, done=18)
+    after = schedule(View(QUEUE, prefilling=(old,), preempted=True))
+    assert after == Decision(prefill=(old,), chunks=(12,)), "what has begun goes on"
 
 
 def test_with_nobody_waiting_the_batch_decodes_until_somebody_arrives() -> None:

@@ -96,7 +96,7 @@ def prefill(table: pd.DataFrame) -> dict[str, float]:
 
 
 def slots(own: pd.DataFrame) -> dict[str, float]:
-    """What one request pays for slots that nobody uses."""
+    """What one request pays for slots that nobody uses: the programs of one block of tokens."""
     rows = own[own["kind"] == "single_request"]
     count = rows["max_loras"].to_numpy(dtype=np.float64)
     rank = np.maximum(rows["max_lora_rank"].to_numpy(dtype=np.float64), Vllm.TILE)
@@ -108,7 +108,7 @@ def slots(own: pd.DataFrame) -> dict[str, float]:
 
 
 def adapters(own: pd.DataFrame) -> dict[str, float]:
-    """What each distinct adapter of a step costs, at one number of slots and sequences."""
+    """What each distinct adapter of a step of many tokens costs, at one number of slots and sequences."""
     rows = own[(own["kind"] == "lora_batch") & (own["adapters_used"] > 0)]
     used, size = (
         rows["adapters_used"].to_numpy(dtype=np.float64),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence, Set
 
 from simlora.core.adapter import Adapter
 
 
 class Eviction(ABC):
-    """One instance a replica."""
+    """One instance a replica. One that throws out adapters in use, to load them again, says that it is `in_turn`."""
+
+    in_turn = False
 
     @abstractmethod
     def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
@@ -17,3 +19,11 @@ class Eviction(ABC):
 
         Asked whenever requests have finished, with nothing short (0), and whenever slots are.
         """
+
+    def reloads(self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]) -> Sequence[int]:
+        """Return which adapters in use an `in_turn` policy loads again, by id, in that order.
+
+        Asked when an iteration that uses `in_use` has loaded `missing` of them, some of them over
+        `just_left`: adapters that the iteration before still used.
+        """
+        return ()

@@ -22,6 +22,8 @@ class Decision(NamedTuple):
     whole then shows in the view's `prefilling` and is named again. With `decode`, the running batch takes
     a step in the same iteration. `unmerge` takes the merged adapter out of the weights before the
     prefill, and `merge` puts one in: from then on its requests cost no LoRA work, and no others may run.
+    `passed_over` counts the waiting requests that were looked at and left where they are: each step costs the
+    time of looking at them, where a calibration says how long that takes.
 
     A decode decision stands for `steps` steps, and ends at the first iteration boundary not before
     `until_s`. An arrival ends it at the first boundary not before the arrival, but never within its
@@ -38,6 +40,7 @@ class Decision(NamedTuple):
     decode: bool = False
     unmerge: bool = False
     merge: Adapter | None = None
+    passed_over: int = 0
 
 
 class Scheduler(ABC):

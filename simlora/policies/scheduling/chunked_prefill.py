@@ -15,7 +15,8 @@ class ChunkedPrefill(Scheduler):
 
     Prefills that have begun go on first, in order of admission; then waiting requests start in order of
     arrival, until one does not fit. One that is refused because of `replica.max_adapters` is passed over, and
-    from then on only requests for the adapters of the batch are looked at.
+    from then on only requests for the adapters of the batch are looked at. Nobody starts at a boundary at
+    which somebody was preempted.
     A request starts when there is memory for its whole prompt (vLLM's V1 scheduler, which otherwise works like
     this, as SGLang does, takes blocks chunk by chunk). Source: Sarathi-Serve (OSDI'24) §4.
     """
@@ -34,25 +35,42 @@ class ChunkedPrefill(Scheduler):
                 prefill.append(request)
                 chunks.append(min(request.prefill_tokens, budget))
                 budget -= chunks[-1]
-        refused, passed_over = False, False
+        refused = False
+        last: Request | None = None
         admission = view.trial()
-        for request in self._candidates(view, admission):
+        started = len(prefill)
+        passing = False
+        for request in () if view.preempted else self._candidates(view, admission):
             if budget <= 0:
                 break
+            last = request
             if admission.admit(request):
                 prefill.append(request)
                 chunks.append(min(request.prefill_tokens, budget))
                 budget -= chunks[-1]
             elif admission.refusal is Refusal.ADAPTERS:
-                passed_over = True
+                passing = True
             else:
                 refused = True
                 break
+        passed_over = 0
+        if passing:
+            # To the end of the queue, unless memory or the budget ended it before.
+            ended = refused or budget <= 0
+            looked_at = view.waiting.place(last) + 1 if ended and last is not None else len(view.waiting)
+            passed_over = looked_at - (len(prefill) - started) - refused
         if prefill:
-            return Decision(prefill=tuple(prefill), chunks=tuple(chunks), decode=view.running > 0)
-        on_arrival = NEVER if refused and not passed_over else 0
+            return Decision(
+                prefill=tuple(prefill),
+                chunks=tuple(chunks),
+                decode=view.running > 0,
+                passed_over=passed_over,
+            )
+        on_arrival = NEVER if refused and not passing else 0
         steps = admission.retry_steps() if refused else NEVER
-        return Decision(steps=1 if view.prefilling else steps, on_arrival=on_arrival)
+        if view.prefilling or view.preempted:
+            steps = 1
+        return Decision(steps=steps, on_arrival=on_arrival, passed_over=passed_over)
 
     def _candidates(self, view: ReplicaView, admission: Admission) -> Iterator[Request]:
         """Waiting requests in order; once one was refused for its adapter, only those that need no further one.
