@@ -154,14 +154,18 @@ class Holdings:
     def _load_again(self, missing: Set[int], now_s: float) -> float:
         """Load those in use that had to make room for the missing ones; return when they are there."""
         gone = [id for id in self._just_left if not self.pool.holds(id)]
-        ready = now_s
-        if gone:
-            for id in self._eviction.reloads(self.pool.pins, missing, gone):
-                adapter = self.pool.adapter(id)
-                if self._loader.on_miss(adapter) is not Miss.FREE:
-                    self._recorder.reloads += 1
-                    ready = self._fetch(adapter, now_s)
-        return ready
+        again = self._eviction.reloads(self.pool.pins, missing, gone) if gone else ()
+        sizes = [
+            adapter.size_bytes
+            for adapter in map(self.pool.adapter, again)
+            if self._loader.on_miss(adapter) is not Miss.FREE
+        ]
+        if not sizes:
+            return now_s
+        self._recorder.adapter_reloads(len(sizes), sum(sizes))
+        # What is in use is in host memory as well.
+        seconds = sum(self._latency.load.load_s(size_bytes // self._tp) for size_bytes in sizes)
+        return self.link.transfer(now_s, seconds)
 
     def _fetch(self, adapter: Adapter, now_s: float) -> float:
         load, size_bytes = self._latency.load, adapter.size_bytes // self._tp

@@ -141,6 +141,12 @@ class Recorder:
         self.disk_loads += from_disk
         self.adapter_load_bytes += size_bytes
 
+    def adapter_reloads(self, count: int, size_bytes: int) -> None:
+        """Adapters in use were thrown out, and are loaded again."""
+        self.adapter_loads += count
+        self.adapter_load_bytes += size_bytes
+        self.reloads += count
+
     @property
     def adapter_hit_rate(self) -> float | None:
         """Share of admissions that found their adapter; None without any."""

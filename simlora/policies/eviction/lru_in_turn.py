@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Sequence, Set
 
 from simlora.policies.eviction.lru import Lru
 
 SCRAMBLE = 2654435761
 """Knuth's multiplier: vLLM goes through a set of adapters hashed by name, in an order that has nothing to do with them."""
+UNSCRAMBLE = pow(SCRAMBLE, -1, 2**32)
 
 
 class LruInTurn(Lru):
@@ -27,28 +29,28 @@ class LruInTurn(Lru):
 
     def reloads(self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]) -> Sequence[int]:
         """Return them as the class says; O(n log n) for n adapters in use."""
-        order = sorted(in_use, key=turn)
-        gone = sorted(just_left, key=turn, reverse=True)
-        # The first of the missing find a free slot, or one whose adapter left longer ago.
-        free = len(missing) - len(gone)
-        there = [id for id in order if id not in missing]
+        there = sorted([turn(id) for id in in_use if id not in missing])
+        events = [(turn(id), True) for id in missing] + [(turn(id), False) for id in just_left]
+        # Slots to be had without harm: free ones, those left longer ago, those left whose turn is over.
+        spare = len(missing) - len(just_left)
+        searching = 0  # adapters that took a slot from one whose turn is still to come
         thrown_out: list[int] = []
-        untouched = 0  # where in `there` those begin whose turn has not come
-        again: set[int] = set()
-        for id in order:
-            if untouched < len(there) and there[untouched] == id:
-                untouched += 1
-            if id not in missing and id not in again:
-                continue
-            if free > 0:
-                free -= 1
-            elif gone and (untouched == len(there) or turn(gone[-1]) < turn(there[untouched])):
-                gone.pop()
+        begin = 0
+        for when, comes in sorted(events):
+            end = bisect_left(there, when)
+            if searching > 0:
+                # Each finds its slot taken, and takes that of the next.
+                thrown_out += there[begin:end]
+            begin = end
+            if comes and spare > 0:
+                spare -= 1
+            elif comes:
+                searching += 1
+            elif searching > 0:
+                searching -= 1
             else:
-                again.add(there[untouched])
-                thrown_out.append(there[untouched])
-                untouched += 1
-        return thrown_out
+                spare += 1
+        return [(when * UNSCRAMBLE - 1) % 2**32 for when in thrown_out]
 
 
 def turn(id: int) -> int:
