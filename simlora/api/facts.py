@@ -48,7 +48,7 @@ def kv_facts(recorder: Recorder) -> dict[str, Any]:
     return {"hit_rate": None, "invalid_share": None, "preemptions": recorder.preemptions}
 
 
-def replica_facts(requests: pd.DataFrame, cluster: Cluster) -> list[dict[str, Any]]:
+def replica_facts(requests: pd.DataFrame, cluster: Cluster, makespan_s: float) -> list[dict[str, Any]]:
     """Return one entry a replica: what it was given, what it finished, how busy its host link was."""
     done = requests["status"] == "finished"
     table = pd.DataFrame(
@@ -60,7 +60,6 @@ def replica_facts(requests: pd.DataFrame, cluster: Cluster) -> list[dict[str, An
         }
     )
     counts = table.groupby("replica").sum().reindex(range(len(cluster.replicas)), fill_value=0)
-    makespan_s = cluster.recorder.last_s
     return [
         {
             "replica": replica.id,

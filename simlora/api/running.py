@@ -46,16 +46,18 @@ def _result(setup: Setup, cluster: Cluster, wall_s: float, command: str, complet
     requests = recorder.requests()
     notices = _rejections(requests, setup.scenario.trace.source, complete)
     timeline = _timeline(cluster) if complete else pd.DataFrame()
-    # Of an interrupted run, what had not arrived yet says nothing.
-    submitted = requests if complete else requests[requests["arrival_s"] <= cluster.now_s]
+    # Of a run that was stopped, what had not arrived yet says nothing.
+    stopped = not complete or bool((requests["status"] == "unfinished").any())
+    submitted = requests[requests["arrival_s"] <= cluster.now_s] if stopped else requests
+    makespan_s = cluster.now_s if stopped else recorder.last_s
     summary = summarise(
         submitted,
         recorder.token_gaps,
         setup.targets,
-        makespan_s=recorder.last_s if complete else cluster.now_s,
+        makespan_s=makespan_s,
         adapters=adapter_facts(cluster),
         kv=kv_facts(recorder),
-        replicas=replica_facts(requests, cluster),
+        replicas=replica_facts(requests, cluster, makespan_s),
         calibration=setup.scenario.calibration.describe(),
         simulation=simulation_facts(cluster, wall_s),
         versions=versions(),

@@ -21,7 +21,7 @@ from simlora.core.checks import listed, number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.engine.scenario import Policies, ReplicaConfig, Scenario
-from simlora.hardware.budget import ACTIVATION_RESERVE_BYTES, kv_token_budget
+from simlora.hardware.budget import ACTIVATION_RESERVE_BYTES, NO_SLOTS, AdapterSlots, kv_token_budget
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 from simlora.latency import calibration as calibrations
@@ -179,7 +179,7 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
     )
     sequences = whole("replica.max_batch_size", values.get("max_batch_size"), "requests", least=1)
     reserve += int(per_logit * sequences * model.vocab)
-    slots_bytes = _slots_bytes(values, model, modules)
+    adapter_slots = _adapter_slots(values, model, modules)
     region_share = number(
         "replica.adapter_region_share",
         values.pop("adapter_region_share", 0.0),
@@ -187,13 +187,11 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
         least=0,
         most=0.99,
     )
-    if slots_bytes:
-        values["adapter_region_tokens"] = slots_bytes // model.kv_bytes_per_token
+    if adapter_slots.count:
+        values["adapter_region_tokens"] = adapter_slots.size_bytes // model.kv_bytes_per_token
     own_memory = values.get("adapter_memory") not in ("unified", "slots")
     if values.get("kv_token_budget") is None or (own_memory and values.get("adapter_region_tokens") is None):
-        slots = kv_token_budget(
-            model, gpu, values["tp"], used, reserve + slots_bytes // values["tp"], engines_per_gpu
-        )
+        slots = kv_token_budget(model, gpu, values["tp"], used, reserve, engines_per_gpu, adapter_slots)
         region = int(slots * region_share) if own_memory else 0
         if values.get("kv_token_budget") is None:
             values["kv_token_budget"] = slots - region
@@ -220,13 +218,13 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
     return ReplicaConfig(**(values | {"target_modules": modules}))
 
 
-def _slots_bytes(values: dict[str, Any], model: ModelShape, modules: tuple[str, ...]) -> int:
-    """Return the bytes of all adapter slots, on all GPUs of a replica together; 0 where there are none."""
+def _adapter_slots(values: dict[str, Any], model: ModelShape, modules: tuple[str, ...]) -> AdapterSlots:
+    """Return the adapter slots of all GPUs of a replica together."""
     if values.get("adapter_memory") != "slots":
-        return 0
+        return NO_SLOTS
     count = whole("replica.max_adapters", values.get("max_adapters"), "adapters (slots)", least=1)
     rank = whole("replica.max_lora_rank", values.get("max_lora_rank"), least=1, most=RANK_MAX)
-    return count * model.slot_bytes(rank, modules)
+    return AdapterSlots(count, rank, count * model.slot_bytes(rank, modules))
 
 
 def _modules(value: Any, model: ModelShape) -> tuple[str, ...]:
@@ -285,6 +283,11 @@ def _check_ranks(replica: ReplicaConfig, trace: Trace) -> None:
 
 def _check_region(replica: ReplicaConfig, policies: Policies) -> None:
     """Adapters in memory of their own leave at once: nobody could make room there for another."""
+    if policies.eviction().in_turn and replica.adapter_memory != "slots":
+        raise InputError(
+            "eviction=lru_in_turn throws adapters out of slots, which needs replica.adapter_memory=slots; "
+            "choose eviction=lru"
+        )
     if not replica.own_region:
         return
     if not isinstance(policies.eviction(), OnDemand):

@@ -34,6 +34,7 @@ class Holdings:
         "_left_s",
         "_loader",
         "_recorder",
+        "_slots",
         "_tp",
         "link",
         "pool",
@@ -66,7 +67,7 @@ class Holdings:
         self._just_left: set[int] = set()  # adapters whose last user left at `_left_s`
         self._left_s = -1.0
         self._host: dict[int, None] | None = {} if config.host_adapters else None  # least recently used first
-        self._host_most = config.host_adapters or 0
+        self._host_most, self._slots = config.host_adapters or 0, config.max_adapters
         self.reservation = reservation(config)
         self._loader = loader
         self._latency = latency
@@ -162,17 +163,20 @@ class Holdings:
         ]
         if not sizes:
             return now_s
-        self._recorder.adapter_reloads(len(sizes), sum(sizes))
-        # What is in use is in host memory as well.
-        seconds = sum(self._latency.load.load_s(size_bytes // self._tp) for size_bytes in sizes)
+        # Host memory that holds no more adapters than HBM throws out the same ones.
+        from_disk = self._host is not None and self._host_most == self._slots
+        self._recorder.adapter_reloads(len(sizes), sum(sizes), from_disk)
+        seconds = sum(self._load_s(size_bytes, from_disk) for size_bytes in sizes)
         return self.link.transfer(now_s, seconds)
 
     def _fetch(self, adapter: Adapter, now_s: float) -> float:
-        load, size_bytes = self._latency.load, adapter.size_bytes // self._tp
         from_disk = self._host is not None and not self._on_host(adapter)
         self._recorder.adapter_load(adapter.size_bytes, from_disk)
-        disk_s = load.disk_s(size_bytes) if from_disk else 0.0
-        return self.link.transfer(now_s, disk_s + load.load_s(size_bytes))
+        return self.link.transfer(now_s, self._load_s(adapter.size_bytes, from_disk))
+
+    def _load_s(self, size_bytes: int, from_disk: bool) -> float:
+        load, each = self._latency.load, size_bytes // self._tp
+        return load.load_s(each) + (load.disk_s(each) if from_disk else 0.0)
 
     def _on_host(self, adapter: Adapter) -> bool:
         """Whether host memory has it already; it then does, and is the one used last."""
@@ -188,11 +192,14 @@ class Holdings:
         return known
 
     def prefetch(self, adapters: Iterable[Adapter], step: int, now_s: float) -> None:
-        """Load adapters in the background, as far as they fit beside all that KV will grow into."""
-        for adapter in adapters:
-            if adapter.kv_tokens <= self.pool.adapter_room(self.reservation.peak_tokens(step)):
-                self.pool.make_room(self.reservation.used_tokens(step), adapter.kv_tokens)
-                self.pool.insert(adapter, self._fetch(adapter, now_s))
+        """Load the missing adapters in the background, as far as they fit beside all that KV will grow into."""
+        pool, wanted = self.pool, {adapter.id: adapter for adapter in adapters}
+        for adapter in wanted.values():
+            if adapter in pool:
+                continue
+            if adapter.kv_tokens <= pool.adapter_room(self.reservation.peak_tokens(step), wanted):
+                pool.make_room(self.reservation.used_tokens(step), adapter.kv_tokens, wanted)
+                pool.insert(adapter, self._fetch(adapter, now_s))
 
     # Going ------------------------------------------------------------------------------
 
@@ -203,7 +210,11 @@ class Holdings:
         if adapter is None:
             return
         self.pool.unpin(adapter)
-        if self._eviction.in_turn and not self.pool.is_pinned(adapter):
+        if self.pool.is_pinned(adapter):
+            return
+        if self._host is not None and adapter.id in self._host:
+            self._host[adapter.id] = self._host.pop(adapter.id)
+        if self._eviction.in_turn:
             if now_s != self._left_s:
                 self._left_s = now_s
                 self._just_left.clear()

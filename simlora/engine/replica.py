@@ -163,7 +163,8 @@ class Replica:
             self._wake = self._clock.move(self._wake, self._clock.now, Kind.BOUNDARY, self.id)
         elif self._run is not None and not self._prefill:
             # The loader may want to fetch for an arrival that the decision does not care about.
-            on_arrival = 0 if self._loader.ahead(self) else self._decision.on_arrival
+            fetches = any(adapter not in self.holdings.pool for adapter in self._loader.ahead(self))
+            on_arrival = 0 if fetches else self._decision.on_arrival
             if on_arrival < self._steps - self._run.done:
                 self._cut(self._run, on_arrival)
 
@@ -187,7 +188,7 @@ class Replica:
                 self._run = None
                 self._wake = clock.event()
                 yield self._wake
-            self.record()
+            self.record(clock.now, len(self.waiting))
 
     def schedule(self) -> None:
         """Ask what to run next, and let go of those that are given up."""
@@ -228,9 +229,9 @@ class Replica:
                 self._advance_prefill()
         self._fit()
 
-    def record(self) -> None:
-        """Tell the recorder what the replica looks like at this boundary."""
-        running, waiting = len(self._batch.members), len(self.waiting)
+    def record(self, now_s: float, waiting: int) -> None:
+        """Tell the recorder what the replica looks like at the boundary of that moment."""
+        running = len(self._batch.members)
         if running > self.most_running:
             self.most_running = running
         if waiting > self.most_waiting:
@@ -238,7 +239,7 @@ class Replica:
         holdings = self.holdings
         kv_tokens = holdings.reservation.used_tokens(self._batch.step)
         adapter_tokens, region = holdings.pool.adapter_tokens, holdings.region
-        self._recorder.boundary(self.id, self._clock.now, running, waiting, kv_tokens, adapter_tokens, region)
+        self._recorder.boundary(self.id, now_s, running, waiting, kv_tokens, adapter_tokens, region)
 
     # Prefill ----------------------------------------------------------------------------
 
@@ -353,15 +354,17 @@ class Replica:
             self._wake = self._clock.move(self._wake, run.end_s(steps), Kind.BOUNDARY, self.id)
 
     def settle(self) -> None:
-        """The clock has stopped: count the steps that were over before, of a run that was not."""
+        """The clock has stopped: count the steps that were over before, of a run that was not, and who still runs."""
         run = self._run
-        if run is None or self._prefill:
-            return
-        self._steps = run.first_boundary(self._clock.now) - 1
-        if self._steps > run.done:
-            ended_s = run.end_s(self._steps)
-            self.busy_s += ended_s - self._since_s
-            self._advance_decode(run, ended_s)
+        if run is not None and not self._prefill:
+            self._steps = run.first_boundary(self._clock.now) - 1
+            if self._steps > run.done:
+                ended_s = run.end_s(self._steps)
+                self.busy_s += ended_s - self._since_s
+                self._advance_decode(run, ended_s)
+                self.record(ended_s, sum(request.arrival_s <= ended_s for request in self.waiting))
+        for request in (*self._batch, *self._prefilling.values()):
+            self._recorder.left_running(request, self.id)
 
     def _advance_decode(self, run: DecodeRun, now_s: float) -> None:
         batch = self._batch

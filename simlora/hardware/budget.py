@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from simlora.core.checks import number, whole
 from simlora.core.errors import DoesNotFit, InputError
 from simlora.hardware.gpu import Gpu
@@ -15,6 +17,17 @@ for Llama-3.1-8B and 777,904 for Qwen-2.5-7B (2,048 batched tokens, 2,048 sequen
 """
 
 
+class AdapterSlots(NamedTuple):
+    """Memory of adapters that is taken whether they are there or not."""
+
+    count: int
+    rank: int
+    size_bytes: int
+
+
+NO_SLOTS = AdapterSlots(0, 0, 0)
+
+
 def kv_token_budget(
     model: ModelShape,
     gpu: Gpu,
@@ -22,43 +35,62 @@ def kv_token_budget(
     memory_utilisation: float = 0.9,
     reserve_bytes: int = ACTIVATION_RESERVE_BYTES,
     engines: int = 1,
+    adapter_slots: AdapterSlots = NO_SLOTS,
 ) -> int:
     """Return the token slots of a replica on `tp` GPUs, adapters and KV cache together.
 
     `memory_utilisation` is the share of each GPU that may be used, by all of its `engines` together;
-    `reserve_bytes` is the part of it that each engine keeps free. Raises DoesNotFit when the model does not, with
-    the least `tp` that would do.
+    `reserve_bytes` is the part of it that each engine keeps free; `adapter_slots` are divided among the GPUs. Raises
+    DoesNotFit when the model does not, with the least `tp` that would do.
     """
     number("replica.memory_utilisation", memory_utilisation, above=0, most=1)
     whole("replica.tp", tp, "GPUs", least=1)
     if model.heads % tp:
         raise InputError(f"replica.tp is {tp}, must divide the {model.heads} attention heads of {model.name}")
-    slots = _slots(model, gpu, tp, memory_utilisation / engines, reserve_bytes)
+    apart = model.weight_bytes + adapter_slots.size_bytes
+    slots = _slots(model, gpu, tp, memory_utilisation / engines, reserve_bytes, apart)
     if slots < 1 and engines > 1:
         raise DoesNotFit(_too_many(model, gpu, memory_utilisation, reserve_bytes, engines))
     if slots < 1:
-        raise DoesNotFit(_does_not_fit(model, gpu, tp, memory_utilisation, reserve_bytes))
+        raise DoesNotFit(_does_not_fit(model, gpu, tp, memory_utilisation, reserve_bytes, adapter_slots))
     return slots
 
 
-def _slots(model: ModelShape, gpu: Gpu, tp: int, memory_utilisation: float, reserve_bytes: int) -> int:
-    """Return the slots, negative when the weights do not fit. KV heads are copied once `tp` exceeds them."""
-    free_bytes = gpu.memory_bytes * memory_utilisation - reserve_bytes - model.weight_bytes / tp
+def _slots(
+    model: ModelShape, gpu: Gpu, tp: int, memory_utilisation: float, reserve_bytes: int, apart_bytes: int
+) -> int:
+    """Return the slots, negative when weights and adapters do not fit. KV heads are copied once `tp` exceeds them."""
+    free_bytes = gpu.memory_bytes * memory_utilisation - reserve_bytes - apart_bytes / tp
     return int(free_bytes * min(tp, model.kv_heads) // model.kv_bytes_per_token)
 
 
-def _does_not_fit(model: ModelShape, gpu: Gpu, tp: int, memory_utilisation: float, reserve_bytes: int) -> str:
+def _does_not_fit(
+    model: ModelShape,
+    gpu: Gpu,
+    tp: int,
+    memory_utilisation: float,
+    reserve_bytes: int,
+    adapter_slots: AdapterSlots,
+) -> str:
+    apart = model.weight_bytes + adapter_slots.size_bytes
     enough = [
         more
         for more in range(tp + 1, model.heads + 1)
-        if model.heads % more == 0 and _slots(model, gpu, more, memory_utilisation, reserve_bytes) >= 1
+        if model.heads % more == 0 and _slots(model, gpu, more, memory_utilisation, reserve_bytes, apart) >= 1
     ]
     has = tp * gpu.memory_bytes / 1e9
+    needs, less = f"{model.weight_bytes / 1e9:.1f} GB of weights", ""
+    if adapter_slots.count:
+        needs += (
+            f" and {adapter_slots.size_bytes / 1e9:.1f} GB for {adapter_slots.count} adapter slots of rank "
+            f"{adapter_slots.rank}"
+        )
+        less = "a lower replica.max_adapters or replica.max_lora_rank, "
     return (
-        f"{model.name} needs {model.weight_bytes / 1e9:.1f} GB of weights on {tp} x {gpu.name}, which "
+        f"{model.name} needs {needs} on {tp} x {gpu.name}, which "
         f"{'has' if tp == 1 else 'have'} {has:.1f} GB ({has * memory_utilisation:.1f} GB usable at "
         f"memory_utilisation {memory_utilisation:g}, {reserve_bytes / 1e9:.1f} GB a GPU of it for activations); "
-        f"use a larger GPU{f' or replica.tp >= {enough[0]}' if enough else ''}"
+        f"use {less}a larger GPU{f' or replica.tp >= {enough[0]}' if enough else ''}"
     )
 
 

@@ -115,7 +115,8 @@ class Vllm(Kernel):
     32 tokens that have begun, and B on top of it ("expand") for each 64 tokens. From 128 tokens on shrink splits
     every sum into 8 parts instead of 64: fewer programs for the slots, and others for each adapter in the pass.
     Weights lie padded to `max_lora_rank`, and tiles to 16, so ranks below neither save nor cost anything.
-    A pass that prefills and decodes is one launch over both; tokens without an adapter are not counted.
+    A pass that prefills and decodes is one launch over both. It differs in that tokens without an adapter are not
+    counted, nor those by which a captured graph is larger than its pass.
     Source: grids and tiles of vLLM 0.8.5 (lora_shrink, lora_expand), whose step times against slots, distinct
     adapters and ranks (arXiv 2508.08343, its published data) follow them.
     """
@@ -130,7 +131,7 @@ class Vllm(Kernel):
 
     def __init__(self, calibration: Calibration, slots: int, max_lora_rank: int) -> None:
         slots = whole("kernel.slots", slots, "adapters", least=1)
-        rank = max(whole("kernel.max_lora_rank", max_lora_rank, least=1), self.TILE)
+        rank = -(-whole("kernel.max_lora_rank", max_lora_rank, least=1) // self.TILE) * self.TILE
         need = calibration.need
         self.pass_0 = need("kernels.vllm.intercept_s")
         self.token = need("kernels.vllm.per_token_s")

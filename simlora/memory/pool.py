@@ -7,7 +7,7 @@ first. Loads in flight hold their slots from the start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Container, Iterable, Set
 
 from simlora.core.adapter import Adapter
 from simlora.memory.adapter_region import AdapterRegion
@@ -123,17 +123,18 @@ class Pool:
         if self._idle:
             self._drop(self._victims(self._idle.values(), 0))
 
-    def make_room(self, kv_tokens: int, more: int = 0) -> int:
+    def make_room(self, kv_tokens: int, more: int = 0, keep: Container[int] = ()) -> int:
         """Evict until `kv_tokens` of KV, all adapters and `more` slots fit; return the slots still short.
 
-        The policy picks among idle adapters; prefetched ones go last, the latest first.
+        The policy picks among idle adapters, but for those to `keep`; prefetched ones go last, the latest first.
         """
         beside = kv_tokens if self._shared else 0
         short = beside + self.adapter_tokens + more - self._room
         if short <= 0 and self._shared:
             return 0
         if short > 0 and self._idle:
-            self._drop(self._victims(self._idle.values(), short))
+            idle = [a for a in self._idle.values() if a.id not in keep] if keep else self._idle.values()
+            self._drop(self._victims(idle, short))
             short = beside + self.adapter_tokens + more - self._room
         while short > 0 and self._prefetched:
             adapter = self._prefetched[next(reversed(self._prefetched))]
@@ -145,12 +146,15 @@ class Pool:
         """Slots that KV can still take without anybody leaving."""
         return self.capacity - kv_tokens - (self.adapter_tokens if self._shared else 0)
 
-    def adapter_room(self, kv_tokens: int) -> int:
-        """Slots that a prefetched adapter can take: free ones, and in a part of their own those of idle adapters."""
+    def adapter_room(self, kv_tokens: int, keep: Container[int]) -> int:
+        """Slots that a prefetched adapter can take: free ones, and in a part of their own those of idle adapters.
+
+        The idle ones to `keep` stay.
+        """
         free = self._room - self.adapter_tokens
         if self._shared:
             return free - kv_tokens
-        return free + sum(adapter.kv_tokens for adapter in self._idle.values())
+        return free + sum(adapter.kv_tokens for adapter in self._idle.values() if adapter.id not in keep)
 
     def _drop(self, adapters: Iterable[Adapter]) -> None:
         gone = list(adapters)

@@ -236,8 +236,8 @@ class Peak(Reservation):
         return steps
 
     def add(self, id: int, context: int, to_come: int, step: int) -> None:
-        # Once prefilled it has one token less to come than as a candidate.
-        entry = (-(step + to_come - 1), context - step)
+        # Once prefilled it has one token less to come than as a candidate. One that has none stays until then.
+        entry = (-(step + max(to_come - 1, 0)), context - step)
         self._members[id] = entry
         insort(self._sorted, entry)
         self._offsets += entry[1]

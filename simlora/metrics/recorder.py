@@ -94,6 +94,15 @@ class Recorder:
         self._reasons[request.id] = reason
         self._end(request, Status.REJECTED, replica, now_s)
 
+    def left_running(self, request: Request, replica: int) -> None:
+        """The clock stopped while a request ran: what had happened to it until then."""
+        id = request.id
+        self._replica[id] = replica
+        self._admitted_s[id] = request.admitted_s
+        if request.first_token_s >= 0.0:
+            self._first_token_s[id] = request.first_token_s
+        self._preemptions[id] = request.preemptions
+
     def _end(self, request: Request, status: Status, replica: int, now_s: float) -> None:
         assert self._status[request.id] == Status.UNFINISHED, f"request {request.id} ends twice"
         self._replica[request.id] = replica
@@ -141,9 +150,10 @@ class Recorder:
         self.disk_loads += from_disk
         self.adapter_load_bytes += size_bytes
 
-    def adapter_reloads(self, count: int, size_bytes: int) -> None:
+    def adapter_reloads(self, count: int, size_bytes: int, from_disk: bool) -> None:
         """Adapters in use were thrown out, and are loaded again."""
         self.adapter_loads += count
+        self.disk_loads += count * from_disk
         self.adapter_load_bytes += size_bytes
         self.reloads += count
 

@@ -49,7 +49,7 @@ def _facts(summary: dict[str, Any]) -> list[str]:
         ("Makespan", seconds(summary["makespan_s"])),
         (
             "Adapter loads",
-            f"{count(adapters.get('loads'))} ({size(adapters.get('load_bytes'))}), "
+            f"{count(adapters.get('loads'))} ({size(adapters.get('load_bytes'))}{_kinds_of_loads(adapters)}), "
             f"hit rate {percent(adapters.get('hit_rate'))}",
         ),
         ("Preemptions", count(kv.get("preemptions"))),
@@ -59,6 +59,11 @@ def _facts(summary: dict[str, Any]) -> list[str]:
         ),
     ]
     return [f"{name:<16}{value}" for name, value in facts if not value.startswith("–")]
+
+
+def _kinds_of_loads(adapters: dict[str, Any]) -> str:
+    kinds = (("disk_loads", "from disk"), ("reloads", "of adapters in use"))
+    return "".join(f"; {count(adapters[name])} {words}" for name, words in kinds if adapters.get(name))
 
 
 def _requests(requests: dict[str, Any]) -> str:

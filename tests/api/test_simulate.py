@@ -39,6 +39,21 @@ def test_a_result_has_its_tables(result: simlora.Result):
     assert repr(result) == "Result(40 of 40 requests finished)"
 
 
+def test_a_run_that_stops_at_a_time_is_judged_by_what_had_happened_until_then(
+    calibration: str, result: simlora.Result
+):
+    stopped = simlora.simulate([calibration, "workload.duration_s=20", "until_s=15.5"]).summary
+    came = int((result.requests["arrival_s"] <= 15.5).sum())
+    over = int((result.requests["finish_s"] <= 15.5).sum())
+    assert stopped["requests"]["submitted"] == came < 40
+    assert stopped["requests"]["finished"] == over < came
+    assert stopped["makespan_s"] == 15.5
+    assert stopped["throughput_rps"] == over / 15.5
+    waiting = stopped["load"]["given_up_share"] * came
+    assert waiting < came - over, "some of those that were left ran"
+    assert stopped["complete"]
+
+
 @pytest.mark.parametrize(
     "plot", ["plot_slo_attainment", "plot_latency_cdf", "plot_timeline", "plot_adapters"]
 )

@@ -7,6 +7,9 @@ import pytest
 from experiments.scenarios import scenario
 from simlora.core.errors import DoesNotFit, InputError
 from simlora.engine.cluster import Cluster
+from simlora.policies.eviction.lru import Lru
+from simlora.policies.eviction.lru_in_turn import LruInTurn
+from simlora.policies.loading.prefetching import Prefetching
 
 SHORT = ("workload.duration_s=20", "timeline=false")
 
@@ -42,8 +45,11 @@ def test_the_pools_that_vllm_reported_follow_from_memory_sizes(slots: int, rank:
 
 
 def test_slots_that_leave_nothing_to_kv_do_not_fit() -> None:
-    with pytest.raises(DoesNotFit):
-        pool("replica.max_adapters=500", "replica.max_lora_rank=64", "workload.ranks=[8]")
+    too_many = (
+        r"94\.7 GB for 252 adapter slots of rank 64 on 1 x h100_64g.*use a lower replica\.max_adapters or"
+    )
+    with pytest.raises(DoesNotFit, match=too_many):
+        pool("replica.max_adapters=252", "replica.max_lora_rank=64", "workload.ranks=[8]")
 
 
 def test_an_adapter_above_the_highest_rank_is_named() -> None:
@@ -60,9 +66,18 @@ def test_slots_have_to_be_counted_and_sized(key: str) -> None:
 def test_sglang_loads_ahead_into_slots_of_its_own_number() -> None:
     run = scenario(["system=sglang", "workload=per_adapter", "workload.ranks=[8]", *SHORT])
     assert run.replica.max_adapters == 8
-    assert run.policies.loader().on_miss is not None
+    assert type(run.policies.loader()) is Prefetching
+    assert type(run.policies.eviction()) is Lru
+    assert run.policies.scheduler().max_batched_tokens == 8192
     recorder = Cluster(run).run()
     assert recorder.ended == len(run.trace)
+
+
+def test_vllm_counts_recency_in_turn_which_only_slots_can() -> None:
+    run = scenario(["system=vllm", "workload.ranks=[8]", *SHORT])
+    assert type(run.policies.eviction()) is LruInTurn
+    with pytest.raises(InputError, match=r"needs replica\.adapter_memory=slots; choose eviction=lru"):
+        scenario(["eviction=lru_in_turn", *SHORT])
 
 
 def test_until_s_stops_the_clock() -> None:

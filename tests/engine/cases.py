@@ -315,7 +315,9 @@ def own_memory(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
 
 def divided(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
     """Scenarios whose HBM is divided between KV and adapters, in slots or not, with more of them on disk."""
-    return family(**({"adapter_memories": DIVIDED, "evictions": ("lru", "lru_in_turn", "on_demand")} | chosen))
+    return family(
+        **({"adapter_memories": DIVIDED, "evictions": ("lru", "lru_in_turn", "on_demand")} | chosen)
+    )
 
 
 def shared_gpus(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:

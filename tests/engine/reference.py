@@ -6,9 +6,9 @@ is taken again from explicit lists, every peak from the printed formula.
 
 Where the design is silent, this follows what the engine says it does:
 - paged: admission keeps int(watermark * capacity) slots free, unless the candidate would be alone;
-  when KV has outgrown the pool at a boundary, idle adapters go first, then the request that arrived
-  last (of equals, the highest id) goes back to its place in the queue, to be prefilled with prompt and
-  generated tokens; alone in a prefill, it may then exceed max_prefill_tokens.
+  when KV has outgrown the pool at a boundary, idle adapters go first, then the request that was admitted
+  last goes back to its place in the queue, to be prefilled with prompt and generated tokens; alone in a
+  prefill, it may then exceed max_prefill_tokens.
 - paged: what could never fit is judged by prompt + declared output, in whole blocks.
 - eviction: least recently used is the adapter whose last request left first; requests that leave
   together do so in order of id, those that end with their prefill in order of admission. Adapters that

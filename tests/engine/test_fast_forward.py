@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from simlora.engine.cluster import Cluster
 from simlora.metrics.recorder import Recorder
-from tests.engine.cases import SCHEDULERS, Case, cases, divided, family, own_memory, shared_gpus
+from tests.engine.cases import SCHEDULERS, Case, Row, cases, divided, family, own_memory, shared_gpus
 from tests.examples import share
 
 EQUAL = ("status", "reason", "replica", "preemptions", "cached_tokens", "migrations")
@@ -77,7 +77,7 @@ def test_fast_forward_equals_the_plain_loop_with_every_scheduler(scheduler: str,
     assert_same(case.cluster(), case.cluster(fast_forward=False))
 
 
-@given(divided(schedulers=("chunked_prefill", "fcfs", "early_abort")))
+@given(divided(schedulers=("chunked_prefill", "fcfs", "early_abort"), loaders=("blocking", "prefetching")))
 def test_fast_forward_equals_the_plain_loop_when_hbm_is_divided(case: Case) -> None:
     fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert_same(fast, plain)
@@ -124,6 +124,30 @@ def test_fast_forward_equals_the_plain_loop_when_adapters_are_prefetched(case: C
     fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert_same(fast, plain)
     event(f"loads: {fast.recorder.adapter_loads > 0}")
+
+
+def test_a_prefetch_takes_no_slot_of_an_adapter_that_the_queues_head_wants_too() -> None:
+    """Three slots: asked again at the next step, it would fetch what it threw out at the step before."""
+    rows = (
+        Row(2**-6, 1, 5, 6, 6),
+        Row(0.0166015625, 2, 1, 1, 1),
+        Row(0.0322265625, 4, 4, 11, 11),
+        Row(0.033203125, 1, 6, 10, 10),
+        Row(0.095703125, 3, 7, 6, 6),
+    )
+    case = Case(
+        rows=rows,
+        ranks=(1,) * 5,
+        max_batch_size=1,
+        max_adapters=3,
+        scheduler="chunked_prefill",
+        loader="prefetching",
+        eviction="lru",
+        reserve="paged",
+        adapter_memory="slots",
+        adapter_region_tokens=48,
+    )
+    assert_same(case.cluster(), case.cluster(fast_forward=False))
 
 
 def test_fast_forward_needs_fewer_boundaries(burst: Case) -> None:

@@ -84,7 +84,9 @@ TAKEN = CASE.but(rows=(Row(0.0, 0, 4, 40, 40), Row(0.0, 2, 4, 5, 5), LATER))
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
-def test_a_load_into_full_slots_throws_out_an_adapter_in_use_which_is_loaded_again(fast_forward: bool) -> None:
+def test_a_load_into_full_slots_throws_out_an_adapter_in_use_which_is_loaded_again(
+    fast_forward: bool,
+) -> None:
     """Turns are 1, 0, 2: adapter 1 finds both slots taken, 2's not free yet. It takes 0's, and 0 then takes 2's."""
     assert sorted(range(3), key=turn) == [1, 0, 2]
     again = TAKEN.but(eviction="lru_in_turn").run(fast_forward=fast_forward)
@@ -154,6 +156,9 @@ def test_host_memory_forgets_the_adapter_used_longest_ago() -> None:
     """Two in host memory and in the slots: the third pushes the first out of both."""
     case = CASE.but(rows=one_after_the_other(0, 1, 2, 0), host_adapters=2)
     assert ttfts(case)[3] == pytest.approx(disk_s(1) + load_s(1) + prefill_s(4), abs=1e-12)
+    # Of three, the second was used longest ago: the first has been used once more, though not loaded.
+    case = CASE.but(rows=one_after_the_other(0, 1, 0, 2, 3, 0), ranks=(1, 2, 4, 1), host_adapters=3)
+    assert ttfts(case)[5] == pytest.approx(load_s(1) + prefill_s(4), abs=1e-12)
 
 
 def test_without_a_limit_everything_is_in_host_memory_from_the_start() -> None:
@@ -190,8 +195,22 @@ def test_a_clock_that_stops_leaves_what_still_runs_unfinished() -> None:
     rows = (Row(0.0, None, 4, 2, 2), Row(0.0, None, 4, 30, 30), Row(FAR, None, 4, 1, 1))
     scenario = replace(CASE.but(rows=rows).scenario(), until_s=0.3)
     recorder = Cluster(scenario).run()
-    assert recorder.requests().status.tolist() == ["finished", "unfinished", "unfinished"]
+    table = recorder.requests()
+    assert table.status.tolist() == ["finished", "unfinished", "unfinished"]
     assert 1 < recorder.token_steps < 30
+    assert table.replica.tolist() == [0, 0, -1], "the last one had not come yet"
+    assert table.admitted_s[1] == 0.0 < table.first_token_s[1] == table.first_token_s[0]
+    assert table[["finish_s", "latency_s", "tpot_s"]].loc[1].isna().all()
+
+
+@pytest.mark.parametrize("until_s", [0.15, 0.3])
+def test_a_stopped_run_has_seen_what_the_plain_loop_had(until_s: float) -> None:
+    """At 0.25 s the batch is full; of those who wait, one came after the last boundary before the end."""
+    rows = (Row(0.0, None, 4, 90, 90), *(Row(at_s, None, 4, 9, 9) for at_s in (0.01, 0.1, until_s - 2**-12)))
+    case = CASE.but(rows=rows, max_batch_size=1, until_s=until_s)
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    assert fast.replicas[0].most_waiting == plain.replicas[0].most_waiting == 2
+    assert fast.recorder.boundaries < plain.recorder.boundaries
 
 
 def test_a_clock_that_stops_late_changes_nothing() -> None:

@@ -141,17 +141,19 @@ def test_a_divided_pool_lends_neither_side_any_room() -> None:
         one.pin(adapter)
         one.unpin(adapter)
     assert one.free_tokens(kv_tokens=30) == 2
-    assert one.adapter_room(kv_tokens=32) == 16, "they are idle and may be replaced"
+    assert one.adapter_room(kv_tokens=32, keep=()) == 16, "they are idle and may be replaced"
+    assert one.adapter_room(kv_tokens=32, keep={B.id}) == 8, "but for those to keep"
     one.pin(A)
-    assert one.adapter_room(kv_tokens=32) == 8
+    assert one.adapter_room(kv_tokens=32, keep=()) == 8
     one.unpin(A)
     assert one.make_room(kv_tokens=32) == 0
     assert resident(one) == "ab", "KV needs none of theirs"
     assert one.make_room(kv_tokens=35) == 3, "and they have none for it"
+    assert one.make_room(kv_tokens=32, more=8, keep={A.id, B.id}) == 8
     assert one.make_room(kv_tokens=32, more=8) == 0
     assert resident(one) == "a", "used last"
 
 
 def test_a_shared_pool_has_the_same_room_for_both() -> None:
     one = pool(A)
-    assert one.free_tokens(kv_tokens=20) == one.adapter_room(kv_tokens=20) == 4
+    assert one.free_tokens(kv_tokens=20) == one.adapter_room(kv_tokens=20, keep=()) == 4

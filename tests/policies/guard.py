@@ -57,6 +57,9 @@ def replica_state(view: ReplicaView) -> list[Any]:
     return [
         view.now_s,
         view.running,
+        view.adapters,
+        view.preempted,
+        *map(request_state, view.prefilling),
         view.steps_since_prefill,
         view.admit_every,
         *map(request_state, view.waiting),

@@ -115,9 +115,9 @@ def test_a_blocking_loader_stalls_and_a_cached_one_never_does() -> None:
     assert Cached().on_miss(A) is Miss.FREE
 
 
-def test_prefetching_fetches_each_missing_adapter_of_the_queues_head_once_and_in_order() -> None:
-    assert Prefetching().ahead(Queue(C, None, A, B, C, B)) == [C, B]
-    assert Prefetching(depth=2).ahead(Queue(A, C, B)) == [C]
+def test_prefetching_wants_each_adapter_of_the_queues_head_once_and_in_order() -> None:
+    assert Prefetching().ahead(Queue(C, None, A, B, C, B)) == [C, A, B]
+    assert Prefetching(depth=2).ahead(Queue(A, C, B)) == [A, C]
     assert Prefetching().ahead(Queue()) == []
 
 

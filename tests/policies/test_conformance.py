@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -33,7 +33,7 @@ from simlora.policies.placement.base import Placement
 from simlora.policies.routing.base import Router
 from simlora.policies.scheduling.base import Decision, Scheduler
 from simlora.policies.views import ClusterView, ReplicaView
-from tests.engine.cases import LOADERS, Case, Row, cases
+from tests.engine.cases import LOADERS, Case, Row, cases, divided
 from tests.examples import share
 from tests.policies.catalogue import SLOTS, make, policies
 from tests.policies.guard import Guard, cluster_state, replica_state
@@ -119,7 +119,6 @@ class CheckedLoader(Loader):
         assert adapters == twin, "not deterministic"
         assert replica_state(view) == before, "the view was changed"
         assert len({adapter.id for adapter in adapters}) == len(adapters)
-        assert not any(view.resident(adapter) for adapter in adapters), "loads what is there"
         return adapters
 
 
@@ -134,6 +133,17 @@ def test_a_loader_keeps_its_promises(policy: type[Loader], case: Case) -> None:
 class CheckedEviction(Eviction):
     def __init__(self, policy: Eviction) -> None:
         self.policy = policy
+        self.in_turn = policy.in_turn
+
+    def reloads(
+        self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]
+    ) -> Sequence[int]:
+        twin = list(copy.deepcopy(self.policy).reloads(in_use, missing, just_left))
+        again = list(self.policy.reloads(in_use, missing, just_left))
+        assert again == twin, "not deterministic"
+        assert len(set(again)) == len(again)
+        assert set(again) <= set(in_use) - missing, "loads again what is not in use, or was not there"
+        return again
 
     def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
         idle = tuple(idle)
@@ -148,7 +158,7 @@ class CheckedEviction(Eviction):
 
 
 @pytest.mark.parametrize("policy", EVICTIONS)
-@given(case=ANY)
+@given(case=ANY | divided(adapter_memories=("slots",)))
 @few
 def test_an_eviction_keeps_its_promises(policy: type[Eviction], case: Case) -> None:
     recorder = run(case, eviction=lambda: CheckedEviction(make(policy)))

@@ -36,6 +36,12 @@ def test_the_key_figures_have_their_units():
     assert value_of(lines, "Adapter loads") == "812 (51.0 GB), hit rate 71 %"
 
 
+def test_loads_from_disk_and_of_what_is_in_use_are_counted_apart():
+    lines = lines_of(adapters=SUMMARY["adapters"] | {"disk_loads": 12, "reloads": 3})
+    loads = "812 (51.0 GB; 12 from disk; 3 of adapters in use), hit rate 71 %"
+    assert value_of(lines, "Adapter loads") == loads
+
+
 def test_statuses_that_did_not_occur_are_left_out():
     requests = {"submitted": 1200, "finished": 1199, "aborted": 0, "rejected": 1, "unfinished": 0}
     assert value_of(lines_of(requests=requests), "Requests") == "1,200 submitted: 1,199 finished, 1 rejected"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import yaml
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
@@ -111,13 +112,15 @@ def fit(
     return calibration(best.x)
 
 
-def as_yaml(calibration: Calibration, rows: Sequence[Row], plan: Mapping[str, Any], command: str) -> str:
-    """Return the calibration file of design §4."""
+def as_yaml(
+    calibration: Calibration, rows: Sequence[Row], table: pd.DataFrame, plan: Mapping[str, Any], command: str
+) -> str:
+    """Return the calibration file of design §4; `table` is the one of step times."""
     fitted = [Comparison(row, simulate(row, calibration), True) for row in rows]
+    found = {name: value for name, value in medians(fitted).items() if name in ACCURACY}
+    found |= {f"step_{kind}": error for kind, error in steps.errors(table, calibration).items()}
     residual = {
-        name: {key: float(f"{value:.3g}") for key, value in found.items()}
-        for name, found in medians(fitted).items()
-        if name in ACCURACY
+        name: {key: float(f"{value:.3g}") for key, value in error.items()} for name, error in found.items()
     }
     tree: dict[str, Any] = {
         "gpu": calibration.gpu,
@@ -171,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found = fit(model, mine, steps.coefficients(table, model), plan, options.rounds)
             command = f"python -m experiments.fidelity.vllm.fit {model} --rounds {options.rounds}"
             path = options.out / f"{GPU}-{model}-tp1-vllm.yaml"
-            path.write_text(as_yaml(found, mine, plan, command), encoding="utf-8")
+            path.write_text(as_yaml(found, mine, table, plan, command), encoding="utf-8")
             print(f"wrote {path}", flush=True)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

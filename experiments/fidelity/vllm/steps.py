@@ -18,7 +18,9 @@ from scipy.optimize import nnls
 
 from experiments.fidelity.vllm.rows import MODELS
 from simlora.core.errors import InputError
-from simlora.latency.kernels import Vllm
+from simlora.latency.calibration import Calibration
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import LoraWork, Vllm
 
 TABLE = Path("profiles") / "vllm_lora_steps.csv"
 COLUMNS = (
@@ -102,9 +104,8 @@ def slots(own: pd.DataFrame) -> dict[str, float]:
     rank = np.maximum(rows["max_lora_rank"].to_numpy(dtype=np.float64), Vllm.TILE)
     columns = {"one": 1.0, "kernels.vllm.per_slot_s": count, "kernels.vllm.per_slot_rank_s": count * rank}
     found = _fit(columns, rows["itl_mean_ms"].to_numpy() / 1000)
-    base = decode(own)
-    rest = found.pop("one") - base["decode.intercept_s"] - base["decode.per_sequence_s"]
-    return found | {"kernels.vllm.intercept_s": max(rest, 0.0)}
+    del found["one"]  # the base model's step, the request's adapter and what every pass with LoRA costs
+    return found
 
 
 def adapters(own: pd.DataFrame) -> dict[str, float]:
@@ -117,6 +118,31 @@ def adapters(own: pd.DataFrame) -> dict[str, float]:
     distinct = used * (1 - (1 - 1 / used) ** size)
     found = _fit({"one": 1.0, "kernels.vllm.per_adapter_s": distinct}, rows["itl_mean_ms"].to_numpy() / 1000)
     return {"kernels.vllm.per_adapter_s": found["kernels.vllm.per_adapter_s"]}
+
+
+def errors(table: pd.DataFrame, calibration: Calibration) -> dict[str, dict[str, float]]:
+    """Return the median and the worst relative error of a calibration on the table, by kind of row, in magnitude."""
+    theirs = {ours: name for name, ours in MODELS.items()}[calibration.model]
+    own = table[(table["model"] == theirs) & (table["output_tokens_each"] > 1)]
+    iteration, found = IterationModel(calibration), {}
+    for kind in ("no_lora", "single_request", "lora_batch"):
+        # Where the number of sequences is blank, it changed during the run.
+        rows = own[(own["kind"] == kind) & own["max_num_seqs"].notna()]
+        off = []
+        for row in rows.itertuples():
+            size = 1 if kind == "single_request" else int(row.max_num_seqs)
+            step_s = iteration.decode_s(
+                size, int(size * (row.prompt_tokens_each + row.output_tokens_each / 2))
+            )
+            used = 1 if kind == "single_request" else row.adapters_used
+            if used > 0:
+                distinct = round(used * (1 - (1 - 1 / used) ** size))
+                kernel = Vllm(calibration, int(row.max_loras), int(row.max_lora_rank))
+                step_s += kernel.decode_s(LoraWork(size, 0, 0, distinct))
+            off.append(abs(1000 * step_s / row.itl_mean_ms - 1))
+        if off:
+            found[kind] = {"median": float(np.median(off)), "worst": max(off)}
+    return found
 
 
 def loads(own: pd.DataFrame) -> dict[str, float]:

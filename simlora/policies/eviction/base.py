@@ -20,7 +20,9 @@ class Eviction(ABC):
         Asked whenever requests have finished, with nothing short (0), and whenever slots are.
         """
 
-    def reloads(self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]) -> Sequence[int]:
+    def reloads(
+        self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]
+    ) -> Sequence[int]:
         """Return which adapters in use an `in_turn` policy loads again, by id, in that order.
 
         Asked when an iteration that uses `in_use` has loaded `missing` of them, some of them over

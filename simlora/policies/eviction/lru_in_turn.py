@@ -8,8 +8,7 @@ from collections.abc import Collection, Sequence, Set
 from simlora.policies.eviction.lru import Lru
 
 SCRAMBLE = 2654435761
-"""Knuth's multiplier: vLLM goes through a set of adapters hashed by name, in an order that has nothing to do with them."""
-UNSCRAMBLE = pow(SCRAMBLE, -1, 2**32)
+"""Knuth's multiplier: vLLM goes through a set hashed by the adapters' names, an order that means nothing."""
 
 
 class LruInTurn(Lru):
@@ -20,16 +19,21 @@ class LruInTurn(Lru):
     one of those. But where all slots were used by the step before, the least recent is one that this step has not
     come to yet. It takes the place of the next one when its turn comes, and so on, until the turn is that of an
     adapter that has left. With all slots in use a single load so becomes a sixth of the slots on average, and up to
-    all of them. Source: vLLM 0.8.5, LRUCacheWorkerLoRAManager._apply_adapters and LRUCacheLoRAModelManager.activate_adapter;
-    in the runs of arXiv 2508.08343 the 99th percentile of inter-token latency is the number of slots times a load
-    just where the slots are too few.
+    all of them. Source: vLLM 0.8.5, LRUCacheWorkerLoRAManager._apply_adapters and
+    LRUCacheLoRAModelManager.activate_adapter; in the runs of arXiv 2508.08343 the 99th percentile of inter-token
+    latency is the number of slots times a load where the slots are too few.
+    It differs in two small things: adapters that nobody uses any more leave in the order in which their last
+    requests did, and the order of a step stays the same however many adapters it has.
     """
 
     in_turn = True
 
-    def reloads(self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]) -> Sequence[int]:
+    def reloads(
+        self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]
+    ) -> Sequence[int]:
         """Return them as the class says; O(n log n) for n adapters in use."""
-        there = sorted([turn(id) for id in in_use if id not in missing])
+        by_turn = {turn(id): id for id in in_use if id not in missing}
+        there = sorted(by_turn)
         events = [(turn(id), True) for id in missing] + [(turn(id), False) for id in just_left]
         # Slots to be had without harm: free ones, those left longer ago, those left whose turn is over.
         spare = len(missing) - len(just_left)
@@ -50,7 +54,7 @@ class LruInTurn(Lru):
                 searching -= 1
             else:
                 spare += 1
-        return [(when * UNSCRAMBLE - 1) % 2**32 for when in thrown_out]
+        return [by_turn[when] for when in thrown_out]
 
 
 def turn(id: int) -> int:

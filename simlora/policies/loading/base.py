@@ -25,5 +25,8 @@ class Loader(ABC):
         """What a request that starts without its adapter in HBM does to the replica."""
 
     def ahead(self, view: ReplicaView) -> Iterable[Adapter]:
-        """Adapters to load in the background, asked before every decode run, in order."""
+        """Adapters to have in HBM, of which the missing are loaded in the background; in order.
+
+        Asked before every decode run. None of them makes room for another.
+        """
         return ()

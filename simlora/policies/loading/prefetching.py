@@ -25,5 +25,4 @@ class Prefetching(Loader):
 
     def ahead(self, view: ReplicaView) -> Iterable[Adapter]:
         head = islice(view.upcoming(), self.depth)
-        wanted = {r.adapter.id: r.adapter for r in head if r.adapter is not None}
-        return [adapter for adapter in wanted.values() if not view.resident(adapter)]
+        return list({r.adapter.id: r.adapter for r in head if r.adapter is not None}.values())

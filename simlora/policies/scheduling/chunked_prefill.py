@@ -17,8 +17,9 @@ class ChunkedPrefill(Scheduler):
     arrival, until one does not fit. One that is refused because of `replica.max_adapters` is passed over, and
     from then on only requests for the adapters of the batch are looked at. Nobody starts at a boundary at
     which somebody was preempted.
-    A request starts when there is memory for its whole prompt (vLLM's V1 scheduler, which otherwise works like
-    this, as SGLang does, takes blocks chunk by chunk). Source: Sarathi-Serve (OSDI'24) §4.
+    Source: Sarathi-Serve (OSDI'24) §4; vLLM's V1 scheduler. It differs from the latter in that a request starts
+    when there is memory for its whole prompt, not for its first chunk, and that a preempted one goes back to its
+    place in the queue, not to its head.
     """
 
     chunks = True
@@ -27,49 +28,44 @@ class ChunkedPrefill(Scheduler):
         self.max_batched_tokens = whole("scheduler.max_batched_tokens", max_batched_tokens, "tokens", least=1)
 
     def schedule(self, view: ReplicaView) -> Decision:
-        budget = max(self.max_batched_tokens - view.running, 0)
+        left = max(self.max_batched_tokens - view.running, 0)
         prefill: list[Request] = []
         chunks: list[int] = []
         for request in view.prefilling:
-            if budget > 0:
+            if left > 0:
                 prefill.append(request)
-                chunks.append(min(request.prefill_tokens, budget))
-                budget -= chunks[-1]
-        refused = False
-        last: Request | None = None
+                chunks.append(min(request.prefill_tokens, left))
+                left -= chunks[-1]
+        begun = len(prefill)
+        refused = passing = False
+        last: Request | None = None  # looked at, where that was not the whole queue
         admission = view.trial()
-        started = len(prefill)
-        passing = False
-        for request in () if view.preempted else self._candidates(view, admission):
-            if budget <= 0:
-                break
-            last = request
-            if admission.admit(request):
-                prefill.append(request)
-                chunks.append(min(request.prefill_tokens, budget))
-                budget -= chunks[-1]
-            elif admission.refusal is Refusal.ADAPTERS:
-                passing = True
+        if left > 0 and not view.preempted:
+            for last in self._candidates(view, admission):
+                if admission.admit(last):
+                    prefill.append(last)
+                    chunks.append(min(last.prefill_tokens, left))
+                    left -= chunks[-1]
+                    if left == 0:
+                        break
+                elif admission.refusal is Refusal.ADAPTERS:
+                    passing = True
+                else:
+                    refused = True
+                    break
             else:
-                refused = True
-                break
+                last = None
         passed_over = 0
         if passing:
-            # To the end of the queue, unless memory or the budget ended it before.
-            ended = refused or budget <= 0
-            looked_at = view.waiting.place(last) + 1 if ended and last is not None else len(view.waiting)
-            passed_over = looked_at - (len(prefill) - started) - refused
+            looked_at = len(view.waiting) if last is None else view.waiting.place(last) + 1
+            passed_over = looked_at - (len(prefill) - begun) - refused
         if prefill:
-            return Decision(
-                prefill=tuple(prefill),
-                chunks=tuple(chunks),
-                decode=view.running > 0,
-                passed_over=passed_over,
-            )
-        on_arrival = NEVER if refused and not passing else 0
+            decode = view.running > 0
+            return Decision(tuple(prefill), chunks=tuple(chunks), decode=decode, passed_over=passed_over)
         steps = admission.retry_steps() if refused else NEVER
         if view.prefilling or view.preempted:
             steps = 1
+        on_arrival = NEVER if refused and not passing else 0
         return Decision(steps=steps, on_arrival=on_arrival, passed_over=passed_over)
 
     def _candidates(self, view: ReplicaView, admission: Admission) -> Iterator[Request]:
