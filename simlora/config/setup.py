@@ -187,7 +187,7 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
         least=0,
         most=0.99,
     )
-    if adapter_slots.count:
+    if adapter_slots.slots:
         values["adapter_region_tokens"] = adapter_slots.size_bytes // model.kv_bytes_per_token
     own_memory = values.get("adapter_memory") not in ("unified", "slots")
     if values.get("kv_token_budget") is None or (own_memory and values.get("adapter_region_tokens") is None):

@@ -20,7 +20,7 @@ for Llama-3.1-8B and 777,904 for Qwen-2.5-7B (2,048 batched tokens, 2,048 sequen
 class AdapterSlots(NamedTuple):
     """Memory of adapters that is taken whether they are there or not."""
 
-    count: int
+    slots: int
     rank: int
     size_bytes: int
 
@@ -80,9 +80,9 @@ def _does_not_fit(
     ]
     has = tp * gpu.memory_bytes / 1e9
     needs, less = f"{model.weight_bytes / 1e9:.1f} GB of weights", ""
-    if adapter_slots.count:
+    if adapter_slots.slots:
         needs += (
-            f" and {adapter_slots.size_bytes / 1e9:.1f} GB for {adapter_slots.count} adapter slots of rank "
+            f" and {adapter_slots.size_bytes / 1e9:.1f} GB for {adapter_slots.slots} adapter slots of rank "
             f"{adapter_slots.rank}"
         )
         less = "a lower replica.max_adapters or replica.max_lora_rank, "
