@@ -13,6 +13,7 @@ from experiments.fidelity import report as slora
 from experiments.fidelity.cells import columns
 from experiments.fidelity.vllm import report as vllm
 from experiments.measured import measured_dir
+from experiments.studies.cache import HELP
 from simlora.core.errors import InputError
 
 FILES = ("slora_runs.csv", "vllm_lora_runs.csv")
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.fidelity",
         description="Simulate runs that others measured, and print how far off we are.",
+        epilog=f"The hours of {FILES[1]} take an hour of two cores. {HELP}",
     )
     parser.add_argument(
         "--runs", type=Path, help=f"a file in the schema of {' or '.join(FILES)} (default: the measured ones)"

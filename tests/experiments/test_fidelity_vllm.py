@@ -44,6 +44,12 @@ SIMULATED = {
 }
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
 def a_file(folder: Path, *changes: dict[str, str]) -> Path:
     path = folder / "runs.csv"
     with path.open("w", newline="") as file:
@@ -55,6 +61,17 @@ def a_file(folder: Path, *changes: dict[str, str]) -> Path:
 
 def a_row(folder: Path, **change: str) -> Row:
     return read(a_file(folder, change))[0]
+
+
+def test_a_row_is_simulated_once(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = a_row(tmp_path)
+    first = report.kept(row)
+    assert len(list(own_cache.iterdir())) == 1
+    monkeypatch.setattr(predict, "simulate", lambda _: pytest.fail("simulated again"))
+    assert report.kept(row) == first
+    monkeypatch.setattr(report, "FIGURES", "figures=others")
+    with pytest.raises(pytest.fail.Exception, match="simulated again"):
+        report.kept(row)
 
 
 def test_errors_are_signed_relative_and_in_milliseconds(tmp_path: Path) -> None:
