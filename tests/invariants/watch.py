@@ -56,8 +56,8 @@ class WatchedReplica(Replica):
         self.check_memory()
         return end_s
 
-    def record(self) -> None:
-        super().record()
+    def record(self, now_s: float, waiting: int) -> None:
+        super().record(now_s, waiting)
         self.check_memory()
 
     def held(self) -> list[int]:
