@@ -101,13 +101,14 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
             raise InputError(f"{key} was taken out of the configuration, must be there")
     seed = whole("seed", tree["seed"], least=0)
     gpu, model = make(tree, "gpu", Gpu), make(tree, "model", ModelShape)
-    cluster = section(tree, "cluster", ("replicas", "engines_per_gpu", "memory_shares"))
+    cluster = section(tree, "cluster", ("replicas", "engines_per_gpu", "memory_shares", "max_outstanding"))
     shares = cluster.get("memory_shares")
     if shares not in MEMORY_SHARES:
         raise InputError(f"cluster.memory_shares is {shown(shares)}; {nearest(str(shares), MEMORY_SHARES)}")
     engines = whole(
         "cluster.engines_per_gpu", cluster.get("engines_per_gpu"), "replicas", least=1, most=REPLICAS_MAX
     )
+    most = as_whole(cluster.get("max_outstanding"))
     replica = _replica(section(tree, "replica", REPLICA_KEYS), gpu, model, engines)
     name = f"{gpu.name}-{model.name}-tp{replica.tp}" + _engine(tree["engine"])
     calibration, notices = _calibration(tree["calibration"], name, gpu.name, model.name, replica.tp)
@@ -134,6 +135,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         seed=seed,
         fast_forward=fast_forward,
         timeline=timeline,
+        max_outstanding=most,
         until_s=until_s,
         engines_per_gpu=engines,
         kv_token_budgets=_by_rate(trace, replica.kv_token_budget, replicas, engines) if by_rate else (),

@@ -72,6 +72,7 @@ class Cluster:
                 for replica in self.replicas[first : first + scenario.engines_per_gpu]:
                     replica.share(gpu)
         self._front_end_s = calibration.coefficients.get("front_end.per_request_s", 0.0)
+        self._in_system, self._most = 0, scenario.max_outstanding
         self._progress: Callable[[int], None] = lambda ended: None
         self._router = scenario.policies.router
         self._everywhere: NDArray[np.int64] = np.arange(scenario.replicas, dtype=np.int64)
@@ -107,6 +108,10 @@ class Cluster:
             self._route(request)
 
     def _route(self, request: Request) -> None:
+        if self._in_system == self._most:
+            reason = f"cluster.max_outstanding, {self._most} requests, were there already"
+            self.recorder.reject(request, -1, self.clock.now, reason)
+            return
         candidates = self._everywhere
         if self._placed and request.adapter is not None:
             candidates = self._placed.get(request.adapter.id, candidates)
@@ -118,10 +123,12 @@ class Cluster:
             self.recorder.reject(request, chosen, self.clock.now, reason)
         else:
             self.outstanding[chosen] += 1
+            self._in_system += 1
             replica.submit(request)
 
     def _left(self, replica: int) -> None:
         self.outstanding[replica] -= 1
+        self._in_system -= 1
         if self.recorder.ended % TELL_EVERY == 0:
             self._progress(self.recorder.ended)
 

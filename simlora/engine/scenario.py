@@ -125,6 +125,7 @@ class Scenario:
 
     `engines_per_gpu` replicas share the memory and the time of one GPU; 1: each has its own.
     `kv_token_budgets`: the pools of the replicas, where they differ from `replica.kv_token_budget`.
+    `max_outstanding`: requests that wait and run together; who comes beyond them is rejected. None: no limit.
     `until_s`: when the run stops; what has not ended by then is unfinished. None: when all requests have ended.
     """
 
@@ -139,6 +140,7 @@ class Scenario:
     timeline: bool = True
     engines_per_gpu: int = 1
     kv_token_budgets: tuple[int, ...] = ()
+    max_outstanding: int | None = None
     until_s: float | None = None
 
     def config_of(self, replica: int) -> ReplicaConfig:
@@ -150,6 +152,8 @@ class Scenario:
     def __post_init__(self) -> None:
         whole("cluster.replicas", self.replicas, "replicas", least=1)
         whole("cluster.engines_per_gpu", self.engines_per_gpu, "replicas", least=1)
+        if self.max_outstanding is not None:
+            whole("cluster.max_outstanding", self.max_outstanding, "requests", least=1)
         if self.engines_per_gpu > 1 and self.replica.tp > 1:
             raise InputError(
                 f"cluster.engines_per_gpu is {self.engines_per_gpu}, must be 1 with replica.tp {self.replica.tp}"

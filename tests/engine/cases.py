@@ -146,6 +146,7 @@ class Case:
     until_s: float | None = None
     replicas: int = 1
     engines_per_gpu: int = 1
+    max_outstanding: int | None = None
     coefficients: Mapping[str, float] = field(default_factory=lambda: COEFFICIENTS)
 
     def but(self, **changes: object) -> Case:
@@ -194,6 +195,7 @@ class Case:
             timeline=timeline,
             until_s=self.until_s,
             engines_per_gpu=self.engines_per_gpu,
+            max_outstanding=self.max_outstanding,
         )
 
     def cluster(self, *, fast_forward: bool = True) -> Cluster:
@@ -251,6 +253,7 @@ def cases(
     adapter_memories: tuple[str, ...] = ("unified",),
     max_adapters: tuple[int | None, ...] = (None,),
     engines_per_gpu: tuple[int, ...] = (1,),
+    max_outstanding: tuple[int | None, ...] = (None,),
     ends: st.SearchStrategy[float | None] = st.none(),  # noqa: B008
 ) -> Case:
     """Scenarios of every kind, with pools from too small for some request to ample."""
@@ -284,6 +287,7 @@ def cases(
         adapter_region_tokens=4 * max(ranks) * draw(st.sampled_from((1, 2, 5, 20))),
         replicas=draw(st.integers(1, 3)),
         coefficients=COEFFICIENTS if exact else IRREGULAR,
+        max_outstanding=draw(st.sampled_from(max_outstanding)),
     )
     case = case.but(until_s=draw(ends))
     if case.adapter_memory == "slots":
@@ -304,6 +308,7 @@ def family(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
         "evictions": tuple(EVICTIONS),
         "kernels": tuple(KERNELS),
         "max_adapters": (None, 1, 2),
+        "max_outstanding": (None, None, 1, 5),
     }
     return cases(**(everything | chosen))
 

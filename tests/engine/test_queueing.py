@@ -127,6 +127,31 @@ def test_c_seats_wait_as_erlang_says(servers: int, utilisation: float) -> None:
     assert_mean(means, theory, power=0.05, bias=TOKEN_S)
 
 
+def erlang_b(servers: int, load: float) -> float:
+    """Probability that an arrival finds all servers busy and is lost."""
+    terms = [load**k / math.factorial(k) for k in range(servers + 1)]
+    return terms[-1] / sum(terms)
+
+
+@pytest.mark.parametrize("servers, load", [(1, 0.5), (4, 3.0)], ids=["M/M/1/1", "M/M/4/4"])
+def test_whoever_finds_the_cluster_full_is_lost_as_erlang_says(servers: int, load: float) -> None:
+    n, lost = 8000, []
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        columns = zip(arrivals(rng, load, n), exponential(rng, n), strict=True)
+        rows = tuple(Row(t, None, 1, int(tokens) + 1, int(tokens) + 1) for t, tokens in columns)
+        table = SEATS.but(rows=rows, max_batch_size=servers, max_outstanding=servers).run().requests()
+        rejected = (table.status == "rejected").to_numpy()
+        assert table.reason[rejected].unique().tolist() == [
+            f"cluster.max_outstanding, {servers} requests, were there already"
+        ]
+        assert (table.replica[rejected] == -1).all(), "nobody was asked where to send it"
+        lost.append(float(rejected[WARM_UP:].mean()))
+    theory = erlang_b(servers, load)
+    # A service ends with a step: it takes half a step longer than its tokens do.
+    assert_mean(lost, theory, power=0.05, bias=TOKEN_S)
+
+
 class Counting(Cluster):
     """Integrates over time how many requests the router believes to be in the cluster."""
 
