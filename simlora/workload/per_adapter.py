@@ -97,7 +97,7 @@ class PerAdapter:
             output_tokens=outputs,
             max_output_tokens=outputs,
             adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
-            source=f"Poisson arrivals, {len(self.rates_rps)} rates over {self.adapters:,} adapters",
+            source=f"Poisson arrivals, {len(self.rates_rps)} rate{'s' * (len(self.rates_rps) > 1)} over {self.adapters:,} adapters",
         )
 
     def _lengths(self, seed: int, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
