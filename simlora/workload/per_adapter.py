@@ -90,6 +90,7 @@ class PerAdapter:
         arrival_s = before(self.duration_s, all_together, stream(seed, "arrivals"), "workload.rates_rps")
         n = len(arrival_s)
         prompts, outputs = self._lengths(seed, n)
+        rates = f"{len(self.rates_rps)} rates" if len(self.rates_rps) > 1 else "one rate"
         return Trace(
             arrival_s=arrival_s,
             adapter=weighted_index(rng, rates_rps, n),
@@ -97,7 +98,7 @@ class PerAdapter:
             output_tokens=outputs,
             max_output_tokens=outputs,
             adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
-            source=f"Poisson arrivals, {len(self.rates_rps)} rate{'s' * (len(self.rates_rps) > 1)} over {self.adapters:,} adapters",
+            source=f"Poisson arrivals, {rates} over {self.adapters:,} adapters",
         )
 
     def _lengths(self, seed: int, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
