@@ -272,7 +272,16 @@ class Paged(Reservation):
     When blocks run out the replica preempts. Source: vLLM (SOSP'23) §4.
     """
 
-    __slots__ = ("_classes", "_offset", "_rounded", "_trial", "_watermark_tokens", "block_tokens")
+    __slots__ = (
+        "_classes",
+        "_offset",
+        "_rounded",
+        "_step",
+        "_trial",
+        "_used",
+        "_watermark_tokens",
+        "block_tokens",
+    )
 
     def __init__(self, capacity: int, block_tokens: int = 16, watermark: float = 0.01) -> None:
         super().__init__(capacity)
@@ -282,6 +291,7 @@ class Paged(Reservation):
         # Requests by offset modulo the block: those of one class fill their block together.
         self._classes = [0] * block_tokens
         self._rounded = 0  # sum over requests of offset rounded up to whole blocks, at step 0
+        self._step, self._used = 0, 0  # what was used at which step, until that changes
         self._trial = 0
 
     def begin(self, step: int) -> None:
@@ -301,11 +311,13 @@ class Paged(Reservation):
         self._offset[id] = offset
         self._classes[offset % self.block_tokens] += 1
         self._rounded += self._blocks(offset) * self.block_tokens
+        self._step = -1
 
     def remove(self, id: int, step: int) -> None:
         offset = self._offset.pop(id)
         self._classes[offset % self.block_tokens] -= 1
         self._rounded -= self._blocks(offset) * self.block_tokens
+        self._step = -1
 
     def used_tokens(self, step: int) -> int:
         """Whole blocks held by contexts of offset + step tokens.
@@ -313,9 +325,12 @@ class Paged(Reservation):
         With step = q * B + r, ceil((offset + step) / B) is ceil(offset / B) + q, and one more
         when the r tokens spill over: when -offset mod B < r.
         """
-        cycles, rest = divmod(step, self.block_tokens)
-        spilled = self._classes[0] + sum(self._classes[self.block_tokens - rest + 1 :]) if rest else 0
-        return self._rounded + (len(self._offset) * cycles + spilled) * self.block_tokens
+        if step != self._step:  # asked four times a boundary
+            cycles, rest = divmod(step, self.block_tokens)
+            spilled = self._classes[0] + sum(self._classes[self.block_tokens - rest + 1 :]) if rest else 0
+            self._step = step
+            self._used = self._rounded + (len(self._offset) * cycles + spilled) * self.block_tokens
+        return self._used
 
     def steps_until_full(self, free_tokens: int, step: int) -> int:
         if not self._offset:

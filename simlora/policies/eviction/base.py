@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Set
 
 from simlora.core.adapter import Adapter
 
@@ -22,8 +22,8 @@ class Eviction(ABC):
 
     def reloads(
         self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]
-    ) -> Sequence[int]:
-        """Return which adapters in use an `in_turn` policy loads again, by id, in that order.
+    ) -> Collection[int]:
+        """Return which adapters in use an `in_turn` policy loads again, by id.
 
         Asked when an iteration that uses `in_use` has loaded `missing` of them, some of them over
         `just_left`: adapters that the iteration before still used.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Set
 
 from simlora.policies.eviction.lru import Lru
 
@@ -30,22 +29,20 @@ class LruInTurn(Lru):
 
     def reloads(
         self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]
-    ) -> Sequence[int]:
-        """Return them as the class says; O(n log n) for n adapters in use."""
-        by_turn = {turn(id): id for id in in_use if id not in missing}
-        there = sorted(by_turn)
+    ) -> Collection[int]:
+        """Return them as the class says; O(n + m log m) for n adapters in use and m that come or have left."""
         events = [(turn(id), True) for id in missing] + [(turn(id), False) for id in just_left]
         # Slots to be had without harm: free ones, those left longer ago, those left whose turn is over.
         spare = len(missing) - len(just_left)
         searching = 0  # adapters that took a slot from one whose turn is still to come
-        thrown_out: list[int] = []
+        disturbed: list[
+            tuple[int, int]
+        ] = []  # turns in which each finds its slot taken, and takes the next one's
         begin = 0
         for when, comes in sorted(events):
-            end = bisect_left(there, when)
             if searching > 0:
-                # Each finds its slot taken, and takes that of the next.
-                thrown_out += there[begin:end]
-            begin = end
+                disturbed.append((begin, when))
+            begin = when
             if comes and spare > 0:
                 spare -= 1
             elif comes:
@@ -54,7 +51,7 @@ class LruInTurn(Lru):
                 searching -= 1
             else:
                 spare += 1
-        return [by_turn[when] for when in thrown_out]
+        return [id for begin, end in disturbed for id in in_use if begin < turn(id) < end]
 
 
 def turn(id: int) -> int:

@@ -28,30 +28,30 @@ class ChunkedPrefill(Scheduler):
         self.max_batched_tokens = whole("scheduler.max_batched_tokens", max_batched_tokens, "tokens", least=1)
 
     def schedule(self, view: ReplicaView) -> Decision:
-        left = max(self.max_batched_tokens - view.running, 0)
+        left = self.max_batched_tokens - view.running
         prefill: list[Request] = []
-        chunks: list[int] = []
         for request in view.prefilling:
-            if left > 0:
-                prefill.append(request)
-                chunks.append(min(request.prefill_tokens, left))
-                left -= chunks[-1]
+            if left <= 0:
+                break
+            prefill.append(request)
+            left -= request.prefill_tokens
         begun = len(prefill)
         refused = passing = False
         last: Request | None = None  # looked at, where that was not the whole queue
-        admission = view.trial()
-        if left > 0 and not view.preempted:
+        steps = NEVER
+        if left > 0 and view.waiting and not view.preempted:
+            admission = view.trial()
             for last in self._candidates(view, admission):
                 if admission.admit(last):
                     prefill.append(last)
-                    chunks.append(min(last.prefill_tokens, left))
-                    left -= chunks[-1]
-                    if left == 0:
+                    left -= last.prefill_tokens
+                    if left <= 0:
                         break
                 elif admission.refusal is Refusal.ADAPTERS:
                     passing = True
                 else:
                     refused = True
+                    steps = admission.retry_steps()
                     break
             else:
                 last = None
@@ -60,9 +60,10 @@ class ChunkedPrefill(Scheduler):
             looked_at = len(view.waiting) if last is None else view.waiting.place(last) + 1
             passed_over = looked_at - (len(prefill) - begun) - refused
         if prefill:
+            chunks = [request.prefill_tokens for request in prefill]
+            chunks[-1] += min(left, 0)
             decode = view.running > 0
             return Decision(tuple(prefill), chunks=tuple(chunks), decode=decode, passed_over=passed_over)
-        steps = admission.retry_steps() if refused else NEVER
         if view.prefilling or view.preempted:
             steps = 1
         on_arrival = NEVER if refused and not passing else 0
