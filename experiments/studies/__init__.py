@@ -7,7 +7,8 @@
     set                      overrides of all points, as on the command line: {gpu: a10g, workload.cv: 1}
     panels                   name: title, set, x, measured
     series                   name: title, system, set, measured
-    rules                    list of {where: {panel, series, x}, set} or {where, skip: why}, the last one counts
+    rules                    list of {where: {panel, series, x}, set}, {where, skip: why} or {where, beyond: what was
+                             measured}, drawn hollow; the last one counts
     printed                  panel: series: x: the number in the paper, or a list of them, one a metric; OOM
     measured                 cells that a measured row must have besides the point's own workload
 

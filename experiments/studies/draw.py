@@ -2,6 +2,7 @@
 
 Ours is filled, the paper's is a hollow diamond of the same colour, pale inside where coefficients were fitted to that
 run. Where our model does not fit the GPU's memory there is a cross on the axis, where the paper's did not it says OOM.
+What is beyond all measurements is hollow, or pale where it is a bar.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ THEIRS: dict[str, Any] = {
     "clip_on": False,
     "in_layout": False,
 }
+BEYOND: dict[str, Any] = OURS | {"markerfacecolor": "white", "markeredgewidth": 1.4, "linestyle": "none"}
 PALE = 0.35
-"""How opaque the inside is of a diamond whose run was fitted."""
+"""How opaque the inside is of a diamond whose run was fitted, and a bar beyond all measurements."""
+NAN = float("nan")
 NO_ROOM: dict[str, Any] = {"marker": "x", "markersize": 7, "markeredgewidth": 1.6, "linestyle": "none"}
 BARS = 0.8
 """Share of the distance between two categories that their bars take."""
@@ -143,6 +146,8 @@ def _lines(ax: Axes, study: Study, panel: Panel, metric: str, gathered: Sequence
         at = [_beside(study, panel, series, _place(study, panel, one.point.x)) for one in own]
         ours = [_number(one.outcome.figure(metric)) for one in own]
         ax.plot(at, ours, color=colour, linewidth=1.6, **OURS)
+        beyond = [value if one.point.beyond else NAN for one, value in zip(own, ours, strict=True)]
+        ax.plot(at, beyond, color=colour, **BEYOND)
         for x, one in zip(at, own, strict=True):
             values = _published(one, metric)
             ax.plot([x] * len(values), values, color=colour, **_theirs(one, colour))
@@ -210,7 +215,8 @@ def _bars(ax: Axes, study: Study, panel: Panel, metric: str, gathered: Sequence[
             if one.point.series != series.name:
                 continue
             at = panel.x.index(one.point.x) + (index + 0.5) * wide - BARS / 2
-            ax.bar(at, _number(one.outcome.figure(metric)), 0.92 * wide, color=colour)
+            opaque = PALE if one.point.beyond else 1.0
+            ax.bar(at, _number(one.outcome.figure(metric)), 0.92 * wide, color=colour, alpha=opaque)
             values = _published(one, metric)
             ax.plot([at] * len(values), values, **(_theirs(one, "white") | {"markeredgecolor": INK}))
             _mark_no_room(ax, one, at, colour)
@@ -234,6 +240,13 @@ def _legend(figure: Any, study: Study, gathered: Sequence[Gathered], width: floa
         else Line2D([], [], color=colour, label=series.title, linewidth=1.6, **OURS)
         for colour, series in zip(_colours(study), study.series, strict=True)
     ]
+    for what in dict.fromkeys(one.point.beyond for one in gathered if one.point.beyond):
+        label = f"extrapolated: {what}"
+        handles.append(
+            Patch(color=INK, alpha=PALE, label=label)
+            if study.kind == "bars"
+            else Line2D([], [], color=INK, label=label, **BEYOND)
+        )
     if any(one.published for one in gathered):
         label = "printed in the paper" if study.printed else "measured by the authors"
         handles.append(Line2D([], [], color=INK, label=label, **THEIRS))
@@ -252,4 +265,4 @@ def _colours(study: Study) -> Sequence[str]:
 
 
 def _number(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
+    return NAN if value is None else float(value)

@@ -65,7 +65,9 @@ def write_csv(path: Path, study: Study, gathered: Sequence[Gathered]) -> None:
     names = [name for pair in pairs for name in pair]
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(["panel", "series", study.x.label, *names, "fitted", "status", "reason", "overrides"])
+        table.writerow(
+            ["panel", "series", study.x.label, *names, "fitted", "beyond", "status", "reason", "overrides"]
+        )
         for one in gathered:
             point, outcome = one.point, one.outcome
             cells = []
@@ -75,7 +77,8 @@ def write_csv(path: Path, study: Study, gathered: Sequence[Gathered]) -> None:
             reason = "" if outcome.status == RAN else outcome.reason
             command = " ".join(point.overrides)
             place = (point.panel, point.series, point.x)
-            table.writerow([*place, *cells, str(one.fitted).lower(), outcome.status, reason, command])
+            fitted = str(one.fitted).lower()
+            table.writerow([*place, *cells, fitted, point.beyond, outcome.status, reason, command])
 
 
 def _cell(value: Any) -> str:

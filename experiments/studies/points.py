@@ -16,7 +16,10 @@ ALWAYS = {"timeline": False, "report": False, "progress": False}
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a study. `skip` says why the study leaves it out; empty if it does not."""
+    """One run of a study.
+
+    `skip` says why the study leaves it out, `beyond` what measurements it is beyond; empty if neither is so.
+    """
 
     study: str
     panel: str
@@ -24,6 +27,7 @@ class Point:
     x: Any
     settings: Mapping[str, Any]
     skip: str = ""
+    beyond: str = ""
 
     @property
     def key(self) -> tuple[str, str, str, Any]:
@@ -58,12 +62,12 @@ def point(study: Study, panel: Panel, series: Series, x: Any) -> Point:
         study.x.key: x,
         **series.settings,
     }
-    skip = ""
+    skip = beyond = ""
     for rule in study.rules:
         if rule.matches(panel.name, series.name, x):
             settings |= rule.settings
-            skip = rule.skip or skip
-    return Point(study.name, panel.name, series.name, x, settings, skip)
+            skip, beyond = rule.skip or skip, rule.beyond or beyond
+    return Point(study.name, panel.name, series.name, x, settings, skip, beyond)
 
 
 def written(value: Any) -> str:

@@ -57,11 +57,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Rule:
-    """Settings of the points that match `where` (panel, series, x), or why those are not simulated."""
+    """Of the points that match `where` (panel, series, x): settings, why they are not simulated, or beyond what
+    measurements they are, so that what they say is extrapolated.
+    """
 
     where: Mapping[str, Sequence[Any]]
     settings: Settings
     skip: str
+    beyond: str
 
     def matches(self, panel: str, series: str, x: Any) -> bool:
         """Whether the rule is about this point."""
@@ -167,7 +170,7 @@ def _series(name: str, tree: Any, place: str) -> Series:
 
 
 def _rule(tree: Any, panels: Sequence[Panel], series: Sequence[Series], place: str) -> Rule:
-    entry = check(tree, place, ("where",), ("set", "skip", "source"))
+    entry = check(tree, place, ("where",), ("set", "skip", "beyond", "source"))
     where = check(entry["where"], f"{place}.where", (), ("panel", "series", "x"))
     values = {name: listed(value) for name, value in where.items()}
     for name in values.get("panel", ()):
@@ -176,9 +179,9 @@ def _rule(tree: Any, panels: Sequence[Panel], series: Sequence[Series], place: s
         known(name, [one.name for one in series], f"{place}.where.series")
     for value in values.get("x", ()):
         known(value, {x for panel in panels for x in panel.x}, f"{place}.where.x")
-    if ("set" in entry) == ("skip" in entry):
-        raise InputError(f"{place} must have either set or skip")
-    return Rule(values, entry.get("set", {}), entry.get("skip", ""))
+    if len({"set", "skip", "beyond"} & entry.keys()) != 1:
+        raise InputError(f"{place} must have either set, skip or beyond")
+    return Rule(values, entry.get("set", {}), entry.get("skip", ""), entry.get("beyond", ""))
 
 
 def _printed(

@@ -13,7 +13,7 @@ from experiments.fidelity.rows import Row
 from experiments.studies import measured, running
 from experiments.studies.command import main
 from experiments.studies.draw import _beside, _missing, draw
-from experiments.studies.gathered import gather
+from experiments.studies.gathered import gather, write_csv
 from experiments.studies.points import points, written
 from experiments.studies.running import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome
 from experiments.studies.slora_runs import setting_of
@@ -76,6 +76,26 @@ def test_a_rule_may_leave_points_out_and_says_why(tmp_path: Path) -> None:
     assert len(gather(study, outcomes, None)) == 5
 
 
+@pytest.mark.parametrize("kind", ["lines", "bars"])
+def test_points_beyond_all_measurements_are_simulated_and_told_apart(tmp_path: Path, kind: str) -> None:
+    rules = [{"where": {"series": "lcfs"}, "beyond": "nobody measured it"}]
+    pictures = []
+    for name, given in (("with", rules), ("without", None)):
+        study = read(a_study(tmp_path / name, kind=kind, rules=given, printed=None))
+        outcomes = {
+            point.overrides: Outcome(RAN, {"throughput_rps": 1.0, "slo": {"attainment": 1.0}})
+            for point in points(study)
+        }
+        gathered = gather(study, outcomes, None)
+        write_csv(tmp_path / f"{name}.csv", study, gathered)
+        draw(study, gathered, tmp_path / f"{name}.png")
+        pictures.append((tmp_path / f"{name}.png").read_bytes())
+    with (tmp_path / "with.csv").open() as file:
+        said = {(row["series"], row["beyond"]) for row in csv.DictReader(file)}
+    assert said == {("fcfs", ""), ("lcfs", "nobody measured it")}
+    assert pictures[0] != pictures[1]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -85,7 +105,11 @@ def test_a_rule_may_leave_points_out_and_says_why(tmp_path: Path) -> None:
         ({"kind": "pie"}, "kind is 'pie'; "),
         ({"rules": [{"where": {"panel": "smal"}, "set": {}}]}, "where.panel is 'smal'; did you mean small?"),
         ({"rules": [{"where": {"x": 3}, "set": {}}]}, "where.x is 3; "),
-        ({"rules": [{"where": {"panel": "small"}}]}, "rule 1 must have either set or skip"),
+        ({"rules": [{"where": {"panel": "small"}}]}, "rule 1 must have either set, skip or beyond"),
+        (
+            {"rules": [{"where": {"x": 1}, "set": {}, "skip": "x"}]},
+            "rule 1 must have either set, skip or beyond",
+        ),
         ({"printed": {"small": {"fifo": {}}}}, "printed: series is 'fifo'; did you mean fcfs"),
         ({"printed": {"small": {"fcfs": {1: [1, 2, 3]}}}}, "has 3 values"),
         ({"x": {"key": "seed", "label": "seed"}}, "panel small has no x"),
