@@ -41,6 +41,10 @@ PRIOR = 1.0
 """Residual of a coefficient that grows e-fold, in the same unit: decides only what the rows leave open."""
 STEP = 0.05
 """Step of the finite differences, in logarithms: runs are step functions of the coefficients."""
+STEPS = 5
+"""How often a round tries a point, at most."""
+ENOUGH = 0.97
+"""A round that leaves more of the sum of squares is the last one."""
 SOURCE = "fitted to step times and one-hour runs that F. Agullo and others published (arXiv 2508.08343, Apache-2.0)"
 
 
@@ -70,7 +74,10 @@ def residuals(row: Row, figures: Mapping[str, float]) -> list[float]:
 def fit(
     model: str, rows: Sequence[Row], table: Mapping[str, float], plan: Mapping[str, Any], rounds: int
 ) -> Calibration:
-    """Return the calibration that predicts `rows` best, its start given by `table` and the plan."""
+    """Return the calibration that predicts `rows` best, its start given by `table` and the plan.
+
+    Each of at most `rounds` takes the slope anew and then a few steps by it.
+    """
     start = plan["start"][model]
     names = list(start)
     given = dict(table) | {name: entry["value"] for name, entry in plan["fixed"].items()}
@@ -96,20 +103,23 @@ def fit(
         print(f"  sum of squares {found[best] @ found[best]:.1f} at {values}", file=sys.stderr, flush=True)
         return found
 
-    origin = np.zeros(len(names))
-    if not rounds:
-        return calibration(origin)
-    here, *there = at([origin, *(STEP * axis for axis in np.eye(len(names)))])
-    slope = np.column_stack([(each - here) / STEP for each in there])
-    # One slope for the whole search: to take it anew would cost as many runs as five more steps with the old one.
-    best = least_squares(
-        lambda point: at([point])[0] if point.any() else here,
-        origin,
-        jac=lambda _: slope,
-        max_nfev=rounds,
-        xtol=0.01,
-    )
-    return calibration(best.x)
+    best = np.zeros(len(names))
+    for _ in range(rounds):
+        origin = best
+        here, *there = at([origin, *(origin + STEP * axis for axis in np.eye(len(names)))])
+        slope = np.column_stack([(each - here) / STEP for each in there])
+        # Taking the slope costs as many runs as eight steps, so it stays for a few of them.
+        found = least_squares(
+            lambda point: here if np.array_equal(point, origin) else at([point])[0],  # noqa: B023
+            origin,
+            jac=lambda _: slope,  # noqa: B023
+            max_nfev=STEPS,
+            xtol=0.01,
+        )
+        best = found.x
+        if 2.0 * found.cost > ENOUGH * float(here @ here):
+            break
+    return calibration(best)
 
 
 def as_yaml(
@@ -158,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("models", nargs="*", metavar="MODEL", help="models to fit (default: all of the plan)")
     parser.add_argument(
-        "--rounds", type=int, default=5, help="steps of the search; 0: the plan's start (default: 5)"
+        "--rounds", type=int, default=3, help="rounds of the search; 0: the plan's start (default: 3)"
     )
     parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
     options = parser.parse_args(arguments)
