@@ -13,8 +13,9 @@ import pytest
 from experiments.fidelity.__main__ import asked, main
 from experiments.fidelity.running import in_parallel
 from experiments.fidelity.vllm import predict, report
-from experiments.fidelity.vllm.compare import Comparison, groups, medians
+from experiments.fidelity.vllm.compare import Comparison, furthest, groups, medians
 from experiments.fidelity.vllm.rows import Row, read
+from experiments.fidelity.vllm.table import table
 from experiments.scenarios import scenario
 
 CELLS = {
@@ -121,6 +122,21 @@ def test_groups_tell_predicted_rows_from_fitted_ones(tmp_path: Path) -> None:
         "fitted max_lora_rank=16",
         "fitted below saturation",
     ]
+
+
+def test_workloads_of_which_no_row_was_fitted_to_are_a_group_of_their_own(tmp_path: Path) -> None:
+    fitted, seen = a_row(tmp_path), a_row(tmp_path, max_loras="16")
+    unseen = [a_row(tmp_path, module_ranks="8 16"), a_row(tmp_path, rate_values="0.1 0.4")]
+    found = groups([Comparison(row, SIMULATED, row is fitted) for row in (fitted, seen, *unseen)])
+    assert [c.row for c in found["predicted of unseen workloads"]] == unseen
+    assert len(found["predicted"]) == 3
+
+
+def test_the_rows_that_are_furthest_off_are_named_the_worst_first(tmp_path: Path) -> None:
+    rows = [a_row(tmp_path, itl_mean_ms=measured) for measured in ("25", "50", "20", "10")]
+    compared = [Comparison(row, SIMULATED, row is rows[3]) for row in rows]
+    assert [c.row for c in furthest(compared, 2)] == [rows[1], rows[2]]
+    assert f"far off: {rows[1].place}: tokens/s -20.0 %, inter-token latency -50.0 %" in table(compared)
 
 
 def test_a_row_is_a_command_line_of_simlora(tmp_path: Path) -> None:

@@ -95,11 +95,17 @@ def medians(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 
 def groups(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
-    """Return all comparisons, then by model, adapter slots, their rank, and load: fitted and predicted apart."""
+    """Return all comparisons, then by model, adapter slots, their rank, and load: fitted and predicted apart.
+
+    Of the predicted ones also those of workloads (adapters' rates and ranks) of which no row at all was fitted to.
+    """
     found: dict[str, list[Comparison]] = {}
+    known = {_workload(c.row) for c in comparisons if c.fitted}
     for fitted, name in ((False, "predicted"), (True, "fitted")):
         own = [c for c in comparisons if c.fitted is fitted]
         found[name] = own
+        if not fitted:
+            found[f"{name} of unseen workloads"] = [c for c in own if _workload(c.row) not in known]
         for column in ("model", "max_loras", "max_lora_rank"):
             for value in sorted({c.row.columns[column] for c in own}, key=_in_order):
                 members = [c for c in own if c.row.columns[column] == value]
@@ -107,6 +113,19 @@ def groups(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
         for load in ("below", "past"):
             found[f"{name} {load} saturation"] = [c for c in own if c.load == load]
     return {name: members for name, members in found.items() if members}
+
+
+def furthest(comparisons: Sequence[Comparison], count: int) -> list[Comparison]:
+    """Return the predicted rows that are furthest off in tokens per second or inter-token latency, the worst first."""
+
+    def off(one: Comparison) -> float:
+        return max(abs(one.error.get(name, 0.0)) for name in ("output_tokens_per_s", "itl_mean_ms"))
+
+    return sorted((c for c in comparisons if not c.fitted), key=off, reverse=True)[:count]
+
+
+def _workload(row: Row) -> tuple[str, ...]:
+    return tuple(row.columns.get(name, "") for name in ("model", "rate_values", "module_ranks"))
 
 
 def _in_order(value: str) -> tuple[float, str]:
