@@ -24,11 +24,13 @@ class Admission:
         "_adapter_tokens",
         "_adapters",
         "_alone",
-        "_divided",
         "_more_adapters",
-        "_pool",
+        "_pins",
+        "_region",
         "_reservation",
+        "_room",
         "_seats",
+        "_shared",
         "_tokens",
         "refusal",
     )
@@ -42,18 +44,20 @@ class Admission:
         running: Batch,
     ) -> None:
         self._reservation = reservation
-        self._pool = pool
+        self._pins = pool.pins
+        self._region = pool.region
         self._seats = seats
         self._tokens = config.max_prefill_tokens
         self._more_adapters = UNLIMITED if config.max_adapters is None else config.max_adapters - pool.pinned
         self._adapter_tokens = pool.pinned_tokens
-        self._divided = pool.adapter_capacity
+        self._shared = pool.adapter_capacity is None
+        self._room = UNLIMITED if pool.adapter_capacity is None else pool.adapter_capacity
         self._adapters: set[int] = set()
         self._alone = True
         self.refusal: Refusal | None = None
         reservation.begin(running.step)
-        if pool.region is not None:
-            pool.region.begin(running)
+        if self._region is not None:
+            self._region.begin(running)
 
     def admit(self, request: Request) -> bool:
         """Whether it fits; one that does takes its seat, tokens and memory in this trial."""
@@ -62,26 +66,26 @@ class Admission:
             return self._refuse(Refusal.SEATS)
         if tokens > self._tokens and not (request.preemptions and self._alone):
             return self._refuse(Refusal.TOKENS)
-        adapter = request.adapter
-        fresh = adapter is not None and adapter.id not in self._adapters and not self._pool.is_pinned(adapter)
-        if fresh and self._more_adapters < 1:
-            return self._refuse(Refusal.ADAPTERS)
-        adapter_tokens = self._adapter_tokens + (adapter.kv_tokens if fresh and adapter is not None else 0)
-        if self._divided is not None and adapter_tokens > self._divided:
-            return self._refuse(Refusal.ADAPTERS)
-        beside = adapter_tokens if self._divided is None else 0
-        context = request.prompt_tokens + request.generated_tokens + 1
-        to_come = request.max_output_tokens - request.generated_tokens - 1
-        if not self._reservation.fits(context, to_come, beside):
+        fresh = request.adapter
+        if fresh is not None and (fresh.id in self._pins or fresh.id in self._adapters):
+            fresh = None
+        adapter_tokens = self._adapter_tokens
+        if fresh is not None:
+            adapter_tokens += fresh.kv_tokens
+            if self._more_adapters < 1 or adapter_tokens > self._room:
+                return self._refuse(Refusal.ADAPTERS)
+        generated = request.generated_tokens
+        context = request.prompt_tokens + generated + 1
+        to_come = request.max_output_tokens - generated - 1
+        if not self._reservation.fits(context, to_come, adapter_tokens if self._shared else 0):
             return self._refuse(Refusal.MEMORY)
-        region = self._pool.region
-        if region is not None and not region.fits(request, fresh):
+        if self._region is not None and not self._region.fits(request, fresh is not None):
             return self._refuse(Refusal.REGION)
         self._alone = False
         self._seats -= 1
         self._tokens -= tokens
-        if fresh and adapter is not None:
-            self._adapters.add(adapter.id)
+        if fresh is not None:
+            self._adapters.add(fresh.id)
             self._more_adapters -= 1
             self._adapter_tokens = adapter_tokens
         return True
@@ -89,7 +93,7 @@ class Admission:
     @property
     def adapters(self) -> Set[int]:
         """Ids of the adapters of the running requests and of the candidates that fit."""
-        return self._pool.pins | self._adapters if self._adapters else self._pool.pins
+        return self._pins | self._adapters if self._adapters else self._pins
 
     def retry_steps(self) -> int:
         """Decode steps before which the last refused request cannot fit, unless somebody leaves."""

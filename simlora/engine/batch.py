@@ -108,9 +108,13 @@ def prefill_work(
     tokens = tokens_sq = lora_tokens = token_rank_sum = top = 0
     adapters = set()
     for index, request in enumerate(requests):
-        chunk = chunks[index] if chunks else request.prefill_tokens
+        if chunks:
+            chunk = chunks[index]
+            tokens_sq += 2 * chunk * request.chunked_tokens
+        else:
+            chunk = request.prefill_tokens
         tokens += chunk
-        tokens_sq += chunk * (chunk + 2 * request.chunked_tokens)
+        tokens_sq += chunk * chunk
         adapter = request.adapter
         if adapter is not None:
             rank = adapter.rank

@@ -17,7 +17,7 @@ from simlora.core.adapter import Adapter
 from simlora.core.random import stream
 from simlora.core.request import Request
 from simlora.engine.admission import unservable
-from simlora.engine.clock import Clock, Kind
+from simlora.engine.clock import ARRIVAL, Clock
 from simlora.engine.replica import Replica
 from simlora.engine.scenario import Scenario
 from simlora.engine.sharing import SharedGpu
@@ -72,7 +72,7 @@ class Cluster:
                 for replica in self.replicas[first : first + scenario.engines_per_gpu]:
                     replica.share(gpu)
         self._front_end_s = calibration.coefficients.get("front_end.per_request_s", 0.0)
-        self._in_system, self._most = 0, scenario.max_outstanding
+        self._most = scenario.max_outstanding
         self._progress: Callable[[int], None] = lambda ended: None
         self._router = scenario.policies.router
         self._everywhere: NDArray[np.int64] = np.arange(scenario.replicas, dtype=np.int64)
@@ -102,13 +102,13 @@ class Cluster:
         return self.recorder
 
     def _arrive(self) -> Generator[Event, None, None]:
-        for request in _requests(self.scenario, self.adapters):
-            request.arrival_s += self._front_end_s
-            yield self.clock.moment(request.arrival_s, Kind.ARRIVAL, request.id)
+        for request in _requests(self.scenario, self.adapters, self._front_end_s):
+            yield self.clock.moment(request.arrival_s, ARRIVAL, request.id)
             self._route(request)
 
     def _route(self, request: Request) -> None:
-        if self._in_system == self._most:
+        # As many came before as its number says.
+        if self._most is not None and request.id - self.recorder.ended == self._most:
             reason = f"cluster.max_outstanding, {self._most} requests, were there already"
             self.recorder.reject(request, -1, self.clock.now, reason)
             return
@@ -123,12 +123,10 @@ class Cluster:
             self.recorder.reject(request, chosen, self.clock.now, reason)
         else:
             self.outstanding[chosen] += 1
-            self._in_system += 1
             replica.submit(request)
 
     def _left(self, replica: int) -> None:
         self.outstanding[replica] -= 1
-        self._in_system -= 1
         if self.recorder.ended % TELL_EVERY == 0:
             self._progress(self.recorder.ended)
 
@@ -146,8 +144,8 @@ def _adapters(scenario: Scenario) -> tuple[Adapter, ...]:
     return tuple(replace(adapter, kv_tokens=slot_tokens) for adapter in adapters)
 
 
-def _requests(scenario: Scenario, adapters: tuple[Adapter, ...]) -> Iterator[Request]:
-    """Make the requests of a trace as they are needed."""
+def _requests(scenario: Scenario, adapters: tuple[Adapter, ...], later_s: float) -> Iterator[Request]:
+    """Make the requests of a trace as they are needed, each that much later."""
     trace = scenario.trace
     sessions = trace.session if trace.session is not None else repeat(None)
     hashes = trace.block_hashes if trace.block_hashes is not None else repeat(())
@@ -156,7 +154,7 @@ def _requests(scenario: Scenario, adapters: tuple[Adapter, ...]) -> Iterator[Req
     for start in range(0, len(trace), CHUNK):
         part = slice(start, start + CHUNK)
         columns = zip(
-            trace.arrival_s[part].tolist(),
+            (trace.arrival_s[part] + later_s).tolist(),
             trace.adapter[part].tolist(),
             trace.prompt_tokens[part].tolist(),
             trace.max_output_tokens[part].tolist(),

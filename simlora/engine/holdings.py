@@ -36,6 +36,7 @@ class Holdings:
         "_recorder",
         "_slots",
         "_tp",
+        "_watched",
         "link",
         "pool",
         "region",
@@ -66,6 +67,7 @@ class Holdings:
         )
         self._just_left: set[int] = set()  # adapters whose last user left at `_left_s`
         self._left_s = -1.0
+        self._watched = self._eviction.in_turn or config.host_adapters is not None  # when adapters fall idle
         self._host: dict[int, None] | None = {} if config.host_adapters else None  # least recently used first
         self._host_most, self._slots = config.host_adapters or 0, config.max_adapters
         self.reservation = reservation(config)
@@ -210,7 +212,7 @@ class Holdings:
         if adapter is None:
             return
         self.pool.unpin(adapter)
-        if self.pool.is_pinned(adapter):
+        if not self._watched or self.pool.is_pinned(adapter):
             return
         if self._host is not None and adapter.id in self._host:
             self._host[adapter.id] = self._host.pop(adapter.id)

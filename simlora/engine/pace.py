@@ -51,7 +51,9 @@ class Pace:
     def decode_run(self, start_s: float, batch: Batch, passed_over: int) -> DecodeRun:
         """Return the coming decode steps of a batch, as long as it stays as it is."""
         iteration, kernel, size = self._latency.iteration, self._latency.kernel, len(batch.members)
-        step_s = iteration.decode_s(size, batch.context_tokens) + self._latency.passed_over_s * passed_over
+        step_s = iteration.decode_s(size, batch.context_tokens)
+        if passed_over:
+            step_s += self._latency.passed_over_s * passed_over
         if self.merged is None:
             step_s += kernel.decode_s(batch.work(self._pool.pinned, kernel.counts_segments))
         slope_s = iteration.decode_slope_s(size)

@@ -13,7 +13,7 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.admission import Admission
 from simlora.engine.batch import Batch
-from simlora.engine.clock import Clock, Kind
+from simlora.engine.clock import BOUNDARY, Clock
 from simlora.engine.holdings import Holdings
 from simlora.engine.pace import Pace
 from simlora.engine.run import DecodeRun
@@ -42,6 +42,7 @@ class Replica:
         "_on_leave",
         "_outputs",
         "_pace",
+        "_passed_over",
         "_prefill",
         "_prefilling",
         "_recorder",
@@ -94,6 +95,7 @@ class Replica:
         self._batch = Batch()
         self._run: DecodeRun | None = None
         self._decision = Decision()
+        self._passed_over = 0
         self._prefill: tuple[Request, ...] = ()
         self._prefilling: dict[int, Request] = {}  # admitted, and only in part prefilled
         self._steps = 0  # at the coming boundary, this many steps of the run are done
@@ -160,10 +162,11 @@ class Replica:
         self.waiting.add(request)
         if self._idle:
             self._idle = False
-            self._wake = self._clock.move(self._wake, self._clock.now, Kind.BOUNDARY, self.id)
+            self._wake = self._clock.move(self._wake, self._clock.now, BOUNDARY, self.id)
         elif self._run is not None and not self._prefill:
             # The loader may want to fetch for an arrival that the decision does not care about.
-            fetches = any(adapter not in self.holdings.pool for adapter in self._loader.ahead(self))
+            wanted, pool = self._loader.ahead(self), self.holdings.pool
+            fetches = bool(wanted) and any(adapter not in pool for adapter in wanted)
             on_arrival = 0 if fetches else self._decision.on_arrival
             if on_arrival < self._steps - self._run.done:
                 self._cut(self._run, on_arrival)
@@ -178,7 +181,7 @@ class Replica:
             if gpu is not None:
                 gpu.set_busy(self.id, busy)
             if busy:
-                self._wake = clock.moment(self.execute(), Kind.BOUNDARY, self.id)
+                self._wake = clock.moment(self.execute(), BOUNDARY, self.id)
                 self._since_s = clock.now
                 yield self._wake
                 self.busy_s += clock.now - self._since_s
@@ -192,9 +195,9 @@ class Replica:
 
     def schedule(self) -> None:
         """Ask what to run next, and let go of those that are given up."""
-        passed_over = self._decision.passed_over
         self._decision = decision = self._scheduler.schedule(self)
-        if decision.passed_over != passed_over:
+        if decision.passed_over != self._passed_over:
+            self._passed_over = decision.passed_over
             self._run = None  # its steps take another time
         self._prefill = decision.prefill
         for request, reason in decision.abort:
@@ -227,7 +230,8 @@ class Replica:
                 self.holdings.hold_again(request, self._batch.step)
             if self._prefill:
                 self._advance_prefill()
-        self._fit()
+        if self.holdings.pool.make_room(self.holdings.reservation.used_tokens(self._batch.step)):
+            self._fit()
 
     def record(self, now_s: float, waiting: int) -> None:
         """Tell the recorder what the replica looks like at the boundary of that moment."""
@@ -323,15 +327,16 @@ class Replica:
             self.holdings.prefetch(wanted, batch.step, self._clock.now)
         if run is None:
             start = max(self._clock.now, self.holdings.stalled_s)
-            self._run = run = self._pace.decode_run(start, batch, self._decision.passed_over)
+            self._run = run = self._pace.decode_run(start, batch, self._passed_over)
         steps = 1
         if self._fast_forward:
             holdings = self.holdings
             free = holdings.pool.free_tokens(holdings.reservation.used_tokens(batch.step))
             room = holdings.reservation.steps_until_full(free, batch.step)
-            steps = min(batch.steps_to_finish(), room, self._decision.steps)
-            if self._decision.until_s < run.end_s(run.done + steps):
-                steps = max(run.first_boundary(self._decision.until_s) - run.done, 1)
+            decision = self._decision
+            steps = min(batch.steps_to_finish(), room, decision.steps)
+            if decision.until_s < run.end_s(run.done + steps):
+                steps = max(run.first_boundary(decision.until_s) - run.done, 1)
         self._steps = run.done + steps
         return run.end_s(self._steps)
 
@@ -351,7 +356,7 @@ class Replica:
         steps = max(run.first_boundary(self._clock.now), run.done + max(on_arrival, 1))
         if steps < self._steps:
             self._steps = steps
-            self._wake = self._clock.move(self._wake, run.end_s(steps), Kind.BOUNDARY, self.id)
+            self._wake = self._clock.move(self._wake, run.end_s(steps), BOUNDARY, self.id)
 
     def settle(self) -> None:
         """The clock has stopped: count the steps that were over before, of a run that was not, and who still runs."""
@@ -386,7 +391,7 @@ class Replica:
     # Leaving ----------------------------------------------------------------------------
 
     def _fit(self) -> None:
-        """Evict adapters, and then preempt those admitted last, until grown KV fits."""
+        """Preempt those admitted last until grown KV fits; no adapter is left to evict."""
         holdings = self.holdings
         while holdings.pool.make_room(holdings.reservation.used_tokens(self._batch.step)):
             held = self._prefilling or self._batch.members

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import takewhile
 
 from simlora.core.request import Request
@@ -22,7 +23,7 @@ class Fcfs(Scheduler):
     def schedule(self, view: ReplicaView) -> Decision:
         rest = view.admit_every - view.steps_since_prefill if view.running else 0
         if rest > 0:
-            return Decision(steps=rest) if view.waiting else Decision(on_arrival=rest)
+            return _rest(rest, bool(view.waiting))
         if not view.waiting:
             return UNTIL_ARRIVAL
         admission = view.trial()
@@ -38,3 +39,9 @@ class Fcfs(Scheduler):
     def on_arrival(self) -> int:
         """After a refusal: an arrival goes to the end of the queue and changes nothing."""
         return NEVER
+
+
+@cache
+def _rest(steps: int, waiting: bool) -> Decision:
+    """Leave the queue alone for so many steps, or if it is empty for so many after an arrival; one object for each."""
+    return Decision(steps=steps) if waiting else Decision(on_arrival=steps)
