@@ -332,9 +332,9 @@ class Replica:
         if self._fast_forward:
             holdings = self.holdings
             free = holdings.pool.free_tokens(holdings.reservation.used_tokens(batch.step))
-            room = holdings.reservation.steps_until_full(free, batch.step)
             decision = self._decision
-            steps = min(batch.steps_to_finish(), room, decision.steps)
+            steps = min(batch.steps_to_finish(), decision.steps)
+            steps = min(holdings.reservation.steps_until_full(free, batch.step, steps), steps)
             if decision.until_s < run.end_s(run.done + steps):
                 steps = max(run.first_boundary(decision.until_s) - run.done, 1)
         self._steps = run.done + steps

@@ -60,8 +60,11 @@ class Reservation(ABC):
         return self.used_tokens(step)
 
     @abstractmethod
-    def steps_until_full(self, free_tokens: int, step: int) -> int:
-        """How many decode steps until KV takes more than the `free_tokens` that are left now."""
+    def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
+        """How many decode steps until KV takes more than the `free_tokens` that are left now.
+
+        From `most` on any number may be said: nobody asks for more.
+        """
 
 
 class Full(Reservation):
@@ -95,7 +98,7 @@ class Full(Reservation):
     def used_tokens(self, step: int) -> int:
         return self._used
 
-    def steps_until_full(self, free_tokens: int, step: int) -> int:
+    def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
         return UNLIMITED
 
 
@@ -138,7 +141,7 @@ class Padded(Reservation):
     def used_tokens(self, step: int) -> int:
         return len(self._ids) * (self._context + self._to_come)
 
-    def steps_until_full(self, free_tokens: int, step: int) -> int:
+    def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
         return UNLIMITED
 
 
@@ -256,7 +259,7 @@ class Peak(Reservation):
     def used_tokens(self, step: int) -> int:
         return self._offsets + len(self._sorted) * step
 
-    def steps_until_full(self, free_tokens: int, step: int) -> int:
+    def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
         return free_tokens // len(self._sorted) + 1 if self._sorted else UNLIMITED
 
 
@@ -311,13 +314,13 @@ class Paged(Reservation):
         self._offset[id] = offset
         self._classes[offset % self.block_tokens] += 1
         self._rounded += self._blocks(offset) * self.block_tokens
-        self._step = -1
+        self._changed(step, self._blocks(context))
 
     def remove(self, id: int, step: int) -> None:
         offset = self._offset.pop(id)
         self._classes[offset % self.block_tokens] -= 1
         self._rounded -= self._blocks(offset) * self.block_tokens
-        self._step = -1
+        self._changed(step, -self._blocks(offset + step))
 
     def used_tokens(self, step: int) -> int:
         """Whole blocks held by contexts of offset + step tokens.
@@ -332,17 +335,25 @@ class Paged(Reservation):
             self._used = self._rounded + (len(self._offset) * cycles + spilled) * self.block_tokens
         return self._used
 
-    def steps_until_full(self, free_tokens: int, step: int) -> int:
+    def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
         if not self._offset:
             return UNLIMITED
         cycles, free = divmod(free_tokens // self.block_tokens, len(self._offset))
         steps = cycles * self.block_tokens
+        if steps >= most:
+            return most
         for ahead in range(self.block_tokens):
             # Contexts that are whole blocks now need another one for the next token.
             free -= self._classes[-(step + ahead) % self.block_tokens]
             if free < 0:
                 return steps + ahead + 1
         raise AssertionError("a whole cycle of blocks fits after all cycles were taken out")
+
+    def _changed(self, step: int, blocks: int) -> None:
+        if step == self._step:
+            self._used += blocks * self.block_tokens
+        else:
+            self._step = -1
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)
