@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(HEAD, flush=True)
     rows = []
     for speed in chosen:
-        rows.append(run(speed, repeats=3 if speed.requests <= 10_000 else 1))
+        rows.append(run(speed, repeats=3 if speed.requests < 100_000 else 1))
         print(line(rows[-1]), flush=True)
     print("\nRatios, measured in turn:", flush=True)
     found = {}

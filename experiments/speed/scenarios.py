@@ -1,4 +1,4 @@
-"""The scenarios whose speed is reported: S-LoRA with loads, unified pool and everything recorded."""
+"""The scenarios whose speed is reported: S-LoRA with loads and a unified pool, an hour of vLLM; everything recorded."""
 
 from __future__ import annotations
 
@@ -24,9 +24,13 @@ class Speed:
     requests: int
     fast_forward: bool = True
     target_rps: float | None = None
+    command: tuple[str, ...] = ()
+    """Instead of S-LoRA's at so many requests."""
 
     def overrides(self) -> list[str]:
         """Return it as a command line."""
+        if self.command:
+            return [*self.command, f"fast_forward={str(self.fast_forward).lower()}"]
         return [
             "workload=synthetic",
             "workload.adapters=200",
@@ -47,6 +51,21 @@ class Speed:
         ]
 
 
+VLLM_HOUR = (
+    "system=vllm",
+    "gpu=h100_64g",
+    "model=llama_3_1_8b",
+    "replica.max_lora_rank=16",
+    "replica.max_batch_size=2048",
+    "scheduler.max_batched_tokens=2048",
+    "workload=per_adapter",
+    "workload.adapters=384",
+    "workload.ranks=[8,8,16]",
+    "workload.rates_rps=[0.05,0.0125,0.003125]",
+    "workload.duration_s=3600",
+    "until_s=3600",
+)
+"""8.4 requests/s: 30,000 in an hour. The more slots, the more of them are reloaded; few make requests wait."""
 SCENARIOS = (
     Speed("1 replica", 1, 10_000, target_rps=15_000),
     Speed("8 replicas", 8, 10_000, target_rps=15_000),
@@ -55,6 +74,16 @@ SCENARIOS = (
     Speed("1,000 replicas", 1_000, 100_000),
     Speed("1 replica", 1, 1_000_000),
     Speed("1,000 replicas", 1_000, 1_000_000, target_rps=1_000_000 / 120),
+    Speed(
+        "vLLM's hour, 32 slots", 1, 30_362, target_rps=10_000, command=(*VLLM_HOUR, "replica.max_adapters=32")
+    ),
+    Speed(
+        "vLLM's hour, 160 slots",
+        1,
+        30_362,
+        target_rps=10_000,
+        command=(*VLLM_HOUR, "replica.max_adapters=160"),
+    ),
 )
 ONE, EIGHT = Speed("1 replica", 1, 10_000), Speed("8 replicas", 8, 10_000)
 PAIRS = {

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import experiments.demo as demo
+from experiments.scenarios import scenario
 from experiments.speed import __main__ as speed_report
 from experiments.speed.__main__ import line
 from experiments.speed.scenarios import PAIRS, SCENARIOS, Speed, measure, simpy_timeouts_per_s
@@ -31,6 +32,14 @@ def test_fast_forward_takes_fewer_events_a_request_than_the_plain_loop() -> None
 
 def test_the_scenarios_of_the_design_are_there() -> None:
     assert {(s.replicas, s.requests) for s in SCENARIOS} >= {(1, 10_000), (8, 10_000), (1_000, 1_000_000)}
+
+
+def test_an_hour_of_vllm_has_as_many_requests_as_it_says() -> None:
+    hours = [speed for speed in SCENARIOS if speed.command]
+    assert [speed.name for speed in hours] == ["vLLM's hour, 32 slots", "vLLM's hour, 160 slots"]
+    for speed in hours:
+        run = scenario(speed.overrides())
+        assert (len(run.trace), run.until_s) == (speed.requests, 3600)
 
 
 def test_a_ratio_is_the_median_of_runs_in_turn(monkeypatch) -> None:

@@ -254,7 +254,9 @@ def test_paged_is_full_at_the_first_step_that_takes_more_than_is_free(
     assert fill(paged, members, step=start) == members
     limit = paged.used_tokens(start) + free
     steps = paged.steps_until_full(free, start)
-    assert all(min(paged.steps_until_full(free, start, most), most) == min(steps, most) for most in (1, 7, 20, 400))
+    assert all(
+        min(paged.steps_until_full(free, start, most), most) == min(steps, most) for most in (1, 7, 20, 400)
+    )
     assert steps >= 1
     assert paged.used_tokens(start + steps) > limit
     assert paged.used_tokens(start + steps - 1) <= limit
