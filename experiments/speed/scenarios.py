@@ -66,6 +66,16 @@ VLLM_HOUR = (
     "until_s=3600",
 )
 """8.4 requests/s: 30,000 in an hour. The more slots, the more of them are reloaded; few make requests wait."""
+HOURS = tuple(
+    Speed(
+        f"vLLM's hour, {slots} slots",
+        1,
+        30_362,
+        target_rps=10_000,
+        command=(*VLLM_HOUR, f"replica.max_adapters={slots}"),
+    )
+    for slots in (32, 160)
+)
 SCENARIOS = (
     Speed("1 replica", 1, 10_000, target_rps=15_000),
     Speed("8 replicas", 8, 10_000, target_rps=15_000),
@@ -74,16 +84,7 @@ SCENARIOS = (
     Speed("1,000 replicas", 1_000, 100_000),
     Speed("1 replica", 1, 1_000_000),
     Speed("1,000 replicas", 1_000, 1_000_000, target_rps=1_000_000 / 120),
-    Speed(
-        "vLLM's hour, 32 slots", 1, 30_362, target_rps=10_000, command=(*VLLM_HOUR, "replica.max_adapters=32")
-    ),
-    Speed(
-        "vLLM's hour, 160 slots",
-        1,
-        30_362,
-        target_rps=10_000,
-        command=(*VLLM_HOUR, "replica.max_adapters=160"),
-    ),
+    *HOURS,
 )
 ONE, EIGHT = Speed("1 replica", 1, 10_000), Speed("8 replicas", 8, 10_000)
 PAIRS = {
@@ -97,6 +98,8 @@ PAIRS = {
         Speed("1,000 replicas", 1_000, 100_000),
     ),
     "cost of a request: 100,000 requests over 10,000, 1 replica": (ONE, Speed("1 replica", 1, 100_000)),
+    "cost of a request: vLLM with 32 slots over S-LoRA": (ONE, HOURS[0]),
+    "cost of a request: vLLM with 160 slots over S-LoRA": (ONE, HOURS[1]),
 }
 """Ratios of requests/s, the two measured in turn, because these machines change their speed by the minute."""
 
