@@ -1,0 +1,1 @@
+"""LoRA kernels in Triton, and the same products in plain torch."""

@@ -1,0 +1,1 @@
+"""A base model with random weights, its paged KV cache, and the LoRA beside it."""
