@@ -158,8 +158,8 @@ def test_segments_without_tokens_launch_nothing() -> None:
         (
             [8],
             (8, 8),
-            torch.float32,
-            "torch.float32 are not supported; choose torch.float16 or torch.bfloat16",
+            torch.float64,
+            "torch.float64 are not supported; choose torch.float16, torch.bfloat16 or",
         ),
     ],
 )
