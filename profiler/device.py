@@ -40,27 +40,6 @@ class Device:
         """Whether it is a CUDA GPU."""
         return self.torch.type == "cuda"
 
-    def synchronize(self) -> None:
-        """Wait until the device has done all that it was told."""
-        if self.is_gpu:
-            torch.cuda.synchronize(self.torch)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory that can be used: the GPU's, or what is free of this machine's."""
-        if self.is_gpu:
-            return int(torch.cuda.mem_get_info(self.torch)[1])
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-
-    def describe(self) -> dict[str, str]:
-        """Return what belongs into a provenance: device, driver and libraries."""
-        found = {"device": self.name, "torch": str(torch.__version__), "python": platform.python_version()}
-        if not self.is_gpu:
-            return found | {"threads": str(torch.get_num_threads())}
-        import triton
-
-        return found | {"driver": _driver(), "cuda": str(torch.version.cuda), "triton": triton.__version__}
-
 
 def choose(choice: str, threads: int | None = None) -> Device:
     """Return the device that was asked for; `auto` is a GPU if there is one. `threads` only count on a CPU.
@@ -97,12 +76,3 @@ def _cpu_name() -> str:
     except OSError:
         names = []
     return f"{names[0] if names else platform.processor() or platform.machine()}, {os.cpu_count()} threads"
-
-
-def _driver() -> str:
-    try:
-        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
-            found = re.search(r"\b\d+\.\d+(\.\d+)?\b", file.read())
-    except OSError:
-        found = None
-    return found.group() if found else "unknown"

@@ -15,9 +15,6 @@ from profiler.model.llama import DecodeBatch, Llama, no_lora
 from profiler.model.lora import Adapters
 from simlora.hardware.model import ModelShape
 
-SPARE_TOKENS = 32
-"""Cache of each sequence beyond its context: a page that has begun, and steps to come."""
-
 
 @dataclass
 class Live:
