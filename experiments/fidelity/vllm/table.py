@@ -13,7 +13,7 @@ HEAD = (
     f"{'vLLM with LoRA':<{WIDTH}} {'rows':>5} {'tokens/s':>14} {'inter-token latency':>22} "
     f"{'mean first token':>23} {'median first token':>23} {'saturation':>11}"
 )
-FURTHEST = 10
+FURTHEST = 15
 NAMES = {"output_tokens_per_s": "tokens/s", "itl_mean_ms": "inter-token latency"}
 UNITS = (
     f"{'':<{WIDTH}} {'':>5} {'median worst %':>14} {'median worst %, med. ms':>22} "

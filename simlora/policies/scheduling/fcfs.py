@@ -43,5 +43,8 @@ class Fcfs(Scheduler):
 
 @cache
 def _rest(steps: int, waiting: bool) -> Decision:
-    """Leave the queue alone for so many steps, or if it is empty for so many after an arrival; one object for each."""
+    """Leave the queue alone for so many steps, or if it is empty for so many after an arrival.
+
+    One object for each: made anew they were 0.5 % of a run's instructions (cachegrind).
+    """
     return Decision(steps=steps) if waiting else Decision(on_arrival=steps)
