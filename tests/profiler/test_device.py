@@ -13,7 +13,7 @@ def test_without_a_gpu_the_cpu_is_chosen_and_cuda_refused(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose("auto").gpu == choose("cpu").gpu == "cpu"
     assert not choose("auto").is_gpu
-    with pytest.raises(InputError, match="device=cuda, but torch .* finds no CUDA GPU here; use device=cpu"):
+    with pytest.raises(InputError, match=r"device=cuda, but torch .* finds no CUDA GPU here; use device=cpu"):
         choose("cuda")
     with pytest.raises(InputError, match="device is 'gpu', must be one of auto, cuda, cpu"):
         choose("gpu")
