@@ -94,13 +94,16 @@ class Holdings:
 
     # Coming -----------------------------------------------------------------------------
 
-    def admit(self, requests: Sequence[Request], step: int, now_s: float) -> float:
-        """Give requests their memory; return when all their weights and KV are there."""
+    def admit(self, requests: Sequence[Request], step: int, ends: int, now_s: float) -> float:
+        """Give requests their memory; return when all their weights and KV are there.
+
+        The iteration begins at `step` and ends at step `ends`.
+        """
         missing = []
         ready = now_s
         pool, hold = self.pool, self.hold
         for request in requests:
-            hold(request, step)
+            hold(request, ends)
             if request.host_tokens:
                 kv_bytes = request.host_tokens * self._kv_bytes
                 ready = self.link.transfer(now_s, self._latency.load.load_s(kv_bytes))

@@ -224,12 +224,11 @@ class Replica:
                 self._advance_prefill()
             return
         self._advance_decode(run, self._clock.now)
-        if self._prefill or self._prefilling:
-            # Theirs is the KV that has not grown by the steps just taken.
-            for request in {r.id: r for r in (*self._prefilling.values(), *self._prefill)}.values():
-                self.holdings.hold_again(request, self._batch.step)
-            if self._prefill:
-                self._advance_prefill()
+        for request in self._prefilling.values():
+            # Theirs is KV that has not grown by the steps just taken.
+            self.holdings.hold_again(request, self._batch.step)
+        if self._prefill:
+            self._advance_prefill()
         if self.holdings.pool.make_room(self.holdings.reservation.used_tokens(self._batch.step)):
             self._fit()
 
@@ -281,7 +280,10 @@ class Replica:
             longest = max(request.prompt_tokens for request in fresh)
             for request in fresh:
                 request.padding_tokens = longest - request.prompt_tokens
-        return self.holdings.admit(fresh, self._batch.step, self._clock.now)
+        step = self._batch.step
+        # They have their KV when the iteration ends, which may take the batch a step further.
+        ends = step + 1 if self._decision.decode and self._batch.members else step
+        return self.holdings.admit(fresh, step, ends, self._clock.now)
 
     def _advance_prefill(self) -> None:
         decision, now = self._decision, self._clock.now

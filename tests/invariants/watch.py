@@ -65,7 +65,9 @@ class WatchedReplica(Replica):
         config = self.config
         begun = {request.id: request for request in (*self._prefilling.values(), *self._prefill)}
         running = [(r, self._batch.context(r) - r.padding_tokens) for r in self._batch]
-        running += [(r, r.prompt_tokens + r.generated_tokens + 1) for r in begun.values()]
+        # Beside a batch that decodes, those who begin have the slot of their first token when the step is over.
+        later = {r.id for r in self._prefill} - self._prefilling.keys() if self._decision.decode else set()
+        running += [(r, r.prompt_tokens + r.generated_tokens + (id not in later)) for id, r in begun.items()]
         if config.reserve == "padded":
             return [self.longest(running)] * len(running)
         if config.reserve == "full":

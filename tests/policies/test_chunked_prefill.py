@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, Decision
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
@@ -103,6 +106,31 @@ def test_the_queue_is_looked_at_as_far_as_tokens_or_memory_last_and_to_its_end_w
     assert schedule(tokens) == Decision(prefill=(queue[1], queue[4]), chunks=(10, 6), passed_over=3)
     memory = View(queue, running=1, in_use=(B,), refuses={first: Refusal.ADAPTERS, queue[4]: Refusal.MEMORY})
     assert schedule(memory) == Decision(prefill=(queue[1],), chunks=(10,), decode=True, passed_over=3)
+
+
+def test_a_queue_that_was_passed_over_is_not_tried_again_before_an_adapter_leaves_or_a_fitting_request_comes() -> (
+    None
+):
+    first, *_ = queue = requests(B, C, B, A)
+    scheduler = ChunkedPrefill(max_batched_tokens=16)
+
+    def looked_at(waiting: Sequence[Request], in_use: Sequence[Adapter], **more: bool) -> View:
+        view = View(waiting, running=1, in_use=in_use, refuses={first: Refusal.ADAPTERS}, **more)
+        decision = scheduler.schedule(view)
+        started = len(decision.prefill)
+        assert decision.passed_over == (0 if more else len(waiting) - started)
+        return view
+
+    assert looked_at(queue[:1], (A,)).tried == (first,)
+    assert looked_at(queue[:1], (A,)).tried == ()
+    assert looked_at(queue[:3], (A,)).tried == (), "who came needs a slot too"
+    assert looked_at(queue[:3], ()).tried == (first,), "a slot is free"
+    assert looked_at(queue[:3], ()).tried == ()
+    assert looked_at(queue[:3], (), preempted=True).tried == ()
+    assert looked_at(queue[:3], ()).tried == (first,), (
+        "somebody was preempted, who may be anywhere in the queue"
+    )
+    assert looked_at(queue, (A,)).tried == (first, queue[3]), "who came needs none"
 
 
 def test_nobody_starts_at_a_boundary_at_which_somebody_was_preempted() -> None:

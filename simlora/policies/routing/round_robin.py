@@ -17,7 +17,9 @@ class RoundRobin(Router):
         self._next = 0
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
-        place = int(candidates.searchsorted(self._next))
-        chosen = int(candidates[place if place < len(candidates) else 0])
+        chosen = int(candidates[0])
+        if len(candidates) > 1:
+            place = int(candidates.searchsorted(self._next))
+            chosen = int(candidates[place if place < len(candidates) else 0])
         self._next = chosen + 1
         return chosen

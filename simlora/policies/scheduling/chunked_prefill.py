@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from simlora.core.checks import whole
 from simlora.core.request import Request
@@ -26,8 +27,13 @@ class ChunkedPrefill(Scheduler):
 
     def __init__(self, max_batched_tokens: int = 2048) -> None:
         self.max_batched_tokens = whole("scheduler.max_batched_tokens", max_batched_tokens, "tokens", least=1)
+        self._passed: tuple[int, int] | None = None  # adapters of the batch that let none of so many start
 
     def schedule(self, view: ReplicaView) -> Decision:
+        if self._passed is not None and self._still_passed_over(*self._passed, view):
+            self._passed = view.adapters, len(view.waiting)
+            return Decision(on_arrival=0, passed_over=len(view.waiting))
+        self._passed = None
         left = self.max_batched_tokens - view.running
         prefill: list[Request] = []
         for request in view.prefilling:
@@ -66,8 +72,20 @@ class ChunkedPrefill(Scheduler):
             return Decision(tuple(prefill), chunks=tuple(chunks), decode=decode, passed_over=passed_over)
         if view.prefilling or view.preempted:
             steps = 1
+        elif passing and not refused:
+            self._passed = view.adapters, len(view.waiting)
         on_arrival = NEVER if refused and not passing else 0
         return Decision(steps=steps, on_arrival=on_arrival, passed_over=passed_over)
+
+    def _still_passed_over(self, adapters: int, waiting: int, view: ReplicaView) -> bool:
+        """Whether no adapter has left the batch since all were passed over, and who came since needs another one.
+
+        So ends two thirds of the looks at a queue whose adapters lack slots.
+        """
+        if view.adapters != adapters or view.preempted:
+            return False
+        came = islice(reversed(view.waiting), len(view.waiting) - waiting)
+        return not any(request.adapter is None or view.in_use(request.adapter) for request in came)
 
     def _candidates(self, view: ReplicaView, admission: Admission) -> Iterator[Request]:
         """Waiting requests in order; once one was refused for its adapter, only those that need no further one.
