@@ -44,8 +44,12 @@ def adapter_facts(cluster: Cluster) -> dict[str, Any]:
 
 
 def kv_facts(recorder: Recorder) -> dict[str, Any]:
-    """Return what became of KV. Nothing is shared between requests yet, hence no hit rate."""
-    return {"hit_rate": None, "invalid_share": None, "preemptions": recorder.preemptions}
+    """Return what became of KV: the share of prompt tokens that were cached, and how often it ran out."""
+    return {
+        "hit_rate": recorder.prefix_hit_rate,
+        "invalid_share": None,
+        "preemptions": recorder.preemptions,
+    }
 
 
 def replica_facts(requests: pd.DataFrame, cluster: Cluster, makespan_s: float) -> list[dict[str, Any]]:

@@ -146,7 +146,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         about=_about(tree, scenario, gpu, choices),
         workload=_workload_facts(scenario, choices),
         config=yaml.safe_dump(tree, sort_keys=False, allow_unicode=True),
-        notices=(*notices, *trace.notices),
+        notices=(*notices, *trace.notices, *_nothing_to_share(replica, trace)),
         **shows,
     )
 
@@ -281,6 +281,14 @@ def _check_ranks(replica: ReplicaConfig, trace: Trace) -> None:
             f"adapter {highest.name} has rank {highest.rank}, must be at most replica.max_lora_rank, which is "
             f"{replica.max_lora_rank}"
         )
+
+
+def _nothing_to_share(replica: ReplicaConfig, trace: Trace) -> tuple[str, ...]:
+    if not replica.prefix_caching or trace.session is not None or trace.block_hashes is not None:
+        return ()
+    return (
+        "replica.prefix_caching finds nothing: the workload says neither session nor block_hashes of its requests.",
+    )
 
 
 def _check_region(replica: ReplicaConfig, policies: Policies) -> None:

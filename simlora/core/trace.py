@@ -25,7 +25,8 @@ class Trace:
     """Requests as columns of equal length `[requests]`, ordered by (arrival_s, position).
 
     The position of a request is its id. `adapter` holds indices into `adapters`, or BASE_MODEL.
-    `session` and `block_hashes` are absent (None) where the source has none. `source` says in
+    `session` and `block_hashes` are absent (None) where the source has none; a hash stands for
+    `hash_block_tokens` tokens of the prompt and all before them. `source` says in
     words where the requests come from; `notices` are sentences that the user should read once
     (rows sorted, rows dropped by a filter).
     """
@@ -38,6 +39,7 @@ class Trace:
     adapters: tuple[AdapterSpec, ...]
     session: Sequence[str | None] | None = None
     block_hashes: Sequence[tuple[int, ...]] | None = None
+    hash_block_tokens: int = 16
     source: str = ""
     notices: tuple[str, ...] = field(default=())
 

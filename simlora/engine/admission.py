@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from simlora.core.request import Request
 from simlora.engine.batch import Batch
 from simlora.engine.scenario import ReplicaConfig
 from simlora.memory.adapter_region import adapter_region
 from simlora.memory.pool import Pool
+from simlora.memory.prefix_cache import Block, PrefixCache
 from simlora.memory.reservation import UNLIMITED, Full, Padded, Paged, Peak, Reservation
 from simlora.policies.views import Refusal
 
@@ -18,14 +19,18 @@ class Admission:
 
     The slots of an adapter count once, from its first candidate on. A preempted request may
     exceed the prefill tokens when it is the only candidate: it has grown since it was accepted.
+    One that fits knows its `cached_tokens`; the blocks that hold them count once as well.
     """
 
     __slots__ = (
         "_adapter_tokens",
         "_adapters",
         "_alone",
+        "_cached_tokens",
+        "_found",
         "_more_adapters",
         "_pins",
+        "_prefixes",
         "_region",
         "_reservation",
         "_room",
@@ -42,6 +47,7 @@ class Admission:
         seats: int,
         config: ReplicaConfig,
         running: Batch,
+        prefixes: PrefixCache | None = None,
     ) -> None:
         self._reservation = reservation
         self._pins = pool.pins
@@ -53,6 +59,9 @@ class Admission:
         self._shared = pool.adapter_capacity is None
         self._room = UNLIMITED if pool.adapter_capacity is None else pool.adapter_capacity
         self._adapters: set[int] = set()
+        self._prefixes = prefixes
+        self._cached_tokens = prefixes.held_tokens if prefixes is not None else 0
+        self._found: set[Block] = set()  # idle cached blocks that those who fit will hold
         self._alone = True
         self.refusal: Refusal | None = None
         reservation.begin(running.step)
@@ -61,11 +70,15 @@ class Admission:
 
     def admit(self, request: Request) -> bool:
         """Whether it fits; one that does takes its seat, tokens and memory in this trial."""
-        tokens = request.prefill_tokens
         if self._seats < 1:
-            return self._refuse(Refusal.SEATS)
+            return self._refuse(request, Refusal.SEATS)
+        found: Sequence[Block] = ()
+        if self._prefixes is not None:
+            found = self._prefixes.found(request)
+            request.cached_tokens = len(found) * self._prefixes.block_tokens
+        tokens = request.prefill_tokens
         if tokens > self._tokens and not (request.preemptions and self._alone):
-            return self._refuse(Refusal.TOKENS)
+            return self._refuse(request, Refusal.TOKENS)
         fresh = request.adapter
         if fresh is not None and (fresh.id in self._pins or fresh.id in self._adapters):
             fresh = None
@@ -73,14 +86,22 @@ class Admission:
         if fresh is not None:
             adapter_tokens += fresh.kv_tokens
             if self._more_adapters < 1 or adapter_tokens > self._room:
-                return self._refuse(Refusal.ADAPTERS)
+                return self._refuse(request, Refusal.ADAPTERS)
         generated = request.generated_tokens
-        context = request.prompt_tokens + generated + 1
+        context = request.prompt_tokens + generated + 1 - request.cached_tokens
         to_come = request.max_output_tokens - generated - 1
-        if not self._reservation.fits(context, to_come, adapter_tokens if self._shared else 0):
-            return self._refuse(Refusal.MEMORY)
+        beside_tokens = adapter_tokens if self._shared else 0
+        if self._prefixes is not None:
+            idle = {block for block in found if not block.users} - self._found
+            cached_tokens = self._cached_tokens + len(idle) * self._prefixes.block_tokens
+            beside_tokens += cached_tokens
+        if not self._reservation.fits(context, to_come, beside_tokens):
+            return self._refuse(request, Refusal.MEMORY)
         if self._region is not None and not self._region.fits(request, fresh is not None):
-            return self._refuse(Refusal.REGION)
+            return self._refuse(request, Refusal.REGION)
+        if self._prefixes is not None:
+            self._found |= idle
+            self._cached_tokens = cached_tokens
         self._alone = False
         self._seats -= 1
         self._tokens -= tokens
@@ -99,7 +120,8 @@ class Admission:
         """Decode steps before which the last refused request cannot fit, unless somebody leaves."""
         return self._reservation.retry_steps() if self.refusal is Refusal.MEMORY else UNLIMITED
 
-    def _refuse(self, why: Refusal) -> bool:
+    def _refuse(self, request: Request, why: Refusal) -> bool:
+        request.cached_tokens = 0
         self.refusal = why
         return False
 

@@ -102,19 +102,15 @@ def prefill_work(
 ) -> tuple[int, int, LoraWork]:
     """Return what a prefill processes: of each request that many tokens, or all that it has left.
 
-    The tokens, the sum of squares that attention follows, and what the LoRA kernels process. The attention
-    of a chunk also reaches over the chunks before it.
+    The tokens, the sum of squares that attention follows, and what the LoRA kernels process. Their
+    attention also reaches over cached tokens and the chunks before.
     """
     tokens = tokens_sq = lora_tokens = token_rank_sum = top = 0
     adapters = set()
     for index, request in enumerate(requests):
-        if chunks:
-            chunk = chunks[index]
-            tokens_sq += 2 * chunk * request.chunked_tokens
-        else:
-            chunk = request.prefill_tokens
+        chunk = chunks[index] if chunks else request.prefill_tokens
         tokens += chunk
-        tokens_sq += chunk * chunk
+        tokens_sq += chunk * (chunk + 2 * (request.cached_tokens + request.chunked_tokens))
         adapter = request.adapter
         if adapter is not None:
             rank = adapter.rank

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Container, Iterable, Sequence, Set
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -12,6 +12,7 @@ from simlora.engine.scenario import ReplicaConfig, Scenario
 from simlora.latency.models import LatencyModels
 from simlora.memory.adapter_region import adapter_region
 from simlora.memory.pool import Pool
+from simlora.memory.prefix_cache import PrefixCache
 from simlora.metrics.recorder import Recorder
 from simlora.policies.loading.base import Loader, Miss
 
@@ -39,6 +40,7 @@ class Holdings:
         "_watched",
         "link",
         "pool",
+        "prefixes",
         "region",
         "reservation",
         "stalled_s",
@@ -71,12 +73,36 @@ class Holdings:
         self._host: dict[int, None] | None = {} if config.host_adapters else None  # least recently used first
         self._host_most, self._slots = config.host_adapters or 0, config.max_adapters
         self.reservation = reservation(config)
+        self.prefixes = PrefixCache(scenario.trace.hash_block_tokens) if config.prefix_caching else None
         self._loader = loader
         self._latency = latency
         self._recorder = recorder
         self._tp = config.tp
         # KV heads are copied once there are more GPUs than heads.
         self._kv_bytes = scenario.model.kv_bytes_per_token // min(self._tp, scenario.model.kv_heads)
+
+    def running_tokens(self, step: int) -> int:
+        """Token slots of the KV that running requests hold."""
+        own_tokens = self.reservation.used_tokens(step)
+        return own_tokens if self.prefixes is None else own_tokens + self.prefixes.held_tokens
+
+    def kv_tokens(self, step: int) -> int:
+        """Token slots of all KV."""
+        own_tokens = self.reservation.used_tokens(step)
+        return own_tokens if self.prefixes is None else own_tokens + self.prefixes.tokens
+
+    def make_room(self, step: int, more: int = 0, keep: Container[int] = ()) -> int:
+        """Evict until all KV, all adapters and `more` slots of another one fit; return the slots still short.
+
+        KV that nobody uses goes before adapters that nobody uses.
+        """
+        pool, prefixes = self.pool, self.prefixes
+        kv_tokens = self.reservation.used_tokens(step)
+        if prefixes is not None:
+            beside = more if pool.adapter_capacity is None else 0
+            prefixes.evict(beside - pool.free_tokens(kv_tokens + prefixes.tokens))
+            kv_tokens += prefixes.tokens
+        return pool.make_room(kv_tokens, more, keep)
 
     def sweep(self, now_s: float) -> None:
         """After requests finished: drop the adapters that nobody keeps."""
@@ -103,6 +129,9 @@ class Holdings:
         ready = now_s
         pool, hold = self.pool, self.hold
         for request in requests:
+            if self.prefixes is not None:
+                self._recorder.prefix_lookup(request)
+                self.prefixes.hold(request)
             hold(request, ends)
             if request.host_tokens:
                 kv_bytes = request.host_tokens * self._kv_bytes
@@ -120,10 +149,9 @@ class Holdings:
         if self.region is not None and missing:
             self.region.load(dict.fromkeys(missing))
             self._flush(now_s)
-        kv_tokens = self.reservation.used_tokens(step)
-        self.pool.make_room(kv_tokens)
+        self.make_room(step)
         for adapter in missing:
-            self._recorder.adapter_lookup(hit=self._bring(adapter, kv_tokens, now_s))
+            self._recorder.adapter_lookup(hit=self._bring(adapter, step, now_s))
         if missing and self._eviction.in_turn and now_s == self._left_s:
             ready = max(ready, self._load_again({adapter.id for adapter in missing}, now_s))
         for request in requests:
@@ -136,22 +164,32 @@ class Holdings:
         return ready
 
     def hold(self, request: Request, step: int) -> None:
-        """Charge a request with the KV that it has once prefilled, and with what may still come."""
-        context = request.prompt_tokens + request.generated_tokens + 1
+        """Charge a request with the KV of its own that it has once prefilled, and with what may still come."""
+        context = request.prompt_tokens + request.generated_tokens + 1 - self.shared_tokens(request)
         to_come = request.max_output_tokens - request.generated_tokens - 1
         self.reservation.add(request.id, context, to_come, step)
+
+    def shared_tokens(self, request: Request) -> int:
+        """Tokens of a running request whose KV is shared, or can be."""
+        return 0 if self.prefixes is None else self.prefixes.shared_tokens(request)
+
+    def share(self, request: Request, step: int) -> None:
+        """A request is prefilled: others can use its KV from now on."""
+        if self.prefixes is not None:
+            self.prefixes.add(request, request.prompt_tokens + request.generated_tokens)
+            self.hold_again(request, step)
 
     def hold_again(self, request: Request, step: int) -> None:
         """Charge anew what was charged at an earlier step and has not grown since."""
         self.reservation.remove(request.id, step)
         self.hold(request, step)
 
-    def _bring(self, adapter: Adapter, kv_tokens: int, now_s: float) -> bool:
+    def _bring(self, adapter: Adapter, step: int, now_s: float) -> bool:
         """Pin an adapter that was missing; return whether somebody else's load, or no load, was enough."""
         shared = adapter in self.pool
         free = not shared and self._loader.on_miss(adapter) is Miss.FREE
         if not shared:
-            short = self.pool.make_room(kv_tokens, adapter.kv_tokens)
+            short = self.make_room(step, adapter.kv_tokens)
             assert short == 0, f"HBM is {short} token slots too small for adapter {adapter.name}"
             self.pool.insert(adapter, now_s if free else self._fetch(adapter, now_s))
         self.pool.pin(adapter)
@@ -199,11 +237,14 @@ class Holdings:
     def prefetch(self, adapters: Iterable[Adapter], step: int, now_s: float) -> None:
         """Load the missing adapters in the background, as far as they fit beside all that KV will grow into."""
         pool, wanted = self.pool, {adapter.id: adapter for adapter in adapters}
+        shared_tokens = 0 if self.prefixes is None else self.prefixes.held_tokens
         for adapter in wanted.values():
             if adapter in pool:
                 continue
-            if adapter.kv_tokens <= pool.adapter_room(self.reservation.peak_tokens(step), wanted):
-                pool.make_room(self.reservation.used_tokens(step), adapter.kv_tokens, wanted)
+            if adapter.kv_tokens <= pool.adapter_room(
+                self.reservation.peak_tokens(step) + shared_tokens, wanted
+            ):
+                self.make_room(step, adapter.kv_tokens, wanted)
                 pool.insert(adapter, self._fetch(adapter, now_s))
 
     # Going ------------------------------------------------------------------------------
@@ -211,6 +252,8 @@ class Holdings:
     def release(self, request: Request, step: int, now_s: float) -> None:
         """A request gives back its KV and its hold on its adapter."""
         self.reservation.remove(request.id, step)
+        if self.prefixes is not None:
+            self.prefixes.leave(request)
         adapter = request.adapter
         if adapter is None:
             return

@@ -6,6 +6,7 @@ Five verbs carry the main path: admit, schedule, execute, advance, record.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from math import inf
 
 from simpy import Event
 
@@ -153,7 +154,10 @@ class Replica:
     def trial(self) -> Admission:
         """Start a trial of who could be admitted now."""
         seats = self.config.max_batch_size - len(self._batch.members) - len(self._prefilling)
-        return Admission(self.holdings.reservation, self.holdings.pool, seats, self.config, self._batch)
+        holdings = self.holdings
+        return Admission(
+            holdings.reservation, holdings.pool, seats, self.config, self._batch, holdings.prefixes
+        )
 
     # The life of a replica --------------------------------------------------------------
 
@@ -229,7 +233,7 @@ class Replica:
             self.holdings.hold_again(request, self._batch.step)
         if self._prefill:
             self._advance_prefill()
-        if self.holdings.pool.make_room(self.holdings.reservation.used_tokens(self._batch.step)):
+        if self.holdings.make_room(self._batch.step):
             self._fit()
 
     def record(self, now_s: float, waiting: int) -> None:
@@ -240,7 +244,7 @@ class Replica:
         if waiting > self.most_waiting:
             self.most_waiting = waiting
         holdings = self.holdings
-        kv_tokens = holdings.reservation.used_tokens(self._batch.step)
+        kv_tokens = holdings.kv_tokens(self._batch.step)
         adapter_tokens, region = holdings.pool.adapter_tokens, holdings.region
         self._recorder.boundary(self.id, now_s, running, waiting, kv_tokens, adapter_tokens, region)
 
@@ -298,6 +302,7 @@ class Replica:
                 self._token_times.resumed(request.id, now)
                 request.host_tokens = 0
             to_come = self._outputs[request.id] - generated
+            self.holdings.share(request, self._batch.step)
             if to_come:
                 self._batch.join(request, generated, to_come)
                 self._token_times.joined(request.id, now)
@@ -333,11 +338,11 @@ class Replica:
         steps = 1
         if self._fast_forward:
             holdings = self.holdings
-            free = holdings.pool.free_tokens(holdings.reservation.used_tokens(batch.step))
+            free = holdings.pool.free_tokens(holdings.running_tokens(batch.step))
             decision = self._decision
             steps = min(batch.steps_to_finish(), decision.steps)
             steps = min(holdings.reservation.steps_until_full(free, batch.step, steps), steps)
-            if decision.until_s < run.end_s(run.done + steps):
+            if decision.until_s != inf and decision.until_s < run.end_s(run.done + steps):
                 steps = max(run.first_boundary(decision.until_s) - run.done, 1)
         self._steps = run.done + steps
         return run.end_s(self._steps)
@@ -377,6 +382,8 @@ class Replica:
         batch = self._batch
         steps = self._steps - run.done
         self._token_times.decoded(run, steps, len(batch.members), now_s)
+        if steps > 1 and self.holdings.prefixes is not None:
+            self.holdings.make_room(batch.step + steps - 1)  # what had to go before somebody may finish now
         run.done = self._steps
         batch.step += steps
         self.steps_since_prefill += steps
@@ -395,7 +402,7 @@ class Replica:
     def _fit(self) -> None:
         """Preempt those admitted last until grown KV fits; no adapter is left to evict."""
         holdings = self.holdings
-        while holdings.pool.make_room(holdings.reservation.used_tokens(self._batch.step)):
+        while holdings.make_room(self._batch.step):
             held = self._prefilling or self._batch.members
             request = held[next(reversed(held))]
             alone = len(self._prefilling) + len(self._batch.members) == 1
@@ -411,7 +418,9 @@ class Replica:
         """
         request.preemptions += 1
         self._recorder.preemptions += 1
+        shared_tokens = self.holdings.shared_tokens(request)
         self.holdings.release(request, self._batch.step, self._clock.now)
+        request.cached_tokens = 0
         self.waiting.add(request)
         if request.id in self._prefilling:
             del self._prefilling[request.id]
@@ -421,12 +430,14 @@ class Replica:
         request.generated_tokens = self._batch.generated(request)
         self._token_times.preempted(request.id)
         if self.config.preemption == "swap":
-            # All but its last token, whose KV does not exist before its next step.
-            request.host_tokens = self._batch.context(request) - 1
+            # All but what others can use, and its last token, whose KV does not exist before its next step.
+            request.host_tokens = self._batch.context(request) - 1 - shared_tokens
             self.holdings.swap_out(request.host_tokens, self._clock.now)
         self._batch.take(request)
 
     def _finish(self, request: Request) -> None:
+        if self.holdings.prefixes is not None:  # the last token's KV was never computed
+            self.holdings.prefixes.add(request, request.prompt_tokens + self._outputs[request.id] - 1)
         self.holdings.release(request, self._batch.step, self._clock.now)
         self._recorder.finish(request, self.id, self._clock.now)
         self._on_leave(self.id)

@@ -34,7 +34,8 @@ class ReplicaConfig:
     `kv_token_budget`: token slots of the pool, adapters included. `max_batch_size`: running
     requests. `max_prefill_tokens`: uncached prompt tokens of one iteration. `admit_every`: decode
     steps after a prefill during which the queue is left alone. `reserve`: full, peak, paged or padded.
-    `block_tokens`, `watermark`, `preemption`: for paged. `target_modules`: what LoRA adapts.
+    `block_tokens`, `watermark`, `preemption`: for paged. `prefix_caching`: whether KV outlives its request.
+    `target_modules`: what LoRA adapts.
     `max_adapters`: distinct adapters in the running batch (vLLM's max_loras); None: no limit.
     `adapter_memory`: unified (in the pool), or `adapter_region_tokens` token slots of their own: contiguous,
     padded, a partition, or in `max_adapters` slots that each hold an adapter of up to `max_lora_rank`.
@@ -51,6 +52,7 @@ class ReplicaConfig:
     block_tokens: int = 16
     watermark: float = 0.01
     preemption: str = "recompute"
+    prefix_caching: bool = False
     target_modules: tuple[str, ...] = ("q", "k", "v", "o")
     tp: int = 1
     lora_communication: bool = True
@@ -81,10 +83,9 @@ class ReplicaConfig:
             ("adapter_region_tokens", "token slots", 0),
         ):
             whole(f"replica.{name}", getattr(self, name), unit, least=least)
-        if not isinstance(self.lora_communication, bool):
-            raise InputError(
-                f"replica.lora_communication is {shown(self.lora_communication)}, must be true or false"
-            )
+        for name in ("lora_communication", "prefix_caching"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"replica.{name} is {shown(getattr(self, name))}, must be true or false")
         number("replica.watermark", self.watermark, "of the pool", least=0, most=0.99)
         if self.max_adapters is not None:
             whole("replica.max_adapters", self.max_adapters, "adapters", least=1)
@@ -154,7 +155,20 @@ class Scenario:
         whole("cluster.engines_per_gpu", self.engines_per_gpu, "replicas", least=1)
         if self.max_outstanding is not None:
             whole("cluster.max_outstanding", self.max_outstanding, "requests", least=1)
+        if self.replica.prefix_caching:
+            self._check_blocks()
         if self.engines_per_gpu > 1 and self.replica.tp > 1:
             raise InputError(
                 f"cluster.engines_per_gpu is {self.engines_per_gpu}, must be 1 with replica.tp {self.replica.tp}"
+            )
+
+    def _check_blocks(self) -> None:
+        """KV is shared in whole blocks of the trace, which have to be whole blocks of memory."""
+        replica, tokens = self.replica, self.trace.hash_block_tokens
+        if replica.reserve == "padded":
+            raise InputError("replica.prefix_caching is true, must be false where replica.reserve is padded")
+        if replica.reserve == "paged" and tokens % replica.block_tokens:
+            raise InputError(
+                f"replica.block_tokens is {replica.block_tokens}, must divide the {tokens} tokens of the workload's "
+                "blocks (hash_block_tokens) with replica.prefix_caching"
             )

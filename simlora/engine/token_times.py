@@ -39,7 +39,7 @@ class TokenTimes:
 
         Every gap is a step's length; the first one also what passed since the last token.
         """
-        gaps, start = self._gaps, run.end_s(run.done)
+        gaps, start = self._gaps, run.end_s(run.done) if run.done else run.start_s
         first = run.base_s + run.slope_s * run.done
         if not self._joined_s and self._decoded_s == start:
             gaps.add_run(first, run.slope_s, steps, size)

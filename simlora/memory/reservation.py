@@ -32,11 +32,11 @@ class Reservation(ABC):
         """Start a trial with nobody but the running requests."""
 
     @abstractmethod
-    def fits(self, context: int, to_come: int, adapter_tokens: int) -> bool:
+    def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
         """Whether a candidate fits beside the running requests and the candidates before it.
 
-        `context` is what it holds once prefilled (prompt and first token), `to_come` the tokens
-        it may still produce after that one, `adapter_tokens` the adapters of all of them.
+        `context` is what it holds once prefilled (prompt and first token, less what it shares), `to_come` the tokens
+        it may still produce after that one, `beside_tokens` the adapters of all of them and the KV they share.
         """
 
     def retry_steps(self) -> int:
@@ -81,9 +81,9 @@ class Full(Reservation):
     def begin(self, step: int) -> None:
         self._trial = self._used
 
-    def fits(self, context: int, to_come: int, adapter_tokens: int) -> bool:
+    def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
         need = self._trial + context + to_come
-        if need > self.capacity - adapter_tokens:
+        if need > self.capacity - beside_tokens:
             return False
         self._trial = need
         return True
@@ -120,10 +120,10 @@ class Padded(Reservation):
     def begin(self, step: int) -> None:
         self._trial = len(self._ids), self._context, self._to_come
 
-    def fits(self, context: int, to_come: int, adapter_tokens: int) -> bool:
+    def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
         count, longest_context, longest_to_come = self._trial
         trial = count + 1, max(longest_context, context), max(longest_to_come, to_come)
-        if trial[0] * (trial[1] + trial[2]) > self.capacity - adapter_tokens:
+        if trial[0] * (trial[1] + trial[2]) > self.capacity - beside_tokens:
             return False
         self._trial = trial
         return True
@@ -155,7 +155,8 @@ class Peak(Reservation):
 
     Every request is kept as (last step, context at step 0), which decode steps do not change:
     l_i = last_i - step and context_i = offset_i + step, and step cancels out of l_i * i + c_i.
-    So the peak moves only when somebody joins or leaves.
+    So the peak moves only when somebody joins or leaves. KV that can be shared is no longer in the contexts but
+    beside them, until nobody holds it: as if all of its users stayed to the end, which may ask for too much.
     """
 
     __slots__ = (
@@ -188,8 +189,8 @@ class Peak(Reservation):
         self._trial, self._trial_bound, self._step = None, self._bound, step
         self._joined.clear()
 
-    def fits(self, context: int, to_come: int, adapter_tokens: int) -> bool:
-        limit = self.capacity - adapter_tokens
+    def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
+        limit = self.capacity - beside_tokens
         entry = (-(self._step + to_come), context - self._step)
         # Nobody ever holds more than context + to_come, so the sum bounds the new peak.
         bound = self._trial_bound + context + to_come
@@ -300,11 +301,11 @@ class Paged(Reservation):
     def begin(self, step: int) -> None:
         self._trial = self.used_tokens(step)
 
-    def fits(self, context: int, to_come: int, adapter_tokens: int) -> bool:
+    def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
         need = self._trial + self._blocks(context) * self.block_tokens
         # A candidate alone may use the watermark too, or a long prompt would never start.
         spare = self._watermark_tokens if self._trial else 0
-        if need > self.capacity - adapter_tokens - spare:
+        if need > self.capacity - beside_tokens - spare:
             return False
         self._trial = need
         return True

@@ -63,6 +63,8 @@ class Recorder:
         self.boundaries = 0
         self.token_steps = 0
         self.preemptions = 0
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
         self.adapter_hits = 0
         self.adapter_misses = 0
         self.adapter_loads = 0
@@ -78,7 +80,6 @@ class Recorder:
         self._admitted_s[id] = request.admitted_s
         self._first_token_s[id] = request.first_token_s
         self._cold_start_s[id] = request.cold_start_s
-        self._cached_tokens[id] = request.cached_tokens
         self._preemptions[id] = request.preemptions
         self._migrations[id] = request.migrations
         # Last, so that an interrupt never leaves half a row that counts as finished.
@@ -143,6 +144,18 @@ class Recorder:
             self.adapter_hits += 1
         else:
             self.adapter_misses += 1
+
+    def prefix_lookup(self, request: Request) -> None:
+        """A request starts, with what was cached of its prompt; that counts when it starts for the first time."""
+        if request.admitted_s < 0.0:
+            self._cached_tokens[request.id] = request.cached_tokens
+            self.cached_tokens += request.cached_tokens
+            self.prompt_tokens += request.prompt_tokens
+
+    @property
+    def prefix_hit_rate(self) -> float | None:
+        """Share of the prompt tokens of started requests that were cached; None where nothing is."""
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
     def adapter_load(self, size_bytes: int, from_disk: bool = False) -> None:
         """A load from host to device started, or first from disk to host."""

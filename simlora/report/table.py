@@ -52,6 +52,7 @@ def _facts(summary: dict[str, Any]) -> list[str]:
             f"{count(adapters.get('loads'))} ({size(adapters.get('load_bytes'))}{_kinds_of_loads(adapters)}), "
             f"hit rate {percent(adapters.get('hit_rate'))}",
         ),
+        ("Prefix cache", f"{percent(kv.get('hit_rate'))} of prompt tokens"),
         ("Preemptions", count(kv.get("preemptions"))),
         (
             "Simulated in",

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simlora.core.adapter import RANK_MAX
-from simlora.core.checks import shown
+from simlora.core.checks import shown, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
 from simlora.workload.columns import empty, names, refuse, seconds, tokens, whole_numbers
@@ -30,12 +30,16 @@ class File:
     """The requests of a file with the columns REQUIRED and any of OPTIONAL.
 
     An empty adapter is the base model. An empty or absent max_output_tokens is the true output length.
-    block_hashes are whole numbers, apart by spaces or as a list. Rows need not be sorted.
+    block_hashes are whole numbers, apart by spaces or as a list, one for each `hash_block_tokens` tokens of the
+    prompt: equal numbers mean equal tokens, there and in all blocks before. Rows of one session without them begin
+    with all that was said in it before. Rows need not be sorted.
     """
 
     path: str | None = None
+    hash_block_tokens: int = 16
 
     def __post_init__(self) -> None:
+        whole("workload.hash_block_tokens", self.hash_block_tokens, "tokens", least=1)
         if not self.path:
             raise InputError(f"workload.path is not set, must be a trace file: {', '.join(READERS)}")
 
@@ -64,6 +68,7 @@ class File:
             adapters=specs,
             session=[session[i] for i in order] if session is not None else None,
             block_hashes=[hashes[i] for i in order] if hashes is not None else None,
+            hash_block_tokens=self.hash_block_tokens,
             source=table.path,
             notices=notices,
         )

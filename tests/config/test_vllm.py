@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from experiments.scenarios import scenario
+from simlora.config.composing import compose
+from simlora.config.setup import prepare
 from simlora.core.errors import DoesNotFit, InputError
 from simlora.engine.cluster import Cluster
 from simlora.policies.eviction.lru import Lru
@@ -88,3 +92,45 @@ def test_until_s_stops_the_clock() -> None:
     assert (table.loc[table["status"] == "finished", "finish_s"] <= 5).all()
     with pytest.raises(InputError, match=r"until_s is 0, must be"):
         scenario(["until_s=0"])
+
+
+def trace_file(folder: Path) -> str:
+    """Two turns of one session, and the second once more with another adapter."""
+    path = folder / "turns.csv"
+    path.write_text(
+        "arrival_s,adapter,rank,prompt_tokens,output_tokens,session\n"
+        "0,a,8,100,50,one\n10,a,8,200,50,one\n20,b,8,200,50,one\n"
+    )
+    return f"workload.path={path}"
+
+
+def test_sglang_prefills_what_a_session_has_not_said_before_to_that_adapter(tmp_path: Path) -> None:
+    """149 tokens of the first turn have KV, nine blocks of 16."""
+    command = ["system=sglang", "workload=file", trace_file(tmp_path)]
+    cached = Cluster(scenario(command)).run().requests().cached_tokens
+    assert cached.tolist() == [0, 144, 0]
+    off = Cluster(scenario([*command, "replica.prefix_caching=false"])).run().requests().cached_tokens
+    assert off.tolist() == [0, 0, 0]
+
+
+def test_blocks_of_a_trace_are_whole_blocks_of_memory(tmp_path: Path) -> None:
+    command = ["system=sglang", "workload=file", trace_file(tmp_path)]
+    assert scenario([*command, "workload.hash_block_tokens=512"]).trace.hash_block_tokens == 512
+    with pytest.raises(InputError, match=r"replica\.block_tokens is 16, must divide the 24 tokens"):
+        scenario([*command, "workload.hash_block_tokens=24"])
+    with pytest.raises(InputError, match=r"workload\.hash_block_tokens is 0, must be"):
+        scenario([*command, "workload.hash_block_tokens=0"])
+
+
+def test_a_padded_batch_shares_no_prefixes() -> None:
+    with pytest.raises(
+        InputError, match=r"prefix_caching is true, must be false where replica\.reserve is padded"
+    ):
+        scenario(["system=hf_peft", "replica.prefix_caching=true", *SHORT])
+
+
+def test_prefix_caching_says_when_there_is_nothing_to_share(tmp_path: Path) -> None:
+    idle = prepare(*compose(["system=sglang", "workload=per_adapter", "workload.ranks=[8]", *SHORT]))
+    assert [notice for notice in idle.notices if "finds nothing" in notice]
+    busy = prepare(*compose(["system=sglang", "workload=file", trace_file(tmp_path)]))
+    assert not [notice for notice in busy.notices if "finds nothing" in notice]

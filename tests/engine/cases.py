@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -143,6 +144,10 @@ class Case:
     adapter_memory: str = "unified"
     adapter_region_tokens: int = 0
     host_adapters: int | None = None
+    prefix_caching: bool = False
+    sessions: tuple[str | None, ...] | None = None
+    block_hashes: tuple[tuple[int, ...], ...] | None = None
+    hash_block_tokens: int = 4
     until_s: float | None = None
     replicas: int = 1
     engines_per_gpu: int = 1
@@ -153,13 +158,26 @@ class Case:
         """The same case with something else."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
+    def behind(self, first: tuple[Row, ...]) -> Case:
+        """The same case behind other requests."""
+        sessions = None if self.sessions is None else (None,) * len(first) + self.sessions
+        hashes = None if self.block_hashes is None else ((),) * len(first) + self.block_hashes
+        return self.but(rows=first + self.rows, sessions=sessions, block_hashes=hashes)
+
     def trace(self) -> Trace:
         """The rows as the engine takes them."""
         columns = list(zip(*self.rows, strict=True))
         adapter = [BASE_MODEL if a is None else a for a in columns[1]]
         whole = [np.array(c, dtype=np.int64) for c in (adapter, *columns[2:])]
         adapters = tuple(AdapterSpec(f"adapter-{i}", rank) for i, rank in enumerate(self.ranks))
-        return Trace(np.array(columns[0], dtype=np.float64), *whole, adapters=adapters)
+        return Trace(
+            np.array(columns[0], dtype=np.float64),
+            *whole,
+            adapters=adapters,
+            session=self.sessions,
+            block_hashes=self.block_hashes,
+            hash_block_tokens=self.hash_block_tokens,
+        )
 
     def scenario(self, *, fast_forward: bool = True, timeline: bool = True) -> Scenario:
         """The case as the engine takes it."""
@@ -182,6 +200,7 @@ class Case:
                 adapter_memory=self.adapter_memory,
                 adapter_region_tokens=self.adapter_region_tokens,
                 host_adapters=self.host_adapters,
+                prefix_caching=self.prefix_caching,
             ),
             policies=Policies(
                 scheduler=SCHEDULERS[self.scheduler],
@@ -328,3 +347,21 @@ def divided(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
 def shared_gpus(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
     """Scenarios of two to four replicas, two or three of which share a GPU."""
     return family(**({"engines_per_gpu": (2, 3)} | chosen))
+
+
+@st.composite
+def shared_prefixes(draw: st.DrawFn, **chosen: tuple[object, ...]) -> Case:
+    """Scenarios whose requests begin alike: in sessions, or with blocks of a tree in which h has 3h + 1 to 3h + 3."""
+    reserves = {"reserves": ("full", "peak", "paged")}
+    case = draw(st.one_of(family(**(reserves | chosen)), divided(**(reserves | chosen))))
+    each = len(case.rows)
+    tokens = draw(st.sampled_from((1, 2, 8))) * (case.block_tokens if case.reserve == "paged" else 1)
+    case = case.but(prefix_caching=True, hash_block_tokens=tokens)
+    if draw(st.booleans()):
+        names = st.sampled_from((None, "a", "b", "c"))
+        case = case.but(sessions=tuple(draw(st.lists(names, min_size=each, max_size=each))))
+    if draw(st.booleans()):
+        branch = st.lists(st.sampled_from((1, 1, 1, 2, 3)), max_size=8)
+        branches = draw(st.lists(branch, min_size=each, max_size=each))
+        case = case.but(block_hashes=tuple(tuple(accumulate(b, lambda h, n: 3 * h + n)) for b in branches))
+    return case

@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 
 from simlora.engine.cluster import Cluster
 from simlora.metrics.recorder import Recorder
-from tests.engine.cases import SCHEDULERS, Case, Row, cases, divided, family, own_memory, shared_gpus
+from tests.engine.cases import (
+    SCHEDULERS,
+    Case,
+    Row,
+    cases,
+    divided,
+    family,
+    own_memory,
+    shared_gpus,
+    shared_prefixes,
+)
 from tests.examples import share
 
 EQUAL = ("status", "reason", "replica", "preemptions", "cached_tokens", "migrations")
@@ -90,6 +100,14 @@ def test_fast_forward_equals_the_plain_loop_when_the_clock_stops_before_the_end(
     fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert_same(fast, plain)
     event(f"unfinished: {fast.recorder.ended < len(case.rows)}")
+
+
+@given(shared_prefixes(loaders=("blocking", "prefetching")))
+def test_fast_forward_equals_the_plain_loop_when_requests_begin_alike(case: Case) -> None:
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    assert_same(fast, plain)
+    event(f"found: {fast.recorder.cached_tokens > 0}")
+    event(f"preempted: {fast.recorder.preemptions > 0}")
 
 
 @given(own_memory())

@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 
 from simlora.core.request import Request
 from simlora.engine.cluster import Cluster
-from tests.engine.cases import KERNELS, LOADERS, Case, Row, cases, divided, family, own_memory, shared_gpus
+from tests.engine.cases import (
+    KERNELS,
+    LOADERS,
+    Case,
+    Row,
+    cases,
+    divided,
+    family,
+    own_memory,
+    shared_gpus,
+    shared_prefixes,
+)
 from tests.invariants.watch import watched
 
 ANY = st.one_of(
@@ -20,6 +31,7 @@ ANY = st.one_of(
     own_memory(),
     divided(loaders=tuple(LOADERS)),
     shared_gpus(loaders=tuple(LOADERS)),
+    shared_prefixes(loaders=tuple(LOADERS)),
 )
 
 
@@ -149,7 +161,7 @@ def test_11_other_names_and_numbers_for_adapters_change_nothing(case: Case, rand
 def test_11_other_numbers_for_requests_change_nothing(case: Case) -> None:
     """Requests turned away at the start move every number up by one round of the replicas."""
     turned_away = Row(0.0, None, case.capacity + 1, 1, 1)
-    moved = case.but(rows=(turned_away,) * case.replicas + case.rows).run().requests()
+    moved = case.behind((turned_away,) * case.replicas).run().requests()
     moved = moved.iloc[case.replicas :].reset_index(drop=True)
     same(
         moved.drop(columns=["request_id", "reason"]),

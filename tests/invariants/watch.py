@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from unittest import mock
 
@@ -71,9 +72,17 @@ class WatchedReplica(Replica):
         if config.reserve == "padded":
             return [self.longest(running)] * len(running)
         if config.reserve == "full":
-            return [request.prompt_tokens + request.max_output_tokens for request, _ in running]
+            return [
+                request.prompt_tokens + request.max_output_tokens - self.shared(request)
+                for request, _ in running
+            ]
         block = config.block_tokens if config.reserve == "paged" else 1
-        return [-(-context // block) * block for _, context in running]
+        return [-(-(context - self.shared(request)) // block) * block for request, context in running]
+
+    def shared(self, request: Request) -> int:
+        """Tokens of a request whose KV lies in the prefix cache, block by block."""
+        prefixes = self.holdings.prefixes
+        return 0 if prefixes is None else len(prefixes._held[request.id]) * prefixes.block_tokens
 
     def longest(self, running: list[tuple[Request, int]]) -> int:
         """The longest prompt and the longest output since the batch was empty."""
@@ -90,6 +99,7 @@ class WatchedReplica(Replica):
         adapter_tokens = sum(adapter.kv_tokens for adapter in pool.resident.values())
         assert self.holdings.reservation.used_tokens(self._batch.step) == kv_tokens
         assert pool.adapter_tokens == adapter_tokens
+        kv_tokens += self.check_prefixes()
         capacity = self.config.kv_token_budget
         if self.config.divided:
             assert kv_tokens <= capacity, "KV takes more than its part"
@@ -103,6 +113,30 @@ class WatchedReplica(Replica):
         assert self.config.max_adapters is None or len(used) <= self.config.max_adapters
         assert self.merged is None or all(request.adapter is self.merged for request in serving)
         self.check_region(used)
+
+    def check_prefixes(self) -> int:
+        """Return the slots of cached KV."""
+        prefixes = self.holdings.prefixes
+        if prefixes is None:
+            return 0
+        serving = {r.id: r for r in (*self._batch, *self._prefilling.values(), *self._prefill)}
+        assert prefixes._held.keys() == serving.keys()
+        blocks = [block for home in prefixes._homes.values() for block in home.values()]
+        users = Counter(block for held in prefixes._held.values() for block in held)
+        assert all(block.users == users[block] for block in blocks), "a block counts other users than it has"
+        assert set(users) <= set(blocks), "a block that is held has gone"
+        assert set(prefixes._idle) == {block for block in blocks if not block.users}
+        assert prefixes.tokens == len(blocks) * prefixes.block_tokens
+        assert prefixes.held_tokens == len(users) * prefixes.block_tokens
+        for (_, session), home in prefixes._homes.items():
+            before = {hash: hash - 1 if session is not None else (hash - 1) // 3 for hash in home}
+            first = -1 if session is not None else 0
+            assert all(b == first or b in home for b in before.values()), "a block without those before it"
+        for id, held in prefixes._held.items():
+            adapter = serving[id].adapter
+            own = None if adapter is None else adapter.id
+            assert all(block.home[0] == own for block in held), "KV of another adapter"
+        return prefixes.tokens
 
     def check_region(self, used: dict[int, Adapter]) -> None:
         region = self.holdings.region

@@ -1,0 +1,116 @@
+"""Requests that begin alike, on one replica: who finds what, what it saves, and what it costs in memory."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from hypothesis import assume, given
+
+from tests.engine.cases import COEFFICIENTS as C
+from tests.engine.cases import Case, Row, cases, divided, family
+
+ALONE = (Row(0.0, 0, 9, 6, 6), Row(4.0, 0, 9, 6, 6), Row(8.0, 1, 9, 6, 6))
+"""Each comes when the one before has gone; the third has another adapter. Their prompts are two blocks and a token."""
+ALIKE = Case(rows=ALONE, prefix_caching=True, block_hashes=((1, 4), (1, 4), (1, 4)))
+
+
+def table(case: Case) -> pd.DataFrame:
+    return case.run().requests()
+
+
+def test_only_what_is_not_cached_is_prefilled() -> None:
+    assert table(ALIKE).cached_tokens.tolist() == [0, 8, 0]
+    recorder = ALIKE.run()
+    assert recorder.prefix_hit_rate == 8 / 27
+    assert ALIKE.but(prefix_caching=False).run().prefix_hit_rate is None
+
+
+def test_a_cached_prefix_saves_its_prefill_but_not_the_attention_to_it() -> None:
+    """One token after eight: 1, and a square of 81 less 64."""
+    prefill_s = (
+        C["prefill.intercept_s"]
+        + C["kernels.mbgmv.prefill.intercept_s"]
+        + C["prefill.per_token_s"]
+        + C["prefill.per_token_sq_s"] * (9**2 - 8**2)
+        + C["kernels.mbgmv.prefill.per_token_rank_s"]
+    )
+    rows = table(ALIKE.but(eviction="lru"))
+    assert rows.ttft_s[1] == pytest.approx(prefill_s)
+
+
+def test_chunks_of_what_is_not_cached_attend_to_what_is() -> None:
+    """However the rest is cut, the squares of its parts and what lies before them sum up to the same."""
+    rows = (Row(0.0, None, 9, 2, 2), Row(4.0, None, 49, 2, 2))
+    case = Case(rows=rows, prefix_caching=True, block_hashes=((1, 4), (1, 4)), scheduler="chunked_prefill")
+    whole = case.but(scheduler="fcfs")
+    assert table(case).cached_tokens.tolist() == table(whole).cached_tokens.tolist() == [0, 8]
+    once = C["prefill.intercept_s"]
+    assert table(case).ttft_s[1] == pytest.approx(table(whole).ttft_s[1] + 2 * once), (
+        "41 tokens in chunks of 16"
+    )
+
+
+def test_turns_of_a_session_find_prompt_and_output_of_those_before() -> None:
+    rows = (Row(0.0, 0, 6, 7, 7), Row(4.0, 0, 21, 4, 4), Row(8.0, 0, 30, 4, 4))
+    case = Case(rows=rows, prefix_caching=True, sessions=("s", "s", "s"))
+    assert table(case).cached_tokens.tolist() == [0, 12, 24]
+
+
+def test_each_replica_has_a_cache_of_its_own() -> None:
+    assert table(ALIKE.but(replicas=2)).cached_tokens.tolist() == [0, 0, 0]
+
+
+def test_cached_kv_goes_when_its_slots_are_needed() -> None:
+    """Twenty slots for KV: a prompt of 15 leaves no room for the eight that are cached."""
+    rows = (Row(0.0, None, 9, 2, 2), Row(4.0, None, 15, 2, 2), Row(8.0, None, 9, 2, 2))
+    case = Case(
+        rows=rows, capacity=20, prefix_caching=True, block_hashes=((1, 4), (), (1, 4)), reserve="full"
+    )
+    assert table(case).cached_tokens.tolist() == [0, 0, 0]
+    kept = case.but(capacity=24)
+    assert table(kept).cached_tokens.tolist() == [0, 0, 4], "seven slots are left: one block's, the first"
+    assert table(case.but(capacity=25)).cached_tokens.tolist() == [0, 0, 8]
+
+
+def test_what_two_running_requests_share_takes_its_slots_once() -> None:
+    """A prompt of 33 and 8 more each: two of them need 57 slots with a common prefix, and 82 without."""
+    rows = (Row(0.0, None, 33, 8, 8), Row(0.1, None, 33, 8, 8))
+    hashes = (tuple(range(1, 9)),) * 2
+    case = Case(
+        rows=rows, capacity=60, reserve="full", admit_every=0, prefix_caching=True, block_hashes=hashes
+    )
+    together, apart = table(case), table(case.but(prefix_caching=False))
+    assert together.admitted_s[1] < together.finish_s[0]
+    assert apart.admitted_s[1] == apart.finish_s[0]
+
+
+def test_a_request_that_was_preempted_finds_what_is_left_of_its_own() -> None:
+    rows = (Row(0.0, None, 9, 30, 30), Row(0.0, None, 9, 30, 30))
+    case = Case(
+        rows=rows,
+        capacity=60,
+        reserve="paged",
+        watermark=0.0,
+        prefix_caching=True,
+        block_hashes=((1, 4), (2, 7)),
+    )
+    recorder, without = case.run(), case.but(prefix_caching=False).run()
+    assert recorder.preemptions == without.preemptions == 1
+    assert recorder.requests().cached_tokens.tolist() == [0, 0], "what was found at the first start"
+    assert recorder.requests().finish_s[1] < without.requests().finish_s[1]
+
+
+@given(cases(reserves=("full",), loaders=("blocking", "prefetching")))
+def test_a_cache_in_which_nobody_finds_anything_changes_nothing(case: Case) -> None:
+    """Every request has a session to itself: KV stays, and leaves when its slots are needed."""
+    assume(case.loader != "prefetching" or case.eviction == "on_demand")
+    alone = tuple(f"session-{i}" for i in range(len(case.rows)))
+    cached = case.but(prefix_caching=True, sessions=alone, hash_block_tokens=1)
+    pd.testing.assert_frame_equal(table(cached), table(case), check_exact=True)
+
+
+@given(family(reserves=("full", "peak", "paged")) | divided(reserves=("full", "peak", "paged")))
+def test_a_cache_for_requests_with_neither_session_nor_hashes_changes_nothing(case: Case) -> None:
+    tokens = case.block_tokens
+    cached = case.but(prefix_caching=True, hash_block_tokens=tokens)
+    pd.testing.assert_frame_equal(table(cached), table(case), check_exact=True)
