@@ -50,9 +50,9 @@ def test_full_takes_prompt_and_output_from_admission_to_end() -> None:
     fill(full, [Member(11, 29)], step=0)
     assert full.used_tokens(step=0) == full.used_tokens(step=29) == 40
     full.begin(5)
-    assert full.fits(11, 49, adapter_tokens=0), "to the last slot"
+    assert full.fits(11, 49, beside_tokens=0), "to the last slot"
     full.begin(5)
-    assert not full.fits(11, 49, adapter_tokens=1)
+    assert not full.fits(11, 49, beside_tokens=1)
     full.remove(0, step=29)
     assert full.used_tokens(step=29) == 0
 
@@ -62,7 +62,7 @@ def test_full_never_grows_and_never_fits_later() -> None:
     fill(full, [Member(11, 29)], step=0)
     assert full.steps_until_full(free_tokens=0, step=0) == UNLIMITED
     full.begin(0)
-    assert not full.fits(90, 0, adapter_tokens=0)
+    assert not full.fits(90, 0, beside_tokens=0)
     assert full.retry_steps() == UNLIMITED
 
 
@@ -281,14 +281,14 @@ def test_nobody_never_fills_the_pool(kind: type[Reservation]) -> None:
 def test_paged_keeps_the_watermark_free_unless_the_candidate_is_alone() -> None:
     paged = Paged(100, block_tokens=10, watermark=0.2)
     paged.begin(0)
-    assert paged.fits(71, 0, adapter_tokens=20), "alone: 80 slots and the adapter, to the last slot"
+    assert paged.fits(71, 0, beside_tokens=20), "alone: 80 slots and the adapter, to the last slot"
     paged.begin(0)
-    assert paged.fits(10, 0, adapter_tokens=0)
-    assert paged.fits(70, 0, adapter_tokens=0), "80 slots, 20 are kept free"
-    assert not paged.fits(1, 0, adapter_tokens=0)
+    assert paged.fits(10, 0, beside_tokens=0)
+    assert paged.fits(70, 0, beside_tokens=0), "80 slots, 20 are kept free"
+    assert not paged.fits(1, 0, beside_tokens=0)
 
 
 def test_paged_does_not_ask_how_long_an_answer_may_get() -> None:
     paged = Paged(100, block_tokens=10, watermark=0.0)
     paged.begin(0)
-    assert paged.fits(10, 10_000, adapter_tokens=0)
+    assert paged.fits(10, 10_000, beside_tokens=0)
