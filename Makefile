@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+TORCH  := $(VENV)/.torch-ready
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -25,10 +26,16 @@ $(READY): pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
+# What profiler/ needs besides: torch and triton, another gigabyte, which nobody needs to simulate.
+$(TORCH): $(READY)
+	@echo "Installing torch for profiler/ (a minute or two, once)"
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev,profiler]'
+	@touch $@
+
 demo: $(READY)  ## run the demonstration and say where its report is
 	@$(BIN)/python -m experiments.demo
 
-test: $(READY)  ## run the tests, e.g. make test ARGS="-k memory -x"
+test: $(TORCH)  ## run the tests, e.g. make test ARGS="-k memory -x"
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: lint format-check types arrows  ## everything below that reads code, without running it
@@ -39,7 +46,7 @@ lint: $(READY)  ## ruff: likely mistakes
 format-check: $(READY)  ## ruff: is everything formatted?
 	@$(BIN)/ruff format --check .
 
-types: $(READY)  ## mypy: strict types in simlora/
+types: $(TORCH)  ## mypy: strict types in simlora/ and profiler/
 	@$(BIN)/mypy
 
 arrows: $(READY)  ## import-linter: do the rooms import one way?
@@ -52,7 +59,7 @@ format: $(READY)  ## fix what ruff can fix, then format
 bench: $(READY)  ## measure the simulator's speed
 	@$(BIN)/python -m experiments.speed $(ARGS)
 
-wheel-test: $(READY)  ## install the wheel into an empty environment and run simlora from another folder
+wheel-test: $(TORCH)  ## install the wheel into an empty environment and run simlora from another folder
 	@set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	$(BIN)/python -m build --wheel --no-isolation --outdir "$$tmp/dist" . >/dev/null; \
 	$(PYTHON) -m venv "$$tmp/venv"; \
@@ -64,4 +71,4 @@ wheel-test: $(READY)  ## install the wheel into an empty environment and run sim
 
 clean:  ## remove .venv, build products, caches and outputs/
 	rm -rf $(VENV) build dist outputs multirun .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
-	find simlora tests experiments -name __pycache__ -type d -prune -exec rm -rf {} +
+	find simlora profiler tests experiments -name __pycache__ -type d -prune -exec rm -rf {} +

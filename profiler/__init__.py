@@ -1,6 +1,12 @@
-"""Measures what the simulator assumes. Under construction: so far what is to be measured, not yet the measuring.
+"""Measures what the simulator assumes, on a CUDA GPU or a CPU, and serves traces on it to judge the simulator by.
 
 kernels/   LoRA in Triton (BGMV, MBGMV, SGMV), in plain torch, and compiled ahead of time
 model/     a base model with random weights: paged KV cache, attention, adapters, prefills and decode steps
-device     where to run: a CUDA GPU or a CPU
+points     what to time: one point is one iteration, copy or product; plans/ are lists of them
+device     where to run
+bench      times a point; host: the CPU's part
+collect    times all points of a plan, and keeps every sample
+fit        linear models of the points; write: a calibration; report: a page
+command    simlora-profile
+replay/    python -m profiler.replay: a real batch loop beside the simulated one
 """

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 
 import torch
+from torch import device as TorchDevice  # noqa: N812
+from torch import dtype as DType  # noqa: N812
 
 from simlora.core.errors import InputError
 
@@ -30,15 +32,36 @@ GPU_NAMES = {
 class Device:
     """One GPU, or the CPU with so many threads. `gpu` is what a calibration calls it."""
 
-    torch: torch.device
+    torch: TorchDevice
     gpu: str
     name: str
-    dtype: torch.dtype
+    dtype: DType
 
     @property
     def is_gpu(self) -> bool:
         """Whether it is a CUDA GPU."""
         return self.torch.type == "cuda"
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was told."""
+        if self.is_gpu:
+            torch.cuda.synchronize(self.torch)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that can be used: the GPU's, or what is free of this machine's."""
+        if self.is_gpu:
+            return int(torch.cuda.mem_get_info(self.torch)[1])
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+    def describe(self) -> dict[str, str]:
+        """Return what belongs into a provenance: device, driver and libraries."""
+        found = {"device": self.name, "torch": str(torch.__version__), "python": platform.python_version()}
+        if not self.is_gpu:
+            return found | {"threads": str(torch.get_num_threads())}
+        import triton
+
+        return found | {"driver": _driver(), "cuda": str(torch.version.cuda), "triton": triton.__version__}
 
 
 def choose(choice: str, threads: int | None = None) -> Device:
@@ -76,3 +99,12 @@ def _cpu_name() -> str:
     except OSError:
         names = []
     return f"{names[0] if names else platform.processor() or platform.machine()}, {os.cpu_count()} threads"
+
+
+def _driver() -> str:
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+            found = re.search(r"\b\d+\.\d+(\.\d+)?\b", file.read())
+    except OSError:
+        found = None
+    return found.group() if found else "unknown"

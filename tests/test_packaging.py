@@ -1,6 +1,7 @@
 """What a user installs: the wheel is whole, the command is declared, and an import costs little."""
 
 import configparser
+import os
 import subprocess
 import sys
 import zipfile
@@ -26,10 +27,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
 
 
 def data_files() -> set[str]:
-    """Everything below simlora/ that a run may read, as paths inside the wheel."""
+    """Everything below simlora/ and profiler/ that a run may read, as paths inside the wheel."""
     return {
         path.relative_to(ROOT).as_posix()
-        for path in PACKAGE.rglob("*")
+        for package in (PACKAGE, ROOT / "profiler")
+        for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
 
@@ -47,7 +49,7 @@ def test_the_wheel_holds_the_data_a_run_reads(wheel: zipfile.ZipFile) -> None:
 
 def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
     tops = {name.split("/")[0] for name in wheel.namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"simlora"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"simlora", "profiler"}
 
 
 def test_the_wheel_carries_its_licence(wheel: zipfile.ZipFile) -> None:
@@ -59,6 +61,18 @@ def test_the_wheel_declares_the_command(wheel: zipfile.ZipFile) -> None:
     entry_points = configparser.ConfigParser()
     entry_points.read_string(wheel.read(name).decode())
     assert entry_points["console_scripts"]["simlora"] == "simlora.cli:main"
+    assert entry_points["console_scripts"]["simlora-profile"] == "profiler.command:main"
+
+
+def test_without_torch_the_profiler_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')")
+    command = [sys.executable, "-c", "import sys; from profiler.command import main; sys.exit(main([]))"]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (
+        2,
+        "error: torch is not installed; pip install 'simlora[profiler]'\n",
+    )
 
 
 @pytest.mark.parametrize("module", ["torch", "triton", "matplotlib", "hydra", "omegaconf"])

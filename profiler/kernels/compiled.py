@@ -20,6 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from profiler.kernels import decode, prefill
+from profiler.kernels.work import TILE_TOKENS
 
 ARCHITECTURES = {80: "A100", 86: "A10", 90: "H100, H200"}
 DTYPES = ("fp16", "bf16")
@@ -53,7 +54,7 @@ def _kernels() -> Iterator[tuple[str, triton.JITFunction, dict[str, object]]]:
     for name, padded in (("bgmv", True), ("mbgmv", False)):
         yield f"{name} shrink", decode.shrink, {"PADDED": padded, "BLOCK_IN": decode.BLOCK_IN, **rank}
         yield f"{name} expand", decode.expand, {"PADDED": padded, "BLOCK_OUT": decode.BLOCK_OUT, **rank}
-    tile = {"WIDEN": False, "TILE_TOKENS": prefill.TILE_TOKENS, "BLOCK_RANK": prefill.BLOCK_RANK}
+    tile = {"WIDEN": False, "TILE_TOKENS": TILE_TOKENS, "BLOCK_RANK": prefill.BLOCK_RANK}
     yield "sgmv shrink", prefill.shrink, {"BLOCK_IN": prefill.BLOCK_IN, **tile}
     yield "sgmv expand", prefill.expand, {"BLOCK_OUT": prefill.BLOCK_OUT, **tile}
 

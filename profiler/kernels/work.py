@@ -74,8 +74,9 @@ def prefill_work(segments: Sequence[tuple[int, int]], pages: Pages) -> PrefillWo
             tiles += [(adapter, first, min(first + TILE_TOKENS, begin + tokens)) for first in firsts]
         begin += tokens
     columns = torch.tensor(tiles, dtype=torch.int32).reshape(-1, 3).T.contiguous().to(pages.a.device)
+    adapter, first, end = columns
     used = [adapter for adapter, tokens in segments if tokens]
-    return PrefillWork(*columns, tuple(map(tuple, segments)), begin, _padded(used, pages))
+    return PrefillWork(adapter, first, end, tuple(segments), begin, _padded(used, pages))
 
 
 def check_rows(x: Tensor, y: Tensor, rows: int, pages: Pages) -> None:

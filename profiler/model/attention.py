@@ -143,10 +143,11 @@ def decode_attention(
     kv_heads = keys.shape[2]
     group = heads // kv_heads
     parts = triton.cdiv(most_context, PART_TOKENS)
-    room = {"dtype": torch.float32, "device": q.device}
-    sums = torch.empty(sequences, kv_heads, parts, group, head_dim, **room)
-    highest = torch.empty(sequences, kv_heads, parts, group, **room)
-    weights = torch.empty(sequences, kv_heads, parts, group, **room)
+    sums = torch.empty((sequences, kv_heads, parts, group, head_dim), dtype=torch.float32, device=q.device)
+    highest, weights = (
+        torch.empty((sequences, kv_heads, parts, group), dtype=torch.float32, device=q.device)
+        for _ in range(2)
+    )
     out = torch.empty_like(q)
     attend_part[(sequences, kv_heads, parts)](
         q,

@@ -25,22 +25,22 @@ class KvCache:
         self.keys = torch.zeros(size, dtype=dtype, device=device)
         self.values = torch.zeros(size, dtype=dtype, device=device)
         order = torch.randperm(self.pages, generator=torch.Generator().manual_seed(seed))
-        self._free: list[int] = order.tolist()
+        self.free: list[int] = order.tolist()
         self._owned: dict[int, list[int]] = {}
 
     def grow(self, sequence: int, tokens: int) -> None:
         """Let a sequence have room for that many tokens. Raises InputError when there is none."""
         owned = self._owned.setdefault(sequence, [])
         while len(owned) * PAGE_TOKENS < tokens:
-            if not self._free:
+            if not self.free:
                 raise InputError(
                     f"a KV cache of {self.pages * PAGE_TOKENS} tokens is too small for this batch"
                 )
-            owned.append(self._free.pop())
+            owned.append(self.free.pop())
 
     def drop(self, sequence: int) -> None:
         """Take a sequence's pages back."""
-        self._free += reversed(self._owned.pop(sequence))
+        self.free += reversed(self._owned.pop(sequence))
 
     def table(self, sequence: int) -> list[int]:
         """Return a sequence's pages, in the order of its tokens."""

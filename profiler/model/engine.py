@@ -11,9 +11,12 @@ from torch import Tensor
 from profiler.device import Device
 from profiler.kernels.work import BASE_MODEL
 from profiler.model.cache import KvCache
-from profiler.model.llama import DecodeBatch, Llama, no_lora
+from profiler.model.llama import DecodeBatch, Llama, Lora, no_lora
 from profiler.model.lora import Adapters
 from simlora.hardware.model import ModelShape
+
+SPARE_TOKENS = 32
+"""Cache of each sequence beyond its context: a page that has begun, and steps to come."""
 
 
 @dataclass
@@ -52,7 +55,7 @@ class Engine:
             tokens += one.prompt
             slots += self.cache.slots(one.id, 0, one.context)
         lengths = [one.context for one in joining]
-        lora = no_lora
+        lora: Lora = no_lora
         if any(one.adapter != BASE_MODEL for one in joining):
             lora = self.adapters.prefill(kernel, [(one.adapter, one.context) for one in joining])
         following = self.model.prefill(self._ints(tokens), lengths, self._ints(slots), self.cache, lora)
@@ -63,7 +66,7 @@ class Engine:
         for one in running:
             one.context += 1
             self.cache.grow(one.id, one.context)
-        lora = no_lora
+        lora: Lora = no_lora
         if any(one.adapter != BASE_MODEL for one in running):
             lora = self.adapters.decode(kernel, [one.adapter for one in running])
         self._sampled(running, self.model.decode(self._batch(running), self.cache, lora))

@@ -24,6 +24,8 @@ GPUS = [
     "h200_141g",
     "npu_64g",
 ]
+CPU, SMALL = "cpu", "llama_16m"
+"""What simlora-profile measures where there is no GPU: neither is published."""
 PARAMETERS = {
     "llama_7b": 6.74e9,
     "llama_13b": 13.02e9,
@@ -44,8 +46,8 @@ def configured(group: str, name: str):
 
 
 def test_the_groups_hold_these_choices_and_no_others():
-    assert {file.stem for file in (CONF / "gpu").glob("*.yaml")} == set(GPUS)
-    assert {file.stem for file in (CONF / "model").glob("*.yaml")} == set(PARAMETERS)
+    assert {file.stem for file in (CONF / "gpu").glob("*.yaml")} == {*GPUS, CPU}
+    assert {file.stem for file in (CONF / "model").glob("*.yaml")} == {*PARAMETERS, SMALL}
 
 
 @pytest.mark.parametrize("name, parameters", PARAMETERS.items())
@@ -61,6 +63,12 @@ def test_models_have_their_published_size(name, parameters):
 )
 def test_adapters_take_four_slots_a_rank_where_queries_are_not_grouped(name):
     assert configured("model", name).adapter_kv_tokens(16) == 64
+
+
+def test_the_small_model_has_the_parameters_of_its_name_beside_a_cpu_that_holds_it():
+    model = configured("model", SMALL)
+    assert model.parameters == pytest.approx(16e6, rel=0.01)
+    assert kv_token_budget(model, configured("gpu", CPU)) > 10_000
 
 
 @pytest.mark.parametrize("name", GPUS)

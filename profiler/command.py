@@ -1,0 +1,166 @@
+"""The command `simlora-profile`: measure a device, fit a calibration, say how good it is."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from simlora.config.composing import FOLDER, VERSION_BASE
+from simlora.config.making import make
+from simlora.config.mistakes import COMPOSING, in_plain_words
+from simlora.core.checks import whole
+from simlora.core.errors import InputError, nearest
+from simlora.hardware.model import ModelShape
+
+CONF = Path(__file__).with_name("conf")
+DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
+MODELS = {"cpu": "llama_16m", "cuda": "llama_2_7b"}
+"""What is profiled when nobody chooses a model."""
+HELP = """\
+simlora-profile measures what the simulator assumes: the base model's iterations, LoRA kernels, copies and merges of
+adapters, LoRA on CPU cores. It writes a calibration that simlora runs with, and a report of how good it is.
+
+  simlora-profile [key=value] ...
+
+Examples
+  simlora-profile                                   a quick look at this machine's GPU, or else its CPU
+  simlora-profile device=cuda model=llama_2_13b plan=full
+  simlora gpu=cpu model=llama_16m calibration=outputs/profile/cpu-llama_16m/cpu-llama_16m-tp1.yaml
+
+Keys
+  device=auto     auto, cuda or cpu
+  model=null      a model of simlora's; null is llama_2_7b on a GPU, llama_16m on a CPU
+  plan=quick      quick (minutes), full, or a YAML file of points
+  kernels=null    of LoRA, as in kernels=[mbgmv]; null is all that run on the device
+  threads=1       of a CPU that is the device
+  seed=0          of random weights, of pages, and of the order in which points are timed
+  out=null        folder of the results; null is outputs/profile/<gpu>-<model>
+
+Files in the folder: <gpu>-<model>-tp1.yaml (the calibration), report.html, measurements.parquet (a row a sample).
+What was measured is not measured again: run the same command to go on after an interrupt.
+Exit status: 0 done, 2 bad input, 130 interrupted.
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line asked for."""
+
+    device: str
+    plan: str
+    kernels: tuple[str, ...] | None
+    threads: int
+    seed: int
+    out: Path | None
+    model: ModelShape
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & set(arguments):
+        print(HELP, end="")
+        return DONE
+    try:
+        return _run(arguments)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted; what was measured is kept, the same command goes on", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError:
+        raise InputError("torch is not installed; pip install 'simlora[profiler]'") from None
+    from profiler import collect, device, fit, host, points, report, write
+    from profiler.bench import Bench
+    from profiler.model.lora import ways
+
+    chosen = _composed(arguments)["device"]
+    on = device.choose(str(chosen))
+    settings = _settings(arguments, MODELS[on.torch.type])
+    on = device.choose(settings.device, settings.threads)
+    kernels = settings.kernels or tuple(ways(on.torch))
+    for kernel in kernels:
+        if kernel not in ways(on.torch):
+            raise InputError(
+                f"kernels: there is no {kernel!r} on {on.torch.type}; {nearest(kernel, ways(on.torch))}"
+            )
+    memories = ("pinned", "pageable") if on.is_gpu else ("pageable",)
+    plan = points.read(settings.plan, kernels, memories, host.cores())
+    name = f"{on.gpu}-{settings.model.name}"
+    out = settings.out or Path("outputs") / "profile" / name
+    identity = {**on.describe(), "model": settings.model.name, "dtype": str(on.dtype), "seed": settings.seed}
+    samples = collect.Samples(out, identity)
+    print(f"{settings.model.name} on {on.name}: {len(plan.points)} points, {plan.rounds} rounds", flush=True)
+    with _progress() as shown:
+        task = shown.add_task("measuring", total=None)
+        bench = Bench(on, settings.model, plan.points, settings.seed)
+        collect.collect(
+            plan,
+            bench.samples_s,
+            samples,
+            settings.seed,
+            lambda done, total: shown.update(task, completed=done, total=total),
+        )
+    table = samples.by_point()
+    fitted = fit.fit_all(table, settings.model)
+    command = shlex.join(["simlora-profile", *arguments])
+    calibration = out / f"{name}-tp1.yaml"
+    provenance = write.provenance(identity, command, fitted, table)
+    write.calibration(calibration, on.gpu, settings.model.name, fitted, table, provenance)
+    report.write(out / "report.html", settings.model, provenance, fitted, table)
+    for line in [*report.lines(fitted), *report.answers(fitted)]:
+        print(line)
+    print(f"{calibration}\n{out / 'report.html'}\n{samples.path}")
+    return DONE
+
+
+def _composed(arguments: Sequence[str]) -> dict[str, object]:
+    try:
+        with initialize_config_dir(str(CONF), job_name="simlora-profile", version_base=VERSION_BASE):
+            config = compose("profile", overrides=[*arguments, f"hydra.searchpath=['file://{FOLDER}']"])
+        tree = OmegaConf.to_container(config, resolve=True)
+    except COMPOSING as error:
+        raise in_plain_words(error, arguments) from None
+    assert isinstance(tree, dict)
+    return {str(key): value for key, value in tree.items()}
+
+
+def _settings(arguments: Sequence[str], model: str) -> Settings:
+    if not any(argument.startswith("model=") for argument in arguments):
+        arguments = [*arguments, f"model={model}"]
+    tree = _composed(arguments)
+    kernels, out = tree["kernels"], tree["out"]
+    return Settings(
+        device=str(tree["device"]),
+        plan=str(tree["plan"]),
+        kernels=None
+        if kernels is None
+        else tuple(map(str, kernels if isinstance(kernels, list) else [kernels])),
+        threads=whole("threads", tree["threads"], least=1),
+        seed=whole("seed", tree["seed"], least=0),
+        out=None if out is None else Path(str(out)),
+        model=make(tree, "model", ModelShape),
+    )
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

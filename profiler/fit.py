@@ -1,0 +1,294 @@
+"""Fits latency models to measured points: non-negative linear regression of relative errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import KFold
+
+from simlora.core.errors import InputError
+from simlora.hardware.model import ModelShape
+
+FOLDS = 5
+DRAWS = 200
+"""Of points, with replacement, for confidence intervals."""
+Floats = NDArray[np.float64]
+Feature = Callable[[pd.DataFrame], "Floats | pd.Series[float]"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """Linear in `features`, each named by its coefficient in a calibration. `base` is what is taken off first."""
+
+    name: str
+    section: str
+    features: Mapping[str, Feature]
+    kernel: str = ""
+    base: str = ""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Coefficients with 95 % intervals, and how far off points are that a fit has not seen.
+
+    `points`: the rows with `seconds`, and `predicted_s` by the fit to the other folds. `r2` and `mape` are of those.
+    """
+
+    model: Model
+    coefficients: Mapping[str, float]
+    intervals: Mapping[str, tuple[float, float]]
+    points: pd.DataFrame
+    r2: float
+    mape: float
+
+    def predict(self, points: pd.DataFrame) -> Floats:
+        """Return the seconds of other points."""
+        return np.asarray(_columns(self.model, points) @ np.array(list(self.coefficients.values())))
+
+
+def _ones(points: pd.DataFrame) -> Floats:
+    return np.ones(len(points))
+
+
+BASE = (
+    Model(
+        "prefill",
+        "prefill",
+        {
+            "intercept_s": _ones,
+            "per_token_s": lambda p: p["batch_tokens"],
+            "per_token_sq_s": lambda p: p["tokens_sq"],
+        },
+    ),
+    Model(
+        "decode",
+        "decode",
+        {
+            "intercept_s": _ones,
+            "per_sequence_s": lambda p: p["requests"],
+            "per_sequence_sq_s": lambda p: p["requests"] ** 2,
+            "per_context_token_s": lambda p: p["batch_tokens"],
+        },
+    ),
+)
+KERNELS = (
+    Model(
+        "kernels.bgmv.decode",
+        "decode",
+        {
+            "intercept_s": _ones,
+            "per_sequence_s": lambda p: p["requests"],
+            "per_sequence_max_rank_s": lambda p: p["requests"] * p["max_rank"],
+        },
+        "bgmv",
+        "decode",
+    ),
+    Model(
+        "kernels.bgmv.prefill",
+        "prefill",
+        {"intercept_s": _ones, "per_token_max_rank_s": lambda p: p["batch_tokens"] * p["max_rank"]},
+        "bgmv",
+        "prefill",
+    ),
+    Model(
+        "kernels.mbgmv.decode",
+        "decode",
+        {
+            "intercept_s": _ones,
+            "per_rank_sum_s": lambda p: p["rank_sum"],
+            "per_sequence_s": lambda p: p["requests"],
+            "per_sequence_max_rank_s": lambda p: p["requests"] * p["max_rank"],
+        },
+        "mbgmv",
+        "decode",
+    ),
+    Model(
+        "kernels.mbgmv.prefill",
+        "prefill",
+        {"intercept_s": _ones, "per_token_rank_s": lambda p: p["token_rank_sum"]},
+        "mbgmv",
+        "prefill",
+    ),
+    Model(
+        "kernels.padded_bmm.decode",
+        "decode",
+        {
+            "intercept_s": _ones,
+            "per_segment_s": lambda p: p["requests"],
+            "per_segment_max_rank_s": lambda p: p["requests"] * p["max_rank"],
+        },
+        "padded_bmm",
+        "decode",
+    ),
+    Model(
+        "kernels.padded_bmm.prefill",
+        "prefill",
+        {
+            "intercept_s": _ones,
+            "per_segment_s": lambda p: p["requests"],
+            "per_token_max_rank_s": lambda p: p["batch_tokens"] * p["max_rank"],
+        },
+        "padded_bmm",
+        "prefill",
+    ),
+    Model(
+        "kernels.one_hot_einsum.decode",
+        "decode",
+        {
+            "intercept_s": _ones,
+            "per_sequence_adapter_max_rank_s": lambda p: p["requests"] ** 2 * p["max_rank"],
+        },
+        "one_hot_einsum",
+        "decode",
+    ),
+)
+COPIES = (
+    Model("adapter_load", "adapter_load", {"latency_s": _ones, "s_per_byte": lambda p: p["size_bytes"]}),
+    Model("merge", "merge", {"intercept_s": _ones, "per_byte_s": lambda p: p["size_bytes"]}),
+)
+CPU = (
+    Model(
+        "cpu_lora",
+        "cpu_lora",
+        {
+            "intercept_s": _ones,
+            "per_token_s": lambda p: p["tokens"],
+            "per_token_rank_s": lambda p: p["tokens"] * p["max_rank"],
+        },
+    ),
+)
+
+
+def features(points: pd.DataFrame, shape: ModelShape) -> pd.DataFrame:
+    """Add what the models are linear in: sums over the requests of a point, and the bytes of its first adapter."""
+    ranks = [
+        [int(pattern[i % len(pattern)]) for i in range(requests)] if (pattern := text.split()) else [0]
+        for text, requests in zip(points["ranks"], points["requests"], strict=True)
+    ]
+    return points.assign(
+        batch_tokens=points["requests"] * points["tokens"],
+        tokens_sq=points["requests"] * points["tokens"] ** 2,
+        rank_sum=[sum(each) for each in ranks],
+        token_rank_sum=[tokens * sum(each) for each, tokens in zip(ranks, points["tokens"], strict=True)],
+        max_rank=[max(each) for each in ranks],
+        size_bytes=[shape.adapter_bytes(each[0]) if each[0] else 0 for each in ranks],
+    )
+
+
+def fit(model: Model, points: pd.DataFrame, base: Fitted | None = None, seed: int = 0) -> Fitted:
+    """Fit a model to its points, whose `seconds` are those of whole iterations: `base` is taken off first.
+
+    Errors count relative to the whole. Raises InputError when there are fewer points than coefficients.
+    """
+    names = list(model.features)
+    if len(points) <= len(names):
+        raise InputError(
+            f"{model.name} has {len(names)} coefficients and only {len(points)} points; measure a larger plan"
+        )
+    measured = points["seconds"].to_numpy(np.float64)
+    below = base.predict(points) if base is not None else np.zeros(len(points))
+    columns = _columns(model, points)
+    predicted = np.empty(len(points))
+    folds = KFold(min(FOLDS, len(points)), shuffle=True, random_state=seed)
+    for known, unseen in folds.split(columns):
+        found = _solve(columns[known], measured[known] - below[known], measured[known])
+        predicted[unseen] = below[unseen] + columns[unseen] @ found
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for _ in range(DRAWS):
+        at = rng.integers(0, len(points), len(points))
+        drawn.append(_solve(columns[at], measured[at] - below[at], measured[at]))
+    low, high = np.quantile(drawn, (0.025, 0.975), axis=0)
+    best = _solve(columns, measured - below, measured)
+    off = predicted - measured
+    spread = measured - measured.mean()
+    return Fitted(
+        model=model,
+        coefficients={name: float(value) for name, value in zip(names, best, strict=True)},
+        intervals={name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)},
+        points=points.assign(predicted_s=predicted),
+        r2=float(1.0 - off @ off / (spread @ spread)),
+        mape=float(np.mean(np.abs(off) / measured)),
+    )
+
+
+def fit_all(points: pd.DataFrame, shape: ModelShape) -> list[Fitted]:
+    """Fit every model that the points have measured."""
+    table = features(points, shape)
+    base: dict[str, Fitted] = {}
+    found = []
+    for model in (*BASE, *KERNELS, *COPIES, *CPU):
+        mine = _mine(model, table)
+        if mine.empty:
+            continue
+        fitted = fit(model, mine, base.get(model.base))
+        if model in BASE:
+            base[model.name] = fitted
+        found.append(fitted)
+    return found
+
+
+def fit_iterations(iterations: pd.DataFrame, kernel: str) -> dict[str, Fitted]:
+    """Fit whole iterations of an engine, base model and LoRA `kernel` at once; prefill and decode each.
+
+    `iterations` has `kind`, `seconds` and the sums that `features` makes. The coefficients have their dotted names.
+    """
+    found = {}
+    for base in BASE:
+        table = iterations[iterations["kind"] == base.section]
+        lora = next(each for each in KERNELS if (each.kernel, each.section) == (kernel, base.section))
+        both = {
+            f"{each.name}.{name}": feature for each in (base, lora) for name, feature in each.features.items()
+        }
+        # Only where some iterations have no LoRA work do they tell one intercept from the other.
+        if (table["rank_sum"] > 0).all():
+            del both[f"{lora.name}.intercept_s"]
+        found[base.section] = fit(Model(base.section, base.section, both), table)
+    return found
+
+
+def readings(fitted: Fitted, base: Fitted) -> dict[str, float]:
+    """Return the error of held-out points if a decode step's kernel follows the sum of ranks, the highest, or both.
+
+    CaraServe (§5) says the sum of ranks for MBGMV, LoRAServe (§3) the highest.
+    """
+    of_rank = {"the sum of ranks": "per_rank_sum_s", "the highest rank": "per_sequence_max_rank_s"}
+    found = {"both": fitted.mape}
+    for reading, kept in of_rank.items():
+        given = {
+            name: feature
+            for name, feature in fitted.model.features.items()
+            if name == kept or name not in of_rank.values()
+        }
+        model = Model(fitted.model.name, fitted.model.section, given, fitted.model.kernel, fitted.model.base)
+        found[reading] = fit(model, fitted.points.drop(columns="predicted_s"), base).mape
+    return found
+
+
+def _mine(model: Model, table: pd.DataFrame) -> pd.DataFrame:
+    mine = table[table["section"] == model.section]
+    if model.section == "adapter_load":
+        # What a serving system copies from is pinned, where there is such a thing.
+        return mine[mine["kernel"] == ("pinned" if "pinned" in set(mine["kernel"]) else "pageable")]
+    if model.section == "cpu_lora":
+        return mine[mine["cores"] == 1]
+    return mine[mine["kernel"] == model.kernel]
+
+
+def _columns(model: Model, points: pd.DataFrame) -> Floats:
+    return np.column_stack(
+        [np.asarray(feature(points), dtype=np.float64) for feature in model.features.values()]
+    )
+
+
+def _solve(columns: Floats, seconds: Floats, whole: Floats) -> Floats:
+    """Least squares of relative errors with coefficients of at least 0, each column of the same size."""
+    scaled = columns / whole[:, None]
+    size = np.maximum(np.abs(scaled).max(axis=0), 1e-300)
+    found = LinearRegression(positive=True, fit_intercept=False).fit(scaled / size, seconds / whole)
+    return np.asarray(found.coef_ / size)

@@ -1,0 +1,190 @@
+"""`python -m profiler.replay`: serve a trace on the device, simulate the same trace, set them side by side."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+from rich.progress import Progress
+
+from profiler.device import CHOICES, Device, choose
+from profiler.fit import fit_iterations
+from profiler.model.engine import SPARE_TOKENS, Engine, Live
+from profiler.replay.compare import Compared, Served, compare, table
+from profiler.replay.draw import draw
+from profiler.replay.loop import Loop
+from simlora.config.composing import compose
+from simlora.config.mistakes import COMPOSING, in_plain_words
+from simlora.config.setup import prepare
+from simlora.core.checks import whole
+from simlora.core.errors import InputError
+from simlora.engine.cluster import Cluster
+from simlora.engine.scenario import Scenario
+
+DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
+KERNEL = "mbgmv"
+SYSTEM = ("system=slora", "loader=cached", "kernel=mbgmv")
+"""S-LoRA's scheduler and memory; all adapters are on the device from the start."""
+SMALL = (
+    "workload=synthetic",
+    "workload.arrivals.rate_rps=2",
+    "workload.duration_s=30",
+    "workload.adapters=8",
+    "workload.ranks=[8,16,32,64]",
+    "workload/prompt_tokens=uniform",
+    "workload.prompt_tokens.lo=16",
+    "workload.prompt_tokens.hi=128",
+    "workload/output_tokens=uniform",
+    "workload.output_tokens.lo=8",
+    "workload.output_tokens.hi=64",
+    "replica.kv_token_budget=6000",
+    "replica.max_batch_size=16",
+)
+"""What is served when nobody says otherwise, by a CPU: half a minute, of which it is busy for two thirds."""
+LARGE = (
+    "workload=slora",
+    "workload.rate_rps=10",
+    "workload.duration_s=30",
+    "workload.adapters=32",
+    "replica.kv_token_budget=60000",
+    "replica.max_batch_size=128",
+)
+"""The same for a GPU."""
+SILENT = ("timeline=false", "report=false", "progress=false")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve, simulate and compare; 0 when done, 2 for bad input, 130 when interrupted."""
+    parser = argparse.ArgumentParser(
+        prog="python -m profiler.replay",
+        description="Serve a trace on this device with a real batch loop, driven by a scheduler of simlora's; simulate "
+        "the same trace with the calibration of simlora-profile, and with one that is fitted to the iterations of "
+        "another trace, served in turn with it; compare iteration by iteration and request by request.",
+        epilog="KEY=VALUE are simlora's own, on top of "
+        + " ".join((*SYSTEM, *SMALL))
+        + "; the other trace is that of the next seed.",
+    )
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="e.g. seed=1 scheduler=lcfs")
+    parser.add_argument("--device", choices=CHOICES, default="auto")
+    parser.add_argument("--threads", type=int, default=1, help="of a CPU that is the device (default: 1)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often both traces are served (default: 3)")
+    parser.add_argument(
+        "--calibration", type=Path, help="default: outputs/profile/<gpu>-<model>/<gpu>-<model>-tp1.yaml"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("outputs/replay"), help="where tables and pictures go"
+    )
+    options = parser.parse_args(argv)
+    try:
+        device = choose(options.device, options.threads)
+        whole("--rounds", options.rounds, least=1)
+        found = replay(device, options.overrides, options.calibration, options.rounds)
+        options.out.mkdir(parents=True, exist_ok=True)
+        for number, each in enumerate(found):
+            each.iterations.to_parquet(options.out / f"iterations_{number}.parquet")
+            each.simulated.to_parquet(options.out / f"simulated_{number}.parquet")
+            draw(each, options.out / f"replay_{number}.png")
+        for number, run in enumerate(found[0].runs):
+            run.requests.to_parquet(options.out / f"served_{number}.parquet")
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted; nothing is kept", file=sys.stderr)
+        return INTERRUPTED
+    for number, each in enumerate(found):
+        print("\n".join(each.lines()), options.out / f"replay_{number}.png", sep="\n  ")
+    return DONE
+
+
+def replay(
+    device: Device, overrides: Sequence[str], calibration: Path | None = None, rounds: int = 3
+) -> list[Compared]:
+    """Serve and simulate the trace that the overrides describe: with the profile's calibration, and with a fitted one.
+
+    Raises InputError for what the overrides get wrong.
+    """
+    judged = _scenario(device, overrides, calibration)
+    if judged.replicas != 1 or judged.replica.tp != 1:
+        raise InputError("one device can only replay cluster.replicas=1 and replica.tp=1")
+    other = _scenario(device, [*overrides, f"seed={judged.seed + 1}"], calibration)
+    engine = _engine(device, judged)
+    served: dict[str, list[Served]] = {"other": [], "judged": []}
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:
+        # In turn, so that a machine that is slow for a while is slow for both.
+        for _ in range(rounds):
+            for name, scenario in (("other", other), ("judged", judged)):
+                served[name].append(_serve(scenario, engine, shown, f"serving the {name} trace"))
+    practice = pd.concat([run.iterations for run in served["other"]], ignore_index=True)
+    fitted_anew = ("prefill.", "decode.", f"kernels.{KERNEL}.")
+    coefficients = {
+        name: 0.0 if name.startswith(fitted_anew) else value
+        for name, value in judged.calibration.coefficients.items()
+    }
+    for fitted in fit_iterations(practice, KERNEL).values():
+        coefficients |= fitted.coefficients
+    of_trace = replace(
+        judged.calibration,
+        coefficients=coefficients,
+        path=f"a calibration fitted to {len(practice)} iterations of another trace",
+    )
+    return [
+        compare(scenario, served["judged"], Cluster(scenario).run().requests())
+        for scenario in (judged, replace(judged, calibration=of_trace))
+    ]
+
+
+def _engine(device: Device, scenario: Scenario) -> Engine:
+    """Return a device that has run before: its first iterations take longer than any after them."""
+    room = scenario.replica.kv_token_budget + scenario.replica.max_batch_size * SPARE_TOKENS
+    ranks = [adapter.rank for adapter in scenario.trace.adapters]
+    engine = Engine(scenario.model, device, room, ranks or [8], scenario.seed)
+    first = Live(0, 0, [0] * 16)
+    engine.prefill([first], KERNEL)
+    for _ in range(8):
+        engine.decode([first], KERNEL)
+    engine.leave(first)
+    return engine
+
+
+def _serve(scenario: Scenario, engine: Engine, shown: Progress, title: str) -> Served:
+    task = shown.add_task(title, total=len(scenario.trace))
+    loop = Loop(scenario, engine, Cluster(scenario).adapters, KERNEL)
+    requests = loop.run(lambda ended: shown.update(task, completed=ended)).requests()
+    return Served(requests, table(loop.iterations))
+
+
+def _scenario(device: Device, overrides: Sequence[str], calibration: Path | None) -> Scenario:
+    chosen = dict(each.partition("=")[::2] for each in overrides)
+    model = chosen.get("model", "llama_2_7b" if device.is_gpu else "llama_16m")
+    name = f"{device.gpu}-{model}"
+    path = calibration or Path("outputs") / "profile" / name / f"{name}-tp1.yaml"
+    if not path.exists():
+        raise InputError(
+            f"there is no calibration {path}; make one with simlora-profile, or name one with --calibration"
+        )
+    trace = LARGE if device.is_gpu else SMALL
+    given = [
+        f"gpu={device.gpu}",
+        f"model={model}",
+        f"calibration={path}",
+        *SYSTEM,
+        *trace,
+        *overrides,
+        *SILENT,
+    ]
+    last = {each.partition("=")[0]: each for each in given}
+    try:
+        config, choices = compose(list(last.values()))
+    except COMPOSING as error:
+        raise in_plain_words(error, overrides) from None
+    return prepare(config, choices).scenario
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""`simlora-profile` as a user types it, on this machine's CPU with a small plan."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from experiments.scenarios import scenario
+from profiler.command import HELP, main
+from profiler.write import calibration, coefficients
+from simlora.engine.cluster import Cluster
+from simlora.latency import calibration as calibrations
+from tests.profiler.test_fit import STEPS, measured, step_s
+
+PLAN = """\
+rounds: 1
+prefill:
+- {requests: [1], tokens: [4, 8, 16, 32]}
+- {requests: [2], tokens: [8, 16]}
+- {requests: [1, 2], tokens: [8, 16], ranks: [8, 16]}
+decode:
+- {requests: [1, 2, 4], tokens: [8, 32, 64]}
+- {requests: [1, 2, 4], tokens: [16], ranks: [8, 16, [8, 16]]}
+adapter_load:
+- {ranks: [8, 16, 32]}
+merge:
+- {ranks: [8, 16, 32]}
+cpu_lora:
+- {tokens: [4, 16, 64], ranks: [8, 16], cores: [1]}
+"""
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a whole profile."""
+    folder = tmp_path_factory.mktemp("profile")
+    (folder / "plan.yaml").write_text(PLAN)
+    assert main(["device=cpu", f"plan={folder / 'plan.yaml'}", f"out={folder / 'out'}"]) == 0
+    return folder
+
+
+def test_it_leaves_a_calibration_a_report_and_its_measurements(profiled: Path) -> None:
+    names = {path.name for path in (profiled / "out").iterdir()}
+    assert names == {"cpu-llama_16m-tp1.yaml", "report.html", "measurements.parquet"}
+
+
+def test_the_calibration_says_how_it_came_about(profiled: Path) -> None:
+    tree = yaml.safe_load((profiled / "out" / "cpu-llama_16m-tp1.yaml").read_text())
+    about = tree["provenance"]
+    assert about["kind"] == "measured"
+    assert about["torch"] == torch.__version__
+    assert about["command"].startswith("simlora-profile device=cpu plan=")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", about["date"])
+    assert set(about["r2"]) == set(about["mape"])
+    assert {"prefill", "decode", "kernels.mbgmv.decode", "kernels.bgmv.prefill"} <= set(about["mape"])
+    low, high = about["intervals_95"]["decode.intercept_s"]
+    assert low <= high
+
+
+def test_simlora_runs_with_it(profiled: Path) -> None:
+    path = profiled / "out" / "cpu-llama_16m-tp1.yaml"
+    for kernel in ("bgmv", "mbgmv"):
+        command = [
+            "gpu=cpu",
+            "model=llama_16m",
+            f"calibration={path}",
+            f"kernel={kernel}",
+            "workload.duration_s=5",
+        ]
+        run = scenario([*command, "replica.kv_token_budget=20000"])
+        assert Cluster(run).run().ended == len(run.trace)
+
+
+def test_the_report_stands_alone(profiled: Path) -> None:
+    page = (profiled / "out" / "report.html").read_text()
+    assert "llama_16m on" in page
+    assert "<svg" in page
+    assert "MBGMV on this device" in page
+    assert not re.search(r"(?:src|href)=\"?https?:", page), "nothing is loaded from anywhere"
+
+
+def test_a_second_run_measures_nothing_again(profiled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measurements = profiled / "out" / "measurements.parquet"
+    before = pd.read_parquet(measurements)
+    assert main(["device=cpu", f"plan={profiled / 'plan.yaml'}", f"out={profiled / 'out'}"]) == 0
+    pd.testing.assert_frame_equal(pd.read_parquet(measurements), before)
+    assert "cpu-llama_16m-tp1.yaml" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["device=gpu"], "device is 'gpu', must be one of auto, cuda, cpu"),
+        (["devise=cpu"], "devise"),
+        (["device=cpu", "model=llama_1b"], "llama_1b"),
+        (["device=cpu", "plan=quik"], "there is no plan 'quik'"),
+        (["device=cpu", "kernels=[sgmv]"], "kernels: there is no 'sgmv' on cpu"),
+        (["device=cpu", "threads=0"], "threads is 0, must be"),
+        (["device=cpu", "seed=-1"], "seed is -1, must be"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_2(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert says in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA GPU here")
+def test_without_a_gpu_cuda_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["device=cuda"]) == 2
+    assert re.match(
+        r"error: device=cuda, but torch .* finds no CUDA GPU here; use device=cpu", capsys.readouterr().err
+    )
+
+
+def test_an_interrupt_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("profiler.bench.Bench.samples_s", interrupted)
+    assert main(["device=cpu", f"out={tmp_path}"]) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+
+
+def test_help_names_every_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert capsys.readouterr().out == HELP
+    for key in ("device", "model", "plan", "kernels", "threads", "seed", "out"):
+        assert f"  {key}=" in HELP
+
+
+def test_bytes_a_second_and_the_synchronisation_have_the_calibrations_names(tmp_path: Path) -> None:
+    from profiler.fit import fit_all
+    from profiler.points import Point
+    from tests.profiler.test_fit import TINY
+
+    loads = [Point("adapter_load", "pinned", ranks=(rank,)) for rank in (8, 16, 32, 64)]
+    points = [*STEPS, *loads, Point("cpu_sync")]
+    seconds = [
+        *map(step_s, STEPS),
+        *(1e-3 + TINY.adapter_bytes(point.ranks[0]) / 2e9 for point in loads),
+        3e-6,
+    ]
+    table = measured(points, seconds).assign(samples=1)
+    fitted = fit_all(table, TINY)
+    found = coefficients(fitted, table)
+    assert found["adapter_load.bytes_per_s"] == pytest.approx(2e9)
+    assert found["cpu_lora.sync_s"] == 3e-6
+    assert "adapter_load.s_per_byte" not in found
+    path = tmp_path / "made.yaml"
+    calibration(path, "cpu", "tiny", fitted, table, {"kind": "measured", "source": "made up"})
+    assert calibrations.load(str(path)).need("adapter_load.bytes_per_s") == pytest.approx(2e9)
+    assert [each.name for each in tmp_path.iterdir()] == ["made.yaml"]

@@ -1,0 +1,86 @@
+"""Plans: what points a YAML file stands for, and what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profiler.points import PLANS, Plan, Point, read
+from simlora.core.errors import InputError
+
+KERNELS, MEMORIES = ("bgmv", "mbgmv"), ("pinned", "pageable")
+
+
+def plan(folder: Path, text: str, cores: int = 2) -> Plan:
+    path = folder / "plan.yaml"
+    path.write_text(text)
+    return read(str(path), KERNELS, MEMORIES, cores)
+
+
+def test_a_grid_is_every_combination_and_lora_is_measured_with_every_kernel(tmp_path: Path) -> None:
+    found = plan(
+        tmp_path, "rounds: 2\ndecode:\n- {requests: [1, 4], tokens: [32]}\n- {requests: [2], ranks: [8]}"
+    )
+    assert found.rounds == 2
+    assert found.points == (
+        Point("decode", requests=1, tokens=32),
+        Point("decode", requests=4, tokens=32),
+        Point("decode", "bgmv", requests=2, ranks=(8,)),
+        Point("decode", "mbgmv", requests=2, ranks=(8,)),
+    )
+
+
+def test_adapters_are_loaded_from_every_kind_of_memory_and_merged_by_one_way(tmp_path: Path) -> None:
+    found = plan(tmp_path, "rounds: 1\nadapter_load:\n- {ranks: [8]}\nmerge:\n- {ranks: [8]}\ncpu_sync:\n")
+    assert [(point.section, point.kernel) for point in found.points] == [
+        ("adapter_load", "pinned"),
+        ("adapter_load", "pageable"),
+        ("merge", ""),
+        ("cpu_sync", ""),
+    ]
+
+
+def test_cores_that_the_machine_does_not_have_are_left_out(tmp_path: Path) -> None:
+    text = "rounds: 1\ncpu_lora:\n- {tokens: [16], ranks: [8], cores: [1, 2, 4]}"
+    assert [point.cores for point in plan(tmp_path, text, cores=2).points] == [1, 2]
+
+
+def test_ranks_go_round_the_requests() -> None:
+    assert Point("decode", "mbgmv", 5, 32, (8, 64)).ranks_of_requests() == [8, 64, 8, 64, 8]
+    assert Point("decode", requests=2).ranks_of_requests() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        (
+            "decode:\n- {requests: [1]}",
+            r"plan\.yaml must be a mapping with rounds, a whole number of at least 1",
+        ),
+        ("rounds: 0", r"rounds, a whole number of at least 1"),
+        ("rounds: 1\ndecoding:\n- {}", r"unknown section 'decoding'; .*decode"),
+        ("rounds: 1\ndecode:\n- {request: [1]}", r"decode has an unknown key request; .*requests"),
+        ("rounds: 1\ndecode:\n- {requests: 4}", r"decode: requests is 4, must be a list of whole numbers"),
+        (
+            "rounds: 1\ndecode:\n- {requests: [0]}",
+            r"decode: requests holds 0, must be a list of whole numbers",
+        ),
+        ("rounds: 1\ndecode:\n- [1, 2]", r"decode must be a list of mappings"),
+        ("rounds: [", r"plan\.yaml is not YAML"),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_named(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        plan(tmp_path, text)
+
+
+def test_an_unknown_plan_is_named() -> None:
+    with pytest.raises(InputError, match=r"there is no plan 'quik'; .*quick"):
+        read("quik", KERNELS, MEMORIES, 2)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in PLANS.glob("*.yaml")])
+def test_our_own_plans_measure_every_section(name: str) -> None:
+    sections = {point.section for point in read(name, KERNELS, MEMORIES, 2).points}
+    assert sections == {"prefill", "decode", "adapter_load", "merge", "cpu_lora", "cpu_sync"}
