@@ -11,6 +11,7 @@ from torch import Tensor
 from profiler.device import Device
 from profiler.kernels.work import BASE_MODEL
 from profiler.model.cache import KvCache
+from profiler.model.graphs import KERNELS, Graphs
 from profiler.model.llama import DecodeBatch, Llama, Lora, no_lora
 from profiler.model.lora import Adapters
 from simlora.hardware.model import ModelShape
@@ -45,6 +46,9 @@ class Engine:
         self.model = Llama(shape, device.dtype, device.torch, seed)
         self.cache = KvCache(shape, cache_tokens, device.dtype, device.torch, seed)
         self.adapters = Adapters(shape, ranks, device.dtype, device.torch, seed)
+        self.graphs: Graphs | None = None
+        if device.is_gpu:
+            self.graphs = Graphs(self.model, self.cache, self.adapters, captures=True)
 
     def prefill(self, joining: Sequence[Live], kernel: str) -> None:
         """Process whole prompts, and produce their first tokens."""
@@ -66,10 +70,14 @@ class Engine:
         for one in running:
             one.context += 1
             self.cache.grow(one.id, one.context)
+        batch, used = self._batch(running), [one.adapter for one in running]
         lora: Lora = no_lora
-        if any(one.adapter != BASE_MODEL for one in running):
-            lora = self.adapters.decode(kernel, [one.adapter for one in running])
-        self._sampled(running, self.model.decode(self._batch(running), self.cache, lora))
+        if any(adapter != BASE_MODEL for adapter in used):
+            lora = self.adapters.decode(kernel, used)  # checks them
+        if self.graphs is not None and kernel in KERNELS:
+            self._sampled(running, self.graphs.decode(batch, kernel, used))
+        else:
+            self._sampled(running, self.model.decode(batch, self.cache, lora))
 
     def enter(self, one: Live) -> None:
         """Give a sequence a cache for its prompt as if that had been prefilled."""

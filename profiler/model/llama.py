@@ -61,6 +61,7 @@ class Llama:
             return made.normal_(0.0, in_features**-0.5, generator=generator)
 
         self.shape, self.dtype, self.device = shape, dtype, device
+        self.in_triton = device.type == "cuda"  # attention of a step; else sequence by sequence
         attention, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         ones = torch.ones(shape.hidden, dtype=dtype, device=device)
         self.layers = [
@@ -103,11 +104,10 @@ class Llama:
     @torch.inference_mode()
     def decode(self, batch: DecodeBatch, cache: KvCache, lora: Lora = no_lora) -> Tensor:
         """Take one step of every sequence; return their next tokens [sequences]."""
-        on_gpu = self.device.type == "cuda"
 
         def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = cache.keys[layer], cache.values[layer]
-            if on_gpu:
+            if self.in_triton:
                 return decode_attention(q, keys, values, batch.table, batch.contexts, max(batch.lengths))
             return decode_attention_in_torch(q, keys, values, batch.table, batch.lengths)
 

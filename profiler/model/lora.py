@@ -11,7 +11,7 @@ from profiler.kernels.decode import bgmv, mbgmv
 from profiler.kernels.pages import Pages, random_pages
 from profiler.kernels.prefill import sgmv
 from profiler.kernels.torch_ways import one_hot_einsum, padded_bmm, row_by_row, segment_by_segment
-from profiler.kernels.work import decode_work, prefill_work
+from profiler.kernels.work import DecodeWork, decode_work, prefill_work
 from profiler.model.llama import Lora
 from simlora.core.errors import InputError, nearest
 from simlora.hardware.model import ATTENTION, ModelShape
@@ -54,8 +54,11 @@ class Adapters:
 
     def decode(self, way: str, adapters: Sequence[int]) -> Lora:
         """Return the LoRA of a step of which row i uses `adapters[i]`, in the named way."""
+        return self.step(way, decode_work(adapters, next(iter(self.pages.values()))))
+
+    def step(self, way: str, work: DecodeWork) -> Lora:
+        """Return the LoRA of a step that was checked before."""
         multiply = self._way(way)[0]
-        work = decode_work(adapters, next(iter(self.pages.values())))
         return self._lora(lambda y, x, pages: multiply(y, x, work, pages))
 
     def prefill(self, way: str, segments: Sequence[tuple[int, int]]) -> Lora:

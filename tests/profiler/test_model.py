@@ -10,7 +10,8 @@ from profiler.kernels.work import BASE_MODEL
 from profiler.model.attention import decode_attention, decode_attention_in_torch, prefill_attention
 from profiler.model.cache import PAGE_TOKENS, KvCache
 from profiler.model.engine import Engine, Live
-from profiler.model.lora import Adapters, ways
+from profiler.model.graphs import NOBODY, Graphs
+from profiler.model.lora import ON_GPU, Adapters, ways
 from simlora.core.errors import InputError
 from simlora.hardware.model import ModelShape
 
@@ -141,3 +142,56 @@ def test_a_token_lies_where_its_page_does() -> None:
         first * PAGE_TOKENS + PAGE_TOKENS - 1,
         second * PAGE_TOKENS,
     ]
+
+
+# Steps with buffers that stay ----------------------------------------------------------------
+
+
+def padded_engine() -> Engine:
+    """As on a GPU, but interpreted: Triton's attention, and steps of fixed sizes."""
+    running = engine()
+    running.model.in_triton = True
+    running.graphs = Graphs(running.model, running.cache, running.adapters, captures=False)
+    return running
+
+
+@pytest.mark.parametrize("kernel", ["bgmv", "mbgmv"])
+@pytest.mark.parametrize("adapters", [(0,), (0, BASE_MODEL, 2), (BASE_MODEL,) * 5])
+def test_a_step_that_is_padded_to_a_size_says_what_it_does_alone(
+    adapters: tuple[int, ...], kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three sequences in buffers for four, then two of them in buffers that held three."""
+    monkeypatch.setattr("profiler.model.lora.ON_CPU", ON_GPU)
+    found = []
+    for running in (engine(), padded_engine()):
+        live = [Live(id, adapter, prompt(14 + 5 * id)) for id, adapter in enumerate(adapters)]
+        running.prefill(live, kernel)
+        for _ in range(3):
+            running.decode(live, kernel)
+        if len(live) > 1:
+            running.leave(live.pop(1))
+        running.decode(live, kernel)
+        found.append([(one.id, one.context, one.last) for one in live])
+    assert found[0] == found[1]
+
+
+def test_steps_of_one_size_share_their_buffers() -> None:
+    running = padded_engine()
+    live = [Live(id, BASE_MODEL, prompt(10)) for id in range(3)]
+    running.prefill(live, "")
+    for rows in (3, 2, 3):
+        running.decode(live[:rows], "")
+    assert [size.rows for size in running.graphs._steps] == [4, 2]
+
+
+def test_padding_writes_into_nobodys_page_alone() -> None:
+    running = padded_engine()
+    live = [Live(id, BASE_MODEL, prompt(10)) for id in range(3)]
+    running.prefill(live, "")
+    running.decode(live, "")
+    before = running.cache.keys.clone()
+    running.decode(live, "")
+    changed = (running.cache.keys != before).any(dim=(0, 3, 4)).nonzero().tolist()
+    mine = {(running.cache.table(one.id)[0], 11) for one in live}
+    nobodys = running.cache.table(NOBODY)[0]
+    assert {tuple(place) for place in changed} - {(nobodys, 0)} == mine
