@@ -284,7 +284,7 @@ def _check_ranks(replica: ReplicaConfig, trace: Trace) -> None:
 
 
 def _nothing_to_share(replica: ReplicaConfig, trace: Trace) -> tuple[str, ...]:
-    if not replica.prefix_caching or trace.session is not None or trace.block_hashes is not None:
+    if not replica.prefix_caching or trace.shares:
         return ()
     return (
         "replica.prefix_caching finds nothing: the workload says neither session nor block_hashes of its requests.",

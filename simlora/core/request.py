@@ -15,7 +15,8 @@ class Request:
     `generated_tokens` counts the tokens produced before the request last (re)joined the waiting
     queue; while it runs, the replica's step counter says the rest. `host_tokens` is the part of
     its context whose KV was swapped out to host memory when it was preempted, `chunked_tokens` what
-    iterations have already processed of a prefill that is not whole yet, `padding_tokens` what is added
+    iterations have already processed of a prefill that is not whole yet, `cached_tokens` what was found in the prefix
+    cache when it was tried last, `padding_tokens` what is added
     to its prompt where a batch is padded to its longest.
     """
 

@@ -56,6 +56,11 @@ class Trace:
         return len(self.arrival_s)
 
     @property
+    def shares(self) -> bool:
+        """Whether any request says with what it begins: a session, or hashes."""
+        return any(session is not None for session in self.session or ()) or any(self.block_hashes or ())
+
+    @property
     def duration_s(self) -> float:
         """Time from 0 to the last arrival."""
         return float(self.arrival_s[-1]) if len(self) else 0.0

@@ -71,14 +71,14 @@ class Admission:
     def admit(self, request: Request) -> bool:
         """Whether it fits; one that does takes its seat, tokens and memory in this trial."""
         if self._seats < 1:
-            return self._refuse(request, Refusal.SEATS)
+            return self._refuse(Refusal.SEATS)
         found: Sequence[Block] = ()
         if self._prefixes is not None:
             found = self._prefixes.found(request)
             request.cached_tokens = len(found) * self._prefixes.block_tokens
         tokens = request.prefill_tokens
         if tokens > self._tokens and not (request.preemptions and self._alone):
-            return self._refuse(request, Refusal.TOKENS)
+            return self._refuse(Refusal.TOKENS)
         fresh = request.adapter
         if fresh is not None and (fresh.id in self._pins or fresh.id in self._adapters):
             fresh = None
@@ -86,7 +86,7 @@ class Admission:
         if fresh is not None:
             adapter_tokens += fresh.kv_tokens
             if self._more_adapters < 1 or adapter_tokens > self._room:
-                return self._refuse(request, Refusal.ADAPTERS)
+                return self._refuse(Refusal.ADAPTERS)
         generated = request.generated_tokens
         context = request.prompt_tokens + generated + 1 - request.cached_tokens
         to_come = request.max_output_tokens - generated - 1
@@ -96,9 +96,9 @@ class Admission:
             cached_tokens = self._cached_tokens + len(idle) * self._prefixes.block_tokens
             beside_tokens += cached_tokens
         if not self._reservation.fits(context, to_come, beside_tokens):
-            return self._refuse(request, Refusal.MEMORY)
+            return self._refuse(Refusal.MEMORY)
         if self._region is not None and not self._region.fits(request, fresh is not None):
-            return self._refuse(request, Refusal.REGION)
+            return self._refuse(Refusal.REGION)
         if self._prefixes is not None:
             self._found |= idle
             self._cached_tokens = cached_tokens
@@ -120,8 +120,7 @@ class Admission:
         """Decode steps before which the last refused request cannot fit, unless somebody leaves."""
         return self._reservation.retry_steps() if self.refusal is Refusal.MEMORY else UNLIMITED
 
-    def _refuse(self, request: Request, why: Refusal) -> bool:
-        request.cached_tokens = 0
+    def _refuse(self, why: Refusal) -> bool:
         self.refusal = why
         return False
 

@@ -102,15 +102,16 @@ def prefill_work(
 ) -> tuple[int, int, LoraWork]:
     """Return what a prefill processes: of each request that many tokens, or all that it has left.
 
-    The tokens, the sum of squares that attention follows, and what the LoRA kernels process. Their
-    attention also reaches over cached tokens and the chunks before.
+    The tokens, the sum of squares that attention follows, and what the LoRA kernels process. A token's
+    attention also reaches over what was cached, what came back from the host, and the chunks before.
     """
     tokens = tokens_sq = lora_tokens = token_rank_sum = top = 0
     adapters = set()
     for index, request in enumerate(requests):
         chunk = chunks[index] if chunks else request.prefill_tokens
         tokens += chunk
-        tokens_sq += chunk * (chunk + 2 * (request.cached_tokens + request.chunked_tokens))
+        before = request.cached_tokens + request.host_tokens + request.chunked_tokens
+        tokens_sq += chunk * (chunk + 2 * before)
         adapter = request.adapter
         if adapter is not None:
             rank = adapter.rank

@@ -374,6 +374,7 @@ class Replica:
                 ended_s = run.end_s(self._steps)
                 self.busy_s += ended_s - self._since_s
                 self._advance_decode(run, ended_s)
+                self.holdings.make_room(self._batch.step)
                 self.record(ended_s, sum(request.arrival_s <= ended_s for request in self.waiting))
         for request in (*self._batch, *self._prefilling.values()):
             self._recorder.left_running(request, self.id)

@@ -19,6 +19,8 @@ from simlora.policies.routing.base import Router
 from simlora.policies.scheduling.base import Scheduler
 
 RESERVES = ("full", "peak", "paged", "padded")
+PREFIX_RESERVES = ("full", "paged")
+"""A peak would have to know when each of those that share KV leaves; padded tensors have nothing to share."""
 ADAPTER_MEMORIES = ("unified", "contiguous", "padded", "partition", "slots")
 OWN_REGIONS = ("contiguous", "padded")
 """Memory of their own that adapters have to be laid out in."""
@@ -164,11 +166,14 @@ class Scenario:
 
     def _check_blocks(self) -> None:
         """KV is shared in whole blocks of the trace, which have to be whole blocks of memory."""
-        replica, tokens = self.replica, self.trace.hash_block_tokens
-        if replica.reserve == "padded":
-            raise InputError("replica.prefix_caching is true, must be false where replica.reserve is padded")
-        if replica.reserve == "paged" and tokens % replica.block_tokens:
+        replica, trace = self.replica, self.trace
+        if replica.reserve not in PREFIX_RESERVES:
+            raise InputError(
+                f"replica.prefix_caching is true, which needs replica.reserve full or paged, not {replica.reserve}"
+            )
+        tokens = trace.hash_block_tokens
+        if replica.reserve == "paged" and trace.shares and tokens % replica.block_tokens:
             raise InputError(
                 f"replica.block_tokens is {replica.block_tokens}, must divide the {tokens} tokens of the workload's "
-                "blocks (hash_block_tokens) with replica.prefix_caching"
+                "blocks (workload.hash_block_tokens), or else replica.prefix_caching be false"
             )

@@ -26,10 +26,10 @@ class PrefixCache:
     """Whole blocks of `block_tokens` tokens, by adapter: KV made with one adapter is of no use to another.
 
     Equal hashes mean equal tokens in the block and in all before it. A request without hashes that belongs to a
-    session begins with all that was said there before; its blocks are known by their number, those of its output
-    too. Blocks can be found once their request is prefilled. What nobody holds stays until its slots are needed;
-    then what was used longest ago goes first, and of a request's blocks the last one, so that none is
-    left without the blocks before it.
+    session begins with what was said there before, as far as its prompt reaches; its blocks are known by their
+    number, those of its output too. Blocks can be found once their request is prefilled. What nobody holds stays
+    until its slots are needed; then what was used longest ago goes first, and of a request's blocks the last one,
+    so that none is left without the blocks before it.
     Source: vLLM's automatic prefix caching; SGLang (NeurIPS'24) §3, whose tree matches single tokens.
     """
 
@@ -54,7 +54,8 @@ class PrefixCache:
 
     def found(self, request: Request) -> list[Block]:
         """Return the cached blocks that a request begins with; one token at least is left to prefill."""
-        home, hashes = self._chain(request, _known_tokens(request) - request.host_tokens - 1)
+        own_tokens = request.prompt_tokens + request.generated_tokens
+        home, hashes = self._chain(request, own_tokens - request.host_tokens - 1)
         blocks = self._homes.get(home)
         found: list[Block] = []
         if blocks:
@@ -128,7 +129,3 @@ class PrefixCache:
         if request.session is None:
             return (adapter, None), ()
         return (adapter, request.session), range(tokens // self.block_tokens)
-
-
-def _known_tokens(request: Request) -> int:
-    return request.prompt_tokens + request.generated_tokens

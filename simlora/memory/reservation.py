@@ -155,8 +155,7 @@ class Peak(Reservation):
 
     Every request is kept as (last step, context at step 0), which decode steps do not change:
     l_i = last_i - step and context_i = offset_i + step, and step cancels out of l_i * i + c_i.
-    So the peak moves only when somebody joins or leaves. KV that can be shared is no longer in the contexts but
-    beside them, until nobody holds it: as if all of its users stayed to the end, which may ask for too much.
+    So the peak moves only when somebody joins or leaves.
     """
 
     __slots__ = (

@@ -154,7 +154,7 @@ class Recorder:
 
     @property
     def prefix_hit_rate(self) -> float | None:
-        """Share of the prompt tokens of started requests that were cached; None where nothing is."""
+        """Share of the prompt tokens of started requests that were cached; None without a prefix cache."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
     def adapter_load(self, size_bytes: int, from_disk: bool = False) -> None:

@@ -16,7 +16,10 @@ from simlora.workload.table import READERS
 
 
 def write(trace: Trace, path: str | Path) -> None:
-    """Write a trace as a file that `File` reads back; it appears under its name only when it is whole."""
+    """Write a trace as a file that `File` reads back; it appears under its name only when it is whole.
+
+    Blocks of other than 16 tokens have to be named once more to read it: workload.hash_block_tokens.
+    """
     file = Path(path)
     if file.suffix.lower() not in READERS:
         raise InputError(f"{path} has the suffix {shown(file.suffix)}, must be one of {', '.join(READERS)}")

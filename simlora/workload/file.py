@@ -59,10 +59,15 @@ class File:
         adapter, specs = _adapters(table)
         session = names(table, "session") if "session" in table.columns else None
         hashes = _block_hashes(table) if "block_hashes" in table.columns else None
+        prompts = tokens(table, "prompt_tokens")
+        if hashes is not None:
+            notices += _check_blocks(table, hashes, prompts, self.hash_block_tokens)
+        if session is not None:
+            notices += _shorter_turns(table, session, adapter, prompts, order)
         return Trace(
             arrival_s=arrival_s[order],
             adapter=adapter[order],
-            prompt_tokens=tokens(table, "prompt_tokens")[order],
+            prompt_tokens=prompts[order],
             output_tokens=outputs[order],
             max_output_tokens=_max_output_tokens(table, outputs)[order],
             adapters=specs,
@@ -138,6 +143,62 @@ def _block_hashes(table: Table) -> list[tuple[int, ...]]:
     bad = np.array([value is None for value in hashes])
     refuse(table, "block_hashes", bad, "whole numbers, apart by spaces or as a list")
     return [value or () for value in hashes]
+
+
+def _check_blocks(
+    table: Table, hashes: list[tuple[int, ...]], prompts: NDArray[np.int64], block_tokens: int
+) -> tuple[str, ...]:
+    """Check that hashes can be those of prefixes; say so where they reach over no whole prompt."""
+    most = -(-prompts // block_tokens)
+    counts = np.array([len(each) for each in hashes])
+    wrong = counts > most
+    index = int(np.argmax(wrong))
+    refuse(
+        table,
+        "block_hashes",
+        wrong,
+        f"at most {most[index]}, one for each {block_tokens} tokens of the prompt (workload.hash_block_tokens)",
+    )
+    before: dict[int, int | None] = {}
+    twisted = np.zeros(len(hashes), dtype=np.bool_)
+    for row, each in enumerate(hashes):
+        previous: int | None = None
+        for value in each:
+            if before.setdefault(value, previous) != previous:
+                twisted[row] = True
+            previous = value
+    refuse(table, "block_hashes", twisted, "of prefixes: behind equal numbers equal numbers must lie")
+    some = counts > 0
+    if some.any() and not (counts[some] >= (prompts // block_tokens)[some]).any():
+        return (
+            f"{table.path}: no row has a hash for every whole block of {block_tokens} tokens of its prompt; is "
+            "workload.hash_block_tokens right?",
+        )
+    return ()
+
+
+def _shorter_turns(
+    table: Table,
+    sessions: list[str | None],
+    adapter: NDArray[np.int64],
+    prompts: NDArray[np.int64],
+    order: NDArray[np.int64],
+) -> tuple[str, ...]:
+    """Say how many turns of a session have a shorter prompt than the turn before, which they should begin with."""
+    longest: dict[tuple[str, int], int] = {}
+    shorter = 0
+    for row in order:
+        session = sessions[row]
+        if session is not None:
+            key = session, int(adapter[row])
+            shorter += int(prompts[row]) < longest.get(key, 0)
+            longest[key] = int(prompts[row])
+    if not shorter:
+        return ()
+    return (
+        f"{table.path}: {shorter:,} rows have a shorter prompt than the row of their session before; with prefix "
+        "caching they count as its beginning.",
+    )
 
 
 def _whole_list(cell: Any) -> tuple[int, ...] | None:

@@ -122,11 +122,16 @@ def test_blocks_of_a_trace_are_whole_blocks_of_memory(tmp_path: Path) -> None:
         scenario([*command, "workload.hash_block_tokens=0"])
 
 
-def test_a_padded_batch_shares_no_prefixes() -> None:
-    with pytest.raises(
-        InputError, match=r"prefix_caching is true, must be false where replica\.reserve is padded"
-    ):
-        scenario(["system=hf_peft", "replica.prefix_caching=true", *SHORT])
+@pytest.mark.parametrize("system, reserve", [("hf_peft", "padded"), ("slora", "peak")])
+def test_prefixes_are_shared_where_kv_is_paged_or_fully_reserved(system: str, reserve: str) -> None:
+    says = rf"prefix_caching is true, which needs replica\.reserve full or paged, not {reserve}"
+    with pytest.raises(InputError, match=says):
+        scenario([f"system={system}", "replica.prefix_caching=true", *SHORT])
+
+
+def test_the_size_of_blocks_is_of_no_matter_where_nothing_is_shared() -> None:
+    quiet = ["system=sglang", "workload=per_adapter", "workload.ranks=[8]", *SHORT]
+    assert scenario([*quiet, "replica.block_tokens=32"]).replica.block_tokens == 32
 
 
 def test_prefix_caching_says_when_there_is_nothing_to_share(tmp_path: Path) -> None:

@@ -350,9 +350,9 @@ def shared_gpus(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
 
 
 @st.composite
-def shared_prefixes(draw: st.DrawFn, **chosen: tuple[object, ...]) -> Case:
+def shared_prefixes(draw: st.DrawFn, **chosen: object) -> Case:
     """Scenarios whose requests begin alike: in sessions, or with blocks of a tree in which h has 3h + 1 to 3h + 3."""
-    reserves = {"reserves": ("full", "peak", "paged")}
+    reserves = {"reserves": ("full", "paged")}
     case = draw(st.one_of(family(**(reserves | chosen)), divided(**(reserves | chosen))))
     each = len(case.rows)
     tokens = draw(st.sampled_from((1, 2, 8))) * (case.block_tokens if case.reserve == "paged" else 1)

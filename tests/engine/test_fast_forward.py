@@ -110,6 +110,15 @@ def test_fast_forward_equals_the_plain_loop_when_requests_begin_alike(case: Case
     event(f"preempted: {fast.recorder.preemptions > 0}")
 
 
+@given(shared_prefixes(ends=st.floats(2**-8, 8.0)))
+@share(1 / 2)
+def test_fast_forward_equals_the_plain_loop_when_requests_begin_alike_and_the_clock_stops(case: Case) -> None:
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    assert_same(fast, plain)
+    for one, other in zip(fast.replicas, plain.replicas, strict=True):
+        assert one.holdings.prefixes.tokens == other.holdings.prefixes.tokens
+
+
 @given(own_memory())
 def test_fast_forward_equals_the_plain_loop_when_adapters_have_memory_of_their_own(case: Case) -> None:
     fast, plain = case.cluster(), case.cluster(fast_forward=False)

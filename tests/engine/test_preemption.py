@@ -61,7 +61,7 @@ def test_swap_moves_all_kv_but_the_last_tokens_out_and_in_again(fast_forward: bo
     table = PAIR.but(preemption="swap").run(fast_forward=fast_forward).requests()
     older_s = FULL_S + swap_s(7) + step_s(8) + step_s(9)
     assert table.finish_s[0] == older_s, "the batch waits until the slots are free"
-    assert table.finish_s[1] == older_s + swap_s(7) + prefill_s(1) + step_s(9)
+    assert table.finish_s[1] == older_s + swap_s(7) + chunks_s((7, 1)) + step_s(9)
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])

@@ -25,6 +25,7 @@ from tests.engine.cases import (
 )
 from tests.invariants.watch import watched
 
+ENDS = st.floats(2**-8, 8.0)
 ANY = st.one_of(
     cases(loaders=tuple(LOADERS), preemptions=("recompute", "swap")),
     family(loaders=tuple(LOADERS)),
@@ -66,6 +67,11 @@ def test_2_tokens_out_are_tokens_asked(case: Case) -> None:
 def test_3_5_7_memory_fits_and_time_goes_forward_at_every_event(case: Case, fast_forward: bool) -> None:
     cluster = watched(case, fast_forward=fast_forward)
     assert sum(len(replica.held()) for replica in cluster.replicas) == 0, "everything is given back"
+
+
+@given(st.one_of(divided(ends=ENDS), shared_prefixes(ends=ENDS)))
+def test_3_5_7_memory_fits_also_where_the_clock_stops_before_the_end(case: Case) -> None:
+    watched(case)
 
 
 @given(ANY)

@@ -131,6 +131,10 @@ def test_a_queue_that_was_passed_over_is_not_tried_again_before_an_adapter_leave
         "somebody was preempted, who may be anywhere in the queue"
     )
     assert looked_at(queue, (A,)).tried == (first, queue[3]), "who came needs none"
+    base = requests(None, start=4)
+    assert looked_at(queue[:3], (A,)).tried == (first,)
+    assert looked_at(queue[:3], (A,)).tried == ()
+    assert looked_at(queue[:3] + base, (A,)).tried == (first, *base), "the base model needs none either"
 
 
 def test_nobody_starts_at_a_boundary_at_which_somebody_was_preempted() -> None:

@@ -58,16 +58,25 @@ def test_errors_are_of_points_that_a_fit_has_not_seen() -> None:
 def test_intervals_hold_the_coefficient_most_of_the_time_and_narrow_with_less_noise() -> None:
     def intervals(noise: float) -> list[tuple[float, float]]:
         found = []
-        for seed in range(12):
+        for seed in range(8):
             off = np.random.default_rng(seed).normal(1.0, noise, len(STEPS))
             table = measured(STEPS, [step_s(point) * float(by) for point, by in zip(STEPS, off, strict=True)])
             found.append(fit(DECODE, table).intervals["per_sequence_s"])
         return found
 
     little, much = intervals(0.01), intervals(0.1)
-    assert sum(low <= 2e-4 <= high for low, high in little) >= 9
+    assert sum(low <= 2e-4 <= high for low, high in little) >= 6
     assert all(high - low < 1e-4 for low, high in little)
     assert np.mean([high - low for low, high in much]) > 3 * np.mean([high - low for low, high in little])
+
+
+def test_noise_that_is_skewed_leaves_the_mean_where_it_is() -> None:
+    """A tenth of the iterations takes four times as long: the mean is 1.3 times the median."""
+    slow = np.random.default_rng(2).random(3000) < 0.1
+    steps = [STEPS[i % len(STEPS)] for i in range(len(slow))]
+    table = measured(steps, [step_s(p) * (4.0 if late else 1.0) for p, late in zip(steps, slow, strict=True)])
+    found = fit(DECODE, table)
+    assert found.predict(table).sum() == pytest.approx(table.seconds.sum(), rel=0.02)
 
 
 def test_a_kernel_is_fitted_to_what_it_adds_to_the_base_model() -> None:

@@ -68,9 +68,9 @@ def test_all_columns_in_any_order(tmp_path):
     trace = read(
         csv(
             tmp_path,
-            "1 2 3,s1,20,10,30,8,a,0",
+            "1 2 3,s1,20,40,30,8,a,0",
             ",,20,10,,8,a,1",
-            '"[7, 8]",007,20,10,20,8,a,2',
+            '"[7, 8]",007,20,40,20,8,a,2',
             header=header,
         )
     )
@@ -150,17 +150,16 @@ def traces(draw):
     named = dict(zip(column(NAMES), column(st.integers(1, 1024)), strict=True))
     specs = tuple(AdapterSpec(name, rank) for name, rank in named.items())
     outputs = np.array(column(st.integers(1, 10**6)))
+    chain = draw(st.lists(st.integers(0, 2**63 - 1), min_size=3, max_size=3, unique=True))
     return Trace(
         arrival_s=np.sort(np.array(column(st.floats(0, 9e6)))),
         adapter=np.array(column(st.integers(BASE_MODEL, len(specs) - 1))),
-        prompt_tokens=np.array(column(st.integers(1, 10**6))),
+        prompt_tokens=np.array(column(st.integers(33, 10**6))),
         output_tokens=outputs,
         max_output_tokens=outputs + np.array(column(st.integers(0, 50))),
         adapters=specs,
         session=draw(st.none() | st.just(column(st.none() | NAMES))),
-        block_hashes=draw(
-            st.none() | st.just(column(st.lists(st.integers(0, 2**63 - 1), max_size=3).map(tuple)))
-        ),
+        block_hashes=draw(st.none() | st.just(column(st.integers(0, 3).map(lambda n: tuple(chain[:n]))))),
     )
 
 
@@ -423,3 +422,39 @@ def test_arrivals_since_an_epoch_begin_at_zero_with_a_notice(tmp_path) -> None:
     trace = File(str(path)).build(0)
     assert trace.arrival_s.tolist() == [0.0, 1.5]
     assert "arrival_s begins at 1700000000, which looks like a date; it now begins at 0" in trace.notices[-1]
+
+
+# Blocks and sessions -------------------------------------------------------------------------
+
+BLOCKS = HEADER + ",block_hashes"
+
+
+def test_a_prompt_has_no_more_hashes_than_blocks(tmp_path):
+    path = csv(tmp_path, "1,a,8,33,1,1 2 3", "2,a,8,33,1,1 2 3 4", header=BLOCKS)
+    with pytest.raises(
+        InputError, match=r"row 3: block_hashes is .*1 2 3 4.*, must be at most 3, one for each 16"
+    ):
+        File(path).build(0)
+    assert File(path, hash_block_tokens=8).build(0).hash_block_tokens == 8
+
+
+@pytest.mark.parametrize("rows", [("1 1",), ("1 2", "3 2"), ("1 2", "2 1"), ("1 2", "2")])
+def test_a_hash_stands_for_all_blocks_before_it_too(tmp_path, rows):
+    path = csv(tmp_path, *(f"{i},a,8,64,1,{row}" for i, row in enumerate(rows)), header=BLOCKS)
+    with pytest.raises(InputError, match="behind equal numbers equal numbers must lie"):
+        File(path).build(0)
+
+
+def test_blocks_that_are_too_large_for_the_hashes_are_noticed(tmp_path):
+    path = csv(tmp_path, "1,a,8,1000,1,1 2", "2,a,8,1100,1,1 2", header=BLOCKS)
+    assert ["hash_block_tokens right?" in notice for notice in File(path).build(0).notices] == [True]
+    assert File(path, hash_block_tokens=512).build(0).notices == ()
+
+
+def test_a_session_whose_prompts_get_shorter_is_noticed(tmp_path):
+    header = HEADER + ",session"
+    shorter = csv(tmp_path, "1,a,8,40,9,s", "2,a,8,30,4,s", "3,b,8,20,4,s", "4,a,8,20,4,t", header=header)
+    (notice,) = File(shorter).build(0).notices
+    assert "1 rows have a shorter prompt than the row of their session before" in notice
+    longer = csv(tmp_path, "1,a,8,40,9,s", "2,a,8,60,4,s", header=header)
+    assert File(longer).build(0).notices == ()

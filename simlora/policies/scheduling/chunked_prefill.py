@@ -27,7 +27,8 @@ class ChunkedPrefill(Scheduler):
 
     def __init__(self, max_batched_tokens: int = 2048) -> None:
         self.max_batched_tokens = whole("scheduler.max_batched_tokens", max_batched_tokens, "tokens", least=1)
-        self._passed: tuple[int, int] | None = None  # adapters of the batch that let none of so many start
+        # Adapters of the batch, and requests in the queue, when all of them were passed over.
+        self._passed: tuple[int, int] | None = None
 
     def schedule(self, view: ReplicaView) -> Decision:
         if self._passed is not None and self._still_passed_over(*self._passed, view):
@@ -80,7 +81,7 @@ class ChunkedPrefill(Scheduler):
     def _still_passed_over(self, adapters: int, waiting: int, view: ReplicaView) -> bool:
         """Whether no adapter has left the batch since all were passed over, and who came since needs another one.
 
-        So ends two thirds of the looks at a queue whose adapters lack slots.
+        This saves two thirds of the trials in an hour of 384 adapters on 32 slots.
         """
         if view.adapters != adapters or view.preempted:
             return False
