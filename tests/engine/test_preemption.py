@@ -6,6 +6,7 @@ the other is done, and has its last token one decode step later.
 
 import pytest
 
+from tests.engine.by_hand import chunks_s, prefill_s, step_s
 from tests.engine.cases import Case, Row
 
 PAIR = Case(
@@ -17,22 +18,6 @@ PAIR = Case(
     admit_every=0,
 )
 KV_BYTES = 16
-
-
-def step_s(*contexts: int) -> float:
-    c, n = PAIR.coefficients, len(contexts)
-    base_s = c["decode.intercept_s"] + c["decode.per_sequence_s"] * n + c["decode.per_sequence_sq_s"] * n * n
-    return base_s + c["decode.per_context_token_s"] * sum(contexts)
-
-
-def prefill_s(*prompts: int) -> float:
-    c = PAIR.coefficients
-    squares = sum(prompt * prompt for prompt in prompts)
-    return (
-        c["prefill.intercept_s"]
-        + c["prefill.per_token_s"] * sum(prompts)
-        + c["prefill.per_token_sq_s"] * squares
-    )
 
 
 def swap_s(tokens: int) -> float:
