@@ -72,9 +72,10 @@ class Bench:
         return found
 
     def _load_s(self, point: Point) -> list[float]:
-        """Copy the bytes of one adapter from the host."""
+        """Copy the bytes of one adapter onto the device, from the host or from elsewhere on it."""
         size_bytes = self._shape.adapter_bytes(point.ranks[0])
-        source = torch.ones(size_bytes, dtype=torch.uint8)
+        home = self._device.torch if point.kernel == "device" else torch.device("cpu")
+        source = torch.ones(size_bytes, dtype=torch.uint8, device=home)
         if point.kernel == "pinned":
             source = source.pin_memory()
         target = torch.empty(size_bytes, dtype=torch.uint8, device=self._device.torch)

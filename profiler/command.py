@@ -98,7 +98,7 @@ def _run(arguments: list[str]) -> int:
             raise InputError(
                 f"kernels: there is no {kernel!r} on {on.torch.type}; {nearest(kernel, ways(on.torch))}"
             )
-    memories = ("pinned", "pageable") if on.is_gpu else ("pageable",)
+    memories = ("pinned", "pageable", "device") if on.is_gpu else ("pageable", "device")
     plan = points.read(settings.plan, kernels, memories, host.cores())
     name = f"{on.gpu}-{settings.model.name}"
     out = settings.out or Path("outputs") / "profile" / name

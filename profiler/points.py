@@ -23,7 +23,8 @@ class Point:
 
     prefill: `requests` prompts of `tokens` each; decode: a step of `requests` sequences whose context is `tokens` each.
     Both in the way of `kernel`, with `ranks` used by the requests in turn; without a kernel, the base model alone.
-    adapter_load: one adapter of the first rank, from `kernel` memory, pinned or pageable; merge: one such adapter.
+    adapter_load: one adapter of the first rank, from `kernel` memory, pinned or pageable, or the device's own;
+    merge: one such adapter.
     cpu_lora: x A B of a layer for `tokens` tokens of the first rank, on `cores` cores; cpu_sync: to hand work to
     another process and back.
     """

@@ -18,6 +18,7 @@ from simlora.report.markup import Html, rows, tag
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib import ticker
 
 BLUE, AMBER, INK, GRID = "#2b6cd4", "#d08700", "#1b1d21", "#e2e3e1"
 ACROSS = 3
@@ -117,7 +118,7 @@ def _copies(table: pd.DataFrame) -> Html:
     loads = table[table["section"] == "adapter_load"]
     syncs = table[table["section"] == "cpu_sync"]
     found = [
-        (f"adapter of rank {ranks} from {memory} memory", f"{1e3 * seconds:.3f} ms")
+        (f"adapter of rank {ranks}, from {memory} memory", f"{1e3 * seconds:.3f} ms")
         for ranks, memory, seconds in zip(loads["ranks"], loads["kernel"], loads["seconds"], strict=True)
     ]
     found += [("to another process and back", f"{1e6 * seconds:.2f} µs") for seconds in syncs["seconds"]]
@@ -137,9 +138,12 @@ def _residuals(fitted: Sequence[Fitted]) -> str:
         ax.axhline(0.0, color=INK, linewidth=0.8)
         ax.plot(1e3 * points["seconds"], off, "o", color=BLUE, markersize=4)
         ax.set_xscale("log")
+        ax.xaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+        ax.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+        ax.xaxis.set_minor_formatter(ticker.NullFormatter())
         most = max(1.15 * float(off.abs().max()), 1.5 * MANY)
         ax.set_ylim(-most, most)
-        ax.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0, decimals=0))
+        ax.yaxis.set_major_formatter(ticker.PercentFormatter(1.0, decimals=0))
         ax.set_title(each.model.name, fontsize="small")
         ax.set_xlabel("measured, ms", fontsize="small")
         ax.tick_params(labelsize="small")

@@ -93,6 +93,7 @@ POINTS = (
     Point("decode", "bgmv", 3, 17, (4, 8)),
     Point("decode", "mbgmv", 4, 17, (4, 4, 8)),
     Point("adapter_load", "pageable", ranks=(8,)),
+    Point("adapter_load", "device", ranks=(8,)),
     Point("merge", ranks=(8,)),
     Point("cpu_lora", tokens=16, ranks=(8,), cores=1),
 )
