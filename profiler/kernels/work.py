@@ -53,7 +53,7 @@ class PrefillWork:
 
 def decode_work(adapters: Sequence[int], pages: Pages) -> DecodeWork:
     """Check a batch's adapters, one a row. Raises InputError for an index that is none of `pages`."""
-    _check(adapters, pages)
+    check_adapters(adapters, pages)
     on_device = torch.tensor(adapters, dtype=torch.int32, device=pages.a.device)
     return DecodeWork(on_device, tuple(adapters), _padded(adapters, pages))
 
@@ -63,7 +63,7 @@ def prefill_work(segments: Sequence[tuple[int, int]], pages: Pages) -> PrefillWo
 
     Raises InputError for an index that is none of `pages`, and for a negative length.
     """
-    _check([adapter for adapter, _ in segments], pages)
+    check_adapters([adapter for adapter, _ in segments], pages)
     tiles: list[tuple[int, int, int]] = []
     begin = 0
     for adapter, tokens in segments:
@@ -92,7 +92,8 @@ def check_rows(x: Tensor, y: Tensor, rows: int, pages: Pages) -> None:
             raise InputError(f"the rows of {name} must be contiguous")
 
 
-def _check(adapters: Sequence[int], pages: Pages) -> None:
+def check_adapters(adapters: Sequence[int], pages: Pages) -> None:
+    """Raise InputError for an index that is none of `pages`; BASE_MODEL stands for no adapter."""
     count = len(pages.ranks)
     for row, adapter in enumerate(adapters):
         if not BASE_MODEL <= adapter < count:

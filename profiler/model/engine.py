@@ -71,13 +71,13 @@ class Engine:
             one.context += 1
             self.cache.grow(one.id, one.context)
         batch, used = self._batch(running), [one.adapter for one in running]
-        lora: Lora = no_lora
-        if any(adapter != BASE_MODEL for adapter in used):
-            lora = self.adapters.decode(kernel, used)  # checks them
         if self.graphs is not None and kernel in KERNELS:
             self._sampled(running, self.graphs.decode(batch, kernel, used))
-        else:
-            self._sampled(running, self.model.decode(batch, self.cache, lora))
+            return
+        lora: Lora = no_lora
+        if any(adapter != BASE_MODEL for adapter in used):
+            lora = self.adapters.decode(kernel, used)
+        self._sampled(running, self.model.decode(batch, self.cache, lora))
 
     def enter(self, one: Live) -> None:
         """Give a sequence a cache for its prompt as if that had been prefilled."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from profiler.kernels.work import BASE_MODEL, DecodeWork
+from profiler.kernels.work import BASE_MODEL, DecodeWork, check_adapters
 from profiler.model.cache import PAGE_TOKENS, KvCache
 from profiler.model.llama import DecodeBatch, Llama, no_lora
 from profiler.model.lora import Adapters
@@ -45,7 +45,11 @@ class Graphs:
         self._steps: dict[Size, Step] = {}
 
     def decode(self, batch: DecodeBatch, kernel: str, used: Sequence[int]) -> Tensor:
-        """Take one step of every sequence, row i with adapter `used[i]`; return their next tokens [sequences]."""
+        """Take one step of every sequence, row i with adapter `used[i]`; return their next tokens [sequences].
+
+        Raises InputError for an adapter that there is not.
+        """
+        check_adapters(used, next(iter(self.adapters.pages.values())))
         rows, pages = batch.table.shape
         highest = max((self.adapters.ranks[adapter] for adapter in used if adapter != BASE_MODEL), default=0)
         size = Size(

@@ -175,6 +175,15 @@ def test_a_step_that_is_padded_to_a_size_says_what_it_does_alone(
     assert found[0] == found[1]
 
 
+def test_a_padded_step_refuses_an_adapter_that_there_is_not() -> None:
+    running = padded_engine()
+    live = [Live(0, BASE_MODEL, prompt(10))]
+    running.prefill(live, "")
+    live[0].adapter = len(RANKS)
+    with pytest.raises(InputError, match="adapter 3 in row 0 is none of the 3"):
+        running.decode(live, "mbgmv")
+
+
 def test_steps_of_one_size_share_their_buffers() -> None:
     running = padded_engine()
     live = [Live(id, BASE_MODEL, prompt(10)) for id in range(3)]
