@@ -72,7 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="e.g. seed=1 scheduler=lcfs")
     parser.add_argument("--device", choices=CHOICES, default="auto")
     parser.add_argument("--threads", type=int, default=1, help="of a CPU that is the device (default: 1)")
-    parser.add_argument("--rounds", type=int, default=3, help="how often both traces are served (default: 3)")
+    parser.add_argument(
+        "--rounds", type=int, default=4, help="how often both traces are served, in turn (default: 4)"
+    )
     parser.add_argument(
         "--calibration", type=Path, help="default: outputs/profile/<gpu>-<model>/<gpu>-<model>-tp1.yaml"
     )
@@ -103,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def replay(
-    device: Device, overrides: Sequence[str], calibration: Path | None = None, rounds: int = 3
+    device: Device, overrides: Sequence[str], calibration: Path | None = None, rounds: int = 4
 ) -> list[Compared]:
     """Serve and simulate the trace that the overrides describe: with the profile's calibration, and with a fitted one.
 
@@ -116,9 +118,11 @@ def replay(
     engine = _engine(device, judged)
     served: dict[str, list[Served]] = {"other": [], "judged": []}
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:
-        # In turn, so that a machine that is slow for a while is slow for both.
-        for _ in range(rounds):
-            for name, scenario in (("other", other), ("judged", judged)):
+        # In turn, other, judged, judged, other: a machine that is slow for a while, or slower all the time,
+        # is so for both.
+        for turn in range(rounds):
+            for name in ("other", "judged") if turn % 2 == 0 else ("judged", "other"):
+                scenario = other if name == "other" else judged
                 served[name].append(_serve(scenario, engine, shown, f"serving the {name} trace"))
     practice = pd.concat([run.iterations for run in served["other"]], ignore_index=True)
     fitted_anew = ("prefill.", "decode.", f"kernels.{KERNEL}.")
