@@ -29,6 +29,8 @@ class Bench:
 
     def __init__(self, device: Device, shape: ModelShape, points: Sequence[Point], seed: int = 0) -> None:
         self._device, self._shape = device, shape
+        if not any(point.section in (*ITERATIONS, "merge") for point in points):
+            return  # a plan that is only about the host needs no model
         iterations = [point for point in points if point.section in ITERATIONS]
         room = max((point.requests * (point.tokens + SPARE_TOKENS) for point in iterations), default=0)
         ranks = sorted(

@@ -38,7 +38,7 @@ Examples
 Keys
   device=auto     auto, cuda or cpu
   model=null      a model of simlora's; null is llama_2_7b on a GPU, llama_16m on a CPU
-  plan=quick      quick (minutes), full, or a YAML file of points
+  plan=quick      quick (minutes), full, cpu_lora (the host alone, for models of any size), or a YAML file of points
   kernels=null    of LoRA, as in kernels=[mbgmv]; null is all that run on the device
   threads=1       of a CPU that is the device
   seed=0          of random weights, of pages, and of the order in which points are timed
@@ -83,7 +83,7 @@ def _run(arguments: list[str]) -> int:
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError:
-        raise InputError("torch is not installed; pip install 'simlora[profiler]'") from None
+        raise InputError("torch is not installed; install simlora with it: pip install '.[profiler]' where simlora lies") from None
     from profiler import collect, device, fit, host, points, report, write
     from profiler.bench import Bench
     from profiler.model.lora import ways

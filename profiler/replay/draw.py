@@ -68,7 +68,7 @@ def _running(ax: Axes, compared: Compared) -> None:
     ):
         times = np.concatenate([table["admitted_s"], table["finish_s"]])
         change = np.concatenate([np.ones(len(table)), -np.ones(len(table))])
-        order = np.argsort(times, kind="stable")
+        order = np.lexsort((change, times))  # at one moment some leave before others come
         ax.step(
             times[order], np.cumsum(change[order]), where="post", color=colour, linewidth=1.0, label=label
         )

@@ -137,3 +137,9 @@ def test_a_model_that_does_not_fit_is_named() -> None:
     )
     with pytest.raises(InputError, match=r"huge with .* does not fit the memory of"):
         Bench(choose("cpu", threads=1), huge, POINTS)
+
+
+def test_a_plan_about_the_host_alone_needs_no_model() -> None:
+    huge = ModelShape("huge", 1000, 65536, 512, 512, 128, 10**6, 10**6)
+    bench = Bench(choose("cpu", threads=1), huge, [Point("cpu_sync")])
+    assert len(bench.samples_s(Point("cpu_sync"))) == TIMED
