@@ -83,7 +83,9 @@ def _run(arguments: list[str]) -> int:
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError:
-        raise InputError("torch is not installed; install simlora with it: pip install '.[profiler]' where simlora lies") from None
+        raise InputError(
+            "torch is not installed; install simlora with it: pip install '.[profiler]' where simlora lies"
+        ) from None
     from profiler import collect, device, fit, host, points, report, write
     from profiler.bench import Bench
     from profiler.model.lora import ways

@@ -27,6 +27,7 @@ from simlora.hardware.model import ModelShape
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.collectives import folded
+from simlora.latency.cpu_lora import CpuLora
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Kernel
 from simlora.latency.transfer import AdapterLoad
@@ -34,11 +35,12 @@ from simlora.metrics.slo import SloTargets
 from simlora.policies.eviction.base import Eviction
 from simlora.policies.eviction.on_demand import OnDemand
 from simlora.policies.loading.base import Loader
+from simlora.policies.migration.base import Migration
 from simlora.policies.placement.base import Placement
 from simlora.policies.routing.base import Router
 from simlora.policies.scheduling.base import Scheduler
 
-POLICIES = ("scheduler", "loader", "eviction", "kernel", "router", "placement")
+POLICIES = ("scheduler", "loader", "eviction", "kernel", "router", "placement", "migration")
 OUTPUTS = ("report", "timeline", "progress")
 """Keys that say what is shown, not what is simulated."""
 KEYS = (
@@ -51,6 +53,7 @@ KEYS = (
     "engine",
     "fast_forward",
     "cluster",
+    "host",
     "replica",
     "slo",
     "until_s",
@@ -109,6 +112,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         "cluster.engines_per_gpu", cluster.get("engines_per_gpu"), "replicas", least=1, most=REPLICAS_MAX
     )
     most = as_whole(cluster.get("max_outstanding"))
+    host = section(tree, "host", ("replicas", "cores"))
     replica = _replica(section(tree, "replica", REPLICA_KEYS), gpu, model, engines)
     name = f"{gpu.name}-{model.name}-tp{replica.tp}" + _engine(tree["engine"])
     calibration, notices = _calibration(tree["calibration"], name, gpu.name, model.name, replica.tp)
@@ -137,6 +141,8 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         timeline=timeline,
         max_outstanding=most,
         until_s=until_s,
+        replicas_per_host=whole("host.replicas", as_whole(host.get("replicas")), "replicas", least=1),
+        host_cores=whole("host.cores", as_whole(host.get("cores")), "CPU cores", least=0),
         engines_per_gpu=engines,
         kv_token_budgets=_by_rate(trace, replica.kv_token_budget, replicas, engines) if by_rate else (),
     )
@@ -338,13 +344,17 @@ def _calibration(choice: Any, name: str, gpu: str, model: str, tp: int) -> tuple
 def _policies(tree: Tree, calibration: Calibration) -> Policies:
     IterationModel(calibration)  # raises for a coefficient that every run needs
     AdapterLoad(calibration)
+    loader = factory(tree, "loader", Loader)
+    if loader().assists:
+        CpuLora(calibration, layers=1)
     return Policies(
         scheduler=factory(tree, "scheduler", Scheduler),
-        loader=factory(tree, "loader", Loader),
+        loader=loader,
         eviction=factory(tree, "eviction", Eviction),
         kernel=factory(tree, "kernel", Kernel, calibration),
         router=make(tree, "router", Router),
         placement=make(tree, "placement", Placement),
+        migration=make(tree, "migration", Migration),
     )
 
 

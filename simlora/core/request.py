@@ -17,7 +17,9 @@ class Request:
     its context whose KV was swapped out to host memory when it was preempted, `chunked_tokens` what
     iterations have already processed of a prefill that is not whole yet, `cached_tokens` what was found in the prefix
     cache when it was tried last, `padding_tokens` what is added
-    to its prompt where a batch is padded to its longest.
+    to its prompt where a batch is padded to its longest. `cold_start_s` is what it waited for its own adapter
+    before it began, `blocked_s` what adapters on their way cost it besides: those of others, for which it stood still,
+    and its own where the CPU helps; while it runs, a sum that the engine has not closed yet.
     """
 
     __slots__ = (
@@ -25,6 +27,7 @@ class Request:
         "admitted_s",
         "arrival_s",
         "block_hashes",
+        "blocked_s",
         "cached_tokens",
         "chunked_tokens",
         "cold_start_s",
@@ -65,6 +68,7 @@ class Request:
         self.admitted_s = -1.0
         self.first_token_s = -1.0
         self.cold_start_s = 0.0
+        self.blocked_s = 0.0
         self.preemptions = 0
         self.migrations = 0
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import simpy
 
-ARRIVAL, BOUNDARY = 0 << 40, 1 << 40
+ARRIVAL, MIGRATION, BOUNDARY = 0 << 40, 1 << 40, 2 << 40
 """Kinds of events: those at the same time happen in this order, and within a kind by id, which is below 2 ** 40."""
 
 

@@ -17,11 +17,14 @@ from simlora.core.adapter import Adapter
 from simlora.core.random import stream
 from simlora.core.request import Request
 from simlora.engine.admission import unservable
-from simlora.engine.clock import ARRIVAL, Clock
+from simlora.engine.clock import ARRIVAL, MIGRATION, Clock
+from simlora.engine.host import Host
+from simlora.engine.loads import Loads
 from simlora.engine.replica import Replica
 from simlora.engine.scenario import Scenario
 from simlora.engine.sharing import SharedGpu
 from simlora.latency.collectives import folded
+from simlora.latency.cpu_lora import CpuLora
 from simlora.latency.iteration import HostTime, IterationModel
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import AdapterLoad, Merge
@@ -41,6 +44,10 @@ class Cluster:
         self.clock = Clock()
         self.scenario = scenario
         self.outstanding: NDArray[np.int64] = np.zeros(scenario.replicas, dtype=np.int64)
+        self._loads = Loads(scenario.replicas) if scenario.policies.router.informed else None
+        self.max_batch_size = scenario.replica.max_batch_size
+        budgets = [scenario.config_of(id).kv_token_budget for id in range(scenario.replicas)]
+        self.kv_token_budgets: NDArray[np.int64] = np.array(budgets, dtype=np.int64)
         self.rng = stream(scenario.seed, "router")
         self.recorder = Recorder(
             scenario.trace, scenario.replicas, scenario.timeline, scenario.replica.own_region
@@ -60,10 +67,25 @@ class Cluster:
             if config.adapter_memory == "contiguous"
             else 0.0,
             host=HostTime(scenario.calibration) if scenario.engines_per_gpu > 1 else None,
+            cpu_lora=CpuLora(calibration, scenario.model.layers)
+            if scenario.policies.loader().assists
+            else None,
             passed_over_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
         )
+        hosts = [Host(scenario.host_cores) for _ in range(0, scenario.replicas, scenario.replicas_per_host)]
         self.replicas = [
-            Replica(id, self.clock, scenario, latency, outputs, self.recorder, self._left)
+            Replica(
+                id,
+                self.clock,
+                scenario,
+                latency,
+                outputs,
+                self.recorder,
+                self._left,
+                self._moved,
+                hosts[id // scenario.replicas_per_host] if latency.cpu_lora else None,
+                self._loads.waiting if self._loads else None,
+            )
             for id in range(scenario.replicas)
         ]
         if scenario.engines_per_gpu > 1:
@@ -71,6 +93,7 @@ class Cluster:
                 gpu = SharedGpu()
                 for replica in self.replicas[first : first + scenario.engines_per_gpu]:
                     replica.share(gpu)
+        self.iteration, self.kernel = latency.iteration, latency.kernel
         self._front_end_s = calibration.coefficients.get("front_end.per_request_s", 0.0)
         self._most = scenario.max_outstanding
         self._progress: Callable[[int], None] = lambda ended: None
@@ -83,6 +106,12 @@ class Cluster:
         """The time."""
         return self.clock.now
 
+    @property
+    def loads(self) -> Loads:
+        """What every replica has to do."""
+        assert self._loads is not None, "a router asks for loads that does not say it is informed"
+        return self._loads
+
     def run(self, progress: Callable[[int], None] = lambda ended: None) -> Recorder:
         """Simulate until every request has ended, or until `until_s`, telling `progress` how many have.
 
@@ -92,6 +121,8 @@ class Cluster:
         for replica in self.replicas:
             self.clock.process(replica.live())
         self.clock.process(self._arrive())
+        if self.scenario.policies.migration.period_s is not None:
+            self.clock.process(self._migrate(self.scenario.policies.migration.period_s))
         with _no_garbage_collection():
             self.clock.run(self.scenario.until_s)
         if self.scenario.until_s is not None:
@@ -123,10 +154,37 @@ class Cluster:
             self.recorder.reject(request, chosen, self.clock.now, reason)
         else:
             self.outstanding[chosen] += 1
+            if self._loads is not None:
+                self._loads.arrive(chosen, request)
             replica.submit(request)
 
-    def _left(self, replica: int) -> None:
+    def requests_of(self, replica: int) -> list[Request]:
+        """Requests that a replica has, running or waiting, in order of arrival."""
+        return sorted(self.replicas[replica].requests(), key=lambda request: (request.arrival_s, request.id))
+
+    def _migrate(self, period_s: float) -> Generator[Event, None, None]:
+        tick = 0
+        while self.recorder.ended < len(self.scenario.trace):
+            tick += 1
+            yield self.clock.moment(tick * period_s, MIGRATION, 0)
+            for move in self.scenario.policies.migration.moves(self):
+                if not unservable(move.request, self.replicas[move.target].config):
+                    self.replicas[move.source].send(move.request, move.target)
+
+    def _moved(self, request: Request, source: int, target: int, token_s: float | None) -> None:
+        """A request that left one replica goes on at another; its last token was then, if it has any."""
+        request.migrations += 1
+        self.outstanding[source] -= 1
+        self.outstanding[target] += 1
+        if self._loads is not None:
+            self._loads.leave(source, request)
+            self._loads.arrive(target, request)
+        self.replicas[target].receive(request, token_s)
+
+    def _left(self, replica: int, request: Request) -> None:
         self.outstanding[replica] -= 1
+        if self._loads is not None:
+            self._loads.leave(replica, request)
         if self.recorder.ended % TELL_EVERY == 0:
             self._progress(self.recorder.ended)
 

@@ -25,6 +25,7 @@ class Holdings:
     """
 
     __slots__ = (
+        "_beside",
         "_eviction",
         "_flushes",
         "_host",
@@ -75,6 +76,8 @@ class Holdings:
         self.reservation = reservation(config)
         self.prefixes = PrefixCache(scenario.trace.hash_block_tokens) if config.prefix_caching else None
         self._loader = loader
+        # Weights to be merged, or to be laid out, have to be there first.
+        self._beside = not (scenario.policies.scheduler().merges or config.own_region)
         self._latency = latency
         self._recorder = recorder
         self._tp = config.tp
@@ -120,13 +123,16 @@ class Holdings:
 
     # Coming -----------------------------------------------------------------------------
 
-    def admit(self, requests: Sequence[Request], step: int, ends: int, now_s: float) -> float:
-        """Give requests their memory; return when all their weights and KV are there.
+    def admit(
+        self, requests: Sequence[Request], step: int, ends: int, now_s: float
+    ) -> tuple[float, float, list[Request]]:
+        """Give requests their memory, and send for their weights.
 
-        The iteration begins at `step` and ends at step `ends`.
+        The iteration begins at `step` and ends at step `ends`. Returns when KV is there, when the weights are that
+        the replica has to wait for, and who waits for his by himself.
         """
         missing = []
-        ready = now_s
+        kv_ready = now_s
         pool, hold = self.pool, self.hold
         for request in requests:
             if self.prefixes is not None:
@@ -135,7 +141,7 @@ class Holdings:
             hold(request, ends)
             if request.host_tokens:
                 kv_bytes = request.host_tokens * self._kv_bytes
-                ready = self.link.transfer(now_s, self._latency.load.load_s(kv_bytes))
+                kv_ready = self.link.transfer(now_s, self._latency.load.load_s(kv_bytes))
             adapter = request.adapter
             if adapter is None:
                 continue
@@ -152,16 +158,28 @@ class Holdings:
         self.make_room(step)
         for adapter in missing:
             self._recorder.adapter_lookup(hit=self._bring(adapter, step, now_s))
+        ready = now_s
         if missing and self._eviction.in_turn and now_s == self._left_s:
-            ready = max(ready, self._load_again({adapter.id for adapter in missing}, now_s))
+            ready = self._load_again({adapter.id for adapter in missing}, now_s)
+        apart = []
         for request in requests:
-            if request.adapter is not None:
-                landed = pool.ready_s(request.adapter)
-                if landed > now_s:
-                    ready = max(ready, landed)
-                    if request.admitted_s < 0.0:
-                        request.cold_start_s = landed - now_s
-        return ready
+            adapter = request.adapter
+            if adapter is None or pool.ready_s(adapter) <= now_s:
+                continue
+            how = self._loader.on_miss(adapter) if self._beside else Miss.STALL
+            if how is Miss.ASSIST:
+                continue
+            if how is Miss.WAIT:
+                apart.append(request)
+            else:
+                ready = max(ready, pool.ready_s(adapter))
+            if request.admitted_s < 0.0:
+                request.cold_start_s = pool.ready_s(adapter) - now_s
+        return kv_ready, ready, apart
+
+    def lands_s(self, request: Request) -> float:
+        """When the weights of an admitted request are there."""
+        return 0.0 if request.adapter is None else self.pool.ready_s(request.adapter)
 
     def hold(self, request: Request, step: int) -> None:
         """Charge a request with the KV of its own that it has once prefilled, and with what may still come."""

@@ -16,12 +16,16 @@ from simlora.engine.admission import Admission
 from simlora.engine.batch import Batch
 from simlora.engine.clock import BOUNDARY, Clock
 from simlora.engine.holdings import Holdings
+from simlora.engine.host import Host
+from simlora.engine.landing import Landing
+from simlora.engine.loads import Load
 from simlora.engine.pace import Pace
 from simlora.engine.run import DecodeRun
 from simlora.engine.scenario import Scenario
 from simlora.engine.sharing import SharedGpu
 from simlora.engine.token_times import TokenTimes
 from simlora.engine.waiting import WaitingQueue
+from simlora.latency.cpu_lora import Assisted
 from simlora.latency.models import LatencyModels
 from simlora.metrics.recorder import Recorder
 from simlora.policies.scheduling.base import Decision
@@ -35,22 +39,32 @@ class Replica:
 
     __slots__ = (
         "_batch",
+        "_blocked_s",
         "_clock",
+        "_cpu_lora",
         "_decision",
         "_fast_forward",
+        "_host",
         "_idle",
+        "_landing",
+        "_lands_s",
+        "_late",
         "_loader",
         "_on_leave",
+        "_on_move",
         "_outputs",
         "_pace",
         "_passed_over",
         "_prefill",
         "_prefilling",
+        "_queued",
         "_recorder",
         "_renew",
         "_run",
         "_scheduler",
+        "_sends",
         "_since_s",
+        "_start_s",
         "_steps",
         "_token_times",
         "_wake",
@@ -75,7 +89,10 @@ class Replica:
         latency: LatencyModels,
         outputs: Sequence[int],
         recorder: Recorder,
-        on_leave: Callable[[int], None],
+        on_leave: Callable[[int, Request], None],
+        on_move: Callable[[Request, int, int, float | None], None],
+        host: Host | None = None,
+        queued: Load | None = None,
     ) -> None:
         self.id = id
         self.config = scenario.config_of(id)
@@ -88,7 +105,8 @@ class Replica:
         self._clock = clock
         self._outputs = outputs
         self._recorder = recorder
-        self._on_leave = on_leave
+        self._on_leave, self._on_move = on_leave, on_move
+        self._sends: dict[int, int] = {}  # where requests go at the end of this iteration
         self._fast_forward = scenario.fast_forward
         self._scheduler = scenario.policies.scheduler()
         self._loader = scenario.policies.loader()
@@ -99,11 +117,18 @@ class Replica:
         self._passed_over = 0
         self._prefill: tuple[Request, ...] = ()
         self._prefilling: dict[int, Request] = {}  # admitted, and only in part prefilled
+        self._landing = Landing()  # admitted, and not begun: their weights are on the way
+        self._late = Landing()  # prefilled with the CPU's help before their weights have landed
+        self._lands_s = inf  # when the next of those weights land
+        self._start_s = 0.0  # when the prefill begins that was admitted last
+        self._blocked_s = 0.0  # how long the batch has stood still for weights, all times together
         self._steps = 0  # at the coming boundary, this many steps of the run are done
         self._wake: Event = clock.event()
         self._idle = True
         self._token_times = TokenTimes(recorder.token_gaps)
         self._pace = Pace(id, latency, self.holdings.pool, scenario.replica.tp)
+        self._host, self._cpu_lora = host, latency.cpu_lora
+        self._queued = queued  # what routers are told of the queue
         self._since_s = 0.0  # when the iterations that are under way began
         self._renew = False  # the run's times are no longer right
 
@@ -130,6 +155,11 @@ class Replica:
         return tuple(self._prefilling.values())
 
     @property
+    def landing(self) -> int:
+        """Admitted requests whose weights are on their way, and which do not run yet."""
+        return len(self._landing) + len(self._late)
+
+    @property
     def adapters(self) -> int:
         """Distinct adapters of the running batch."""
         return self.holdings.pool.pinned
@@ -154,6 +184,8 @@ class Replica:
     def trial(self) -> Admission:
         """Start a trial of who could be admitted now."""
         seats = self.config.max_batch_size - len(self._batch.members) - len(self._prefilling)
+        if self._lands_s != inf:
+            seats -= self.landing
         holdings = self.holdings
         return Admission(
             holdings.reservation, holdings.pool, seats, self.config, self._batch, holdings.prefixes
@@ -163,7 +195,7 @@ class Replica:
 
     def submit(self, request: Request) -> None:
         """A request arrives in the queue."""
-        self.waiting.add(request)
+        self._enqueue(request)
         if self._idle:
             self._idle = False
             self._wake = self._clock.move(self._wake, self._clock.now, BOUNDARY, self.id)
@@ -175,11 +207,23 @@ class Replica:
             if on_arrival < self._steps - self._run.done:
                 self._cut(self._run, on_arrival)
 
+    def _enqueue(self, request: Request) -> None:
+        self.waiting.add(request)
+        if self._queued is not None:
+            self._queued.add(self.id, request)
+
+    def _dequeue(self, request: Request) -> None:
+        self.waiting.remove(request)
+        if self._queued is not None:
+            self._queued.take(self.id, request)
+
     def live(self) -> Generator[Event, None, None]:
         """The replica's process: one turn an iteration, or a run of them."""
         clock, batch, gpu = self._clock, self._batch, self._pace.gpu
         while True:
-            if batch.members or self.waiting or self._prefilling:
+            if self._sends:
+                self._hand_over()
+            if batch.members or self.waiting or self._prefilling or self._lands_s != inf:
                 self.schedule()
             busy = bool(batch.members or self._prefill)
             if gpu is not None:
@@ -193,22 +237,37 @@ class Replica:
             else:
                 self._idle = True
                 self._run = None
-                self._wake = clock.event()
+                lands_s = self._lands_s
+                self._wake = clock.moment(lands_s, BOUNDARY, self.id) if lands_s != inf else clock.event()
                 yield self._wake
+                self._idle = False
             self.record(clock.now, len(self.waiting))
 
     def schedule(self) -> None:
-        """Ask what to run next, and let go of those that are given up."""
-        self._decision = decision = self._scheduler.schedule(self)
+        """Ask what to run next, let go of those that are given up, and admit.
+
+        Those who were admitted before, and whose weights have landed, go first without being asked about.
+        """
+        begins = self._land() if self._lands_s != inf else ()
+        something = self._batch.members or self.waiting or self._prefilling
+        if something and not begins:
+            decision = self._scheduler.schedule(self)
+        else:
+            decision = Decision(prefill=begins)
+        self._decision = decision
         if decision.passed_over != self._passed_over:
             self._passed_over = decision.passed_over
             self._run = None  # its steps take another time
         self._prefill = decision.prefill
         for request, reason in decision.abort:
-            self.waiting.remove(request)
+            self._dequeue(request)
             self._recorder.abort(request, self.id, self._clock.now, reason)
-            self._on_leave(self.id)
-        if not self._prefill and not self._batch.members and (self.waiting or self._prefilling):
+            self._on_leave(self.id, request)
+        if self._prefill:
+            self.admit(begins)
+            if not self._prefill:
+                self.schedule()  # all of them wait for their weights by themselves, and leave the rest to others
+        elif not self._batch.members and (self.waiting or self._prefilling) and self._lands_s == inf:
             policy = type(self._scheduler).__name__
             head = next(iter(self.waiting if self.waiting else self.prefilling))
             raise AssertionError(
@@ -228,9 +287,10 @@ class Replica:
                 self._advance_prefill()
             return
         self._advance_decode(run, self._clock.now)
-        for request in self._prefilling.values():
-            # Theirs is KV that has not grown by the steps just taken.
-            self.holdings.hold_again(request, self._batch.step)
+        if self._prefilling or self._lands_s != inf:
+            for request in (*self._prefilling.values(), *self._landing, *self._late):
+                # Theirs is KV that has not grown by the steps just taken.
+                self.holdings.hold_again(request, self._batch.step)
         if self._prefill:
             self._advance_prefill()
         if self.holdings.make_room(self._batch.step):
@@ -253,7 +313,7 @@ class Replica:
     def _execute_prefill(self) -> float:
         self._run = None
         decision, requests = self._decision, self._prefill
-        start = max(self.admit(), self.holdings.stalled_s)
+        start = max(self._start_s, self.holdings.stalled_s)
         if decision.unmerge or decision.merge is not None:
             switch_s = self._pace.switch_s(decision.unmerge, decision.merge)
             self._recorder.switch(switch_s)
@@ -262,32 +322,120 @@ class Replica:
         assert merged is None or all(request.adapter is merged for request in requests), (
             f"replica {self.id} has {merged} merged and prefills for another adapter"
         )
+        decoding = self._batch if decision.decode and self._batch.members else None
+        alone_s = self._pace.prefill_s(requests, decision.chunks, decoding, decision.passed_over)
+        start, pass_s = (start, alone_s) if self._host is None else self._assist(start, alone_s)
         for request in requests:
             if request.admitted_s < 0.0:
                 request.admitted_s = start
-        decoding = self._batch if decision.decode and self._batch.members else None
-        pass_s = self._pace.prefill_s(requests, decision.chunks, decoding, decision.passed_over)
         if decoding is None:
             self.iterations += 1
         else:
             self._run, self._steps = DecodeRun(start, pass_s, 0.0), 1
         return start + pass_s
 
-    def admit(self) -> float:
-        """Give the prefill's requests their memory; return when all their weights and KV are there."""
+    def admit(self, begins: tuple[Request, ...]) -> None:
+        """Give the prefill's requests their memory, and set those apart that wait for their weights by themselves.
+
+        Those that begin now have their memory already.
+        """
+        now, step = self._clock.now, self._batch.step
+        self._start_s = now
+        if begins:
+            return
         fresh = self._prefill
         if self._prefilling:
             fresh = tuple(request for request in fresh if request.id not in self._prefilling)
         for request in fresh:
-            self.waiting.remove(request)
+            self._dequeue(request)
         if self.config.reserve == "padded" and fresh:
             longest = max(request.prompt_tokens for request in fresh)
             for request in fresh:
                 request.padding_tokens = longest - request.prompt_tokens
-        step = self._batch.step
         # They have their KV when the iteration ends, which may take the batch a step further.
         ends = step + 1 if self._decision.decode and self._batch.members else step
-        return self.holdings.admit(fresh, step, ends, self._clock.now)
+        kv_s, weights_s, apart = self.holdings.admit(fresh, step, ends, now)
+        if apart:
+            self._set_apart(apart)
+        if weights_s > now:
+            self._blocked(self._prefill, now, weights_s)
+        self._start_s = max(kv_s, weights_s)
+
+    def _assist(self, start_s: float, gpu_s: float) -> tuple[float, float]:
+        """Return when the prefill begins, and its seconds, where CPU cores stand in for weights on their way.
+
+        Cores go to requests in the order of the prefill; for those that get none the replica waits.
+        """
+        cpu_lora, host, now = self._cpu_lora, self._host, self._clock.now
+        assert cpu_lora is not None, "a loader assists that does not say so"
+        assert host is not None, "a replica without a host has no cores"
+        chunks, lands_s = self._decision.chunks, self.holdings.lands_s
+        free, begin_s = host.free(now), start_s
+        pending: list[tuple[Request, int]] = []
+        for index, request in enumerate(self._prefill):
+            if lands_s(request) <= start_s:
+                continue
+            tokens = chunks[index] if chunks else request.prefill_tokens
+            if cpu_lora.cores(tokens) <= free:
+                free -= cpu_lora.cores(tokens)
+                pending.append((request, tokens))
+            else:
+                begin_s = max(begin_s, lands_s(request))
+                if request.admitted_s < 0.0:
+                    request.cold_start_s = lands_s(request) - now
+        if begin_s > start_s:
+            self._blocked(self._prefill, start_s, begin_s)
+        pending = [(request, tokens) for request, tokens in pending if lands_s(request) > begin_s]
+        if not pending:
+            return begin_s, gpu_s
+        slices = [Assisted(tokens, r.rank, lands_s(r) - begin_s) for r, tokens in pending]
+        pass_s = cpu_lora.pass_s(gpu_s, slices)
+        for request, tokens in pending:
+            host.hold(cpu_lora.cores(tokens), now, min(lands_s(request), begin_s + pass_s))
+        self._blocked_s += pass_s - gpu_s
+        for request in self._prefill:
+            request.blocked_s += pass_s - gpu_s
+        return begin_s, pass_s
+
+    def _set_apart(self, requests: list[Request]) -> None:
+        """They wait for their weights with their memory; the others of the prefill go on."""
+        gone = {request.id for request in requests}
+        for request in requests:
+            self.holdings.hold_again(request, self._batch.step)
+            self._landing.add(request, self.holdings.lands_s(request))
+        self._lands_s = min(self._landing.next_s, self._late.next_s)
+        kept = [index for index, request in enumerate(self._prefill) if request.id not in gone]
+        chunks = self._decision.chunks and tuple(self._decision.chunks[index] for index in kept)
+        self._prefill = tuple(self._prefill[index] for index in kept)
+        self._decision = self._decision._replace(prefill=self._prefill, chunks=chunks)
+
+    def _land(self) -> tuple[Request, ...]:
+        """Let those go on whose weights have landed; return who begins now without being asked about."""
+        now = self._clock.now
+        for request in self._late.landed(now):
+            self._late.take(request.id)
+            request.blocked_s += now - self._token_times.joins(request.id)
+            self._join(request)
+            self._run = None
+            self.most_running = max(self.most_running, len(self._batch.members))
+        begins: list[Request] = []
+        tokens = 0
+        for request in self._landing.landed(now):
+            tokens += request.prefill_tokens
+            if begins and tokens > self.config.max_prefill_tokens:
+                break
+            begins.append(self._landing.take(request.id))
+        self._lands_s = min(self._landing.next_s, self._late.next_s)
+        if self._scheduler.chunks:
+            self._prefilling |= {request.id: request for request in begins}
+            return ()
+        return tuple(begins)
+
+    def _blocked(self, requests: Sequence[Request], from_s: float, until_s: float) -> None:
+        """The replica has stood still for weights: whose it was not, and the batch, could have run."""
+        self._blocked_s += until_s - from_s
+        for request in requests:
+            request.blocked_s += until_s - min(max(from_s, self.holdings.lands_s(request)), until_s)
 
     def _advance_prefill(self) -> None:
         decision, now = self._decision, self._clock.now
@@ -301,19 +449,28 @@ class Replica:
             else:
                 self._token_times.resumed(request.id, now)
                 request.host_tokens = 0
-            to_come = self._outputs[request.id] - generated
             self.holdings.share(request, self._batch.step)
-            if to_come:
-                self._batch.join(request, generated, to_come)
-                self._token_times.joined(request.id, now)
-            else:
+            if self._outputs[request.id] == generated:
                 self._finish(request)
                 finished = True
+            elif self._host is not None and self.holdings.lands_s(request) > now:
+                self._late.add(request, self.holdings.lands_s(request))
+                self._lands_s = min(self._landing.next_s, self._late.next_s)
+                self._token_times.waits(request.id, now)
+            else:
+                self._join(request)
+                self._token_times.joined(request.id, now)
         if finished:
             self.holdings.sweep(self._clock.now)
         self._prefill = ()
         self._run = None
         self.steps_since_prefill = 0
+
+    def _join(self, request: Request) -> None:
+        """A prefilled request begins to decode."""
+        generated = request.generated_tokens + 1
+        self._batch.join(request, generated, self._outputs[request.id] - generated)
+        request.blocked_s -= self._blocked_s
 
     def _unfinished(self, request: Request, chunk: int) -> bool:
         """Count a chunk; whether more of the prefill is to come."""
@@ -342,8 +499,9 @@ class Replica:
             decision = self._decision
             steps = min(batch.steps_to_finish(), decision.steps)
             steps = min(holdings.reservation.steps_until_full(free, batch.step, steps), steps)
-            if decision.until_s != inf and decision.until_s < run.end_s(run.done + steps):
-                steps = max(run.first_boundary(decision.until_s) - run.done, 1)
+            until_s = decision.until_s if decision.until_s < self._lands_s else self._lands_s
+            if until_s != inf and until_s < run.end_s(run.done + steps):
+                steps = max(run.first_boundary(until_s) - run.done, 1)
         self._steps = run.done + steps
         return run.end_s(self._steps)
 
@@ -376,7 +534,7 @@ class Replica:
                 self._advance_decode(run, ended_s)
                 self.holdings.make_room(self._batch.step)
                 self.record(ended_s, sum(request.arrival_s <= ended_s for request in self.waiting))
-        for request in (*self._batch, *self._prefilling.values()):
+        for request in (*self._batch, *self._prefilling.values(), *self._landing, *self._late):
             self._recorder.left_running(request, self.id)
 
     def _advance_decode(self, run: DecodeRun, now_s: float) -> None:
@@ -395,50 +553,101 @@ class Replica:
         if batch.steps_to_finish() == 0:
             self._run = None
             for request in batch.finished():
+                request.blocked_s += self._blocked_s
                 self._finish(request)
             self.holdings.sweep(self._clock.now)
 
     # Leaving ----------------------------------------------------------------------------
 
+    def requests(self) -> list[Request]:
+        """All that have not left."""
+        admitted = self._prefilling | {request.id: request for request in self._prefill}
+        return [*self.waiting, *admitted.values(), *self._landing, *self._late, *self._batch]
+
+    def send(self, request: Request, target: int) -> None:
+        """Let a request go to another replica as soon as the iteration under way is over."""
+        self._sends[request.id] = target
+        if self._idle:
+            self._idle = False
+            self._wake = self._clock.move(self._wake, self._clock.now, BOUNDARY, self.id)
+        elif self._run is not None and not self._prefill:
+            self._cut(self._run, 0)
+
+    def receive(self, request: Request, token_s: float | None) -> None:
+        """A request comes from another replica; it had its last token then, if it has any."""
+        if token_s is not None:
+            self._token_times.waits(request.id, token_s)
+        self.submit(request)
+
+    def _hand_over(self) -> None:
+        """Send those away that have not ended meanwhile."""
+        sends, self._sends = self._sends, {}
+        waiting = {request.id for request in self.waiting}
+        for request in self.requests():
+            if request.id not in sends:
+                continue
+            if request.id not in waiting:
+                self._put_back(request, swap=False)
+            self._dequeue(request)
+            request.host_tokens = 0
+            token_s = self._token_times.leaves(request.id) if request.generated_tokens else None
+            self._on_move(request, self.id, sends[request.id], token_s)
+        self.holdings.sweep(self._clock.now)
+
     def _fit(self) -> None:
         """Preempt those admitted last until grown KV fits; no adapter is left to evict."""
-        holdings = self.holdings
-        while holdings.make_room(self._batch.step):
-            held = self._prefilling or self._batch.members
+        while self.holdings.make_room(self._batch.step):
+            everybody = (self._landing.requests, self._prefilling, self._late.requests, self._batch.members)
+            held = next(held for held in everybody if held)
             request = held[next(reversed(held))]
-            alone = len(self._prefilling) + len(self._batch.members) == 1
-            assert not alone, f"request {request.id} alone outgrows the pool"
-            self._preempt(request)
+            assert sum(map(len, everybody)) > 1, f"request {request.id} alone outgrows the pool"
+            request.preemptions += 1
+            self._recorder.preemptions += 1
+            self._put_back(request, swap=self.config.preemption == "swap")
             self.preempted = True
 
-    def _preempt(self, request: Request) -> None:
-        """Put a running request back into the queue. Source: vLLM (SOSP'23) §4.5.
+    def _put_back(self, request: Request, swap: bool) -> None:
+        """Put an admitted request back into the queue. Source: vLLM (SOSP'23) §4.5.
 
         Its KV is dropped, to be recomputed with its next prefill, or else swapped out to the host
         and back in before it goes on. A prefill that is not whole starts again.
         """
-        request.preemptions += 1
-        self._recorder.preemptions += 1
         shared_tokens = self.holdings.shared_tokens(request)
+        spoke = self._stop(request)
         self.holdings.release(request, self._batch.step, self._clock.now)
         request.cached_tokens = 0
-        self.waiting.add(request)
+        self._enqueue(request)
+        if spoke and swap:
+            # All but what others can use, and its last token, whose KV does not exist before its next step.
+            context = request.prompt_tokens + request.padding_tokens + request.generated_tokens
+            request.host_tokens = context - 1 - shared_tokens
+            self.holdings.swap_out(request.host_tokens, self._clock.now)
+
+    def _stop(self, request: Request) -> bool:
+        """Take an admitted request from wherever it is; return whether it was prefilled, and so has more tokens."""
+        if request.id in self._landing.requests:
+            self._landing.take(request.id)
+            self._lands_s = min(self._landing.next_s, self._late.next_s)
+            return False
         if request.id in self._prefilling:
             del self._prefilling[request.id]
             request.chunked_tokens = 0
-            return
-        self._run = None
+            return False
+        if request.id in self._late.requests:
+            self._late.take(request.id)
+            self._lands_s = min(self._landing.next_s, self._late.next_s)
+            request.generated_tokens += 1
+            return True
         request.generated_tokens = self._batch.generated(request)
-        self._token_times.preempted(request.id)
-        if self.config.preemption == "swap":
-            # All but what others can use, and its last token, whose KV does not exist before its next step.
-            request.host_tokens = self._batch.context(request) - 1 - shared_tokens
-            self.holdings.swap_out(request.host_tokens, self._clock.now)
+        request.blocked_s += self._blocked_s
         self._batch.take(request)
+        self._token_times.preempted(request.id)
+        self._run = None
+        return True
 
     def _finish(self, request: Request) -> None:
         if self.holdings.prefixes is not None:  # the last token's KV was never computed
             self.holdings.prefixes.add(request, request.prompt_tokens + self._outputs[request.id] - 1)
         self.holdings.release(request, self._batch.step, self._clock.now)
         self._recorder.finish(request, self.id, self._clock.now)
-        self._on_leave(self.id)
+        self._on_leave(self.id, request)

@@ -14,6 +14,8 @@ from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Kernel
 from simlora.policies.eviction.base import Eviction
 from simlora.policies.loading.base import Loader
+from simlora.policies.migration.base import Migration
+from simlora.policies.migration.stay import Stay
 from simlora.policies.placement.base import Placement
 from simlora.policies.routing.base import Router
 from simlora.policies.scheduling.base import Scheduler
@@ -120,6 +122,7 @@ class Policies:
     kernel: Callable[[Calibration], Kernel]
     router: Router
     placement: Placement
+    migration: Migration = Stay()  # noqa: RUF009  # it has no state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +132,7 @@ class Scenario:
     `engines_per_gpu` replicas share the memory and the time of one GPU; 1: each has its own.
     `kv_token_budgets`: the pools of the replicas, where they differ from `replica.kv_token_budget`.
     `max_outstanding`: requests that wait and run together; who comes beyond them is rejected. None: no limit.
+    `host_cores`: CPU cores that `replicas_per_host` replicas share, for a loader that assists.
     `until_s`: when the run stops; what has not ended by then is unfinished. None: when all requests have ended.
     """
 
@@ -145,6 +149,8 @@ class Scenario:
     kv_token_budgets: tuple[int, ...] = ()
     max_outstanding: int | None = None
     until_s: float | None = None
+    replicas_per_host: int = 1
+    host_cores: int = 128
 
     def config_of(self, replica: int) -> ReplicaConfig:
         """Return the limits of one replica."""
@@ -155,6 +161,8 @@ class Scenario:
     def __post_init__(self) -> None:
         whole("cluster.replicas", self.replicas, "replicas", least=1)
         whole("cluster.engines_per_gpu", self.engines_per_gpu, "replicas", least=1)
+        whole("host.replicas", self.replicas_per_host, "replicas", least=1)
+        whole("host.cores", self.host_cores, "CPU cores", least=0)
         if self.max_outstanding is not None:
             whole("cluster.max_outstanding", self.max_outstanding, "requests", least=1)
         if self.replica.prefix_caching:

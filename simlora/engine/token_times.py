@@ -30,6 +30,19 @@ class TokenTimes:
         """A request leaves the batch before its end."""
         self._preempted_s[id] = self._joined_s.pop(id, self._decoded_s)
 
+    def waits(self, id: int, now_s: float) -> None:
+        """A request that had a token just now does not join the batch yet."""
+        self._preempted_s[id] = now_s
+
+    def joins(self, id: int) -> float:
+        """A request that waited after its last token starts to decode; return when that token was."""
+        self._joined_s[id] = self._preempted_s.pop(id)
+        return self._joined_s[id]
+
+    def leaves(self, id: int) -> float:
+        """A request that waits goes elsewhere; return when its last token was."""
+        return self._preempted_s.pop(id)
+
     def resumed(self, id: int, now_s: float) -> None:
         """A request that was preempted has its next token."""
         self._gaps.add(now_s - self._preempted_s.pop(id), 1)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simlora.core.checks import whole
 from simlora.latency.calibration import Calibration
@@ -15,6 +19,7 @@ class LoraWork(NamedTuple):
     `tokens` counts only tokens of requests that use an adapter (decode: one a request), and
     `token_rank_sum` sums their adapter's rank, over requests and not over distinct adapters.
     `segments` are stretches of equal adapters in the batch's order, for a kernel that `counts_segments`.
+    For a router that compares replicas the fields are arrays `[replicas]`; `priced` takes either.
     """
 
     tokens: int
@@ -25,6 +30,20 @@ class LoraWork(NamedTuple):
 
 
 NO_LORA = LoraWork(0, 0, 0, 0)
+
+
+def priced(price: Callable[[LoraWork], float], work: LoraWork) -> NDArray[np.float64]:
+    """Return the seconds of work whose fields are arrays of one shape, by a kernel's `decode_s` or `prefill_s`.
+
+    Ours are arithmetic, and price all at once. One that asks `if work.tokens` is asked one by one.
+    """
+    try:
+        return np.asarray(price(work))
+    except ValueError:  # an array has no truth value
+        fields = [np.ravel(field) for field in np.broadcast_arrays(*work)]
+        rows = zip(*(field.tolist() for field in fields), strict=True)
+        found = np.array([price(LoraWork(*row)) for row in rows], dtype=np.float64)
+        return found.reshape(np.shape(work.tokens))
 
 
 class Kernel(ABC):
@@ -70,12 +89,11 @@ class Bgmv(Kernel):
         self.prefill_rank = calibration.need("kernels.bgmv.prefill.per_token_max_rank_s")
 
     def decode_s(self, work: LoraWork) -> float:
-        if not work.tokens:
-            return 0.0
-        return self.decode_0 + (self.decode_sequence + self.decode_rank * work.max_rank) * work.tokens
+        each_s = self.decode_sequence + self.decode_rank * work.max_rank
+        return self.decode_0 * (work.tokens > 0) + each_s * work.tokens
 
     def prefill_s(self, work: LoraWork) -> float:
-        return self.prefill_0 + self.prefill_rank * work.tokens * work.max_rank if work.tokens else 0.0
+        return self.prefill_0 * (work.tokens > 0) + self.prefill_rank * work.tokens * work.max_rank
 
 
 class Mbgmv(Kernel):
@@ -99,13 +117,12 @@ class Mbgmv(Kernel):
         self.prefill_rank = calibration.need("kernels.mbgmv.prefill.per_token_rank_s")
 
     def decode_s(self, work: LoraWork) -> float:
-        if not work.tokens:
-            return 0.0
-        each = self.decode_sequence + self.decode_max_rank * work.max_rank
-        return self.decode_0 + self.decode_rank * work.token_rank_sum + each * work.tokens
+        each_s = self.decode_sequence + self.decode_max_rank * work.max_rank
+        own_s = self.decode_rank * work.token_rank_sum
+        return self.decode_0 * (work.tokens > 0) + own_s + each_s * work.tokens
 
     def prefill_s(self, work: LoraWork) -> float:
-        return self.prefill_0 + self.prefill_rank * work.token_rank_sum if work.tokens else 0.0
+        return self.prefill_0 * (work.tokens > 0) + self.prefill_rank * work.token_rank_sum
 
 
 class Vllm(Kernel):
@@ -145,15 +162,12 @@ class Vllm(Kernel):
 
     def decode_s(self, work: LoraWork) -> float:
         tokens = work.tokens
-        if not tokens:
-            return 0.0
-        slots_s = self.shrink * -(-tokens // self.SHRINK_TOKENS)
-        adapter_s = self.adapter_of_few
-        if tokens >= self.MANY_TOKENS:
-            slots_s *= self.FEWER_SPLITS
-            adapter_s = self.adapter_of_many
+        many = tokens >= self.MANY_TOKENS
+        few = 1 - many
+        slots_s = self.shrink * -(-tokens // self.SHRINK_TOKENS) * (few + self.FEWER_SPLITS * many)
         slots_s += self.expand * -(-tokens // self.EXPAND_TOKENS)
-        return self.pass_0 + slots_s + adapter_s * work.adapters + self.token * tokens
+        adapter_s = self.adapter_of_few * few + self.adapter_of_many * many
+        return self.pass_0 * (tokens > 0) + slots_s + adapter_s * work.adapters + self.token * tokens
 
     def prefill_s(self, work: LoraWork) -> float:
         return self.decode_s(work)
@@ -189,16 +203,13 @@ class PaddedBmm(Kernel):
         self.prefill_rank = calibration.need("kernels.padded_bmm.prefill.per_token_max_rank_s")
 
     def decode_s(self, work: LoraWork) -> float:
-        if not work.tokens:
-            return 0.0
         copied_s = (self.decode_segment + self.decode_rank * work.max_rank) * work.segments
-        return self.decode_0 + copied_s + self.decode_sequence_rank * work.max_rank * work.tokens
+        sent_s = self.decode_sequence_rank * work.max_rank * work.tokens
+        return self.decode_0 * (work.tokens > 0) + copied_s + sent_s
 
     def prefill_s(self, work: LoraWork) -> float:
-        if not work.tokens:
-            return 0.0
-        padded = self.prefill_rank * work.tokens * work.max_rank
-        return self.prefill_0 + self.prefill_segment * work.segments + padded
+        padded_s = self.prefill_rank * work.tokens * work.max_rank
+        return self.prefill_0 * (work.tokens > 0) + self.prefill_segment * work.segments + padded_s
 
 
 class Merged(Kernel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simlora.latency.cpu_lora import CpuLora
 from simlora.latency.iteration import HostTime, IterationModel
 from simlora.latency.kernels import Kernel
 from simlora.latency.transfer import AdapterLoad, Merge
@@ -13,9 +14,9 @@ from simlora.latency.transfer import AdapterLoad, Merge
 class LatencyModels:
     """What an iteration of the base model, its LoRA kernels and a load cost. None of them has state.
 
-    `merge` is there for a scheduler that merges, `host` where several engines share a GPU. `flush_s`
-    is what it takes an allocator to give its cached memory back and to take it anew; `passed_over_s` what a
-    step takes longer for each waiting request that the scheduler looks at and passes over.
+    `merge` is there for a scheduler that merges, `cpu_lora` for a loader that assists, `host` where several engines
+    share a GPU. `flush_s` is what it takes an allocator to give its cached memory back and to take it anew;
+    `passed_over_s` what a step takes longer for each waiting request that the scheduler looks at and passes over.
     """
 
     iteration: IterationModel
@@ -23,5 +24,6 @@ class LatencyModels:
     load: AdapterLoad
     merge: Merge | None = None
     host: HostTime | None = None
+    cpu_lora: CpuLora | None = None
     flush_s: float = 0.0
     passed_over_s: float = 0.0

@@ -51,6 +51,7 @@ class Recorder:
         self._first_token_s = array("d", [_NAN]) * n
         self._finish_s = array("d", [_NAN]) * n
         self._cold_start_s = array("d", [0.0]) * n
+        self._blocked_s = array("d", [0.0]) * n
         self._cached_tokens = array("i", [0]) * n
         self._preemptions = array("i", [0]) * n
         self._migrations = array("i", [0]) * n
@@ -80,6 +81,7 @@ class Recorder:
         self._admitted_s[id] = request.admitted_s
         self._first_token_s[id] = request.first_token_s
         self._cold_start_s[id] = request.cold_start_s
+        self._blocked_s[id] = request.blocked_s
         self._preemptions[id] = request.preemptions
         self._migrations[id] = request.migrations
         # Last, so that an interrupt never leaves half a row that counts as finished.
@@ -214,6 +216,7 @@ class Recorder:
                 "latency_s": np.where(finished, finish - arrival, np.nan),
                 "queue_s": admitted - arrival,
                 "cold_start_s": np.where(finished, np.frombuffer(self._cold_start_s), np.nan),
+                "blocked_s": np.where(finished, np.frombuffer(self._blocked_s), np.nan),
                 "preemptions": np.frombuffer(self._preemptions, dtype=np.int32),
                 "migrations": np.frombuffer(self._migrations, dtype=np.int32),
             }

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import Kernel
 
 
 class WaitingView(Protocol):
@@ -83,6 +85,11 @@ class ReplicaView(Protocol):
         ...
 
     @property
+    def landing(self) -> int:
+        """Admitted requests that run as soon as their weights have landed."""
+        ...
+
+    @property
     def adapters(self) -> int:
         """Distinct adapters of the running batch."""
         ...
@@ -122,6 +129,53 @@ class ReplicaView(Protocol):
     def trial(self) -> Admission: ...
 
 
+SUMS = ("requests", "prompt_tokens", "lora_requests", "lora_tokens", "rank_sum", "token_rank_sum")
+"""What of a replica's requests adds up; `lora_tokens` are those of prompts, `token_rank_sum` is rank times prompt."""
+
+
+def amounts(request: Request) -> NDArray[np.int64]:
+    """Return what a request adds to SUMS. A preempted one counts with its prompt."""
+    tokens = request.prompt_tokens
+    if request.adapter is None:
+        return np.array((1, tokens, 0, 0, 0, 0), dtype=np.int64)
+    rank = request.adapter.rank
+    return np.array((1, tokens, 1, tokens, rank, tokens * rank), dtype=np.int64)
+
+
+class LoadView(Protocol):
+    """Some of the requests of every replica: `sums` `[sums, replicas]`, in the order of SUMS, and arrays `[replicas]`.
+
+    `max_rank` and `adapters` (distinct) are over those that use an adapter.
+    """
+
+    sums: NDArray[np.int64]
+    max_rank: NDArray[np.int64]
+    adapters: NDArray[np.int64]
+
+    def uses(self, adapter_id: int) -> NDArray[np.bool_]:
+        """Which replicas have requests for the adapter."""
+        ...
+
+
+class LoadsView(Protocol):
+    """What every replica has been given and has not done.
+
+    `held_tokens` `[replicas]`: prompts and declared outputs of all, and their adapters.
+    """
+
+    held_tokens: NDArray[np.int64]
+
+    @property
+    def all(self) -> LoadView:
+        """Requests that have not left."""
+        ...
+
+    @property
+    def waiting(self) -> LoadView:
+        """Those of them that wait."""
+        ...
+
+
 class ClusterView(Protocol):
     """All replicas at one moment; arrays are indexed by replica `[replicas]`."""
 
@@ -130,6 +184,35 @@ class ClusterView(Protocol):
     @property
     def outstanding(self) -> NDArray[np.int64]:
         """Requests that each replica has, running or waiting."""
+        ...
+
+    def requests_of(self, replica: int) -> Sequence[Request]:
+        """Requests that a replica has, running or waiting, in order of arrival."""
+        ...
+
+    @property
+    def loads(self) -> LoadsView:
+        """What every replica has to do, for a router that says it is `informed`."""
+        ...
+
+    @property
+    def kv_token_budgets(self) -> NDArray[np.int64]:
+        """Token slots of the replicas' pools."""
+        ...
+
+    @property
+    def max_batch_size(self) -> int:
+        """Requests that a replica runs together."""
+        ...
+
+    @property
+    def iteration(self) -> IterationModel:
+        """How long an iteration of the base model takes."""
+        ...
+
+    @property
+    def kernel(self) -> Kernel:
+        """What LoRA adds to it."""
         ...
 
     @property

@@ -27,6 +27,7 @@ kernels:
     decode: {intercept_s: 0.002, per_rank_sum_s: 1.0e-6}
     prefill: {intercept_s: 0.002, per_token_rank_s: 1.0e-7}
 adapter_load: {latency_s: 1.0e-3, bytes_per_s: 1.0e+10}
+cpu_lora: {tokens_per_core: 16, per_token_s: 1.0e-5, sync_s: 1.0e-5}
 """
 
 

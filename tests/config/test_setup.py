@@ -189,7 +189,7 @@ def test_adapters_in_memory_of_their_own_need_an_eviction_that_keeps_none(calibr
     "group, name",
     [
         (group, name)
-        for group in ("scheduler", "loader", "eviction", "router", "placement")
+        for group in ("scheduler", "loader", "eviction", "router", "placement", "migration")
         for name in choices(group)
     ],
 )

@@ -22,10 +22,17 @@ from simlora.policies.eviction.latest import Latest
 from simlora.policies.eviction.lru import Lru
 from simlora.policies.eviction.lru_in_turn import LruInTurn
 from simlora.policies.eviction.on_demand import OnDemand
+from simlora.policies.loading.asynchronous import Asynchronous
 from simlora.policies.loading.blocking import Blocking
 from simlora.policies.loading.cached import Cached
+from simlora.policies.loading.cpu_assisted import CpuAssisted
 from simlora.policies.loading.prefetching import Prefetching
+from simlora.policies.migration.consolidate import Consolidate
+from simlora.policies.migration.stay import Stay
 from simlora.policies.placement.replicate_all import ReplicateAll
+from simlora.policies.routing.first_fit import FirstFit
+from simlora.policies.routing.most_idle import MostIdle
+from simlora.policies.routing.rank_aware import RankAware
 from simlora.policies.routing.round_robin import RoundRobin
 from simlora.policies.scheduling.adapter_clustering import AdapterClustering
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
@@ -49,7 +56,19 @@ SCHEDULERS = {
 }
 PLAIN = ("fcfs", "lcfs")
 """What the reference loop of tests/engine/reference.py knows."""
-LOADERS = {"blocking": Blocking, "cached": Cached, "prefetching": Prefetching}
+LOADERS = {
+    "blocking": Blocking,
+    "cached": Cached,
+    "prefetching": Prefetching,
+    "asynchronous": Asynchronous,
+    "cpu_assisted": CpuAssisted,
+}
+ROUTERS = {
+    "round_robin": RoundRobin,
+    "most_idle": MostIdle,
+    "first_fit": FirstFit,
+    "rank_aware": lambda: RankAware(slo_s=2**-5),
+}
 EVICTIONS = {"on_demand": OnDemand, "lru": Lru, "lru_in_turn": LruInTurn, "latest": Latest}
 KERNELS = {
     "mbgmv": Mbgmv,
@@ -102,6 +121,11 @@ COEFFICIENTS = {
     "scheduler.per_passed_request_s": 2**-12,
     "host.intercept_s": 2**-8,
     "host.per_sequence_s": 2**-12,
+    "cpu_lora.tokens_per_core": 8.0,
+    "cpu_lora.intercept_s": 2**-10,
+    "cpu_lora.per_token_s": 2**-10,
+    "cpu_lora.per_token_rank_s": 2**-13,
+    "cpu_lora.sync_s": 2**-11,
 }
 """Powers of two: with arrivals on a grid, times are exact and events really fall together."""
 
@@ -152,6 +176,11 @@ class Case:
     replicas: int = 1
     engines_per_gpu: int = 1
     max_outstanding: int | None = None
+    router: str = "round_robin"
+    migrates_every_s: float | None = None
+    replicas_per_host: int = 1
+    host_cores: int = 128
+    layers: int = 1
     coefficients: Mapping[str, float] = field(default_factory=lambda: COEFFICIENTS)
 
     def but(self, **changes: object) -> Case:
@@ -183,7 +212,7 @@ class Case:
         """The case as the engine takes it."""
         return Scenario(
             trace=self.trace(),
-            model=TINY,
+            model=replace(TINY, layers=self.layers),
             calibration=Calibration("test", "gpu", "tiny", self.tp, {}, self.coefficients),
             replicas=self.replicas,
             replica=ReplicaConfig(
@@ -207,14 +236,17 @@ class Case:
                 loader=LOADERS[self.loader],
                 eviction=EVICTIONS[self.eviction],
                 kernel=KERNELS[self.kernel],
-                router=RoundRobin(),
+                router=ROUTERS[self.router](),
                 placement=ReplicateAll(),
+                migration=Stay() if self.migrates_every_s is None else Consolidate(self.migrates_every_s),
             ),
             fast_forward=fast_forward,
             timeline=timeline,
             until_s=self.until_s,
             engines_per_gpu=self.engines_per_gpu,
             max_outstanding=self.max_outstanding,
+            replicas_per_host=self.replicas_per_host,
+            host_cores=self.host_cores,
         )
 
     def cluster(self, *, fast_forward: bool = True) -> Cluster:
@@ -309,6 +341,12 @@ def cases(
         max_outstanding=draw(st.sampled_from(max_outstanding)),
     )
     case = case.but(until_s=draw(ends))
+    if case.loader == "cpu_assisted":
+        case = case.but(
+            host_cores=draw(st.sampled_from((0, 1, 3, 8, 64))),
+            replicas_per_host=draw(st.integers(1, 2)),
+            layers=draw(st.sampled_from((1, 4))),
+        )
     if case.adapter_memory == "slots":
         slots = case.max_adapters or 3
         case = case.but(max_adapters=slots, adapter_region_tokens=4 * max(ranks) * slots)

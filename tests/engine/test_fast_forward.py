@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from simlora.engine.cluster import Cluster
 from simlora.metrics.recorder import Recorder
 from tests.engine.cases import (
+    LOADERS,
+    ROUTERS,
     SCHEDULERS,
     Case,
     Row,
@@ -30,6 +32,7 @@ TIMES = (
     "latency_s",
     "queue_s",
     "cold_start_s",
+    "blocked_s",
 )
 COUNTS = (
     "token_steps",
@@ -144,6 +147,60 @@ def test_fast_forward_equals_the_plain_loop_when_preempted_kv_is_swapped_to_the_
     fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert_same(fast, plain)
     event(f"preempted: {fast.recorder.preemptions > 0}")
+
+
+@pytest.mark.parametrize("loader", ["asynchronous", "cpu_assisted"])
+@given(data=st.data())
+def test_fast_forward_equals_the_plain_loop_when_adapters_come_beside_the_batch(
+    loader: str, data: st.DataObject
+) -> None:
+    """At the rates of these cases a load takes a step or two; a slow link lets weights land after the prefill."""
+    family_ = st.one_of(
+        family(loaders=(loader,)),
+        divided(loaders=(loader,)),
+        shared_prefixes(loaders=(loader,)),
+        shared_gpus(loaders=(loader,)),
+        cases(loaders=(loader,), ends=st.floats(2**-8, 8.0)),
+    )
+    case: Case = data.draw(family_)
+    slower = data.draw(st.sampled_from((1, 8, 64)))
+    loads = {"adapter_load.latency_s": case.coefficients["adapter_load.latency_s"] * slower}
+    case = case.but(coefficients={**case.coefficients, **loads})
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    assert_same(fast, plain)
+    event(f"loads: {fast.recorder.adapter_loads > 0}")
+    event(f"preempted: {fast.recorder.preemptions > 0}")
+
+
+@pytest.mark.parametrize("router", ["first_fit", "rank_aware"])
+@given(data=st.data())
+@share(1 / 2)
+def test_fast_forward_equals_the_plain_loop_behind_a_router_that_knows_loads(
+    router: str, data: st.DataObject
+) -> None:
+    case: Case = data.draw(family(loaders=("blocking", "asynchronous")))
+    case = case.but(router=router)
+    assert_same(case.cluster(), case.cluster(fast_forward=False))
+
+
+@given(
+    st.one_of(
+        family(loaders=tuple(LOADERS)),
+        divided(loaders=tuple(LOADERS)),
+        shared_prefixes(loaders=tuple(LOADERS)),
+        shared_gpus(),
+        cases(loaders=tuple(LOADERS), ends=st.floats(2**-8, 8.0)),
+    ),
+    st.sampled_from((2**-6, 2**-3, 0.1)),
+    st.sampled_from(tuple(ROUTERS)),
+)
+def test_fast_forward_equals_the_plain_loop_when_requests_move(
+    case: Case, every_s: float, router: str
+) -> None:
+    case = case.but(migrates_every_s=every_s, router=router)
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    assert_same(fast, plain)
+    event(f"moved: {(fast.recorder.requests().migrations > 0).any()}")
 
 
 @given(cases(loaders=("prefetching",), preemptions=("recompute", "swap")))

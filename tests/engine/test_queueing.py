@@ -166,9 +166,9 @@ class Counting(Cluster):
         self._tick()
         super()._route(request)
 
-    def _left(self, replica: int) -> None:
+    def _left(self, replica: int, request: Request) -> None:
         self._tick()
-        super()._left(replica)
+        super()._left(replica, request)
 
 
 @pytest.mark.parametrize("reserve", ["full", "peak", "paged"])

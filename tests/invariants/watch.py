@@ -22,12 +22,14 @@ class WatchedPool(Pool):
         super().__init__(*args, **kwargs)
         self.resident: dict[int, Adapter] = {}
         self.inserted = 0
+        self.landings_s: list[float] = []
 
     def insert(self, adapter: Adapter, ready_s: float) -> None:
         assert adapter.id not in self.resident, "an adapter that is there, or on its way, is loaded again"
         super().insert(adapter, ready_s)
         self.resident[adapter.id] = adapter
         self.inserted += 1
+        self.landings_s.append(ready_s)
 
     def _drop(self, adapters: Iterable[Adapter]) -> None:
         gone = list(adapters)
@@ -64,7 +66,7 @@ class WatchedReplica(Replica):
     def held(self) -> list[int]:
         """Token slots of every request in the batch or in prefill, by the rule of `reserve`."""
         config = self.config
-        begun = {request.id: request for request in (*self._prefilling.values(), *self._prefill)}
+        begun = {request.id: request for request in self.begun()}
         running = [(r, self._batch.context(r) - r.padding_tokens) for r in self._batch]
         # Beside a batch that decodes, those who begin have the slot of their first token when the step is over.
         later = {r.id for r in self._prefill} - self._prefilling.keys() if self._decision.decode else set()
@@ -78,6 +80,10 @@ class WatchedReplica(Replica):
             ]
         block = config.block_tokens if config.reserve == "paged" else 1
         return [-(-(context - self.shared(request)) // block) * block for request, context in running]
+
+    def begun(self) -> list[Request]:
+        """Who holds memory beside the batch."""
+        return [*self._prefilling.values(), *self._landing, *self._late, *self._prefill]
 
     def shared(self, request: Request) -> int:
         """Tokens of a request whose KV lies in the prefix cache, block by block."""
@@ -106,7 +112,7 @@ class WatchedReplica(Replica):
             assert adapter_tokens <= self.config.adapter_region_tokens, "adapters take more than their part"
         else:
             assert kv_tokens + adapter_tokens <= capacity, "more is resident than there is room"
-        serving = (*self._batch, *self._prefilling.values(), *self._prefill)
+        serving = (*self._batch, *self.begun())
         used = {r.adapter.id: r.adapter for r in serving if r.adapter is not None}
         assert used.keys() <= pool.resident.keys(), "an adapter in use was evicted"
         assert pool.pinned_tokens == sum(adapter.kv_tokens for adapter in used.values())
@@ -119,7 +125,7 @@ class WatchedReplica(Replica):
         prefixes = self.holdings.prefixes
         if prefixes is None:
             return 0
-        serving = {r.id: r for r in (*self._batch, *self._prefilling.values(), *self._prefill)}
+        serving = {r.id: r for r in (*self._batch, *self.begun())}
         assert prefixes._held.keys() == serving.keys()
         blocks = [block for home in prefixes._homes.values() for block in home.values()]
         users = Counter(block for held in prefixes._held.values() for block in held)

@@ -11,11 +11,12 @@ import simlora.policies
 from simlora.latency.kernels import Kernel
 from simlora.policies.eviction.base import Eviction
 from simlora.policies.loading.base import Loader
+from simlora.policies.migration.base import Migration
 from simlora.policies.placement.base import Placement
 from simlora.policies.routing.base import Router
 from simlora.policies.scheduling.base import Scheduler
 
-SLOTS = (Scheduler, Loader, Eviction, Router, Placement, Kernel)
+SLOTS = (Scheduler, Loader, Eviction, Router, Placement, Migration, Kernel)
 
 ARGUMENTS: dict[str, dict] = {}
 """What the constructor of a policy needs, by class name, where it has no default."""

@@ -57,6 +57,7 @@ def replica_state(view: ReplicaView) -> list[Any]:
     return [
         view.now_s,
         view.running,
+        view.landing,
         view.adapters,
         view.preempted,
         *map(request_state, view.prefilling),
@@ -67,4 +68,5 @@ def replica_state(view: ReplicaView) -> list[Any]:
 
 
 def cluster_state(view: ClusterView) -> list[Any]:
-    return [view.now_s, *view.outstanding.tolist()]
+    held = [request_state(r) for replica in range(len(view.outstanding)) for r in view.requests_of(replica)]
+    return [view.now_s, *view.outstanding.tolist(), *held]

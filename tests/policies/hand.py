@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
+import numpy as np
+
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
+from simlora.engine.loads import Loads
+from simlora.latency.calibration import Calibration
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import Kernel, Merged
 from simlora.policies.views import Refusal
 
 RETRY_STEPS = 7
+COEFFICIENTS = {
+    "prefill.intercept_s": 0.03,
+    "prefill.per_token_s": 0.0003,
+    "decode.intercept_s": 0.03,
+    "decode.per_sequence_s": 0.0,
+    "decode.per_context_token_s": 1e-6,
+}
+CALIBRATION = Calibration("by hand", "gpu", "model", 1, {}, COEFFICIENTS)
 A, B, C = (Adapter(i, name, 2, 128, 8) for i, name in enumerate("abc"))
 
 
@@ -55,6 +69,40 @@ class Trial:
         return RETRY_STEPS
 
 
+class Cluster:
+    """Replicas with so many requests each; `requests` says which, for those that ask, of each replica first all, then
+    those of them that wait."""
+
+    now_s = 0.0
+    max_batch_size = 1000
+
+    def __init__(
+        self,
+        outstanding: Sequence[int] = (0, 0, 0, 0),
+        requests: Mapping[int, tuple[Sequence[Request], Sequence[Request]]] | None = None,
+        *,
+        kernel: Kernel | None = None,
+        iteration: IterationModel | None = None,
+        budgets: Sequence[int] | None = None,
+    ) -> None:
+        self.outstanding = np.array(outstanding, dtype=np.int64)
+        self.rng = np.random.default_rng(0)
+        self.loads = Loads(len(outstanding))
+        self.kernel = kernel or Merged(CALIBRATION)
+        self.iteration = iteration or IterationModel(CALIBRATION)
+        self.kv_token_budgets = np.array(budgets or [10_000] * len(outstanding), dtype=np.int64)
+        self._requests = {replica: list(everybody) for replica, (everybody, _) in (requests or {}).items()}
+        for replica, (everybody, waiting) in (requests or {}).items():
+            self.outstanding[replica] = len(everybody)
+            for request in everybody:
+                self.loads.arrive(replica, request)
+            for request in waiting:
+                self.loads.waiting.add(replica, request)
+
+    def requests_of(self, replica: int) -> list[Request]:
+        return self._requests.get(replica, [])
+
+
 class View:
     """A replica at a boundary; `in_use` are the adapters of the batch."""
 
@@ -64,6 +112,7 @@ class View:
         *,
         now_s: float = 9.0,
         running: int = 0,
+        landing: int = 0,
         steps: int = 0,
         admit_every: int = 0,
         in_use: Collection[Adapter] = (),
@@ -76,6 +125,7 @@ class View:
         self.waiting = Queue(waiting)
         self.now_s = now_s
         self.running = running
+        self.landing = landing
         self.steps_since_prefill = steps
         self.admit_every = admit_every
         self.adapters = len(in_use)

@@ -21,18 +21,11 @@ from simlora.policies.placement.replicate_all import ReplicateAll
 from simlora.policies.routing.most_idle import MostIdle
 from simlora.policies.routing.random import Random
 from simlora.policies.routing.round_robin import RoundRobin
+from tests.policies.hand import Cluster
 
 A, B, C = (Adapter(i, name, 2, 128, 8) for i, name in enumerate("abc"))
 ANYBODY = Request(0, None, 0.0, 10, 10)
 ALL = np.arange(4)
-
-
-class Cluster:
-    now_s = 0.0
-
-    def __init__(self, outstanding: tuple[int, ...] = (0, 0, 0, 0)) -> None:
-        self.outstanding = np.array(outstanding)
-        self.rng = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize(

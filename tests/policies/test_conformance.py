@@ -25,21 +25,23 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.cluster import Cluster
 from simlora.latency.calibration import Calibration
-from simlora.latency.kernels import Kernel, LoraWork
+from simlora.latency.kernels import Kernel, LoraWork, priced
 from simlora.metrics.recorder import Recorder
 from simlora.policies.eviction.base import Eviction
 from simlora.policies.loading.base import Loader, Miss
+from simlora.policies.migration.base import Migration, Move
 from simlora.policies.placement.base import Placement
 from simlora.policies.routing.base import Router
 from simlora.policies.scheduling.base import Decision, Scheduler
 from simlora.policies.views import ClusterView, ReplicaView
 from tests.engine.cases import LOADERS, Case, Row, cases, divided
 from tests.examples import share
+from tests.policies import hand as by_hand
 from tests.policies.catalogue import SLOTS, make, policies
 from tests.policies.guard import Guard, cluster_state, replica_state
 
 ANY = cases(loaders=tuple(LOADERS), preemptions=("recompute", "swap"))
-SCHEDULERS, LOADING, EVICTIONS, ROUTERS, PLACEMENTS, KERNELS = map(policies, SLOTS)
+SCHEDULERS, LOADING, EVICTIONS, ROUTERS, PLACEMENTS, MIGRATIONS, KERNELS = map(policies, SLOTS)
 few = share(1 / 4)
 
 
@@ -76,7 +78,7 @@ class CheckedScheduler(Scheduler):
         assert decision.on_arrival >= 0
         given_up = {request.id for request, _ in decision.abort}
         waiting = {request.id for request in view.waiting}
-        assert decision.prefill or view.running or given_up == waiting, (
+        assert decision.prefill or view.running or view.landing or given_up == waiting, (
             "nothing to do beside waiting requests"
         )
         assert given_up <= waiting, "gives up a request that does not wait here"
@@ -174,6 +176,7 @@ def test_of_nobody_nobody_is_evicted(policy: type[Eviction], short_tokens: int) 
 class CheckedRouter(Router):
     def __init__(self, policy: Router) -> None:
         self.policy = policy
+        self.informed = policy.informed
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         before, allowed = cluster_state(view), candidates.tolist()
@@ -205,14 +208,38 @@ def test_a_router_keeps_its_promises(policy: type[Router], case: Case) -> None:
         assert recorder.ended == len(case.rows)
 
 
-class FiveReplicas:
+class CheckedMigration(Migration):
+    def __init__(self, policy: Migration) -> None:
+        self.policy = policy
+        self.period_s = policy.period_s and 2**-5  # these cases last a few seconds
+
+    def moves(self, view: ClusterView) -> Sequence[Move]:
+        before = cluster_state(view)
+        twin = list(copy.deepcopy(self.policy).moves(Guard(view, ClusterView)))
+        moves = list(self.policy.moves(Guard(view, ClusterView)))
+        assert moves == twin, "not deterministic"
+        assert cluster_state(view) == before, "the view was changed"
+        assert len({move.request.id for move in moves}) == len(moves)
+        for request, source, target in moves:
+            assert request in view.requests_of(source), "moves a request that is not there"
+            assert 0 <= target < len(view.outstanding)
+            assert target != source
+        return moves
+
+
+@pytest.mark.parametrize("policy", MIGRATIONS)
+@given(case=ANY)
+@few
+def test_a_migration_keeps_its_promises(policy: type[Migration], case: Case) -> None:
+    recorder = run(case, migration=CheckedMigration(make(policy)))
+    assert recorder.ended == len(case.rows)
+
+
+class FiveReplicas(by_hand.Cluster):
     """A cluster with nothing in it."""
 
-    now_s = 0.0
-
     def __init__(self) -> None:
-        self.outstanding = np.zeros(5, dtype=np.int64)
-        self.rng = np.random.default_rng(0)
+        super().__init__((0,) * 5)
 
 
 @pytest.mark.parametrize("policy", ROUTERS)
@@ -261,12 +288,23 @@ def test_a_kernel_keeps_its_promises(policy: type[Kernel]) -> None:
         assert cost_s(LoraWork(0, 0, 0, 0)) == 0.0, "no adapter costs nothing"
         assert 0.0 <= cost_s(less) <= cost_s(more)
         assert again_s(more) == cost_s(more)
+        rows = [LoraWork(0, 0, 0, 0), less, more, LoraWork(200, 200 * 16, 32, 4, 7)]
+        columns = LoraWork(*(np.array(column) for column in zip(*rows, strict=True)))
+        assert priced(cost_s, columns).tolist() == [cost_s(row) for row in rows], "replicas at once"
+
+
+def test_a_kernel_that_branches_is_asked_replica_by_replica() -> None:
+    def branching(work: LoraWork) -> float:
+        return 2.0 * work.max_rank if work.tokens else 0.0
+
+    columns = LoraWork(np.array([0, 3]), np.array([0, 9]), np.array([4, 5]), np.array([0, 1]))
+    assert priced(branching, columns).tolist() == [0.0, 10.0]
 
 
 # No oracle
 
 
-@pytest.mark.parametrize("policy", [*SCHEDULERS, *LOADING, *EVICTIONS, *ROUTERS, *PLACEMENTS])
+@pytest.mark.parametrize("policy", [*SCHEDULERS, *LOADING, *EVICTIONS, *ROUTERS, *PLACEMENTS, *MIGRATIONS])
 def test_only_an_oracle_may_name_the_true_output(policy: type) -> None:
     source = inspect.getsource(inspect.getmodule(policy))
     assert policy.__name__.startswith("Oracle") or not re.search(r"(?<!max_)\boutput_tokens", source)
@@ -295,6 +333,7 @@ def outputs_differ_late() -> tuple[Case, Case]:
             ("loader", LOADING),
             ("eviction", EVICTIONS),
             ("router", ROUTERS),
+            ("migration", MIGRATIONS),
         )
         for policy in found
         if not policy.__name__.startswith("Oracle")
@@ -303,7 +342,7 @@ def outputs_differ_late() -> tuple[Case, Case]:
 def test_until_outputs_differ_so_does_nothing_else(slot: str, policy: type) -> None:
     tables = []
     for case in outputs_differ_late():
-        chosen = make(policy) if slot == "router" else lambda: make(policy)
+        chosen = make(policy) if slot in ("router", "migration") else lambda: make(policy)
         tables.append(run(case, **{slot: chosen}).requests())
     until_s = tables[0].finish_s[0]
     assert tables[1].finish_s[0] > until_s > tables[0].arrival_s[5]

@@ -81,6 +81,7 @@ def test_an_unknown_plan_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", [path.stem for path in PLANS.glob("*.yaml")])
-def test_our_own_plans_measure_every_section(name: str) -> None:
+def test_our_own_plans_measure_every_section_but_the_one_about_the_host(name: str) -> None:
     sections = {point.section for point in read(name, KERNELS, MEMORIES, 2).points}
-    assert sections == {"prefill", "decode", "adapter_load", "merge", "cpu_lora", "cpu_sync"}
+    of_the_device = set() if name == "cpu_lora" else {"prefill", "decode", "adapter_load", "merge"}
+    assert sections == of_the_device | {"cpu_lora", "cpu_sync"}

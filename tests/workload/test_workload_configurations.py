@@ -117,7 +117,7 @@ def test_share_gpt_s_lengths_in_another_tokenizer():
 @pytest.mark.parametrize("group", ["prompt_tokens", "output_tokens"])
 def test_both_kinds_of_lengths_offer_the_same_choices(group):
     choices = {file.stem for file in Path(CONF, "workload", group).glob("*.yaml")}
-    assert choices == {"uniform", "log_normal", "empirical", "fixed", "sharegpt"}
+    assert choices == {"uniform", "log_normal", "empirical", "fixed", "sharegpt", "alpaca"}
 
 
 def test_a_file(tmp_path):

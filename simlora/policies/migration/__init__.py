@@ -1,0 +1,1 @@
+"""Migration: what moves when replicas drift apart."""

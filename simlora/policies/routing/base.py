@@ -12,7 +12,9 @@ from simlora.policies.views import ClusterView
 
 
 class Router(ABC):
-    """One instance a cluster."""
+    """One instance a cluster. One that asks for the view's `loads` says so: they cost a few microseconds a request."""
+
+    informed = False
 
     @abstractmethod
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import takewhile
 
 from simlora.core.checks import whole
 from simlora.core.request import Request
@@ -27,12 +27,12 @@ class ChunkedPrefill(Scheduler):
 
     def __init__(self, max_batched_tokens: int = 2048) -> None:
         self.max_batched_tokens = whole("scheduler.max_batched_tokens", max_batched_tokens, "tokens", least=1)
-        # Adapters of the batch, and requests in the queue, when all of them were passed over.
-        self._passed: tuple[int, int] | None = None
+        # Adapters of the batch, and the last request of the queue, when all of them were passed over.
+        self._passed: tuple[int, Request] | None = None
 
     def schedule(self, view: ReplicaView) -> Decision:
         if self._passed is not None and self._still_passed_over(*self._passed, view):
-            self._passed = view.adapters, len(view.waiting)
+            self._passed = view.adapters, next(reversed(view.waiting))
             return Decision(on_arrival=0, passed_over=len(view.waiting))
         self._passed = None
         left = self.max_batched_tokens - view.running
@@ -74,18 +74,18 @@ class ChunkedPrefill(Scheduler):
         if view.prefilling or view.preempted:
             steps = 1
         elif passing and not refused:
-            self._passed = view.adapters, len(view.waiting)
+            self._passed = view.adapters, next(reversed(view.waiting))
         on_arrival = NEVER if refused and not passing else 0
         return Decision(steps=steps, on_arrival=on_arrival, passed_over=passed_over)
 
-    def _still_passed_over(self, adapters: int, waiting: int, view: ReplicaView) -> bool:
+    def _still_passed_over(self, adapters: int, last: Request, view: ReplicaView) -> bool:
         """Whether no adapter has left the batch since all were passed over, and who came since needs another one.
 
         In an hour of 384 adapters on 32 slots it leaves 20,291 of 47,094 trials.
         """
-        if view.adapters != adapters or view.preempted:
+        if view.adapters != adapters or view.preempted or view.prefilling or not view.waiting:
             return False
-        came = islice(reversed(view.waiting), len(view.waiting) - waiting)
+        came = takewhile(lambda request: request is not last, reversed(view.waiting))
         return not any(request.adapter is None or view.in_use(request.adapter) for request in came)
 
     def _candidates(self, view: ReplicaView, admission: Admission) -> Iterator[Request]:

@@ -24,8 +24,10 @@ class StaticBatch(Scheduler):
         self._round: deque[Request] = deque()
 
     def schedule(self, view: ReplicaView) -> Decision:
-        if view.running:
+        if view.running or view.landing:
             return Decision()
+        here = {request.id for request in view.waiting}
+        self._round = deque(request for request in self._round if request.id in here)  # some may have moved
         if not self._round:
             self._round = deque(_by_adapter(view.waiting))
         admission, adapter = view.trial(), self._round[0].adapter

@@ -1,0 +1,89 @@
+"""What every replica has been given and has not done, as a router is told it: sums over requests, in arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.request import Request
+from simlora.policies.views import SUMS, amounts
+
+Counts = NDArray[np.int64]
+
+
+class Load:
+    """Some of the requests of every replica, summed `[replicas]`; who comes or goes costs O(ranks of a replica).
+
+    `sums` `[sums, replicas]` are all that add up, in the order of SUMS.
+    """
+
+    def __init__(self, replicas: int) -> None:
+        self.sums: Counts = np.zeros((len(SUMS), replicas), dtype=np.int64)
+        self.max_rank: Counts = np.zeros(replicas, dtype=np.int64)
+        self.adapters: Counts = np.zeros(replicas, dtype=np.int64)
+        self._ranks: list[dict[int, int]] = [{} for _ in range(replicas)]  # requests by rank
+        self._users: dict[int, dict[int, int]] = {}  # requests by adapter and replica
+
+    def uses(self, adapter_id: int) -> NDArray[np.bool_]:
+        """Which replicas have requests for the adapter."""
+        found = np.zeros(len(self.adapters), dtype=np.bool_)
+        found[list(self._users.get(adapter_id, ()))] = True
+        return found
+
+    def add(self, replica: int, request: Request) -> None:
+        """A request comes."""
+        self.sums[:, replica] += amounts(request)
+        if request.adapter is not None:
+            users = self._users.setdefault(request.adapter.id, {})
+            if replica not in users:
+                self.adapters[replica] += 1
+            users[replica] = users.get(replica, 0) + 1
+            rank, ranks = request.adapter.rank, self._ranks[replica]
+            ranks[rank] = ranks.get(rank, 0) + 1
+            if ranks[rank] == 1:
+                self.max_rank[replica] = max(ranks)
+
+    def take(self, replica: int, request: Request) -> None:
+        """A request goes."""
+        self.sums[:, replica] -= amounts(request)
+        if request.adapter is not None:
+            users = self._users[request.adapter.id]
+            users[replica] -= 1
+            if not users[replica]:
+                del users[replica]
+                self.adapters[replica] -= 1
+                if not users:
+                    del self._users[request.adapter.id]
+            rank, ranks = request.adapter.rank, self._ranks[replica]
+            ranks[rank] -= 1
+            if not ranks[rank]:
+                del ranks[rank]
+                self.max_rank[replica] = max(ranks, default=0)
+
+
+class Loads:
+    """Of every replica: the requests that have not left (`all`), and those of them that wait (`waiting`).
+
+    `held_tokens` counts prompts and declared outputs of all, and the adapters in slots of the pool, each once.
+    """
+
+    def __init__(self, replicas: int) -> None:
+        self.all = Load(replicas)
+        self.waiting = Load(replicas)
+        self.held_tokens: Counts = np.zeros(replicas, dtype=np.int64)
+
+    def arrive(self, replica: int, request: Request) -> None:
+        """A replica is given a request."""
+        self.held_tokens[replica] += request.prompt_tokens + request.max_output_tokens
+        before = int(self.all.adapters[replica])
+        self.all.add(replica, request)
+        if request.adapter is not None and self.all.adapters[replica] > before:
+            self.held_tokens[replica] += request.adapter.kv_tokens
+
+    def leave(self, replica: int, request: Request) -> None:
+        """A request has ended, or goes elsewhere."""
+        self.held_tokens[replica] -= request.prompt_tokens + request.max_output_tokens
+        before = int(self.all.adapters[replica])
+        self.all.take(replica, request)
+        if request.adapter is not None and self.all.adapters[replica] < before:
+            self.held_tokens[replica] -= request.adapter.kv_tokens

@@ -1,0 +1,55 @@
+"""Empty the least loaded replica, if the others have room for its requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simlora.core.checks import number, whole
+from simlora.core.request import Request
+from simlora.policies.migration.base import Migration, Move
+from simlora.policies.views import ClusterView
+
+
+class Consolidate(Migration):
+    """Every `period_s` seconds the replica with the fewest requests is drained, so that it can be given back.
+
+    It is if the others, the fullest first, can take all of its requests: each has room for `most_requests` (None:
+    replica.max_batch_size), and memory for prompts and declared outputs. Who has nothing gets nothing.
+    Source: Punica (MLSys'24) §5.1.
+    """
+
+    def __init__(self, period_s: float = 10.0, most_requests: int | None = None) -> None:
+        self.period_s: float = number("migration.period_s", period_s, "seconds", above=0)
+        if most_requests is not None:
+            whole("migration.most_requests", most_requests, "requests", least=1)
+        self.most_requests = most_requests
+
+    def moves(self, view: ClusterView) -> Sequence[Move]:
+        busy = [replica for replica, count in enumerate(view.outstanding.tolist()) if count]
+        if len(busy) < 2:
+            return ()
+        most = self.most_requests or view.max_batch_size
+        # Of those with equally few requests the highest id goes; of those with equally many the lowest fills up.
+        source = min(busy, key=lambda replica: (view.outstanding[replica], -replica))
+        targets = sorted((r for r in busy if r != source), key=lambda replica: -view.outstanding[replica])
+        seats = {replica: most - int(view.outstanding[replica]) for replica in targets}
+        room = {
+            replica: int(view.kv_token_budgets[replica]) - sum(map(_held_tokens, view.requests_of(replica)))
+            for replica in targets
+        }
+        found = []
+        for request in view.requests_of(source):
+            need = _held_tokens(request)
+            target = next((r for r in targets if seats[r] > 0 and room[r] >= need), None)
+            if target is None:
+                return ()
+            seats[target] -= 1
+            room[target] -= need
+            found.append(Move(request, source, target))
+        return found
+
+
+def _held_tokens(request: Request) -> int:
+    """Prompt, declared output, and the adapter in slots of the pool, as if nobody shared it."""
+    adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
+    return request.prompt_tokens + request.max_output_tokens + adapter_tokens

@@ -1,0 +1,37 @@
+"""The first replica that has room."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.checks import whole
+from simlora.core.request import Request
+from simlora.policies.routing.base import Router
+from simlora.policies.views import ClusterView
+
+
+class FirstFit(Router):
+    """Fill one replica after the other, in order of their ids, so that the last ones can be given back.
+
+    There is room as long as a replica has fewer than `most_requests` (None: replica.max_batch_size), and memory for
+    the prompts and declared outputs of all. Where nobody has, it goes to the one with the fewest requests.
+    Source: CaraServe §7.5; Punica (MLSys'24) §5.1, which takes the fullest that has room, and lets requests wait at
+    the router. Its batches have at most 32 requests.
+    """
+
+    informed = True
+
+    def __init__(self, most_requests: int | None = None) -> None:
+        if most_requests is not None:
+            whole("router.most_requests", most_requests, "requests", least=1)
+        self.most_requests = most_requests
+
+    def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
+        most = self.most_requests or view.max_batch_size
+        held = view.loads.held_tokens + request.prompt_tokens + request.max_output_tokens
+        room = (view.outstanding < most) & (held <= view.kv_token_budgets)
+        open_to = candidates[room[candidates]]
+        if len(open_to):
+            return int(open_to[0])
+        return int(candidates[view.outstanding[candidates].argmin()])

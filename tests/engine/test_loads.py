@@ -1,0 +1,75 @@
+"""What a router is told of replicas equals what the requests say, at every arrival."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from numpy.typing import NDArray
+
+from simlora.core.request import Request
+from simlora.engine.cluster import Cluster
+from simlora.engine.loads import Load
+from simlora.policies.routing.base import Router
+from simlora.policies.views import SUMS, ClusterView, LoadView
+from tests.engine.cases import LOADERS, Case, divided, family
+from tests.examples import share
+
+
+class Audit(Router):
+    """Sends requests round, and takes every sum again from the requests themselves."""
+
+    informed = True
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
+        for replica in candidates.tolist():
+            everybody = view.requests_of(replica)
+            waiting = list(view.replicas[replica].waiting)  # type: ignore[attr-defined]
+            self.check(view.loads.all, replica, everybody)
+            self.check(view.loads.waiting, replica, waiting)
+            adapters = {r.adapter.id: r.adapter.kv_tokens for r in everybody if r.adapter is not None}
+            held = sum(r.prompt_tokens + r.max_output_tokens for r in everybody) + sum(adapters.values())
+            assert view.loads.held_tokens[replica] == held
+            assert view.outstanding[replica] == len(everybody)
+        self.asked += 1
+        return int(candidates[self.asked % len(candidates)])
+
+    @staticmethod
+    def check(load: LoadView, replica: int, requests: list[Request]) -> None:
+        lora = [r for r in requests if r.adapter is not None]
+        expected = {
+            "requests": len(requests),
+            "prompt_tokens": sum(r.prompt_tokens for r in requests),
+            "lora_requests": len(lora),
+            "lora_tokens": sum(r.prompt_tokens for r in lora),
+            "rank_sum": sum(r.rank for r in lora),
+            "token_rank_sum": sum(r.rank * r.prompt_tokens for r in lora),
+        }
+        assert dict(zip(SUMS, load.sums[:, replica].tolist(), strict=True)) == expected
+        assert load.max_rank[replica] == max((r.rank for r in lora), default=0)
+        assert load.adapters[replica] == len({r.adapter.id for r in lora})
+        for r in lora:
+            assert load.uses(r.adapter.id)[replica]
+
+
+@given(family(loaders=tuple(LOADERS), engines_per_gpu=(1, 2)) | divided(loaders=tuple(LOADERS)))
+@share(1 / 2)
+def test_loads_are_the_sums_over_the_requests_that_a_replica_has(case: Case) -> None:
+    """Preempted, given up, moved or waiting for their weights."""
+    scenario = case.but(migrates_every_s=0.125).scenario()
+    audit = Audit()
+    cluster = Cluster(replace(scenario, policies=replace(scenario.policies, router=audit)))
+    cluster.run()
+    for load in (cluster.loads.all, cluster.loads.waiting):
+        assert not load.sums.any(), "everybody has left"
+        assert not load.adapters.any()
+        assert not load.max_rank.any()
+    assert not cluster.loads.held_tokens.any()
+
+
+def test_of_an_adapter_that_nobody_uses_nobody_has_requests() -> None:
+    assert Load(3).uses(7).tolist() == [False, False, False]

@@ -1,0 +1,119 @@
+"""Whom Punica's consolidation moves, on hand-made clusters, and what moving costs in a real run."""
+
+from __future__ import annotations
+
+import pytest
+
+from simlora.core.errors import InputError
+from simlora.core.request import Request
+from simlora.policies.migration.consolidate import Consolidate
+from simlora.policies.migration.stay import Stay
+from tests.engine.by_hand import prefill_s, step_s, steps_s
+from tests.engine.cases import Case, Row
+from tests.policies.hand import Cluster
+
+
+def some(*ids: int, tokens: int = 10) -> list[Request]:
+    return [Request(id, None, float(id), tokens - 1, 1) for id in ids]
+
+
+def cluster(*held: list[Request], **changes: object) -> Cluster:
+    return Cluster((0,) * len(held), {i: (requests, []) for i, requests in enumerate(held)}, **changes)
+
+
+def moves(view: Cluster, **arguments: int) -> list[tuple[int, int, int]]:
+    return [(move.request.id, move.source, move.target) for move in Consolidate(**arguments).moves(view)]
+
+
+def test_the_least_loaded_is_emptied_into_the_fullest() -> None:
+    view = cluster(some(1, 2), some(3), some(4, 5, 6))
+    assert moves(view) == [(3, 1, 2)]
+
+
+def test_what_does_not_fit_into_the_fullest_goes_to_the_next() -> None:
+    view = cluster(some(1, 2, 3), some(4, 5), some(6, 7, 8, 9))
+    assert moves(view, most_requests=5) == [(4, 1, 2), (5, 1, 0)]
+
+
+def test_nobody_moves_unless_all_can() -> None:
+    view = cluster(some(1, 2, 3), some(4, 5), some(6, 7, 8, 9))
+    assert moves(view, most_requests=4) == []
+
+
+def test_memory_counts_too() -> None:
+    view = cluster(some(1, 2), some(3), budgets=(29, 100))
+    assert moves(view) == []
+    assert moves(cluster(some(1, 2), some(3), budgets=(30, 100))) == [(3, 1, 0)]
+
+
+def test_who_has_nothing_gets_nothing_and_one_alone_stays() -> None:
+    assert moves(cluster([], some(1), [])) == []
+    assert moves(cluster([], some(1), some(2, 3))) == [(1, 1, 2)]
+    assert list(Stay().moves(cluster(some(1), some(2)))) == []
+    assert Stay().period_s is None
+
+
+def test_of_equals_the_highest_id_goes_to_the_lowest() -> None:
+    assert moves(cluster(some(1), some(2), some(3))) == [(3, 2, 0)]
+
+
+@pytest.mark.parametrize("arguments", [{"period_s": 0}, {"most_requests": 0}])
+def test_what_is_out_of_range_is_named(arguments: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=rf"migration\.{next(iter(arguments))} is"):
+        Consolidate(**arguments)
+
+
+TWO = Case(
+    rows=(Row(0.0, None, 4, 30, 30), Row(0.0, None, 8, 30, 30)), replicas=2, admit_every=0, kernel="merged"
+)
+
+
+def test_a_request_that_moves_keeps_its_tokens_and_is_prefilled_anew_with_them() -> None:
+    """At 0.25 s replica 1 is in a step; at its end its request goes to replica 0, as if it arrived there then."""
+    recorder = TWO.but(migrates_every_s=0.25).run()
+    found = recorder.requests()
+    assert found.migrations.tolist() == [0, 1]
+    assert found.replica.tolist() == [0, 0]
+    tokens, leaves_s = 1, prefill_s(8)
+    while leaves_s < 0.25:
+        leaves_s += step_s(8 + tokens)
+        tokens += 1
+    mine, now_s = 1, prefill_s(4)
+    while now_s < leaves_s:
+        now_s += step_s(4 + mine)
+        mine += 1
+    now_s += prefill_s(8 + tokens)
+    tokens += 1
+    together = 30 - max(mine, tokens)
+    now_s += sum(step_s(4 + mine + i, 8 + tokens + i) for i in range(together))
+    last = (4 + mine, 30 - mine - together) if mine < tokens else (8 + tokens, 30 - tokens - together)
+    now_s += steps_s(last[1], last[0] + together)
+    assert found.finish_s.max() == pytest.approx(now_s)
+    assert found.preemptions.sum() == 0
+
+
+def test_the_gap_between_its_tokens_spans_the_move() -> None:
+    recorder = TWO.but(migrates_every_s=0.25).run()
+    found = recorder.requests()
+    assert recorder.token_gaps.count == found.output_tokens.sum() - 2
+    spans = (found.finish_s - found.first_token_s).sum()
+    assert recorder.token_gaps.mean() * recorder.token_gaps.count == pytest.approx(spans, rel=1e-6)
+
+
+def test_waiting_requests_move_without_a_prefill_more() -> None:
+    """Replica 1 holds one request and lets two wait; replica 0 has room for none, then for all."""
+    rows = (
+        Row(0.0, None, 4, 5, 5),
+        Row(0.0, None, 4, 40, 40),
+        Row(0.0, None, 4, 5, 5),
+        Row(0.0, None, 4, 5, 5),
+    )
+    case = Case(rows=rows, replicas=2, max_batch_size=1, kernel="merged", migrates_every_s=2**-4)
+    found = case.run().requests()
+    assert (found.status == "finished").all()
+    assert found.migrations.max() <= 1
+
+
+def test_moves_are_made_until_everybody_has_left_and_no_longer() -> None:
+    case = TWO.but(migrates_every_s=2**-6)
+    assert case.run().last_s < 4.0

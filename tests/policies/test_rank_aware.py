@@ -1,0 +1,131 @@
+"""CaraServe's router on hand-made clusters: its Figure 5, its Algorithm 1 term by term, and first fit beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simlora.core.adapter import Adapter
+from simlora.core.errors import InputError
+from simlora.core.request import Request
+from simlora.latency import calibration as calibrations
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import Bgmv, Kernel, LoraWork, Mbgmv
+from simlora.policies.routing.first_fit import FirstFit
+from simlora.policies.routing.rank_aware import RankAware
+from tests.policies.hand import Cluster
+
+A10 = calibrations.load("a10-llama_2_7b-tp1")
+BOTH = np.arange(2)
+
+
+def crowd(count: int, rank: int, first: int = 0, prompt_tokens: int = 1) -> list[Request]:
+    """Requests that say one token each, every one with its own adapter."""
+    adapters = (Adapter(first + i, f"{rank}-{i}", rank, 64 * rank, 3 * rank) for i in range(count))
+    return [Request(a.id, a, 0.0, prompt_tokens, 1) for a in adapters]
+
+
+def figure_5(kernel: type[Kernel]) -> Cluster:
+    """Instance 1 runs 24 requests of rank 32, instance 2 16 of rank 64; nobody says what contexts they have."""
+    first, second = crowd(24, 32, prompt_tokens=0), crowd(16, 64, first=100, prompt_tokens=0)
+    return Cluster(
+        (0, 0),
+        {0: (first, []), 1: (second, [])},
+        kernel=kernel(A10),
+        iteration=IterationModel(A10),
+    )
+
+
+@pytest.mark.parametrize(
+    "kernel, decode_ms, chosen", [(Bgmv, (34.8, 35.8), 1), (Mbgmv, (35.3, 35.9), 0)], ids=["bgmv", "mbgmv"]
+)
+def test_figure_5_decodes_and_routes_as_published(
+    kernel: type[Kernel], decode_ms: tuple[float, float], chosen: int
+) -> None:
+    """With a decode SLO of 36 ms a request of rank 64 goes to instance 2 with BGMV, to instance 1 with MBGMV."""
+    iteration, lora = IterationModel(A10), kernel(A10)
+    for count, rank, published in ((24, 32, decode_ms[0]), (16, 64, decode_ms[1])):
+        work = LoraWork(count, count * rank, rank, count)
+        step_s = iteration.decode_s(count, 0) + lora.decode_s(work)
+        assert round(1e3 * step_s, 1) == published
+    (newcomer,) = crowd(1, 64, first=500, prompt_tokens=0)
+    router = RankAware(slo_s=0.036, mean_output_tokens=1)
+    assert router.route(newcomer, BOTH, figure_5(kernel)) == chosen
+
+
+@pytest.mark.parametrize("kernel", [Bgmv, Mbgmv])
+def test_the_published_slo_is_missed_on_the_other_instance(kernel: type[Kernel]) -> None:
+    """The choice is the SLO's: without it the cost alone decides."""
+    (newcomer,) = crowd(1, 64, first=500, prompt_tokens=0)
+    view = figure_5(kernel)
+    costs = RankAware(slo_s=0.036, mean_output_tokens=1).costs(newcomer, view, 1.0)
+    free = RankAware(mean_output_tokens=1).costs(newcomer, view, 1.0)
+    missed = (costs - free) / view.outstanding
+    assert missed.round(9).tolist() == ([1.0, 0.0] if kernel is Bgmv else [0.0, 1.0])
+
+
+def test_the_cost_is_algorithm_1_term_by_term() -> None:
+    """One replica: two run, one of them waits; both prices are taken here from the models by hand."""
+    running, waiting = crowd(1, 32), [Request(9, Adapter(9, "w", 8, 512, 24), 0.0, 40, 10)]
+    view = Cluster((0,), {0: (running + waiting, waiting)}, kernel=Bgmv(A10), iteration=IterationModel(A10))
+    request = Request(10, Adapter(10, "n", 64, 4096, 192), 0.0, 100, 20)
+    base, lora = view.iteration, view.kernel
+    prefill_s = (base.prefill_s(140, 40**2 + 100**2) + lora.prefill_s(LoraWork(140, 0, 64, 2))) - (
+        base.prefill_s(40, 40**2) + lora.prefill_s(LoraWork(40, 0, 8, 1))
+    )
+    step_s = base.decode_s(3, 1 + 40 + 100 + 3 * 10) + lora.decode_s(LoraWork(3, 0, 64, 3))
+    before_s = base.decode_s(2, 1 + 40 + 2 * 10) + lora.decode_s(LoraWork(2, 0, 32, 2))
+    expected = 2 * (prefill_s / 20 + step_s - before_s)
+    assert RankAware().costs(request, view, 20.0)[0] == pytest.approx(expected, rel=1e-12)
+    late = RankAware(slo_s=step_s - 1e-9, penalty_s=0.5).costs(request, view, 20.0)[0]
+    assert late == pytest.approx(expected + 2 * 0.5)
+    assert RankAware(slo_s=step_s + 1e-9).costs(request, view, 20.0)[0] == pytest.approx(expected)
+
+
+def test_an_idle_replica_costs_nothing_and_of_equals_the_lowest_id_wins() -> None:
+    view = Cluster((0, 0, 0), {0: (crowd(1, 8), [])}, kernel=Bgmv(A10), iteration=IterationModel(A10))
+    (newcomer,) = crowd(1, 8, first=500)
+    assert RankAware().route(newcomer, np.arange(3), view) == 1
+    assert RankAware().route(newcomer, np.array([0, 2]), view) == 2
+
+
+def test_a_replica_without_memory_is_asked_only_if_no_other_is_left() -> None:
+    (newcomer,) = crowd(1, 8, first=500)  # two tokens
+    view = Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(1, 1000))
+    assert RankAware().route(newcomer, BOTH, view) == 1
+    view = Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(1, 1))
+    assert RankAware().route(newcomer, BOTH, view) == 0
+
+
+def test_the_mean_output_is_that_of_what_was_declared() -> None:
+    router = RankAware()
+    for declared in (10, 30):
+        router.route(Request(0, None, 0.0, 1, declared), BOTH, Cluster((0, 0)))
+    assert router._declared / router._seen == 20
+
+
+@pytest.mark.parametrize("arguments", [{"slo_s": 0}, {"penalty_s": -1}, {"mean_output_tokens": 0}])
+def test_what_is_out_of_range_is_named(arguments: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=rf"router\.{next(iter(arguments))} is"):
+        RankAware(**arguments)
+
+
+def test_first_fit_fills_one_replica_after_the_other() -> None:
+    router = FirstFit(most_requests=3)
+    (newcomer,) = crowd(1, 8, first=500)
+    assert router.route(newcomer, np.arange(3), Cluster((3, 2, 0))) == 1
+    assert router.route(newcomer, np.array([0, 2]), Cluster((3, 2, 0))) == 2
+    assert router.route(newcomer, np.arange(3), Cluster((4, 5, 3))) == 2, "nobody has room: the fewest"
+
+
+def test_first_fit_leaves_out_who_has_no_memory() -> None:
+    request = Request(0, None, 0.0, 600, 500)
+    view = Cluster((0, 0), {0: ([Request(1, None, 0.0, 1, 1)], [])}, budgets=(1101, 1102))
+    assert FirstFit().route(request, BOTH, view) == 1
+    assert FirstFit().route(request, BOTH, Cluster((0, 0), budgets=(1100, 1102))) == 0
+
+
+def test_first_fit_knows_the_batch_size_of_its_replicas() -> None:
+    view = Cluster((2, 0))
+    view.max_batch_size = 2
+    assert FirstFit().route(Request(0, None, 0.0, 1, 1), BOTH, view) == 1
