@@ -1,7 +1,7 @@
 """Llama-2-7B on the A10, from what CaraServe published: `python -m experiments.caraserve.calibration [--out FOLDER]`.
 
-Its Figure 5 gives four decode latencies, for adapters on q, k and v, and no contexts. They fix what its two models have:
-a slope and an intercept for each kernel. All else is derived from calibrations of GPUs with the same memory.
+Its Figure 5 gives four decode latencies, for adapters on q, k and v, and no contexts. They fix what its two models
+have: a slope and an intercept for each kernel. All else is derived from calibrations of GPUs with the same memory.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import yaml
 
 from experiments.profiles.__main__ import CALIBRATIONS
 from simlora.latency import calibration as calibrations
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import Bgmv, LoraWork, Mbgmv
 
 NAME = "a10-llama_2_7b-tp1"
 RANKS = {"24 x 32": 24 * 32, "16 x 64": 16 * 64}
@@ -92,12 +94,20 @@ def coefficients() -> dict[str, float]:
     return found
 
 
+def decode_s(kernel: str, ranks: Sequence[int]) -> float:
+    """Return a decode step of requests of these ranks, without contexts, by the calibration that is committed."""
+    calibration = calibrations.load(NAME)
+    model = {"bgmv": Bgmv, "mbgmv": Mbgmv}[kernel](calibration)
+    work = LoraWork(len(ranks), sum(ranks), max(ranks), len(ranks))
+    return IterationModel(calibration).decode_s(len(ranks), 0) + model.decode_s(work)
+
+
 PROVENANCE = {
     "kind": "published",
     "source": "CaraServe (arXiv 2401.11240), Figure 5: decode latencies of BGMV and MBGMV on the A10",
     "command": "python -m experiments.caraserve.calibration",
     "date": "2026-11-22",
-    "note": "adapters on q, k and v: replica.target_modules=[q,k,v]. Figure 5 says no contexts; they are taken as short",
+    "note": "for replica.target_modules=[q,k,v]. Figure 5 says nothing of contexts; they are taken as short",
     "coefficients": {
         "decode.intercept_s": {
             "kind": "derived",
@@ -126,8 +136,8 @@ PROVENANCE = {
         },
         "cpu_lora": {
             "kind": "measured",
-            "source": "simlora-profile device=cpu model=llama_2_7b plan=cpu_lora, one core of an AMD EPYC, three of four "
-            "projections",
+            "source": "simlora-profile device=cpu model=llama_2_7b plan=cpu_lora, one core of an AMD EPYC, three of "
+            "four projections",
         },
     },
 }

@@ -15,17 +15,19 @@ from experiments.studies.reading import check, known, listed, load
 from experiments.studies.study import Study
 from simlora.core.errors import InputError
 
-KINDS = ("value", "oom", "ratio", "order", "trend", "formula")
+KINDS = ("value", "oom", "ratio", "increase", "order", "trend", "formula", "absent")
 SENSES = ("about", "up_to", "at_most", "more_than")
 EVALUATED = {
     "value": "simulated",
     "oom": "simulated",
     "ratio": "ratios",
+    "increase": "ratios",
     "order": "checks",
     "trend": "checks",
     "formula": "formula",
+    "absent": "reason",
 }
-"""The key that says how a claim of each kind is evaluated."""
+"""The key that says how a claim of each kind is evaluated; what is absent here is not, and says why."""
 QUOTED = re.compile(r"\{([^}]*)\}")
 """What stands for a number in a reason."""
 REQUIRED = ("id", "where", "metric", "kind", "published")
@@ -35,6 +37,8 @@ OPTIONAL = ("simulated", "ratios", "checks", "formula", "sense", "disagreement",
 @dataclass(frozen=True)
 class Claim:
     """One claim. `spots` are those of values, `ratios` pairs of them, `checks` the checks as they are written.
+
+    An increase is by how many per cent the first of a pair is above the second; values may come before it.
 
     `disagreement` is a number with its source that the paper or its artifact gives elsewhere for the same run.
     `reason` says why the claim does not come out, and is shown only then. Where it has `{study panel series x metric}`

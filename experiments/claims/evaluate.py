@@ -157,6 +157,20 @@ def _ratio(claim: Claim, outcomes: Outcomes) -> Judged:
     return Judged(_one_or_all(ratios), verdicts.of_ratios(published, ratios, claim.sense), "", errors)
 
 
+def _increase(claim: Claim, outcomes: Outcomes) -> Judged:
+    simulated = [_number(spot, outcomes) for spot in claim.spots]
+    simulated += [
+        100.0 * (_number(above, outcomes) / _number(below, outcomes) - 1.0) for above, below in claim.ratios
+    ]
+    pairs = list(zip(claim.published, simulated, strict=True))
+    verdict = verdicts.worst(verdicts.of_value(published, found) for published, found in pairs)
+    return Judged(_one_or_all(simulated), verdict, "", [found / published - 1 for published, found in pairs])
+
+
+def _absent(claim: Claim, outcomes: Outcomes) -> Judged:
+    return Judged(None, verdicts.NOT_SIMULATED, claim.reason)
+
+
 def _checks(claim: Claim, outcomes: Outcomes) -> Judged:
     found = [
         comparison
@@ -195,8 +209,10 @@ _HOW: dict[str, Callable[[Claim, Outcomes], Judged]] = {
     "value": _value,
     "oom": _oom,
     "ratio": _ratio,
+    "increase": _increase,
     "order": _checks,
     "trend": _checks,
     "formula": _formula,
+    "absent": _absent,
 }
 """How a claim of each kind is judged."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from experiments.claims.checks import Comparison
 from simlora.core.errors import InputError, nearest
@@ -27,7 +28,44 @@ def slora_communication() -> Iterator[Comparison]:
                 yield Comparison(says, lora == ours)
 
 
-FORMULAS: dict[str, Callable[[], Iterator[Comparison]]] = {"slora_communication": slora_communication}
+def caraserve_decode(kernel: str) -> Iterator[Comparison]:
+    """Decode latencies of 24 requests of rank 32 and of 16 of rank 64. Source: CaraServe, Figure 5."""
+    from experiments.caraserve.calibration import FIGURE_5_S, decode_s
+
+    for (count, rank), published_s in zip(((24, 32), (16, 64)), FIGURE_5_S[kernel], strict=True):
+        ours_s = decode_s(kernel, [rank] * count)
+        says = (
+            f"{kernel}, {count} of rank {rank}: {1e3 * ours_s:.2f} ms, {1e3 * published_s:.1f} in the paper"
+        )
+        yield Comparison(says, round(1e3 * ours_s, 1) == round(1e3 * published_s, 1))
+
+
+def caraserve_routes() -> Iterator[Comparison]:
+    """With an SLO of 36 ms a request of rank 64 joins the 16 of rank 64 with BGMV, the 24 of rank 32 with MBGMV."""
+    from experiments.caraserve.calibration import SLO_S, decode_s
+
+    for kernel, meets in (("bgmv", (False, True)), ("mbgmv", (True, False))):
+        for (count, rank), expected in zip(((24, 32), (16, 64)), meets, strict=True):
+            ours_s = decode_s(kernel, [rank] * count + [64])
+            says = f"{kernel}, {count} of rank {rank} and one of 64: {1e3 * ours_s:.2f} ms, SLO {1e3 * SLO_S:.0f}"
+            yield Comparison(says, (ours_s <= SLO_S) == expected)
+
+
+def caraserve_adapter() -> Iterator[Comparison]:
+    """Rank 64 on q, k and v of Llama-2-7B is 96 MiB. Source: CaraServe §2.3, which rounds to 100."""
+    from experiments.profiles.scaling import model
+
+    found = model("llama_2_7b").adapter_bytes(64, ("q", "k", "v")) / 2**20
+    yield Comparison(f"{found:g} MiB, 96 in the paper", found == 96)
+
+
+FORMULAS: dict[str, Callable[[], Iterator[Comparison]]] = {
+    "slora_communication": slora_communication,
+    "caraserve_decode_bgmv": partial(caraserve_decode, "bgmv"),
+    "caraserve_decode_mbgmv": partial(caraserve_decode, "mbgmv"),
+    "caraserve_routes": caraserve_routes,
+    "caraserve_adapter": caraserve_adapter,
+}
 
 
 def compare_formula(name: str) -> list[Comparison] | None:

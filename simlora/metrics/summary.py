@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
 STATUSES = ("finished", "aborted", "rejected", "unfinished")
 PERCENTILES = (50, 90, 95, 99)
-REQUEST_METRICS = ("ttft_s", "tpot_s", "latency_s", "latency_per_output_token_s", "queue_s", "cold_start_s")
+REQUEST_METRICS = (
+    "ttft_s",
+    "tpot_s",
+    "latency_s",
+    "latency_per_output_token_s",
+    "queue_s",
+    "cold_start_s",
+    "blocked_s",
+    "cold_start_share",
+)
 
 _FEWEST_REQUESTS = 30
 _PAST = 0.05
@@ -45,9 +54,9 @@ def summarise(
 ) -> dict[str, Any]:
     """Return the summary of a run, ready for `json.dumps(..., allow_nan=False)`.
 
-    Times are in seconds and describe finished requests, `tbt_s` all tokens; what does not exist is
-    None. `run` says what was simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command` how
-    to do it again, `complete` whether it reached its end.
+    Times are in seconds and describe finished requests, `tbt_s` all tokens; `cold_start_share` is of their latencies;
+    what does not exist is None. `run` says what was simulated (`system`, `model`, `gpu`, `tp`, `replicas`),
+    `command` how to do it again, `complete` whether it reached its end.
     """
     done = requests[is_finished(requests)]
     tokens = float(done["output_tokens"].sum())

@@ -67,6 +67,12 @@ def latency_cdf(values_s: Numbers) -> Spec:
     return _curve(at_s * factor, shares, unit, [0, 1], height=170)
 
 
+def share_cdf(values: Numbers, title: str) -> Spec:
+    """Return the share of finished requests at or below each share, in per cent."""
+    at, shares = cdf(values, points=300)
+    return _curve(100.0 * at, shares, f"% {title}", [0, 1], height=170)
+
+
 def _curve(x: Numbers, y: Numbers, title: str, domain: list[float], height: int = 260) -> Spec:
     axes = {
         "x": {"field": "x", "type": "quantitative", "title": title, "scale": {"nice": False, "zero": True}},

@@ -96,6 +96,7 @@ def by_adapter(requests: pd.DataFrame) -> pd.DataFrame:
             "finished": done.astype("int64"),
             "ttft_s": requests["ttft_s"].where(done),
             "cold_start_s": requests["cold_start_s"].where(done),
+            "blocked_s": requests["blocked_s"].where(done),
         }
     )
     grouped = frame.groupby("adapter", observed=True)
@@ -105,6 +106,7 @@ def by_adapter(requests: pd.DataFrame) -> pd.DataFrame:
         finished=("finished", "sum"),
         ttft_s=("ttft_s", "mean"),
         cold_start_s=("cold_start_s", "mean"),
+        blocked_s=("blocked_s", "mean"),
     ).reset_index()
     return table.sort_values(["requests", "adapter"], ascending=[False, True], ignore_index=True)
 

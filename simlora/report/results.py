@@ -24,6 +24,7 @@ REQUEST_COLUMNS = [
     "latency_s",
     "queue_s",
     "cold_start_s",
+    "blocked_s",
 ]
 TIMELINE_COLUMNS = ["replica", "time_s", *LEVELS]
 

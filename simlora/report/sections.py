@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simlora.metrics.slo import SloTargets, attainment_curve
+from simlora.metrics.slo import SloTargets, attainment_curve, column
 from simlora.report import charts
 from simlora.report.charts import Spec
 from simlora.report.curves import ALL, by_adapter, losses, timelines
@@ -245,19 +245,49 @@ def adapters(results: RunResults, specs: dict[str, Spec]) -> Html:
             count(row.requests),
             seconds(row.ttft_s),
             seconds(row.cold_start_s),
+            seconds(row.blocked_s),
         ]
         for row in table.head(TOP_ADAPTERS).itertuples()
     )
     most = f", the {TOP_ADAPTERS} most requested in the table" if len(table) > TOP_ADAPTERS else ""
     return _section(
         "Adapters",
-        f"{count(len(table))} in this run{most}. TTFT and cold start are means over finished requests.",
+        f"{count(len(table))} in this run{most}. Times are means over finished requests: cold start is the wait for "
+        "their own adapter before they began, blocked what they stood still while those of others were loaded.",
         tag(
             "div",
             tag("div", tag("h3", "Popularity"), _chart("popularity", "Requests per adapter"), _facts(facts)),
-            tag("div", rows(["adapter", "rank", "requests", "TTFT", "cold start"], body), class_="tall"),
+            tag(
+                "div",
+                rows(["adapter", "rank", "requests", "TTFT", "cold start", "blocked"], body),
+                class_="tall",
+            ),
             class_="two",
         ),
+        _cold_starts(results, specs),
+    )
+
+
+def _cold_starts(results: RunResults, specs: dict[str, Spec]) -> Html:
+    """Return how much of their time requests lost to loads; nothing where they lost none."""
+    done = results.requests[results.requests["status"] == "finished"]
+    shares = column(done, "cold_start_share")
+    if not np.nansum(shares):
+        return EMPTY
+    own, others = (results.summary[metric]["mean"] for metric in ("cold_start_s", "blocked_s"))
+    mean = results.summary["cold_start_share"]["mean"]
+    specs["cold-starts"] = charts.share_cdf(shares, "of a request's latency")
+    return join(
+        [
+            tag("h3", "Cold starts"),
+            tag(
+                "p",
+                f"On average {percent(mean)} of a request's latency: {seconds(own)} for its own adapter and "
+                f"{seconds(others)} because of others.",
+                class_="note",
+            ),
+            _chart("cold-starts", "Share of requests at or below each share of latency lost to loads"),
+        ]
     )
 
 

@@ -28,6 +28,7 @@ REQUESTS = pa.schema(
         ("latency_s", pa.float64()),
         ("queue_s", pa.float64()),
         ("cold_start_s", pa.float64()),
+        ("blocked_s", pa.float64()),
         ("preemptions", pa.int32()),
         ("migrations", pa.int32()),
     ]

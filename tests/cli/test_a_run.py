@@ -42,7 +42,16 @@ def test_a_row_a_request_in_the_columns_of_the_design(simlora: Command):
     assert list(requests.columns) == [
         *("request_id", "adapter", "rank", "prompt_tokens", "output_tokens", "cached_tokens", "replica"),
         *("arrival_s", "admitted_s", "first_token_s", "finish_s", "status", "reason"),
-        *("ttft_s", "tpot_s", "latency_s", "queue_s", "cold_start_s", "preemptions", "migrations"),
+        *(
+            "ttft_s",
+            "tpot_s",
+            "latency_s",
+            "queue_s",
+            "cold_start_s",
+            "blocked_s",
+            "preemptions",
+            "migrations",
+        ),
     ]
     assert requests["request_id"].tolist() == list(range(40))
     assert set(requests["status"]) == {"finished"}

@@ -21,6 +21,8 @@ METRICS = (
     "latency_per_output_token_s",
     "queue_s",
     "cold_start_s",
+    "blocked_s",
+    "cold_start_share",
 )
 STATISTICS = {"mean", "p50", "p90", "p95", "p99"}
 

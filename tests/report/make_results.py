@@ -84,6 +84,7 @@ def make_requests(
             "latency_s": latency_s,
             "queue_s": queue_s,
             "cold_start_s": np.where(rng.random(n) < 0.3, rng.exponential(0.02, n), 0.0),
+            "blocked_s": np.where(rng.random(n) < 0.5, rng.exponential(0.05, n), 0.0),
             "preemptions": 0,
             "migrations": 0,
         }
