@@ -163,6 +163,9 @@ def _with_the_rest(entry: Entry, folder: Path, base: Built, all_reduces: int) ->
         for section in derive.LORA
         if any(name.startswith(f"{section}.") for name in lora)
     }
+    on_host = load(plan()["cpu_lora"]["calibration"])
+    lora |= derive.cpu_lora(on_host, model(on_host.model), entry.target.model)
+    derived["cpu_lora"] = f"{on_host.path}: {derive.SAYS['cpu_lora']}"
     return Built(entry, coefficients | lora, fits, derived)
 
 

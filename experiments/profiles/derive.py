@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from experiments.profiles.scaling import Setting
+from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
 
 LORA = ("kernels", "adapter_load", "merge")
+CPU_MODULES = ("q", "k", "v")
+"""What the calibration with the cpu_lora of a GPU server is for."""
 SAYS = {
+    "cpu_lora": "per token by the width of a layer's adapters",
     "kernels": "intercepts by layers; per rank and sequence by bytes on each GPU over memory bandwidth",
     "adapter_load": "latency by layers; the same bandwidth, which many small copies bound and not the link",
     "merge": "by the weights that each GPU rewrites over memory bandwidth",
@@ -39,6 +43,20 @@ def lora(reference: Calibration, source: Setting, target: Setting) -> dict[str, 
         else:
             found[name] = value * layers
     return found
+
+
+def cpu_lora(reference: Calibration, source: ModelShape, target: ModelShape) -> dict[str, float]:
+    """Return what a layer of `target` takes on CPU cores, from what one of `source` does: by its adapters' width.
+
+    That is for q, k, v and o, of which the reference has as many as it was measured with. Cores, and what it takes GPU
+    and CPU to agree, are those of the reference.
+    """
+    wide = (target.adapter_bytes(1) / target.layers) / (source.adapter_bytes(1, CPU_MODULES) / source.layers)
+    return {
+        name: value * (wide if ".per_token" in name else 1.0)
+        for name, value in reference.coefficients.items()
+        if name.startswith("cpu_lora.")
+    }
 
 
 def _adapted_weights(setting: Setting) -> float:

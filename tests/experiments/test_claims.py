@@ -241,6 +241,37 @@ def test_a_second_published_number_makes_a_contradiction_of_both(tmp_path: Path)
     assert row_of(tmp_path, agreeing, ran(1.01)).verdict == HOLDS
 
 
+def test_an_increase_is_in_per_cent_behind_the_values_that_belong_to_it(tmp_path: Path) -> None:
+    text = """
+    - id: an-increase
+      where: abstract
+      metric: throughput, and by how much more
+      kind: increase
+      published: [1.8, 50, -25]
+      simulated: figure_1 large fcfs 2 throughput_rps
+      ratios:
+        - [figure_1 small fcfs 2 throughput_rps, figure_1 small fcfs 1 throughput_rps]
+        - [figure_1 small fcfs 1 throughput_rps, figure_1 small fcfs 2 throughput_rps]
+    """
+    row = row_of(tmp_path, text, ran(1.8), ran(1.5), ran(1.0))
+    assert row.simulated == pytest.approx([1.8, 50.0, -100 / 3])
+    assert row.errors == pytest.approx([0.0, 0.0, 1 / 3])
+    assert row.verdict == OFF
+
+
+def test_what_cannot_be_simulated_says_why(tmp_path: Path) -> None:
+    text = """
+    - id: absent
+      where: abstract
+      metric: what nobody has
+      kind: absent
+      published: 1.7
+      reason: Nobody has one.
+    """
+    row = row_of(tmp_path, text)
+    assert (row.verdict, row.reason, row.simulated) == (NOT_SIMULATED, "Nobody has one.", None)
+
+
 def test_a_ratio_divides_the_first_of_a_pair_by_the_second(tmp_path: Path) -> None:
     text = """
     - id: a-ratio

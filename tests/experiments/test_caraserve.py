@@ -1,0 +1,110 @@
+"""CaraServe's studies and claims, its calibration, and what its two large tables must show."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import experiments.caraserve
+import simlora
+from experiments.caraserve import calibration, kernels
+from experiments.claims.__main__ import LIST
+from experiments.claims.claim import read as read_claims
+from experiments.claims.formulas import compare_formula
+from experiments.studies.points import Point, points
+from experiments.studies.study import read_all
+from simlora.config.composing import compose
+from simlora.latency import calibration as calibrations
+
+FOLDER = Path(experiments.caraserve.__file__).parent
+STUDIES = read_all(FOLDER)
+CLAIMS = read_claims(FOLDER / "claims.yaml", STUDIES)
+METRICS = ("ttft_s", "latency_per_output_token_s", "latency_s")
+
+
+def test_every_figure_of_the_evaluation_is_there() -> None:
+    numbers = {int(name.split("_")[1]) for name in (*STUDIES, *kernels.FIGURES) if name.startswith("figure_")}
+    assert numbers == {3, 4, 5, 9, 10, 11, 12, 14, 15, 18, 19, 20}  # 13 is in 10
+    assert "Figures 10 and 13" in STUDIES["figure_10"].source
+
+
+ALL = [point for study in STUDIES.values() for point in points(study) if not point.skip]
+OF_A_KIND = {(point.system, tuple(sorted(point.settings))): point for point in reversed(ALL)}
+
+
+@pytest.mark.parametrize("point", OF_A_KIND.values(), ids=lambda point: f"{point.study} {point.system}")
+def test_the_first_point_of_every_system_and_its_settings_can_be_composed(point: Point) -> None:
+    compose(point.overrides)
+
+
+def test_every_claim_of_the_list_is_judged() -> None:
+    path = Path(os.environ.get("SIMLORA_CLAIMS", LIST))
+    if not path.exists():
+        pytest.skip(f"there is no {path}")
+    with path.open(newline="") as file:
+        listed = {row["id"]: row for row in csv.DictReader(file) if row["paper"] == "caraserve"}
+    assert {claim.id for claim in CLAIMS} == listed.keys()
+    for claim in CLAIMS:
+        if claim.kind == "increase" and claim.id.startswith(("cara-e2e", "cara-maf")):
+            assert list(claim.published) == [float(value) for value in listed[claim.id]["value"].split(";")]
+
+
+def test_the_calibration_is_what_its_command_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert calibration.main(["--out", str(tmp_path)]) == 0
+    written = calibrations.load(str(tmp_path / "a10-llama_2_7b-tp1.yaml"))
+    ours = calibrations.load("a10-llama_2_7b-tp1")
+    assert written.coefficients == ours.coefficients
+    assert written.provenance == ours.provenance
+    assert "bgmv: 24 x 32 34.81 ms, 16 x 64 35.75 ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("formula", [c.formula for c in CLAIMS if c.kind == "formula"])
+def test_figure_5_comes_out_exactly(formula: str) -> None:
+    assert all(comparison.passed for comparison in compare_formula(formula)), formula
+
+
+def test_figures_of_models_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "DRAWS", 20_000)
+    assert kernels.main(["--out", str(tmp_path)]) == 0
+    assert {path.stem for path in tmp_path.glob("*.png")} == set(kernels.FIGURES)
+    assert all(path.stat().st_size > 10_000 for path in tmp_path.glob("*.png"))
+
+
+def means(system: str, *overrides: str) -> tuple[float, ...]:
+    base = ("gpu=a10", "model=llama_2_7b", "replica.target_modules=[q,k,v]", "replica.admit_every=0")
+    summary = simlora.simulate([f"system={system}", *base, *overrides, "timeline=false"]).summary
+    return tuple(summary[metric]["mean"] for metric in METRICS)
+
+
+@pytest.mark.parametrize("rate, rank", [(9, 64), (9, 32), (6, 64)])
+def test_cold_starts_order_the_four_systems_in_all_nine_columns(rate: int, rank: int) -> None:
+    """cached < caraserve < both of ondemand and slora: TTFT, time per token, latency; rates and ranks of the paper."""
+    workload = ("workload=own_adapters", f"workload.arrivals.rate_rps={rate}", f"workload.ranks=[{rank}]")
+    found = {system: means(system, *workload) for system in ("cached", "caraserve", "ondemand", "slora")}
+    for column, metric in enumerate(METRICS):
+        cached, caraserve, *others = (found[system][column] for system in found)
+        assert cached < caraserve < min(others), metric
+
+
+@pytest.mark.parametrize("kernel", ["bgmv", "mbgmv"])
+def test_the_rank_aware_router_keeps_the_slo_best_of_the_four(kernel: str) -> None:
+    """A tenth of Figure 19's 300 s on its 60 servers."""
+    attained: dict[str, Any] = {}
+    for router in ("rank_aware", "most_idle", "random", "first_fit"):
+        overrides = [
+            *("system=cached", f"kernel={kernel}", f"router={router}", "cluster.replicas=60"),
+            *("workload=maf", "workload.adapters=40000", "workload.arrivals.rate_rps=340"),
+            *("workload.duration_s=30", "workload.ranks=[8,16,32,64]", "timeline=false"),
+            *("slo.ttft_s=null", "slo.latency_per_output_token_s=0.044"),
+            *(["router.most_requests=32"] if router == "first_fit" else []),
+        ]
+        attained[router] = simlora.simulate(overrides).summary["slo"]["attainment"]
+    assert attained["rank_aware"] == max(attained.values())
+    assert attained["rank_aware"] > 0.95
+    assert sorted(attained.values())[-2] < 0.9
