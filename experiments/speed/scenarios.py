@@ -1,4 +1,4 @@
-"""The scenarios whose speed is reported: S-LoRA with loads and a unified pool, an hour of vLLM; everything recorded."""
+"""The scenarios whose speed is reported: S-LoRA with loads and a unified pool, vLLM, 60 servers; all recorded."""
 
 from __future__ import annotations
 
@@ -76,6 +76,25 @@ HOURS = tuple(
     )
     for slots in (32, 160)
 )
+ROUTED = Speed(
+    "60, rank-aware router",
+    60,
+    100_000,
+    target_rps=8_000,
+    command=(
+        "system=cached",
+        "router=rank_aware",
+        "cluster.replicas=60",
+        "workload=maf",
+        "workload.adapters=40000",
+        "workload.ranks=[8,16,32,64]",
+        "workload.arrivals.rate_rps=340",
+        "workload.duration_s=null",
+        "workload.requests=100000",
+        "slo.latency_per_output_token_s=0.044",
+    ),
+)
+"""CaraServe's 60 servers at 340 requests/s (its Figure 19)."""
 SCENARIOS = (
     Speed("1 replica", 1, 10_000, target_rps=15_000),
     Speed("8 replicas", 8, 10_000, target_rps=15_000),
@@ -85,6 +104,7 @@ SCENARIOS = (
     Speed("1 replica", 1, 1_000_000),
     Speed("1,000 replicas", 1_000, 1_000_000, target_rps=1_000_000 / 120),
     *HOURS,
+    ROUTED,
 )
 ONE, EIGHT = Speed("1 replica", 1, 10_000), Speed("8 replicas", 8, 10_000)
 PAIRS = {

@@ -216,7 +216,7 @@ class Merged(Kernel):
     """The adapter is merged into the weights: nothing is added (LoRA, ICLR'22)."""
 
     def decode_s(self, work: LoraWork) -> float:
-        return 0.0
+        return 0.0 * work.tokens
 
     def prefill_s(self, work: LoraWork) -> float:
-        return 0.0
+        return 0.0 * work.tokens

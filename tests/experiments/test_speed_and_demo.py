@@ -35,7 +35,7 @@ def test_the_scenarios_of_the_design_are_there() -> None:
 
 
 def test_an_hour_of_vllm_has_as_many_requests_as_it_says() -> None:
-    hours = [speed for speed in SCENARIOS if speed.command]
+    hours = [speed for speed in SCENARIOS if speed.name.startswith("vLLM")]
     assert [speed.name for speed in hours] == ["vLLM's hour, 32 slots", "vLLM's hour, 160 slots"]
     for speed in hours:
         run = scenario(speed.overrides())

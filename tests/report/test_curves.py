@@ -91,7 +91,7 @@ def test_a_timeline_without_duration_shows_nothing(frame):
 
 MIXED = table(
     finished(adapter="b", rank=8, ttft_s=1.0, cold_start_s=0.2),
-    finished(adapter="b", rank=8, ttft_s=3.0, cold_start_s=0.0),
+    finished(adapter="b", rank=8, ttft_s=3.0, cold_start_s=0.0, blocked_s=0.6),
     lost("rejected", adapter="c", rank=64),
     finished(adapter="", rank=0, ttft_s=2.0),
     lost("aborted", adapter="a", rank=16),
@@ -106,6 +106,7 @@ def test_one_row_an_adapter_most_requested_first(kind):
     assert found["rank"].tolist() == [8, 0, 16, 64]
     assert found["ttft_s"].tolist() == pytest.approx([2.0, 2.0, np.nan, np.nan], nan_ok=True)
     assert found["cold_start_s"].tolist() == pytest.approx([0.1, 0.0, np.nan, np.nan], nan_ok=True)
+    assert found["blocked_s"].tolist() == pytest.approx([0.3, 0.0, np.nan, np.nan], nan_ok=True)
 
 
 def test_a_null_adapter_is_the_base_model():

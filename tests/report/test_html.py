@@ -223,6 +223,17 @@ def test_a_run_that_rejected_everything_has_a_page():
     assert set(rejected.data["charts"]) == {"attainment-ttft_s", "popularity"}
 
 
+def test_what_loads_cost_is_shown_where_they_cost_anything():
+    slow = [finished(latency_s=4.0, cold_start_s=0.5, blocked_s=0.5) for _ in range(20)]
+    page = page_of(table(*slow))
+    assert "On average 25" in page.text
+    assert "500 ms for its own adapter and 500 ms because of others" in page.text
+    assert "cold-starts" in page.data["charts"]
+    quick = page_of(table(*(finished() for _ in range(20))))
+    assert "Cold starts" not in quick.text
+    assert "cold-starts" not in quick.data["charts"]
+
+
 def test_requests_of_one_token_have_no_tpot_to_draw():
     frame = table(*(finished(output_tokens=1, ttft_s=1.0, latency_s=1.0) for _ in range(5)))
     assert "cdf-tpot_s" not in page_of(frame).data["charts"]

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
-from simlora.workload.popularity import Explicit, Power, Uniform, Zipf, power_index
+from simlora.workload.popularity import Explicit, InTurn, LogNormal, Power, Uniform, Zipf, power_index
 
 N = 100_000
-ALL = [Uniform(), Power(0.3), Zipf(1.2), Explicit([1.0] * 7)]
+ALL = [Uniform(), Power(0.3), Zipf(1.2), Explicit([1.0] * 7), LogNormal(2.0), InTurn()]
 
 
 def shares(popularity, adapters, seed=3):
@@ -46,6 +46,29 @@ def test_zipf():
 
 def test_zipf_of_zero_is_uniform():
     assert_close(shares(Zipf(0), 10), np.full(10, 1 / 10))
+
+
+def test_log_normal_shares_are_those_of_its_quantiles():
+    z = np.array([1.2815515655446004, 0.5244005127080407, 0.0, -0.5244005127080407, -1.2815515655446004])
+    weights = np.exp(1.5 * z)  # the 90th, 70th, 50th, 30th and 10th percentile
+    assert_close(shares(LogNormal(1.5), 5), weights / weights.sum())
+
+
+def test_log_normal_of_zero_is_uniform():
+    assert_close(shares(LogNormal(0), 10), np.full(10, 1 / 10))
+
+
+def test_functions_of_a_cloud_differ_by_orders_of_magnitude():
+    """Azure Functions 2019 (ATC'20): 45 % of the apps run at most once an hour, 81 % at most once a minute."""
+    z45, z81 = -0.12566134685507402, 0.8778962950512289
+    assert LogNormal().sigma_log == pytest.approx(math.log(60) / (z81 - z45), rel=1e-3)
+    popular = np.sort(shares(LogNormal(), 1000))[::-1]
+    assert popular[:186].sum() > 0.996
+
+
+def test_in_turn_gives_each_request_its_own_adapter_as_long_as_there_are_any():
+    assert InTurn().draw(np.random.default_rng(0), 5, 7).tolist() == [0, 1, 2, 3, 4, 0, 1]
+    assert len(set(InTurn().draw(np.random.default_rng(0), 1000, 900).tolist())) == 900
 
 
 def test_explicit_weights_are_taken_in_any_unit():
