@@ -104,7 +104,9 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
             raise InputError(f"{key} was taken out of the configuration, must be there")
     seed = whole("seed", tree["seed"], least=0)
     gpu, model = make(tree, "gpu", Gpu), make(tree, "model", ModelShape)
-    cluster = section(tree, "cluster", ("replicas", "engines_per_gpu", "memory_shares", "max_outstanding"))
+    cluster = section(
+        tree, "cluster", ("replicas", "engines_per_gpu", "memory_shares", "max_outstanding", "status_every_s")
+    )
     shares = cluster.get("memory_shares")
     if shares not in MEMORY_SHARES:
         raise InputError(f"cluster.memory_shares is {shown(shares)}; {nearest(str(shares), MEMORY_SHARES)}")
@@ -141,6 +143,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         timeline=timeline,
         max_outstanding=most,
         until_s=until_s,
+        status_every_s=cluster.get("status_every_s"),
         replicas_per_host=whole("host.replicas", as_whole(host.get("replicas")), "replicas", least=1),
         host_cores=whole("host.cores", as_whole(host.get("cores")), "CPU cores", least=0),
         engines_per_gpu=engines,

@@ -17,8 +17,8 @@ from simlora.policies.views import Refusal
 class Admission:
     """One trial: batch size, adapters in the batch, prefill tokens and memory, candidate after candidate.
 
-    The slots of an adapter count once, from its first candidate on. A preempted request may
-    exceed the prefill tokens when it is the only candidate: it has grown since it was accepted.
+    The slots of an adapter count once, from its first candidate on. A request that was preempted or has moved
+    may exceed the prefill tokens when it is the only candidate: it has grown since it was accepted.
     One that fits knows its `cached_tokens`; the blocks that hold them count once as well.
     """
 
@@ -77,7 +77,7 @@ class Admission:
             found = self._prefixes.found(request)
             request.cached_tokens = len(found) * self._prefixes.block_tokens
         tokens = request.prefill_tokens
-        if tokens > self._tokens and not (request.preemptions and self._alone):
+        if tokens > self._tokens and not (self._alone and (request.preemptions or request.migrations)):
             return self._refuse(Refusal.TOKENS)
         fresh = request.adapter
         if fresh is not None and (fresh.id in self._pins or fresh.id in self._adapters):

@@ -23,12 +23,14 @@ from simlora.engine.loads import Loads
 from simlora.engine.replica import Replica
 from simlora.engine.scenario import Scenario
 from simlora.engine.sharing import SharedGpu
+from simlora.engine.status import Status
 from simlora.latency.collectives import folded
 from simlora.latency.cpu_lora import CpuLora
 from simlora.latency.iteration import HostTime, IterationModel
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import AdapterLoad, Merge
 from simlora.metrics.recorder import Recorder
+from simlora.policies.views import ClusterView
 
 CHUNK = 1 << 15
 """Requests taken out of the trace at a time: Python objects for a whole trace take gigabytes."""
@@ -99,6 +101,8 @@ class Cluster:
         self._progress: Callable[[int], None] = lambda ended: None
         self._router = scenario.policies.router
         self._everywhere: NDArray[np.int64] = np.arange(scenario.replicas, dtype=np.int64)
+        every_s = scenario.status_every_s
+        self._status = Status(self, every_s) if every_s is not None else None
         self._placed = scenario.policies.placement.place(self.adapters, self)
 
     @property
@@ -146,7 +150,11 @@ class Cluster:
         candidates = self._everywhere
         if self._placed and request.adapter is not None:
             candidates = self._placed.get(request.adapter.id, candidates)
-        chosen = self._router.route(request, candidates, self)
+        view: ClusterView = self
+        if self._status is not None:
+            self._status.ask(self._router.informed)
+            view = self._status
+        chosen = self._router.route(request, candidates, view)
         assert 0 <= chosen < len(self.replicas), f"{type(self._router).__name__} chose replica {chosen}"
         replica = self.replicas[chosen]
         reason = unservable(request, replica.config)
@@ -179,7 +187,7 @@ class Cluster:
         if self._loads is not None:
             self._loads.leave(source, request)
             self._loads.arrive(target, request)
-        self.replicas[target].receive(request, token_s)
+        self.replicas[target].receive(request, source, token_s)
 
     def _left(self, replica: int, request: Request) -> None:
         self.outstanding[replica] -= 1

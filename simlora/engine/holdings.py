@@ -171,10 +171,12 @@ class Holdings:
                 continue
             if how is Miss.WAIT:
                 apart.append(request)
-            else:
-                ready = max(ready, pool.ready_s(adapter))
+                continue
+            ready = max(ready, pool.ready_s(adapter))
             if request.admitted_s < 0.0:
-                request.cold_start_s = pool.ready_s(adapter) - now_s
+                request.cold_start_s += pool.ready_s(adapter) - now_s
+            else:
+                request.blocked_s += pool.ready_s(adapter) - now_s
         return kv_ready, ready, apart
 
     def lands_s(self, request: Request) -> float:
@@ -198,9 +200,14 @@ class Holdings:
             self.hold_again(request, step)
 
     def hold_again(self, request: Request, step: int) -> None:
-        """Charge anew what was charged at an earlier step and has not grown since."""
+        """Charge anew what was charged at an earlier step."""
         self.reservation.remove(request.id, step)
         self.hold(request, step)
+
+    def stands_still(self, request: Request, step: int) -> None:
+        """A request's KV has not grown by the steps that were taken since it was charged."""
+        if self.reservation.grows:
+            self.hold_again(request, step)
 
     def _bring(self, adapter: Adapter, step: int, now_s: float) -> bool:
         """Pin an adapter that was missing; return whether somebody else's load, or no load, was enough."""

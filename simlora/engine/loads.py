@@ -24,6 +24,18 @@ class Load:
         self._ranks: list[dict[int, int]] = [{} for _ in range(replicas)]  # requests by rank
         self._users: dict[int, dict[int, int]] = {}  # requests by adapter and replica
 
+    def copy(self) -> Load:
+        """Return it as it is now, to be read."""
+        found = Load.__new__(Load)
+        found.sums, found.max_rank, found.adapters = (
+            self.sums.copy(),
+            self.max_rank.copy(),
+            self.adapters.copy(),
+        )
+        found._ranks = []
+        found._users = {id: dict(users) for id, users in self._users.items()}
+        return found
+
     def uses(self, adapter_id: int) -> NDArray[np.bool_]:
         """Which replicas have requests for the adapter."""
         found = np.zeros(len(self.adapters), dtype=np.bool_)
@@ -71,6 +83,13 @@ class Loads:
         self.all = Load(replicas)
         self.waiting = Load(replicas)
         self.held_tokens: Counts = np.zeros(replicas, dtype=np.int64)
+
+    def copy(self) -> Loads:
+        """Return them as they are now, to be read."""
+        found = Loads.__new__(Loads)
+        found.all, found.waiting = self.all.copy(), self.waiting.copy()
+        found.held_tokens = self.held_tokens.copy()
+        return found
 
     def arrive(self, replica: int, request: Request) -> None:
         """A replica is given a request."""

@@ -11,29 +11,32 @@ from simlora.engine.run import DecodeRun
 from simlora.engine.sharing import SharedGpu
 from simlora.latency.kernels import NO_LORA
 from simlora.latency.models import LatencyModels
-from simlora.memory.pool import Pool
 
 
 class Pace:
     """`merged` is the adapter in the weights, for whose requests there is no LoRA work."""
 
-    __slots__ = ("_id", "_latency", "_pool", "_tp", "gpu", "merged")
+    __slots__ = ("_id", "_latency", "_tp", "gpu", "merged")
 
-    def __init__(self, id: int, latency: LatencyModels, pool: Pool, tp: int) -> None:
+    def __init__(self, id: int, latency: LatencyModels, tp: int) -> None:
         self._id = id
         self.merged: Adapter | None = None
         self.gpu: SharedGpu | None = None
         self._latency = latency
-        self._pool = pool
         self._tp = tp
 
     def prefill_s(
-        self, requests: Sequence[Request], chunks: Sequence[int], decoding: Batch | None, passed_over: int
+        self,
+        requests: Sequence[Request],
+        chunks: Sequence[int],
+        decoding: Batch | None,
+        passed_over: int,
+        adapters: int,
     ) -> float:
         """Seconds to prefill requests, of each only that many tokens if there are `chunks`.
 
-        With a batch that decodes in the same pass, seconds of both. Either way the scheduler has looked at
-        requests and `passed_over` so many.
+        With a batch that decodes in the same pass, seconds of both, with so many `adapters` together. Either way the
+        scheduler has looked at requests and `passed_over` so many.
         """
         iteration, kernel = self._latency.iteration, self._latency.kernel
         tokens, tokens_sq, work = prefill_work(requests, chunks, kernel.counts_segments)
@@ -44,18 +47,18 @@ class Pace:
             own_s = iteration.prefill_s(tokens, tokens_sq) + kernel.prefill_s(work) + scheduling_s
             return own_s if self.gpu is None else self._beside_others(own_s, 0.0, len(requests), True)[0]
         base_s = iteration.mixed_s(tokens, tokens_sq, len(decoding), decoding.context_tokens)
-        theirs = NO_LORA if self.merged else decoding.work(self._pool.pinned, kernel.counts_segments)
+        theirs = NO_LORA if self.merged else decoding.work(adapters, kernel.counts_segments)
         own_s = base_s + kernel.mixed_s(work, theirs) + scheduling_s
         return self._beside_others(own_s, 0.0, len(requests) + len(decoding), True)[0]
 
-    def decode_run(self, start_s: float, batch: Batch, passed_over: int) -> DecodeRun:
-        """Return the coming decode steps of a batch, as long as it stays as it is."""
+    def decode_run(self, start_s: float, batch: Batch, passed_over: int, adapters: int) -> DecodeRun:
+        """Return the coming decode steps of a batch of so many adapters, as long as it stays as it is."""
         iteration, kernel, size = self._latency.iteration, self._latency.kernel, len(batch.members)
         step_s = iteration.decode_s(size, batch.context_tokens)
         if passed_over:
             step_s += self._latency.passed_over_s * passed_over
         if self.merged is None:
-            step_s += kernel.decode_s(batch.work(self._pool.pinned, kernel.counts_segments))
+            step_s += kernel.decode_s(batch.work(adapters, kernel.counts_segments))
         slope_s = iteration.decode_slope_s(size)
         if self.gpu is None:
             return DecodeRun(start_s, step_s, slope_s)

@@ -126,7 +126,7 @@ class Replica:
         self._wake: Event = clock.event()
         self._idle = True
         self._token_times = TokenTimes(recorder.token_gaps)
-        self._pace = Pace(id, latency, self.holdings.pool, scenario.replica.tp)
+        self._pace = Pace(id, latency, scenario.replica.tp)
         self._host, self._cpu_lora = host, latency.cpu_lora
         self._queued = queued  # what routers are told of the queue
         self._since_s = 0.0  # when the iterations that are under way began
@@ -193,8 +193,8 @@ class Replica:
 
     # The life of a replica --------------------------------------------------------------
 
-    def submit(self, request: Request) -> None:
-        """A request arrives in the queue."""
+    def submit(self, request: Request, by: int = -1) -> None:
+        """A request arrives in the queue, at a boundary of replica `by` if that has sent it."""
         self._enqueue(request)
         if self._idle:
             self._idle = False
@@ -205,7 +205,7 @@ class Replica:
             fetches = bool(wanted) and any(adapter not in pool for adapter in wanted)
             on_arrival = 0 if fetches else self._decision.on_arrival
             if on_arrival < self._steps - self._run.done:
-                self._cut(self._run, on_arrival)
+                self._cut(self._run, on_arrival, by)
 
     def _enqueue(self, request: Request) -> None:
         self.waiting.add(request)
@@ -246,9 +246,17 @@ class Replica:
     def schedule(self) -> None:
         """Ask what to run next, let go of those that are given up, and admit.
 
-        Those who were admitted before, and whose weights have landed, go first without being asked about.
+        Those who were admitted before, and whose weights have landed, go first without being asked about. If all of a
+        prefill wait for their weights by themselves, the rest is left to others.
         """
         begins = self._land() if self._lands_s != inf else ()
+        while self._decide(begins):
+            self.admit(begins)
+            if self._prefill:
+                return
+
+    def _decide(self, begins: tuple[Request, ...]) -> bool:
+        """Decide the next iteration; return whether it is a prefill."""
         something = self._batch.members or self.waiting or self._prefilling
         if something and not begins:
             decision = self._scheduler.schedule(self)
@@ -263,16 +271,14 @@ class Replica:
             self._dequeue(request)
             self._recorder.abort(request, self.id, self._clock.now, reason)
             self._on_leave(self.id, request)
-        if self._prefill:
-            self.admit(begins)
-            if not self._prefill:
-                self.schedule()  # all of them wait for their weights by themselves, and leave the rest to others
-        elif not self._batch.members and (self.waiting or self._prefilling) and self._lands_s == inf:
+        idle = not (self._prefill or self._batch.members or self._lands_s != inf)
+        if idle and (self.waiting or self._prefilling):
             policy = type(self._scheduler).__name__
             head = next(iter(self.waiting if self.waiting else self.prefilling))
             raise AssertionError(
                 f"{policy} leaves replica {self.id} idle beside request {head.id}, which could run"
             )
+        return bool(self._prefill)
 
     def execute(self) -> float:
         """Start the decided iterations; return the time of the boundary at which they are over."""
@@ -287,10 +293,6 @@ class Replica:
                 self._advance_prefill()
             return
         self._advance_decode(run, self._clock.now)
-        if self._prefilling or self._lands_s != inf:
-            for request in (*self._prefilling.values(), *self._landing, *self._late):
-                # Theirs is KV that has not grown by the steps just taken.
-                self.holdings.hold_again(request, self._batch.step)
         if self._prefill:
             self._advance_prefill()
         if self.holdings.make_room(self._batch.step):
@@ -323,7 +325,9 @@ class Replica:
             f"replica {self.id} has {merged} merged and prefills for another adapter"
         )
         decoding = self._batch if decision.decode and self._batch.members else None
-        alone_s = self._pace.prefill_s(requests, decision.chunks, decoding, decision.passed_over)
+        alone_s = self._pace.prefill_s(
+            requests, decision.chunks, decoding, decision.passed_over, self._adapters_in_use()
+        )
         start, pass_s = (start, alone_s) if self._host is None else self._assist(start, alone_s)
         for request in requests:
             if request.admitted_s < 0.0:
@@ -356,9 +360,11 @@ class Replica:
         ends = step + 1 if self._decision.decode and self._batch.members else step
         kv_s, weights_s, apart = self.holdings.admit(fresh, step, ends, now)
         if apart:
-            self._set_apart(apart)
+            self._set_apart(apart, kv_s)
         if weights_s > now:
             self._blocked(self._prefill, now, weights_s)
+            if not self._prefill:  # what the batch uses is on its way
+                self.holdings.stalled_s, self._run = max(self.holdings.stalled_s, weights_s), None
         self._start_s = max(kv_s, weights_s)
 
     def _assist(self, start_s: float, gpu_s: float) -> tuple[float, float]:
@@ -381,10 +387,12 @@ class Replica:
                 pending.append((request, tokens))
             else:
                 begin_s = max(begin_s, lands_s(request))
-                if request.admitted_s < 0.0:
-                    request.cold_start_s = lands_s(request) - now
+                self._waited(request, lands_s(request) - start_s)
         if begin_s > start_s:
-            self._blocked(self._prefill, start_s, begin_s)
+            helped = {request.id for request, _ in pending}
+            self._blocked([r for r in self._prefill if r.id not in helped], start_s, begin_s)
+            for request, _ in pending:
+                request.blocked_s += begin_s - start_s
         pending = [(request, tokens) for request, tokens in pending if lands_s(request) > begin_s]
         if not pending:
             return begin_s, gpu_s
@@ -397,13 +405,15 @@ class Replica:
             request.blocked_s += pass_s - gpu_s
         return begin_s, pass_s
 
-    def _set_apart(self, requests: list[Request]) -> None:
-        """They wait for their weights with their memory; the others of the prefill go on."""
+    def _set_apart(self, requests: list[Request], kv_s: float) -> None:
+        """They wait for their weights, and for KV from the host, with their memory; the others of the prefill go on."""
         gone = {request.id for request in requests}
         for request in requests:
-            self.holdings.hold_again(request, self._batch.step)
-            self._landing.add(request, self.holdings.lands_s(request))
+            self.holdings.stands_still(request, self._batch.step)
+            ready_s = max(self.holdings.lands_s(request), kv_s if request.host_tokens else 0.0)
+            self._landing.add(request, self._clock.now, ready_s)
         self._lands_s = min(self._landing.next_s, self._late.next_s)
+        self.holdings.make_room(self._batch.step)
         kept = [index for index, request in enumerate(self._prefill) if request.id not in gone]
         chunks = self._decision.chunks and tuple(self._decision.chunks[index] for index in kept)
         self._prefill = tuple(self._prefill[index] for index in kept)
@@ -413,8 +423,8 @@ class Replica:
         """Let those go on whose weights have landed; return who begins now without being asked about."""
         now = self._clock.now
         for request in self._late.landed(now):
-            self._late.take(request.id)
-            request.blocked_s += now - self._token_times.joins(request.id)
+            request.blocked_s += self._late.take(request.id, now)
+            self._token_times.joins(request.id)
             self._join(request)
             self._run = None
             self.most_running = max(self.most_running, len(self._batch.members))
@@ -424,12 +434,21 @@ class Replica:
             tokens += request.prefill_tokens
             if begins and tokens > self.config.max_prefill_tokens:
                 break
-            begins.append(self._landing.take(request.id))
+            self._waited(request, self._landing.take(request.id, now))
+            begins.append(request)
         self._lands_s = min(self._landing.next_s, self._late.next_s)
         if self._scheduler.chunks:
             self._prefilling |= {request.id: request for request in begins}
             return ()
         return tuple(begins)
+
+    @staticmethod
+    def _waited(request: Request, seconds: float) -> None:
+        """A request has waited for its own weights: before it began, or once more after it was put back."""
+        if request.admitted_s < 0.0:
+            request.cold_start_s += seconds
+        else:
+            request.blocked_s += seconds
 
     def _blocked(self, requests: Sequence[Request], from_s: float, until_s: float) -> None:
         """The replica has stood still for weights: whose it was not, and the batch, could have run."""
@@ -454,7 +473,7 @@ class Replica:
                 self._finish(request)
                 finished = True
             elif self._host is not None and self.holdings.lands_s(request) > now:
-                self._late.add(request, self.holdings.lands_s(request))
+                self._late.add(request, now, self.holdings.lands_s(request))
                 self._lands_s = min(self._landing.next_s, self._late.next_s)
                 self._token_times.waits(request.id, now)
             else:
@@ -491,7 +510,7 @@ class Replica:
             self.holdings.prefetch(wanted, batch.step, self._clock.now)
         if run is None:
             start = max(self._clock.now, self.holdings.stalled_s)
-            self._run = run = self._pace.decode_run(start, batch, self._passed_over)
+            self._run = run = self._pace.decode_run(start, batch, self._passed_over, self._adapters_in_use())
         steps = 1
         if self._fast_forward:
             holdings = self.holdings
@@ -499,6 +518,8 @@ class Replica:
             decision = self._decision
             steps = min(batch.steps_to_finish(), decision.steps)
             steps = min(holdings.reservation.steps_until_full(free, batch.step, steps), steps)
+            if self._lands_s != inf and self.waiting:
+                steps = 1  # who could start then is asked as if those who wait for weights went on
             until_s = decision.until_s if decision.until_s < self._lands_s else self._lands_s
             if until_s != inf and until_s < run.end_s(run.done + steps):
                 steps = max(run.first_boundary(until_s) - run.done, 1)
@@ -511,14 +532,16 @@ class Replica:
         if run is None or self._prefill:
             return
         self._renew = True
-        steps = run.first_boundary(self._clock.now)
-        # Of boundaries at this very moment, those of lower numbers are over.
-        steps += by > self.id and run.end_s(steps) == self._clock.now
-        self._cut(run, steps - run.done)
+        self._cut(run, 0, by)
 
-    def _cut(self, run: DecodeRun, on_arrival: int) -> None:
-        """End the run at the first boundary not before now, but not within its first `on_arrival` steps."""
-        steps = max(run.first_boundary(self._clock.now), run.done + max(on_arrival, 1))
+    def _cut(self, run: DecodeRun, on_arrival: int, by: int = -1) -> None:
+        """End the run at the first boundary not before now, but not within its first `on_arrival` steps.
+
+        Because of what happens at a boundary of replica `by`: of those at this very moment, lower numbers are over.
+        """
+        steps = run.first_boundary(self._clock.now)
+        steps += by > self.id and run.end_s(steps) == self._clock.now
+        steps = max(steps, run.done + max(on_arrival, 1))
         if steps < self._steps:
             self._steps = steps
             self._wake = self._clock.move(self._wake, run.end_s(steps), BOUNDARY, self.id)
@@ -542,9 +565,11 @@ class Replica:
         steps = self._steps - run.done
         self._token_times.decoded(run, steps, len(batch.members), now_s)
         if steps > 1 and self.holdings.prefixes is not None:
+            self._stand_still(batch.step + steps - 1)
             self.holdings.make_room(batch.step + steps - 1)  # what had to go before somebody may finish now
         run.done = self._steps
         batch.step += steps
+        self._stand_still(batch.step)
         self.steps_since_prefill += steps
         self.iterations += steps
         self._recorder.token_steps += steps * len(batch.members)
@@ -556,6 +581,19 @@ class Replica:
                 request.blocked_s += self._blocked_s
                 self._finish(request)
             self.holdings.sweep(self._clock.now)
+
+    def _adapters_in_use(self) -> int:
+        """Distinct adapters of those who run; who waits for weights holds one that no kernel sees yet."""
+        if self._lands_s == inf:
+            return self.holdings.pool.pinned
+        running = (*self._batch, *self._prefilling.values(), *self._prefill)
+        return len({request.adapter.id for request in running if request.adapter is not None})
+
+    def _stand_still(self, step: int) -> None:
+        """The KV of those who are admitted and do not decode has not grown by the steps up to this one."""
+        if self._prefilling or self._lands_s != inf:
+            for request in (*self._prefilling.values(), *self._landing, *self._late):
+                self.holdings.stands_still(request, step)
 
     # Leaving ----------------------------------------------------------------------------
 
@@ -573,11 +611,11 @@ class Replica:
         elif self._run is not None and not self._prefill:
             self._cut(self._run, 0)
 
-    def receive(self, request: Request, token_s: float | None) -> None:
+    def receive(self, request: Request, source: int, token_s: float | None) -> None:
         """A request comes from another replica; it had its last token then, if it has any."""
         if token_s is not None:
             self._token_times.waits(request.id, token_s)
-        self.submit(request)
+        self.submit(request, by=source)
 
     def _hand_over(self) -> None:
         """Send those away that have not ended meanwhile."""
@@ -626,7 +664,7 @@ class Replica:
     def _stop(self, request: Request) -> bool:
         """Take an admitted request from wherever it is; return whether it was prefilled, and so has more tokens."""
         if request.id in self._landing.requests:
-            self._landing.take(request.id)
+            self._waited(request, self._landing.take(request.id, self._clock.now))
             self._lands_s = min(self._landing.next_s, self._late.next_s)
             return False
         if request.id in self._prefilling:
@@ -634,7 +672,7 @@ class Replica:
             request.chunked_tokens = 0
             return False
         if request.id in self._late.requests:
-            self._late.take(request.id)
+            request.blocked_s += self._late.take(request.id, self._clock.now)
             self._lands_s = min(self._landing.next_s, self._late.next_s)
             request.generated_tokens += 1
             return True

@@ -132,6 +132,7 @@ class Scenario:
     `engines_per_gpu` replicas share the memory and the time of one GPU; 1: each has its own.
     `kv_token_budgets`: the pools of the replicas, where they differ from `replica.kv_token_budget`.
     `max_outstanding`: requests that wait and run together; who comes beyond them is rejected. None: no limit.
+    `status_every_s`: how often replicas tell the router what they have; None: always.
     `host_cores`: CPU cores that `replicas_per_host` replicas share, for a loader that assists.
     `until_s`: when the run stops; what has not ended by then is unfinished. None: when all requests have ended.
     """
@@ -151,6 +152,7 @@ class Scenario:
     until_s: float | None = None
     replicas_per_host: int = 1
     host_cores: int = 128
+    status_every_s: float | None = None
 
     def config_of(self, replica: int) -> ReplicaConfig:
         """Return the limits of one replica."""
@@ -163,6 +165,8 @@ class Scenario:
         whole("cluster.engines_per_gpu", self.engines_per_gpu, "replicas", least=1)
         whole("host.replicas", self.replicas_per_host, "replicas", least=1)
         whole("host.cores", self.host_cores, "CPU cores", least=0)
+        if self.status_every_s is not None:
+            number("cluster.status_every_s", self.status_every_s, "seconds", above=0)
         if self.max_outstanding is not None:
             whole("cluster.max_outstanding", self.max_outstanding, "requests", least=1)
         if self.replica.prefix_caching:

@@ -34,10 +34,9 @@ class TokenTimes:
         """A request that had a token just now does not join the batch yet."""
         self._preempted_s[id] = now_s
 
-    def joins(self, id: int) -> float:
-        """A request that waited after its last token starts to decode; return when that token was."""
+    def joins(self, id: int) -> None:
+        """A request that waited after its last token starts to decode."""
         self._joined_s[id] = self._preempted_s.pop(id)
-        return self._joined_s[id]
 
     def leaves(self, id: int) -> float:
         """A request that waits goes elsewhere; return when its last token was."""

@@ -20,11 +20,15 @@ def _adapter(request: Request) -> int:
 
 
 class WaitingQueue:
-    """Waiting requests in order of (arrival, id); cheap at both ends, and by adapter."""
+    """Waiting requests in order of (arrival, id); cheap at both ends, and by adapter.
 
-    __slots__ = ("_by_adapter", "_head", "_items")
+    `returned` counts those that came back, or from elsewhere, to a place before the end.
+    """
+
+    __slots__ = ("_by_adapter", "_head", "_items", "returned")
 
     def __init__(self) -> None:
+        self.returned = 0
         self._items: list[Request] = []
         self._head = 0
         self._by_adapter: dict[int, WaitingQueue] | None = (
@@ -48,6 +52,7 @@ class WaitingQueue:
             items.append(request)
         else:
             items.insert(bisect_left(items, _key(request), lo=self._head, key=_key), request)
+            self.returned += 1
         if self._by_adapter is not None:
             self._queue_of(request).add(request)
 

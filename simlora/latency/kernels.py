@@ -39,7 +39,7 @@ def priced(price: Callable[[LoraWork], float], work: LoraWork) -> NDArray[np.flo
     """
     try:
         return np.asarray(price(work))
-    except ValueError:  # an array has no truth value
+    except (TypeError, ValueError):  # an array has no truth value, and is no number to round
         fields = [np.ravel(field) for field in np.broadcast_arrays(*work)]
         rows = zip(*(field.tolist() for field in fields), strict=True)
         found = np.array([price(LoraWork(*row)) for row in rows], dtype=np.float64)
@@ -123,6 +123,19 @@ class Mbgmv(Kernel):
 
     def prefill_s(self, work: LoraWork) -> float:
         return self.prefill_0 * (work.tokens > 0) + self.prefill_rank * work.token_rank_sum
+
+
+class MbgmvMax(Mbgmv):
+    """MBGMV as LoRAServe (§3) reads it: every token costs the batch's highest rank, whatever its own.
+
+    The coefficients are those of `mbgmv`, so that the two readings agree where all ranks are equal.
+    """
+
+    def decode_s(self, work: LoraWork) -> float:
+        return super().decode_s(work._replace(token_rank_sum=work.tokens * work.max_rank))
+
+    def prefill_s(self, work: LoraWork) -> float:
+        return super().prefill_s(work._replace(token_rank_sum=work.tokens * work.max_rank))
 
 
 class Vllm(Kernel):

@@ -23,6 +23,8 @@ class Reservation(ABC):
     """What the KV of running requests takes out of a pool of `capacity` token slots."""
 
     __slots__ = ("capacity",)
+    grows = False
+    """Whether what a request takes grows with the steps that it runs."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -158,6 +160,7 @@ class Peak(Reservation):
     So the peak moves only when somebody joins or leaves.
     """
 
+    grows = True
     __slots__ = (
         "_bound",
         "_joined",
@@ -275,6 +278,7 @@ class Paged(Reservation):
     When blocks run out the replica preempts. Source: vLLM (SOSP'23) §4.
     """
 
+    grows = True
     __slots__ = (
         "_classes",
         "_offset",

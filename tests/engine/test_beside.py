@@ -157,6 +157,34 @@ def test_what_has_landed_needs_no_help() -> None:
     assert found.first_token_s == pytest.approx(1.0 + prefill_s(12))
 
 
+def test_many_that_wait_by_themselves_are_set_apart_one_prefill_after_the_other() -> None:
+    n = 1200  # more than Python's stack is deep
+    rows = tuple(Row(0.0, i, 4, 2, 2) for i in range(n))
+    case = Case(rows=rows, ranks=(1,) * n, capacity=10**6, max_batch_size=10**4, max_prefill_tokens=4)
+    assert (case.but(loader="asynchronous").run().requests().status == "finished").all()
+
+
+def test_kernels_do_not_see_adapters_that_nobody_runs_yet() -> None:
+    """vLLM's kernel is priced by distinct adapters: five that are on their way change nothing."""
+    slow = {**C, "adapter_load.latency_s": 50.0}
+    took = []
+    for others in (0, 5):
+        rows = (Row(0.0, 0, 4, 60, 60), *(Row(50.2, i + 1, 4, 1, 1) for i in range(others)))
+        case = Case(rows=(*rows, Row(50.3, None, 4, 1, 1)), ranks=(1,) * 6, admit_every=0, kernel="vllm")
+        found = case.but(loader="asynchronous", coefficients=slow).run().requests()
+        took.append(found.finish_s[0] - found.first_token_s[0])
+    assert took[0] == pytest.approx(took[1], rel=1e-9)
+
+
+def test_who_could_have_been_helped_and_waits_for_another_is_blocked() -> None:
+    """Two cores: the first prompt gets one, the second needs two; both wait for the second's weights."""
+    rows = Row(0.0, 0, 8, 2, 2), Row(0.0, 1, 12, 2, 2)
+    found = table(*rows, loader="cpu_assisted", host_cores=2, coefficients=SLOW)
+    assert found.cold_start_s[0] == 0.0
+    assert found.blocked_s[0] == pytest.approx(found.queue_s[0])
+    assert found.cold_start_s[1] == pytest.approx(found.queue_s[1])
+
+
 # Its parts
 
 
@@ -174,10 +202,10 @@ def test_who_lands_is_listed_in_order_of_admission_and_stays_until_taken() -> No
     landing = Landing()
     requests = [Request(id, None, 0.0, 1, 1) for id in range(3)]
     for request, ready_s in zip(requests, (3.0, 1.0, 2.0), strict=True):
-        landing.add(request, ready_s)
+        landing.add(request, 0.5, ready_s)
     assert landing.next_s == 1.0
     assert [request.id for request in landing.landed(2.0)] == [1, 2]
-    landing.take(1)
+    assert landing.take(1, now_s=2.0) == 0.5
     assert landing.next_s == 2.0
     assert [request.id for request in landing] == [0, 2]
     assert len(landing) == 2

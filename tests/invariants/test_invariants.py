@@ -58,7 +58,10 @@ def test_2_tokens_out_are_tokens_asked(case: Case) -> None:
     # Every token is the first of a request or follows a gap, and comes from a decode step or a prefill.
     assert recorder.token_gaps.count + len(finished) == asked
     if case.scheduler != "chunked_prefill":  # there a prefill may be given up before its token
-        assert recorder.token_steps + len(finished) + recorder.preemptions == asked
+        counted = recorder.token_steps + len(finished)
+        # Who was preempted while waiting for weights had no token to be computed anew.
+        beside = recorder.preemptions if case.loader in ("asynchronous", "cpu_assisted") else 0
+        assert counted + recorder.preemptions - beside <= asked <= counted + recorder.preemptions
     assert recorder.preemptions == table.preemptions.sum()
 
 
@@ -72,6 +75,20 @@ def test_3_5_7_memory_fits_and_time_goes_forward_at_every_event(case: Case, fast
 @given(st.one_of(divided(ends=ENDS), shared_prefixes(ends=ENDS)))
 def test_3_5_7_memory_fits_also_where_the_clock_stops_before_the_end(case: Case) -> None:
     watched(case)
+
+
+@given(ANY, st.sampled_from((2**-6, 2**-3, 0.1)), st.booleans())
+def test_1_3_5_7_memory_fits_and_everybody_ends_also_where_requests_move(
+    case: Case, every_s: float, fast_forward: bool
+) -> None:
+    cluster = watched(case.but(migrates_every_s=every_s, router="most_idle"), fast_forward=fast_forward)
+    table = cluster.recorder.requests()
+    assert (table.status != "unfinished").all()
+    assert sum(len(replica.held()) for replica in cluster.replicas) == 0, "everything is given back"
+    done = table[table.status == "finished"]
+    assert (done.cold_start_s + done.blocked_s <= done.latency_s + 1e-9).all()
+    assert (done.blocked_s >= -1e-9).all()
+    assert cluster.recorder.token_gaps.count + len(done) == done.output_tokens.sum()
 
 
 @given(ANY)

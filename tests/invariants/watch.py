@@ -52,6 +52,10 @@ class WatchedReplica(Replica):
         if self._prefill:
             self.decisions.append((self.now_s, tuple(request.id for request in self._prefill)))
 
+    def settle(self) -> None:
+        self._recorder.stopped = True
+        super().settle()
+
     def execute(self) -> float:
         end_s = super().execute()
         assert end_s >= self.now_s
@@ -153,13 +157,19 @@ class WatchedReplica(Replica):
 
 
 class WatchedRecorder(Recorder):
-    """Checks that time goes forward, over all replicas."""
+    """Checks that time goes forward, over all replicas; when the clock has stopped, at each of them."""
 
     now_s = 0.0
+    stopped = False
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.of_replica_s: dict[int, float] = {}
 
     def boundary(self, replica: int, now_s: float, *args: int) -> None:
-        assert now_s >= self.now_s, "the clock goes back"
-        self.now_s = now_s
+        before_s = self.of_replica_s.get(replica, 0.0) if self.stopped else self.now_s
+        assert now_s >= before_s, "the clock goes back"
+        self.now_s = self.of_replica_s[replica] = now_s
         super().boundary(replica, now_s, *args)
 
 

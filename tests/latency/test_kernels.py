@@ -4,7 +4,7 @@ import pytest
 
 from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
-from simlora.latency.kernels import Bgmv, Kernel, LoraWork, Mbgmv, Merged, PaddedBmm, Vllm
+from simlora.latency.kernels import Bgmv, Kernel, LoraWork, Mbgmv, MbgmvMax, Merged, PaddedBmm, Vllm
 
 COEFFICIENTS = {
     "kernels.bgmv.decode.intercept_s": 0.5,
@@ -152,3 +152,12 @@ def test_vllms_tiles_are_sixteen_wide() -> None:
 def test_vllm_needs_slots_and_their_rank(slots: int, rank: int, key: str) -> None:
     with pytest.raises(InputError, match=rf"kernel\.{key} is"):
         Vllm(calibration(), slots=slots, max_lora_rank=rank)
+
+
+def test_the_other_reading_of_mbgmv_counts_the_highest_rank_for_everybody() -> None:
+    own, highest = Mbgmv(calibration()), MbgmvMax(calibration())
+    assert highest.decode_s(DECODE) == pytest.approx(0.5 + 0.001 * 3 * 64)
+    assert highest.prefill_s(PREFILL) == pytest.approx(0.25 + 0.0001 * 110 * 64)
+    equal = LoraWork(tokens=3, token_rank_sum=3 * 64, max_rank=64, adapters=2, segments=3)
+    assert highest.decode_s(equal) == own.decode_s(equal)
+    assert highest.decode_s(LoraWork(0, 0, 0, 0)) == 0.0

@@ -36,6 +36,8 @@ def requests(*adapters: Adapter | None, start: int = 0, prompt_tokens: int = 10)
 class Queue(tuple[Request, ...]):
     """Waiting requests, in order."""
 
+    returned = 0
+
     def among(self, adapters: Set[int], after: Request) -> Iterator[Request]:
         behind = self[self.index(after) + 1 :]
         return (request for request in behind if request.adapter is None or request.adapter.id in adapters)

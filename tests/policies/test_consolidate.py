@@ -100,20 +100,39 @@ def test_the_gap_between_its_tokens_spans_the_move() -> None:
     assert recorder.token_gaps.mean() * recorder.token_gaps.count == pytest.approx(spans, rel=1e-6)
 
 
-def test_waiting_requests_move_without_a_prefill_more() -> None:
-    """Replica 1 holds one request and lets two wait; replica 0 has room for none, then for all."""
-    rows = (
-        Row(0.0, None, 4, 5, 5),
-        Row(0.0, None, 4, 40, 40),
-        Row(0.0, None, 4, 5, 5),
-        Row(0.0, None, 4, 5, 5),
-    )
-    case = Case(rows=rows, replicas=2, max_batch_size=1, kernel="merged", migrates_every_s=2**-4)
+def test_waiting_requests_move_too() -> None:
+    """Replicas look at their queues only when their batch is empty; at the first tick each runs one and lets one wait."""
+    rows = tuple(Row(t, None, 4, 400, 400) for t in (0.0, 0.0, 0.05, 0.05))
+    case = Case(rows=rows, replicas=2, kernel="merged", migrates_every_s=2**-4, admit_every=10**6)
     found = case.run().requests()
     assert (found.status == "finished").all()
-    assert found.migrations.max() <= 1
+    assert found.migrations.tolist() == [0, 1, 0, 1]
+    assert found.replica.tolist() == [0, 0, 0, 0]
+    assert found.admitted_s[3] > 2**-4, "it had not begun"
+    assert found.preemptions.sum() == 0
 
 
-def test_moves_are_made_until_everybody_has_left_and_no_longer() -> None:
-    case = TWO.but(migrates_every_s=2**-6)
-    assert case.run().last_s < 4.0
+def test_a_request_that_has_grown_beyond_a_prefill_goes_on_alone() -> None:
+    rows = Row(0.0, None, 4, 60, 60), Row(0.0, None, 30, 60, 60)
+    found = TWO.but(rows=rows, max_prefill_tokens=32, migrates_every_s=0.25).run().requests()
+    assert found.migrations.tolist() == [0, 1]
+    assert (found.status == "finished").all()
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_what_comes_at_a_boundary_of_its_target_waits_for_the_next_one(fast_forward: bool) -> None:
+    """Equal replicas: both are at a boundary when the request leaves, and the target's, of lower number, is over."""
+    equal = TWO.but(rows=(Row(0.0, None, 4, 30, 30),) * 2, migrates_every_s=0.25)
+    found = equal.run(fast_forward=fast_forward).requests()
+    assert found.finish_s[0] == found.finish_s[1]
+
+
+def test_a_wait_for_weights_that_ends_with_a_move_counts_as_long_as_it_was() -> None:
+    slow = {**TWO.coefficients, "adapter_load.latency_s": 0.5}
+    rows = Row(0.0, 0, 4, 400, 400), Row(0.9, 0, 4, 20, 20)
+    found = (
+        TWO.but(rows=rows, loader="asynchronous", coefficients=slow, migrates_every_s=1.0).run().requests()
+    )
+    assert found.migrations[1] == 1
+    assert found.cold_start_s[1] == pytest.approx(1.0 - 0.9)
+    assert found.cold_start_s[1] <= found.queue_s[1]

@@ -27,12 +27,12 @@ class ChunkedPrefill(Scheduler):
 
     def __init__(self, max_batched_tokens: int = 2048) -> None:
         self.max_batched_tokens = whole("scheduler.max_batched_tokens", max_batched_tokens, "tokens", least=1)
-        # Adapters of the batch, and the last request of the queue, when all of them were passed over.
-        self._passed: tuple[int, Request] | None = None
+        # Adapters of the batch, the queue's last request, and who had returned, when all were passed over.
+        self._passed: tuple[int, Request, int] | None = None
 
     def schedule(self, view: ReplicaView) -> Decision:
         if self._passed is not None and self._still_passed_over(*self._passed, view):
-            self._passed = view.adapters, next(reversed(view.waiting))
+            self._passed = view.adapters, next(reversed(view.waiting)), view.waiting.returned
             return Decision(on_arrival=0, passed_over=len(view.waiting))
         self._passed = None
         left = self.max_batched_tokens - view.running
@@ -74,16 +74,19 @@ class ChunkedPrefill(Scheduler):
         if view.prefilling or view.preempted:
             steps = 1
         elif passing and not refused:
-            self._passed = view.adapters, next(reversed(view.waiting))
+            self._passed = view.adapters, next(reversed(view.waiting)), view.waiting.returned
         on_arrival = NEVER if refused and not passing else 0
         return Decision(steps=steps, on_arrival=on_arrival, passed_over=passed_over)
 
-    def _still_passed_over(self, adapters: int, last: Request, view: ReplicaView) -> bool:
+    def _still_passed_over(self, adapters: int, last: Request, returned: int, view: ReplicaView) -> bool:
         """Whether no adapter has left the batch since all were passed over, and who came since needs another one.
 
         In an hour of 384 adapters on 32 slots it leaves 20,291 of 47,094 trials.
         """
-        if view.adapters != adapters or view.preempted or view.prefilling or not view.waiting:
+        waiting = view.waiting
+        if view.adapters != adapters or view.preempted or view.prefilling:
+            return False
+        if not waiting or waiting.returned != returned:
             return False
         came = takewhile(lambda request: request is not last, reversed(view.waiting))
         return not any(request.adapter is None or view.in_use(request.adapter) for request in came)

@@ -1,0 +1,53 @@
+"""What a router knows of the replicas when they do not tell it all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.request import Request
+from simlora.engine.loads import Loads
+
+if TYPE_CHECKING:
+    from simlora.engine.cluster import Cluster
+
+
+class Status:
+    """The cluster as it was when replicas told last, which they do at the first arrival of every `every_s` seconds.
+
+    So what a router sees is up to that old, its own latest decisions included. What does not change is as it is.
+    """
+
+    def __init__(self, cluster: Cluster, every_s: float) -> None:
+        self._cluster, self._every_s = cluster, every_s
+        self._told = -1
+        self.outstanding: NDArray[np.int64] = cluster.outstanding.copy()
+        self._loads: Loads | None = None
+        self.rng, self.iteration, self.kernel = cluster.rng, cluster.iteration, cluster.kernel
+        self.kv_token_budgets, self.max_batch_size = cluster.kv_token_budgets, cluster.max_batch_size
+
+    @property
+    def now_s(self) -> float:
+        """The time."""
+        return self._cluster.now_s
+
+    @property
+    def loads(self) -> Loads:
+        """What every replica had to do."""
+        assert self._loads is not None, "a router asks for loads that does not say it is informed"
+        return self._loads
+
+    def requests_of(self, replica: int) -> Sequence[Request]:
+        """Requests that a replica has, running or waiting: routers are not told of them one by one."""
+        return self._cluster.requests_of(replica)
+
+    def ask(self, informed: bool) -> None:
+        """An arrival is to be routed: replicas tell anew if it is time."""
+        period = int(self._cluster.now_s // self._every_s)
+        if period > self._told:
+            self._told = period
+            self.outstanding = self._cluster.outstanding.copy()
+            self._loads = self._cluster.loads.copy() if informed else None

@@ -1,0 +1,62 @@
+"""A router that replicas tell now and then what they have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from simlora.core.errors import InputError
+from simlora.core.request import Request
+from simlora.engine.cluster import Cluster
+from simlora.policies.routing.base import Router
+from simlora.policies.views import ClusterView
+from tests.engine.cases import Case, Row
+
+ROWS = tuple(Row(t, 0, 4, 200, 200) for t in (0.0, 0.1, 0.2, 0.9, 1.0, 1.5, 2.25))
+CASE = Case(rows=ROWS, replicas=3, capacity=10_000, router="most_idle")
+
+
+class Listens(Router):
+    """Sends everything to replica 1, and notes what it is told."""
+
+    informed = True
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, int, int]] = []
+
+    def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
+        told = int(view.outstanding[1]), int(view.loads.all.sums[0, 1]), int(view.loads.held_tokens[1])
+        self.heard.append(told)
+        assert view.loads.all.uses(0)[1] == (told[0] > 0)
+        assert view.now_s == request.arrival_s
+        return 1
+
+
+def heard(every_s: float | None) -> list[tuple[int, int, int]]:
+    router = Listens()
+    scenario = CASE.scenario()
+    policies = replace(scenario.policies, router=router)
+    Cluster(replace(scenario, policies=policies, status_every_s=every_s)).run()
+    return router.heard
+
+
+def test_status_is_that_of_the_first_arrival_of_each_interval() -> None:
+    adapter = 4  # slots
+    held = [0] + [204 * n + adapter for n in range(1, 7)]
+    assert heard(None) == [(n, n, held[n]) for n in range(7)]
+    assert [told[0] for told in heard(1.0)] == [0, 0, 0, 0, 4, 4, 6]
+    assert heard(1.0)[4] == (4, 4, held[4])
+
+
+def test_until_they_are_told_routers_send_everybody_to_the_same_replica() -> None:
+    found = Cluster(replace(CASE.scenario(), status_every_s=1.0)).run().requests()
+    assert found.replica.tolist()[:4] == [0, 0, 0, 0]
+    assert found.replica.tolist()[4:6] == [1, 1]
+
+
+def test_a_period_must_be_longer_than_nothing() -> None:
+    with pytest.raises(InputError, match=r"cluster\.status_every_s is 0, must be"):
+        replace(CASE.scenario(), status_every_s=0)
