@@ -101,9 +101,11 @@ def test_the_gap_between_its_tokens_spans_the_move() -> None:
 
 
 def test_waiting_requests_move_too() -> None:
-    """Replicas look at their queues only when their batch is empty; at the first tick each runs one and lets one wait."""
+    """Queues are looked at only when the batch is empty: at the first tick each replica runs one and lets one wait."""
     rows = tuple(Row(t, None, 4, 400, 400) for t in (0.0, 0.0, 0.05, 0.05))
-    case = Case(rows=rows, replicas=2, kernel="merged", migrates_every_s=2**-4, admit_every=10**6)
+    case = Case(
+        rows=rows, replicas=2, kernel="merged", migrates_every_s=2**-4, admit_every=10**6, capacity=9999
+    )
     found = case.run().requests()
     assert (found.status == "finished").all()
     assert found.migrations.tolist() == [0, 1, 0, 1]
