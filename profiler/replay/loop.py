@@ -70,6 +70,7 @@ class Loop:
         self.preempted = False
         self.merged: Adapter | None = None
         self.prefilling: Sequence[Request] = ()
+        self.landing = 0
         self.recorder = Recorder(scenario.trace, 1, timeline=False)
         self.iterations: list[Iteration] = []
         self._scenario, self._engine, self._adapters, self._kernel = scenario, engine, adapters, kernel

@@ -250,35 +250,33 @@ class Replica:
         prefill wait for their weights by themselves, the rest is left to others.
         """
         begins = self._land() if self._lands_s != inf else ()
-        while self._decide(begins):
+        while True:
+            if begins:
+                decision = Decision(prefill=begins)
+            elif self._batch.members or self.waiting or self._prefilling:
+                decision = self._scheduler.schedule(self)
+            else:
+                decision = Decision()
+            self._decision = decision
+            if decision.passed_over != self._passed_over:
+                self._passed_over = decision.passed_over
+                self._run = None  # its steps take another time
+            self._prefill = decision.prefill
+            for request, reason in decision.abort:
+                self._dequeue(request)
+                self._recorder.abort(request, self.id, self._clock.now, reason)
+                self._on_leave(self.id, request)
+            if not self._prefill:
+                break
             self.admit(begins)
             if self._prefill:
                 return
-
-    def _decide(self, begins: tuple[Request, ...]) -> bool:
-        """Decide the next iteration; return whether it is a prefill."""
-        something = self._batch.members or self.waiting or self._prefilling
-        if something and not begins:
-            decision = self._scheduler.schedule(self)
-        else:
-            decision = Decision(prefill=begins)
-        self._decision = decision
-        if decision.passed_over != self._passed_over:
-            self._passed_over = decision.passed_over
-            self._run = None  # its steps take another time
-        self._prefill = decision.prefill
-        for request, reason in decision.abort:
-            self._dequeue(request)
-            self._recorder.abort(request, self.id, self._clock.now, reason)
-            self._on_leave(self.id, request)
-        idle = not (self._prefill or self._batch.members or self._lands_s != inf)
-        if idle and (self.waiting or self._prefilling):
+        if not self._batch.members and (self.waiting or self._prefilling) and self._lands_s == inf:
             policy = type(self._scheduler).__name__
             head = next(iter(self.waiting if self.waiting else self.prefilling))
             raise AssertionError(
                 f"{policy} leaves replica {self.id} idle beside request {head.id}, which could run"
             )
-        return bool(self._prefill)
 
     def execute(self) -> float:
         """Start the decided iterations; return the time of the boundary at which they are over."""
@@ -325,9 +323,8 @@ class Replica:
             f"replica {self.id} has {merged} merged and prefills for another adapter"
         )
         decoding = self._batch if decision.decode and self._batch.members else None
-        alone_s = self._pace.prefill_s(
-            requests, decision.chunks, decoding, decision.passed_over, self._adapters_in_use()
-        )
+        adapters = self.holdings.pool.pinned if self._lands_s == inf else self._adapters_in_use()
+        alone_s = self._pace.prefill_s(requests, decision.chunks, decoding, decision.passed_over, adapters)
         start, pass_s = (start, alone_s) if self._host is None else self._assist(start, alone_s)
         for request in requests:
             if request.admitted_s < 0.0:
@@ -510,7 +507,8 @@ class Replica:
             self.holdings.prefetch(wanted, batch.step, self._clock.now)
         if run is None:
             start = max(self._clock.now, self.holdings.stalled_s)
-            self._run = run = self._pace.decode_run(start, batch, self._passed_over, self._adapters_in_use())
+            adapters = self.holdings.pool.pinned if self._lands_s == inf else self._adapters_in_use()
+            self._run = run = self._pace.decode_run(start, batch, self._passed_over, adapters)
         steps = 1
         if self._fast_forward:
             holdings = self.holdings
@@ -564,12 +562,15 @@ class Replica:
         batch = self._batch
         steps = self._steps - run.done
         self._token_times.decoded(run, steps, len(batch.members), now_s)
+        others = self._prefilling or self._lands_s != inf
         if steps > 1 and self.holdings.prefixes is not None:
-            self._stand_still(batch.step + steps - 1)
+            if others:
+                self._stand_still(batch.step + steps - 1)
             self.holdings.make_room(batch.step + steps - 1)  # what had to go before somebody may finish now
         run.done = self._steps
         batch.step += steps
-        self._stand_still(batch.step)
+        if others:
+            self._stand_still(batch.step)
         self.steps_since_prefill += steps
         self.iterations += steps
         self._recorder.token_steps += steps * len(batch.members)
@@ -584,16 +585,13 @@ class Replica:
 
     def _adapters_in_use(self) -> int:
         """Distinct adapters of those who run; who waits for weights holds one that no kernel sees yet."""
-        if self._lands_s == inf:
-            return self.holdings.pool.pinned
         running = (*self._batch, *self._prefilling.values(), *self._prefill)
         return len({request.adapter.id for request in running if request.adapter is not None})
 
     def _stand_still(self, step: int) -> None:
         """The KV of those who are admitted and do not decode has not grown by the steps up to this one."""
-        if self._prefilling or self._lands_s != inf:
-            for request in (*self._prefilling.values(), *self._landing, *self._late):
-                self.holdings.stands_still(request, step)
+        for request in (*self._prefilling.values(), *self._landing, *self._late):
+            self.holdings.stands_still(request, step)
 
     # Leaving ----------------------------------------------------------------------------
 
