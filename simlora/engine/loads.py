@@ -14,11 +14,11 @@ Counts = NDArray[np.int64]
 class Load:
     """Some of the requests of every replica, summed `[replicas]`; who comes or goes costs O(ranks of a replica).
 
-    `sums` `[sums, replicas]` are all that add up, in the order of SUMS.
+    `sums` `[replicas, sums]` are all that add up, in the order of SUMS.
     """
 
     def __init__(self, replicas: int) -> None:
-        self.sums: Counts = np.zeros((len(SUMS), replicas), dtype=np.int64)
+        self.sums: Counts = np.zeros((replicas, len(SUMS)), dtype=np.int64)
         self.max_rank: Counts = np.zeros(replicas, dtype=np.int64)
         self.adapters: Counts = np.zeros(replicas, dtype=np.int64)
         self._ranks: list[dict[int, int]] = [{} for _ in range(replicas)]  # requests by rank
@@ -44,7 +44,7 @@ class Load:
 
     def add(self, replica: int, request: Request) -> None:
         """A request comes."""
-        self.sums[:, replica] += amounts(request)
+        self.sums[replica] += amounts(request)
         if request.adapter is not None:
             users = self._users.setdefault(request.adapter.id, {})
             if replica not in users:
@@ -57,7 +57,7 @@ class Load:
 
     def take(self, replica: int, request: Request) -> None:
         """A request goes."""
-        self.sums[:, replica] -= amounts(request)
+        self.sums[replica] -= amounts(request)
         if request.adapter is not None:
             users = self._users[request.adapter.id]
             users[replica] -= 1

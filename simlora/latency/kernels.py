@@ -18,7 +18,8 @@ class LoraWork(NamedTuple):
 
     `tokens` counts only tokens of requests that use an adapter (decode: one a request), and
     `token_rank_sum` sums their adapter's rank, over requests and not over distinct adapters.
-    `segments` are stretches of equal adapters in the batch's order, for a kernel that `counts_segments`.
+    `segments` are stretches of equal adapters in the batch's order, for a kernel that `counts_segments`; a router need
+    not count distinct `adapters` for one that does not say it `counts_adapters`.
     For a router that compares replicas the fields are arrays `[replicas]`; `priced` takes either.
     """
 
@@ -50,6 +51,7 @@ class Kernel(ABC):
     """A LoRA kernel's cost model; both methods return seconds, and 0 without any adapter."""
 
     counts_segments = False
+    counts_adapters = False
     prefill_0 = 0.0
     decode_0 = 0.0
 
@@ -151,6 +153,7 @@ class Vllm(Kernel):
     adapters and ranks (arXiv 2508.08343, its published data) follow them.
     """
 
+    counts_adapters = True
     TILE = 16
     """The least width of a matrix product of Triton's."""
     SHRINK_TOKENS = 32

@@ -148,7 +148,7 @@ def amounts(request: Request) -> NDArray[np.int64]:
 
 
 class LoadView(Protocol):
-    """Some of the requests of every replica: `sums` `[sums, replicas]`, in the order of SUMS, and arrays `[replicas]`.
+    """Some of the requests of every replica: `sums` `[replicas, sums]`, in the order of SUMS, and arrays `[replicas]`.
 
     `max_rank` and `adapters` (distinct) are over those that use an adapter.
     """

@@ -49,7 +49,7 @@ class Audit(Router):
             "rank_sum": sum(r.rank for r in lora),
             "token_rank_sum": sum(r.rank * r.prompt_tokens for r in lora),
         }
-        assert dict(zip(SUMS, load.sums[:, replica].tolist(), strict=True)) == expected
+        assert dict(zip(SUMS, load.sums[replica].tolist(), strict=True)) == expected
         assert load.max_rank[replica] == max((r.rank for r in lora), default=0)
         assert load.adapters[replica] == len({r.adapter.id for r in lora})
         for r in lora:

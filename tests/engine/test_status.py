@@ -28,7 +28,7 @@ class Listens(Router):
         self.heard: list[tuple[int, int, int]] = []
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
-        told = int(view.outstanding[1]), int(view.loads.all.sums[0, 1]), int(view.loads.held_tokens[1])
+        told = int(view.outstanding[1]), int(view.loads.all.sums[1, 0]), int(view.loads.held_tokens[1])
         self.heard.append(told)
         assert view.loads.all.uses(0)[1] == (told[0] > 0)
         assert view.now_s == request.arrival_s

@@ -45,28 +45,28 @@ class RankAware(Router):
         self._declared += request.max_output_tokens
         self._seen += 1
         costs = self.costs(request, view, self.mean_output_tokens or self._declared / self._seen)
-        held = view.loads.held_tokens + (request.prompt_tokens + request.max_output_tokens)
-        full = held > view.kv_token_budgets
+        room = view.kv_token_budgets - view.loads.held_tokens
         if len(candidates) < len(costs):
-            costs, full = costs[candidates], full[candidates]
-        if full.any() and not full.all():
-            costs[full] = np.inf
+            costs, room = costs[candidates], room[candidates]
+        need = request.prompt_tokens + request.max_output_tokens
+        if room.min() < need <= room.max():
+            costs[room < need] = np.inf
         return int(candidates[costs.argmin()])
 
     def costs(self, request: Request, view: ClusterView, mean_tokens: float) -> Seconds:
         """Return the total cost of every replica [replicas]."""
-        every = view.loads.all
-        before_s, after_s = self._prefill_s(request, view)
-        now_s, step_s = self._decode_s(request, view, mean_tokens)
+        every, more = view.loads.all, amounts(request)
+        before_s, after_s = self._prefill_s(request, more, view)
+        now_s, step_s = self._decode_s(request, more, view, mean_tokens)
         cost = (after_s - before_s) / mean_tokens + (step_s - now_s)
         if self.slo_s is not None:
             cost += self.penalty_s * (step_s > self.slo_s)
-        found: Seconds = cost * every.sums[0]
+        found: Seconds = cost * every.sums[:, 0]
         return found
 
-    def _prefill_s(self, request: Request, view: ClusterView) -> Seconds:
+    def _prefill_s(self, request: Request, more: Amounts, view: ClusterView) -> Seconds:
         """Seconds to prefill the queues at once, as they are and with the request [2, replicas]; 0 for none."""
-        sums, max_rank = _beside(request, view.loads.waiting)
+        sums, max_rank = _beside(request, more, view.loads.waiting)
         requests, tokens, lora, lora_tokens, _, token_rank_sum = sums
         # The squares of those that wait are in both, and cancel out.
         squared = np.array(((0,), (request.prompt_tokens**2,)), dtype=np.int64)
@@ -75,35 +75,46 @@ class RankAware(Router):
         found: Seconds = base_s * (requests > 0) + lora_s
         return found
 
-    def _decode_s(self, request: Request, view: ClusterView, mean_tokens: float) -> Seconds:
-        """Seconds of a decode step of all requests, as they are and with the request [2, replicas]; 0 without any."""
+    def _decode_s(self, request: Request, more: Amounts, view: ClusterView, mean_tokens: float) -> Seconds:
+        """Seconds of a decode step of all requests, as they are and with the request [2, replicas].
+
+        Without any it is that of an empty batch; such a replica costs nothing whatever it says.
+        """
         every = view.loads.all
-        sums, max_rank = _beside(request, every)
+        sums, max_rank = _beside(request, more, every)
         requests, prompts, lora, _, rank_sum, _ = sums
         contexts = prompts + requests * (mean_tokens / 2)
         base_s = np.asarray(view.iteration.decode_s(_as_int(requests), _as_int(contexts)))
-        adapters = np.array((every.adapters, every.adapters))
-        if request.adapter is not None:
-            adapters[1] += ~every.uses(request.adapter.id)
-        lora_s = priced(view.kernel.decode_s, _work(lora, rank_sum, max_rank, adapters, lora))
-        found: Seconds = base_s * (requests > 0) + lora_s
+        adapters = lora
+        if view.kernel.counts_adapters:
+            adapters = np.array((every.adapters, every.adapters))
+            if request.adapter is not None:
+                adapters[1] += ~every.uses(request.adapter.id)
+        found: Seconds = base_s + priced(
+            view.kernel.decode_s, _work(lora, rank_sum, max_rank, adapters, lora)
+        )
         return found
 
 
-def _beside(request: Request, load: LoadView) -> tuple[Amounts, Amounts]:
+def _beside(request: Request, more: Amounts, load: LoadView) -> tuple[Amounts, Amounts]:
     """Return sums [sums, 2, replicas] and highest ranks [2, replicas], of a load as it is and with the request."""
-    sums = np.empty((len(load.sums), 2, load.sums.shape[1]), dtype=np.int64)
-    sums[:, 0] = load.sums
-    np.add(load.sums, amounts(request)[:, None], out=sums[:, 1])
-    return sums, np.array((load.max_rank, np.maximum(load.max_rank, request.rank)))
+    replicas, count = load.sums.shape
+    sums = np.empty((count, 2, replicas), dtype=np.int64)
+    before, after = load.sums.T, sums[:, 1]
+    sums[:, 0] = before
+    np.add(before, more[:, None], out=after)
+    max_rank = np.empty((2, replicas), dtype=np.int64)
+    max_rank[0] = load.max_rank
+    np.maximum(load.max_rank, request.rank, out=max_rank[1])
+    return sums, max_rank
 
 
 def _work(
     tokens: Amounts, token_rank_sum: Amounts, max_rank: Amounts, adapters: Amounts, segments: Amounts
 ) -> LoraWork:
-    return LoraWork(*map(_as_int, (tokens, token_rank_sum, max_rank, adapters, segments)))
+    """The latency models are arithmetic, and take arrays for numbers."""
+    return LoraWork(tokens, token_rank_sum, max_rank, adapters, segments)  # type: ignore[arg-type]
 
 
 def _as_int(amounts: Amounts | Seconds) -> int:
-    """The latency models are arithmetic, and take arrays for numbers."""
     return cast(int, amounts)
