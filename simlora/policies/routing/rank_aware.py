@@ -11,7 +11,7 @@ from simlora.core.checks import number
 from simlora.core.request import Request
 from simlora.latency.kernels import LoraWork, priced
 from simlora.policies.routing.base import Router
-from simlora.policies.views import ClusterView, LoadView, amounts
+from simlora.policies.views import SUMS, ClusterView, LoadView, amounts
 
 Amounts = NDArray[np.int64]
 Seconds = NDArray[np.float64]
@@ -55,58 +55,59 @@ class RankAware(Router):
 
     def costs(self, request: Request, view: ClusterView, mean_tokens: float) -> Seconds:
         """Return the total cost of every replica [replicas]."""
-        every, more = view.loads.all, amounts(request)
-        before_s, after_s = self._prefill_s(request, more, view)
-        now_s, step_s = self._decode_s(request, more, view, mean_tokens)
+        every, more = view.loads.all, _More(request)
+        before_s, after_s = self._prefill_s(more, view)
+        now_s, step_s = self._decode_s(more, view, mean_tokens)
         cost = (after_s - before_s) / mean_tokens + (step_s - now_s)
         if self.slo_s is not None:
             cost += self.penalty_s * (step_s > self.slo_s)
         found: Seconds = cost * every.sums[:, 0]
         return found
 
-    def _prefill_s(self, request: Request, more: Amounts, view: ClusterView) -> Seconds:
+    def _prefill_s(self, more: _More, view: ClusterView) -> Seconds:
         """Seconds to prefill the queues at once, as they are and with the request [2, replicas]; 0 for none."""
-        sums, max_rank = _beside(request, more, view.loads.waiting)
-        requests, tokens, lora, lora_tokens, _, token_rank_sum = sums
+        (requests, tokens, lora, lora_tokens, _, token_rank_sum), max_rank = more.beside(view.loads.waiting)
         # The squares of those that wait are in both, and cancel out.
-        squared = np.array(((0,), (request.prompt_tokens**2,)), dtype=np.int64)
-        base_s = np.asarray(view.iteration.prefill_s(_as_int(tokens), _as_int(squared)))
+        base_s = np.asarray(view.iteration.prefill_s(_as_int(tokens), _as_int(more.squared)))
         lora_s = priced(view.kernel.prefill_s, _work(lora_tokens, token_rank_sum, max_rank, lora, lora))
         found: Seconds = base_s * (requests > 0) + lora_s
         return found
 
-    def _decode_s(self, request: Request, more: Amounts, view: ClusterView, mean_tokens: float) -> Seconds:
+    def _decode_s(self, more: _More, view: ClusterView, mean_tokens: float) -> Seconds:
         """Seconds of a decode step of all requests, as they are and with the request [2, replicas].
 
         Without any it is that of an empty batch; such a replica costs nothing whatever it says.
         """
         every = view.loads.all
-        sums, max_rank = _beside(request, more, every)
-        requests, prompts, lora, _, rank_sum, _ = sums
+        (requests, prompts, lora, _, rank_sum, _), max_rank = more.beside(every)
         contexts = prompts + requests * (mean_tokens / 2)
         base_s = np.asarray(view.iteration.decode_s(_as_int(requests), _as_int(contexts)))
         adapters = lora
         if view.kernel.counts_adapters:
             adapters = np.array((every.adapters, every.adapters))
-            if request.adapter is not None:
-                adapters[1] += ~every.uses(request.adapter.id)
+            if more.request.adapter is not None:
+                adapters[1] += ~every.uses(more.request.adapter.id)
         found: Seconds = base_s + priced(
             view.kernel.decode_s, _work(lora, rank_sum, max_rank, adapters, lora)
         )
         return found
 
 
-def _beside(request: Request, more: Amounts, load: LoadView) -> tuple[Amounts, Amounts]:
-    """Return sums [sums, 2, replicas] and highest ranks [2, replicas], of a load as it is and with the request."""
-    replicas, count = load.sums.shape
-    sums = np.empty((count, 2, replicas), dtype=np.int64)
-    before, after = load.sums.T, sums[:, 1]
-    sums[:, 0] = before
-    np.add(before, more[:, None], out=after)
-    max_rank = np.empty((2, replicas), dtype=np.int64)
-    max_rank[0] = load.max_rank
-    np.maximum(load.max_rank, request.rank, out=max_rank[1])
-    return sums, max_rank
+class _More:
+    """Nothing more, and one request more: what is added to the sums, the highest rank and the squares [2, 1, …]."""
+
+    __slots__ = ("rank", "request", "squared", "sums")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.sums = np.zeros((2, 1, len(SUMS)), dtype=np.int64)
+        self.sums[1, 0] = amounts(request)
+        self.rank = np.array(((0,), (request.rank,)), dtype=np.int64)
+        self.squared = np.array(((0,), (request.prompt_tokens**2,)), dtype=np.int64)
+
+    def beside(self, load: LoadView) -> tuple[Amounts, Amounts]:
+        """Return sums [sums, 2, replicas] and highest ranks [2, replicas], of a load as it is and with the request."""
+        return (load.sums + self.sums).transpose(2, 0, 1), np.maximum(load.max_rank, self.rank)
 
 
 def _work(
