@@ -147,9 +147,7 @@ class Cluster:
             reason = f"cluster.max_outstanding, {self._most} requests, were there already"
             self.recorder.reject(request, -1, self.clock.now, reason)
             return
-        candidates = self._everywhere
-        if self._placed and request.adapter is not None:
-            candidates = self._placed.get(request.adapter.id, candidates)
+        candidates = self._candidates(request)
         view: ClusterView = self
         if self._status is not None:
             self._status.ask(self._router.informed)
@@ -166,6 +164,12 @@ class Cluster:
                 self._loads.arrive(chosen, request)
             replica.submit(request)
 
+    def _candidates(self, request: Request) -> NDArray[np.int64]:
+        """The replicas that may serve a request, as the placement says."""
+        if not self._placed or request.adapter is None:
+            return self._everywhere
+        return self._placed.get(request.adapter.id, self._everywhere)
+
     def requests_of(self, replica: int) -> list[Request]:
         """Requests that a replica has, running or waiting, in order of arrival."""
         return sorted(self.replicas[replica].requests(), key=lambda request: (request.arrival_s, request.id))
@@ -175,9 +179,10 @@ class Cluster:
         while self.recorder.ended < len(self.scenario.trace):
             tick += 1
             yield self.clock.moment(tick * period_s, MIGRATION, 0)
-            for move in self.scenario.policies.migration.moves(self):
-                if not unservable(move.request, self.replicas[move.target].config):
-                    self.replicas[move.source].send(move.request, move.target)
+            for request, source, target in self.scenario.policies.migration.moves(self):
+                placed = target in self._candidates(request)
+                if placed and not unservable(request, self.replicas[target].config):
+                    self.replicas[source].send(request, target)
 
     def _moved(self, request: Request, source: int, target: int, token_s: float | None) -> None:
         """A request that left one replica goes on at another; its last token was then, if it has any."""

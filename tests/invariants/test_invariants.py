@@ -72,7 +72,9 @@ def test_3_5_7_memory_fits_and_time_goes_forward_at_every_event(case: Case, fast
     assert sum(len(replica.held()) for replica in cluster.replicas) == 0, "everything is given back"
 
 
-@given(st.one_of(divided(ends=ENDS), shared_prefixes(ends=ENDS)))
+@given(
+    st.one_of(divided(ends=ENDS, loaders=tuple(LOADERS)), shared_prefixes(ends=ENDS, loaders=tuple(LOADERS)))
+)
 def test_3_5_7_memory_fits_also_where_the_clock_stops_before_the_end(case: Case) -> None:
     watched(case)
 

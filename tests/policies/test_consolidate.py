@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simlora.core.errors import InputError
 from simlora.core.request import Request
+from simlora.engine.cluster import Cluster
 from simlora.policies.migration.consolidate import Consolidate
 from simlora.policies.migration.stay import Stay
+from simlora.policies.placement.dedicated import Dedicated
 from tests.engine.by_hand import prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row
-from tests.policies.hand import Cluster
+from tests.policies.hand import Cluster as ByHand
 
 
 def some(*ids: int, tokens: int = 10) -> list[Request]:
     return [Request(id, None, float(id), tokens - 1, 1) for id in ids]
 
 
-def cluster(*held: list[Request], **changes: object) -> Cluster:
-    return Cluster((0,) * len(held), {i: (requests, []) for i, requests in enumerate(held)}, **changes)
+def cluster(*held: list[Request], **changes: object) -> ByHand:
+    return ByHand((0,) * len(held), {i: (requests, []) for i, requests in enumerate(held)}, **changes)
 
 
-def moves(view: Cluster, **arguments: int) -> list[tuple[int, int, int]]:
+def moves(view: ByHand, **arguments: int) -> list[tuple[int, int, int]]:
     return [(move.request.id, move.source, move.target) for move in Consolidate(**arguments).moves(view)]
 
 
@@ -138,3 +142,14 @@ def test_a_wait_for_weights_that_ends_with_a_move_counts_as_long_as_it_was() -> 
     assert found.migrations[1] == 1
     assert found.cold_start_s[1] == pytest.approx(1.0 - 0.9)
     assert found.cold_start_s[1] <= found.queue_s[1]
+
+
+def test_nobody_moves_to_where_the_placement_does_not_let_him() -> None:
+    """Each adapter has a replica of its own; requests of the base model may go anywhere."""
+    rows = tuple(Row(0.0, adapter, 4, 60, 60) for adapter in (0, 1))
+    scenario = TWO.but(rows=rows, migrates_every_s=0.25).scenario()
+    dedicated = replace(scenario, policies=replace(scenario.policies, placement=Dedicated()))
+    assert Cluster(scenario).run().requests().migrations.tolist() == [0, 1]
+    found = Cluster(dedicated).run().requests()
+    assert found.migrations.tolist() == [0, 0]
+    assert found.replica.tolist() == [0, 1]
