@@ -203,6 +203,8 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
     own_memory = values.get("adapter_memory") not in ("unified", "slots")
     if values.get("kv_token_budget") is None or (own_memory and values.get("adapter_region_tokens") is None):
         slots = kv_token_budget(model, gpu, values["tp"], used, reserve, engines_per_gpu, adapter_slots)
+        if values.get("full_copies"):  # they are in the pool, and there is no other
+            slots += model.weight_bytes // model.kv_bytes_per_token
         region = int(slots * region_share) if own_memory else 0
         if values.get("kv_token_budget") is None:
             values["kv_token_budget"] = slots - region
@@ -306,6 +308,10 @@ def _check_region(replica: ReplicaConfig, policies: Policies) -> None:
         raise InputError(
             "eviction=lru_in_turn throws adapters out of slots, which needs replica.adapter_memory=slots; "
             "choose eviction=lru"
+        )
+    if policies.scheduler().pauses and replica.reserve == "padded":
+        raise InputError(
+            "replica.reserve is padded, must be full, peak or paged for a scheduler that pauses requests"
         )
     if not replica.own_region:
         return

@@ -73,3 +73,10 @@ def listed(key: str, value: Any, example: str) -> tuple[Any, ...]:
     if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
         return tuple(value)
     raise InputError(f"{key} is {shown(value)}, must be a list with at least one entry, such as {example}")
+
+
+def switch(key: str, value: object) -> bool:
+    """Return a truth value. Raises InputError for anything else."""
+    if not isinstance(value, bool):
+        raise InputError(f"{key} is {shown(value)}, must be true or false")
+    return value

@@ -28,7 +28,8 @@ class Trace:
     `session` and `block_hashes` are absent (None) where the source has none; a hash stands for
     `hash_block_tokens` tokens of the prompt and all before them. `source` says in
     words where the requests come from; `notices` are sentences that the user should read once
-    (rows sorted, rows dropped by a filter).
+    (rows sorted, rows dropped by a filter). `history` `[adapters]` are the mean requests per second of each
+    adapter, as known from the days before; None: nothing is known.
     """
 
     arrival_s: NDArray[np.float64]
@@ -42,6 +43,7 @@ class Trace:
     hash_block_tokens: int = 16
     source: str = ""
     notices: tuple[str, ...] = field(default=())
+    history: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.arrival_s)
@@ -51,6 +53,9 @@ class Trace:
         assert bool(np.all(self.output_tokens <= self.max_output_tokens)), "output over its cap"
         if n:
             assert int(self.adapter.max()) < len(self.adapters), "adapter index out of range"
+        if self.history is not None:
+            assert self.history.shape == (len(self.adapters),), "trace history is not one rate an adapter"
+            assert bool(np.all(np.isfinite(self.history) & (self.history >= 0))), "trace history out of range"
 
     def __len__(self) -> int:
         return len(self.arrival_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 
 from simlora.core.request import Request
 from simlora.engine.batch import Batch
@@ -19,6 +19,7 @@ class Admission:
 
     The slots of an adapter count once, from its first candidate on. A request that was preempted or has moved
     may exceed the prefill tokens when it is the only candidate: it has grown since it was accepted.
+    `still_tokens` are the slots of those who are paused; less those of all who are not `beside` and would make way.
     One that fits knows its `cached_tokens`; the blocks that hold them count once as well.
     """
 
@@ -36,6 +37,7 @@ class Admission:
         "_room",
         "_seats",
         "_shared",
+        "_still_tokens",
         "_tokens",
         "refusal",
     )
@@ -48,20 +50,28 @@ class Admission:
         config: ReplicaConfig,
         running: Batch,
         prefixes: PrefixCache | None = None,
+        still_tokens: int = 0,
+        beside: Collection[Request] | None = None,
     ) -> None:
         self._reservation = reservation
         self._pins = pool.pins
+        pinned_tokens = pool.pinned_tokens
+        if beside is not None:
+            adapters = {r.adapter.id: r.adapter for r in beside if r.adapter is not None}
+            self._pins, pinned_tokens = adapters.keys(), sum(a.kv_tokens for a in adapters.values())
         self._region = pool.region
         self._seats = seats
         self._tokens = config.max_prefill_tokens
-        self._more_adapters = UNLIMITED if config.max_adapters is None else config.max_adapters - pool.pinned
-        self._adapter_tokens = pool.pinned_tokens
+        most = config.max_adapters
+        self._more_adapters = UNLIMITED if most is None else most - len(self._pins)
+        self._adapter_tokens = pinned_tokens
         self._shared = pool.adapter_capacity is None
         self._room = UNLIMITED if pool.adapter_capacity is None else pool.adapter_capacity
         self._adapters: set[int] = set()
         self._prefixes = prefixes
         self._cached_tokens = prefixes.held_tokens if prefixes is not None else 0
         self._found: set[Block] = set()  # idle cached blocks that those who fit will hold
+        self._still_tokens = still_tokens
         self._alone = True
         self.refusal: Refusal | None = None
         reservation.begin(running.step)
@@ -90,7 +100,7 @@ class Admission:
         generated = request.generated_tokens
         context = request.prompt_tokens + generated + 1 - request.cached_tokens
         to_come = request.max_output_tokens - generated - 1
-        beside_tokens = adapter_tokens if self._shared else 0
+        beside_tokens = self._still_tokens + (adapter_tokens if self._shared else 0)
         if self._prefixes is not None:
             idle = {block for block in found if not block.users} - self._found
             cached_tokens = self._cached_tokens + len(idle) * self._prefixes.block_tokens

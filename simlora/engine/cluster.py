@@ -29,6 +29,7 @@ from simlora.latency.cpu_lora import CpuLora
 from simlora.latency.iteration import HostTime, IterationModel
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import AdapterLoad, Merge
+from simlora.metrics.journal import Moved, Planned
 from simlora.metrics.recorder import Recorder
 from simlora.policies.views import ClusterView
 
@@ -46,8 +47,10 @@ class Cluster:
         self.clock = Clock()
         self.scenario = scenario
         self.outstanding: NDArray[np.int64] = np.zeros(scenario.replicas, dtype=np.int64)
-        self._loads = Loads(scenario.replicas) if scenario.policies.router.informed else None
         self.max_batch_size = scenario.replica.max_batch_size
+        self._loads = (
+            Loads(scenario.replicas, self.max_batch_size) if scenario.policies.router.informed else None
+        )
         budgets = [scenario.config_of(id).kv_token_budget for id in range(scenario.replicas)]
         self.kv_token_budgets: NDArray[np.int64] = np.array(budgets, dtype=np.int64)
         self.rng = stream(scenario.seed, "router")
@@ -98,17 +101,31 @@ class Cluster:
         self.iteration, self.kernel = latency.iteration, latency.kernel
         self._front_end_s = calibration.coefficients.get("front_end.per_request_s", 0.0)
         self._most = scenario.max_outstanding
+        self._executed: dict[int, tuple[float, int]] = {}  # seconds and requests that have ended, by adapter
+        self._executed_s, self._execution_count = 0.0, 0
+        self._why: dict[int, tuple[float, str]] = {}  # of the requests that are to move
+        self.kv_bytes_per_token = scenario.model.kv_bytes_per_token
+        self._load = latency.load
         self._progress: Callable[[int], None] = lambda ended: None
         self._router = scenario.policies.router
         self._everywhere: NDArray[np.int64] = np.arange(scenario.replicas, dtype=np.int64)
         every_s = scenario.status_every_s
         self._status = Status(self, every_s) if every_s is not None else None
-        self._placed = scenario.policies.placement.place(self.adapters, self)
+        placed = scenario.policies.placement.place(self.adapters, self)
+        self._serves = placed.serves
+        for id, homes in placed.preloads.items():
+            for home in homes.tolist():
+                self.replicas[home].holdings.preload(self.adapters[id])
 
     @property
     def now_s(self) -> float:
         """The time."""
         return self.clock.now
+
+    @property
+    def history(self) -> NDArray[np.float64] | None:
+        """Mean requests per second of every adapter, as known from the days before."""
+        return self.scenario.trace.history
 
     @property
     def loads(self) -> Loads:
@@ -166,27 +183,77 @@ class Cluster:
 
     def _candidates(self, request: Request) -> NDArray[np.int64]:
         """The replicas that may serve a request, as the placement says."""
-        if not self._placed or request.adapter is None:
+        if not self._serves or request.adapter is None:
             return self._everywhere
-        return self._placed.get(request.adapter.id, self._everywhere)
+        return self._serves.get(request.adapter.id, self._everywhere)
 
     def requests_of(self, replica: int) -> list[Request]:
         """Requests that a replica has, running or waiting, in order of arrival."""
         return sorted(self.replicas[replica].requests(), key=lambda request: (request.arrival_s, request.id))
 
+    def context_tokens(self, request: Request, replica: int) -> int:
+        """Prompt and the tokens that one of a replica's requests has so far."""
+        return self.replicas[replica].context_tokens(request)
+
+    def resident(self, adapter: Adapter) -> NDArray[np.bool_]:
+        """Which replicas have an adapter in HBM, or on its way there."""
+        there = (replica.holdings.pool.holds(adapter.id) for replica in self.replicas)
+        return np.fromiter(there, dtype=np.bool_, count=len(self.replicas))
+
+    def load_s(self, adapter: Adapter) -> float:
+        """Seconds that it takes to load an adapter from host memory."""
+        return self._load.load_s(adapter.size_bytes // self.scenario.replica.tp)
+
+    def execution_s(self, adapter: Adapter | None = None) -> float | None:
+        """Mean seconds from start to end of the requests that have finished; None without any."""
+        if adapter is None:
+            return self._executed_s / self._execution_count if self._execution_count else None
+        seconds, count = self._executed.get(adapter.id, (0.0, 0))
+        return seconds / count if count else None
+
+    @property
+    def used_tokens(self) -> NDArray[np.int64]:
+        """Token slots of the replicas' pools that KV and adapters take."""
+        return np.array([replica.used_tokens for replica in self.replicas], dtype=np.int64)
+
+    def _count_execution(self, request: Request) -> None:
+        seconds = self.clock.now - request.admitted_s
+        self._executed_s += seconds
+        self._execution_count += 1
+        if request.adapter is not None:
+            before_s, count = self._executed.get(request.adapter.id, (0.0, 0))
+            self._executed[request.adapter.id] = before_s + seconds, count + 1
+
     def _migrate(self, period_s: float) -> Generator[Event, None, None]:
+        migration, clock = self.scenario.policies.migration, self.clock
         tick = 0
         while self.recorder.ended < len(self.scenario.trace):
-            tick += 1
-            yield self.clock.moment(tick * period_s, MIGRATION, 0)
-            for request, source, target in self.scenario.policies.migration.moves(self):
+            tick = max(tick, int(clock.now // period_s)) + 1
+            yield clock.moment(tick * period_s, MIGRATION, 0)
+            decided_s = clock.now
+            plan = migration.plan(self)
+            if plan.reason:
+                planned = Planned(decided_s, len(plan.moves), plan.solved, plan.reason)
+                self.recorder.journal.planned.append(planned)
+            if plan.moves and migration.delay_s:
+                yield clock.moment(decided_s + migration.delay_s, MIGRATION, 0)
+            for request, source, target in plan.moves:
                 placed = target in self._candidates(request)
                 if placed and not unservable(request, self.replicas[target].config):
+                    self._why[request.id] = decided_s, plan.reason
                     self.replicas[source].send(request, target)
+                    if migration.brings and request.adapter is not None:
+                        self.replicas[target].bring(request.adapter)
 
     def _moved(self, request: Request, source: int, target: int, token_s: float | None) -> None:
         """A request that left one replica goes on at another; its last token was then, if it has any."""
         request.migrations += 1
+        decided_s, reason = self._why.pop(request.id)
+        there = request.adapter is None or request.adapter in self.replicas[target].holdings.pool
+        name, tokens = (request.adapter.name if request.adapter else ""), request.prefill_tokens
+        self.recorder.journal.moved.append(
+            Moved(self.clock.now, decided_s, request.id, name, source, target, tokens, not there, reason)
+        )
         self.outstanding[source] -= 1
         self.outstanding[target] += 1
         if self._loads is not None:
@@ -196,6 +263,8 @@ class Cluster:
 
     def _left(self, replica: int, request: Request) -> None:
         self.outstanding[replica] -= 1
+        if request.first_token_s >= 0.0:
+            self._count_execution(request)
         if self._loads is not None:
             self._loads.leave(replica, request)
         if self.recorder.ended % TELL_EVERY == 0:
@@ -208,6 +277,10 @@ def _adapters(scenario: Scenario) -> tuple[Adapter, ...]:
         model.adapter(id, spec.name, spec.rank, config.target_modules)
         for id, spec in enumerate(scenario.trace.adapters)
     )
+    if config.full_copies:
+        size_bytes = model.weight_bytes
+        slots = -(-size_bytes // model.kv_bytes_per_token)
+        return tuple(replace(adapter, size_bytes=size_bytes, kv_tokens=slots) for adapter in adapters)
     if config.adapter_memory != "slots":
         return adapters
     assert config.max_adapters is not None, "slots are counted by max_adapters"

@@ -20,7 +20,8 @@ from simlora.policies.loading.base import Loader, Miss
 class Holdings:
     """KV slots by the reservation's rule, adapters in the pool, and the link that brings them.
 
-    `step` is the replica's count of decode steps, by which the KV of running requests has grown.
+    `step` is the replica's count of decode steps, by which the KV of running requests has grown. `still_tokens` are the
+    slots of those who are paused.
     `stalled_s` is until when the GPU waits: for KV on its way to the host, or for its allocator.
     """
 
@@ -37,6 +38,7 @@ class Holdings:
         "_loader",
         "_recorder",
         "_slots",
+        "_still",
         "_tp",
         "_watched",
         "link",
@@ -45,6 +47,7 @@ class Holdings:
         "region",
         "reservation",
         "stalled_s",
+        "still_tokens",
     )
 
     def __init__(
@@ -56,6 +59,8 @@ class Holdings:
         recorder: Recorder,
     ) -> None:
         self.link = Link()
+        self._still: dict[int, int] = {}  # the slots of those who are paused, by request
+        self.still_tokens = 0
         self.stalled_s = 0.0
         self._flushes = 0
         self.region = (
@@ -84,14 +89,24 @@ class Holdings:
         # KV heads are copied once there are more GPUs than heads.
         self._kv_bytes = scenario.model.kv_bytes_per_token // min(self._tp, scenario.model.kv_heads)
 
+    def preload(self, adapter: Adapter) -> None:
+        """Have an adapter in HBM from the start, if it fits; nobody waits for it, and no load is counted."""
+        if self.region is not None or self.pool.adapter_tokens + adapter.kv_tokens > self.pool.room:
+            return
+        self.pool.insert(adapter, 0.0)
+        self.pool.pin(adapter)
+        self.pool.unpin(adapter)
+        if self._host is not None:
+            self._on_host(adapter)
+
     def running_tokens(self, step: int) -> int:
         """Token slots of the KV that running requests hold."""
-        own_tokens = self.reservation.used_tokens(step)
+        own_tokens = self.reservation.used_tokens(step) + self.still_tokens
         return own_tokens if self.prefixes is None else own_tokens + self.prefixes.held_tokens
 
     def kv_tokens(self, step: int) -> int:
         """Token slots of all KV."""
-        own_tokens = self.reservation.used_tokens(step)
+        own_tokens = self.reservation.used_tokens(step) + self.still_tokens
         return own_tokens if self.prefixes is None else own_tokens + self.prefixes.tokens
 
     def make_room(self, step: int, more: int = 0, keep: Container[int] = ()) -> int:
@@ -100,7 +115,7 @@ class Holdings:
         KV that nobody uses goes before adapters that nobody uses.
         """
         pool, prefixes = self.pool, self.prefixes
-        kv_tokens = self.reservation.used_tokens(step)
+        kv_tokens = self.reservation.used_tokens(step) + self.still_tokens
         if prefixes is not None:
             beside = more if pool.adapter_capacity is None else 0
             prefixes.evict(beside - pool.free_tokens(kv_tokens + prefixes.tokens))
@@ -209,6 +224,23 @@ class Holdings:
         if self.reservation.grows:
             self.hold_again(request, step)
 
+    def own_tokens(self, id: int, step: int) -> int:
+        """Slots of the KV of its own that an admitted request holds."""
+        found = self._still.get(id)
+        return self.reservation.held_tokens(id, step) if found is None else found
+
+    def pause(self, request: Request, step: int) -> None:
+        """A request keeps what it holds, and takes no more."""
+        tokens = self.reservation.held_tokens(request.id, step)
+        self.reservation.remove(request.id, step)
+        self._still[request.id] = tokens
+        self.still_tokens += tokens
+
+    def resume(self, request: Request, step: int) -> None:
+        """A request that was paused is charged by the rule again."""
+        self.still_tokens -= self._still.pop(request.id)
+        self.hold(request, step)
+
     def _bring(self, adapter: Adapter, step: int, now_s: float) -> bool:
         """Pin an adapter that was missing; return whether somebody else's load, or no load, was enough."""
         shared = adapter in self.pool
@@ -267,7 +299,7 @@ class Holdings:
             if adapter in pool:
                 continue
             if adapter.kv_tokens <= pool.adapter_room(
-                self.reservation.peak_tokens(step) + shared_tokens, wanted
+                self.reservation.peak_tokens(step) + self.still_tokens + shared_tokens, wanted
             ):
                 self.make_room(step, adapter.kv_tokens, wanted)
                 pool.insert(adapter, self._fetch(adapter, now_s))
@@ -276,7 +308,10 @@ class Holdings:
 
     def release(self, request: Request, step: int, now_s: float) -> None:
         """A request gives back its KV and its hold on its adapter."""
-        self.reservation.remove(request.id, step)
+        if request.id in self._still:
+            self.still_tokens -= self._still.pop(request.id)
+        else:
+            self.reservation.remove(request.id, step)
         if self.prefixes is not None:
             self.prefixes.leave(request)
         adapter = request.adapter

@@ -5,22 +5,27 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.policies.views import SUMS, amounts
 
 Counts = NDArray[np.int64]
+_REQUESTS, _LORA = SUMS.index("requests"), SUMS.index("lora_requests")
 
 
 class Load:
     """Some of the requests of every replica, summed `[replicas]`; who comes or goes costs O(ranks of a replica).
 
-    `sums` `[replicas, sums]` are all that add up, in the order of SUMS.
+    `sums` `[replicas, sums]` are all that add up, in the order of SUMS. `full_batches` are those of `batch_size`
+    requests for one adapter, or for the base model, that they make up.
     """
 
-    def __init__(self, replicas: int) -> None:
+    def __init__(self, replicas: int, batch_size: int) -> None:
         self.sums: Counts = np.zeros((replicas, len(SUMS)), dtype=np.int64)
         self.max_rank: Counts = np.zeros(replicas, dtype=np.int64)
         self.adapters: Counts = np.zeros(replicas, dtype=np.int64)
+        self.full_batches: Counts = np.zeros(replicas, dtype=np.int64)
+        self._batch_size = batch_size
         self._ranks: list[dict[int, int]] = [{} for _ in range(replicas)]  # requests by rank
         self._users: dict[int, dict[int, int]] = {}  # requests by adapter and replica
 
@@ -32,6 +37,7 @@ class Load:
             self.max_rank.copy(),
             self.adapters.copy(),
         )
+        found.full_batches, found._batch_size = self.full_batches.copy(), self._batch_size
         found._ranks = []
         found._users = {id: dict(users) for id, users in self._users.items()}
         return found
@@ -42,26 +48,43 @@ class Load:
         found[list(self._users.get(adapter_id, ()))] = True
         return found
 
+    def requests_for(self, adapter: Adapter | None) -> Counts:
+        """How many requests every replica has for the adapter, or for the base model."""
+        if adapter is None:
+            found: Counts = self.sums[:, _REQUESTS] - self.sums[:, _LORA]
+            return found
+        found = np.zeros(len(self.adapters), dtype=np.int64)
+        users = self._users.get(adapter.id)
+        if users:
+            found[list(users)] = list(users.values())
+        return found
+
     def add(self, replica: int, request: Request) -> None:
         """A request comes."""
         self.sums[replica] += amounts(request)
-        if request.adapter is not None:
+        if request.adapter is None:
+            alike = self._bare(replica)
+        else:
             users = self._users.setdefault(request.adapter.id, {})
             if replica not in users:
                 self.adapters[replica] += 1
-            users[replica] = users.get(replica, 0) + 1
+            alike = users[replica] = users.get(replica, 0) + 1
             rank, ranks = request.adapter.rank, self._ranks[replica]
             ranks[rank] = ranks.get(rank, 0) + 1
             if ranks[rank] == 1:
                 self.max_rank[replica] = max(ranks)
+        if alike % self._batch_size == 0:
+            self.full_batches[replica] += 1
 
     def take(self, replica: int, request: Request) -> None:
         """A request goes."""
         self.sums[replica] -= amounts(request)
-        if request.adapter is not None:
+        if request.adapter is None:
+            left = self._bare(replica)
+        else:
             users = self._users[request.adapter.id]
-            users[replica] -= 1
-            if not users[replica]:
+            left = users[replica] = users[replica] - 1
+            if not left:
                 del users[replica]
                 self.adapters[replica] -= 1
                 if not users:
@@ -71,6 +94,12 @@ class Load:
             if not ranks[rank]:
                 del ranks[rank]
                 self.max_rank[replica] = max(ranks, default=0)
+        if (left + 1) % self._batch_size == 0:
+            self.full_batches[replica] -= 1
+
+    def _bare(self, replica: int) -> int:
+        """Requests of a replica that use no adapter."""
+        return int(self.sums[replica, _REQUESTS] - self.sums[replica, _LORA])
 
 
 class Loads:
@@ -79,9 +108,9 @@ class Loads:
     `held_tokens` counts prompts and declared outputs of all, and the adapters in slots of the pool, each once.
     """
 
-    def __init__(self, replicas: int) -> None:
-        self.all = Load(replicas)
-        self.waiting = Load(replicas)
+    def __init__(self, replicas: int, batch_size: int) -> None:
+        self.all = Load(replicas, batch_size)
+        self.waiting = Load(replicas, batch_size)
         self.held_tokens: Counts = np.zeros(replicas, dtype=np.int64)
 
     def copy(self) -> Loads:

@@ -5,7 +5,7 @@ Five verbs carry the main path: admit, schedule, execute, advance, record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from math import inf
 
 from simpy import Event
@@ -17,12 +17,12 @@ from simlora.engine.batch import Batch
 from simlora.engine.clock import BOUNDARY, Clock
 from simlora.engine.holdings import Holdings
 from simlora.engine.host import Host
-from simlora.engine.landing import Landing
 from simlora.engine.loads import Load
 from simlora.engine.pace import Pace
 from simlora.engine.run import DecodeRun
 from simlora.engine.scenario import Scenario
 from simlora.engine.sharing import SharedGpu
+from simlora.engine.standing import Standing
 from simlora.engine.token_times import TokenTimes
 from simlora.engine.waiting import WaitingQueue
 from simlora.latency.cpu_lora import Assisted
@@ -40,15 +40,13 @@ class Replica:
     __slots__ = (
         "_batch",
         "_blocked_s",
+        "_brings",
         "_clock",
         "_cpu_lora",
         "_decision",
         "_fast_forward",
         "_host",
         "_idle",
-        "_landing",
-        "_lands_s",
-        "_late",
         "_loader",
         "_on_leave",
         "_on_move",
@@ -56,7 +54,6 @@ class Replica:
         "_pace",
         "_passed_over",
         "_prefill",
-        "_prefilling",
         "_queued",
         "_recorder",
         "_renew",
@@ -64,6 +61,7 @@ class Replica:
         "_scheduler",
         "_sends",
         "_since_s",
+        "_standing",
         "_start_s",
         "_steps",
         "_token_times",
@@ -77,6 +75,7 @@ class Replica:
         "most_running",
         "most_waiting",
         "preempted",
+        "served_adapters",
         "steps_since_prefill",
         "waiting",
     )
@@ -100,6 +99,7 @@ class Replica:
         self.steps_since_prefill = 0
         self.admit_every = scenario.replica.admit_every
         self.preempted = False
+        self.served_adapters = len(scenario.trace.adapters)
         self.busy_s = 0.0
         self.iterations = self.most_running = self.most_waiting = 0
         self._clock = clock
@@ -107,6 +107,7 @@ class Replica:
         self._recorder = recorder
         self._on_leave, self._on_move = on_leave, on_move
         self._sends: dict[int, int] = {}  # where requests go at the end of this iteration
+        self._brings: dict[int, Adapter] = {}  # to be sent for then
         self._fast_forward = scenario.fast_forward
         self._scheduler = scenario.policies.scheduler()
         self._loader = scenario.policies.loader()
@@ -116,10 +117,7 @@ class Replica:
         self._decision = Decision()
         self._passed_over = 0
         self._prefill: tuple[Request, ...] = ()
-        self._prefilling: dict[int, Request] = {}  # admitted, and only in part prefilled
-        self._landing = Landing()  # admitted, and not begun: their weights are on the way
-        self._late = Landing()  # prefilled with the CPU's help before their weights have landed
-        self._lands_s = inf  # when the next of those weights land
+        self._standing = Standing()
         self._start_s = 0.0  # when the prefill begins that was admitted last
         self._blocked_s = 0.0  # how long the batch has stood still for weights, all times together
         self._steps = 0  # at the coming boundary, this many steps of the run are done
@@ -152,12 +150,27 @@ class Replica:
     @property
     def prefilling(self) -> Sequence[Request]:
         """Admitted requests of which a part is prefilled, in the order of their admission."""
-        return tuple(self._prefilling.values())
+        return tuple(self._standing.prefilling.values())
+
+    @property
+    def members(self) -> Collection[Request]:
+        """The running batch, in the order in which they joined it."""
+        return self._batch.members.values()
+
+    @property
+    def paused(self) -> Collection[Request]:
+        """Requests that were taken out of the batch, and have their KV in HBM, in the order in which they were."""
+        return self._standing.paused.values()
 
     @property
     def landing(self) -> int:
         """Admitted requests whose weights are on their way, and which do not run yet."""
-        return len(self._landing) + len(self._late)
+        return len(self._standing.landing) + len(self._standing.late)
+
+    @property
+    def max_batch_size(self) -> int:
+        """The most requests that run together."""
+        return self.config.max_batch_size
 
     @property
     def adapters(self) -> int:
@@ -177,18 +190,56 @@ class Replica:
         """Whether an adapter is in HBM, or on its way."""
         return adapter in self.holdings.pool
 
+    def context_tokens(self, request: Request) -> int:
+        """Prompt and the tokens so far of a request that has not left."""
+        if request.id in self._batch.members:
+            return self._batch.context(request) + self._ahead
+        prefilled = request.id in self._standing.paused or request.id in self._standing.late.requests
+        return request.prompt_tokens + request.padding_tokens + request.generated_tokens + prefilled
+
+    @property
+    def used_tokens(self) -> int:
+        """Token slots of the pool that KV and adapters take."""
+        return self.holdings.kv_tokens(self._batch.step + self._ahead) + self.holdings.pool.adapter_tokens
+
+    @property
+    def _ahead(self) -> int:
+        """Decode steps that are over, and not counted yet."""
+        run = self._run
+        if run is None or self._prefill or self._idle:
+            return 0
+        return run.first_boundary(self._clock.now) - 1 - run.done
+
     def upcoming(self) -> Iterable[Request]:
         """The waiting requests, in the order in which the scheduler would start them."""
         return self._scheduler.order(self)
 
-    def trial(self) -> Admission:
-        """Start a trial of who could be admitted now."""
-        seats = self.config.max_batch_size - len(self._batch.members) - len(self._prefilling)
-        if self._lands_s != inf:
+    def trial(self, beside: Collection[Request] | None = None) -> Admission:
+        """Start a trial of who could be admitted now, beside the batch and those who stand still.
+
+        Or else beside these of them: the others are, or will be, paused, and make way.
+        """
+        standing, holdings, batch = self._standing, self.holdings, self._batch
+        seats = self.config.max_batch_size - len(standing.prefilling)
+        if standing.lands_s != inf:
             seats -= self.landing
-        holdings = self.holdings
+        still_tokens = holdings.still_tokens
+        if beside is None:
+            seats -= len(batch.members)
+        else:
+            seats -= len(beside)
+            stay = {request.id for request in beside}
+            gone = (id for id in (*batch.members, *standing.paused) if id not in stay)
+            still_tokens -= sum(holdings.own_tokens(id, batch.step) for id in gone)
         return Admission(
-            holdings.reservation, holdings.pool, seats, self.config, self._batch, holdings.prefixes
+            holdings.reservation,
+            holdings.pool,
+            seats,
+            self.config,
+            batch,
+            holdings.prefixes,
+            still_tokens,
+            beside,
         )
 
     # The life of a replica --------------------------------------------------------------
@@ -197,8 +248,7 @@ class Replica:
         """A request arrives in the queue, at a boundary of replica `by` if that has sent it."""
         self._enqueue(request)
         if self._idle:
-            self._idle = False
-            self._wake = self._clock.move(self._wake, self._clock.now, BOUNDARY, self.id)
+            self._rouse()
         elif self._run is not None and not self._prefill:
             # The loader may want to fetch for an arrival that the decision does not care about.
             wanted, pool = self._loader.ahead(self), self.holdings.pool
@@ -223,7 +273,9 @@ class Replica:
         while True:
             if self._sends:
                 self._hand_over()
-            if batch.members or self.waiting or self._prefilling or self._lands_s != inf:
+            if self._brings:
+                self._fetch_brought()
+            if batch.members or self.waiting or self._to_do:
                 self.schedule()
             busy = bool(batch.members or self._prefill)
             if gpu is not None:
@@ -237,27 +289,36 @@ class Replica:
             else:
                 self._idle = True
                 self._run = None
-                lands_s = self._lands_s
+                lands_s = self._standing.lands_s
                 self._wake = clock.moment(lands_s, BOUNDARY, self.id) if lands_s != inf else clock.event()
                 yield self._wake
                 self._idle = False
             self.record(clock.now, len(self.waiting))
 
+    def _rouse(self) -> None:
+        """There is something to do for a replica that had nothing."""
+        self._idle = False
+        self._wake = self._clock.move(self._wake, self._clock.now, BOUNDARY, self.id)
+
     def schedule(self) -> None:
-        """Ask what to run next, let go of those that are given up, and admit.
+        """Ask what to run next, let go of those that are given up, rearrange the batch, and admit.
 
         Those who were admitted before, and whose weights have landed, go first without being asked about. If all of a
         prefill wait for their weights by themselves, the rest is left to others.
         """
-        begins = self._land() if self._lands_s != inf else ()
+        begins = self._land() if self._standing.lands_s != inf else ()
         while True:
             if begins:
                 decision = Decision(prefill=begins)
-            elif self._batch.members or self.waiting or self._prefilling:
+            elif self._batch.members or self.waiting or self._standing.prefilling or self._standing.paused:
                 decision = self._scheduler.schedule(self)
             else:
                 decision = Decision()
             self._decision = decision
+            if decision.pause or decision.resume:
+                self._rearrange(decision.pause, decision.resume)
+            for name, value in decision.notes:
+                self._recorder.note(self.id, self._clock.now, name, value)
             if decision.passed_over != self._passed_over:
                 self._passed_over = decision.passed_over
                 self._run = None  # its steps take another time
@@ -267,16 +328,24 @@ class Replica:
                 self._recorder.abort(request, self.id, self._clock.now, reason)
                 self._on_leave(self.id, request)
             if not self._prefill:
+                if decision.pause and not self._batch.members:
+                    continue  # who is to run instead was tried as long as they still ran
                 break
             self.admit(begins)
             if self._prefill:
                 return
-        if not self._batch.members and (self.waiting or self._prefilling) and self._lands_s == inf:
+        if not self._batch.members and self._standing.lands_s == inf and (self.waiting or self._to_do):
             policy = type(self._scheduler).__name__
-            head = next(iter(self.waiting if self.waiting else self.prefilling))
+            head = next(iter((*self.waiting, *self._standing)))
             raise AssertionError(
                 f"{policy} leaves replica {self.id} idle beside request {head.id}, which could run"
             )
+
+    @property
+    def _to_do(self) -> bool:
+        """Whether anybody stands still."""
+        standing = self._standing
+        return bool(standing.prefilling or standing.paused) or standing.lands_s != inf
 
     def execute(self) -> float:
         """Start the decided iterations; return the time of the boundary at which they are over."""
@@ -315,15 +384,10 @@ class Replica:
         decision, requests = self._decision, self._prefill
         start = max(self._start_s, self.holdings.stalled_s)
         if decision.unmerge or decision.merge is not None:
-            switch_s = self._pace.switch_s(decision.unmerge, decision.merge)
-            self._recorder.switch(switch_s)
-            start += switch_s
-        merged = self._pace.merged
-        assert merged is None or all(request.adapter is merged for request in requests), (
-            f"replica {self.id} has {merged} merged and prefills for another adapter"
-        )
+            start += self._switch(decision)
         decoding = self._batch if decision.decode and self._batch.members else None
-        adapters = self.holdings.pool.pinned if self._lands_s == inf else self._adapters_in_use()
+        self._assert_merged((*requests, *(decoding or ())))
+        adapters = self._adapters_in_use()
         alone_s = self._pace.prefill_s(requests, decision.chunks, decoding, decision.passed_over, adapters)
         start, pass_s = (start, alone_s) if self._host is None else self._assist(start, alone_s)
         for request in requests:
@@ -335,6 +399,18 @@ class Replica:
             self._run, self._steps = DecodeRun(start, pass_s, 0.0), 1
         return start + pass_s
 
+    def _assert_merged(self, requests: Iterable[Request]) -> None:
+        merged = self._pace.merged
+        assert merged is None or all(request.adapter is merged for request in requests), (
+            f"replica {self.id} has {merged} merged and runs another adapter"
+        )
+
+    def _switch(self, decision: Decision) -> float:
+        """Take an adapter out of the weights, or put one in; return the seconds."""
+        seconds = self._pace.switch_s(decision.unmerge, decision.merge)
+        self._recorder.switch(self.id, self._clock.now, seconds, self._pace.merged)
+        return seconds
+
     def admit(self, begins: tuple[Request, ...]) -> None:
         """Give the prefill's requests their memory, and set those apart that wait for their weights by themselves.
 
@@ -345,8 +421,12 @@ class Replica:
         if begins:
             return
         fresh = self._prefill
-        if self._prefilling:
-            fresh = tuple(request for request in fresh if request.id not in self._prefilling)
+        if self._standing.prefilling:
+            fresh = tuple(request for request in fresh if request.id not in self._standing.prefilling)
+        while self._standing.paused and not all(map(self.trial().admit, fresh)):
+            last = self._standing.last()
+            assert last is not None, "somebody is paused"
+            self._preempt(last)
         for request in fresh:
             self._dequeue(request)
         if self.config.reserve == "padded" and fresh:
@@ -408,8 +488,8 @@ class Replica:
         for request in requests:
             self.holdings.stands_still(request, self._batch.step)
             ready_s = max(self.holdings.lands_s(request), kv_s if request.host_tokens else 0.0)
-            self._landing.add(request, self._clock.now, ready_s)
-        self._lands_s = min(self._landing.next_s, self._late.next_s)
+            self._standing.landing.add(request, self._clock.now, ready_s)
+        self._standing.look()
         self.holdings.make_room(self._batch.step)
         kept = [index for index, request in enumerate(self._prefill) if request.id not in gone]
         chunks = self._decision.chunks and tuple(self._decision.chunks[index] for index in kept)
@@ -419,23 +499,23 @@ class Replica:
     def _land(self) -> tuple[Request, ...]:
         """Let those go on whose weights have landed; return who begins now without being asked about."""
         now = self._clock.now
-        for request in self._late.landed(now):
-            request.blocked_s += self._late.take(request.id, now)
+        for request in self._standing.late.landed(now):
+            request.blocked_s += self._standing.late.take(request.id, now)
             self._token_times.joins(request.id)
             self._join(request)
             self._run = None
             self.most_running = max(self.most_running, len(self._batch.members))
         begins: list[Request] = []
         tokens = 0
-        for request in self._landing.landed(now):
+        for request in self._standing.landing.landed(now):
             tokens += request.prefill_tokens
             if begins and tokens > self.config.max_prefill_tokens:
                 break
-            self._waited(request, self._landing.take(request.id, now))
+            self._waited(request, self._standing.landing.take(request.id, now))
             begins.append(request)
-        self._lands_s = min(self._landing.next_s, self._late.next_s)
+        self._standing.look()
         if self._scheduler.chunks:
-            self._prefilling |= {request.id: request for request in begins}
+            self._standing.prefilling |= {request.id: request for request in begins}
             return ()
         return tuple(begins)
 
@@ -470,8 +550,8 @@ class Replica:
                 self._finish(request)
                 finished = True
             elif self._host is not None and self.holdings.lands_s(request) > now:
-                self._late.add(request, now, self.holdings.lands_s(request))
-                self._lands_s = min(self._landing.next_s, self._late.next_s)
+                self._standing.late.add(request, now, self.holdings.lands_s(request))
+                self._standing.look()
                 self._token_times.waits(request.id, now)
             else:
                 self._join(request)
@@ -488,37 +568,58 @@ class Replica:
         self._batch.join(request, generated, self._outputs[request.id] - generated)
         request.blocked_s -= self._blocked_s
 
+    def _rearrange(self, pause: Sequence[Request], resume: Sequence[Request]) -> None:
+        """Take requests out of the batch with the KV that they have, or put them back into it."""
+        batch, step = self._batch, self._batch.step
+        for request in pause:
+            # One less than it has: that of its last step comes when it joins again.
+            request.generated_tokens = batch.generated(request) - 1
+            request.blocked_s += self._blocked_s
+            batch.take(request)
+            self._token_times.preempted(request.id)
+            self.holdings.pause(request, step)
+            self._standing.paused[request.id] = request
+        for request in resume:
+            del self._standing.paused[request.id]
+            self.holdings.resume(request, step)
+            self._token_times.joins(request.id)
+            self._join(request)
+        self._run = None
+
     def _unfinished(self, request: Request, chunk: int) -> bool:
         """Count a chunk; whether more of the prefill is to come."""
         request.chunked_tokens += chunk
         if request.prefill_tokens:
-            self._prefilling[request.id] = request
+            self._standing.prefilling[request.id] = request
             return True
         request.chunked_tokens = 0
-        self._prefilling.pop(request.id, None)
+        self._standing.prefilling.pop(request.id, None)
         return False
 
     # Decode -----------------------------------------------------------------------------
 
     def _execute_decode(self) -> float:
-        batch, run = self._batch, self._run
+        batch, run, decision = self._batch, self._run, self._decision
+        switch_s = 0.0
+        if decision.unmerge or decision.merge is not None:
+            switch_s, run = self._switch(decision), None
         wanted = self._loader.ahead(self)
         if wanted:
             self.holdings.prefetch(wanted, batch.step, self._clock.now)
         if run is None:
-            start = max(self._clock.now, self.holdings.stalled_s)
-            adapters = self.holdings.pool.pinned if self._lands_s == inf else self._adapters_in_use()
-            self._run = run = self._pace.decode_run(start, batch, self._passed_over, adapters)
+            start = max(self._clock.now, self.holdings.stalled_s) + switch_s
+            self._assert_merged(batch)
+            self._run = run = self._pace.decode_run(start, batch, self._passed_over, self._adapters_in_use())
         steps = 1
         if self._fast_forward:
             holdings = self.holdings
             free = holdings.pool.free_tokens(holdings.running_tokens(batch.step))
-            decision = self._decision
             steps = min(batch.steps_to_finish(), decision.steps)
             steps = min(holdings.reservation.steps_until_full(free, batch.step, steps), steps)
-            if self._lands_s != inf and self.waiting:
+            lands_s = self._standing.lands_s
+            if lands_s != inf and self.waiting:
                 steps = 1  # who could start then is asked as if those who wait for weights went on
-            until_s = decision.until_s if decision.until_s < self._lands_s else self._lands_s
+            until_s = decision.until_s if decision.until_s < lands_s else lands_s
             if until_s != inf and until_s < run.end_s(run.done + steps):
                 steps = max(run.first_boundary(until_s) - run.done, 1)
         self._steps = run.done + steps
@@ -555,14 +656,14 @@ class Replica:
                 self._advance_decode(run, ended_s)
                 self.holdings.make_room(self._batch.step)
                 self.record(ended_s, sum(request.arrival_s <= ended_s for request in self.waiting))
-        for request in (*self._batch, *self._prefilling.values(), *self._landing, *self._late):
+        for request in (*self._batch, *self._standing):
             self._recorder.left_running(request, self.id)
 
     def _advance_decode(self, run: DecodeRun, now_s: float) -> None:
         batch = self._batch
         steps = self._steps - run.done
         self._token_times.decoded(run, steps, len(batch.members), now_s)
-        others = self._prefilling or self._lands_s != inf
+        others = self._standing.prefilling or self._standing.lands_s != inf
         if steps > 1 and self.holdings.prefixes is not None:
             if others:
                 self._stand_still(batch.step + steps - 1)
@@ -584,30 +685,46 @@ class Replica:
             self.holdings.sweep(self._clock.now)
 
     def _adapters_in_use(self) -> int:
-        """Distinct adapters of those who run; who waits for weights holds one that no kernel sees yet."""
-        running = (*self._batch, *self._prefilling.values(), *self._prefill)
+        """Distinct adapters of those who run; who is paused or waits for weights holds one that no kernel sees."""
+        if self._standing.lands_s == inf and not self._standing.paused:
+            return self.holdings.pool.pinned
+        running = (*self._batch, *self._standing.prefilling.values(), *self._prefill)
         return len({request.adapter.id for request in running if request.adapter is not None})
 
     def _stand_still(self, step: int) -> None:
         """The KV of those who are admitted and do not decode has not grown by the steps up to this one."""
-        for request in (*self._prefilling.values(), *self._landing, *self._late):
+        for request in self._standing.growing():
             self.holdings.stands_still(request, step)
 
     # Leaving ----------------------------------------------------------------------------
 
     def requests(self) -> list[Request]:
         """All that have not left."""
-        admitted = self._prefilling | {request.id: request for request in self._prefill}
-        return [*self.waiting, *admitted.values(), *self._landing, *self._late, *self._batch]
+        admitted = self._standing.prefilling | {request.id: request for request in self._prefill}
+        standing = self._standing
+        others = (*standing.landing, *standing.late, *standing.paused.values())
+        return [*self.waiting, *admitted.values(), *others, *self._batch]
 
     def send(self, request: Request, target: int) -> None:
         """Let a request go to another replica as soon as the iteration under way is over."""
         self._sends[request.id] = target
         if self._idle:
-            self._idle = False
-            self._wake = self._clock.move(self._wake, self._clock.now, BOUNDARY, self.id)
+            self._rouse()
         elif self._run is not None and not self._prefill:
             self._cut(self._run, 0)
+
+    def bring(self, adapter: Adapter) -> None:
+        """Send for an adapter as soon as the iteration under way is over, if there is room for it."""
+        self._brings[adapter.id] = adapter
+        if self._idle:
+            self._fetch_brought()
+        elif self._run is not None and not self._prefill:
+            self._cut(self._run, 0)
+
+    def _fetch_brought(self) -> None:
+        brings, self._brings = self._brings, {}
+        if self.holdings.region is None:
+            self.holdings.prefetch(brings.values(), self._batch.step, self._clock.now)
 
     def receive(self, request: Request, source: int, token_s: float | None) -> None:
         """A request comes from another replica; it had its last token then, if it has any."""
@@ -632,15 +749,20 @@ class Replica:
 
     def _fit(self) -> None:
         """Preempt those admitted last until grown KV fits; no adapter is left to evict."""
+        batch = self._batch.members
         while self.holdings.make_room(self._batch.step):
-            everybody = (self._landing.requests, self._prefilling, self._late.requests, self._batch.members)
-            held = next(held for held in everybody if held)
-            request = held[next(reversed(held))]
-            assert sum(map(len, everybody)) > 1, f"request {request.id} alone outgrows the pool"
-            request.preemptions += 1
-            self._recorder.preemptions += 1
-            self._put_back(request, swap=self.config.preemption == "swap")
+            request = self._standing.last()
+            if request is None:
+                request = batch[next(reversed(batch))]
+                assert len(batch) > 1, f"request {request.id} alone outgrows the pool"
+            self._preempt(request)
             self.preempted = True
+
+    def _preempt(self, request: Request) -> None:
+        """An admitted request makes way for others."""
+        request.preemptions += 1
+        self._recorder.preemptions += 1
+        self._put_back(request, swap=self.config.preemption == "swap")
 
     def _put_back(self, request: Request, swap: bool) -> None:
         """Put an admitted request back into the queue. Source: vLLM (SOSP'23) §4.5.
@@ -661,17 +783,21 @@ class Replica:
 
     def _stop(self, request: Request) -> bool:
         """Take an admitted request from wherever it is; return whether it was prefilled, and so has more tokens."""
-        if request.id in self._landing.requests:
-            self._waited(request, self._landing.take(request.id, self._clock.now))
-            self._lands_s = min(self._landing.next_s, self._late.next_s)
+        standing = self._standing
+        if request.id in standing.landing.requests:
+            self._waited(request, self._standing.landing.take(request.id, self._clock.now))
+            self._standing.look()
             return False
-        if request.id in self._prefilling:
-            del self._prefilling[request.id]
+        if request.id in self._standing.prefilling:
+            del self._standing.prefilling[request.id]
             request.chunked_tokens = 0
             return False
-        if request.id in self._late.requests:
-            request.blocked_s += self._late.take(request.id, self._clock.now)
-            self._lands_s = min(self._landing.next_s, self._late.next_s)
+        if request.id in self._standing.late.requests:
+            request.blocked_s += self._standing.late.take(request.id, self._clock.now)
+            self._standing.look()
+            request.generated_tokens += 1
+            return True
+        if standing.paused.pop(request.id, None) is not None:
             request.generated_tokens += 1
             return True
         request.generated_tokens = self._batch.generated(request)

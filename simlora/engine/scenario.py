@@ -45,6 +45,7 @@ class ReplicaConfig:
     padded, a partition, or in `max_adapters` slots that each hold an adapter of up to `max_lora_rank`.
     `host_adapters`: adapters that host memory holds, the least recently used of which makes room for one from
     disk (vLLM's max_cpu_loras); None: all, from the start.
+    `full_copies`: whether an adapter is a whole copy of the model, with it merged in beforehand.
     `lora_communication`: whether its collectives between `tp` GPUs take time.
     """
 
@@ -60,6 +61,7 @@ class ReplicaConfig:
     target_modules: tuple[str, ...] = ("q", "k", "v", "o")
     tp: int = 1
     lora_communication: bool = True
+    full_copies: bool = False
     max_adapters: int | None = None
     adapter_memory: str = "unified"
     adapter_region_tokens: int = 0
@@ -87,9 +89,13 @@ class ReplicaConfig:
             ("adapter_region_tokens", "token slots", 0),
         ):
             whole(f"replica.{name}", getattr(self, name), unit, least=least)
-        for name in ("lora_communication", "prefix_caching"):
+        for name in ("lora_communication", "prefix_caching", "full_copies"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"replica.{name} is {shown(getattr(self, name))}, must be true or false")
+        if self.full_copies and (self.adapter_memory != "unified" or self.target_modules):
+            raise InputError(
+                "replica.full_copies is true, which needs replica.adapter_memory=unified and replica.target_modules=[]"
+            )
         number("replica.watermark", self.watermark, "of the pool", least=0, most=0.99)
         if self.max_adapters is not None:
             whole("replica.max_adapters", self.max_adapters, "adapters", least=1)

@@ -78,16 +78,20 @@ class WaitingQueue:
             del items[: self._head]
             self._head = 0
 
+    def counts(self) -> dict[int, int]:
+        """How many wait for each adapter, by its id, in any order; those of the base model by BASE_MODEL."""
+        return {id: len(queue) for id, queue in self._queues().items()}
+
+    def of(self, adapter_id: int) -> Iterator[Request]:
+        """Those that wait for an adapter, by its id, or with BASE_MODEL for none; in order."""
+        return iter(self._queues().get(adapter_id, ()))
+
     def among(self, adapters: Set[int], after: Request) -> Iterator[Request]:
         """Requests behind `after` that use one of these adapters, by id, or none at all; in order.
 
         Costs O(adapters) for the first of them. The queue may not change meanwhile.
         """
-        queues = self._by_adapter
-        if queues is None:
-            queues = self._by_adapter = {}
-            for request in self:
-                self._queue_of(request).add(request)
+        queues = self._queues()
         wanted = [queues[id] for id in queues.keys() & adapters]
         if BASE_MODEL in queues:
             wanted.append(queues[BASE_MODEL])
@@ -106,6 +110,13 @@ class WaitingQueue:
     def place(self, request: Request) -> int:
         """How many wait ahead of this one; O(log n)."""
         return bisect_left(self._items, _key(request), lo=self._head, key=_key) - self._head
+
+    def _queues(self) -> dict[int, WaitingQueue]:
+        if self._by_adapter is None:
+            self._by_adapter = {}
+            for request in self:
+                self._queue_of(request).add(request)
+        return self._by_adapter
 
     def _queue_of(self, request: Request) -> WaitingQueue:
         assert self._by_adapter is not None

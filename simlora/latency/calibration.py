@@ -60,6 +60,12 @@ LEAVES = {
         "few_tokens.per_adapter_rank_s",
         "per_token_s",
     ),
+    "kernels.one_hot_einsum": (
+        "decode.intercept_s",
+        "decode.per_sequence_adapter_max_rank_s",
+        "prefill.intercept_s",
+        "prefill.per_token_adapter_max_rank_s",
+    ),
     "kernels.padded_bmm": (
         "decode.intercept_s",
         "decode.per_segment_s",

@@ -228,6 +228,40 @@ class PaddedBmm(Kernel):
         return self.prefill_0 * (work.tokens > 0) + self.prefill_segment * work.segments + padded_s
 
 
+class OneHotEinsum(Kernel):
+    """Every token is multiplied with every adapter of the pass, and ones and zeros pick out its own.
+
+    So the work is tokens times distinct adapters times the highest rank, to which all are padded; decode and prefill
+    are the same products. torch.einsum makes several launches of each projection, whatever there is to do: that is
+    the intercept. A pass that prefills and decodes is one such product over the tokens and adapters of both.
+    Source: dLoRA (OSDI'24) §6. It differs: their artifact multiplies with all adapters that lie in HBM, used or not.
+    """
+
+    counts_adapters = True
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.decode_0 = calibration.need("kernels.one_hot_einsum.decode.intercept_s")
+        self.decode_rank = calibration.need("kernels.one_hot_einsum.decode.per_sequence_adapter_max_rank_s")
+        self.prefill_0 = calibration.need("kernels.one_hot_einsum.prefill.intercept_s")
+        self.prefill_rank = calibration.need("kernels.one_hot_einsum.prefill.per_token_adapter_max_rank_s")
+
+    def decode_s(self, work: LoraWork) -> float:
+        each_s = self.decode_rank * work.adapters * work.max_rank
+        return self.decode_0 * (work.tokens > 0) + each_s * work.tokens
+
+    def prefill_s(self, work: LoraWork) -> float:
+        each_s = self.prefill_rank * work.adapters * work.max_rank
+        return self.prefill_0 * (work.tokens > 0) + each_s * work.tokens
+
+    def mixed_s(self, prefill: LoraWork, decode: LoraWork) -> float:
+        if not prefill.tokens or not decode.tokens:
+            return self.prefill_s(prefill) + self.decode_s(decode)
+        # Those of the running batch include the ones that prefill.
+        padded = {"adapters": decode.adapters, "max_rank": max(prefill.max_rank, decode.max_rank)}
+        both_s = self.prefill_s(prefill._replace(**padded)) + self.decode_s(decode._replace(**padded))
+        return both_s - min(self.prefill_0, self.decode_0)
+
+
 class Merged(Kernel):
     """The adapter is merged into the weights: nothing is added (LoRA, ICLR'22)."""
 

@@ -87,6 +87,11 @@ class Pool:
         """Ids of the adapters that running requests use."""
         return self._pins.keys()
 
+    @property
+    def room(self) -> int:
+        """Token slots that adapters can take where there is no KV."""
+        return self._room
+
     def ready_s(self, adapter: Adapter) -> float:
         """When a resident adapter's weights have landed, or will have."""
         return self._ready_s[adapter.id]

@@ -54,6 +54,10 @@ class Reservation(ABC):
         """Give back what a request took."""
 
     @abstractmethod
+    def held_tokens(self, id: int, step: int) -> int:
+        """Token slots that a request takes at this step."""
+
+    @abstractmethod
     def used_tokens(self, step: int) -> int:
         """Token slots taken by KV at this step."""
 
@@ -97,6 +101,9 @@ class Full(Reservation):
     def remove(self, id: int, step: int) -> None:
         self._used -= self._taken.pop(id)
 
+    def held_tokens(self, id: int, step: int) -> int:
+        return self._taken[id]
+
     def used_tokens(self, step: int) -> int:
         return self._used
 
@@ -139,6 +146,9 @@ class Padded(Reservation):
         self._ids.remove(id)
         if not self._ids:
             self._context = self._to_come = 0
+
+    def held_tokens(self, id: int, step: int) -> int:
+        return self._context + self._to_come
 
     def used_tokens(self, step: int) -> int:
         return len(self._ids) * (self._context + self._to_come)
@@ -256,6 +266,9 @@ class Peak(Reservation):
         if not self._sorted:
             self._bound = 0
 
+    def held_tokens(self, id: int, step: int) -> int:
+        return self._members[id][1] + step
+
     def peak_tokens(self, step: int) -> int:
         return max(_needs(self._sorted)) if self._sorted else 0
 
@@ -325,6 +338,9 @@ class Paged(Reservation):
         self._classes[offset % self.block_tokens] -= 1
         self._rounded -= self._blocks(offset) * self.block_tokens
         self._changed(step, -self._blocks(offset + step))
+
+    def held_tokens(self, id: int, step: int) -> int:
+        return self._blocks(self._offset[id] + step) * self.block_tokens
 
     def used_tokens(self, step: int) -> int:
         """Whole blocks held by contexts of offset + step tokens.

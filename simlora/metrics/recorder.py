@@ -9,9 +9,11 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.core.trace import Trace
+from simlora.core.trace import BASE_MODEL, Trace
 from simlora.metrics.histogram import TokenGaps
+from simlora.metrics.journal import Decided, Journal
 from simlora.metrics.timeline import Timeline
 
 
@@ -59,6 +61,7 @@ class Recorder:
         self.token_gaps = TokenGaps()
         samples = (*BOUNDARY, *REGION) if region else BOUNDARY
         self.timeline = Timeline(replicas, samples) if timeline else None
+        self.journal = Journal()
         self.ended = 0
         self.last_s = 0.0
         self.boundaries = 0
@@ -135,10 +138,16 @@ class Recorder:
             own = (region.used_tokens, region.largest_free_tokens)
             timeline.add((replica, now_s, running, waiting, kv_tokens, adapter_tokens, *own))
 
-    def switch(self, seconds: float) -> None:
-        """An adapter was merged, or taken out of the weights, or both."""
+    def switch(self, replica: int, now_s: float, seconds: float, merged: Adapter | None) -> None:
+        """An adapter was merged, or taken out of the weights, or both: that one is in them now."""
         self.switches += 1
         self.switch_s += seconds
+        self.note(replica, now_s, "merged", float(BASE_MODEL if merged is None else merged.id))
+
+    def note(self, replica: int, now_s: float, name: str, value: float) -> None:
+        """A scheduler has a number to be seen over time."""
+        if self.timeline is not None:
+            self.journal.decided.append(Decided(now_s, replica, name, value))
 
     def adapter_lookup(self, hit: bool) -> None:
         """An admitted request found its adapter in HBM, or on its way there, or did not."""

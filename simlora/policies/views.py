@@ -6,7 +6,7 @@ many tokens a request will really produce.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from enum import Enum
 from typing import Protocol
 
@@ -29,6 +29,14 @@ class WaitingView(Protocol):
     @property
     def returned(self) -> int:
         """How many have been put before the end so far: they came back, or from another replica."""
+        ...
+
+    def counts(self) -> Mapping[int, int]:
+        """How many wait for each adapter, by its id; those of the base model by BASE_MODEL."""
+        ...
+
+    def of(self, adapter_id: int) -> Iterator[Request]:
+        """Those that wait for an adapter, by its id, or with BASE_MODEL for none; in order."""
         ...
 
     def among(self, adapters: Set[int], after: Request) -> Iterator[Request]:
@@ -85,6 +93,31 @@ class ReplicaView(Protocol):
         ...
 
     @property
+    def members(self) -> Collection[Request]:
+        """The running batch, in the order in which they joined it."""
+        ...
+
+    @property
+    def paused(self) -> Collection[Request]:
+        """Requests that were taken out of the batch with their KV in HBM, in the order in which they were."""
+        ...
+
+    @property
+    def max_batch_size(self) -> int:
+        """The most requests that run together."""
+        ...
+
+    @property
+    def served_adapters(self) -> int:
+        """Adapters that the cluster serves, of which this replica may have met none."""
+        ...
+
+    @property
+    def iterations(self) -> int:
+        """Iterations so far."""
+        ...
+
+    @property
     def prefilling(self) -> Sequence[Request]:
         """Admitted requests of which a part is prefilled, in the order of their admission."""
         ...
@@ -131,7 +164,9 @@ class ReplicaView(Protocol):
         """The waiting requests, in the order in which the scheduler would start them."""
         ...
 
-    def trial(self) -> Admission: ...
+    def trial(self, beside: Collection[Request] | None = None) -> Admission:
+        """Start a trial: beside everybody who was admitted, or only beside these of them while the others make way."""
+        ...
 
 
 SUMS = ("requests", "prompt_tokens", "lora_requests", "lora_tokens", "rank_sum", "token_rank_sum")
@@ -150,15 +185,21 @@ def amounts(request: Request) -> NDArray[np.int64]:
 class LoadView(Protocol):
     """Some of the requests of every replica: `sums` `[replicas, sums]`, in the order of SUMS, and arrays `[replicas]`.
 
-    `max_rank` and `adapters` (distinct) are over those that use an adapter.
+    `max_rank` and `adapters` (distinct) are over those that use an adapter. `full_batches` is how many batches of
+    `max_batch_size` requests they make up that are all for one adapter, or all for the base model.
     """
 
     sums: NDArray[np.int64]
     max_rank: NDArray[np.int64]
     adapters: NDArray[np.int64]
+    full_batches: NDArray[np.int64]
 
     def uses(self, adapter_id: int) -> NDArray[np.bool_]:
         """Which replicas have requests for the adapter."""
+        ...
+
+    def requests_for(self, adapter: Adapter | None) -> NDArray[np.int64]:
+        """How many requests every replica has for the adapter, or for the base model `[replicas]`."""
         ...
 
 
@@ -187,12 +228,46 @@ class ClusterView(Protocol):
     @property
     def now_s(self) -> float: ...
     @property
+    def history(self) -> NDArray[np.float64] | None:
+        """Mean requests per second of every adapter, by its id, as known from the days before; None: not known."""
+        ...
+
+    @property
     def outstanding(self) -> NDArray[np.int64]:
         """Requests that each replica has, running or waiting."""
         ...
 
     def requests_of(self, replica: int) -> Sequence[Request]:
         """Requests that a replica has, running or waiting, in order of arrival."""
+        ...
+
+    def context_tokens(self, request: Request, replica: int) -> int:
+        """Prompt and the tokens that one of a replica's requests has so far: what its KV holds, or will have to."""
+        ...
+
+    def resident(self, adapter: Adapter) -> NDArray[np.bool_]:
+        """Which replicas have an adapter in HBM, or on its way there."""
+        ...
+
+    def load_s(self, adapter: Adapter) -> float:
+        """Seconds that it takes to load an adapter from host memory."""
+        ...
+
+    def execution_s(self, adapter: Adapter | None = None) -> float | None:
+        """Mean seconds from start to end of the requests that have finished, for an adapter or for all.
+
+        None as long as there are none.
+        """
+        ...
+
+    @property
+    def used_tokens(self) -> NDArray[np.int64]:
+        """Token slots of the replicas' pools that KV and adapters take."""
+        ...
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of one token's KV on all GPUs of a replica: of a token slot."""
         ...
 
     @property

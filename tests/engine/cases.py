@@ -36,11 +36,15 @@ from simlora.policies.routing.rank_aware import RankAware
 from simlora.policies.routing.round_robin import RoundRobin
 from simlora.policies.scheduling.adapter_clustering import AdapterClustering
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
+from simlora.policies.scheduling.credit import Credit
 from simlora.policies.scheduling.early_abort import EarlyAbort
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.scheduling.lcfs import Lcfs
+from simlora.policies.scheduling.merged_only import MergedOnly
 from simlora.policies.scheduling.merged_per_batch import MergedPerBatch
+from simlora.policies.scheduling.peft_continuous import PeftContinuous
 from simlora.policies.scheduling.static_batch import StaticBatch
+from simlora.policies.scheduling.unmerged_only import UnmergedOnly
 
 TINY = ModelShape("tiny", layers=1, hidden=4, heads=1, kv_heads=1, head_dim=4, intermediate=8, vocab=16)
 """16 bytes of KV a token, 64 bytes of adapter a rank: 4 token slots a rank, as in S-LoRA."""
@@ -53,7 +57,13 @@ SCHEDULERS = {
     "merged_per_batch": lambda: MergedPerBatch(most_others=3),
     "static_batch": StaticBatch,
     "chunked_prefill": lambda: ChunkedPrefill(max_batched_tokens=16),
+    "merged_only": MergedOnly,
+    "unmerged_only": UnmergedOnly,
+    "peft_continuous": PeftContinuous,
+    "credit": lambda: Credit(starving=2.0, normal=1.0, tune_every=5, alpha=0.7),
 }
+PICKING = ("merged_only", "unmerged_only", "credit")
+"""Those that pause whom they do not pick."""
 PLAIN = ("fcfs", "lcfs")
 """What the reference loop of tests/engine/reference.py knows."""
 LOADERS = {
@@ -314,6 +324,8 @@ def cases(
     scheduler, reserve = draw(st.sampled_from(schedulers)), draw(st.sampled_from(reserves))
     if (scheduler, reserve) == ("chunked_prefill", "padded"):
         reserve = "full"  # chunks are not padded to each other
+    if scheduler in PICKING and reserve == "padded":
+        reserve = "paged"  # who is paused has no place in tensors of one shape
     exact = draw(st.booleans())
     if not exact:
         requests = tuple(row._replace(arrival_s=row.arrival_s * 0.9871237) for row in requests)

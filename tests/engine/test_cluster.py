@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simlora.engine.cluster import Cluster
-from simlora.policies.placement.base import Placement
+from simlora.policies.placement.base import Placed, Placement
 from tests.engine.cases import Case, Row
 
 FULL = "prompt, output and adapter do not fit replica.kv_token_budget 100"
@@ -51,7 +51,7 @@ class OneEach(Placement):
     """Adapter i on replica i only."""
 
     def place(self, adapters, view):
-        return {adapter.id: np.array([adapter.id]) for adapter in adapters}
+        return Placed(serves={adapter.id: np.array([adapter.id]) for adapter in adapters})
 
 
 def test_requests_go_where_their_adapter_is_placed() -> None:

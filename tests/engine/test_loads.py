@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.cluster import Cluster
 from simlora.engine.loads import Load
@@ -15,6 +18,8 @@ from simlora.policies.routing.base import Router
 from simlora.policies.views import SUMS, ClusterView, LoadView
 from tests.engine.cases import LOADERS, Case, divided, family
 from tests.examples import share
+
+ADAPTERS = (*(Adapter(i, name, 2 << i, 128, 8) for i, name in enumerate("ab")), None)
 
 
 class Audit(Router):
@@ -29,8 +34,8 @@ class Audit(Router):
         for replica in candidates.tolist():
             everybody = view.requests_of(replica)
             waiting = list(view.replicas[replica].waiting)  # type: ignore[attr-defined]
-            self.check(view.loads.all, replica, everybody)
-            self.check(view.loads.waiting, replica, waiting)
+            self.check(view.loads.all, replica, everybody, view.max_batch_size)
+            self.check(view.loads.waiting, replica, waiting, view.max_batch_size)
             adapters = {r.adapter.id: r.adapter.kv_tokens for r in everybody if r.adapter is not None}
             held = sum(r.prompt_tokens + r.max_output_tokens for r in everybody) + sum(adapters.values())
             assert view.loads.held_tokens[replica] == held
@@ -39,7 +44,7 @@ class Audit(Router):
         return int(candidates[self.asked % len(candidates)])
 
     @staticmethod
-    def check(load: LoadView, replica: int, requests: list[Request]) -> None:
+    def check(load: LoadView, replica: int, requests: list[Request], batch_size: int) -> None:
         lora = [r for r in requests if r.adapter is not None]
         expected = {
             "requests": len(requests),
@@ -52,6 +57,9 @@ class Audit(Router):
         assert dict(zip(SUMS, load.sums[replica].tolist(), strict=True)) == expected
         assert load.max_rank[replica] == max((r.rank for r in lora), default=0)
         assert load.adapters[replica] == len({r.adapter.id for r in lora})
+        counts = Counter(r.adapter for r in requests)
+        assert load.full_batches[replica] == sum(count // batch_size for count in counts.values())
+        assert all(load.requests_for(adapter)[replica] == count for adapter, count in counts.items())
         for r in lora:
             assert load.uses(r.adapter.id)[replica]
 
@@ -68,8 +76,35 @@ def test_loads_are_the_sums_over_the_requests_that_a_replica_has(case: Case) -> 
         assert not load.sums.any(), "everybody has left"
         assert not load.adapters.any()
         assert not load.max_rank.any()
+        assert not load.full_batches.any()
     assert not cluster.loads.held_tokens.any()
 
 
 def test_of_an_adapter_that_nobody_uses_nobody_has_requests() -> None:
-    assert Load(3).uses(7).tolist() == [False, False, False]
+    assert Load(3, 10).uses(7).tolist() == [False, False, False]
+    assert Load(3, 10).requests_for(ADAPTERS[0]).tolist() == [0, 0, 0]
+
+
+@given(
+    size=st.integers(1, 5),
+    changes=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(ADAPTERS), st.booleans()), max_size=80),
+)
+def test_full_batches_are_those_of_one_adapter_or_of_the_base_model(
+    size: int, changes: list[tuple[int, Adapter | None, bool]]
+) -> None:
+    """Requests come and go; after each, every replica is counted again."""
+    load, there = Load(3, size), Counter[tuple[int, Adapter | None]]()
+    for replica, adapter, comes in changes:
+        if not comes and not there[replica, adapter]:
+            continue
+        (load.add if comes else load.take)(replica, Request(0, adapter, 0.0, 1, 1))
+        there[replica, adapter] += 1 if comes else -1
+        assert load.full_batches.tolist() == [sum(there[r, a] // size for a in ADAPTERS) for r in range(3)]
+    for a in ADAPTERS:
+        assert load.requests_for(a).tolist() == [there[r, a] for r in range(3)]
+    as_told = load.copy()
+    load.add(0, Request(0, None, 0.0, 1, 1))
+    load.add(0, Request(0, ADAPTERS[0], 0.0, 1, 1))
+    assert as_told.requests_for(None)[0] == there[0, None]
+    assert as_told.requests_for(ADAPTERS[0])[0] == there[0, ADAPTERS[0]]
+    assert as_told.full_batches[0] == sum(there[0, a] // size for a in ADAPTERS)

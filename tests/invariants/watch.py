@@ -73,7 +73,11 @@ class WatchedReplica(Replica):
         begun = {request.id: request for request in self.begun()}
         running = [(r, self._batch.context(r) - r.padding_tokens) for r in self._batch]
         # Beside a batch that decodes, those who begin have the slot of their first token when the step is over.
-        later = {r.id for r in self._prefill} - self._prefilling.keys() if self._decision.decode else set()
+        later = (
+            {r.id for r in self._prefill} - self._standing.prefilling.keys()
+            if self._decision.decode
+            else set()
+        )
         running += [(r, r.prompt_tokens + r.generated_tokens + (id not in later)) for id, r in begun.items()]
         if config.reserve == "padded":
             return [self.longest(running)] * len(running)
@@ -87,7 +91,7 @@ class WatchedReplica(Replica):
 
     def begun(self) -> list[Request]:
         """Who holds memory beside the batch."""
-        return [*self._prefilling.values(), *self._landing, *self._late, *self._prefill]
+        return [*self._standing, *self._prefill]
 
     def shared(self, request: Request) -> int:
         """Tokens of a request whose KV lies in the prefix cache, block by block."""
@@ -107,7 +111,8 @@ class WatchedReplica(Replica):
     def check_memory(self) -> None:
         pool, kv_tokens = self.holdings.pool, sum(self.held())
         adapter_tokens = sum(adapter.kv_tokens for adapter in pool.resident.values())
-        assert self.holdings.reservation.used_tokens(self._batch.step) == kv_tokens
+        own_tokens = self.holdings.reservation.used_tokens(self._batch.step) + self.holdings.still_tokens
+        assert own_tokens == kv_tokens
         assert pool.adapter_tokens == adapter_tokens
         kv_tokens += self.check_prefixes()
         capacity = self.config.kv_token_budget
@@ -121,7 +126,8 @@ class WatchedReplica(Replica):
         assert used.keys() <= pool.resident.keys(), "an adapter in use was evicted"
         assert pool.pinned_tokens == sum(adapter.kv_tokens for adapter in used.values())
         assert self.config.max_adapters is None or len(used) <= self.config.max_adapters
-        assert self.merged is None or all(request.adapter is self.merged for request in serving)
+        runs = (request for request in serving if request.id not in self._standing.paused)
+        assert self.merged is None or all(request.adapter is self.merged for request in runs)
         self.check_region(used)
 
     def check_prefixes(self) -> int:

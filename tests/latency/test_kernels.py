@@ -1,10 +1,22 @@
 """What the LoRA kernels add, against numbers worked out by hand."""
 
+import numpy as np
 import pytest
 
 from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
-from simlora.latency.kernels import Bgmv, Kernel, LoraWork, Mbgmv, MbgmvMax, Merged, PaddedBmm, Vllm
+from simlora.latency.kernels import (
+    Bgmv,
+    Kernel,
+    LoraWork,
+    Mbgmv,
+    MbgmvMax,
+    Merged,
+    OneHotEinsum,
+    PaddedBmm,
+    Vllm,
+    priced,
+)
 
 COEFFICIENTS = {
     "kernels.bgmv.decode.intercept_s": 0.5,
@@ -15,6 +27,10 @@ COEFFICIENTS = {
     "kernels.mbgmv.decode.per_rank_sum_s": 0.001,
     "kernels.mbgmv.prefill.intercept_s": 0.25,
     "kernels.mbgmv.prefill.per_token_rank_s": 0.0001,
+    "kernels.one_hot_einsum.decode.intercept_s": 0.5,
+    "kernels.one_hot_einsum.decode.per_sequence_adapter_max_rank_s": 0.001,
+    "kernels.one_hot_einsum.prefill.intercept_s": 0.25,
+    "kernels.one_hot_einsum.prefill.per_token_adapter_max_rank_s": 0.0001,
     "kernels.padded_bmm.decode.intercept_s": 0.5,
     "kernels.padded_bmm.decode.per_segment_s": 0.02,
     "kernels.padded_bmm.decode.per_segment_max_rank_s": 0.001,
@@ -43,6 +59,7 @@ def calibration(**extra: float) -> Calibration:
     [
         (Bgmv, 0.5 + 0.001 * 3 * 64, 0.25 + 0.0001 * 110 * 64),
         (Mbgmv, 0.5 + 0.001 * 80, 0.25 + 0.0001 * 1440),
+        (OneHotEinsum, 0.5 + 0.001 * 3 * 2 * 64, 0.25 + 0.0001 * 110 * 2 * 64),
         (PaddedBmm, 0.5 + (0.02 + 0.001 * 64) * 3, 0.25 + 0.03 * 2 + 0.0001 * 110 * 64),
         (Merged, 0.0, 0.0),
     ],
@@ -53,7 +70,7 @@ def test_by_hand(kernel: type[Kernel], decode_s: float, prefill_s: float) -> Non
     assert one.prefill_s(PREFILL) == pytest.approx(prefill_s)
 
 
-@pytest.mark.parametrize("kernel", [Bgmv, Mbgmv, PaddedBmm, Merged])
+@pytest.mark.parametrize("kernel", [Bgmv, Mbgmv, OneHotEinsum, PaddedBmm, Merged])
 def test_no_adapter_costs_nothing_not_even_the_intercept(kernel: type[Kernel]) -> None:
     assert kernel(calibration()).decode_s(NO_ADAPTER) == 0.0
     assert kernel(calibration()).prefill_s(NO_ADAPTER) == 0.0
@@ -86,7 +103,10 @@ def test_padded_copies_cost_a_stretch_the_same_whatever_its_tokens() -> None:
     assert more == pytest.approx(0.02 + 0.001 * 64)
 
 
-@pytest.mark.parametrize("kernel, name", [(Bgmv, "bgmv"), (Mbgmv, "mbgmv"), (PaddedBmm, "padded_bmm")])
+@pytest.mark.parametrize(
+    "kernel, name",
+    [(Bgmv, "bgmv"), (Mbgmv, "mbgmv"), (OneHotEinsum, "one_hot_einsum"), (PaddedBmm, "padded_bmm")],
+)
 @pytest.mark.parametrize("missing", sorted(COEFFICIENTS))
 def test_a_missing_coefficient_is_named_and_never_zero(kernel: type[Kernel], name: str, missing: str) -> None:
     rest = {key: value for key, value in COEFFICIENTS.items() if key != missing}
@@ -107,6 +127,37 @@ def test_a_pass_that_does_both_is_launched_once(kernel: type[Kernel], saved_s: f
     )
     assert one.mixed_s(PREFILL, NO_ADAPTER) == one.prefill_s(PREFILL)
     assert one.mixed_s(NO_ADAPTER, DECODE) == one.decode_s(DECODE)
+
+
+def test_one_hot_einsum_multiplies_every_token_with_every_adapter() -> None:
+    one = OneHotEinsum(calibration())
+    alone = one.decode_s(DECODE._replace(adapters=1)) - 0.5
+    assert one.decode_s(DECODE._replace(adapters=3)) - 0.5 == pytest.approx(3 * alone)
+    assert one.decode_s(DECODE._replace(tokens=6)) - 0.5 == pytest.approx(2 * (one.decode_s(DECODE) - 0.5))
+    # What a token's own rank is does not matter: all are padded.
+    assert one.decode_s(DECODE._replace(token_rank_sum=3 * 64)) == one.decode_s(DECODE)
+    assert OneHotEinsum.counts_adapters
+
+
+def test_one_hot_einsum_multiplies_the_tokens_of_both_with_the_adapters_of_both() -> None:
+    one = OneHotEinsum(calibration())
+    prefill = PREFILL._replace(adapters=1, max_rank=8)
+    both = DECODE._replace(adapters=3)
+    products_s = (0.0001 * 110 + 0.001 * 3) * 3 * 64
+    assert one.mixed_s(prefill, both) == pytest.approx(0.5 + products_s)
+    assert one.mixed_s(both, prefill._replace(adapters=3)) == pytest.approx(
+        0.5 + (0.0001 * 3 + 0.001 * 110) * 3 * 64
+    )
+    assert one.mixed_s(PREFILL, NO_ADAPTER) == one.prefill_s(PREFILL)
+    assert one.mixed_s(NO_ADAPTER, DECODE) == one.decode_s(DECODE)
+    assert one.mixed_s(NO_ADAPTER, NO_ADAPTER) == 0.0
+
+
+def test_one_hot_einsum_prices_the_work_of_many_replicas_at_once() -> None:
+    one = OneHotEinsum(calibration())
+    works = [DECODE, NO_ADAPTER, DECODE._replace(tokens=9, adapters=7)]
+    columns = LoraWork(*(np.array(column) for column in zip(*works, strict=True)))
+    assert priced(one.decode_s, columns).tolist() == pytest.approx([one.decode_s(work) for work in works])
 
 
 def test_merged_needs_no_coefficients() -> None:

@@ -18,7 +18,10 @@ from simlora.policies.scheduling.base import Scheduler
 
 SLOTS = (Scheduler, Loader, Eviction, Router, Placement, Migration, Kernel)
 
-ARGUMENTS: dict[str, dict] = {}
+ARGUMENTS: dict[str, dict] = {
+    "SelectiveIlp": {"more_requests": 2},
+    "Credit": {"starving": 2.0, "normal": 1.0},
+}
 """What the constructor of a policy needs, by class name, where it has no default."""
 
 

@@ -30,7 +30,7 @@ class Guard:
         if name == "waiting":
             return GuardedQueue(value, WaitingView)
         if name == "trial":
-            return lambda: Guard(value(), Admission)
+            return lambda *beside: Guard(value(*beside), Admission)
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -73,10 +73,9 @@ class Trial:
 
 class Cluster:
     """Replicas with so many requests each; `requests` says which, for those that ask, of each replica first all, then
-    those of them that wait."""
+    those of them that wait. `at` are the replicas that have an adapter in HBM, by its id; left out, all have."""
 
     now_s = 0.0
-    max_batch_size = 1000
 
     def __init__(
         self,
@@ -86,10 +85,18 @@ class Cluster:
         kernel: Kernel | None = None,
         iteration: IterationModel | None = None,
         budgets: Sequence[int] | None = None,
+        max_batch_size: int = 1000,
+        at: Mapping[int, Collection[int]] | None = None,
+        adapter_load_s: float = 0.0,
+        executions_s: float | None = None,
+        history: Sequence[float] | None = None,
     ) -> None:
         self.outstanding = np.array(outstanding, dtype=np.int64)
         self.rng = np.random.default_rng(0)
-        self.loads = Loads(len(outstanding))
+        self.max_batch_size = max_batch_size
+        self.loads = Loads(len(outstanding), max_batch_size)
+        self.history = None if history is None else np.array(history, dtype=np.float64)
+        self._at, self._load_s, self._execution_s = at or {}, adapter_load_s, executions_s
         self.kernel = kernel or Merged(CALIBRATION)
         self.iteration = iteration or IterationModel(CALIBRATION)
         self.kv_token_budgets = np.array(budgets or [10_000] * len(outstanding), dtype=np.int64)
@@ -103,6 +110,16 @@ class Cluster:
 
     def requests_of(self, replica: int) -> list[Request]:
         return self._requests.get(replica, [])
+
+    def resident(self, adapter: Adapter) -> np.ndarray:
+        everywhere = range(len(self.outstanding))
+        return np.isin(everywhere, list(self._at.get(adapter.id, everywhere)))
+
+    def load_s(self, adapter: Adapter) -> float:
+        return self._load_s
+
+    def execution_s(self, adapter: Adapter | None = None) -> float | None:
+        return self._execution_s
 
 
 class View:

@@ -29,8 +29,10 @@ from simlora.latency.kernels import Kernel, LoraWork, priced
 from simlora.metrics.recorder import Recorder
 from simlora.policies.eviction.base import Eviction
 from simlora.policies.loading.base import Loader, Miss
-from simlora.policies.migration.base import Migration, Move
-from simlora.policies.placement.base import Placement
+from simlora.policies.migration.base import Migration, Plan
+from simlora.policies.placement.base import Placed, Placement
+from simlora.policies.placement.burst_tolerance import BurstTolerance
+from simlora.policies.placement.dedicated import Dedicated
 from simlora.policies.routing.base import Router
 from simlora.policies.scheduling.base import Decision, Scheduler
 from simlora.policies.views import ClusterView, ReplicaView
@@ -65,7 +67,7 @@ def run(case: Case, **chosen: Any) -> Recorder:
 class CheckedScheduler(Scheduler):
     def __init__(self, policy: Scheduler) -> None:
         self.policy = policy
-        self.merges = policy.merges
+        self.merges, self.pauses = policy.merges, policy.pauses
 
     def schedule(self, view: ReplicaView) -> Decision:
         before = replica_state(view)
@@ -78,7 +80,7 @@ class CheckedScheduler(Scheduler):
         assert decision.on_arrival >= 0
         given_up = {request.id for request, _ in decision.abort}
         waiting = {request.id for request in view.waiting}
-        assert decision.prefill or view.running or view.landing or given_up == waiting, (
+        assert decision.prefill or decision.resume or view.running or view.landing or given_up == waiting, (
             "nothing to do beside waiting requests"
         )
         assert given_up <= waiting, "gives up a request that does not wait here"
@@ -89,10 +91,15 @@ class CheckedScheduler(Scheduler):
         assert len(decision.chunks) in (0, len(ids))
         for request, chunk in zip(decision.prefill, decision.chunks, strict=False):
             assert 0 < chunk <= request.prefill_tokens
-        trial = view.trial()
+        assert {request.id for request in decision.pause} <= {request.id for request in view.members}
+        assert {request.id for request in decision.resume} <= {request.id for request in view.paused}
+        paused = {request.id for request in decision.pause}
+        beside = [request for request in view.members if request.id not in paused]
+        trial = view.trial((*beside, *decision.resume) if self.policy.pauses else None)
         starts = [request for request in decision.prefill if request.id not in begun]
         assert all(trial.admit(request) for request in starts), "admits what does not fit"
         assert self.policy.merges or not (decision.merge or decision.unmerge), "merges but does not say so"
+        assert self.policy.pauses or not (decision.pause or decision.resume), "pauses but does not say so"
         return decision
 
 
@@ -194,16 +201,18 @@ class CheckedRouter(Router):
 class OddOnes(Placement):
     """Each adapter on some of the replicas only, so that candidates have holes."""
 
-    def place(self, adapters: Sequence[Adapter], view: ClusterView) -> dict[int, NDArray[np.int64]]:
+    def place(self, adapters: Sequence[Adapter], view: ClusterView) -> Placed:
         everywhere = np.arange(len(view.outstanding))
-        return {a.id: everywhere[(everywhere + a.id) % 2 == 0] for a in adapters if len(everywhere) > 1}
+        return Placed(
+            {a.id: everywhere[(everywhere + a.id) % 2 == 0] for a in adapters if len(everywhere) > 1}
+        )
 
 
 @pytest.mark.parametrize("policy", ROUTERS)
 @given(case=ANY)
 @few
 def test_a_router_keeps_its_promises(policy: type[Router], case: Case) -> None:
-    for placement in (make(PLACEMENTS[0]), OddOnes()):
+    for placement in (Dedicated(), BurstTolerance(request_tokens=5), OddOnes()):
         recorder = run(case, router=CheckedRouter(make(policy)), placement=placement)
         assert recorder.ended == len(case.rows)
 
@@ -211,20 +220,23 @@ def test_a_router_keeps_its_promises(policy: type[Router], case: Case) -> None:
 class CheckedMigration(Migration):
     def __init__(self, policy: Migration) -> None:
         self.policy = policy
-        self.period_s = policy.period_s and 2**-5  # these cases last a few seconds
+        self.period_s = policy.period_s and 2**-3  # these cases last a few seconds
+        self.delay_s, self.brings = policy.delay_s and 2**-6, policy.brings
 
-    def moves(self, view: ClusterView) -> Sequence[Move]:
+    def plan(self, view: ClusterView) -> Plan:
         before = cluster_state(view)
-        twin = list(copy.deepcopy(self.policy).moves(Guard(view, ClusterView)))
-        moves = list(self.policy.moves(Guard(view, ClusterView)))
-        assert moves == twin, "not deterministic"
+        twin = copy.deepcopy(self.policy).plan(Guard(view, ClusterView))
+        plan = self.policy.plan(Guard(view, ClusterView))
+        assert plan == twin, "not deterministic"
         assert cluster_state(view) == before, "the view was changed"
-        assert len({move.request.id for move in moves}) == len(moves)
-        for request, source, target in moves:
+        assert plan.reason or not plan.moves, "moves for no reason"
+        assert plan.solved or not plan.moves, "moves without a solution"
+        assert len({move.request.id for move in plan.moves}) == len(plan.moves)
+        for request, source, target in plan.moves:
             assert request in view.requests_of(source), "moves a request that is not there"
             assert 0 <= target < len(view.outstanding)
             assert target != source
-        return moves
+        return plan
 
 
 @pytest.mark.parametrize("policy", MIGRATIONS)
@@ -251,17 +263,22 @@ def test_with_one_candidate_there_is_no_choice(policy: type[Router]) -> None:
 
 @pytest.mark.parametrize("policy", PLACEMENTS)
 @pytest.mark.parametrize("count", [0, 1, 20])
-def test_a_placement_keeps_its_promises(policy: type[Placement], count: int) -> None:
+@pytest.mark.parametrize("history", [None, range(20)], ids=["no history", "history"])
+def test_a_placement_keeps_its_promises(policy: type[Placement], count: int, history: range | None) -> None:
     adapters = tuple(Adapter(i, f"a{i}", 8, 512, 32) for i in range(count))
-    cluster = FiveReplicas()
+    cluster = by_hand.Cluster((0,) * 5, history=history and history[:count])
     before = cluster_state(cluster)
-    placed, twin = (make(policy).place(adapters, Guard(FiveReplicas(), ClusterView)) for _ in range(2))
-    assert {id: at.tolist() for id, at in placed.items()} == {id: at.tolist() for id, at in twin.items()}
-    assert set(placed) <= set(range(count)), "places an adapter that does not exist"
-    for replicas in placed.values():
-        assert replicas.tolist() == sorted(set(replicas.tolist())), "replicas are listed once, ascending"
-        assert len(replicas), "an adapter that is placed nowhere"
-        assert set(replicas.tolist()) <= set(range(5))
+    placed, twin = (make(policy).place(adapters, Guard(cluster, ClusterView)) for _ in range(2))
+    for part, again in zip(placed, twin, strict=True):
+        assert {id: at.tolist() for id, at in part.items()} == {id: at.tolist() for id, at in again.items()}
+        assert set(part) <= set(range(count)), "places an adapter that does not exist"
+        for replicas in part.values():
+            assert replicas.tolist() == sorted(set(replicas.tolist())), "replicas are listed once, ascending"
+            assert len(replicas), "an adapter that is placed nowhere"
+            assert set(replicas.tolist()) <= set(range(5))
+    for id, replicas in placed.preloads.items():
+        may = set(placed.serves.get(id, range(5)))
+        assert set(replicas.tolist()) <= may, "lies where it may not be served"
     assert cluster_state(cluster) == before
 
 

@@ -15,6 +15,7 @@ from simlora.core.errors import InputError
 from simlora.workload.arrivals import Gamma, Poisson
 from simlora.workload.azure import AzureLlm
 from simlora.workload.file import File
+from simlora.workload.functions import Functions
 from simlora.workload.lengths import Empirical, Fixed, LogNormal, Quantiles, Uniform
 from simlora.workload.per_adapter import PerAdapter
 from simlora.workload.popularity import Explicit, Power, Zipf
@@ -107,6 +108,25 @@ def test_adapters_with_rates_of_their_own_have_share_gpt_s_lengths():
     # A request of average place in its answer holds so many tokens: long prompts have short answers.
     held = (outputs * (prompts + outputs / 2)).sum() / outputs.sum()
     assert held == pytest.approx(350, rel=0.03)
+
+
+def test_functions_of_a_cloud_have_share_gpt_s_lengths_and_a_day_of_one_s_own():
+    chosen = workload(
+        "workload=functions", "workload.adapters=32", "workload.shape=[1,3]", "workload.rate_rps=99"
+    )
+    assert isinstance(chosen, Functions)
+    assert isinstance(chosen.output_tokens, Quantiles)
+    trace = chosen.build(0)
+    assert len(trace) == pytest.approx(9900, abs=400)
+    assert np.mean(trace.arrival_s < 50) == pytest.approx(0.25, abs=0.02)
+    assert trace.prompt_tokens.mean() == pytest.approx(250, rel=0.03)
+    assert trace.output_tokens.mean() == pytest.approx(231, rel=0.03)
+    # Three standard errors of a quartile of 9,900 draws; where both are cut they have moved a little.
+    assert np.percentile(trace.prompt_tokens, [25, 75]) == pytest.approx([23, 423], abs=14)
+    assert np.percentile(trace.output_tokens, [25, 75]) == pytest.approx([27, 358], abs=14)
+    assert trace.prompt_tokens.max() <= 1024
+    assert (trace.prompt_tokens + trace.output_tokens).max() <= 2048
+    assert trace.history.sum() == pytest.approx(99)
 
 
 def test_share_gpt_s_lengths_in_another_tokenizer():

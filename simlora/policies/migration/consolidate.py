@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from simlora.core.checks import number, whole
 from simlora.core.request import Request
-from simlora.policies.migration.base import Migration, Move
+from simlora.policies.migration.base import Migration, Move, Plan
 from simlora.policies.views import ClusterView
 
 
@@ -24,10 +22,10 @@ class Consolidate(Migration):
             whole("migration.most_requests", most_requests, "requests", least=1)
         self.most_requests = most_requests
 
-    def moves(self, view: ClusterView) -> Sequence[Move]:
+    def plan(self, view: ClusterView) -> Plan:
         busy = [replica for replica, count in enumerate(view.outstanding.tolist()) if count]
         if len(busy) < 2:
-            return ()
+            return Plan()
         most = self.most_requests or view.max_batch_size
         # Of those with equally few requests the highest id goes; of those with equally many the lowest fills up.
         source = min(busy, key=lambda replica: (view.outstanding[replica], -replica))
@@ -42,11 +40,13 @@ class Consolidate(Migration):
             need = _held_tokens(request)
             target = next((r for r in targets if seats[r] > 0 and room[r] >= need), None)
             if target is None:
-                return ()
+                return Plan()
             seats[target] -= 1
             room[target] -= need
             found.append(Move(request, source, target))
-        return found
+        return Plan(
+            tuple(found), f"replica {source} has the fewest requests, and the others have room for them"
+        )
 
 
 def _held_tokens(request: Request) -> int:

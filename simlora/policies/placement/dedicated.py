@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
-from simlora.policies.placement.base import Placement
+from simlora.core.checks import switch
+from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.views import ClusterView
 
 
 class Dedicated(Placement):
-    """Adapter i belongs to replica i, counted round the replicas.
+    """Adapters are dealt out to replicas, or replicas to adapters if there are more of those, as evenly as it goes.
 
-    What serves merged models: each replica holds one full copy, with its adapter merged in (S-LoRA,
-    MLSys'24, §7.1, vLLM m-packed).
+    In turn, adapter i to replica i counted round the replicas; or `consecutive`, the first of them together. What
+    serves merged models: each replica holds full copies (S-LoRA, MLSys'24, §7.1, vLLM m-packed; dLoRA, OSDI'24, §7.1,
+    vLLM with uniform allocation, whose artifact deals them out consecutively).
     """
 
-    def place(self, adapters: Sequence[Adapter], view: ClusterView) -> dict[int, NDArray[np.int64]]:
-        replicas = len(view.outstanding)
-        return {adapter.id: np.array([adapter.id % replicas], dtype=np.int64) for adapter in adapters}
+    def __init__(self, consecutive: bool = False) -> None:
+        self.consecutive = switch("placement.consecutive", consecutive)
+
+    def place(self, adapters: Sequence[Adapter], view: ClusterView) -> Placed:
+        replicas = np.arange(len(view.outstanding), dtype=np.int64)
+        first = adapters[0].id if adapters else 0
+        dealt, count = np.arange(max(len(replicas), len(adapters))), min(len(replicas), len(adapters))
+        hand = dealt * count // len(dealt) if self.consecutive else dealt % max(count, 1)
+        if len(adapters) >= len(replicas):
+            return Placed({adapter.id: replicas[[hand[adapter.id - first]]] for adapter in adapters})
+        return Placed({adapter.id: replicas[hand == adapter.id - first] for adapter in adapters})

@@ -21,9 +21,12 @@ class Decision(NamedTuple):
     With `chunks`, the i-th request of the prefill has only that many of its tokens processed; what is not
     whole then shows in the view's `prefilling` and is named again. With `decode`, the running batch takes
     a step in the same iteration. `unmerge` takes the merged adapter out of the weights before the
-    prefill, and `merge` puts one in: from then on its requests cost no LoRA work, and no others may run.
+    iteration, and `merge` puts one in: from then on its requests cost no LoRA work, and no others may run.
+    `pause` takes requests out of the running batch, with their KV where it is, and `resume` puts them back: who is
+    paused makes way, his KV to the host or dropped (replica.preemption), when others need the memory.
     `passed_over` counts the waiting requests that were looked at and left where they are: each step costs the
     time of looking at them, where a calibration says how long that takes.
+    `notes` are numbers by name that a reader of the results may want to see over time: thresholds, credits.
 
     A decode decision stands for `steps` steps, and ends at the first iteration boundary not before
     `until_s`. An arrival ends it at the first boundary not before the arrival, but never within its
@@ -41,16 +44,21 @@ class Decision(NamedTuple):
     unmerge: bool = False
     merge: Adapter | None = None
     passed_over: int = 0
+    pause: tuple[Request, ...] = ()
+    resume: tuple[Request, ...] = ()
+    notes: tuple[tuple[str, float], ...] = ()
 
 
 class Scheduler(ABC):
     """One instance a replica. Asked at iteration boundaries while there is anything to run.
 
     A scheduler that merges says so, so that a run without the cost of it in its calibration stops early;
-    one that prefills in chunks says so, so that no prompt is too long for one iteration.
+    one that prefills in chunks says so, so that no prompt is too long for one iteration. One that pauses says so too:
+    nobody can be paused in a batch of one shape (replica.reserve=padded).
     """
 
     merges = False
+    pauses = False
     chunks = False
 
     @abstractmethod

@@ -1,0 +1,55 @@
+"""The best place for every request and its adapter, among all replicas: an ILP, as printed."""
+
+from __future__ import annotations
+
+from simlora.core.checks import number
+from simlora.policies.migration.base import Migration, Plan
+from simlora.policies.migration.comigration import Solver, Terms, plan
+from simlora.policies.views import ClusterView
+
+
+class Ilp(Migration):
+    """Every `period_s` seconds all requests of all replicas, running or waiting, are placed anew.
+
+    So that the replica with the longest work is done soonest: requests times their adapter's mean execution time,
+    longer by γ for those that move, what is swapped to the host (`host_memory_bytes`, None: as much as it takes) at
+    `bandwidth_bytes_per_s`, and `eta_s` for every adapter. x^G, x^H and y are binary, which takes long: the paper says
+    exponentially, and the solver stops `gap` from the optimum or after `most_nodes`; `delay_s` is what the cluster
+    waits for it, whatever it takes us.
+
+    Source: dLoRA (OSDI'24) §5.2; differs: only those moves are made that shorten the longest work, of the many plans
+    that do so equally well (Comigration.needed). Where the paper is silent: γ is 1 where a request is, and elsewhere
+    (L + the prefill of its context + the load of its adapter, if it is not there) / L; L is `unknown_execution_s`
+    until a request of the adapter has finished, as in their code, and for the base model that of all requests;
+    a request takes the memory of its context, also if it waits.
+    """
+
+    brings = True
+
+    def __init__(
+        self,
+        period_s: float = 10.0,
+        delay_s: float = 0.2,
+        unknown_execution_s: float = 5.0,
+        eta_s: float = 0.1,
+        bandwidth_bytes_per_s: float = 32 * 2**30,
+        host_memory_bytes: float | None = None,
+        solver: str = "highs",
+        gap: float = 0.01,
+        most_nodes: int = 100,
+    ) -> None:
+        self.period_s: float = number("migration.period_s", period_s, "seconds", above=0)
+        self.delay_s = number("migration.delay_s", delay_s, "seconds", least=0)
+        self.terms = Terms(
+            relaxed=False,
+            unknown_execution_s=unknown_execution_s,
+            eta_s=eta_s,
+            moved_s=None,
+            bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+            host_memory_bytes=host_memory_bytes,
+        )
+        self.solver = Solver(solver, gap, most_nodes)
+
+    def plan(self, view: ClusterView) -> Plan:
+        replicas = range(len(view.outstanding))
+        return plan(view, replicas, self.terms, self.solver, f"every {self.period_s:g} s")

@@ -1,0 +1,154 @@
+"""More copies for the adapters that are least prepared for a burst."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.adapter import Adapter
+from simlora.core.checks import switch, whole
+from simlora.policies.placement.base import Placed, Placement
+from simlora.policies.views import ClusterView
+
+Counts = NDArray[np.int64]
+
+
+class BurstTolerance(Placement):
+    """dLoRA's preloading: the adapter with the lowest burst tolerance is copied until that lowers the lowest one.
+
+    An adapter's burst tolerance is its peak capacity over its mean load: the requests of `request_tokens` slots that
+    fit into what adapters leave of the pools that it lies in, over its requests per second in the days before. Where
+    these are not known, or not asked for (`history` false, as in their code), all adapters are alike; one that nobody
+    used tolerates everything. No pool is given more than it holds, nor more than `most_adapters` adapters (None: no
+    limit). With `binding` only the replicas that an adapter is copied to may serve it (their round robin), else any,
+    which loads it (their own router).
+
+    Source: dLoRA (OSDI'24) §5.1. It leaves open:
+    - Where the first copies go: heaviest load first, onto the replica with the most memory unallocated, of equals the
+      one with the least load to expect, of equals the lowest id. An adapter that fits nowhere is not preloaded, and
+      tolerates nothing, so that nobody has a second copy; with `binding` the replica with the least load to expect
+      serves it.
+    - Which replica gets a further copy: of those where the lowest tolerance does not decrease, chosen as above; it must
+      have room for a request beside it. It ends when there is none. Their code tries all replicas too, those with the
+      fewest adapters first.
+    - Whether memory for part of a request counts: not here. So adapters of equal load get copies in what no request
+      fits into; if every slot counted (request_tokens=1), a second copy would take from equals, and all would have
+      one. Their code counts bytes, and adds replicas - 1 copies in the end, no matter of what.
+    """
+
+    def __init__(
+        self,
+        binding: bool = False,
+        request_tokens: int = 512,
+        most_adapters: int | None = None,
+        history: bool = True,
+    ) -> None:
+        self.binding = switch("placement.binding", binding)
+        self.history = switch("placement.history", history)
+        self.request_tokens = whole("placement.request_tokens", request_tokens, "token slots", least=1)
+        if most_adapters is not None:
+            whole("placement.most_adapters", most_adapters, "adapters", least=1)
+        self.most_adapters = most_adapters
+
+    def place(self, adapters: Sequence[Adapter], view: ClusterView) -> Placed:
+        if not adapters:
+            return Placed()
+        ids = np.array([adapter.id for adapter in adapters], dtype=np.int64)
+        known = view.history if self.history else None
+        loads_rps = np.ones(len(ids)) if known is None else known[ids]
+        heaviest_first = np.argsort(-loads_rps, kind="stable")
+        tokens = np.array([adapter.kv_tokens for adapter in adapters], dtype=np.int64)
+        copies = _Copies(
+            tokens[heaviest_first],
+            loads_rps[heaviest_first],
+            view.kv_token_budgets,
+            self.request_tokens,
+            self.most_adapters or len(ids),
+        )
+        homeless = copies.first()
+        copies.further()
+        names = ids[heaviest_first].tolist()
+        preloads = {names[row]: replicas for row, replicas in copies.replicas()}
+        if not self.binding:
+            return Placed(preloads=preloads)
+        left_out = {names[row]: np.array([home], dtype=np.int64) for row, home in homeless.items()}
+        return Placed(preloads | left_out, preloads)
+
+
+class _Copies:
+    """Which adapters `[adapters]`, heaviest load first, lie in which pools `[replicas]`."""
+
+    def __init__(
+        self, tokens: Counts, loads_rps: NDArray[np.float64], budgets: Counts, request_tokens: int, most: int
+    ) -> None:
+        self.tokens, self.loads_rps = tokens, loads_rps
+        self.request_tokens, self.most = request_tokens, most
+        self.at = np.zeros((len(tokens), len(budgets)), dtype=np.bool_)
+        self.free = budgets.copy()
+        self.held: Counts = np.zeros(len(budgets), dtype=np.int64)
+        self.expected_rps = np.zeros(len(budgets))
+
+    def first(self) -> dict[int, int]:
+        """Copy every adapter to one replica; return those that fit nowhere, each with one that has little to do."""
+        homeless: dict[int, int] = {}
+        guests = np.zeros_like(self.held)
+        for adapter in range(len(self.tokens)):
+            room = self._room(adapter)
+            if room.any():
+                self._copy(adapter, self._emptiest(room))
+            else:
+                home = int(np.lexsort((self.held + guests, self.expected_rps))[0])
+                homeless[adapter] = home
+                guests[home] += 1
+                self.expected_rps[home] += self.loads_rps[adapter]
+        return homeless
+
+    def further(self) -> None:
+        """Copy the adapter with the lowest burst tolerance, until there is no replica where that does not decrease."""
+        loads_rps = self.loads_rps[self.loads_rps > 0]
+        at = self.at[: len(loads_rps)]
+        capacity = at @ (self.free // self.request_tokens)
+        while len(loads_rps):
+            tolerance = capacity / loads_rps
+            adapter = int(tolerance.argmin())
+            now = self.free // self.request_tokens
+            then = (self.free - self.tokens[adapter]) // self.request_tokens
+            suits = self._room(adapter) & (then > 0)
+            for fewer in set((now - then)[suits].tolist()) - {0}:
+                lower = (capacity - fewer) / loads_rps < tolerance[adapter]
+                suits &= (now - then != fewer) | ~at[lower].any(axis=0)
+            if not suits.any():
+                return
+            replica = self._emptiest(suits)
+            self._copy(adapter, replica)
+            capacity[adapter] += now[replica]
+            capacity[at[:, replica]] -= now[replica] - then[replica]
+
+    def replicas(self) -> list[tuple[int, Counts]]:
+        """Return where each adapter lies that lies anywhere."""
+        rows, columns = self.at.nonzero()
+        adapters, starts = np.unique(rows, return_index=True)
+        return list(zip(adapters.tolist(), np.split(columns, starts[1:]), strict=True)) if len(rows) else []
+
+    def _room(self, adapter: int) -> NDArray[np.bool_]:
+        """Which replicas could take a copy."""
+        room: NDArray[np.bool_] = (
+            ~self.at[adapter] & (self.free >= self.tokens[adapter]) & (self.held < self.most)
+        )
+        return room
+
+    def _emptiest(self, among: NDArray[np.bool_]) -> int:
+        """The replica with the most memory unallocated, of equals the one with the least load to expect."""
+        ids = among.nonzero()[0]
+        return int(ids[np.lexsort((self.expected_rps[ids], -self.free[ids]))[0]])
+
+    def _copy(self, adapter: int, replica: int) -> None:
+        others = self.at[adapter]
+        share_rps = self.loads_rps[adapter] / (others.sum() + 1)
+        self.expected_rps[others] -= share_rps / max(others.sum(), 1)
+        self.expected_rps[replica] += share_rps
+        others[replica] = True
+        self.free[replica] -= self.tokens[adapter]
+        self.held[replica] += 1

@@ -1,0 +1,199 @@
+"""dLoRA: merge while one adapter has most of the requests, and let none of the others starve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from simlora.core.adapter import Adapter
+from simlora.core.checks import number, whole
+from simlora.core.errors import InputError, nearest
+from simlora.core.request import Request
+from simlora.core.trace import BASE_MODEL
+from simlora.policies.scheduling.base import NEVER
+from simlora.policies.scheduling.picking import Picking, admitted, first
+from simlora.policies.scheduling.thresholds import CONSTANTS, Thresholds
+from simlora.policies.views import ReplicaView
+
+
+class Credit(Picking):
+    """Credit-based dynamic batching with adaptive thresholds. Source: dLoRA (OSDI'24) §4.2, A.1, Algorithms 1 to 3.
+
+    As long as nothing is merged, the adapter with the most requests is, once these are more than alpha times the batch
+    in order of arrival. It is taken out once its requests are fewer than beta times that batch. In every iteration,
+    each request of that batch that is left out for others brings its adapter `1 / max_batch_size` credit from theirs.
+    Who has more than `starving` credit beyond the start is served first, until he has less than `normal`; who cannot
+    pay cannot overtake. The start is `starving` times one less than there are adapters.
+
+    Where the paper is silent: those pay who run out of turn, one for one, or where nobody does those who run; whoever
+    starves runs unmerged, unless his is the merged adapter and he is the only one; of adapters with
+    equally many requests the lowest id is merged. The base model has nothing to merge. Credits are per replica.
+    """
+
+    def __init__(
+        self,
+        constants: str = "paper",
+        merged_s: float = 0.015,
+        unmerged_s: float = 0.027,
+        switch_s: float = 0.020,
+        starving: float = 10_000.0,
+        normal: float = 5_000.0,
+        tune_every: int = 1000,
+        decrement: float = 0.05,
+        factor: float = 1.1,
+        alpha: float = 1.0,
+        beta: float | None = None,
+    ) -> None:
+        if constants not in CONSTANTS:
+            raise InputError(f"scheduler.constants is {constants!r}; {nearest(str(constants), CONSTANTS)}")
+        number("scheduler.merged_s", merged_s, "seconds", above=0)
+        number("scheduler.unmerged_s", unmerged_s, "seconds", above=0)
+        self.thresholds = Thresholds(
+            constants=constants,
+            merged_s=merged_s,
+            unmerged_s=unmerged_s,
+            switch_s=number("scheduler.switch_s", switch_s, "seconds", least=0),
+            every=whole("scheduler.tune_every", tune_every, "iterations", least=1),
+            decrement=number("scheduler.decrement", decrement, least=0),
+            factor=number("scheduler.factor", factor, least=1),
+            alpha=number("scheduler.alpha", alpha, least=0),
+            beta=merged_s / unmerged_s if beta is None else number("scheduler.beta", beta, least=0),
+        )
+        self.starving = number("scheduler.starving", starving, "of credit", above=0)
+        self.normal = number("scheduler.normal", normal, "of credit", least=0, most=starving)
+        self.credits: dict[int, int] = {}  # beyond the start, by adapter, in shares of 1 / max_batch_size
+        self._starve: set[int] = set()
+        self._pay: Mapping[int, int] = {}  # what each iteration adds to them
+        self._cost = self._start = 0
+        self._size = 1
+        self._seen = 0
+        self._merged: Adapter | None = None
+        self._leader: int | None = None
+        self._names = {BASE_MODEL: "base"}
+        self._tuned = self._switches = False
+
+    def pick(self, view: ReplicaView) -> tuple[list[Request], Adapter | None]:
+        self._size = view.max_batch_size
+        self._start = (view.served_adapters - 1) * self._starving
+        self._pass(view.iterations)
+        here = admitted(view)
+        turn = first(here, view.waiting, self._size)
+        picked = self._starved(view, here)
+        if picked:
+            self._merged = view.merged if all(r.adapter is view.merged for r in picked) else None
+            self._stands(self._merged is not None, 0, len(turn))
+        else:
+            picked = self._batch(view, here, turn)
+        self._pay = transfer(picked, turn)
+        for request in (*picked, *turn):
+            self._names.setdefault(_id(request), request.adapter.name if request.adapter else "")
+        self._switches = self._merged is not view.merged
+        return picked, self._merged
+
+    def steps(self) -> int:
+        """Until the period ends, or until somebody starves, no longer does, or can pay no more."""
+        if self._switches:
+            return 1  # whether to stay is another question than whether to go
+        found = int(min(max(self.thresholds.left, 1), NEVER))
+        for id, units in self._pay.items():
+            credit = self.credits.get(id, 0)
+            if units > 0 and id not in self._starve:
+                found = min(found, (self._starving - credit) // units + 1)
+            elif units < 0 and id in self._starve:
+                found = min(found, (credit - self._normal) // -units + 1)
+            elif units < 0:
+                found = min(found, max((credit + self._start - self._cost) // -units + 1, 1))
+        return found
+
+    def notes(self) -> tuple[tuple[str, float], ...]:
+        """Thresholds and credits, whenever a threshold has moved."""
+        if not self._tuned:
+            return ()
+        self._tuned = False
+        credits = ((f"credit:{self._names[id]}", units / self._size) for id, units in self.credits.items())
+        return ("alpha", self.thresholds.alpha), ("beta", self.thresholds.beta), *credits
+
+    @property
+    def _starving(self) -> int:
+        return int(self.starving * self._size)
+
+    @property
+    def _normal(self) -> int:
+        return int(self.normal * self._size)
+
+    def _pass(self, iterations: int) -> None:
+        """Account for the iterations since the last decision: credits change hands, and the period goes on."""
+        passed, self._seen = iterations - self._seen, iterations
+        for id, units in self._pay.items():
+            self.credits[id] = self.credits.get(id, 0) + units * passed
+            if id in self._starve:
+                if self.credits[id] < self._normal:
+                    self._starve.discard(id)
+            elif self.credits[id] > self._starving:
+                self._starve.add(id)
+        self.thresholds.passed(passed)
+        if self.thresholds.left <= 0:
+            self._tune()
+
+    def _starved(self, view: ReplicaView, here: Sequence[Request]) -> list[Request]:
+        """Algorithm 3, lines 12 to 15."""
+        if not self._starve:
+            return []
+        ours = [request for request in here if _id(request) in self._starve]
+        return first(ours, (r for r in view.waiting if _id(r) in self._starve), self._size)
+
+    def _batch(self, view: ReplicaView, here: Sequence[Request], turn: list[Request]) -> list[Request]:
+        """Algorithm 1, among the adapters that can pay."""
+        counts = dict(view.waiting.counts())
+        for request in here:
+            counts[_id(request)] = counts.get(_id(request), 0) + 1
+        costs = dict.fromkeys(counts, len(turn))
+        for request in turn:
+            costs[_id(request)] -= 1
+        was = view.merged
+        able = [
+            id for id in counts if self.credits.get(id, 0) + self._start >= costs[id] and id != BASE_MODEL
+        ]
+        leader = was.id if was else min(able, key=lambda id: (-counts[id], id), default=None)
+        if leader != self._leader:
+            self._tuned |= self.thresholds.leader_changes()
+        self._leader = leader
+        requests = counts.get(leader, 0) if leader in able else 0
+        ratio, limits = requests / len(turn), self.thresholds
+        merges = requests > 0 and (limits.stays(ratio) if was else limits.merges(ratio))
+        self._stands(merges, min(requests, self._size), len(turn))
+        if leader is None or not merges:
+            self._merged = None
+            return turn
+        self._cost = costs[leader]
+        ours = [request for request in here if _id(request) == leader]
+        picked = first(ours, view.waiting.of(leader), self._size)
+        self._merged = picked[0].adapter
+        return picked
+
+    def _stands(self, merged: bool, batch: int, turn: int) -> None:
+        """How the coming iterations are; a switch ends the period before."""
+        if merged is not self.thresholds.merged:
+            self._tune()
+        self.thresholds.stands(merged, batch, turn)
+
+    def _tune(self) -> None:
+        self._tuned |= self.thresholds.tune()
+
+
+def transfer(picked: Sequence[Request], turn: Sequence[Request]) -> dict[int, int]:
+    """Return what each adapter gains in an iteration of `picked`, when it was the turn of others; the sum is 0."""
+    runs, due = {request.id for request in picked}, {request.id for request in turn}
+    displaced = [request for request in turn if request.id not in runs]
+    if not displaced:
+        return {}
+    payers = [request for request in picked if request.id not in due] or picked
+    found: dict[int, int] = {}
+    for index, request in enumerate(displaced):
+        payer = _id(payers[index % len(payers)])
+        found[_id(request)] = found.get(_id(request), 0) + 1
+        found[payer] = found.get(payer, 0) - 1
+    return {id: units for id, units in found.items() if units}
+
+
+def _id(request: Request) -> int:
+    return BASE_MODEL if request.adapter is None else request.adapter.id

@@ -1,0 +1,44 @@
+"""PEFT with what it lacks for serving: continuous batching and paged KV, but one adapter at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import takewhile
+
+from simlora.core.adapter import Adapter
+from simlora.core.checks import switch
+from simlora.core.request import Request
+from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.fcfs import Fcfs
+from simlora.policies.views import ReplicaView
+
+
+class PeftContinuous(Fcfs):
+    """Strictly first come, first served: a request of another adapter waits until the batch is done, all behind it too.
+
+    The adapter of the batch is merged, and taken out only for another one's turn. With `merge` false it costs nothing
+    to change over: what serves whole copies of merged models (replica.full_copies), whose loads are all.
+    Source: dLoRA (OSDI'24) §2.3, §7.1: PEFT with selective batching and PagedAttention added, which "forces other
+    types of requests to wait until the completion of the current batch"; its artifact's schedule of PEFT and of vLLM
+    with uniform allocation, which stops at the first request of another adapter.
+    """
+
+    def __init__(self, merge: bool = True) -> None:
+        self.merges = switch("scheduler.merge", merge)
+        self._adapter: Adapter | None = None
+
+    def schedule(self, view: ReplicaView) -> Decision:
+        if view.running or view.landing:
+            return super().schedule(view)
+        self._adapter = next(iter(view.waiting)).adapter
+        decision = super().schedule(view)
+        if not self.merges or view.merged is self._adapter:
+            return decision
+        return decision._replace(unmerge=view.merged is not None, merge=self._adapter)
+
+    def order(self, view: ReplicaView) -> Iterable[Request]:
+        return takewhile(lambda request: request.adapter is self._adapter, view.waiting)
+
+    def on_arrival(self) -> int:
+        """An arrival may be next in line, if nobody waits."""
+        return 0

@@ -1,0 +1,82 @@
+"""Schedulers that say of every iteration which requests it is for, whoever has run before."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from heapq import merge
+from itertools import islice, takewhile
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
+from simlora.policies.views import ReplicaView
+
+
+class Picking(Scheduler):
+    """Runs the requests that `pick` names, at most max_batch_size, with the adapter merged that it names.
+
+    Those of them that wait are prefilled, as far as they fit, in the iteration in which the others decode. Who was
+    running and is not picked is paused: he keeps his KV until others need the memory.
+    Source: dLoRA (OSDI'24) §4.2, whose batch B_next is picked anew for every iteration; vLLM 0.1, on which it is built,
+    puts prompts and decodes into one iteration.
+    """
+
+    merges = True
+    pauses = True
+
+    @abstractmethod
+    def pick(self, view: ReplicaView) -> tuple[list[Request], Adapter | None]:
+        """Return whom the next iterations are for, in order of arrival, and what is to be merged into the weights."""
+
+    def steps(self) -> int:
+        """Decode steps for which what was picked stands, if nobody comes or goes."""
+        return NEVER
+
+    def notes(self) -> tuple[tuple[str, float], ...]:
+        """What there is to be seen of the last decision."""
+        return ()
+
+    def schedule(self, view: ReplicaView) -> Decision:
+        picked, merged = self.pick(view)
+        paused = {request.id for request in view.paused}
+        running = {request.id for request in view.members}
+        beside = [request for request in picked if request.id in running or request.id in paused]
+        fresh = [request for request in picked if request.id not in running and request.id not in paused]
+        named = {request.id for request in picked}
+        pause = tuple(request for request in view.members if request.id not in named)
+        resume = tuple(request for request in beside if request.id in paused)
+        prefill: tuple[Request, ...] = ()
+        steps = self.steps()
+        if fresh:
+            trial = view.trial(beside)
+            prefill = tuple(takewhile(trial.admit, fresh))
+            if trial.refusal is not None:
+                # Whom they are to fit beside is another question once the batch is another one.
+                steps = 1 if pause or resume else min(steps, trial.retry_steps())
+        return Decision(
+            prefill=prefill,
+            steps=steps,
+            on_arrival=0,
+            decode=bool(prefill),
+            unmerge=view.merged is not None and view.merged is not merged,
+            merge=merged if view.merged is not merged else None,
+            pause=pause,
+            resume=resume,
+            notes=self.notes(),
+        )
+
+
+def arrived(request: Request) -> tuple[float, int]:
+    """What orders requests."""
+    return request.arrival_s, request.id
+
+
+def admitted(view: ReplicaView) -> list[Request]:
+    """Return those who run or are paused, in order of arrival."""
+    return sorted((*view.members, *view.paused), key=arrived)
+
+
+def first(here: Iterable[Request], waiting: Iterable[Request], most: int) -> list[Request]:
+    """Return the first of two queues, each in order of arrival."""
+    return list(islice(merge(here, waiting, key=arrived), most))

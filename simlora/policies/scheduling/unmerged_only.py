@@ -1,0 +1,17 @@
+"""Never merged: requests of all adapters together, in order of arrival."""
+
+from __future__ import annotations
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.policies.scheduling.picking import Picking, admitted, first
+from simlora.policies.views import ReplicaView
+
+
+class UnmergedOnly(Picking):
+    """The batch in order of arrival, B_fcfs of Algorithm 1. Source: dLoRA (OSDI'24) §7.3, Unmerged-only."""
+
+    merges = False
+
+    def pick(self, view: ReplicaView) -> tuple[list[Request], Adapter | None]:
+        return first(admitted(view), view.waiting, view.max_batch_size), None

@@ -1,0 +1,214 @@
+"""Adapters as busy as the functions of a serverless cloud, several of which are mapped to each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.checks import number, whole
+from simlora.core.errors import InputError
+from simlora.core.random import stream
+from simlora.core.trace import Trace
+from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.workload.arrivals import CV_MAX, CV_MIN, REQUESTS_MAX, Gamma
+from simlora.workload.lengths import Lengths
+from simlora.workload.shape import FLAT, Shape, as_shape
+
+FUNCTIONS_MAX = 1_000_000
+EPOCHS_MAX = 1000
+Floats = NDArray[np.float64]
+Tokens = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Functions:
+    """Requests for `duration_s` seconds at a mean of `rate_rps`, of adapters whose rates and moments are all their own.
+
+    The rates of `functions` are log-normal, quantile by quantile (`popularity.LogNormal` says where sigma_log is from).
+    Sorted, the first `stride` of them are mapped to adapter 0, the next `stride` to adapter 1, and so on, round and
+    round. A larger stride skews more: adapter 0 gets more of the busiest.
+
+    The run has `epochs` of equal length, in each of which a function's rate is multiplied by a log-normal factor of its
+    own, of `epoch_sigma_log`, and then all of them so that the total stays: some are busy for an hour, and then idle.
+
+    An adapter's requests have gamma gaps of coefficient of variation `cv` (1: Poisson), seen from a moment chosen at
+    random, so that the rate is what is asked for whatever cv is. They are gaps on a clock that goes faster when more
+    comes: `shape` over a day of `day_s` seconds, normed to the mean of the run. See `shape.as_shape` and `elapsed`.
+
+    Lengths are multiplied by `length_scale`; where a prompt and its answer then have more than `context_tokens`
+    together, both are cut in proportion.
+
+    Source: dLoRA (OSDI'24) §7.1 and §7.4, and its artifact. It differs: their functions are counted in the Azure
+    Functions traces (MAF1 and MAF2), of which six hours and two, with shares of their own, are pressed into 100
+    seconds; in all of them the total rate is the same, as if the shape were null. By how much shares differ is not
+    published. In their Figure 11b only answers are longer: the prompts that they send are not.
+    """
+
+    prompt_tokens: Lengths
+    output_tokens: Lengths
+    adapters: int = 8
+    ranks: Sequence[int] = (8,)
+    functions: int = 46_412
+    sigma_log: float = 4.08
+    stride: int = 1
+    epochs: int = 1
+    epoch_sigma_log: float = 0.0
+    rate_rps: float = 4.0
+    cv: float = 1.0
+    duration_s: float = 100.0
+    shape: Any = None
+    day_s: float | None = None
+    length_scale: float = 1.0
+    context_tokens: int | None = 2048
+
+    def __post_init__(self) -> None:
+        whole("workload.adapters", self.adapters, "adapters", least=1, most=ADAPTERS_MAX)
+        check_ranks(self.ranks)
+        whole("workload.functions", self.functions, "functions", least=1, most=FUNCTIONS_MAX)
+        number("workload.sigma_log", self.sigma_log, least=0, most=20)
+        whole("workload.stride", self.stride, "functions", least=1)
+        whole("workload.epochs", self.epochs, "parts of the run", least=1, most=EPOCHS_MAX)
+        number("workload.epoch_sigma_log", self.epoch_sigma_log, least=0, most=20)
+        number("workload.rate_rps", self.rate_rps, "requests per second", above=0)
+        number("workload.cv", self.cv, least=0, most=CV_MAX)
+        number("workload.duration_s", self.duration_s, "seconds", above=0)
+        expected = self.rate_rps * self.duration_s
+        number("workload.rate_rps x workload.duration_s", expected, "requests", most=REQUESTS_MAX)
+        if self.day_s is not None:
+            number("workload.day_s", self.day_s, "seconds", above=0)
+        number("workload.length_scale", self.length_scale, above=0, most=1000)
+        if self.context_tokens is not None:
+            whole("workload.context_tokens", self.context_tokens, "tokens", least=2)
+        self.prompt_tokens.check("workload.prompt_tokens")
+        self.output_tokens.check("workload.output_tokens")
+        if self._shape is not FLAT:
+            self._shape.elapsed(self.duration_s, self.day_s, "workload.shape")
+
+    @cached_property
+    def _shape(self) -> Shape:
+        return as_shape(self.shape, "workload.shape")
+
+    @property
+    def shares(self) -> Floats:
+        """Return the share of requests that each adapter has in the long run [adapters]; 0 without functions."""
+        return self._mapped(self._weights)
+
+    @property
+    def _weights(self) -> Floats:
+        return log_normal_rates(int(self.functions), float(self.sigma_log))
+
+    def _mapped(self, weights: Floats) -> Floats:
+        """Return the adapters' shares [adapters] of functions' weights [functions]."""
+        adapters = int(self.adapters)
+        mapped = np.arange(len(weights)) // int(self.stride) % adapters
+        rates = np.bincount(mapped, weights, minlength=adapters)
+        shares: Floats = rates / rates.sum()
+        return shares
+
+    def _by_epoch(self, rng: np.random.Generator) -> Floats:
+        """Return the adapters' shares of each epoch [epochs, adapters]."""
+        if not self.epoch_sigma_log:
+            return np.tile(self.shares, (int(self.epochs), 1))
+        weights = self._weights
+        draws = rng.normal(0.0, float(self.epoch_sigma_log), (int(self.epochs), len(weights)))
+        return np.stack([self._mapped(weights * factors) for factors in np.exp(draws)])
+
+    def build(self, seed: int) -> Trace:
+        """Return the trace for the run's seed."""
+        rates_rps = self.rate_rps * self._by_epoch(stream(seed, "adapters"))
+        arrival_s, adapter = self._arrivals(stream(seed, "arrivals"), rates_rps)
+        n = len(arrival_s)
+        prompts = self.prompt_tokens.draw(stream(seed, "prompt_lengths"), n)
+        outputs = self.output_tokens.draw(stream(seed, "output_lengths"), n)
+        prompts, outputs = scaled(prompts, outputs, self.length_scale, self.context_tokens)
+        return Trace(
+            arrival_s=arrival_s,
+            adapter=adapter,
+            prompt_tokens=prompts,
+            output_tokens=outputs,
+            max_output_tokens=outputs,
+            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            source=f"{self.functions:,} functions on {self.adapters:,} adapters, {self.stride:,} at a time",
+            history=self.rate_rps * self.shares,
+        )
+
+    def _arrivals(self, rng: np.random.Generator, rates_rps: Floats) -> tuple[Floats, Tokens]:
+        """Return when requests come and for whom [requests], by (time, adapter); each adapter draws for itself.
+
+        Its gaps are of mean 1 on a clock that goes as fast as its rate, [epochs, adapters], is high.
+        """
+        edges_s = np.linspace(0.0, self.duration_s, len(rates_rps) + 1)
+        passed = np.concatenate([np.zeros_like(rates_rps[:1]), np.cumsum(rates_rps, axis=0)]) * edges_s[1]
+        busy = np.flatnonzero(passed[-1])
+        own = rng.spawn(len(passed[-1]))
+        events = [renewals(own[i], self.cv, float(passed[-1, i])) for i in busy]
+        if len(rates_rps) == 1:
+            clocks_s = [each / rates_rps[0, i] for i, each in zip(busy, events, strict=True)]
+        else:
+            clocks_s = [np.interp(each, passed[:, i], edges_s) for i, each in zip(busy, events, strict=True)]
+        arrival_s, adapter = np.concatenate(clocks_s), np.repeat(busy, [len(each) for each in clocks_s])
+        if not len(arrival_s):
+            raise InputError(
+                f"workload.duration_s is {self.duration_s:g} seconds, in which no request arrives; "
+                "make it longer or raise workload.rate_rps"
+            )
+        if self._shape is not FLAT:
+            edges_s, passed_s = self._shape.elapsed(self.duration_s, self.day_s, "workload.shape")
+            arrival_s = np.interp(arrival_s, passed_s, edges_s)
+        order = np.argsort(arrival_s, kind="stable")
+        return arrival_s[order], adapter[order]
+
+
+def log_normal_rates(functions: int, sigma_log: float) -> Floats:
+    """Return rates [functions] relative to the first and largest.
+
+    They are as exp(sigma_log * z), z the normal quantile of 1 - (i + 1/2) / functions.
+    """
+    quantile = NormalDist().inv_cdf
+    logs = np.array([quantile(1.0 - (i + 0.5) / functions) for i in range(functions)], dtype=np.float64)
+    rates: Floats = np.exp(sigma_log * (logs - logs[0]))
+    return rates
+
+
+def renewals(rng: np.random.Generator, cv: float, length: float) -> Floats:
+    """Return the events before `length` of a process of gamma gaps of mean 1, seen from a moment chosen at random.
+
+    Such a moment lies anywhere in a gap, and in long gaps more often than in short ones: the gap under way is gamma
+    with a shape greater by 1. On average there are `length` events; beginning with a whole gap there would be
+    (cv^2 - 1) / 2 more. A greater length begins with the smaller one.
+    """
+    gaps = Gamma(1.0, cv)
+    under_way = 1.0 if cv < CV_MIN else float(rng.gamma(1 / cv**2 + 1, cv**2))
+    first = float(rng.random()) * under_way
+    parts, drawn, total = [np.array([first])], 0, first
+    while total < length:
+        drawn = max(2 * drawn, 16, int(1.1 * (length - total)))
+        if drawn > 2 * REQUESTS_MAX:
+            raise InputError(
+                f"workload.cv is {cv:g}, with which more than {REQUESTS_MAX:,} requests come; lower it"
+            )
+        parts.append(gaps.gaps_s(rng, drawn))
+        total += float(parts[-1].sum())
+    events = np.cumsum(np.concatenate(parts))
+    return events[: int(np.searchsorted(events, length))]
+
+
+def scaled(
+    prompts: Tokens, outputs: Tokens, scale: float, context_tokens: int | None
+) -> tuple[Tokens, Tokens]:
+    """Return prompts and answers [requests] of `scale` times as many tokens, and no more than the context together.
+
+    A prompt keeps its share of the two, rounded down, and both have at least one token. Source: dLoRA's artifact.
+    """
+    together = prompts + outputs
+    total = np.maximum(np.floor(together * scale).astype(np.int64), 2)
+    if context_tokens is not None:
+        total = np.minimum(total, int(context_tokens))
+    prompts = np.clip(prompts * total // together, 1, total - 1)
+    return prompts, total - prompts

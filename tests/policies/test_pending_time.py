@@ -1,0 +1,90 @@
+"""dLoRA's dispatch on hand-made clusters: seconds to load against seconds to wait."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simlora.core.adapter import Adapter
+from simlora.core.errors import InputError
+from simlora.core.request import Request
+from simlora.policies.routing.pending_time import PendingTime
+from tests.policies.hand import A, B, C, Cluster, requests
+
+SIZE = 4
+BOTH = np.arange(2)
+
+
+def cluster(*held: tuple[Adapter | None, ...], **changes: object) -> Cluster:
+    """Replicas of four seats with requests for these adapters; a request takes 2 seconds, a load 0.5."""
+    known = {"max_batch_size": SIZE, "adapter_load_s": 0.5, "executions_s": 2.0} | changes
+    given = {replica: (requests(*adapters), ()) for replica, adapters in enumerate(held)}
+    return Cluster((0,) * len(held), given, **known)
+
+
+def new(adapter: Adapter | None) -> Request:
+    return Request(99, adapter, 9.0, 10, 10)
+
+
+def pending_s(adapter: Adapter | None, view: Cluster, **arguments: float) -> list[float]:
+    return pytest.approx(PendingTime(**arguments).pending_s(new(adapter), view).tolist())
+
+
+def test_a_part_of_a_batch_takes_that_part_of_an_execution() -> None:
+    assert pending_s(A, cluster((), (A,), (A, B))) == [2.0 / 4, 2 * 2.0 / 4, 3 * 2.0 / 4]
+
+
+@pytest.mark.parametrize("held, chosen", [((A,), 0), ((A, B), 1)])
+def test_a_replica_without_the_adapter_gets_it_once_the_queue_elsewhere_takes_longer(
+    held: tuple[Adapter, ...], chosen: int
+) -> None:
+    """A seat is half a second: two of them outlast a load of 0.75 seconds, one does not."""
+    view = cluster(held, (), at={A.id: {0}}, adapter_load_s=0.75)
+    assert pending_s(A, view) == [0.5 * (len(held) + 1), 0.5 + 0.75]
+    assert PendingTime().route(new(A), BOTH, view) == chosen
+
+
+def test_a_full_batch_of_one_adapter_is_cheaper_than_a_mixed_one() -> None:
+    view = cluster((A,) * SIZE, (A, A, B, B), (None,) * SIZE)
+    assert pending_s(C, view) == [2.0 * (0.6 + 1 / 4), 2.0 * 5 / 4, 2.0 * (0.6 + 1 / 4)]
+    assert PendingTime().route(new(C), BOTH, cluster((A, A, B, B), (A,) * SIZE)) == 1
+    assert pending_s(C, view, merged_share=1.0) == [2.5] * 3
+
+
+def test_the_request_itself_may_fill_a_batch() -> None:
+    view = cluster((A,) * 3, (A, A, B), (A,) * 7 + (B,))
+    assert pending_s(A, view) == [2.0 * 0.6, 2.0, 2.0 * (2 * 0.6 + 1 / 4)]
+    assert pending_s(None, cluster((None,) * 3)) == [2.0 * 0.6]
+    assert PendingTime().route(new(A), BOTH, cluster((A, A, B), (A,) * 3)) == 1
+
+
+def test_batches_of_several_adapters_are_full_each_for_itself() -> None:
+    view = cluster((A,) * 5 + (B,) * 6 + (C,) * 3)
+    assert pending_s(C, view) == [2.0 * (3 * 0.6 + (1 + 2) / 4)], "A, B and now C"
+
+
+def test_before_any_has_finished_a_request_takes_five_seconds() -> None:
+    view = cluster((A,), (), executions_s=None)
+    assert pending_s(A, view) == [5.0 * 2 / 4, 5.0 / 4]
+    assert pending_s(A, view, unknown_execution_s=1.0) == [2 / 4, 1 / 4]
+
+
+def test_of_equals_the_lowest_id_wins_among_the_candidates() -> None:
+    view = cluster((A, B), (A,), (B,), (C,))
+    assert PendingTime().route(new(A), np.arange(4), view) == 1
+    assert PendingTime().route(new(A), np.array([0, 2, 3]), view) == 2
+    assert PendingTime().route(new(A), np.array([0]), view) == 0
+
+
+def test_the_base_model_is_loaded_everywhere() -> None:
+    view = cluster((A,), (), at={A.id: ()})
+    assert pending_s(None, view) == [2.0 * 2 / 4, 2.0 / 4]
+    assert PendingTime().route(new(None), BOTH, view) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"merged_share": -0.1}, {"merged_share": 1.1}, {"unknown_execution_s": 0}]
+)
+def test_what_is_out_of_range_is_named(arguments: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=rf"router\.{next(iter(arguments))} is"):
+        PendingTime(**arguments)
