@@ -160,7 +160,7 @@ def _serve(scenario: Scenario, engine: Engine, shown: Progress, title: str) -> S
     task = shown.add_task(title, total=len(scenario.trace))
     loop = Loop(scenario, engine, Cluster(scenario).adapters, KERNEL)
     requests = loop.run(lambda ended: shown.update(task, completed=ended)).requests()
-    return Served(requests, table(loop.iterations))
+    return Served(requests, table(loop.log))
 
 
 def _scenario(device: Device, overrides: Sequence[str], calibration: Path | None) -> Scenario:

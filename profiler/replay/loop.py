@@ -6,7 +6,7 @@ bookkeeping and the batch. What takes time here is the device, and whatever Pyth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -71,8 +71,10 @@ class Loop:
         self.merged: Adapter | None = None
         self.prefilling: Sequence[Request] = ()
         self.landing = 0
+        self.paused: Collection[Request] = ()
+        self.served_adapters = len(adapters)
         self.recorder = Recorder(scenario.trace, 1, timeline=False)
-        self.iterations: list[Iteration] = []
+        self.log: list[Iteration] = []
         self._scenario, self._engine, self._adapters, self._kernel = scenario, engine, adapters, kernel
         self._scheduler = scenario.policies.scheduler()
         latency = LatencyModels(
@@ -100,6 +102,21 @@ class Loop:
         return len(self._batch)
 
     @property
+    def members(self) -> Collection[Request]:
+        """The running batch."""
+        return self._batch.members.values()
+
+    @property
+    def max_batch_size(self) -> int:
+        """The most requests that run together."""
+        return self.config.max_batch_size
+
+    @property
+    def iterations(self) -> int:
+        """Iterations so far."""
+        return len(self.log)
+
+    @property
     def adapters(self) -> int:
         """Distinct adapters of the running batch."""
         return self._holdings.pool.pinned
@@ -116,8 +133,9 @@ class Loop:
         """The waiting requests, in the order in which the scheduler would start them."""
         return self._scheduler.order(self)
 
-    def trial(self) -> Admission:
-        """Start a trial of who could be admitted now."""
+    def trial(self, beside: Collection[Request] | None = None) -> Admission:
+        """Start a trial of who could be admitted now; nobody is ever paused here."""
+        assert beside is None, "a scheduler that pauses cannot be replayed"
         seats = self.config.max_batch_size - len(self._batch)
         return Admission(self._holdings.reservation, self._holdings.pool, seats, self.config, self._batch)
 
@@ -197,7 +215,7 @@ class Loop:
             for request, count in zip(requests, each, strict=True)
             if request.adapter is not None
         ]
-        self.iterations.append(
+        self.log.append(
             Iteration(
                 kind=kind,
                 begin_s=begin_s,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
+from simlora.core.trace import BASE_MODEL
 from simlora.engine.loads import Loads
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
@@ -44,6 +46,12 @@ class Queue(tuple[Request, ...]):
 
     def place(self, request: Request) -> int:
         return self.index(request)
+
+    def counts(self) -> dict[int, int]:
+        return dict(Counter(BASE_MODEL if r.adapter is None else r.adapter.id for r in self))
+
+    def of(self, adapter_id: int) -> Iterator[Request]:
+        return (r for r in self if (BASE_MODEL if r.adapter is None else r.adapter.id) == adapter_id)
 
 
 class Trial:
@@ -140,7 +148,15 @@ class View:
         seats: int = 1000,
         refuses: Mapping[Request, Refusal] | None = None,
         preempted: bool = False,
+        members: Sequence[Request] = (),
+        paused: Sequence[Request] = (),
+        iterations: int = 0,
+        max_batch_size: int = 1000,
+        served_adapters: int = 3,
     ) -> None:
+        self.members, self.paused, self.iterations = members, paused, iterations
+        self.max_batch_size, self.served_adapters = max_batch_size, served_adapters
+        running = running or len(members)
         self.waiting = Queue(waiting)
         self.now_s = now_s
         self.running = running
@@ -157,7 +173,8 @@ class View:
     def in_use(self, adapter: Adapter) -> bool:
         return adapter in self._in_use
 
-    def trial(self) -> Trial:
+    def trial(self, beside: Collection[Request] | None = None) -> Trial:
+        self.beside = beside
         return self.last_trial
 
     @property

@@ -101,7 +101,7 @@ def pretended() -> tuple[Scenario, Served]:
     device = Pretended(run)
     loop = Loop(run, device, Cluster(run).adapters, "mbgmv", clock=lambda: device.now_s)
     requests = loop.run().requests()
-    return run, Served(requests, table(loop.iterations))
+    return run, Served(requests, table(loop.log))
 
 
 def test_each_iteration_is_priced_by_what_it_processed(pretended: tuple[Scenario, Served]) -> None:

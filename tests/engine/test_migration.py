@@ -1,0 +1,189 @@
+"""Moves between replicas: when they are made, what goes along, what is sent for, and what stays as it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simlora.core.request import Request
+from simlora.engine.cluster import Cluster
+from simlora.metrics.recorder import Recorder
+from simlora.policies.migration.base import Migration, Move, Plan
+from simlora.policies.placement.base import Placed, Placement
+from simlora.policies.views import ClusterView
+from tests.engine.by_hand import load_s, prefill_s, steps_s
+from tests.engine.cases import Case, Row
+
+CASE = Case(
+    rows=(), replicas=2, eviction="lru", kernel="merged", admit_every=0, max_batch_size=1, reserve="paged"
+)
+BOTH = pytest.mark.parametrize("fast_forward", [True, False])
+
+
+class ToTheFirst:
+    """A router that sends everybody to replica 0."""
+
+    informed = False
+
+    def route(self, request: Request, candidates: object, view: ClusterView) -> int:
+        return 0
+
+
+class Once(Migration):
+    """Moves the second request at the first look that finds it, as it is told."""
+
+    def __init__(
+        self, period_s: float, delay_s: float = 0.0, brings: bool = False, solved: bool = True
+    ) -> None:
+        self.period_s: float = period_s
+        self.delay_s, self.brings, self.solved = delay_s, brings, solved
+        self.looks: list[float] = []
+
+    def plan(self, view: ClusterView) -> Plan:
+        self.looks.append(view.now_s)
+        if not self.solved:
+            return Plan((), "no solution", solved=False)
+        found = [request for request in view.requests_of(0) if request.id == 1]
+        return Plan(tuple(Move(request, 0, 1) for request in found), "two there, none here" if found else "")
+
+
+def run(
+    *rows: Row,
+    migration: Migration,
+    fast_forward: bool = True,
+    placement: Placement | None = None,
+    **changes: object,
+) -> Recorder:
+    scenario = CASE.but(rows=rows, **changes).scenario(fast_forward=fast_forward)
+    policies = replace(scenario.policies, migration=migration, router=ToTheFirst())
+    if placement is not None:
+        policies = replace(policies, placement=placement)
+    return Cluster(replace(scenario, policies=policies)).run()
+
+
+LONG, SHORT = Row(0.0, None, 4, 40, 40), Row(0.0, None, 4, 3, 3)
+
+
+@BOTH
+def test_a_waiting_request_goes_where_there_is_a_seat_and_is_prefilled_there(fast_forward: bool) -> None:
+    recorder = run(LONG, SHORT, migration=Once(2**-4), fast_forward=fast_forward)
+    table = recorder.requests()
+    (moved,) = recorder.journal.moved
+    assert moved.decided_s == 2**-4
+    assert moved.time_s > 2**-4, "at the end of the step under way"
+    assert table.admitted_s[1] == moved.time_s
+    assert table.finish_s[1] == moved.time_s + prefill_s(4) + steps_s(2, 5)
+    assert table.arrival_s[1] == 0.0, "it waits since it came"
+
+
+@BOTH
+def test_a_plan_is_carried_out_once_it_is_decided(fast_forward: bool) -> None:
+    migration = Once(2**-4, delay_s=2**-3)
+    recorder = run(LONG, SHORT, migration=migration, fast_forward=fast_forward)
+    (moved,) = recorder.journal.moved
+    assert moved.decided_s == 2**-4
+    assert moved.time_s >= 2**-4 + 2**-3
+    assert migration.looks[:2] == [2**-4, 2**-2], "nobody looks while it is being decided"
+
+
+def test_who_has_ended_when_it_is_decided_does_not_move() -> None:
+    migration = Once(2**-5, delay_s=5.0)
+    recorder = run(LONG, SHORT, migration=migration, max_batch_size=2)
+    assert recorder.journal.moved == []
+    assert recorder.requests().migrations.tolist() == [0, 0]
+    assert recorder.journal.planned[0][1:] == (1, True, "two there, none here")
+
+
+@BOTH
+def test_nothing_moves_without_a_solution_and_the_journal_says_so(fast_forward: bool) -> None:
+    migration = Once(2**-4, solved=False)
+    recorder = run(LONG, SHORT, migration=migration, fast_forward=fast_forward)
+    stays = run(LONG, SHORT, migration=Once(1e6), fast_forward=fast_forward)
+    assert recorder.requests().equals(stays.requests())
+    assert {row[1:] for row in recorder.journal.planned} == {(0, False, "no solution")}
+    assert recorder.journal.facts()["unsolved"] == len(migration.looks) > 1
+
+
+@BOTH
+def test_an_adapter_that_is_sent_for_at_once_is_there_before_its_request(fast_forward: bool) -> None:
+    """The idle replica loads it from the moment of the plan on; the request comes when a step is over."""
+    rows = (Row(0.0, 0, 400, 40, 40), Row(0.0, 2, 4, 3, 3))
+    for brings in (False, True):
+        recorder = run(*rows, migration=Once(2**-8, brings=brings), fast_forward=fast_forward)
+        table = recorder.requests()
+        (moved,) = recorder.journal.moved
+        assert moved.loaded is not brings
+        waits_s = 0.0 if brings else load_s(4)
+        assert table.cold_start_s[1] == pytest.approx(waits_s)
+        assert moved.time_s - 2**-8 > load_s(4)
+
+
+class Apart(Placement):
+    """Adapter 2 belongs to replica 0 alone."""
+
+    def place(self, adapters: object, view: ClusterView) -> Placed:
+        return Placed({2: np.array([0], dtype=np.int64)})
+
+
+def test_nobody_moves_to_where_his_adapter_must_not_be() -> None:
+    recorder = run(LONG, Row(0.0, 2, 4, 3, 3), migration=Once(2**-4), placement=Apart())
+    assert recorder.journal.moved == []
+
+
+class Preloaded(Placement):
+    """All adapters lie in HBM from the start, on replica 0, as far as there is room: 4, 8 and 16 slots."""
+
+    def place(self, adapters: object, view: ClusterView) -> Placed:
+        home = np.array([0], dtype=np.int64)
+        return Placed(preloads={0: home, 1: home, 2: home})
+
+
+def test_nobody_waits_for_what_was_preloaded_and_it_counts_as_no_load() -> None:
+    rows = (Row(0.0, 0, 4, 1, 1), Row(0.0, 2, 4, 1, 1))
+    for capacity, loads in ((1000, 0), (28, 0), (27, 1)):
+        recorder = run(
+            *rows,
+            migration=Once(1e6),
+            placement=Preloaded(),
+            capacity=capacity,
+            block_tokens=1,
+            watermark=0.0,
+        )
+        assert recorder.adapter_loads == loads
+        assert recorder.requests().cold_start_s[0] == 0.0
+
+
+class Looks(Migration):
+    """Writes down what a view shows, and moves nobody."""
+
+    period_s = 2**-5
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[object, ...]] = []
+
+    def plan(self, view: ClusterView) -> Plan:
+        requests = view.requests_of(0)
+        self.seen.append(
+            (
+                view.used_tokens.tolist(),
+                [view.context_tokens(request, 0) for request in requests],
+                view.execution_s(),
+                [view.execution_s(r.adapter) for r in requests],
+            )
+        )
+        return Plan()
+
+
+def test_what_a_migration_sees_within_a_run_is_what_the_plain_loop_shows() -> None:
+    rows = tuple(Row(i * 2**-6, i % 3, 4 + i, 5 + 3 * i, 60) for i in range(6))
+    seen = []
+    for fast_forward in (True, False):
+        migration = Looks()
+        run(*rows, migration=migration, fast_forward=fast_forward, max_batch_size=4, block_tokens=1)
+        seen.append(migration.seen)
+    assert seen[0] == seen[1]
+    assert any(contexts and contexts[0] > 5 for _, contexts, *_ in seen[0])
+    assert seen[0][0][2] is None, "nobody has finished yet"
+    assert seen[0][-1][2] > 0.0

@@ -1,0 +1,275 @@
+"""dLoRA's batching: its worked example, thresholds that adapt, credits that change hands, and who starves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.core.adapter import Adapter
+from simlora.core.errors import InputError
+from simlora.core.request import Request
+from simlora.policies.scheduling.credit import Credit, transfer
+from simlora.policies.scheduling.thresholds import Thresholds
+from tests.policies.hand import A, B, C, View, requests
+
+MERGED_S, UNMERGED_S, SWITCH_S = 0.050, 0.100, 0.100
+"""Those of the worked example of section 4.2."""
+
+
+def thresholds(
+    constants: str = "paper", alpha: float = 1.0, beta: float = 0.5, every: int = 100
+) -> Thresholds:
+    return Thresholds(
+        constants=constants,
+        merged_s=MERGED_S,
+        unmerged_s=UNMERGED_S,
+        switch_s=SWITCH_S,
+        every=every,
+        decrement=0.05,
+        factor=1.1,
+        alpha=alpha,
+        beta=beta,
+    )
+
+
+def after(limits: Thresholds, merged: bool, batch: int, turn: int, iterations: int) -> Thresholds:
+    """The thresholds after a period of so many equal iterations."""
+    limits.stands(merged, batch, turn)
+    limits.passed(iterations)
+    assert limits.tune()
+    return limits
+
+
+def test_the_worked_example_takes_300_and_250_ms() -> None:
+    """Three iterations: not merged 300 ms, and 250 ms after a switch of 100 ms (dLoRA, section 4.2)."""
+    limits = thresholds()
+    limits.stands(False, 1, 1)
+    limits.passed(3)
+    merged, unmerged = limits.throughputs()
+    assert 3 / merged == pytest.approx(0.250, abs=1e-12)
+    assert 3 / unmerged == pytest.approx(0.300, abs=1e-12)
+
+
+@pytest.mark.parametrize("iterations, alpha", [(1, 1.1), (2, 1.1), (3, 0.95)])
+def test_to_merge_becomes_easier_once_a_switch_would_have_paid(iterations: int, alpha: float) -> None:
+    """One iteration takes 100 ms or 150, two 200 either way, three 300 or 250."""
+    limits = after(thresholds(alpha=1.0), False, 1, 1, iterations)
+    limits.most = 2.0
+    assert after(thresholds(alpha=1.0), False, 1, 1, iterations).alpha == min(alpha, 1.0)
+    assert limits.beta == 0.5
+
+
+def test_alpha_grows_by_a_tenth_and_never_beyond_where_merging_means_a_fuller_batch() -> None:
+    limits = thresholds(alpha=0.8)
+    after(limits, False, 1, 10, 50)
+    assert limits.alpha == pytest.approx(0.88)
+    for _ in range(5):
+        after(limits, False, 1, 10, 50)
+    assert limits.alpha == 1.0
+    assert after(thresholds(alpha=3.0), False, 1, 10, 50).alpha == 3.0
+
+
+def test_alpha_stays_above_beta_and_beta_below_alpha() -> None:
+    limits = thresholds(alpha=0.62, beta=0.55)
+    for _ in range(5):
+        after(limits, False, 10, 10, 50)
+    assert limits.alpha == pytest.approx(0.57)
+    limits = thresholds(alpha=0.62, beta=0.55)
+    for _ in range(5):
+        after(limits, True, 1, 10, 50)
+    assert limits.beta == pytest.approx(0.605)
+
+
+def test_after_a_merged_period_beta_rises_if_going_back_would_have_paid_and_else_falls() -> None:
+    assert after(thresholds(), True, 10, 10, 50).beta == pytest.approx(0.45)
+    assert after(thresholds(), True, 1, 10, 50).beta == pytest.approx(0.55)
+    one_step = after(thresholds(), True, 6, 10, 1)
+    assert one_step.beta == pytest.approx(0.45), "120 requests a second against 50, the switch included"
+    assert one_step.alpha == 1.0
+
+
+def test_the_released_code_tunes_the_other_one() -> None:
+    assert after(thresholds("released"), True, 10, 10, 50).alpha == pytest.approx(0.95)
+    assert after(thresholds("released"), True, 1, 10, 50).alpha == pytest.approx(1.1), "without a bound"
+    assert after(thresholds("released"), False, 10, 10, 50).beta == pytest.approx(0.5 / 1.1)
+    assert after(thresholds("released"), False, 1, 10, 50).beta == pytest.approx(0.55)
+
+
+def test_the_released_code_charges_a_switch_for_every_adapter_that_led_and_to_the_way_taken() -> None:
+    limits = thresholds("released")
+    limits.stands(False, 1, 1)
+    limits.leader_changes()
+    limits.leader_changes()
+    limits.passed(4)
+    merged, unmerged = limits.throughputs()
+    assert (4 / merged, 4 / unmerged) == (pytest.approx(0.2 + 0.2), pytest.approx(0.4 + 0.1))
+    limits.stands(True, 1, 1)
+    limits.tune()
+    limits.passed(4)
+    merged, unmerged = limits.throughputs()
+    assert (4 / merged, 4 / unmerged) == (pytest.approx(0.2 + 0.1), pytest.approx(0.4))
+
+
+def test_at_alpha_exactly_only_the_released_code_merges() -> None:
+    assert not thresholds().merges(1.0)
+    assert thresholds().merges(1.01)
+    assert thresholds("released").merges(1.0)
+    assert thresholds().stays(0.5)
+    assert not thresholds().stays(0.49)
+
+
+def test_a_period_in_which_nobody_could_be_merged_teaches_nothing() -> None:
+    limits = thresholds()
+    limits.stands(False, 0, 5)
+    limits.passed(500)
+    assert not limits.tune()
+    assert (limits.alpha, limits.beta) == (1.0, 0.5)
+
+
+# Algorithm 1 ----------------------------------------------------------------------------------
+
+
+def credit(**changes: object) -> Credit:
+    return Credit(**({"alpha": 1.0, "beta": 0.5} | changes))  # type: ignore[arg-type]
+
+
+def view(waiting: Sequence[Request], size: int = 4, **more: object) -> View:
+    return View(waiting, max_batch_size=size, **more)  # type: ignore[arg-type]
+
+
+def test_as_long_as_no_adapter_has_more_requests_than_the_batch_they_run_in_order_of_arrival() -> None:
+    queue = requests(A, A, B, A, A)
+    decision = credit().schedule(view(queue))
+    assert decision.prefill == queue[:4]
+    assert decision.merge is None
+
+
+def test_the_adapter_with_the_most_requests_is_merged_once_they_are_more_than_alpha_of_the_batch() -> None:
+    queue = requests(B, A, A, C, A, A, A)
+    decision = credit().schedule(view(queue))
+    assert decision.merge is A
+    assert decision.prefill == tuple(r for r in queue if r.adapter is A)[:4]
+    assert credit(alpha=1.25).schedule(view(queue)).merge is None, "five for four are not more"
+
+
+def test_of_adapters_with_equally_many_requests_the_lowest_id_is_merged() -> None:
+    queue = requests(C, B, C, B, C, B)
+    assert credit(alpha=0.5).schedule(view(queue)).merge is B
+
+
+def test_the_base_model_is_nothing_to_merge() -> None:
+    assert credit(alpha=0.2).schedule(view(requests(None, None, None, None, None))).merge is None
+
+
+def test_it_stays_merged_until_too_few_are_left() -> None:
+    others = requests(B, C, B)
+    ours = requests(A, A, start=3)
+    scheduler = credit()
+    stays = scheduler.schedule(view(others, members=ours, merged=A))
+    assert (stays.unmerge, stays.merge, stays.pause) == (False, None, ())
+    goes = credit().schedule(view(others, members=ours[:1], merged=A))
+    assert (goes.unmerge, goes.prefill) == (True, others), "one for four are fewer than half"
+
+
+def test_it_goes_back_when_nobody_of_the_adapter_is_left() -> None:
+    queue = requests(B, C)
+    decision = credit(beta=0.0).schedule(view(queue, merged=A))
+    assert (decision.unmerge, decision.merge, decision.prefill) == (True, None, queue)
+
+
+def test_whether_to_stay_is_asked_anew_right_after_a_switch() -> None:
+    queue = requests(A, A, A, A, A)
+    assert credit().schedule(view(queue)).steps == 1
+    assert credit(tune_every=7).schedule(view((), members=queue[:4], merged=A)).steps == 7
+
+
+# Credits --------------------------------------------------------------------------------------
+
+
+def test_who_is_left_out_is_paid_by_those_who_run_instead() -> None:
+    b, a, c, *more = requests(B, A, C, A, A, A)
+    assert transfer([a, *more], [b, a, c]) == {B.id: 1, C.id: 1, A.id: -2}
+    assert transfer([b, a, c], [b, a, c]) == {}
+
+
+def test_where_nobody_runs_out_of_turn_those_who_run_pay() -> None:
+    b, a, c = requests(B, A, C)
+    assert transfer([a], [b, a, c]) == {B.id: 1, C.id: 1, A.id: -2}
+
+
+@given(st.lists(st.sampled_from((A, B, C, None)), min_size=1, max_size=12), st.data())
+def test_credit_is_neither_made_nor_lost(adapters: list[Adapter | None], data: st.DataObject) -> None:
+    queue = requests(*adapters)
+    turn = queue[: data.draw(st.integers(1, len(queue)))]
+    picked = data.draw(st.lists(st.sampled_from(queue), min_size=1, max_size=len(turn), unique=True))
+    assert sum(transfer(picked, turn).values()) == 0
+
+
+def overtaking(**changes: object) -> tuple[Credit, tuple[Request, ...], tuple[Request, ...]]:
+    """A scheduler that has merged A, four of whose requests run before two of B and C."""
+    others, ours = requests(B, C), requests(A, A, A, A, start=2)
+    scheduler = credit(**({"alpha": 0.5} | changes))
+    scheduler.schedule(view(others, members=ours, merged=A))
+    return scheduler, others, ours
+
+
+def test_credit_changes_hands_at_every_iteration() -> None:
+    scheduler, others, ours = overtaking(starving=100.0, normal=50.0)
+    scheduler.schedule(view(others, members=ours, merged=A, iterations=10))
+    assert scheduler.credits == {B.id: 10, C.id: 10, A.id: -20}
+    scheduler.schedule(view(others, members=ours, merged=A, iterations=13))
+    assert scheduler.credits == {B.id: 13, C.id: 13, A.id: -26}
+
+
+def test_who_starves_goes_first_and_unmerged_until_he_has_had_enough() -> None:
+    """A quarter of credit an iteration: after five B and C have more than one."""
+    scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
+    assert scheduler.schedule(view(others, members=ours, merged=A, served_adapters=30)).steps == 5
+    decision = scheduler.schedule(view(others, members=ours, merged=A, iterations=5, served_adapters=30))
+    assert (decision.prefill, decision.pause, decision.unmerge) == (others, ours, True)
+    # They run in their turn now, and so pay nobody: they starve until somebody else is displaced by them.
+    again = scheduler.schedule(view((), members=others, paused=ours, iterations=6))
+    assert again.pause == ()
+    assert again.resume == ()
+
+
+def test_who_cannot_pay_cannot_overtake() -> None:
+    """With three adapters the start is twice what starving takes: here two, which is eight quarters."""
+    scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
+    scheduler.credits[A.id] = -7
+    decision = scheduler.schedule(view(others, members=ours, merged=A))
+    assert (decision.unmerge, decision.merge) == (True, None), "it would have to pay two"
+    scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
+    scheduler.credits[A.id] = -6
+    decision = scheduler.schedule(view(others, members=ours, merged=A))
+    assert not decision.unmerge
+    assert decision.steps == 1, "after that it cannot"
+
+
+def test_starving_requests_of_the_merged_adapter_alone_stay_merged() -> None:
+    scheduler = credit(starving=1.0, normal=0.5)
+    scheduler._starve.add(A.id)
+    scheduler.credits[A.id] = 5
+    ours = requests(A, A, start=1)
+    decision = scheduler.schedule(view(requests(B), members=ours, merged=A))
+    assert (decision.unmerge, decision.merge, decision.prefill) == (False, None, ())
+    again = scheduler.schedule(view(requests(B), members=ours, merged=A))
+    assert again.steps == 4, "it pays one an iteration, and has less than two after four"
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"constants": "papers"}, "scheduler.constants is 'papers'; did you mean paper"),
+        ({"merged_s": 0}, "scheduler.merged_s is 0"),
+        ({"normal": 20_000.0}, "scheduler.normal is 20,?000"),
+        ({"tune_every": 0}, "scheduler.tune_every is 0"),
+        ({"factor": 0.9}, "scheduler.factor is 0.9"),
+    ],
+)
+def test_a_parameter_out_of_range_is_refused_by_its_key(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Credit(**changes)  # type: ignore[arg-type]
