@@ -33,7 +33,7 @@ def judge(chosen: Mapping[str, Path], jobs: int = -1) -> list[Row]:
     """Simulate all that the claims of these papers need, and return a row a claim."""
     claims = [(paper, claim) for paper, folder in chosen.items() for claim in _claims(folder)]
     points = [point for _, claim in claims for point in claim.points()]
-    evidence = [spot.point for _, claim in claims for spot in claim.evidence.values()]
+    evidence = [point for _, claim in claims for spot in claim.evidence.values() for point in spot.points]
     outcomes = run_all([*points, *evidence], jobs)
     return [evaluate(paper, claim, outcomes) for paper, claim in claims]
 

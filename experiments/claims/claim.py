@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.claims.checks import CHECKS, spots_of
-from experiments.claims.spots import Spot, read_curve, read_spot
+from experiments.claims.formulas import NUMBERS
+from experiments.claims.spots import Limit, Spot, read_curve, read_spot
 from experiments.studies.points import Point
 from experiments.studies.reading import check, known, listed, load
 from experiments.studies.study import Study
@@ -18,27 +19,29 @@ from simlora.core.errors import InputError
 KINDS = ("value", "oom", "ratio", "increase", "order", "trend", "formula", "absent")
 SENSES = ("about", "up_to", "at_most", "more_than")
 EVALUATED = {
-    "value": "simulated",
-    "oom": "simulated",
-    "ratio": "ratios",
-    "increase": "ratios",
-    "order": "checks",
-    "trend": "checks",
-    "formula": "formula",
-    "absent": "reason",
+    "value": ("simulated", "computed"),
+    "oom": ("simulated",),
+    "ratio": ("ratios", "computed"),
+    "increase": ("ratios",),
+    "order": ("checks",),
+    "trend": ("checks",),
+    "formula": ("formula",),
+    "absent": ("reason",),
 }
-"""The key that says how a claim of each kind is evaluated; what is absent here is not, and says why."""
+"""The keys, one of which says how a claim of each kind is evaluated; what is absent here is not, and says why."""
 QUOTED = re.compile(r"\{([^}]*)\}")
 """What stands for a number in a reason."""
 REQUIRED = ("id", "where", "metric", "kind", "published")
-OPTIONAL = ("simulated", "ratios", "checks", "formula", "sense", "disagreement", "reason")
+OPTIONAL = ("simulated", "computed", "ratios", "checks", "formula", "sense", "disagreement", "reason")
 
 
 @dataclass(frozen=True)
 class Claim:
     """One claim. `spots` are those of values, `ratios` pairs of them, `checks` the checks as they are written.
 
-    An increase is by how many per cent the first of a pair is above the second; values may come before it.
+    An increase is by how many per cent the first of a pair is above the second; values may come before it. A pair of
+    curves is one pair for each x. `groups` says which of several published ratios each pair is about. `computed` names
+    what computes the numbers, where they are none of a study.
 
     `disagreement` is a number with its source that the paper or its artifact gives elsewhere for the same run.
     `reason` says why the claim does not come out, and is shown only then. Where it has `{study panel series x metric}`
@@ -50,29 +53,38 @@ class Claim:
     metric: str
     kind: str
     published: Sequence[Any]
-    spots: Sequence[Spot]
-    ratios: Sequence[tuple[Spot, Spot]]
+    spots: Sequence[Spot | Limit]
+    computed: str
+    ratios: Sequence[tuple[Spot | Limit, Spot | Limit]]
+    groups: Sequence[int]
     sense: str
     checks: Sequence[tuple[str, Mapping[str, Any]]]
     formula: str
     disagreement: Mapping[str, Any] | None
     reason: str
-    evidence: Mapping[str, Spot]
+    evidence: Mapping[str, Spot | Limit]
 
     def points(self) -> Iterator[Point]:
         """Yield the runs that the claim is about, some perhaps twice."""
         for spot in self.spots:
-            yield spot.point
+            yield from spot.points
         for above, below in self.ratios:
-            yield from (above.point, below.point)
+            yield from (*above.points, *below.points)
         for name, arguments in self.checks:
-            yield from (spot.point for spot in spots_of(name, arguments))
+            for spot in spots_of(name, arguments):
+                yield from spot.points
 
 
 def read(path: Path, studies: Mapping[str, Study]) -> list[Claim]:
-    """Return the claims of a paper. Raises InputError, naming file and claim, for what does not say right."""
-    entries = check(load(path), str(path), ("claims",))["claims"]
-    claims = [_claim(entry, f"{path}: claim {index + 1}", studies) for index, entry in enumerate(entries)]
+    """Return the claims of a paper. Raises InputError, naming file and claim, for what does not say right.
+
+    Where the file has `seeds`, numbers are means over runs with these.
+    """
+    seeds = read_seeds(path)
+    entries = load(path)["claims"]
+    claims = [
+        _claim(entry, f"{path}: claim {index + 1}", studies, seeds) for index, entry in enumerate(entries)
+    ]
     ids = [claim.id for claim in claims]
     twice = next((name for name in ids if ids.count(name) > 1), None)
     if twice:
@@ -80,38 +92,62 @@ def read(path: Path, studies: Mapping[str, Study]) -> list[Claim]:
     return claims
 
 
-def _claim(tree: Any, place: str, studies: Mapping[str, Study]) -> Claim:
+def read_seeds(path: Path) -> list[int]:
+    """Return the seeds over which a paper's claims are judged; none: each run has that of its settings."""
+    return listed(check(load(path), str(path), ("claims",), ("seeds",)).get("seeds", []))
+
+
+def _claim(tree: Any, place: str, studies: Mapping[str, Study], seeds: Sequence[int]) -> Claim:
     entry = check(tree, place, REQUIRED, OPTIONAL)
     place = f"{place} ({entry['id']})"
     kind = known(entry["kind"], KINDS, f"{place}: kind")
-    if EVALUATED[kind] not in entry:
-        raise InputError(f"{place} is of kind {kind} and has no {EVALUATED[kind]}")
-    pairs = [listed(pair) for pair in entry.get("ratios", ())]
-    if any(len(pair) != 2 for pair in pairs):
-        raise InputError(
-            f"{place}: each of ratios must be a pair, of which the first is divided by the second"
-        )
+    if not any(key in entry for key in EVALUATED[kind]):
+        raise InputError(f"{place} is of kind {kind} and has no {' and no '.join(EVALUATED[kind])}")
+    published = listed(entry["published"])
+    pairs = [_pairs(pair, place, studies, seeds) for pair in entry.get("ratios", ())]
+    if kind == "ratio" and len(published) not in (1, len(pairs)):
+        raise InputError(f"{place} has {len(published)} published ratios and {len(pairs)} pairs")
     reason = " ".join(entry.get("reason", "").split())
     return Claim(
         id=entry["id"],
         where=entry["where"],
         metric=entry["metric"],
         kind=kind,
-        published=listed(entry["published"]),
-        spots=[read_spot(at, place, studies) for at in listed(entry.get("simulated", []))],
-        ratios=[
-            (read_spot(above, place, studies), read_spot(below, place, studies)) for above, below in pairs
-        ],
+        published=published,
+        spots=[read_spot(at, place, studies, seeds) for at in listed(entry.get("simulated", []))],
+        computed=known(entry["computed"], NUMBERS, f"{place}: computed") if "computed" in entry else "",
+        ratios=[pair for each in pairs for pair in each],
+        groups=[index if len(published) > 1 else 0 for index, each in enumerate(pairs) for _ in each],
         sense=known(entry.get("sense", "about"), SENSES, f"{place}: sense"),
-        checks=[_check(one, place, studies) for one in listed(entry.get("checks", []))],
+        checks=[_check(one, place, studies, seeds) for one in listed(entry.get("checks", []))],
         formula=entry.get("formula", ""),
         disagreement=_disagreement(entry.get("disagreement"), place),
         reason=reason,
-        evidence={text: read_spot(text, f"{place}: reason", studies) for text in QUOTED.findall(reason)},
+        evidence={
+            text: read_spot(text, f"{place}: reason", studies, seeds) for text in QUOTED.findall(reason)
+        },
     )
 
 
-def _check(tree: Any, place: str, studies: Mapping[str, Study]) -> tuple[str, Mapping[str, Any]]:
+def _pairs(
+    tree: Any, place: str, studies: Mapping[str, Study], seeds: Sequence[int]
+) -> list[tuple[Spot | Limit, Spot | Limit]]:
+    """Return a pair of spots, or one for each x of the first of two curves."""
+    pair = listed(tree)
+    if len(pair) != 2:
+        raise InputError(
+            f"{place}: each of ratios must be a pair, of which the first is divided by the second"
+        )
+    if all(len(str(each).split()) == 4 for each in pair):
+        above, below = (read_curve(each, place, studies, seeds) for each in pair)
+        return [(spot, below.at(spot.point.x)) for spot in above.spots()]
+    first, second = (read_spot(each, place, studies, seeds) for each in pair)
+    return [(first, second)]
+
+
+def _check(
+    tree: Any, place: str, studies: Mapping[str, Study], seeds: Sequence[int]
+) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(tree, Mapping) or len(tree) != 1:
         raise InputError(f"{place}: a check is one name with its arguments, not {tree!r}")
     (name, arguments), *_ = tree.items()
@@ -119,7 +155,7 @@ def _check(tree: Any, place: str, studies: Mapping[str, Study]) -> tuple[str, Ma
     arguments = check(arguments, f"{place}: {name}", required, ("x",))
     curves = ("curve", "upper", "lower")
     return name, {
-        key: read_curve(value, f"{place}: {name}", studies) if key in curves else value
+        key: read_curve(value, f"{place}: {name}", studies, seeds) if key in curves else value
         for key, value in arguments.items()
     }
 

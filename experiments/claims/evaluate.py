@@ -9,11 +9,11 @@ from typing import Any
 from experiments.claims import verdicts
 from experiments.claims.checks import Comparison, compare
 from experiments.claims.claim import Claim
-from experiments.claims.formulas import compare_formula
+from experiments.claims.formulas import NUMBERS, compare_formula
 from experiments.claims.numbers import shown
-from experiments.claims.spots import Spot
+from experiments.claims.spots import Limit, Spot
 from experiments.studies.fitted import was_fitted
-from experiments.studies.points import Overrides
+from experiments.studies.points import Overrides, Point
 from experiments.studies.running import DOES_NOT_FIT, Outcome
 from experiments.studies.study import OOM
 
@@ -24,8 +24,8 @@ UNEXPLAINED = "Not explained yet."
 class NoNumberError(Exception):
     """A spot has no simulated number: it was not simulated, or what was simulated does not fit the memory."""
 
-    def __init__(self, spot: Spot, outcome: Outcome) -> None:
-        super().__init__(f"{spot.point.series} ({spot.point.panel}) at {spot.point.x}: {outcome.reason}")
+    def __init__(self, point: Point, outcome: Outcome) -> None:
+        super().__init__(f"{point.series} ({point.panel}) at {point.x}: {outcome.reason}")
         self.does_not_fit = outcome.status == DOES_NOT_FIT
 
 
@@ -104,23 +104,35 @@ def _reason(claim: Claim, judged: Judged, outcomes: Outcomes) -> str:
         return judged.why
     reason = claim.reason
     for text, spot in claim.evidence.items():
-        number = outcomes[spot.point.overrides].figure(spot.metric)
-        reason = reason.replace(f"{{{text}}}", shown(number))
+        reason = reason.replace(f"{{{text}}}", shown(_number_or_none(spot, outcomes)))
     return " ".join(part for part in (reason, judged.why) if part) or UNEXPLAINED
 
 
-def _number(spot: Spot, outcomes: Outcomes) -> float:
-    outcome = outcomes[spot.point.overrides]
-    found = outcome.figure(spot.metric)
+def _number_or_none(spot: Spot | Limit, outcomes: Outcomes) -> float | None:
+    try:
+        return _number(spot, outcomes)
+    except NoNumberError:
+        return None
+
+
+def _number(spot: Spot | Limit, outcomes: Outcomes) -> float:
+    return spot.number(lambda point, metric: _figure(point, metric, outcomes))
+
+
+def _figure(point: Point, metric: str, outcomes: Outcomes) -> float:
+    outcome = outcomes[point.overrides]
+    found = outcome.figure(metric)
     if found is None:
         raise NoNumberError(
-            spot, outcome if outcome.reason else Outcome(outcome.status, reason="no request finished")
+            point, outcome if outcome.reason else Outcome(outcome.status, reason="no request finished")
         )
     return found
 
 
 def _value(claim: Claim, outcomes: Outcomes) -> Judged:
-    simulated = [_number(spot, outcomes) for spot in claim.spots]
+    simulated = (
+        NUMBERS[claim.computed]() if claim.computed else [_number(spot, outcomes) for spot in claim.spots]
+    )
     pairs = list(zip(claim.published, simulated, strict=True))
     verdict = verdicts.worst(verdicts.of_value(published, found) for published, found in pairs)
     errors = [found / published - 1 if published else found for published, found in pairs]
@@ -150,8 +162,24 @@ def _oom(claim: Claim, outcomes: Outcomes) -> Judged:
 
 
 def _ratio(claim: Claim, outcomes: Outcomes) -> Judged:
-    ratios = [_number(above, outcomes) / _number(below, outcomes) for above, below in claim.ratios]
-    published = float(claim.published[0])
+    ratios = (
+        NUMBERS[claim.computed]()
+        if claim.computed
+        else [_number(above, outcomes) / _number(below, outcomes) for above, below in claim.ratios]
+    )
+    groups = claim.groups or [0] * len(ratios)
+    judged = [
+        _one_ratio(published, [ratio for ratio, at in zip(ratios, groups, strict=True) if at == index], claim)
+        for index, published in enumerate(map(float, claim.published))
+    ]
+    if len(judged) == 1:
+        return judged[0]
+    errors = [error for one in judged if one.errors is not None for error in one.errors]
+    simulated = [max(one.simulated) if isinstance(one.simulated, list) else one.simulated for one in judged]
+    return Judged(simulated, verdicts.worst(one.verdict for one in judged), "", errors or None)
+
+
+def _one_ratio(published: float, ratios: list[float], claim: Claim) -> Judged:
     exact = ratios if claim.sense == "about" else [max(ratios)] if claim.sense == "up_to" else None
     errors = None if exact is None else [ratio / published - 1 for ratio in exact]
     return Judged(_one_or_all(ratios), verdicts.of_ratios(published, ratios, claim.sense), "", errors)

@@ -68,6 +68,10 @@ FORMULAS: dict[str, Callable[[], Iterator[Comparison]]] = {
 }
 
 
+NUMBERS: dict[str, Callable[[], list[float]]] = {}
+"""What computes numbers that no study has, of single replicas for example: by the name that claims have for it."""
+
+
 def compare_formula(name: str) -> list[Comparison] | None:
     """Return the comparisons of a formula, None if simlora does not have its function yet."""
     if name not in FORMULAS:

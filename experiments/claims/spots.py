@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 from experiments.studies.metrics import METRICS
@@ -13,14 +15,19 @@ from experiments.studies.study import Study
 from simlora.core.errors import InputError
 
 
+Figures = Callable[[Point, str], float]
+"""Returns a metric of a point's run."""
+
+
 @dataclass(frozen=True)
 class Curve:
-    """One metric of one series of a study, over x."""
+    """One metric of one series of a study, over x; the mean of runs with these seeds, if there are any."""
 
     study: Study
     panel: str
     series: str
     metric: str
+    seeds: Sequence[int] = ()
 
     @property
     def x(self) -> Sequence[Any]:
@@ -31,7 +38,11 @@ class Curve:
         """Return the curve's point at x."""
         known(x, self.x, f"{self.study.name} {self.panel}: x")
         panel, series = self.study.panel(self.panel), self.study.series_named(self.series)
-        return Spot(point(self.study, panel, series, x), self.metric)
+        return Spot(point(self.study, panel, series, x), self.metric, self.seeds)
+
+    def spots(self) -> list[Spot]:
+        """Return its points at all values of x that the study does not leave out."""
+        return [spot for spot in map(self.at, self.x) if not spot.point.skip]
 
     def __str__(self) -> str:
         return f"{self.metric} of {self.series} ({self.panel})"
@@ -39,27 +50,87 @@ class Curve:
 
 @dataclass(frozen=True)
 class Spot:
-    """One metric of one run of a study."""
+    """One metric of one run of a study, or its mean over runs of that point with these seeds."""
 
     point: Point
     metric: str
+    seeds: Sequence[int] = ()
+
+    @property
+    def points(self) -> list[Point]:
+        """The runs that it is about."""
+        return [seeded(self.point, seed) for seed in self.seeds] or [self.point]
+
+    def number(self, figures: Figures) -> float:
+        """Return the number."""
+        return fmean(figures(point, self.metric) for point in self.points)
 
     def __str__(self) -> str:
         return f"{self.metric} of {self.point.series} ({self.point.panel}) at {self.point.x}"
 
 
-def read_spot(text: Any, place: str, studies: Mapping[str, Study]) -> Spot:
-    """Read `table_3 S1 slora 5 throughput_rps`: study, panel, series, x, metric."""
+@dataclass(frozen=True)
+class Limit:
+    """The x at which a curve first exceeds `most`, on a straight line between two points; the last x if it does not.
+
+    Is it above from the first point on, the line is one from there to 0 at x = 0.
+    """
+
+    curve: Curve
+    most: float
+
+    @property
+    def point(self) -> Point:
+        """The first of the runs."""
+        return self.points[0]
+
+    @property
+    def points(self) -> list[Point]:
+        """The runs that it is about."""
+        return [point for spot in self.curve.spots() for point in spot.points]
+
+    def number(self, figures: Figures) -> float:
+        """Return the number."""
+        spots = self.curve.spots()
+        at = [(0.0, 0.0), *((float(spot.point.x), spot.number(figures)) for spot in spots)]
+        for (left, below), (right, above) in pairwise(at):
+            if above > self.most:
+                return left + (right - left) * (self.most - below) / (above - below)
+        return at[-1][0]
+
+    def __str__(self) -> str:
+        return f"x at which {self.curve} exceeds {self.most:g}"
+
+
+def seeded(point: Point, seed: int) -> Point:
+    """Return a point with another seed of everything random."""
+    return replace(point, settings={**point.settings, "seed": seed})
+
+
+def read_spot(text: Any, place: str, studies: Mapping[str, Study], seeds: Sequence[int] = ()) -> Spot | Limit:
+    """Read `table_3 S1 slora 5 throughput_rps`: study, panel, series, x, metric.
+
+    With `<0.5` for x it is the x up to which the metric is below 0.5.
+    """
     parts = str(text).split()
     if len(parts) != 5:
         raise InputError(f"{place}: {text!r} must be a study, a panel, a series, a value of x and a metric")
     study, panel, series, x, metric = parts
-    curve = read_curve(f"{study} {panel} {series} {metric}", place, studies)
+    curve = read_curve(f"{study} {panel} {series} {metric}", place, studies, seeds)
+    if x.startswith("<"):
+        return Limit(curve, _bound(x[1:], place))
     by_name = {str(value): value for value in curve.x}
     return curve.at(by_name[known(x, by_name, f"{place}: x")])
 
 
-def read_curve(text: Any, place: str, studies: Mapping[str, Study]) -> Curve:
+def _bound(text: str, place: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{place}: x is '<{text}', must be < and a number") from None
+
+
+def read_curve(text: Any, place: str, studies: Mapping[str, Study], seeds: Sequence[int] = ()) -> Curve:
     """Read `figure_5 a10g_S1 slora throughput_rps`: study, panel, series, metric."""
     parts = str(text).split()
     if len(parts) != 4:
@@ -67,4 +138,4 @@ def read_curve(text: Any, place: str, studies: Mapping[str, Study]) -> Curve:
     study = studies[known(parts[0], studies, f"{place}: study")]
     study.panel(parts[1], place)
     study.series_named(parts[2], place)
-    return Curve(study, parts[1], parts[2], known(parts[3], METRICS, f"{place}: metric"))
+    return Curve(study, parts[1], parts[2], known(parts[3], METRICS, f"{place}: metric"), seeds)

@@ -95,6 +95,22 @@ ROUTED = Speed(
     ),
 )
 """CaraServe's 60 servers at 340 requests/s (its Figure 19)."""
+DISPATCHED = Speed(
+    "32, dLoRA without its ILP",
+    32,
+    20_000,
+    target_rps=5_000,
+    command=(
+        "system=dlora_proactive",
+        "cluster.replicas=32",
+        "workload=functions",
+        "workload.adapters=128",
+        "workload.stride=1",
+        "workload.rate_rps=40",
+        "workload.duration_s=500",
+    ),
+)
+"""dLoRA's 32 GPUs and 128 adapters, at half of what they take (its Figure 9)."""
 SCENARIOS = (
     Speed("1 replica", 1, 10_000, target_rps=15_000),
     Speed("8 replicas", 8, 10_000, target_rps=15_000),
@@ -105,6 +121,7 @@ SCENARIOS = (
     Speed("1,000 replicas", 1_000, 1_000_000, target_rps=1_000_000 / 120),
     *HOURS,
     ROUTED,
+    DISPATCHED,
 )
 ONE, EIGHT = Speed("1 replica", 1, 10_000), Speed("8 replicas", 8, 10_000)
 PAIRS = {

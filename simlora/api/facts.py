@@ -13,9 +13,10 @@ from simlora.engine.cluster import Cluster
 from simlora.metrics.recorder import Recorder
 
 
-def adapter_facts(cluster: Cluster) -> dict[str, Any]:
+def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
     """Return what was loaded and merged. A hit is an admission that found its adapter in HBM or on its way.
 
+    `merged_share` is of the replicas' time, busy or not, how much they had an adapter in the weights.
     `region` is the adapters' own memory, of all replicas together, where they have one. Its fragmentation
     is the share of free slots that are not in the longest free run, after each change.
     """
@@ -29,6 +30,9 @@ def adapter_facts(cluster: Cluster) -> dict[str, Any]:
         "hit_rate": recorder.adapter_hit_rate,
         "switches": recorder.switches,
         "switch_s": recorder.switch_s,
+        "merged_share": recorder.merged_s(makespan_s) / (makespan_s * len(cluster.replicas))
+        if makespan_s > 0
+        else None,
     }
     regions = [region for replica in cluster.replicas if (region := replica.holdings.region) is not None]
     changes = sum(region.changes for region in regions)
@@ -50,6 +54,12 @@ def kv_facts(recorder: Recorder) -> dict[str, Any]:
         "invalid_share": None,
         "preemptions": recorder.preemptions,
     }
+
+
+def migration_facts(cluster: Cluster) -> dict[str, int] | None:
+    """Return what was planned, how much of it could not be solved, and what moves cost; None if nothing migrates."""
+    migrates = cluster.scenario.policies.migration.period_s is not None
+    return cluster.recorder.journal.facts() if migrates else None
 
 
 def replica_facts(requests: pd.DataFrame, cluster: Cluster, makespan_s: float) -> list[dict[str, Any]]:
@@ -81,11 +91,16 @@ def replica_facts(requests: pd.DataFrame, cluster: Cluster, makespan_s: float) -
     ]
 
 
-def simulation_facts(cluster: Cluster, wall_s: float) -> dict[str, Any]:
-    """Return what the simulation itself took. An event is an arrival or an iteration boundary."""
+def simulation_facts(cluster: Cluster, wall_s: float, migration_wall_s: float) -> dict[str, Any]:
+    """Return what the simulation itself took, and of it planning what moves (None if nothing migrates).
+
+    An event is an arrival or an iteration boundary.
+    """
     recorder = cluster.recorder
+    migrates = cluster.scenario.policies.migration.period_s is not None
     return {
         "wall_s": wall_s,
+        "migration_wall_s": migration_wall_s if migrates else None,
         "events": recorder.ended + recorder.boundaries,
         "iterations": sum(replica.iterations for replica in cluster.replicas),
         "token_steps": recorder.token_steps,

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
-from simlora.api.facts import adapter_facts, kv_facts, replica_facts, simulation_facts, versions
+from simlora.api.facts import (
+    adapter_facts,
+    kv_facts,
+    migration_facts,
+    replica_facts,
+    simulation_facts,
+    versions,
+)
 from simlora.api.progress import bar
+from simlora.api.timed import Timed
 from simlora.config.setup import Setup
 from simlora.core.errors import InputError
 from simlora.engine.cluster import Cluster
+from simlora.metrics.journal import Planned
 from simlora.metrics.recorder import REGION
 from simlora.metrics.summary import summarise
 from simlora.results.result import Result
@@ -26,7 +37,9 @@ class Interrupted(KeyboardInterrupt):
 
 def run(setup: Setup, *, command: str = "", progress: bool = False) -> Result:
     """Simulate. Raises InputError if not a single request fits, and Interrupted on Ctrl-C."""
-    cluster = Cluster(setup.scenario)
+    policies = setup.scenario.policies
+    migration = Timed(policies.migration)
+    cluster = Cluster(replace(setup.scenario, policies=replace(policies, migration=migration)))
     started = time.perf_counter()
     complete = False
     try:
@@ -35,16 +48,18 @@ def run(setup: Setup, *, command: str = "", progress: bool = False) -> Result:
         complete = True
     except KeyboardInterrupt:
         pass
-    result = _result(setup, cluster, time.perf_counter() - started, command, complete)
+    result = _result(setup, cluster, time.perf_counter() - started, migration.wall_s, command, complete)
     if not complete:
         raise Interrupted(result)
     return result
 
 
-def _result(setup: Setup, cluster: Cluster, wall_s: float, command: str, complete: bool) -> Result:
+def _result(
+    setup: Setup, cluster: Cluster, wall_s: float, migration_wall_s: float, command: str, complete: bool
+) -> Result:
     recorder = cluster.recorder
-    requests = recorder.requests()
-    notices = _rejections(requests, setup.scenario.trace.source, complete)
+    requests, journal = recorder.requests(), recorder.journal
+    notices = [*_rejections(requests, setup.scenario.trace.source, complete), *_unsolved(journal.planned)]
     timeline = _timeline(cluster) if complete else pd.DataFrame()
     # Of a run that was stopped, what had not arrived yet says nothing.
     stopped = not complete or bool((requests["status"] == "unfinished").any())
@@ -55,11 +70,12 @@ def _result(setup: Setup, cluster: Cluster, wall_s: float, command: str, complet
         recorder.token_gaps,
         setup.targets,
         makespan_s=makespan_s,
-        adapters=adapter_facts(cluster),
+        adapters=adapter_facts(cluster, makespan_s),
+        migration=migration_facts(cluster),
         kv=kv_facts(recorder),
         replicas=replica_facts(requests, cluster, makespan_s),
         calibration=setup.scenario.calibration.describe(),
-        simulation=simulation_facts(cluster, wall_s),
+        simulation=simulation_facts(cluster, wall_s, migration_wall_s),
         versions=versions(),
         seed=setup.scenario.seed,
         workload=setup.workload,
@@ -67,7 +83,16 @@ def _result(setup: Setup, cluster: Cluster, wall_s: float, command: str, complet
         command=command,
         complete=complete,
     )
-    return Result(summary, requests, timeline, setup.config, (*setup.notices, *notices))
+    return Result(
+        summary,
+        requests,
+        timeline,
+        setup.config,
+        (*setup.notices, *notices),
+        decisions=journal.decisions(),
+        moves=journal.moves(),
+        plans=journal.plans(),
+    )
 
 
 def _rejections(requests: pd.DataFrame, source: str, complete: bool) -> list[str]:
@@ -83,6 +108,18 @@ def _rejections(requests: pd.DataFrame, source: str, complete: bool) -> list[str
     if complete and len(rejected) == len(requests):
         raise InputError(f"every one of the {len(requests):,} requests is rejected ({source}), {example}")
     return [f"{len(rejected):,} of {len(requests):,} requests were rejected ({source}), {example}."]
+
+
+def _unsolved(planned: Sequence[Planned]) -> list[str]:
+    """Return a notice about plans whose solver found nothing to go by."""
+    unsolved = [plan for plan in planned if not plan.solved]
+    if not unsolved:
+        return []
+    first = unsolved[0]
+    return [
+        f"{len(unsolved):,} of {len(planned):,} migration plans could not be solved and left every request where it "
+        f"was; the first, at {first.time_s:g} s: {first.reason}."
+    ]
 
 
 def _timeline(cluster: Cluster) -> pd.DataFrame:

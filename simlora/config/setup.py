@@ -315,6 +315,11 @@ def _check_region(replica: ReplicaConfig, policies: Policies) -> None:
         )
     if not replica.own_region:
         return
+    if policies.scheduler().pauses:
+        raise InputError(
+            f"replica.adapter_memory is {replica.adapter_memory}, must be unified, partition or slots for a scheduler "
+            "that pauses requests: their adapters cannot make way there"
+        )
     if not isinstance(policies.eviction(), OnDemand):
         raise InputError(f"replica.adapter_memory={replica.adapter_memory} needs eviction=on_demand")
     if type(policies.loader()).ahead is not Loader.ahead:

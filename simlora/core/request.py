@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simlora.core.adapter import Adapter
+from simlora.core.trace import BASE_MODEL
 
 
 class Request:
@@ -10,7 +11,7 @@ class Request:
 
     A real system does not know how many tokens a request will produce, so neither does this
     object: the true output length stays inside the engine and policies see only the declared
-    `max_output_tokens`. `adapter` is None for the bare base model.
+    `max_output_tokens`. `adapter` is None for the bare base model, whose `adapter_id` is BASE_MODEL.
 
     `generated_tokens` counts the tokens produced before the request last (re)joined the waiting
     queue; while it runs, the replica's step counter says the rest. `host_tokens` is the part of
@@ -24,6 +25,7 @@ class Request:
 
     __slots__ = (
         "adapter",
+        "adapter_id",
         "admitted_s",
         "arrival_s",
         "block_hashes",
@@ -55,6 +57,7 @@ class Request:
     ) -> None:
         self.id = id
         self.adapter = adapter
+        self.adapter_id = BASE_MODEL if adapter is None else adapter.id
         self.arrival_s = arrival_s
         self.prompt_tokens = prompt_tokens
         self.max_output_tokens = max_output_tokens

@@ -113,6 +113,7 @@ class Cluster:
         self._status = Status(self, every_s) if every_s is not None else None
         placed = scenario.policies.placement.place(self.adapters, self)
         self._serves = placed.serves
+        self._pools = [replica.holdings.pool for replica in self.replicas]
         for id, homes in placed.preloads.items():
             for home in homes.tolist():
                 self.replicas[home].holdings.preload(self.adapters[id])
@@ -197,8 +198,7 @@ class Cluster:
 
     def resident(self, adapter: Adapter) -> NDArray[np.bool_]:
         """Which replicas have an adapter in HBM, or on its way there."""
-        there = (replica.holdings.pool.holds(adapter.id) for replica in self.replicas)
-        return np.fromiter(there, dtype=np.bool_, count=len(self.replicas))
+        return np.array([pool.holds(adapter.id) for pool in self._pools], dtype=np.bool_)
 
     def load_s(self, adapter: Adapter) -> float:
         """Seconds that it takes to load an adapter from host memory."""

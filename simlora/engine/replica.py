@@ -231,6 +231,7 @@ class Replica:
             stay = {request.id for request in beside}
             gone = (id for id in (*batch.members, *standing.paused) if id not in stay)
             still_tokens -= sum(holdings.own_tokens(id, batch.step) for id in gone)
+            beside = (*beside, *standing.growing())
         return Admission(
             holdings.reservation,
             holdings.pool,
@@ -328,9 +329,16 @@ class Replica:
                 self._recorder.abort(request, self.id, self._clock.now, reason)
                 self._on_leave(self.id, request)
             if not self._prefill:
-                if decision.pause and not self._batch.members:
+                if self._batch.members:
+                    break
+                if decision.pause:
                     continue  # who is to run instead was tried as long as they still ran
-                break
+                last = self._standing.last() if self._standing.paused else None
+                if last is None or self._standing.lands_s != inf:
+                    break
+                self._preempt(
+                    last
+                )  # of KV that they share with each other a trial does not know that it goes
             self.admit(begins)
             if self._prefill:
                 return

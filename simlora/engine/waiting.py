@@ -15,10 +15,6 @@ def _key(request: Request) -> tuple[float, int]:
     return request.arrival_s, request.id
 
 
-def _adapter(request: Request) -> int:
-    return request.adapter.id if request.adapter is not None else BASE_MODEL
-
-
 class WaitingQueue:
     """Waiting requests in order of (arrival, id); cheap at both ends, and by adapter.
 
@@ -62,7 +58,7 @@ class WaitingQueue:
             queue = self._queue_of(request)
             queue.remove(request)
             if not queue:
-                del self._by_adapter[_adapter(request)]
+                del self._by_adapter[request.adapter_id]
         items, head = self._items, self._head
         if items[head] is not request:
             place = bisect_left(items, _key(request), lo=head, key=_key)
@@ -120,7 +116,7 @@ class WaitingQueue:
 
     def _queue_of(self, request: Request) -> WaitingQueue:
         assert self._by_adapter is not None
-        id = _adapter(request)
+        id = request.adapter_id
         found = self._by_adapter.get(id)
         if found is None:
             found = self._by_adapter[id] = WaitingQueue()

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, get_type_hints
 
 import pandas as pd
 
+MERGED, CREDIT = "merged", "credit"
+"""Names of numbers that are an adapter's."""
+
 
 class Decided(NamedTuple):
-    """A number of one replica's scheduler, from that time on; `merged` is the adapter in the weights, or -1."""
+    """A number of one replica's scheduler, from that time on.
+
+    `adapter` is whose number it is, "" if nobody's or the base model's. `merged` is the id of the adapter in the
+    weights, or -1.
+    """
 
     time_s: float
     replica: int
     name: str
+    adapter: str
     value: float
 
 
@@ -20,7 +29,7 @@ class Moved(NamedTuple):
     """A request that went from one replica to another.
 
     `decided_s` is when the plan was made that says so, `reason` what set it off. At the target `recomputed_tokens`
-    have to be prefilled anew, and the adapter is `loaded` where it was not.
+    have to be prefilled anew, and the adapter is `loaded` where it was not, once for all whom one plan moves there.
     """
 
     time_s: float
@@ -46,22 +55,38 @@ class Planned(NamedTuple):
 class Journal:
     """Rows in the order in which they were written."""
 
-    __slots__ = ("decided", "moved", "planned")
+    __slots__ = ("_noted", "decided", "moved", "planned")
 
     def __init__(self) -> None:
+        self._noted: dict[tuple[int, str], float] = {}
         self.decided: list[Decided] = []
         self.moved: list[Moved] = []
         self.planned: list[Planned] = []
 
+    def note(self, time_s: float, replica: int, name: str, value: float) -> None:
+        """Write a scheduler's number down, unless it is what it was; `credit:a` is the credit of adapter a."""
+        if self._noted.get((replica, name)) != value:
+            self._noted[replica, name] = value
+            kind, _, adapter = name.partition(":")
+            self.decided.append(Decided(time_s, replica, kind, adapter, value))
+
+    def switch(self, time_s: float, replica: int, adapter: str, id: int) -> None:
+        """Write down which adapter is merged from now on; none has the name "" and the id -1."""
+        self.decided.append(Decided(time_s, replica, MERGED, adapter, float(id)))
+
     def decisions(self) -> pd.DataFrame:
         """Return what schedulers noted, a row a change."""
-        return pd.DataFrame(self.decided, columns=list(Decided._fields))
+        return _table(self.decided, Decided)
 
     def moves(self) -> pd.DataFrame:
         """Return who moved, a row a move."""
-        return pd.DataFrame(self.moved, columns=list(Moved._fields))
+        return _table(self.moved, Moved)
 
-    def facts(self) -> dict[str, Any]:
+    def plans(self) -> pd.DataFrame:
+        """Return what was planned and why, a row a plan."""
+        return _table(self.planned, Planned)
+
+    def facts(self) -> dict[str, int]:
         """Return what the summary says of migration."""
         plans = self.planned
         return {
@@ -70,5 +95,11 @@ class Journal:
             "planned_moves": sum(plan.moves for plan in plans),
             "moves": len(self.moved),
             "recomputed_tokens": sum(move.recomputed_tokens for move in self.moved),
-            "adapters_loaded": sum(move.loaded for move in self.moved),
+            "adapters_loaded": len({(m.decided_s, m.adapter, m.target) for m in self.moved if m.loaded}),
         }
+
+
+def _table(rows: Sequence[tuple[Any, ...]], row: type[tuple[Any, ...]]) -> pd.DataFrame:
+    """Return rows with the types of their fields, whether there are any or not."""
+    types = get_type_hints(row)
+    return pd.DataFrame(rows, columns=list(types)).astype(types)

@@ -13,7 +13,7 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.metrics.histogram import TokenGaps
-from simlora.metrics.journal import Decided, Journal
+from simlora.metrics.journal import Journal
 from simlora.metrics.timeline import Timeline
 
 
@@ -77,6 +77,8 @@ class Recorder:
         self.reloads = 0
         self.switches = 0
         self.switch_s = 0.0
+        self._merged_s = 0.0
+        self._merged_since_s: dict[int, float] = {}  # by replica
 
     def finish(self, request: Request, replica: int, now_s: float) -> None:
         """A request has its last token."""
@@ -142,12 +144,21 @@ class Recorder:
         """An adapter was merged, or taken out of the weights, or both: that one is in them now."""
         self.switches += 1
         self.switch_s += seconds
-        self.note(replica, now_s, "merged", float(BASE_MODEL if merged is None else merged.id))
+        self._merged_s += now_s - self._merged_since_s.pop(replica, now_s)
+        if merged is not None:
+            self._merged_since_s[replica] = now_s
+        if self.timeline is not None:
+            name, id = ("", BASE_MODEL) if merged is None else (merged.name, merged.id)
+            self.journal.switch(now_s, replica, name, id)
+
+    def merged_s(self, until_s: float) -> float:
+        """Seconds until then in which replicas had an adapter in the weights, all replicas together."""
+        return self._merged_s + sum(max(until_s - since_s, 0.0) for since_s in self._merged_since_s.values())
 
     def note(self, replica: int, now_s: float, name: str, value: float) -> None:
         """A scheduler has a number to be seen over time."""
         if self.timeline is not None:
-            self.journal.decided.append(Decided(now_s, replica, name, value))
+            self.journal.note(now_s, replica, name, value)
 
     def adapter_lookup(self, hit: bool) -> None:
         """An admitted request found its adapter in HBM, or on its way there, or did not."""

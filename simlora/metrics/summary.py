@@ -48,6 +48,7 @@ def summarise(
     versions: Mapping[str, Any],
     seed: int,
     workload: Mapping[str, Any],
+    migration: Mapping[str, Any] | None = None,
     run: Mapping[str, Any] | None = None,
     command: str = "",
     complete: bool = True,
@@ -55,8 +56,8 @@ def summarise(
     """Return the summary of a run, ready for `json.dumps(..., allow_nan=False)`.
 
     Times are in seconds and describe finished requests, `tbt_s` all tokens; `cold_start_share` is of their latencies;
-    what does not exist is None. `run` says what was simulated (`system`, `model`, `gpu`, `tp`, `replicas`),
-    `command` how to do it again, `complete` whether it reached its end.
+    what does not exist is None, `migration` where nothing migrates. `run` says what was simulated (`system`, `model`,
+    `gpu`, `tp`, `replicas`), `command` how to do it again, `complete` whether it reached its end.
     """
     done = requests[is_finished(requests)]
     tokens = float(done["output_tokens"].sum())
@@ -75,6 +76,7 @@ def summarise(
         "load": load(requests) if complete else load(requests) | {"label": "unknown"},
         "adapters": adapters,
         "kv": kv,
+        "migration": migration,
         "replicas": replicas,
         "calibration": calibration,
         "simulation": simulation,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from simlora.report.curves import LEVELS, cdf, thinned_ranks
 from simlora.report.format import METRIC_NAMES, clock_unit, limit, percent, time_unit
+from simlora.report.modes import OTHER, THRESHOLDS
 
 BLUE, TEAL, AMBER, RED = "var(--blue)", "var(--teal)", "var(--amber)", "var(--red)"
 INK, PAPER, FAINT = "var(--ink)", "var(--card)", "var(--wash)"
@@ -118,11 +119,17 @@ def _hover(axes: Spec, tips: list[tuple[str, str, str]]) -> Spec:
 
 def timeline_data(times_s: Numbers, levels: Mapping[str, Mapping[str, Numbers]]) -> Spec:
     """Return the columns that the timeline charts read: `t` in clock units and, per replica, LEVELS."""
+    columns = {key: {name: _rounded(level[name]) for name in LEVELS} for key, level in levels.items()}
+    return series(times_s, columns)
+
+
+def series(times_s: Numbers, levels: Mapping[str, Any]) -> Spec:
+    """Return data by replica for charts that show one at a time, the first to begin with.
+
+    `levels` are columns by name, or a list of several such; a column that is no list holds for all rows.
+    """
     _, factor = clock_unit(float(times_s.max(initial=0.0)))
-    return {
-        "t": _rounded(times_s * factor),
-        "levels": {key: {name: _rounded(level[name]) for name in LEVELS} for key, level in levels.items()},
-    }
+    return {"shown": next(iter(levels)), "t": _rounded(times_s * factor), "levels": dict(levels)}
 
 
 def timeline(level: str, times_s: Numbers, colour: str) -> Spec:
@@ -203,6 +210,104 @@ def region(times_s: Numbers) -> Spec:
             {"transform": shown} | _hover({"x": x, "y": y}, tips),
         ],
     }
+
+
+def modes(spans: Mapping[str, pd.DataFrame], end_s: float, colours: Mapping[str, str]) -> Spec:
+    """Return a lane per replica, with a bar for each time that an adapter was merged."""
+    _, factor = clock_unit(end_s)
+    bars = [
+        {"replica": key, "from": start, "to": end, "adapter": name, "colour": _group(name, colours)}
+        for key, some in spans.items()
+        for start, end, name in zip(
+            _rounded(some["start_s"].to_numpy() * factor),
+            _rounded(some["end_s"].to_numpy() * factor),
+            some["adapter"].tolist(),
+            strict=True,
+        )
+    ]
+    x = _time_axis(np.array([end_s]))
+    lane = {
+        "field": "replica",
+        "type": "nominal",
+        "title": None,
+        "scale": {"domain": list(spans)},
+        "axis": {"labelExpr": "'replica ' + datum.value", "minExtent": 56},
+    }
+    tips = [
+        {"field": "adapter"},
+        *({"field": name, "title": f"{name} ({x['title']})", "format": ",.5~g"} for name in ("from", "to")),
+    ]
+    empty = [{"replica": key, "from": 0, "to": _rounded(np.array([end_s * factor]))[0]} for key in spans]
+    at = {"x": x | {"field": "from"}, "x2": {"field": "to"}, "y": lane}
+    bar = {"type": "bar", "height": {"band": 0.8}}
+    return {
+        "height": 30 * max(len(spans), 2),
+        "data": {"values": bars},
+        "layer": [
+            {"data": {"values": empty}, "mark": bar | {"color": FAINT}, "encoding": at},
+            {"mark": bar, "encoding": at | {"color": _colour(colours), "tooltip": tips}},
+        ],
+    }
+
+
+def thresholds(end_s: float) -> Spec:
+    """Return the thresholds of merging over time."""
+    x = _time_axis(np.array([end_s]))
+    y = {"type": "quantitative", "title": None, "axis": {"minExtent": 56}}
+    line = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.8}
+    tips = [("t", x["title"], ",.4~g"), *((name, name, ",.3~f") for name in THRESHOLDS)]
+    return {
+        "height": 140,
+        "data": {"name": "thresholds"},
+        "layer": [
+            *(
+                {"mark": line | {"color": colour}, "encoding": {"x": x, "y": y | {"field": name}}}
+                for name, colour in zip(THRESHOLDS, (BLUE, AMBER), strict=True)
+            ),
+            _hover({"x": x, "y": y | {"field": THRESHOLDS[0]}}, tips),
+        ],
+    }
+
+
+def credits(end_s: float, colours: Mapping[str, str]) -> Spec:
+    """Return the credits of adapters over time, a line each."""
+    x = _time_axis(np.array([end_s]))
+    y = {"field": "credit", "type": "quantitative", "title": None, "axis": {"minExtent": 56}}
+    lines = {"x": x, "y": y, "color": _colour(colours), "detail": {"field": "adapter"}}
+    near = _hover(lines, [("t", x["title"], ",.4~g"), ("credit", "credit", ",.5~g")])
+    near["params"][0]["select"]["encodings"] = ["x", "y"]
+    near["encoding"]["tooltip"] = [{"field": "adapter"}, *near["encoding"]["tooltip"]]
+    del near["mark"]["color"]
+    line = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.8}
+    return {
+        "height": 200,
+        "data": {"name": "credits"},
+        "layer": [{"mark": line, "encoding": lines}, near],
+    }
+
+
+def credit_columns(name: str, values: Numbers, colours: Mapping[str, str]) -> Spec:
+    """Return an adapter's credit as the columns that the chart reads; whose it is holds for all rows."""
+    shown = name or "base model"
+    return {"adapter": shown, "colour": _group(name, colours), "credit": known(values)}
+
+
+def known(values: Numbers) -> list[float | None]:
+    """Return numbers as a screen can show them, None where there is none."""
+    return [
+        None if np.isnan(value) else rounded for value, rounded in zip(values, _rounded(values), strict=True)
+    ]
+
+
+def _group(name: str, colours: Mapping[str, str]) -> str:
+    """Return what an adapter is in the scale of colours: a position, as names may be anything."""
+    return str(list(colours).index(name)) if name in colours else "other"
+
+
+def _colour(colours: Mapping[str, str]) -> Spec:
+    domain = [*(str(i) for i in range(len(colours))), "other"]
+    scale = {"domain": domain, "range": [*colours.values(), OTHER]}
+    return {"field": "colour", "type": "nominal", "scale": scale, "legend": None}
 
 
 def _time_axis(times_s: Numbers) -> Spec:

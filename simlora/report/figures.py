@@ -6,18 +6,22 @@ is imported when a figure is drawn, not before.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from simlora.metrics.slo import SloTargets, attainment_curve
 from simlora.report.curves import ALL, by_adapter, cdf, timelines
 from simlora.report.format import METRIC_NAMES, clock_unit, limit, percent, time_unit
+from simlora.report.modes import OTHER, THRESHOLDS, colours, credits, merged_spans, thresholds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Numbers = NDArray[np.float64]
 BLUE, TEAL, AMBER, INK = "#2b6cd4", "#0e8f7e", "#d08700", "#1b1d21"
 _COLOURS = {"ttft_s": BLUE, "tpot_s": TEAL, "latency_s": AMBER}
 
@@ -83,6 +87,70 @@ def plot_timeline(timeline: pd.DataFrame, replica: int | None = None, ax: Axes |
     ax.set_title("all replicas" if replica is None else f"replica {replica}", loc="left", fontsize="medium")
     ax.legend(frameon=False)
     return ax
+
+
+def plot_modes(
+    decisions: pd.DataFrame, end_s: float, replica: int = 0, ax: Axes | None = None, most_credits: int = 8
+) -> Axes:
+    """Draw which adapter a replica has merged until `end_s`, and alpha and beta where there are any.
+
+    In a figure of our own, the credits of `most_credits` adapters follow in a panel below.
+    """
+    unit, factor = clock_unit(end_s)
+    times_s = np.linspace(0.0, end_s, 2_001)
+    spans = merged_spans(decisions, replica, end_s, stretches=1_000)
+    lines = credits(decisions, replica, times_s, most_credits)
+    names = colours([spans], (name for name, _ in lines))
+    below = None
+    if ax is None and lines:
+        ax, below = _two_axes()
+    ax = _axes(ax)
+    for name, start_s, stop_s in zip(spans["adapter"], spans["start_s"], spans["end_s"], strict=True):
+        ax.axvspan(start_s * factor, stop_s * factor, color=names.get(name, OTHER), alpha=0.45, linewidth=0)
+    ax.set(xlabel=f"simulated time ({unit})", xlim=(0, end_s * factor or 1), ylim=(0, 1), yticks=[])
+    ax.spines["left"].set_visible(False)
+    ax.set_title(f"replica {replica}: merged adapter", loc="left", fontsize="medium")
+    limits = thresholds(decisions, replica, times_s)
+    if limits:
+        _thresholds(ax, times_s * factor, limits)
+    if below is not None:
+        ax.set_xlabel("")
+        for name, values in lines:
+            below.step(times_s * factor, values, where="post", color=names.get(name, OTHER))
+        below.set(xlabel=f"simulated time ({unit})", ylabel="credit, beyond the start")
+        below.axhline(0.0, color=INK, linewidth=0.6)
+    _adapter_legend(ax, names)
+    return ax
+
+
+def _thresholds(ax: Axes, times: Numbers, limits: Mapping[str, Numbers]) -> None:
+    """Draw alpha and beta as steps on an axis of their own."""
+    beside = ax.twinx()
+    for name, style in zip(THRESHOLDS, ("-", "--"), strict=True):
+        beside.step(times, limits[name], where="post", color=INK, linestyle=style, label=name)
+    beside.spines[["top", "left"]].set_visible(False)
+    beside.set(ylabel="threshold", ylim=(0, None))
+    beside.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
+
+
+def _adapter_legend(ax: Axes, names: Mapping[str, str]) -> None:
+    from matplotlib.patches import Patch
+
+    patches = [Patch(color=colour, alpha=0.6, label=name or "base model") for name, colour in names.items()]
+    if patches:
+        legend = ax.figure.legend(handles=patches, frameon=False, loc="outside right upper", fontsize="small")
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+
+
+def _two_axes() -> tuple[Axes, Axes]:
+    """Return two panels, the second below the first, in one figure with one axis of time."""
+    from matplotlib import pyplot as plt
+
+    _, (above, below) = plt.subplots(
+        2, 1, sharex=True, figsize=(8, 5), height_ratios=(3, 2), layout="constrained"
+    )
+    return _axes(above), _axes(below)
 
 
 def plot_adapters(requests: pd.DataFrame, most: int = 30, ax: Axes | None = None) -> Axes:

@@ -71,6 +71,14 @@ def seconds(value: Any) -> str:
     return f"{digits(value * factor)} {unit}"
 
 
+def clock(value: Any) -> str:
+    """Return a time of the simulation, with the unit that its axis would have: 12.3 min, 4.56 h."""
+    if not is_number(value) or value < 600:
+        return seconds(value)
+    unit, factor = clock_unit(value)
+    return f"{digits(value * factor)} {unit}"
+
+
 def rate(value: Any, unit: str) -> str:
     """Return how much per second: 2.34 req/s."""
     return f"{digits(value)} {unit}/s" if is_number(value) else ABSENT
@@ -107,6 +115,11 @@ def percent(value: Any) -> str:
 def count(value: Any) -> str:
     """Return a whole number, thousands apart."""
     return f"{value:,.0f}" if is_number(value) else ABSENT
+
+
+def counted(value: int, one: str, many: str | None = None) -> str:
+    """Return how many there are of what: 1 move, 1,200 moves."""
+    return f"{count(value)} {one if value == 1 else many or f'{one}s'}"
 
 
 def system_name(system: str) -> str:

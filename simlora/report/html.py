@@ -40,7 +40,7 @@ def write_report(folder: Path) -> Path:
 def render(results: RunResults) -> str:
     """Return the page of a run."""
     specs: dict[str, Spec] = {}
-    page: dict[str, Any] = {"charts": specs}
+    page: dict[str, Any] = {"charts": specs, "series": {}}
     main = tag(
         "main",
         sections.header(results.summary),
@@ -49,6 +49,7 @@ def render(results: RunResults) -> str:
         sections.latency(results, specs),
         sections.replicas(results, specs, page),
         sections.adapters(results, specs),
+        sections.merging_and_moving(results, specs, page),
         sections.lost(results),
         sections.calibration(results.summary),
         sections.origin(results),

@@ -12,19 +12,20 @@
     axisY: { domain: false, ticks: false, labelPadding: 6, tickCount: 4 },
   };
   const options = { renderer: "svg", actions: false, ast: true, tooltip: { theme: "custom" } };
-  const rowsOf = (key) => {
-    const levels = page.timeline.levels[key], names = Object.keys(levels);
-    return page.timeline.t.map((t, i) => names.reduce((row, name) => ((row[name] = levels[name][i]), row), { t }));
-  };
+  const at = (column, i) => (Array.isArray(column) ? column[i] : column);
+  const rowsOf = ({ t, levels }, key) => [levels[key]].flat().flatMap((columns) =>
+    t.map((t, i) => Object.keys(columns).reduce((row, name) => ((row[name] = at(columns[name], i)), row), { t })));
   const overTime = [];
   const draw = async (node) => {
     const spec = { ...page.charts[node.id], width: "container", autosize: { type: "fit-x", contains: "padding" }, config };
-    const named = spec.data.name === "timeline";
-    if (named) spec.data = { name: "timeline", values: rowsOf(page.shown) };
+    const { name } = spec.data, series = page.series[name];
+    if (name) spec.data = { name, values: rowsOf(series, series.shown) };
     const { view } = await window.vegaEmbed(node, spec, options);
-    if (named) overTime.push(view);
+    if (name) overTime.push({ name, view });
   };
   document.querySelectorAll(".chart").forEach((node) => draw(node).catch((error) => { node.textContent = `This chart could not be drawn: ${error.message}`; }));
-  const choice = document.getElementById("replica");
-  if (choice) choice.addEventListener("change", () => overTime.forEach((view) => view.data("timeline", rowsOf(choice.value)).runAsync()));
+  document.querySelectorAll("select").forEach((choice) => choice.addEventListener("change", () => {
+    const names = choice.dataset.of.split(" ");
+    overTime.filter(({ name }) => names.includes(name)).forEach(({ name, view }) => view.data(name, rowsOf(page.series[name], choice.value)).runAsync());
+  }));
 })();

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from simlora.core.errors import InputError
+from simlora.metrics.journal import Journal
 from simlora.report.curves import LEVELS
 
 REQUEST_COLUMNS = [
@@ -31,13 +32,16 @@ TIMELINE_COLUMNS = ["replica", "time_s", *LEVELS]
 
 @dataclass(frozen=True)
 class RunResults:
-    """The tables and the summary of one run; `timeline` is empty and `config` "" where the run kept none."""
+    """The tables and the summary of one run; tables but the first are empty and `config` "" where it kept none."""
 
     folder: Path
     summary: dict[str, Any]
     requests: pd.DataFrame
     timeline: pd.DataFrame
     config: str
+    decisions: pd.DataFrame = field(default_factory=Journal().decisions)
+    moves: pd.DataFrame = field(default_factory=Journal().moves)
+    plans: pd.DataFrame = field(default_factory=Journal().plans)
 
 
 def load_results(folder: Path) -> RunResults:
@@ -48,14 +52,21 @@ def load_results(folder: Path) -> RunResults:
     """
     summary = json.loads(_present(folder / "summary.json").read_text(encoding="utf-8"))
     requests = pd.read_parquet(_present(folder / "requests.parquet"), columns=REQUEST_COLUMNS)
-    timeline, config = folder / "timeline.parquet", folder / "config.yaml"
+    config, nothing = folder / "config.yaml", Journal()
     return RunResults(
         folder=folder,
         summary=summary,
         requests=requests,
-        timeline=pd.read_parquet(timeline) if timeline.exists() else pd.DataFrame(columns=TIMELINE_COLUMNS),
+        timeline=_table(folder / "timeline.parquet", pd.DataFrame(columns=TIMELINE_COLUMNS)),
         config=config.read_text(encoding="utf-8") if config.exists() else "",
+        decisions=_table(folder / "decisions.parquet", nothing.decisions()),
+        moves=_table(folder / "moves.parquet", nothing.moves()),
+        plans=_table(folder / "plans.parquet", nothing.plans()),
     )
+
+
+def _table(path: Path, none: pd.DataFrame) -> pd.DataFrame:
+    return pd.read_parquet(path) if path.exists() else none
 
 
 def _present(path: Path) -> Path:

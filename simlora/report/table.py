@@ -6,8 +6,10 @@ import textwrap
 from typing import Any
 
 from simlora.report.format import (
+    ABSENT,
     METRIC_NAMES,
     count,
+    counted,
     headline,
     percent,
     rate,
@@ -39,7 +41,7 @@ def summary_table(summary: dict[str, Any]) -> str:
 
 def _facts(summary: dict[str, Any]) -> list[str]:
     slo, adapters, kv = summary["slo"], summary.get("adapters") or {}, summary.get("kv") or {}
-    simulation = summary.get("simulation") or {}
+    simulation, migration = summary.get("simulation") or {}, summary.get("migration") or {}
     facts = [
         ("Requests", _requests(summary["requests"])),
         ("SLO attainment", f"{percent(slo['attainment'])}  ({targets_in_words(slo['targets'])})"),
@@ -52,11 +54,14 @@ def _facts(summary: dict[str, Any]) -> list[str]:
             f"{count(adapters.get('loads'))} ({size(adapters.get('load_bytes'))}{_kinds_of_loads(adapters)}), "
             f"hit rate {percent(adapters.get('hit_rate'))}",
         ),
+        ("Merged", _merged(adapters)),
+        ("Moves", _moves(migration)),
         ("Prefix cache", f"{percent(kv.get('hit_rate'))} of prompt tokens"),
         ("Preemptions", count(kv.get("preemptions"))),
         (
             "Simulated in",
-            f"{seconds(simulation.get('wall_s'))}, {rate(simulation.get('requests_per_wall_s'), 'req')}",
+            f"{seconds(simulation.get('wall_s'))}, {rate(simulation.get('requests_per_wall_s'), 'req')}"
+            f"{_planning(simulation) if migration.get('plans') else ''}",
         ),
     ]
     return [f"{name:<16}{value}" for name, value in facts if not value.startswith("–")]
@@ -65,6 +70,32 @@ def _facts(summary: dict[str, Any]) -> list[str]:
 def _kinds_of_loads(adapters: dict[str, Any]) -> str:
     kinds = (("disk_loads", "from disk"), ("reloads", "of adapters in use"))
     return "".join(f"; {count(adapters[name])} {words}" for name, words in kinds if adapters.get(name))
+
+
+def _merged(adapters: dict[str, Any]) -> str:
+    """Return how much was merged, and what the switches took; nothing where nothing was."""
+    if not adapters.get("switches"):
+        return ABSENT
+    switches = counted(adapters["switches"], "switch", "switches")
+    took = seconds(adapters.get("switch_s"))
+    return f"{percent(adapters.get('merged_share'))} of the time, {switches} that took {took}"
+
+
+def _moves(migration: dict[str, Any]) -> str:
+    """Return what moved and what it cost, and plans that could not be solved; nothing where nothing was planned."""
+    if not migration.get("plans") and not migration.get("moves"):
+        return ABSENT
+    unsolved = f" ({count(migration['unsolved'])} not solved)" if migration.get("unsolved") else ""
+    moves = f"{count(migration['moves'])} in {counted(migration['plans'], 'plan')}{unsolved}"
+    if not migration["moves"]:
+        return moves
+    tokens, adapters = migration["recomputed_tokens"], migration["adapters_loaded"]
+    return f"{moves}; {counted(tokens, 'token')} recomputed, {counted(adapters, 'adapter')} loaded"
+
+
+def _planning(simulation: dict[str, Any]) -> str:
+    planning_s = simulation.get("migration_wall_s")
+    return f"; {seconds(planning_s)} of it to plan moves" if planning_s else ""
 
 
 def _requests(requests: dict[str, Any]) -> str:

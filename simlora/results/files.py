@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ import pandas as pd
 
 from simlora.core.errors import InputError
 from simlora.report.results import RunResults
-from simlora.results.tables import REQUESTS, TIMELINE, write_table
+from simlora.results.tables import REQUESTS, TABLES, write_table
 
-WHOLE = ("requests.parquet", "timeline.parquet", "config.yaml", "report.html", "summary.json")
+WHOLE = (*(f"{name}.parquet" for name in TABLES), "config.yaml", "report.html", "summary.json")
 """In the order in which they appear: a folder with a summary.json has everything."""
 INCOMPLETE = ("requests.incomplete.parquet", "summary.incomplete.json")
 
@@ -25,21 +25,23 @@ INCOMPLETE = ("requests.incomplete.parquet", "summary.incomplete.json")
 def write_whole(
     folder: Path,
     summary: dict[str, Any],
-    requests: pd.DataFrame,
-    timeline: pd.DataFrame,
+    tables: Mapping[str, pd.DataFrame],
     config: str,
     report: bool,
 ) -> None:
-    """Write a run that reached its end. Raises InputError where the folder cannot be written."""
+    """Write a run that reached its end; `tables` by the names of TABLES, requests and timeline among them.
+
+    Raises InputError where the folder cannot be written.
+    """
     with _writing(folder) as draft:
-        write_table(requests, REQUESTS, draft / "requests.parquet")
-        if not timeline.empty:
-            write_table(timeline, TIMELINE, draft / "timeline.parquet")
+        for name, table in tables.items():
+            if name == "requests" or not table.empty:
+                write_table(table, TABLES[name], draft / f"{name}.parquet")
         _write_text(draft / "config.yaml", config)
         if report:
             from simlora.report.html import render  # seconds of imports
 
-            page = render(RunResults(folder, summary, requests, timeline, config))
+            page = render(RunResults(folder=folder, summary=summary, config=config, **tables))
             _write_text(draft / "report.html", page)
         _write_json(draft / "summary.json", summary)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from simlora.metrics.journal import Journal
 from simlora.metrics.slo import SloTargets
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ class Result:
     """What a simulation found.
 
     `summary` is what summary.json holds, `requests` has a row a request, `timeline` samples of every replica's
-    batch, queue and HBM (empty with timeline=false), `config` the resolved configuration as YAML.
+    batch, queue and HBM (empty with timeline=false), `config` the resolved configuration as YAML. `decisions` has a
+    row whenever an adapter is merged or taken out, or a scheduler's threshold or an adapter's credit changes (empty
+    with timeline=false), `moves` a row a request that went to another replica, `plans` one for each time that a
+    migration had cause to plan.
     """
 
     summary: dict[str, Any]
@@ -27,6 +31,9 @@ class Result:
     timeline: pd.DataFrame
     config: str
     notices: tuple[str, ...] = ()
+    decisions: pd.DataFrame = field(default_factory=Journal().decisions)
+    moves: pd.DataFrame = field(default_factory=Journal().moves)
+    plans: pd.DataFrame = field(default_factory=Journal().plans)
 
     def save(self, folder: str | Path, report: bool = True) -> Path:
         """Write the files of a run into a folder, report.html among them; return the folder."""
@@ -34,10 +41,21 @@ class Result:
 
         folder = Path(folder)
         if self.summary["complete"]:
-            write_whole(folder, self.summary, self.requests, self.timeline, self.config, report)
+            write_whole(folder, self.summary, self.tables, self.config, report)
         else:
             write_incomplete(folder, self.summary, self.requests)
         return folder
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """The tables, by the names of their files."""
+        return {
+            "requests": self.requests,
+            "timeline": self.timeline,
+            "decisions": self.decisions,
+            "moves": self.moves,
+            "plans": self.plans,
+        }
 
     def plot_slo_attainment(self, metric: str = "ttft_s", ax: Axes | None = None) -> Axes:
         """Draw the share of requests that would meet the SLO, were its target of `metric` another one."""
@@ -57,6 +75,17 @@ class Result:
         from simlora.report import figures
 
         return figures.plot_timeline(self.timeline, replica, ax)
+
+    def plot_modes(self, replica: int = 0, ax: Axes | None = None) -> Axes:
+        """Draw which adapter is merged into one replica's weights over time, the thresholds, and credits below.
+
+        Credits are drawn in a figure of our own only. Raises ValueError for a replica that there is not.
+        """
+        from simlora.report import figures
+
+        if not 0 <= replica < len(self.summary["replicas"]):
+            raise ValueError(f"there is no replica {replica}")
+        return figures.plot_modes(self.decisions, self.summary["makespan_s"], replica, ax)
 
     def plot_adapters(self, most: int = 30, ax: Axes | None = None) -> Axes:
         """Draw first-token time and cold start of the most requested adapters."""

@@ -47,6 +47,44 @@ TIMELINE = pa.schema(
         ("region_capacity_tokens", pa.int64()),
     ]
 )
+DECISIONS = pa.schema(
+    [
+        ("time_s", pa.float64()),
+        ("replica", pa.int32()),
+        ("name", pa.string()),
+        ("adapter", pa.string()),
+        ("value", pa.float64()),
+    ]
+)
+MOVES = pa.schema(
+    [
+        ("time_s", pa.float64()),
+        ("decided_s", pa.float64()),
+        ("request_id", pa.int64()),
+        ("adapter", pa.string()),
+        ("source", pa.int32()),
+        ("target", pa.int32()),
+        ("recomputed_tokens", pa.int64()),
+        ("loaded", pa.bool_()),
+        ("reason", pa.string()),
+    ]
+)
+PLANS = pa.schema(
+    [
+        ("time_s", pa.float64()),
+        ("moves", pa.int64()),
+        ("solved", pa.bool_()),
+        ("reason", pa.string()),
+    ]
+)
+TABLES = {
+    "requests": REQUESTS,
+    "timeline": TIMELINE,
+    "decisions": DECISIONS,
+    "moves": MOVES,
+    "plans": PLANS,
+}
+"""Of a run that reached its end, by the names of their files; of those but the first only what has rows."""
 
 
 def write_table(frame: pd.DataFrame, schema: pa.Schema, path: Path) -> None:

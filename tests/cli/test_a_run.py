@@ -30,6 +30,41 @@ def test_a_run_leaves_all_its_files(simlora: Command):
     assert simlora.files() == ["out", *(f"out/{name}" for name in names)]
 
 
+def test_a_run_that_merges_leaves_what_it_decided_too(simlora: Command):
+    run = (
+        "calibration=null",
+        "system=dlora",
+        "workload=functions",
+        "workload.stride=32",
+        "workload.duration_s=30",
+        "report=false",
+    )
+    ended = simlora(*run, "hydra.run.dir=out")
+    assert ended.status == 0, ended.err
+    names = ["config.yaml", "decisions.parquet", "requests.parquet", "summary.json", "timeline.parquet"]
+    assert simlora.files() == ["out", *(f"out/{name}" for name in names)]
+    assert "Merged  " in ended.out
+    assert simlora(*SHORT, "hydra.run.dir=out").status == 0
+    assert "out/decisions.parquet" not in simlora.files()
+
+
+def test_plans_that_could_not_be_solved_are_said_once(simlora: Command):
+    ended = simlora(
+        "calibration=null",
+        "system=dlora_released",
+        "cluster.replicas=4",
+        "workload=functions",
+        "workload.stride=1",
+        "workload.rate_rps=20",
+        "workload.duration_s=30",
+        "migration.most_nodes=0",
+        "report=false",
+        "hydra.run.dir=out",
+    )
+    assert ended.status == 0, ended.err
+    assert "migration plans could not be solved and left every request where it was" in ended.sentence
+
+
 def test_the_table_and_the_place_of_the_report_are_printed(simlora: Command):
     ended = simlora("workload.duration_s=20", "hydra.run.dir=out")
     assert "SLO attainment" in ended.out
@@ -69,6 +104,8 @@ def test_the_summary_has_what_the_design_asks_for(simlora: Command):
     assert set(summary["simulation"]) >= {"wall_s", "events", "iterations", "requests_per_wall_s"}
     assert {"makespan_s", "throughput_rps", "throughput_tps", "replicas", "seed", "versions"} <= set(summary)
     assert summary["calibration"]["coefficients"]["decode.intercept_s"] == 0.025
+    assert summary["migration"] is None
+    assert summary["simulation"]["migration_wall_s"] is None
     assert summary["complete"] is True
 
 

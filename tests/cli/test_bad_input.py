@@ -164,6 +164,14 @@ CASES = {
     "scheduler=chunked_prefill scheduler.max_batched_tokens=0": (
         "scheduler.max_batched_tokens is 0, must be a whole number of tokens, at least 1",
     ),
+    "scheduler=merged_only replica.reserve=padded": (
+        "replica.reserve is padded, must be full, peak or paged for a scheduler that pauses requests",
+    ),
+    "system=slora_no_unify_mem scheduler=unmerged_only": (
+        "replica.adapter_memory is contiguous, must be unified, partition or slots for a scheduler that pauses",
+    ),
+    "scheduler=credit scheduler.constants=code": ("scheduler.constants is 'code'",),
+    "replica.full_copies=true": ("replica.full_copies is true, which needs",),
     "scheduler=static_batch +scheduler.round=3": ("scheduler cannot be made: StaticBatch",),
     "workload.rate_rps=0": ("workload.rate_rps is 0, must be greater than 0",),
     "workload.ranks=[0]": ("workload.ranks[0] is 0, must be a whole number",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
 from simlora.engine.cluster import Cluster
-from simlora.engine.scenario import DIVIDED, Policies, ReplicaConfig, Scenario
+from simlora.engine.scenario import DIVIDED, OWN_REGIONS, Policies, ReplicaConfig, Scenario
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Bgmv, Mbgmv, Merged, PaddedBmm, Vllm
@@ -27,11 +27,15 @@ from simlora.policies.loading.blocking import Blocking
 from simlora.policies.loading.cached import Cached
 from simlora.policies.loading.cpu_assisted import CpuAssisted
 from simlora.policies.loading.prefetching import Prefetching
+from simlora.policies.migration.base import Migration
 from simlora.policies.migration.consolidate import Consolidate
+from simlora.policies.migration.selective_ilp import SelectiveIlp
 from simlora.policies.migration.stay import Stay
+from simlora.policies.placement.burst_tolerance import BurstTolerance
 from simlora.policies.placement.replicate_all import ReplicateAll
 from simlora.policies.routing.first_fit import FirstFit
 from simlora.policies.routing.most_idle import MostIdle
+from simlora.policies.routing.pending_time import PendingTime
 from simlora.policies.routing.rank_aware import RankAware
 from simlora.policies.routing.round_robin import RoundRobin
 from simlora.policies.scheduling.adapter_clustering import AdapterClustering
@@ -78,7 +82,15 @@ ROUTERS = {
     "most_idle": MostIdle,
     "first_fit": FirstFit,
     "rank_aware": lambda: RankAware(slo_s=2**-5),
+    "pending_time": lambda: PendingTime(unknown_execution_s=0.25),
 }
+MIGRATIONS: dict[str, Callable[[float], Migration]] = {
+    "consolidate": Consolidate,
+    "selective_ilp": lambda every_s: SelectiveIlp(
+        period_s=every_s, delay_s=2**-7, more_requests=2, unknown_execution_s=0.25, most_nodes=5
+    ),
+}
+PLACEMENTS = {"replicate_all": ReplicateAll, "burst_tolerance": lambda: BurstTolerance(request_tokens=16)}
 EVICTIONS = {"on_demand": OnDemand, "lru": Lru, "lru_in_turn": LruInTurn, "latest": Latest}
 KERNELS = {
     "mbgmv": Mbgmv,
@@ -188,6 +200,8 @@ class Case:
     max_outstanding: int | None = None
     router: str = "round_robin"
     migrates_every_s: float | None = None
+    migration: str = "consolidate"
+    placement: str = "replicate_all"
     replicas_per_host: int = 1
     host_cores: int = 128
     layers: int = 1
@@ -247,8 +261,10 @@ class Case:
                 eviction=EVICTIONS[self.eviction],
                 kernel=KERNELS[self.kernel],
                 router=ROUTERS[self.router](),
-                placement=ReplicateAll(),
-                migration=Stay() if self.migrates_every_s is None else Consolidate(self.migrates_every_s),
+                placement=PLACEMENTS[self.placement](),
+                migration=Stay()
+                if self.migrates_every_s is None
+                else MIGRATIONS[self.migration](self.migrates_every_s),
             ),
             fast_forward=fast_forward,
             timeline=timeline,
@@ -353,6 +369,8 @@ def cases(
         max_outstanding=draw(st.sampled_from(max_outstanding)),
     )
     case = case.but(until_s=draw(ends))
+    if case.scheduler in PICKING and case.adapter_memory in OWN_REGIONS:
+        case = case.but(scheduler="peft_continuous")  # adapters of the paused could not make way
     if case.loader == "cpu_assisted":
         case = case.but(
             host_cores=draw(st.sampled_from((0, 1, 3, 8, 64))),

@@ -9,6 +9,7 @@ from simlora.engine.cluster import Cluster
 from simlora.metrics.recorder import Recorder
 from tests.engine.cases import (
     LOADERS,
+    PLACEMENTS,
     ROUTERS,
     SCHEDULERS,
     Case,
@@ -193,11 +194,15 @@ def test_fast_forward_equals_the_plain_loop_behind_a_router_that_knows_loads(
     ),
     st.sampled_from((2**-6, 2**-3, 0.1)),
     st.sampled_from(tuple(ROUTERS)),
+    st.sampled_from(("consolidate", "consolidate", "selective_ilp")),
+    st.sampled_from(tuple(PLACEMENTS)),
 )
 def test_fast_forward_equals_the_plain_loop_when_requests_move(
-    case: Case, every_s: float, router: str
+    case: Case, every_s: float, router: str, migration: str, placement: str
 ) -> None:
-    case = case.but(migrates_every_s=every_s, router=router)
+    if migration == "selective_ilp":
+        every_s = 0.1  # each solve takes tens of milliseconds
+    case = case.but(migrates_every_s=every_s, router=router, migration=migration, placement=placement)
     fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert_same(fast, plain)
     event(f"moved: {(fast.recorder.requests().migrations > 0).any()}")

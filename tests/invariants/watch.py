@@ -73,11 +73,8 @@ class WatchedReplica(Replica):
         begun = {request.id: request for request in self.begun()}
         running = [(r, self._batch.context(r) - r.padding_tokens) for r in self._batch]
         # Beside a batch that decodes, those who begin have the slot of their first token when the step is over.
-        later = (
-            {r.id for r in self._prefill} - self._standing.prefilling.keys()
-            if self._decision.decode
-            else set()
-        )
+        mixed = self._decision.decode and len(self._batch) > 0
+        later = {r.id for r in self._prefill} - self._standing.prefilling.keys() if mixed else set()
         running += [(r, r.prompt_tokens + r.generated_tokens + (id not in later)) for id, r in begun.items()]
         if config.reserve == "padded":
             return [self.longest(running)] * len(running)

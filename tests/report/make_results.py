@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from simlora.metrics.histogram import TokenGaps
+from simlora.metrics.journal import Journal, Moved, Planned
 from simlora.metrics.slo import SloTargets
 from simlora.metrics.summary import summarise
 
@@ -122,6 +123,37 @@ def make_timeline(replicas: int = 2, rows: int = 1_500, end_s: float = 800.0, se
     return pd.concat(parts, ignore_index=True)
 
 
+def make_journal(
+    replicas: int = 2, end_s: float = 800.0, names: tuple[str, ...] = (), adapters: int = 12, seed: int = 0
+) -> Journal:
+    """Return what a scheduler with thresholds and credits decided, and a migration whose last plan had no solution."""
+    rng = np.random.default_rng(seed)
+    labels = [*names, *(f"lora-{i:03d}" for i in range(len(names), adapters))]
+    found = Journal()
+    for time_s in np.sort(rng.uniform(0, end_s, 40 * replicas)).tolist():
+        replica = int(rng.integers(replicas))
+        merged = int(rng.integers(-1, 3))
+        found.switch(time_s, replica, labels[merged] if merged >= 0 else "", merged)
+        found.note(time_s, replica, "alpha", round(float(rng.uniform(0.6, 1.0)), 2))
+        found.note(time_s, replica, "beta", round(float(rng.uniform(0.2, 0.6)), 2))
+        for name in labels:
+            found.note(time_s, replica, f"credit:{name}", float(rng.integers(-2_000, 2_000)))
+    for id in range(6 if replicas > 1 else 0):
+        decided_s = 20.0 if id < 4 else 30.0
+        reason = f"replica 0 has {8 - id // 4} requests more than the mean"
+        found.moved.append(
+            Moved(decided_s + 0.2, decided_s, id, labels[id // 2], 0, 1, 100 + id, True, reason)
+        )
+    if replicas > 1:
+        found.planned += [
+            Planned(20.0, 4, True, "replica 0 has 8 requests more than the mean"),
+            Planned(30.0, 3, True, "replica 0 has 7 requests more than the mean"),
+            Planned(40.0, 0, True, "no move shortens the longest work"),
+            Planned(50.0, 0, False, "the solver found nothing within 10 nodes"),
+        ]
+    return found
+
+
 def make_summary(requests: pd.DataFrame, replicas: int = 2, **more: Any) -> dict[str, Any]:
     gaps = TokenGaps()
     if len(requests):
@@ -157,11 +189,16 @@ def write_results(
     timeline: pd.DataFrame | None = None,
     summary: dict[str, Any] | None = None,
     config: str = "system:\n  name: slora\nseed: 0\n",
+    journal: Journal | None = None,
 ) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     requests.to_parquet(folder / "requests.parquet", index=False)
     if timeline is not None:
         timeline.to_parquet(folder / "timeline.parquet", index=False)
+    if journal is not None:
+        journal.decisions().to_parquet(folder / "decisions.parquet", index=False)
+        journal.moves().to_parquet(folder / "moves.parquet", index=False)
+        journal.plans().to_parquet(folder / "plans.parquet", index=False)
     (folder / "summary.json").write_text(json.dumps(summary or make_summary(requests), allow_nan=False))
     (folder / "config.yaml").write_text(config)
     return folder
@@ -171,8 +208,10 @@ def main(folder: str, requests: int = 2_000, replicas: int = 2) -> None:
     from simlora.report.html import write_report
 
     frame = make_requests(requests, replicas)
-    timeline = make_timeline(replicas, end_s=float(frame["finish_s"].max()))
-    write_results(Path(folder), frame, timeline, make_summary(frame, replicas))
+    end_s = float(frame["finish_s"].max())
+    journal = make_journal(replicas, end_s)
+    summary = make_summary(frame, replicas, migration=journal.facts())
+    write_results(Path(folder), frame, make_timeline(replicas, end_s=end_s), summary, journal=journal)
     print(write_report(Path(folder)))
 
 

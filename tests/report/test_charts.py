@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from simlora.report import charts
 from simlora.report.curves import LEVELS, by_adapter
+from simlora.report.modes import OTHER
 from tests.metrics.frames import finished, table
 
 TIMES_S = np.linspace(0, 900, 4)
@@ -52,8 +54,48 @@ def test_numbers_have_the_digits_of_a_screen():
 def test_timeline_data_are_columns_by_replica():
     levels = {"0": {name: np.array([1.0, 2.0, 3.0, 4.0]) for name in LEVELS}}
     data = charts.timeline_data(TIMES_S, levels)
+    assert data["shown"] == "0"
     assert data["t"] == [0, 5, 10, 15]  # minutes
     assert data["levels"]["0"]["kv_tokens"] == [1, 2, 3, 4]
+
+
+def merged(*rows):
+    """Spans of one adapter after the other."""
+    return pd.DataFrame(rows, columns=["start_s", "end_s", "adapter"])
+
+
+def test_modes_are_bars_in_a_lane_a_replica_in_the_units_of_their_axis():
+    spans = {"0": merged((0.0, 300.0, "a"), (600.0, 900.0, "b")), "7": merged()}
+    spec = charts.modes(spans, 900.0, {"a": "#111111"})
+    assert [(row["replica"], row["from"], row["to"], row["adapter"]) for row in spec["data"]["values"]] == [
+        ("0", 0, 5, "a"),
+        ("0", 10, 15, "b"),
+    ]
+    lanes = spec["layer"][0]
+    assert [(row["replica"], row["to"]) for row in lanes["data"]["values"]] == [("0", 15), ("7", 15)]
+    assert lanes["encoding"]["x"]["title"] == "simulated time (min)"
+
+
+def test_an_adapter_has_one_colour_in_all_charts_whatever_its_name():
+    colours = {"other": "#111111", "1": "#222222"}
+    modes = charts.modes({"0": merged((0.0, 1.0, "1"), (1.0, 2.0, "c"))}, 2.0, colours)
+    scales = [modes["layer"][1]["encoding"]["color"]["scale"], *_scales(charts.credits(2.0, colours))]
+    found = {
+        name: charts.credit_columns(name, np.zeros(1), colours)["colour"] for name in ("other", "1", "c")
+    }
+    assert [row["colour"] for row in modes["data"]["values"]] == [found["1"], found["c"]]
+    for scale in scales:
+        by_group = dict(zip(scale["domain"], scale["range"], strict=True))
+        assert [by_group[group] for group in found.values()] == ["#111111", "#222222", OTHER]
+
+
+def _scales(spec):
+    return [layer["encoding"]["color"]["scale"] for layer in spec["layer"]]
+
+
+def test_credits_of_the_base_model_have_a_name_and_what_nobody_knows_no_number():
+    assert charts.credit_columns("", np.array([1.0]), {})["adapter"] == "base model"
+    assert charts.known(np.array([np.nan, 0.123456])) == [None, 0.12346]
 
 
 def popularity(adapters, most):
@@ -85,6 +127,10 @@ def test_the_base_model_has_a_name():
         charts.timeline("running", TIMES_S, charts.BLUE),
         charts.hbm(TIMES_S),
         charts.popularity(by_adapter(table(finished()))),
+        charts.modes({"0": merged((0.0, 1.0, "a"))}, 2.0, {"a": "#111111"}),
+        charts.modes({"0": merged(), "1": merged()}, 2.0, {}),
+        charts.thresholds(2.0),
+        charts.credits(2.0, {"a": "#111111"}),
     ],
 )
 def test_a_specification_is_json_and_compiles(spec):

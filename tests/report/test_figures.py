@@ -9,10 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from simlora.metrics.journal import Journal
 from simlora.metrics.slo import SloTargets, attainment
-from simlora.report.figures import plot_adapters, plot_latency_cdf, plot_slo_attainment, plot_timeline
+from simlora.report.figures import (
+    plot_adapters,
+    plot_latency_cdf,
+    plot_modes,
+    plot_slo_attainment,
+    plot_timeline,
+)
 from tests.metrics.frames import finished, lost, table
-from tests.report.make_results import make_requests, make_timeline
+from tests.report.make_results import make_journal, make_requests, make_timeline
 
 REQUESTS = make_requests(300)
 TARGETS = SloTargets(ttft_s=6.0)
@@ -71,6 +78,45 @@ def test_the_timeline_of_one_replica_or_of_all():
 def test_a_replica_that_is_not_there(timeline):
     with pytest.raises(ValueError, match="no replica 7"):
         plot_timeline(timeline, 7)
+
+
+def modes_of(journal, end_s=800.0, **more):
+    return drawn(plot_modes(journal.decisions(), end_s, **more))
+
+
+def test_a_span_for_each_time_that_an_adapter_was_merged():
+    journal = Journal()
+    for time_s, name, id in ((10.0, "a", 0), (40.0, "", -1), (60.0, "$x^{$", 1)):
+        journal.switch(time_s, 0, name, id)
+    ax = modes_of(journal, end_s=100.0)
+    assert [(span.get_x(), span.get_x() + span.get_width()) for span in ax.patches] == [(10, 40), (60, 100)]
+    assert ax.get_title("left") == "replica 0: merged adapter"
+    assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ["$x^{$", "a"]
+    assert len(ax.figure.axes) == 1
+
+
+def test_thresholds_are_steps_beside_and_credits_lines_below():
+    ax = modes_of(make_journal(2), replica=1, most_credits=5)
+    modes, below, beside = ax.figure.axes
+    assert modes is ax
+    assert [line.get_label() for line in beside.lines] == ["alpha", "beta"]
+    assert len(below.lines) == 5 + 1  # and zero
+    assert below.get_ylabel() == "credit, beyond the start"
+
+
+def test_modes_fit_into_axes_of_others_without_their_credits():
+    from matplotlib import pyplot as plt
+
+    _, mine = plt.subplots()
+    ax = modes_of(make_journal(1), ax=mine)
+    assert ax is mine
+    assert len(ax.figure.axes) == 2  # and thresholds
+
+
+def test_a_replica_that_never_merged_can_be_drawn():
+    ax = modes_of(Journal())
+    assert len(ax.patches) == 0
+    assert len(ax.figure.legends) == 0
 
 
 def test_cold_start_is_drawn_within_ttft():

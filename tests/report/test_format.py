@@ -6,8 +6,10 @@ import pytest
 
 from simlora.report.format import (
     ABSENT,
+    clock,
     clock_unit,
     count,
+    counted,
     digits,
     headline,
     limit,
@@ -85,6 +87,16 @@ def test_a_share_is_100_or_0_per_cent_only_if_it_is(value, shown):
 @pytest.mark.parametrize("longest_s, unit", [(60, "s"), (600, "min"), (3 * 3600, "h")])
 def test_the_clock_of_an_axis(longest_s, unit):
     assert clock_unit(longest_s)[0] == unit
+
+
+@pytest.mark.parametrize("value, shown", [(20, "20.0 s"), (750, "12.5 min"), (4 * 3600, "4.00 h")])
+def test_a_time_of_the_simulation_has_the_unit_of_its_axis(value, shown):
+    assert clock(value) == shown
+
+
+def test_one_and_many():
+    assert [counted(n, "move") for n in (0, 1, 1200)] == ["0 moves", "1 move", "1,200 moves"]
+    assert counted(2, "switch", "switches") == "2 switches"
 
 
 @pytest.mark.parametrize(

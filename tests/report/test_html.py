@@ -13,12 +13,19 @@ import pandas as pd
 import pytest
 
 from simlora.core.errors import InputError
+from simlora.metrics.journal import Journal, Planned
 from simlora.metrics.slo import SloTargets
 from simlora.report import html
 from simlora.report.html import render, write_report
 from simlora.report.results import RunResults
 from tests.metrics.frames import finished, lost, table
-from tests.report.make_results import make_requests, make_summary, make_timeline, write_results
+from tests.report.make_results import (
+    make_journal,
+    make_requests,
+    make_summary,
+    make_timeline,
+    write_results,
+)
 
 ATTACKS = ("<script>alert(1)</script>", "</script><img src=x onerror=alert(2)>", '"><b onclick="x">', "<!--")
 
@@ -59,17 +66,25 @@ class Page(HTMLParser):
         return next(a["content"] for _, a in self.elements if a.get("http-equiv"))
 
 
-def page_of(requests, timeline=None, config="", folder=None, **summary):
+def page_of(requests, timeline=None, config="", folder=None, journal=None, **summary):
     replicas = 0 if timeline is None else timeline["replica"].nunique()
     found = {**make_summary(requests, replicas), **summary}
-    return Page(
-        render(RunResults(folder, found, requests, pd.DataFrame() if timeline is None else timeline, config))
-    )
+    timeline, journal = pd.DataFrame() if timeline is None else timeline, journal or Journal()
+    decided = journal.decisions(), journal.moves(), journal.plans()
+    return Page(render(RunResults(folder, found, requests, timeline, config, *decided)))
 
 
 @pytest.fixture(scope="module")
 def page():
-    return page_of(make_requests(1_000), make_timeline(2, rows=200), config="seed: 0\n")
+    journal = make_journal()
+    return page_of(
+        make_requests(1_000),
+        make_timeline(2, rows=200),
+        config="seed: 0\n",
+        journal=journal,
+        migration=journal.facts(),
+        adapters={"switches": 80, "switch_s": 1.6, "merged_share": 0.42},
+    )
 
 
 def test_it_is_written_beside_the_results(run_folder):
@@ -132,6 +147,16 @@ def test_every_chart_has_a_place_and_every_place_a_chart(page):
         places
     )
     assert {"timeline-waiting", "timeline-hbm", "popularity"} <= set(places)
+    assert {"modes", "thresholds", "credits"} <= set(places)
+
+
+def test_every_chart_that_shows_one_replica_has_its_data(page):
+    named = {spec["data"].get("name") for spec in page.data["charts"].values()} - {None}
+    assert named == set(page.data["series"]) == {"timeline", "thresholds", "credits"}
+    for series in page.data["series"].values():
+        assert series["shown"] in series["levels"]
+    assert len(page.data["series"]["thresholds"]["t"]) == 301
+    assert len(page.data["series"]["credits"]["levels"]["0"]) == 8
 
 
 def test_curves_are_thinned(page):
@@ -171,6 +196,7 @@ def test_names_from_a_trace_stay_text():
         requests,
         make_timeline(2, rows=50),
         config=ATTACKS[1],
+        journal=make_journal(names=ATTACKS),
         run=run,
         command=f"simlora workload.path={ATTACKS[1]}",
         workload={"source": ATTACKS[0]},
@@ -182,7 +208,7 @@ def test_names_from_a_trace_stay_text():
             "coefficients": {ATTACKS[1]: 1.0},
         },
     )
-    tame = page_of(make_requests(400), make_timeline(2, rows=50), config="x")
+    tame = page_of(make_requests(400), make_timeline(2, rows=50), config="x", journal=make_journal())
     assert len(evil.scripts) == len(tame.scripts) == 3
     assert {tag for tag, _ in evil.elements} == {tag for tag, _ in tame.elements}
     assert not any(name.startswith("on") for _, attrs in evil.elements for name in attrs)
@@ -198,9 +224,11 @@ def test_an_incomplete_run_has_a_banner(page):
 def test_one_replica_needs_no_selector(page):
     alone = page_of(make_requests(50), make_timeline(1, rows=50))
     assert "select" not in [tag for tag, _ in alone.elements]
-    assert alone.data["shown"] == "0"
+    assert alone.data["series"]["timeline"]["shown"] == "0"
     options = [attrs["value"] for tag, attrs in page.elements if tag == "option"]
-    assert options == ["all", "0", "1"]
+    assert options == ["all", "0", "1", *("0", "1")]
+    selectors = [attrs["data-of"].split() for tag, attrs in page.elements if tag == "select"]
+    assert selectors == [["timeline"], ["thresholds", "credits"]]
 
 
 def test_of_many_replicas_the_busiest_and_all_together_can_be_chosen():
@@ -232,6 +260,59 @@ def test_what_loads_cost_is_shown_where_they_cost_anything():
     quick = page_of(table(*(finished() for _ in range(20))))
     assert "Cold starts" not in quick.text
     assert "cold-starts" not in quick.data["charts"]
+
+
+def test_merging_and_moving_is_told_where_there_was_any(page):
+    assert "Merging and moving" in page.text
+    assert "An adapter was in the weights for 42 % of the time; 80 switches took 1.60 s." in page.text
+    assert "Merging and moving" not in page_of(make_requests(50), make_timeline(2, rows=50)).text
+
+
+def test_modes_are_drawn_of_the_replicas_that_the_timeline_shows():
+    journal = make_journal(40)
+    many = page_of(make_requests(50), make_timeline(40, rows=20), journal=journal)
+    lanes = many.data["charts"]["modes"]["layer"][0]["encoding"]["y"]["scale"]["domain"]
+    assert lanes == [key for key in many.data["series"]["timeline"]["levels"] if key != "all"]
+    assert len(lanes) == 8
+    assert "the 8 busiest of 40 replicas" in many.text
+
+
+def test_a_scheduler_that_only_merges_has_its_modes_alone():
+    journal = Journal()
+    journal.switch(1.0, 0, "a", 0)
+    found = page_of(make_requests(50), make_timeline(1, rows=50), journal=journal)
+    assert "modes" in found.data["charts"]
+    assert {"thresholds", "credits"}.isdisjoint(found.data["charts"])
+
+
+def test_thresholds_that_never_led_to_a_merge_are_drawn():
+    journal = Journal()
+    journal.note(1.0, 0, "alpha", 0.95)
+    found = page_of(make_requests(50), make_timeline(1, rows=50), journal=journal)
+    assert "No adapter was merged." in found.text
+    assert {"modes", "credits"}.isdisjoint(found.data["charts"])
+    assert found.data["series"]["thresholds"]["levels"]["0"]["beta"][0] is None
+
+
+def test_moves_stand_by_reason_with_what_they_cost(page):
+    words = " ".join(page.text.split())
+    assert "6 moves of 6 requests; 7 were planned, but who ended first stayed." in words
+    assert "replica 0 has 8 requests more than the mean 20.0 s 4 406 2" in words
+    assert "replica 0 has 7 requests more than the mean 30.0 s 2 209 1" in words
+
+
+def test_plans_that_moved_nothing_say_why(page):
+    words = " ".join(page.text.split())
+    assert "2 plans of 4 moved nothing" in words
+    assert "no move shortens the longest work nothing to move 40.0 s 1" in words
+    assert "the solver found nothing within 10 nodes not solved 50.0 s 1" in words
+
+
+def test_of_many_plans_that_moved_nothing_the_first_are_shown():
+    journal = Journal()
+    journal.planned += [Planned(float(i), 0, False, f"reason {i}") for i in range(50)]
+    text = page_of(make_requests(50), journal=journal).text
+    assert "and 30 more in plans.parquet" in text
 
 
 def test_requests_of_one_token_have_no_tpot_to_draw():

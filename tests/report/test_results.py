@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from simlora.core.errors import InputError
 from simlora.report.results import REQUEST_COLUMNS, load_results
-from tests.report.make_results import make_requests, write_results
+from tests.report.make_results import make_journal, make_requests, write_results
 
 
 def test_a_folder_comes_back_as_tables(run_folder):
@@ -22,6 +23,15 @@ def test_a_run_may_have_kept_neither_timeline_nor_config(tmp_path):
     results = load_results(tmp_path)
     assert results.timeline.empty
     assert results.config == ""
+    assert [len(table) for table in (results.decisions, results.moves, results.plans)] == [0, 0, 0]
+
+
+def test_what_was_decided_comes_back_as_it_was(tmp_path):
+    journal = make_journal()
+    results = load_results(write_results(tmp_path, make_requests(10), journal=journal))
+    pd.testing.assert_frame_equal(results.decisions, journal.decisions())
+    pd.testing.assert_frame_equal(results.moves, journal.moves())
+    pd.testing.assert_frame_equal(results.plans, journal.plans())
 
 
 @pytest.mark.parametrize("name", ["summary.json", "requests.parquet"])

@@ -42,6 +42,36 @@ def test_loads_from_disk_and_of_what_is_in_use_are_counted_apart():
     assert value_of(lines, "Adapter loads") == loads
 
 
+def test_merging_and_moves_have_a_line_each_where_there_were_any():
+    adapters = {"switches": 10, "switch_s": 0.2, "merged_share": 0.753}
+    migration = {"plans": 3, "unsolved": 0, "moves": 47, "recomputed_tokens": 16_224, "adapters_loaded": 1}
+    lines = lines_of(
+        adapters=SUMMARY["adapters"] | adapters,
+        migration=migration,
+        simulation=SUMMARY["simulation"] | {"migration_wall_s": 0.0123},
+    )
+    assert value_of(lines, "Merged") == "75.3 % of the time, 10 switches that took 200 ms"
+    assert value_of(lines, "Moves") == "47 in 3 plans; 16,224 tokens recomputed, 1 adapter loaded"
+    assert value_of(lines, "Simulated in") == "110 ms, 17,900 req/s; 12.3 ms of it to plan moves"
+
+
+def test_plans_without_a_solution_are_counted():
+    migration = {"plans": 7, "unsolved": 6, "moves": 0, "recomputed_tokens": 0, "adapters_loaded": 0}
+    assert value_of(lines_of(migration=migration), "Moves") == "0 in 7 plans (6 not solved)"
+
+
+@pytest.mark.parametrize(
+    "migration",
+    [None, {"plans": 0, "unsolved": 0, "moves": 0, "recomputed_tokens": 0, "adapters_loaded": 0}],
+)
+def test_without_merging_and_moves_there_are_no_such_lines(migration):
+    adapters = SUMMARY["adapters"] | {"switches": 0, "switch_s": 0.0, "merged_share": 0.0}
+    simulation = SUMMARY["simulation"] | {"migration_wall_s": 1e-4 if migration else None}
+    lines = lines_of(migration=migration, adapters=adapters, simulation=simulation)
+    assert not any(line.startswith(("Merged", "Moves")) for line in lines)
+    assert value_of(lines, "Simulated in") == "110 ms, 17,900 req/s"
+
+
 def test_statuses_that_did_not_occur_are_left_out():
     requests = {"submitted": 1200, "finished": 1199, "aborted": 0, "rejected": 1, "unfinished": 0}
     assert value_of(lines_of(requests=requests), "Requests") == "1,200 submitted: 1,199 finished, 1 rejected"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from simlora.core.adapter import Adapter
 from simlora.core.checks import number, whole
@@ -13,6 +15,8 @@ from simlora.policies.scheduling.base import NEVER
 from simlora.policies.scheduling.picking import Picking, admitted, first
 from simlora.policies.scheduling.thresholds import CONSTANTS, Thresholds
 from simlora.policies.views import ReplicaView
+
+adapter_id = attrgetter("adapter_id")
 
 
 class Credit(Picking):
@@ -84,8 +88,9 @@ class Credit(Picking):
         else:
             picked = self._batch(view, here, turn)
         self._pay = transfer(picked, turn)
-        for request in (*picked, *turn):
-            self._names.setdefault(_id(request), request.adapter.name if request.adapter else "")
+        if self._pay:
+            for request in (*picked, *turn):
+                self._names.setdefault(request.adapter_id, request.adapter.name if request.adapter else "")
         self._switches = self._merged is not view.merged
         return picked, self._merged
 
@@ -109,7 +114,10 @@ class Credit(Picking):
         if not self._tuned:
             return ()
         self._tuned = False
-        credits = ((f"credit:{self._names[id]}", units / self._size) for id, units in self.credits.items())
+        credits = (
+            (f"credit:{'' if id == BASE_MODEL else self._names[id]}", units / self._size)
+            for id, units in self.credits.items()
+        )
         return ("alpha", self.thresholds.alpha), ("beta", self.thresholds.beta), *credits
 
     @property
@@ -134,24 +142,20 @@ class Credit(Picking):
         if self.thresholds.left <= 0:
             self._tune()
 
-    def _starved(self, view: ReplicaView, here: Sequence[Request]) -> list[Request]:
+    def _starved(self, view: ReplicaView, here: list[Request]) -> list[Request]:
         """Algorithm 3, lines 12 to 15."""
         if not self._starve:
             return []
-        ours = [request for request in here if _id(request) in self._starve]
-        return first(ours, (r for r in view.waiting if _id(r) in self._starve), self._size)
+        ours = [request for request in here if request.adapter_id in self._starve]
+        return first(ours, (r for r in view.waiting if r.adapter_id in self._starve), self._size)
 
-    def _batch(self, view: ReplicaView, here: Sequence[Request], turn: list[Request]) -> list[Request]:
-        """Algorithm 1, among the adapters that can pay."""
-        counts = dict(view.waiting.counts())
-        for request in here:
-            counts[_id(request)] = counts.get(_id(request), 0) + 1
-        costs = dict.fromkeys(counts, len(turn))
-        for request in turn:
-            costs[_id(request)] -= 1
-        was = view.merged
+    def _batch(self, view: ReplicaView, here: list[Request], turn: list[Request]) -> list[Request]:
+        """Algorithm 1, among the adapters that can pay for all in turn who are not their own."""
+        counts, in_turn = Counter(map(adapter_id, here)), Counter(map(adapter_id, turn))
+        counts.update(view.waiting.counts())
+        was, credits, size = view.merged, self.credits, len(turn)
         able = [
-            id for id in counts if self.credits.get(id, 0) + self._start >= costs[id] and id != BASE_MODEL
+            id for id in counts if credits.get(id, 0) + self._start >= size - in_turn[id] and id != BASE_MODEL
         ]
         leader = was.id if was else min(able, key=lambda id: (-counts[id], id), default=None)
         if leader != self._leader:
@@ -164,8 +168,8 @@ class Credit(Picking):
         if leader is None or not merges:
             self._merged = None
             return turn
-        self._cost = costs[leader]
-        ours = [request for request in here if _id(request) == leader]
+        self._cost = size - in_turn[leader]
+        ours = [request for request in here if request.adapter_id == leader]
         picked = first(ours, view.waiting.of(leader), self._size)
         self._merged = picked[0].adapter
         return picked
@@ -182,18 +186,14 @@ class Credit(Picking):
 
 def transfer(picked: Sequence[Request], turn: Sequence[Request]) -> dict[int, int]:
     """Return what each adapter gains in an iteration of `picked`, when it was the turn of others; the sum is 0."""
-    runs, due = {request.id for request in picked}, {request.id for request in turn}
-    displaced = [request for request in turn if request.id not in runs]
-    if not displaced:
+    if picked is turn:
         return {}
-    payers = [request for request in picked if request.id not in due] or picked
+    runs, due = set(picked), set(turn)
+    displaced = [request for request in turn if request not in runs]
+    payers = [request for request in picked if request not in due] or picked
     found: dict[int, int] = {}
     for index, request in enumerate(displaced):
-        payer = _id(payers[index % len(payers)])
-        found[_id(request)] = found.get(_id(request), 0) + 1
+        payer = payers[index % len(payers)].adapter_id
+        found[request.adapter_id] = found.get(request.adapter_id, 0) + 1
         found[payer] = found.get(payer, 0) - 1
     return {id: units for id, units in found.items() if units}
-
-
-def _id(request: Request) -> int:
-    return BASE_MODEL if request.adapter is None else request.adapter.id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.core.trace import BASE_MODEL
 from simlora.policies.scheduling.picking import Picking, admitted, first
 from simlora.policies.views import ReplicaView
 
@@ -19,8 +18,7 @@ class MergedOnly(Picking):
 
     def pick(self, view: ReplicaView) -> tuple[list[Request], Adapter | None]:
         here = admitted(view)
-        oldest = first(here, view.waiting, 1)[0].adapter
-        ours = [request for request in here if request.adapter is oldest]
-        return first(
-            ours, view.waiting.of(BASE_MODEL if oldest is None else oldest.id), view.max_batch_size
-        ), oldest
+        oldest = first(here, view.waiting, 1)[0]
+        ours = [request for request in here if request.adapter is oldest.adapter]
+        waiting = view.waiting.of(oldest.adapter_id)
+        return first(ours, waiting, view.max_batch_size), oldest.adapter

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from heapq import merge
 from itertools import islice, takewhile
+from operator import attrgetter
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
 from simlora.policies.views import ReplicaView
+
+arrived = attrgetter("arrival_s", "id")
+"""What orders requests."""
 
 
 class Picking(Scheduler):
@@ -39,13 +42,13 @@ class Picking(Scheduler):
 
     def schedule(self, view: ReplicaView) -> Decision:
         picked, merged = self.pick(view)
-        paused = {request.id for request in view.paused}
-        running = {request.id for request in view.members}
-        beside = [request for request in picked if request.id in running or request.id in paused]
-        fresh = [request for request in picked if request.id not in running and request.id not in paused]
-        named = {request.id for request in picked}
-        pause = tuple(request for request in view.members if request.id not in named)
-        resume = tuple(request for request in beside if request.id in paused)
+        if merged is view.merged and len(picked) == view.running and not (view.waiting or view.paused):
+            return Decision(steps=self.steps(), on_arrival=0, notes=self.notes())
+        running, paused, named = set(view.members), set(view.paused), set(picked)
+        beside = [request for request in picked if request in running or request in paused]
+        fresh = [request for request in picked if request not in running and request not in paused]
+        pause = tuple(request for request in view.members if request not in named)
+        resume = tuple(request for request in beside if request in paused)
         prefill: tuple[Request, ...] = ()
         steps = self.steps()
         if fresh:
@@ -67,16 +70,14 @@ class Picking(Scheduler):
         )
 
 
-def arrived(request: Request) -> tuple[float, int]:
-    """What orders requests."""
-    return request.arrival_s, request.id
-
-
 def admitted(view: ReplicaView) -> list[Request]:
     """Return those who run or are paused, in order of arrival."""
     return sorted((*view.members, *view.paused), key=arrived)
 
 
-def first(here: Iterable[Request], waiting: Iterable[Request], most: int) -> list[Request]:
+def first(here: list[Request], waiting: Iterable[Request], most: int) -> list[Request]:
     """Return the first of two queues, each in order of arrival."""
-    return list(islice(merge(here, waiting, key=arrived), most))
+    found = [*here[:most], *islice(waiting, most)]
+    found.sort(key=arrived)
+    del found[most:]
+    return found

@@ -1,0 +1,96 @@
+"""What was merged when, and the numbers beside it, as pictures need them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simlora.metrics.journal import Journal
+from simlora.report.modes import PALETTE, colours, credits, held, merged_spans, thresholds
+
+
+def switches(*rows: tuple[float, str], replica: int = 0) -> Journal:
+    """A journal of what was merged from when on; "" is nothing."""
+    journal = Journal()
+    ids: dict[str, int] = {}
+    for time_s, name in rows:
+        journal.switch(time_s, replica, name, ids.setdefault(name, len(ids)) if name else -1)
+    return journal
+
+
+def spans(journal: Journal, end_s: float = 10.0, replica: int = 0, stretches: int | None = None):
+    frame = merged_spans(journal.decisions(), replica, end_s, stretches)
+    return [(start, end, name) for start, end, name in frame.itertuples(index=False, name=None)]
+
+
+def test_an_adapter_is_merged_until_the_next_switch_or_the_end():
+    journal = switches((1.0, "a"), (3.0, ""), (5.0, "a"), (6.0, "b"))
+    assert spans(journal) == [(1, 3, "a"), (5, 6, "a"), (6, 10, "b")]
+
+
+def test_a_replica_that_never_switched_has_nothing_merged():
+    assert spans(Journal()) == []
+    assert spans(switches((1.0, "a")), replica=1) == []
+
+
+def test_what_begins_at_the_end_is_not_there():
+    assert spans(switches((1.0, "a"), (10.0, "b"), (11.0, "a"))) == [(1, 10, "a")]
+
+
+def test_of_too_many_switches_each_stretch_of_time_keeps_what_lasted_longest():
+    # For four seconds a has 80 % of every tenth, b the rest.
+    rows = [(i // 2 / 10 + (0.08 if i % 2 else 0.0), "ab"[i % 2]) for i in range(80)]
+    journal = switches(*rows, (4.0, ""))
+    assert len(spans(journal, end_s=8.0, stretches=80)) == 80
+    assert spans(journal, end_s=8.0, stretches=8) == [(0, 4, "a")]
+
+
+def test_a_thinned_picture_says_where_mostly_nothing_was_merged():
+    rows = [(i / 10, "a" if i % 2 and i < 20 else "") for i in range(40)]
+    kept = spans(switches(*rows, (4.0, "b"), (4.1, ""), (6.0, "c")), end_s=10.0, stretches=5)
+    assert kept[-1] == (6, 10, "c")
+    assert all(end <= 2.0 for _, end, name in kept if name == "a")
+    assert "b" not in {name for _, _, name in kept}
+
+
+def test_a_value_holds_until_the_next():
+    journal = Journal()
+    for time_s, value in ((1.0, 5.0), (3.0, 7.0)):
+        journal.note(time_s, 0, "alpha", value)
+    found = held(journal.decisions(), np.array([0.0, 1.0, 2.9, 3.0, 9.0]))
+    np.testing.assert_array_equal(found, [np.nan, 5.0, 5.0, 7.0, 7.0])
+
+
+def test_thresholds_are_those_of_one_replica():
+    journal = Journal()
+    journal.note(1.0, 0, "alpha", 0.95)
+    journal.note(1.0, 0, "beta", 0.5)
+    journal.note(1.0, 1, "alpha", 0.7)
+    found = thresholds(journal.decisions(), 0, np.array([2.0]))
+    assert {name: values.tolist() for name, values in found.items()} == {"alpha": [0.95], "beta": [0.5]}
+    assert thresholds(journal.decisions(), 2, np.array([2.0])) == {}
+
+
+def test_credits_are_of_those_who_have_or_owe_most_and_begin_at_nothing():
+    journal = Journal()
+    for name, value in (("a", 10.0), ("b", -300.0), ("c", 20.0), ("d", 0.0)):
+        journal.note(2.0, 0, f"credit:{name}", value)
+    journal.note(3.0, 0, "credit:b", -50.0)
+    times_s = np.array([0.0, 2.0, 4.0])
+    found = credits(journal.decisions(), 0, times_s, most=2)
+    assert [(name, values.tolist()) for name, values in found] == [("b", [0, -300, -50]), ("c", [0, 20, 20])]
+    assert [name for name, _ in credits(journal.decisions(), 0, times_s, most=9)] == ["b", "c", "a"]
+    assert credits(Journal().decisions(), 0, times_s, most=9) == []
+
+
+def test_colours_go_to_those_merged_longest_then_to_others():
+    first = merged_spans(switches((0.0, "a"), (1.0, "b"), (4.0, "")).decisions(), 0, 10.0)
+    second = merged_spans(switches((9.0, "a")).decisions(), 0, 10.0)
+    assert list(colours([first, second], ["c", "a"])) == ["b", "a", "c"]
+    assert colours([]) == {}
+
+
+@pytest.mark.parametrize("adapters", [len(PALETTE), 40])
+def test_no_two_adapters_have_one_colour(adapters: int):
+    found = colours([], [f"a{i}" for i in range(adapters)])
+    assert len(set(found.values())) == len(found) == len(PALETTE)
