@@ -14,7 +14,6 @@ from experiments.studies.reading import known
 from experiments.studies.study import Study
 from simlora.core.errors import InputError
 
-
 Figures = Callable[[Point, str], float]
 """Returns a metric of a point's run."""
 

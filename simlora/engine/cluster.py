@@ -104,6 +104,7 @@ class Cluster:
         self._executed: dict[int, tuple[float, int]] = {}  # seconds and requests that have ended, by adapter
         self._executed_s, self._execution_count = 0.0, 0
         self._why: dict[int, tuple[float, str]] = {}  # of the requests that are to move
+        self._sent_for: set[tuple[int, int]] = set()  # adapters and replicas of the requests that have moved
         self.kv_bytes_per_token = scenario.model.kv_bytes_per_token
         self._load = latency.load
         self._progress: Callable[[int], None] = lambda ended: None
@@ -231,6 +232,7 @@ class Cluster:
             tick = max(tick, int(clock.now // period_s)) + 1
             yield clock.moment(tick * period_s, MIGRATION, 0)
             decided_s = clock.now
+            self._sent_for.clear()
             plan = migration.plan(self)
             if plan.reason:
                 planned = Planned(decided_s, len(plan.moves), plan.solved, plan.reason)
@@ -249,10 +251,13 @@ class Cluster:
         """A request that left one replica goes on at another; its last token was then, if it has any."""
         request.migrations += 1
         decided_s, reason = self._why.pop(request.id)
-        there = request.adapter is None or request.adapter in self.replicas[target].holdings.pool
-        name, tokens = (request.adapter.name if request.adapter else ""), request.prefill_tokens
+        adapter, tokens = request.adapter, request.prefill_tokens if request.first_token_s >= 0.0 else 0
+        loads = adapter is not None and adapter not in self.replicas[target].holdings.pool
+        loads = loads and (request.adapter_id, target) not in self._sent_for
+        self._sent_for.add((request.adapter_id, target))
+        name = adapter.name if adapter is not None else ""
         self.recorder.journal.moved.append(
-            Moved(self.clock.now, decided_s, request.id, name, source, target, tokens, not there, reason)
+            Moved(self.clock.now, decided_s, request.id, name, source, target, tokens, loads, reason)
         )
         self.outstanding[source] -= 1
         self.outstanding[target] += 1

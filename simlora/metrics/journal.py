@@ -29,7 +29,7 @@ class Moved(NamedTuple):
     """A request that went from one replica to another.
 
     `decided_s` is when the plan was made that says so, `reason` what set it off. At the target `recomputed_tokens`
-    have to be prefilled anew, and the adapter is `loaded` where it was not, once for all whom one plan moves there.
+    have to be prefilled anew, and the first of those whom one plan moves there has the adapter `loaded`, if it was not.
     """
 
     time_s: float
@@ -95,7 +95,7 @@ class Journal:
             "planned_moves": sum(plan.moves for plan in plans),
             "moves": len(self.moved),
             "recomputed_tokens": sum(move.recomputed_tokens for move in self.moved),
-            "adapters_loaded": len({(m.decided_s, m.adapter, m.target) for m in self.moved if m.loaded}),
+            "adapters_loaded": sum(move.loaded for move in self.moved),
         }
 
 

@@ -397,17 +397,11 @@ def _moves(results: RunResults) -> list[Html]:
     moves, facts = results.moves, results.summary.get("migration") or {}
     if moves.empty:
         return []
-    # An adapter is loaded once for all that a plan moves to it.
-    loaded = moves["loaded"] & ~moves.duplicated(["decided_s", "adapter", "target", "loaded"])
-    table = (
-        moves.assign(loaded=loaded)
-        .groupby("reason")
-        .agg(
-            first_s=("decided_s", "min"),
-            moves=("request_id", "size"),
-            tokens=("recomputed_tokens", "sum"),
-            loaded=("loaded", "sum"),
-        )
+    table = moves.groupby("reason").agg(
+        first_s=("decided_s", "min"),
+        moves=("request_id", "size"),
+        tokens=("recomputed_tokens", "sum"),
+        loaded=("loaded", "sum"),
     )
     table = (
         table.sort_values("moves", ascending=False, kind="stable").head(TOP_REASONS).sort_values("first_s")

@@ -187,3 +187,25 @@ def test_what_a_migration_sees_within_a_run_is_what_the_plain_loop_shows() -> No
     assert any(contexts and contexts[0] > 5 for _, contexts, *_ in seen[0])
     assert seen[0][0][2] is None, "nobody has finished yet"
     assert seen[0][-1][2] > 0.0
+
+
+class AllAtOnce(Migration):
+    """Moves everybody but the first, once."""
+
+    period_s = 2**-8
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def plan(self, view: ClusterView) -> Plan:
+        if self.done:
+            return Plan()
+        self.done = True
+        return Plan(tuple(Move(request, 0, 1) for request in view.requests_of(0)[1:]), "all at once")
+
+
+def test_an_adapter_is_loaded_by_the_first_of_those_whom_a_plan_moves_and_waiting_costs_no_tokens() -> None:
+    rows = (LONG, *(Row(0.0, adapter, 4, 3, 3) for adapter in (1, 1, 2, None)))
+    moved = run(*rows, migration=AllAtOnce()).journal.moved
+    assert [move.loaded for move in moved] == [True, False, True, False]
+    assert [move.recomputed_tokens for move in moved] == [0, 0, 0, 0]

@@ -26,7 +26,8 @@ class Decision(NamedTuple):
     paused makes way, his KV to the host or dropped (replica.preemption), when others need the memory.
     `passed_over` counts the waiting requests that were looked at and left where they are: each step costs the
     time of looking at them, where a calibration says how long that takes.
-    `notes` are numbers by name that a reader of the results may want to see over time: thresholds, credits.
+    `notes` are numbers by name that a reader of the results may want to see over time: thresholds, and what is an
+    adapter's with its name behind a colon, `credit:<adapter>`. `merged` the engine notes itself.
 
     A decode decision stands for `steps` steps, and ends at the first iteration boundary not before
     `until_s`. An arrival ends it at the first boundary not before the arrival, but never within its

@@ -73,7 +73,7 @@ class Credit(Picking):
         self._merged: Adapter | None = None
         self._leader: int | None = None
         self._names = {BASE_MODEL: "base"}
-        self._tuned = self._switches = False
+        self._tuned, self._switches = True, False
 
     def pick(self, view: ReplicaView) -> tuple[list[Request], Adapter | None]:
         self._size = view.max_batch_size
