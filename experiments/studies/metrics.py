@@ -31,6 +31,12 @@ METRICS = {
     "tbt_s.p95": Metric("95th percentile of ITL (ms)", drawn=1000.0),
     "latency_per_output_token_s.mean": Metric("mean time per token (ms)", drawn=1000.0),
     "cold_start_share.mean": Metric("latency lost to loads (%)", drawn=100.0),
+    "latency_per_output_token_s.p90": Metric("90th percentile of time per token (ms)", drawn=1000.0),
+    "queue_s.mean": Metric("mean queueing delay (s)"),
+    "adapters.switches": Metric("switches of the merged adapter"),
+    "adapters.merged_share": Metric("time with an adapter merged (%)", drawn=100.0),
+    "adapters.loads": Metric("adapters loaded"),
+    "migration.moves": Metric("requests moved"),
     "slo.attainment": Metric("SLO attainment", ("attainment_6s",)),
     "slo.satisfaction": Metric("user satisfaction", ("satisfaction",)),
     "replicas.most_running": Metric("largest batch (requests)"),
@@ -41,9 +47,14 @@ SHARES = ("slo.attainment", "slo.satisfaction")
 
 
 def figure(summary: Mapping[str, Any], metric: str) -> float | None:
-    """Return a metric of a summary, of the replica with most of it where it is counted by replica."""
+    """Return a metric of a summary, of the replica with most of it where it is counted by replica.
+
+    Of a section that a run does not have, as `migration` where nothing may move, there is 0.
+    """
     section, _, name = metric.partition(".")
     found = summary[section]
+    if found is None and name:
+        return 0.0
     if isinstance(found, list):
         return max((float(replica[name]) for replica in found), default=None)
     value = found[name] if name else found

@@ -155,9 +155,11 @@ def test_the_adapter_with_the_most_requests_is_merged_once_they_are_more_than_al
     assert credit(alpha=1.25).schedule(view(queue)).merge is None, "five for four are not more"
 
 
-def test_of_adapters_with_equally_many_requests_the_lowest_id_is_merged() -> None:
+def test_of_adapters_with_equally_many_requests_that_of_the_oldest_is_merged() -> None:
     queue = requests(C, B, C, B, C, B)
-    assert credit(alpha=0.5).schedule(view(queue)).merge is B
+    assert credit(alpha=0.5).schedule(view(queue)).merge is C
+    older, newer = requests(B), requests(C, start=1)
+    assert credit(alpha=0.1).schedule(view(newer, paused=older)).merge is B
 
 
 def test_the_base_model_is_nothing_to_merge() -> None:

@@ -12,7 +12,7 @@ from simlora.core.errors import InputError, nearest
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL
 from simlora.policies.scheduling.base import NEVER
-from simlora.policies.scheduling.picking import Picking, admitted, first
+from simlora.policies.scheduling.picking import Picking, admitted, arrived, first
 from simlora.policies.scheduling.thresholds import CONSTANTS, Thresholds
 from simlora.policies.views import ReplicaView
 
@@ -29,8 +29,8 @@ class Credit(Picking):
     pay cannot overtake. The start is `starving` times one less than there are adapters.
 
     Where the paper is silent: those pay who run out of turn, one for one, or where nobody does those who run; whoever
-    starves runs unmerged, unless his is the merged adapter and he is the only one; of adapters with
-    equally many requests the lowest id is merged. The base model has nothing to merge. Credits are per replica.
+    starves runs unmerged, unless his is the merged adapter and he is the only one; of adapters with equally many
+    requests the one whose oldest came first is merged. The base model has nothing to merge. Credits are per replica.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Credit(Picking):
         able = [
             id for id in counts if credits.get(id, 0) + self._start >= size - in_turn[id] and id != BASE_MODEL
         ]
-        leader = was.id if was else min(able, key=lambda id: (-counts[id], id), default=None)
+        leader = was.id if was else self._most(able, counts, turn, here, view)
         if leader != self._leader:
             self._tuned |= self.thresholds.leader_changes()
         self._leader = leader
@@ -173,6 +173,28 @@ class Credit(Picking):
         picked = first(ours, view.waiting.of(leader), self._size)
         self._merged = picked[0].adapter
         return picked
+
+    @staticmethod
+    def _most(
+        able: list[int],
+        counts: Mapping[int, int],
+        turn: list[Request],
+        here: list[Request],
+        view: ReplicaView,
+    ) -> int | None:
+        """Return the adapter with the most requests; of equals the one of the first of all their requests."""
+        if not able:
+            return None
+        most = max(map(counts.__getitem__, able))
+        equals = {id for id in able if counts[id] == most}
+        if len(equals) == 1:
+            return equals.pop()
+        for request in turn:
+            if request.adapter_id in equals:
+                return request.adapter_id
+        theirs = (request for request in (*here, *view.waiting) if request.adapter_id in equals)
+        first_of_all: Request = min(theirs, key=arrived)
+        return first_of_all.adapter_id
 
     def _stands(self, merged: bool, batch: int, turn: int) -> None:
         """How the coming iterations are; a switch ends the period before."""

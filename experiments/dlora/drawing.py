@@ -1,0 +1,140 @@
+"""Draws a study of several seeds: means as curves, from the least to the most as a band, measured points as diamonds."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import matplotlib
+
+from experiments.dlora.several import SEEDS, Several
+from experiments.studies.draw import COLOURS, GRID, INK, OURS, THEIRS
+from experiments.studies.metrics import METRICS
+from experiments.studies.study import Panel, Study
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+SLO_S = {"latency_per_output_token_s.mean": 0.5, "queue_s.mean": 0.5}
+"""dLoRA's targets: 10 times a decode step (§7.1), and in Figure 11(a) the same of the queueing delay."""
+MOST_ACROSS = 3
+"""Plots beside each other, before they go on below."""
+LETTERS = 6.5
+"""Letters of a tick that an inch holds."""
+
+
+def draw(study: Study, found: Sequence[Several], path: Path) -> None:
+    """Write a study's figure as PNG: a plot for every panel and metric."""
+    cells = [(panel, metric) for metric in study.metrics for panel in study.panels]
+    beside = len(study.panels) if len(study.panels) > 1 and len(study.metrics) > 1 else len(cells)
+    across = min(beside, MOST_ACROSS) if len(study.metrics) == 1 or len(study.panels) == 1 else beside
+    down = math.ceil(len(cells) / across)
+    size = (max(1.2 + 3.2 * across, 7.0), 1.7 + 2.6 * down)
+    figure, axes = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    for ax in axes.flat[len(cells) :]:
+        ax.set_visible(False)
+    for ax, (panel, metric) in zip(axes.flat, cells, strict=False):
+        own = [one for one in found if one.point.panel == panel.name]
+        _curves(ax, study, panel, metric, own)
+        _frame(ax, study, panel, metric, own)
+    lines = [study.title, *textwrap.wrap(study.source, int(13 * size[0]))]
+    figure.suptitle("\n".join(lines), fontsize="medium", color=INK)
+    _legend(figure, study, found, size[0])
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _curves(ax: Axes, study: Study, panel: Panel, metric: str, found: Sequence[Several]) -> None:
+    scale = METRICS[metric].drawn
+    for colour, series in zip(COLOURS, study.series, strict=False):
+        own = [one for one in found if one.point.series == series.name]
+        there = [(_place(study, panel, one.point.x), one.figures(metric)) for one in own]
+        at = [x for x, figures in there if figures]
+        drawn = [[scale * figure for figure in figures] for _, figures in there if figures]
+        ax.plot(at, [fmean(each) for each in drawn], color=colour, linewidth=1.6, **(OURS | {"markersize": 4}))
+        ax.fill_between(
+            at, [min(each) for each in drawn], [max(each) for each in drawn], color=colour, alpha=0.16, linewidth=0
+        )
+        measured = [
+            (_place(study, panel, one.point.x), scale * one.measured[metric])
+            for one in own
+            if metric in one.measured
+        ]
+        if measured:
+            ax.plot(*zip(*measured, strict=True), color=colour, **(THEIRS | {"markersize": 7}))
+
+
+def _frame(ax: Axes, study: Study, panel: Panel, metric: str, found: Sequence[Several]) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", color=GRID)
+    ax.set_axisbelow(True)
+    ax.tick_params(labelsize="small")
+    ax.set_title("\n".join(textwrap.wrap(panel.title, 34)), fontsize="small")
+    ax.set_xlabel("\n".join(textwrap.wrap(study.x.label, 40)), fontsize="small")
+    ax.set_ylabel("\n".join(textwrap.wrap(METRICS[metric].label, 28)), fontsize="small")
+    _height(ax, study, metric, found)
+    _ticks(ax, study, panel)
+
+
+def _height(ax: Axes, study: Study, metric: str, found: Sequence[Several]) -> None:
+    scale = METRICS[metric].drawn
+    drawn = [scale * value for one in found for value in (*one.figures(metric), *_one(one, metric))]
+    low, high = min((value for value in drawn if value > 0), default=1.0), max(drawn, default=1.0)
+    target = scale * SLO_S.get(metric, math.inf)
+    if target <= 1.3 * high:
+        ax.axhline(target, color=INK, linewidth=0.9, linestyle=(0, (5, 3)), zorder=1)
+    if metric in study.logarithmic:
+        ax.set_yscale("log")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 200 else (1,)))
+        ax.yaxis.set_minor_formatter(NullFormatter())
+        ax.set_ylim(low / 1.5, high * 1.5)
+    else:
+        ax.set_ylim(0, 1.1 * high if high > 0 else 1.0)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+
+
+def _one(one: Several, metric: str) -> list[float]:
+    return [one.measured[metric]] if metric in one.measured else []
+
+
+def _ticks(ax: Axes, study: Study, panel: Panel) -> None:
+    """Label as many values of x as there is room for."""
+    if study.x.scale == "log":
+        ax.set_xscale("log", base=2)
+    at = [_place(study, panel, x) for x in panel.x]
+    where = [math.log2(place) for place in at] if study.x.scale == "log" else at
+    labels, last = [], -math.inf
+    for place, x in zip(where, panel.x, strict=True):
+        text = f"{x:g}" if isinstance(x, int | float) else str(x)
+        share = (0.5 + len(text)) / (LETTERS * 3.2) * (max(where) - min(where) or 1.0)
+        fits = place - last >= share
+        labels.append(text if fits else "")
+        last = place if fits else last
+    ax.set_xticks(at, labels)
+    ax.xaxis.set_minor_locator(NullLocator())
+
+
+def _place(study: Study, panel: Panel, x: Any) -> float:
+    """Return where a value of x is drawn: categories at equal distances."""
+    return float(panel.x.index(x)) if study.x.categories else float(x)
+
+
+def _legend(figure: Figure, study: Study, found: Sequence[Several], width: float) -> None:
+    handles = [
+        Line2D([], [], color=colour, label=series.title, linewidth=1.6, **OURS)
+        for colour, series in zip(COLOURS, study.series, strict=False)
+    ]
+    handles.append(Line2D([], [], color=INK, alpha=0.16, linewidth=7, label=f"least to most of {len(SEEDS)} seeds"))
+    if any(one.measured for one in found):
+        handles.append(Line2D([], [], color=INK, label="measured by the authors", **THEIRS))
+    letters = sum(7 + len(str(handle.get_label())) for handle in handles)
+    columns = math.ceil(len(handles) / math.ceil(letters / (13 * width)))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize="small")
