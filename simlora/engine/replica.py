@@ -5,16 +5,16 @@ Five verbs carry the main path: admit, schedule, execute, advance, record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from math import inf
 
 from simpy import Event
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.admission import Admission
 from simlora.engine.batch import Batch
 from simlora.engine.clock import BOUNDARY, Clock
+from simlora.engine.help import CpuHelp
 from simlora.engine.holdings import Holdings
 from simlora.engine.host import Host
 from simlora.engine.loads import Load
@@ -22,17 +22,17 @@ from simlora.engine.pace import Pace
 from simlora.engine.run import DecodeRun
 from simlora.engine.scenario import Scenario
 from simlora.engine.sharing import SharedGpu
+from simlora.engine.sight import Sight
 from simlora.engine.standing import Standing
 from simlora.engine.token_times import TokenTimes
 from simlora.engine.waiting import WaitingQueue
-from simlora.latency.cpu_lora import Assisted
 from simlora.latency.models import LatencyModels
 from simlora.metrics.recorder import Recorder
 from simlora.policies.scheduling.base import Decision
 
 
 class Replica:
-    """Runs the clock of design §3; the scheduler and the loader see it as their view.
+    """Runs the clock of design §3. The scheduler and the loader see what `sight` shows of it.
 
     `busy_s` is the time spent in iterations and in waiting for weights or KV.
     """
@@ -42,10 +42,9 @@ class Replica:
         "_blocked_s",
         "_brings",
         "_clock",
-        "_cpu_lora",
         "_decision",
         "_fast_forward",
-        "_host",
+        "_help",
         "_idle",
         "_loader",
         "_on_leave",
@@ -66,17 +65,13 @@ class Replica:
         "_steps",
         "_token_times",
         "_wake",
-        "admit_every",
         "busy_s",
         "config",
         "holdings",
         "id",
-        "iterations",
         "most_running",
         "most_waiting",
-        "preempted",
-        "served_adapters",
-        "steps_since_prefill",
+        "sight",
         "waiting",
     )
 
@@ -96,12 +91,8 @@ class Replica:
         self.id = id
         self.config = scenario.config_of(id)
         self.waiting = WaitingQueue()
-        self.steps_since_prefill = 0
-        self.admit_every = scenario.replica.admit_every
-        self.preempted = False
-        self.served_adapters = len(scenario.trace.adapters)
         self.busy_s = 0.0
-        self.iterations = self.most_running = self.most_waiting = 0
+        self.most_running = self.most_waiting = 0
         self._clock = clock
         self._outputs = outputs
         self._recorder = recorder
@@ -125,7 +116,20 @@ class Replica:
         self._idle = True
         self._token_times = TokenTimes(recorder.token_gaps)
         self._pace = Pace(id, latency, scenario.replica.tp)
-        self._host, self._cpu_lora = host, latency.cpu_lora
+        self.sight = Sight(
+            clock,
+            self.config,
+            self._scheduler,
+            self.waiting,
+            self._batch,
+            self._standing,
+            self.holdings,
+            self._pace,
+            len(scenario.trace.adapters),
+        )
+        self._help: CpuHelp | None = None
+        if host is not None and latency.cpu_lora is not None:
+            self._help = CpuHelp(host, latency.cpu_lora, self.holdings.lands_s)
         self._queued = queued  # what routers are told of the queue
         self._since_s = 0.0  # when the iterations that are under way began
         self._renew = False  # the run's times are no longer right
@@ -135,60 +139,12 @@ class Replica:
         self._pace.gpu = gpu
         gpu.engines.append(self)
 
-    # What policies see ------------------------------------------------------------------
+    # What routers and migrations ask for ------------------------------------------------
 
     @property
-    def now_s(self) -> float:
-        """The time."""
-        return self._clock.now
-
-    @property
-    def running(self) -> int:
-        """Requests in the running batch."""
-        return len(self._batch.members)
-
-    @property
-    def prefilling(self) -> Sequence[Request]:
-        """Admitted requests of which a part is prefilled, in the order of their admission."""
-        return tuple(self._standing.prefilling.values())
-
-    @property
-    def members(self) -> Collection[Request]:
-        """The running batch, in the order in which they joined it."""
-        return self._batch.members.values()
-
-    @property
-    def paused(self) -> Collection[Request]:
-        """Requests that were taken out of the batch, and have their KV in HBM, in the order in which they were."""
-        return self._standing.paused.values()
-
-    @property
-    def landing(self) -> int:
-        """Admitted requests whose weights are on their way, and which do not run yet."""
-        return len(self._standing.landing) + len(self._standing.late)
-
-    @property
-    def max_batch_size(self) -> int:
-        """The most requests that run together."""
-        return self.config.max_batch_size
-
-    @property
-    def adapters(self) -> int:
-        """Distinct adapters of the running batch."""
-        return self.holdings.pool.pinned
-
-    @property
-    def merged(self) -> Adapter | None:
-        """The adapter that is merged into the weights."""
-        return self._pace.merged
-
-    def in_use(self, adapter: Adapter) -> bool:
-        """Whether a running request uses the adapter."""
-        return self.holdings.pool.is_pinned(adapter)
-
-    def resident(self, adapter: Adapter) -> bool:
-        """Whether an adapter is in HBM, or on its way."""
-        return adapter in self.holdings.pool
+    def iterations(self) -> int:
+        """Iterations so far."""
+        return self.sight.iterations
 
     def context_tokens(self, request: Request) -> int:
         """Prompt and the tokens so far of a request that has not left."""
@@ -210,39 +166,6 @@ class Replica:
             return 0
         return run.first_boundary(self._clock.now) - 1 - run.done
 
-    def upcoming(self) -> Iterable[Request]:
-        """The waiting requests, in the order in which the scheduler would start them."""
-        return self._scheduler.order(self)
-
-    def trial(self, beside: Collection[Request] | None = None) -> Admission:
-        """Start a trial of who could be admitted now, beside the batch and those who stand still.
-
-        Or else beside these of them: the others are, or will be, paused, and make way.
-        """
-        standing, holdings, batch = self._standing, self.holdings, self._batch
-        seats = self.config.max_batch_size - len(standing.prefilling)
-        if standing.lands_s != inf:
-            seats -= self.landing
-        still_tokens = holdings.still_tokens
-        if beside is None:
-            seats -= len(batch.members)
-        else:
-            seats -= len(beside)
-            stay = {request.id for request in beside}
-            gone = (id for id in (*batch.members, *standing.paused) if id not in stay)
-            still_tokens -= sum(holdings.own_tokens(id, batch.step) for id in gone)
-            beside = (*beside, *standing.growing())
-        return Admission(
-            holdings.reservation,
-            holdings.pool,
-            seats,
-            self.config,
-            batch,
-            holdings.prefixes,
-            still_tokens,
-            beside,
-        )
-
     # The life of a replica --------------------------------------------------------------
 
     def submit(self, request: Request, by: int = -1) -> None:
@@ -252,7 +175,7 @@ class Replica:
             self._rouse()
         elif self._run is not None and not self._prefill:
             # The loader may want to fetch for an arrival that the decision does not care about.
-            wanted, pool = self._loader.ahead(self), self.holdings.pool
+            wanted, pool = self._loader.ahead(self.sight), self.holdings.pool
             fetches = bool(wanted) and any(adapter not in pool for adapter in wanted)
             on_arrival = 0 if fetches else self._decision.on_arrival
             if on_arrival < self._steps - self._run.done:
@@ -312,7 +235,7 @@ class Replica:
             if begins:
                 decision = Decision(prefill=begins)
             elif self._batch.members or self.waiting or self._standing.prefilling or self._standing.paused:
-                decision = self._scheduler.schedule(self)
+                decision = self._scheduler.schedule(self.sight)
             else:
                 decision = Decision()
             self._decision = decision
@@ -362,7 +285,7 @@ class Replica:
     def advance(self) -> None:
         """Move tokens, memory and the batch to the boundary that was reached."""
         run = self._run
-        self.preempted = False
+        self.sight.preempted = False
         if run is None:
             if self._prefill:
                 self._advance_prefill()
@@ -397,12 +320,12 @@ class Replica:
         self._assert_merged((*requests, *(decoding or ())))
         adapters = self._adapters_in_use()
         alone_s = self._pace.prefill_s(requests, decision.chunks, decoding, decision.passed_over, adapters)
-        start, pass_s = (start, alone_s) if self._host is None else self._assist(start, alone_s)
+        start, pass_s = (start, alone_s) if self._help is None else self._assist(self._help, start, alone_s)
         for request in requests:
             if request.admitted_s < 0.0:
                 request.admitted_s = start
         if decoding is None:
-            self.iterations += 1
+            self.sight.iterations += 1
         else:
             self._run, self._steps = DecodeRun(start, pass_s, 0.0), 1
         return start + pass_s
@@ -431,7 +354,7 @@ class Replica:
         fresh = self._prefill
         if self._standing.prefilling:
             fresh = tuple(request for request in fresh if request.id not in self._standing.prefilling)
-        while self._standing.paused and not all(map(self.trial().admit, fresh)):
+        while self._standing.paused and not all(map(self.sight.trial().admit, fresh)):
             last = self._standing.last()
             assert last is not None, "somebody is paused"
             self._preempt(last)
@@ -452,39 +375,17 @@ class Replica:
                 self.holdings.stalled_s, self._run = max(self.holdings.stalled_s, weights_s), None
         self._start_s = max(kv_s, weights_s)
 
-    def _assist(self, start_s: float, gpu_s: float) -> tuple[float, float]:
-        """Return when the prefill begins, and its seconds, where CPU cores stand in for weights on their way.
-
-        Cores go to requests in the order of the prefill; for those that get none the replica waits.
-        """
-        cpu_lora, host, now = self._cpu_lora, self._host, self._clock.now
-        assert cpu_lora is not None, "a loader assists that does not say so"
-        assert host is not None, "a replica without a host has no cores"
-        chunks, lands_s = self._decision.chunks, self.holdings.lands_s
-        free, begin_s = host.free(now), start_s
-        pending: list[tuple[Request, int]] = []
-        for index, request in enumerate(self._prefill):
-            if lands_s(request) <= start_s:
-                continue
-            tokens = chunks[index] if chunks else request.prefill_tokens
-            if cpu_lora.cores(tokens) <= free:
-                free -= cpu_lora.cores(tokens)
-                pending.append((request, tokens))
-            else:
-                begin_s = max(begin_s, lands_s(request))
-                self._waited(request, lands_s(request) - start_s)
+    def _assist(self, help: CpuHelp, start_s: float, gpu_s: float) -> tuple[float, float]:
+        """Return when the prefill begins, and its seconds, where CPU cores stand in for weights on their way."""
+        chunks = self._decision.chunks or [request.prefill_tokens for request in self._prefill]
+        tokens = list(zip(self._prefill, chunks, strict=True))
+        begin_s, pass_s, helped, alone = help.prefill(tokens, self._clock.now, start_s, gpu_s)
+        for request in alone:
+            self._waited(request, self.holdings.lands_s(request) - start_s)
         if begin_s > start_s:
-            helped = {request.id for request, _ in pending}
-            self._blocked([r for r in self._prefill if r.id not in helped], start_s, begin_s)
-            for request, _ in pending:
+            self._blocked([request for request in self._prefill if request not in helped], start_s, begin_s)
+            for request in helped:
                 request.blocked_s += begin_s - start_s
-        pending = [(request, tokens) for request, tokens in pending if lands_s(request) > begin_s]
-        if not pending:
-            return begin_s, gpu_s
-        slices = [Assisted(tokens, r.rank, lands_s(r) - begin_s) for r, tokens in pending]
-        pass_s = cpu_lora.pass_s(gpu_s, slices)
-        for request, tokens in pending:
-            host.hold(cpu_lora.cores(tokens), now, min(lands_s(request), begin_s + pass_s))
         self._blocked_s += pass_s - gpu_s
         for request in self._prefill:
             request.blocked_s += pass_s - gpu_s
@@ -557,7 +458,7 @@ class Replica:
             if self._outputs[request.id] == generated:
                 self._finish(request)
                 finished = True
-            elif self._host is not None and self.holdings.lands_s(request) > now:
+            elif self._help is not None and self.holdings.lands_s(request) > now:
                 self._standing.late.add(request, now, self.holdings.lands_s(request))
                 self._standing.look()
                 self._token_times.waits(request.id, now)
@@ -568,7 +469,7 @@ class Replica:
             self.holdings.sweep(self._clock.now)
         self._prefill = ()
         self._run = None
-        self.steps_since_prefill = 0
+        self.sight.steps_since_prefill = 0
 
     def _join(self, request: Request) -> None:
         """A prefilled request begins to decode."""
@@ -611,7 +512,7 @@ class Replica:
         switch_s = 0.0
         if decision.unmerge or decision.merge is not None:
             switch_s, run = self._switch(decision), None
-        wanted = self._loader.ahead(self)
+        wanted = self._loader.ahead(self.sight)
         if wanted:
             self.holdings.prefetch(wanted, batch.step, self._clock.now)
         if run is None:
@@ -680,8 +581,8 @@ class Replica:
         batch.step += steps
         if others:
             self._stand_still(batch.step)
-        self.steps_since_prefill += steps
-        self.iterations += steps
+        self.sight.steps_since_prefill += steps
+        self.sight.iterations += steps
         self._recorder.token_steps += steps * len(batch.members)
         if self._renew:
             self._run, self._renew = None, False
@@ -764,7 +665,7 @@ class Replica:
                 request = batch[next(reversed(batch))]
                 assert len(batch) > 1, f"request {request.id} alone outgrows the pool"
             self._preempt(request)
-            self.preempted = True
+            self.sight.preempted = True
 
     def _preempt(self, request: Request) -> None:
         """An admitted request makes way for others."""

@@ -6,18 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from simlora.metrics.slo import SloTargets, attainment_curve, column
-from simlora.report import charts, modes
+from simlora.report import charts
 from simlora.report.charts import Spec
-from simlora.report.curves import ALL, by_adapter, losses, timelines
+from simlora.report.curves import by_adapter, losses, timelines
 from simlora.report.format import (
     ABSENT,
     METRIC_NAMES,
     clock,
     count,
-    counted,
     digits,
     headline,
     is_number,
@@ -29,14 +27,11 @@ from simlora.report.format import (
     workload_in_words,
 )
 from simlora.report.markup import EMPTY, Html, join, rows, tag
+from simlora.report.parts import TOP_REASONS, TOP_REPLICAS, chart, choice, colour_keys, folded, section
 from simlora.report.results import RunResults
 from simlora.report.table import STATISTICS
 
 TOP_ADAPTERS = 30
-TOP_REPLICAS = 16
-TOP_REASONS = 20
-TOP_CREDITS = 8
-STRETCHES = 300
 _LOAD_COLOURS = {"below": "good", "near": "warn", "past": "bad"}
 
 
@@ -110,11 +105,11 @@ def slo(results: RunResults, specs: dict[str, Spec]) -> Html:
         "Share of all submitted requests that would meet each target; aborted, rejected and unfinished ones "
     )
     if results.requests.empty:
-        return _section("SLO attainment", "No request was submitted.")
+        return section("SLO attainment", "No request was submitted.")
     stated = results.summary["slo"]["targets"]
     curves = [_attainment(results, metric, specs) for metric in dict.fromkeys(["ttft_s", *stated])]
     others = " The other targets stay as they were set." if len(stated) > 1 else ""
-    return _section("SLO attainment", f"{note}count as missed.{others}", *curves)
+    return section("SLO attainment", f"{note}count as missed.{others}", *curves)
 
 
 def _attainment(results: RunResults, metric: str, specs: dict[str, Spec]) -> Html:
@@ -131,7 +126,7 @@ def _attainment(results: RunResults, metric: str, specs: dict[str, Spec]) -> Htm
     near = limits_s <= end_s
     limits_s, shares = np.append(limits_s[near], end_s), np.append(shares[near], shares[near][-1])
     specs[f"attainment-{metric}"] = charts.attainment(metric, limits_s, shares, target_s)
-    return _chart(f"attainment-{metric}", f"SLO attainment against the {METRIC_NAMES[metric]} target")
+    return chart(f"attainment-{metric}", f"SLO attainment against the {METRIC_NAMES[metric]} target")
 
 
 def latency(results: RunResults, specs: dict[str, Spec]) -> Html:
@@ -142,7 +137,7 @@ def latency(results: RunResults, specs: dict[str, Spec]) -> Html:
         values = done[metric].to_numpy(dtype=np.float64)
         if np.isfinite(values).any():
             specs[f"cdf-{metric}"] = charts.latency_cdf(values)
-            body = _chart(f"cdf-{metric}", f"{METRIC_NAMES[metric]} distribution")
+            body = chart(f"cdf-{metric}", f"{METRIC_NAMES[metric]} distribution")
         else:
             body = tag("p", "No request has one.", class_="note")
         shown.append(tag("div", tag("h3", METRIC_NAMES[metric]), body))
@@ -150,7 +145,7 @@ def latency(results: RunResults, specs: dict[str, Spec]) -> Html:
         [name, *(seconds(results.summary[metric][statistic]) for statistic in STATISTICS)]
         for metric, name in METRIC_NAMES.items()
     )
-    return _section(
+    return section(
         "How long it took",
         "Share of finished requests at or below each time, drawn up to the 99.5th percentile. "
         "TBT is over all tokens, everything else over finished requests.",
@@ -169,52 +164,34 @@ def replicas(results: RunResults, specs: dict[str, Spec], page: dict[str, Any]) 
     specs["timeline-waiting"] = charts.timeline("waiting", times_s, charts.TEAL)
     specs["timeline-hbm"] = charts.hbm(times_s)
     total = int(results.timeline["replica"].nunique())
-    keys = _keys(("bg-blue", "KV"), ("bg-amber", "adapters"), ("dash", "capacity"))
+    keys = colour_keys(("bg-blue", "KV"), ("bg-amber", "adapters"), ("dash", "capacity"))
     own = EMPTY
     if results.timeline["region_capacity_tokens"].any():
         specs["timeline-region"] = charts.region(times_s)
         own = join(
             [
                 tag("h3", "Adapters' own memory (token slots) ", *_REGION_KEYS),
-                _chart("timeline-region", "Adapters' own memory and its fragmentation over time"),
+                chart("timeline-region", "Adapters' own memory and its fragmentation over time"),
             ]
         )
-    return _section(
+    return section(
         "Replicas over time",
         f"Mean over each of {len(times_s)} equal stretches of time.",
-        _choice("timeline", list(levels), total),
+        choice("timeline", list(levels), total),
         tag("h3", "Running batch (requests)"),
-        _chart("timeline-running", "Running batch over time"),
+        chart("timeline-running", "Running batch over time"),
         tag("h3", "Queue (requests waiting)"),
-        _chart("timeline-waiting", "Queue length over time"),
+        chart("timeline-waiting", "Queue length over time"),
         tag("h3", "HBM pool (token slots) ", *keys),
-        _chart("timeline-hbm", "KV and adapters in the HBM pool over time"),
+        chart("timeline-hbm", "KV and adapters in the HBM pool over time"),
         own,
         _replica_table(results.summary.get("replicas") or []),
     )
 
 
-def _keys(*keys: tuple[str, str]) -> list[Html]:
-    return [tag("span", tag("i", class_=colour), name, class_="key") for colour, name in keys]
-
-
-_REGION_KEYS = _keys(
+_REGION_KEYS = colour_keys(
     ("bg-amber", "held"), ("bg-red", "free, in pieces"), ("bg-faint", "free, the longest run")
 )
-
-
-def _choice(series: str, keys: list[str], total: int) -> Html:
-    """Return the selector of the replica whose `series` are drawn; nothing where there is no choice."""
-    if len(keys) < 2:
-        return EMPTY
-    options = [
-        tag("option", f"all {total} replicas together" if key == ALL else f"replica {key}", value=key)
-        for key in keys
-    ]
-    shown = len([key for key in keys if key != ALL])
-    note = f" the {shown} busiest of {total} can be chosen" if shown < total else ""
-    select = tag("select", *options, data_of=series, aria_label="replica")
-    return tag("p", select, tag("span", note, class_="note"))
 
 
 def _replica_table(found: list[Mapping[str, Any]]) -> Html:
@@ -227,7 +204,7 @@ def _replica_table(found: list[Mapping[str, Any]]) -> Html:
     body = ([quantity(name, one.get(name)) for name in names] for one in found[:TOP_REPLICAS])
     rest = len(found) - TOP_REPLICAS
     more = tag("p", f"and {count(rest)} more in summary.json", class_="note") if rest > 0 else EMPTY
-    return _folded("Figures per replica", join([rows([_label(n) for n in names], body), more]))
+    return folded("Figures per replica", join([rows([_label(n) for n in names], body), more]))
 
 
 def adapters(results: RunResults, specs: dict[str, Spec]) -> Html:
@@ -249,13 +226,13 @@ def adapters(results: RunResults, specs: dict[str, Spec]) -> Html:
         for row in table.head(TOP_ADAPTERS).itertuples()
     )
     most = f", the {TOP_ADAPTERS} most requested in the table" if len(table) > TOP_ADAPTERS else ""
-    return _section(
+    return section(
         "Adapters",
         f"{count(len(table))} in this run{most}. Times are means over finished requests: cold start is the wait for "
         "their own adapter before they began, blocked what they stood still while those of others were loaded.",
         tag(
             "div",
-            tag("div", tag("h3", "Popularity"), _chart("popularity", "Requests per adapter"), _facts(facts)),
+            tag("div", tag("h3", "Popularity"), chart("popularity", "Requests per adapter"), _facts(facts)),
             tag(
                 "div",
                 rows(["adapter", "rank", "requests", "TTFT", "cold start", "blocked"], body),
@@ -285,7 +262,7 @@ def _cold_starts(results: RunResults, specs: dict[str, Spec]) -> Html:
                 f"{seconds(others)} because of others.",
                 class_="note",
             ),
-            _chart("cold-starts", "Share of requests at or below each share of latency lost to loads"),
+            chart("cold-starts", "Share of requests at or below each share of latency lost to loads"),
         ]
     )
 
@@ -295,162 +272,6 @@ def _facts(facts: Mapping[str, Any]) -> Html:
     return (
         rows(["", ""], ([_label(name), quantity(name, value)] for name, value in plain)) if plain else EMPTY
     )
-
-
-def merging_and_moving(results: RunResults, specs: dict[str, Spec], page: dict[str, Any]) -> Html:
-    """Return which adapter was merged when and why, and which requests moved; nothing where neither happened."""
-    parts = [*_merging(results, specs, page), *_moves(results), *_vain(results.plans)]
-    if not parts:
-        return EMPTY
-    return _section("Merging and moving", _merged_in_words(results.summary), *parts)
-
-
-def _merged_in_words(summary: Mapping[str, Any]) -> str:
-    facts = summary.get("adapters") or {}
-    if not facts.get("switches"):
-        return ""
-    return (
-        f"An adapter was in the weights for {percent(facts.get('merged_share'))} of the time; "
-        f"{counted(facts['switches'], 'switch', 'switches')} took {seconds(facts.get('switch_s'))}."
-    )
-
-
-def _merging(results: RunResults, specs: dict[str, Spec], page: dict[str, Any]) -> list[Html]:
-    """Return the modes of the replicas that the timeline shows, and of one at a time thresholds and credits."""
-    decisions, end_s = results.decisions, results.summary["makespan_s"]
-    if decisions.empty:
-        return []
-    total = len(results.summary.get("replicas") or [])
-    shown = _replicas_shown(decisions, page)
-    spans = {key: modes.merged_spans(decisions, int(key), end_s, STRETCHES) for key in shown}
-    times_s = np.linspace(0.0, end_s, STRETCHES + 1)
-    limits = {key: modes.thresholds(decisions, int(key), times_s) for key in shown}
-    credits = {key: modes.credits(decisions, int(key), times_s, TOP_CREDITS) for key in shown}
-    colours = modes.colours(spans.values(), (name for found in credits.values() for name, _ in found))
-    parts = [*_modes(spans, total, end_s, colours, specs)]
-    # Of a replica that never decided there is nothing to choose.
-    keys = [key for key in shown if limits[key] or credits[key]]
-    if not keys:
-        return parts
-    parts.append(_choice("thresholds credits", keys, total))
-    columns = {key: {name: charts.known(level) for name, level in limits[key].items()} for key in keys}
-    page["series"]["thresholds"] = charts.series(times_s, columns)
-    specs["thresholds"] = charts.thresholds(end_s)
-    legend = _keys(("bg-blue", "alpha: merge above"), ("bg-amber", "beta: take out below"))
-    parts += [
-        tag("h3", "Thresholds (requests of the adapter for one in order of arrival) ", *legend),
-        _chart("thresholds", "Thresholds of merging over time"),
-    ]
-    if any(credits.values()):
-        lines = {key: [charts.credit_columns(*found, colours) for found in credits[key]] for key in keys}
-        page["series"]["credits"] = charts.series(times_s, lines)
-        specs["credits"] = charts.credits(end_s, colours)
-        drawn = dict.fromkeys(name for key in keys for name, _ in credits[key])
-        parts += [
-            tag("h3", "Credits, beyond the start ", *_adapter_keys(drawn, colours)),
-            _chart("credits", "Credits of adapters over time"),
-        ]
-    return parts
-
-
-def _replicas_shown(decisions: pd.DataFrame, page: Mapping[str, Any]) -> list[str]:
-    timeline = page["series"].get("timeline", {"levels": {}})
-    keys = [key for key in timeline["levels"] if key != ALL]
-    return keys or [str(replica) for replica in sorted(decisions["replica"].unique())[:TOP_REPLICAS]]
-
-
-def _modes(
-    spans: Mapping[str, pd.DataFrame],
-    total: int,
-    end_s: float,
-    colours: Mapping[str, str],
-    specs: dict[str, Spec],
-) -> list[Html]:
-    merged = dict.fromkeys(name for some in spans.values() for name in some["adapter"])
-    if not merged:
-        return [tag("p", "No adapter was merged.", class_="note")]
-    specs["modes"] = charts.modes(spans, end_s, colours)
-    lanes = "" if len(spans) < 2 else ", a lane a replica" if len(spans) == total else _busiest(spans, total)
-    return [
-        tag("h3", f"Merged adapter{lanes} ", *_adapter_keys(merged, colours), *_keys(("bg-faint", "none"))),
-        _chart("modes", "Merged adapter over time"),
-    ]
-
-
-def _busiest(spans: Mapping[str, pd.DataFrame], total: int) -> str:
-    return f", the {len(spans)} busiest of {total} replicas"
-
-
-def _adapter_keys(names: Iterable[str], colours: Mapping[str, str]) -> list[Html]:
-    """Return the colours of those adapters that have one, and that of the others if there are any."""
-    names = set(names)
-    own = [(name or "base model", colour) for name, colour in colours.items() if name in names]
-    rest = [("other adapters", modes.OTHER)] if names - set(colours) else []
-    return [
-        tag("span", tag("i", style=f"background:{colour}"), name, class_="key")
-        for name, colour in (*own, *rest)
-    ]
-
-
-def _moves(results: RunResults) -> list[Html]:
-    """Return what moved and what it cost, a row a reason; nothing if nothing moved."""
-    moves, facts = results.moves, results.summary.get("migration") or {}
-    if moves.empty:
-        return []
-    table = moves.groupby("reason").agg(
-        first_s=("decided_s", "min"),
-        moves=("request_id", "size"),
-        tokens=("recomputed_tokens", "sum"),
-        loaded=("loaded", "sum"),
-    )
-    table = (
-        table.sort_values("moves", ascending=False, kind="stable").head(TOP_REASONS).sort_values("first_s")
-    )
-    body = (
-        [reason or ABSENT, clock(row.first_s), count(row.moves), count(row.tokens), count(row.loaded)]
-        for reason, row in zip(table.index, table.itertuples(), strict=True)
-    )
-    planned = facts.get("planned_moves", len(moves))
-    stayed = f"; {count(planned)} were planned, but who ended first stayed" if planned > len(moves) else ""
-    requests = counted(moves["request_id"].nunique(), "request")
-    more = _more(moves["reason"].nunique(), "moves.parquet")
-    return [
-        tag("h3", "Moves"),
-        tag("p", f"{counted(len(moves), 'move')} of {requests}{stayed}.", class_="note"),
-        tag(
-            "div",
-            rows(["reason", "first at", "moves", "tokens recomputed", "adapters loaded"], body),
-            class_="wrap",
-        ),
-        more,
-    ]
-
-
-def _vain(plans: pd.DataFrame) -> list[Html]:
-    """Return the plans that changed nothing, and why."""
-    vain = plans[~plans["solved"] | (plans["moves"] == 0)]
-    if vain.empty:
-        return []
-    table = vain.groupby(["reason", "solved"]).agg(first_s=("time_s", "min"), plans=("reason", "size"))
-    body = (
-        [reason, "nothing to move" if solved else "not solved", clock(first_s), count(times)]
-        for (reason, solved), first_s, times in table.sort_values("first_s").head(TOP_REASONS).itertuples()
-    )
-    titles = ["reason", "outcome", "first at", "plans"]
-    head = f"{counted(len(vain), 'plan')} of {count(len(plans))} moved nothing"
-    return [
-        _folded(
-            head,
-            join(
-                [tag("div", rows(titles, body, texts=2), class_="wrap"), _more(len(table), "plans.parquet")]
-            ),
-        )
-    ]
-
-
-def _more(reasons: int, file: str) -> Html:
-    rest = reasons - TOP_REASONS
-    return tag("p", f"and {count(rest)} more in {file}", class_="note") if rest > 0 else EMPTY
 
 
 def lost(results: RunResults) -> Html:
@@ -463,7 +284,7 @@ def lost(results: RunResults) -> Html:
         for row in found.head(TOP_REASONS).itertuples()
     )
     table = rows(["status", "reason", "requests"], body, texts=2)
-    return _section("Requests that did not finish", "", tag("div", table, class_="wrap"))
+    return section("Requests that did not finish", "", tag("div", table, class_="wrap"))
 
 
 def calibration(summary: Mapping[str, Any]) -> Html:
@@ -483,7 +304,7 @@ def calibration(summary: Mapping[str, Any]) -> Html:
     titles = ["coefficient", "kind", *([] if alone else ["source"])]
     about = [leaf for leaf in _leaves(provenance) if not leaf[0].startswith("coefficients.")]
     where = f"{known.get('model', ABSENT)} on {known.get('gpu', ABSENT)}, TP {known.get('tp', ABSENT)}"
-    return _section(
+    return section(
         "Calibration",
         f"The latency model: {where}.",
         tag("p", _kind(provenance), " ", provenance.get("source", ABSENT)),
@@ -495,7 +316,7 @@ def calibration(summary: Mapping[str, Any]) -> Html:
 def _provenance(about: list[tuple[str, Any]]) -> Html:
     lines = ([name, quantity(name, value)] for name, value in about)
     table = tag("div", rows(["provenance", ""], lines, texts=2), class_="wrap")
-    return _folded("Provenance and quality of the fit", table if about else EMPTY)
+    return folded("Provenance and quality of the fit", table if about else EMPTY)
 
 
 def _origin(name: str, provenance: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -523,19 +344,15 @@ def origin(results: RunResults) -> Html:
     summary = results.summary
     cost = {**(summary.get("simulation") or {}), **(summary.get("kv") or {})}
     versions = " · ".join(f"{name} {version}" for name, version in (summary.get("versions") or {}).items())
-    return _section(
+    return section(
         "How it was made",
         "",
         tag("pre", summary["command"], class_="command") if summary.get("command") else EMPTY,
         tag("p", f"seed {summary.get('seed', ABSENT)} · {versions}", class_="note"),
-        _folded("What was run", _facts(dict(_leaves(summary.get("run") or {})))),
-        _folded("Simulation and KV cache figures", _facts(cost)),
-        _folded("Full configuration", tag("pre", results.config) if results.config else EMPTY),
+        folded("What was run", _facts(dict(_leaves(summary.get("run") or {})))),
+        folded("Simulation and KV cache figures", _facts(cost)),
+        folded("Full configuration", tag("pre", results.config) if results.config else EMPTY),
     )
-
-
-def _folded(title: str, content: Html) -> Html:
-    return tag("details", tag("summary", title), content) if content else EMPTY
 
 
 def quantity(name: str, value: Any) -> str:
@@ -558,11 +375,3 @@ def quantity(name: str, value: Any) -> str:
 def _label(name: str) -> str:
     """Return a key of the summary as words, without `_s`: the value says its unit."""
     return name.removesuffix("_s").replace("_", " ")
-
-
-def _chart(name: str, title: str) -> Html:
-    return tag("div", class_="chart", id=name, role="img", aria_label=title)
-
-
-def _section(title: str, note: str, *children: Html) -> Html:
-    return tag("section", tag("h2", title), tag("p", note, class_="note") if note else EMPTY, join(children))

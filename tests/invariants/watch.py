@@ -50,7 +50,7 @@ class WatchedReplica(Replica):
     def schedule(self) -> None:
         super().schedule()
         if self._prefill:
-            self.decisions.append((self.now_s, tuple(request.id for request in self._prefill)))
+            self.decisions.append((self.sight.now_s, tuple(request.id for request in self._prefill)))
 
     def settle(self) -> None:
         self._recorder.stopped = True
@@ -58,8 +58,8 @@ class WatchedReplica(Replica):
 
     def execute(self) -> float:
         end_s = super().execute()
-        assert end_s >= self.now_s
-        self.ran.append((self.now_s, end_s))
+        assert end_s >= self.sight.now_s
+        self.ran.append((self.sight.now_s, end_s))
         self.check_memory()
         return end_s
 
@@ -124,7 +124,7 @@ class WatchedReplica(Replica):
         assert pool.pinned_tokens == sum(adapter.kv_tokens for adapter in used.values())
         assert self.config.max_adapters is None or len(used) <= self.config.max_adapters
         runs = (request for request in serving if request.id not in self._standing.paused)
-        assert self.merged is None or all(request.adapter is self.merged for request in runs)
+        assert self.sight.merged is None or all(request.adapter is self.sight.merged for request in runs)
         self.check_region(used)
 
     def check_prefixes(self) -> int:

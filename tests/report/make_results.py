@@ -142,7 +142,7 @@ def make_journal(
         decided_s = 20.0 if id < 4 else 30.0
         reason = f"replica 0 has {8 - id // 4} requests more than the mean"
         found.moved.append(
-            Moved(decided_s + 0.2, decided_s, id, labels[id // 2], 0, 1, 100 + id, True, reason)
+            Moved(decided_s + 0.2, decided_s, id, labels[id // 2], 0, 1, 100 + id, id % 2 == 0, reason)
         )
     if replicas > 1:
         found.planned += [
