@@ -31,6 +31,7 @@ from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import AdapterLoad, Merge
 from simlora.metrics.journal import Moved, Planned
 from simlora.metrics.recorder import Recorder
+from simlora.policies.migration.base import Plan
 from simlora.policies.views import ClusterView
 
 CHUNK = 1 << 15
@@ -103,8 +104,7 @@ class Cluster:
         self._most = scenario.max_outstanding
         self._executed: dict[int, tuple[float, int]] = {}  # seconds and requests that have ended, by adapter
         self._executed_s, self._execution_count = 0.0, 0
-        self._why: dict[int, tuple[float, str]] = {}  # of the requests that are to move
-        self._sent_for: set[tuple[int, int]] = set()  # adapters and replicas of the requests that have moved
+        self._why: dict[int, tuple[float, str, bool]] = {}  # of the requests that are to move
         self.kv_bytes_per_token = scenario.model.kv_bytes_per_token
         self._load = latency.load
         self._progress: Callable[[int], None] = lambda ended: None
@@ -214,7 +214,7 @@ class Cluster:
 
     @property
     def used_tokens(self) -> NDArray[np.int64]:
-        """Token slots of the replicas' pools that KV and adapters take."""
+        """Token slots of the replicas' pools that cannot be evicted."""
         return np.array([replica.used_tokens for replica in self.replicas], dtype=np.int64)
 
     def _count_execution(self, request: Request) -> None:
@@ -232,32 +232,43 @@ class Cluster:
             tick = max(tick, int(clock.now // period_s)) + 1
             yield clock.moment(tick * period_s, MIGRATION, 0)
             decided_s = clock.now
-            self._sent_for.clear()
             plan = migration.plan(self)
             if plan.reason:
                 planned = Planned(decided_s, len(plan.moves), plan.solved, plan.reason)
                 self.recorder.journal.planned.append(planned)
             if plan.moves and migration.delay_s:
                 yield clock.moment(decided_s + migration.delay_s, MIGRATION, 0)
-            for request, source, target in plan.moves:
-                placed = target in self._candidates(request)
-                if placed and not unservable(request, self.replicas[target].config):
-                    self._why[request.id] = decided_s, plan.reason
-                    self.replicas[source].send(request, target)
-                    if migration.brings and request.adapter is not None:
-                        self.replicas[target].bring(request.adapter)
+            self._carry_out(plan, decided_s, migration.brings)
 
-    def _moved(self, request: Request, source: int, target: int, token_s: float | None) -> None:
-        """A request that left one replica goes on at another; its last token was then, if it has any."""
+    def _carry_out(self, plan: Plan, decided_s: float, brings: bool) -> None:
+        """Send those away who are still where the plan found them, are not leaving, and may be where it wants them."""
+        here = {source: set(self.replicas[source].requests()) for _, source, _ in plan.moves}
+        sent_for: set[tuple[int, int]] = set()
+        for request, source, target in plan.moves:
+            replica, adapter = self.replicas[target], request.adapter
+            placed = target in self._candidates(request) and not unservable(request, replica.config)
+            if request not in here[source] or request.id in self._why or not placed:
+                continue
+            loads = adapter is not None and adapter not in replica.holdings.pool
+            loads = loads and (request.adapter_id, target) not in sent_for
+            sent_for.add((request.adapter_id, target))
+            self._why[request.id] = decided_s, plan.reason, loads
+            self.replicas[source].send(request, target)
+            if brings and adapter is not None:
+                replica.bring(adapter)
+
+    def _moved(
+        self, request: Request, source: int, target: int, token_s: float | None, lost_tokens: int
+    ) -> None:
+        """A request that left one replica goes on at another; its last token was then, if it has any.
+
+        So many tokens that were prefilled have to be prefilled anew.
+        """
         request.migrations += 1
-        decided_s, reason = self._why.pop(request.id)
-        adapter, tokens = request.adapter, request.prefill_tokens if request.first_token_s >= 0.0 else 0
-        loads = adapter is not None and adapter not in self.replicas[target].holdings.pool
-        loads = loads and (request.adapter_id, target) not in self._sent_for
-        self._sent_for.add((request.adapter_id, target))
-        name = adapter.name if adapter is not None else ""
+        decided_s, reason, loads = self._why.pop(request.id)
+        name = request.adapter.name if request.adapter is not None else ""
         self.recorder.journal.moved.append(
-            Moved(self.clock.now, decided_s, request.id, name, source, target, tokens, loads, reason)
+            Moved(self.clock.now, decided_s, request.id, name, source, target, lost_tokens, loads, reason)
         )
         self.outstanding[source] -= 1
         self.outstanding[target] += 1
@@ -268,6 +279,7 @@ class Cluster:
 
     def _left(self, replica: int, request: Request) -> None:
         self.outstanding[replica] -= 1
+        self._why.pop(request.id, None)
         if request.first_token_s >= 0.0:
             self._count_execution(request)
         if self._loads is not None:

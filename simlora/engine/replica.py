@@ -84,7 +84,7 @@ class Replica:
         outputs: Sequence[int],
         recorder: Recorder,
         on_leave: Callable[[int, Request], None],
-        on_move: Callable[[Request, int, int, float | None], None],
+        on_move: Callable[[Request, int, int, float | None, int], None],
         host: Host | None = None,
         queued: Load | None = None,
     ) -> None:
@@ -155,8 +155,9 @@ class Replica:
 
     @property
     def used_tokens(self) -> int:
-        """Token slots of the pool that KV and adapters take."""
-        return self.holdings.kv_tokens(self._batch.step + self._ahead) + self.holdings.pool.adapter_tokens
+        """Token slots of the pool that admitted requests' KV and adapters take: what cannot be evicted."""
+        holdings = self.holdings
+        return holdings.running_tokens(self._batch.step + self._ahead) + holdings.pool.pinned_tokens
 
     @property
     def _ahead(self) -> int:
@@ -259,9 +260,8 @@ class Replica:
                 last = self._standing.last() if self._standing.paused else None
                 if last is None or self._standing.lands_s != inf:
                     break
-                self._preempt(
-                    last
-                )  # of KV that they share with each other a trial does not know that it goes
+                # Of KV that the paused share with each other a trial does not know that it goes.
+                self._preempt(last)
             self.admit(begins)
             if self._prefill:
                 return
@@ -637,9 +637,12 @@ class Replica:
 
     def receive(self, request: Request, source: int, token_s: float | None) -> None:
         """A request comes from another replica; it had its last token then, if it has any."""
+        self._sends.pop(request.id, None)  # of an earlier visit, while this iteration has been under way
         if token_s is not None:
             self._token_times.waits(request.id, token_s)
         self.submit(request, by=source)
+        if self._run is not None and not self._prefill:
+            self._cut(self._run, 0, source)  # it may stand before those who were refused
 
     def _hand_over(self) -> None:
         """Send those away that have not ended meanwhile."""
@@ -648,12 +651,15 @@ class Replica:
         for request in self.requests():
             if request.id not in sends:
                 continue
+            lost_tokens = request.chunked_tokens
             if request.id not in waiting:
                 self._put_back(request, swap=False)
             self._dequeue(request)
             request.host_tokens = 0
-            token_s = self._token_times.leaves(request.id) if request.generated_tokens else None
-            self._on_move(request, self.id, sends[request.id], token_s)
+            token_s = None
+            if request.generated_tokens:
+                token_s, lost_tokens = self._token_times.leaves(request.id), request.prefill_tokens
+            self._on_move(request, self.id, sends[request.id], token_s, lost_tokens)
         self.holdings.sweep(self._clock.now)
 
     def _fit(self) -> None:

@@ -28,8 +28,9 @@ class Decided(NamedTuple):
 class Moved(NamedTuple):
     """A request that went from one replica to another.
 
-    `decided_s` is when the plan was made that says so, `reason` what set it off. At the target `recomputed_tokens`
-    have to be prefilled anew, and the first of those whom one plan moves there has the adapter `loaded`, if it was not.
+    `decided_s` is when the plan was made that says so, `reason` what set it off. At the target `recomputed_tokens` that
+    had been prefilled are prefilled anew; the first of those whom one plan moves there has the adapter `loaded`, if it
+    was not there when the plan was carried out.
     """
 
     time_s: float

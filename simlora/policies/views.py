@@ -262,7 +262,7 @@ class ClusterView(Protocol):
 
     @property
     def used_tokens(self) -> NDArray[np.int64]:
-        """Token slots of the replicas' pools that KV and adapters take."""
+        """Token slots of the replicas' pools that admitted requests' KV and adapters take: what cannot be evicted."""
         ...
 
     @property

@@ -93,6 +93,7 @@ def test_who_has_ended_when_it_is_decided_does_not_move() -> None:
     recorder = run(LONG, SHORT, migration=migration, max_batch_size=2)
     assert recorder.journal.moved == []
     assert recorder.requests().migrations.tolist() == [0, 0]
+    assert recorder.adapter_loads == 0
     assert recorder.journal.planned[0][1:] == (1, True, "two there, none here")
 
 
@@ -114,7 +115,7 @@ def test_an_adapter_that_is_sent_for_at_once_is_there_before_its_request(fast_fo
         recorder = run(*rows, migration=Once(2**-8, brings=brings), fast_forward=fast_forward)
         table = recorder.requests()
         (moved,) = recorder.journal.moved
-        assert moved.loaded is not brings
+        assert moved.loaded, "whoever sends for it"
         waits_s = 0.0 if brings else load_s(4)
         assert table.cold_start_s[1] == pytest.approx(waits_s)
         assert moved.time_s - 2**-8 > load_s(4)
@@ -209,3 +210,120 @@ def test_an_adapter_is_loaded_by_the_first_of_those_whom_a_plan_moves_and_waitin
     moved = run(*rows, migration=AllAtOnce()).journal.moved
     assert [move.loaded for move in moved] == [True, False, True, False]
     assert [move.recomputed_tokens for move in moved] == [0, 0, 0, 0]
+
+
+def test_nothing_is_sent_for_on_behalf_of_who_has_ended() -> None:
+    rows = (Row(0.0, None, 4, 400, 400), Row(0.0, 2, 4, 3, 3))
+    recorder = run(*rows, migration=Once(2**-5, delay_s=1.0, brings=True), max_batch_size=2)
+    assert recorder.adapter_loads == 1, "by the request itself, where it was"
+
+
+class OneTwo(ToTheFirst):
+    """A router that deals requests out to two replicas."""
+
+    def route(self, request: Request, candidates: object, view: ClusterView) -> int:
+        return request.id % 2
+
+
+class Back(Migration):
+    """Moves all that replica 1 has to replica 0, once."""
+
+    period_s = 0.2
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def plan(self, view: ClusterView) -> Plan:
+        found = [] if self.done else view.requests_of(1)
+        self.done = self.done or bool(found)
+        return Plan(tuple(Move(request, 1, 0) for request in found), "to the first")
+
+
+@pytest.mark.parametrize("reserve", ["full", "peak", "paged"])
+@pytest.mark.parametrize("scheduler", ["fcfs", "chunked_prefill"])
+def test_who_comes_from_elsewhere_may_stand_before_one_who_was_refused(scheduler: str, reserve: str) -> None:
+    """The third is refused for its memory; the second, who came before it, is there before it could fit."""
+    rows = (Row(0.0, None, 10, 40, 40), Row(0.0, None, 4, 30, 30), Row(0.05, None, 60, 30, 30))
+    case = CASE.but(rows=rows, capacity=110, reserve=reserve, scheduler=scheduler, max_batch_size=1000)
+    found = []
+    for fast_forward in (True, False):
+        scenario = case.scenario(fast_forward=fast_forward)
+        policies = replace(scenario.policies, migration=Back(), router=OneTwo())
+        found.append(Cluster(replace(scenario, policies=policies)).run().requests())
+    fast, plain = found
+    assert plain.migrations.tolist() == [0, 1, 0]
+    assert fast.finish_s.tolist() == pytest.approx(plain.finish_s.tolist(), abs=1e-9)
+    if reserve == "full":
+        assert fast.finish_s[1] < fast.finish_s[0] < fast.finish_s[2]
+
+
+class Swing(Migration):
+    """Sends request 1 to the other replica at every look, wherever it is, a while after it has looked."""
+
+    period_s, delay_s = 2**-4, 2**-5
+
+    def __init__(self) -> None:
+        self.back = False
+
+    def plan(self, view: ClusterView) -> Plan:
+        if self.back:
+            return Plan()
+        self.back = any(request.id == 1 for request in view.requests_of(1))
+        moves = (Move(q, r, 1 - r) for r in (0, 1) for q in view.requests_of(r) if q.id == 1)
+        return Plan(tuple(moves), "why not")
+
+
+def test_a_sending_that_is_out_of_date_moves_nobody() -> None:
+    """It leaves and comes back while one long iteration is under way where it had been sent from."""
+    for prompt in range(290, 330):
+        rows = (*(Row(0.0, None, 4, 400, 400),) * 2, Row(0.05, None, prompt, 2, 2), Row(0.1, None, 400, 2, 2))
+        recorder = run(*rows, migration=Swing())
+        assert (recorder.requests().status == "finished").all()
+
+
+def test_chunks_that_are_thrown_away_count_as_recomputed() -> None:
+    rows = (Row(0.0, None, 4, 40, 40), Row(0.0, None, 60, 3, 3))
+    recorder = run(*rows, migration=Once(2**-5), scheduler="chunked_prefill", max_batch_size=1000)
+    (moved,) = recorder.journal.moved
+    assert 0 < moved.recomputed_tokens < 60
+
+
+def test_what_a_target_could_never_hold_stays() -> None:
+    rows = (LONG, Row(0.0, None, 60, 3, 3))
+    scenario = CASE.but(rows=rows).scenario()
+    policies = replace(scenario.policies, migration=Once(2**-4), router=ToTheFirst())
+    recorder = Cluster(replace(scenario, policies=policies, kv_token_budgets=(1000, 50))).run()
+    assert recorder.journal.moved == []
+
+
+def test_memory_in_use_is_what_nobody_can_evict() -> None:
+    """Adapters and cached KV that nobody uses are not in use; within a run it is what the plain loop shows."""
+    rows = (Row(0.0, 0, 8, 1, 1), Row(0.0, None, 1, 16, 16))
+    seen = []
+    for fast_forward in (True, False):
+        migration = Looks()
+        run(
+            *rows,
+            migration=migration,
+            fast_forward=fast_forward,
+            capacity=20,
+            block_tokens=1,
+            watermark=0.0,
+            prefix_caching=True,
+            sessions=("a", None),
+            hash_block_tokens=1,
+            max_batch_size=2,
+        )
+        seen.append([used[0] for used, *_ in migration.seen])
+    assert seen[0] == seen[1]
+    assert max(seen[0]) <= 20
+    assert seen[0][-1] <= 17, "one prompt token and its answer"
+
+
+def test_execution_counts_from_the_start_and_not_from_the_arrival() -> None:
+    migration = Looks()
+    rows = (Row(0.0, None, 4, 40, 40), Row(0.0, None, 4, 3, 3), Row(5.0, None, 4, 40, 40))
+    table = run(*rows, migration=migration).requests()
+    seconds = (table.finish_s - table.admitted_s).mean()
+    assert [found for *_, found, _ in migration.seen][-1] == pytest.approx(seconds)
+    assert table.queue_s[1] > seconds

@@ -172,3 +172,35 @@ def test_dloras_worked_example(fast_forward: bool) -> None:
     merged = case.run(fast_forward=fast_forward).requests()
     assert unmerged.latency_s[0] == pytest.approx(0.300, abs=1e-12)
     assert merged.latency_s[0] == pytest.approx(0.250, abs=1e-12)
+
+
+def test_of_several_who_are_paused_the_last_one_makes_way() -> None:
+    rows = (
+        Row(0.0, A, 4, 2, 2),
+        Row(0.0, B, 4, 9, 9),
+        *(Row(0.0, A, 4, 8, 8),) * 3,
+    )
+    recorder = run(*rows, block_tokens=1, watermark=0.0, capacity=41)
+    assert recorder.requests().preemptions.tolist() == [0, 0, 0, 0, 1]
+
+
+def test_what_is_prefetched_leaves_the_kv_of_the_paused_alone() -> None:
+    """Beside the paused one's 6 slots and 4, and the second's 5 to 13 and 8, adapter 2 with its 16 does not fit."""
+    rows = (Row(0.0, A, 4, 2, 2), Row(0.0, B, 4, 9, 9), Row(0.0, A, 4, 5, 5), Row(0.01, 2, 4, 2, 2))
+    recorder = run(*rows, loader="prefetching", block_tokens=1, watermark=0.0, capacity=40)
+    assert recorder.requests().preemptions.tolist() == [0, 0, 0, 0]
+    assert (recorder.requests().status == "finished").all()
+
+
+def test_kv_on_one_host_is_of_no_use_to_another_replica() -> None:
+    """It made way, its KV went to the host, and then it moved: there it is prefilled anew."""
+    rows = PAUSED
+    changes = {"block_tokens": 1, "watermark": 0.0, "capacity": 22, "preemption": "swap"}
+    scenario = CASE.but(rows=rows, replicas=2, **changes).scenario()
+    policies = replace(scenario.policies, migration=MoveTheThird(FIRST_S + 2**-4), router=Everybody())
+    recorder = Cluster(replace(scenario, policies=policies)).run()
+    table = recorder.requests()
+    assert (table.preemptions[2], table.migrations[2]) == (1, 1)
+    (moved,) = recorder.journal.moved
+    assert moved.recomputed_tokens == 6
+    assert table.finish_s[2] == pytest.approx(moved.time_s + merge_s(1) + prefill_s(6) + steps_s(2, 7))

@@ -275,3 +275,75 @@ def test_starving_requests_of_the_merged_adapter_alone_stay_merged() -> None:
 def test_a_parameter_out_of_range_is_refused_by_its_key(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Credit(**changes)  # type: ignore[arg-type]
+
+
+# Break points --------------------------------------------------------------------------------
+
+
+def tuned(scheduler: Credit, *views: View) -> Thresholds:
+    """The thresholds after these boundaries."""
+    for each in views:
+        scheduler.schedule(each)
+    return scheduler.thresholds
+
+
+def test_another_leader_ends_a_period() -> None:
+    """For 50 iterations A led with two of four requests, as if half as many ran at less than half the time; now B."""
+    first = view((), members=requests(A, A, C, None))
+    then = view((), members=requests(B, B, C, None), iterations=50)
+    assert tuned(credit(alpha=0.9), first, then).alpha == pytest.approx(0.99)
+
+
+def test_a_switch_ends_a_period() -> None:
+    queue = requests(A, A, A, A, A)
+    mixed, merges = view((), members=requests(A, A, A, B)), view(queue, members=queue[:0], iterations=50)
+    assert tuned(credit(alpha=0.9), mixed, merges).alpha == pytest.approx(0.85), "3 at 15 ms against 4 at 27"
+
+
+def test_so_many_iterations_end_a_period_but_not_in_the_released_code() -> None:
+    views = [view((), members=requests(A, B), iterations=i) for i in (0, 10)]
+    assert tuned(credit(alpha=0.9, tune_every=10), *views).alpha == pytest.approx(0.99)
+    released = credit(alpha=0.9, tune_every=10, constants="released")
+    assert tuned(released, *views).alpha == 0.9
+    assert released.schedule(views[1]).steps > 10**9
+
+
+def test_no_more_than_a_batch_counts_as_merged() -> None:
+    """Forty requests of A for four in turn: merged it would still be four at a time, twice as fast."""
+    scheduler = credit(alpha=20.0, beta=0.0)
+    queue = requests(*[B] * 4, *[A] * 40)
+    scheduler.schedule(view(queue[4:], members=queue[:4]))
+    scheduler.schedule(view(queue[4:], members=queue[:4], iterations=10))
+    merged, unmerged = scheduler.thresholds.throughputs()
+    assert merged / unmerged == pytest.approx(10 * 0.027 / (10 * 0.015 + 0.020))
+
+
+def test_while_somebody_starves_thresholds_learn_nothing() -> None:
+    scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
+    scheduler._starve.add(B.id)
+    scheduler.schedule(view(others, members=ours))
+    scheduler.schedule(view(others, members=ours, iterations=10))
+    assert scheduler.thresholds.iterations == 0
+
+
+def test_beta_starts_at_the_ratio_of_the_iterations() -> None:
+    assert Credit(merged_s=0.3, unmerged_s=0.4).thresholds.beta == pytest.approx(0.75)
+
+
+def test_who_starves_is_noted_when_he_begins_and_when_he_ends() -> None:
+    scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
+    waits = {"members": ours, "merged": A, "served_adapters": 30}
+    scheduler.schedule(view(others, **waits))
+    notes = dict(scheduler.schedule(view(others, iterations=5, **waits)).notes)
+    assert notes["starving"] == 2
+    assert notes["credit:b"] == 1.25
+    assert scheduler.schedule(view(others, iterations=5, **waits)).notes == ()
+
+
+def test_starving_means_more_than_the_limit_and_normal_less() -> None:
+    scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
+    waits = {"members": ours, "merged": A, "served_adapters": 30}
+    assert scheduler.schedule(view(others, iterations=4, **waits)).prefill == (), "exactly one"
+    scheduler.credits[B.id], scheduler.credits[C.id], scheduler._pay = 2, 0, {B.id: 0}
+    scheduler._starve.add(B.id)
+    assert scheduler.schedule(view(others, iterations=4, **waits)).prefill == others[:1], "exactly a half"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simlora.core.checks import number
-from simlora.policies.migration.base import Migration, Plan
+from simlora.policies.migration.base import PERIOD_LEAST_S, Migration, Plan
 from simlora.policies.migration.comigration import Solver, Terms, plan
 from simlora.policies.views import ClusterView
 
@@ -38,7 +38,7 @@ class Ilp(Migration):
         gap: float = 0.01,
         most_nodes: int = 100,
     ) -> None:
-        self.period_s: float = number("migration.period_s", period_s, "seconds", above=0)
+        self.period_s: float = number("migration.period_s", period_s, "seconds", least=PERIOD_LEAST_S)
         self.delay_s = number("migration.delay_s", delay_s, "seconds", least=0)
         self.terms = Terms(
             relaxed=False,

@@ -17,6 +17,7 @@ from simlora.policies.scheduling.thresholds import CONSTANTS, Thresholds
 from simlora.policies.views import ReplicaView
 
 adapter_id = attrgetter("adapter_id")
+CREDIT_MAX = 1e12
 
 
 class Credit(Picking):
@@ -31,6 +32,7 @@ class Credit(Picking):
     Where the paper is silent: those pay who run out of turn, one for one, or where nobody does those who run; whoever
     starves runs unmerged, unless his is the merged adapter and he is the only one; of adapters with equally many
     requests the one whose oldest came first is merged. The base model has nothing to merge. Credits are per replica.
+    Iterations in which somebody starves, or nobody could be merged, teach thresholds nothing.
     """
 
     def __init__(
@@ -62,8 +64,8 @@ class Credit(Picking):
             alpha=number("scheduler.alpha", alpha, least=0),
             beta=merged_s / unmerged_s if beta is None else number("scheduler.beta", beta, least=0),
         )
-        self.starving = number("scheduler.starving", starving, "of credit", above=0)
-        self.normal = number("scheduler.normal", normal, "of credit", least=0, most=starving)
+        self.starving = number("scheduler.starving", starving, "(credit)", above=0, most=CREDIT_MAX)
+        self.normal = number("scheduler.normal", normal, "(credit)", least=0, most=starving)
         self.credits: dict[int, int] = {}  # beyond the start, by adapter, in shares of 1 / max_batch_size
         self._starve: set[int] = set()
         self._pay: Mapping[int, int] = {}  # what each iteration adds to them
@@ -110,7 +112,7 @@ class Credit(Picking):
         return found
 
     def notes(self) -> tuple[tuple[str, float], ...]:
-        """Thresholds and credits, whenever a threshold has moved."""
+        """Thresholds, credits and how many starve, when a threshold has moved or somebody starves, or no longer."""
         if not self._tuned:
             return ()
         self._tuned = False
@@ -118,7 +120,8 @@ class Credit(Picking):
             (f"credit:{'' if id == BASE_MODEL else self._names[id]}", units / self._size)
             for id, units in self.credits.items()
         )
-        return ("alpha", self.thresholds.alpha), ("beta", self.thresholds.beta), *credits
+        limits, starve = self.thresholds, float(len(self._starve))
+        return ("alpha", limits.alpha), ("beta", limits.beta), ("starving", starve), *credits
 
     @property
     def _starving(self) -> int:
@@ -133,11 +136,10 @@ class Credit(Picking):
         passed, self._seen = iterations - self._seen, iterations
         for id, units in self._pay.items():
             self.credits[id] = self.credits.get(id, 0) + units * passed
-            if id in self._starve:
-                if self.credits[id] < self._normal:
-                    self._starve.discard(id)
-            elif self.credits[id] > self._starving:
-                self._starve.add(id)
+            starves = id in self._starve
+            if self.credits[id] < self._normal if starves else self.credits[id] > self._starving:
+                self._starve ^= {id}
+                self._tuned = True
         self.thresholds.passed(passed)
         if self.thresholds.left <= 0:
             self._tune()
