@@ -62,11 +62,11 @@ def test_every_switch_says_which_adapter_is_merged_from_then_on(merging: simlora
 
 def test_thresholds_and_credits_are_there_over_time(merging: simlora.Result):
     decisions = merging.decisions
-    assert set(decisions["name"]) == {"alpha", "beta", "credit", "merged"}
+    assert set(decisions["name"]) == {"alpha", "beta", "starving", "credit", "merged"}
     assert decisions["time_s"].is_monotonic_increasing
     credits = decisions[decisions["name"] == "credit"]
     assert set(credits["adapter"]) <= set(merging.requests["adapter"])
-    assert (decisions.loc[decisions["name"].isin(["alpha", "beta"]), "adapter"] == "").all()
+    assert (decisions.loc[decisions["name"].isin(["alpha", "beta", "starving"]), "adapter"] == "").all()
 
 
 def test_credit_that_one_adapter_has_gained_others_have_lost(merging: simlora.Result):

@@ -39,5 +39,5 @@ def policies(slot: type) -> list[type]:
     """Return the classes that fill a slot, by name."""
     for module in pkgutil.walk_packages(simlora.policies.__path__, "simlora.policies."):
         importlib.import_module(module.name)
-    ours = [c for c in _concrete(slot) if c.__module__.startswith("simlora.")]
+    ours = [c for c in _concrete(slot) if c.__module__.startswith(("simlora.policies.", "simlora.latency."))]
     return sorted(ours, key=lambda c: c.__name__)
