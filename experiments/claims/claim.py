@@ -40,8 +40,8 @@ class Claim:
     """One claim. `spots` are those of values, `ratios` pairs of them, `checks` the checks as they are written.
 
     An increase is by how many per cent the first of a pair is above the second; values may come before it. A pair of
-    curves is one pair for each x. `groups` says which of several published ratios each pair is about. `computed` names
-    what computes the numbers, where they are none of a study.
+    curves is one pair for each x; several pairs may stand in one list. `groups` says which of several published ratios
+    each pair is about. `computed` names what computes the numbers, where they are none of a study.
 
     `disagreement` is a number with its source that the paper or its artifact gives elsewhere for the same run.
     `reason` says why the claim does not come out, and is shown only then. Where it has `{study panel series x metric}`
@@ -132,8 +132,10 @@ def _claim(tree: Any, place: str, studies: Mapping[str, Study], seeds: Sequence[
 def _pairs(
     tree: Any, place: str, studies: Mapping[str, Study], seeds: Sequence[int]
 ) -> list[tuple[Spot | Limit, Spot | Limit]]:
-    """Return a pair of spots, or one for each x of the first of two curves."""
+    """Return a pair of spots, one for each x of the first of two curves, or those of several pairs in a list."""
     pair = listed(tree)
+    if pair and isinstance(pair[0], list):
+        return [one for each in pair for one in _pairs(each, place, studies, seeds)]
     if len(pair) != 2:
         raise InputError(
             f"{place}: each of ratios must be a pair, of which the first is divided by the second"

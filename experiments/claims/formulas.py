@@ -59,16 +59,59 @@ def caraserve_adapter() -> Iterator[Comparison]:
     yield Comparison(f"{found:g} MiB, 96 in the paper", found == 96)
 
 
+def dlora_switch() -> Iterator[Comparison]:
+    """Three iterations take 300 ms unmerged, and 250 ms after merging first. Source: dLoRA (OSDI'24) §4.2."""
+    from experiments.dlora.example import PUBLISHED_MS, milliseconds
+
+    for system, published_ms in PUBLISHED_MS.items():
+        ours_ms = milliseconds(system)
+        yield Comparison(f"{system}: {ours_ms:g} ms, {published_ms} in the paper", ours_ms == published_ms)
+
+
+def dlora_ilp() -> Iterator[Comparison]:
+    """A plan takes milliseconds. Source: dLoRA (OSDI'24) §5.2."""
+    from experiments.dlora.overhead import solved_within_milliseconds
+
+    yield from solved_within_milliseconds()
+
+
 FORMULAS: dict[str, Callable[[], Iterator[Comparison]]] = {
     "slora_communication": slora_communication,
     "caraserve_decode_bgmv": partial(caraserve_decode, "bgmv"),
     "caraserve_decode_mbgmv": partial(caraserve_decode, "mbgmv"),
     "caraserve_routes": caraserve_routes,
     "caraserve_adapter": caraserve_adapter,
+    "dlora_switch": dlora_switch,
+    "dlora_ilp": dlora_ilp,
 }
 
 
-NUMBERS: dict[str, Callable[[], list[float]]] = {}
+def dlora_lora_cost() -> list[float]:
+    """BA x over W x, which the calibration of the kernel is made with. Source: dLoRA (OSDI'24) Figure 5."""
+    from experiments.dlora.kernels import lora_cost
+
+    return lora_cost()
+
+
+def dlora_imbalance() -> list[float]:
+    """Queueing delay of the worst replica over that of the best, by seed. Source: dLoRA (OSDI'24) Figure 2(b)."""
+    from experiments.dlora.replicas import imbalance
+
+    return imbalance()
+
+
+def dlora_inference() -> list[float]:
+    """The least share of inference in the time of replicas. Source: dLoRA (OSDI'24) Figure 15."""
+    from experiments.dlora.overhead import least_inference
+
+    return least_inference()
+
+
+NUMBERS: dict[str, Callable[[], list[float]]] = {
+    "dlora_lora_cost": dlora_lora_cost,
+    "dlora_imbalance": dlora_imbalance,
+    "dlora_inference": dlora_inference,
+}
 """What computes numbers that no study has, of single replicas for example: by the name that claims have for it."""
 
 

@@ -70,9 +70,9 @@ class Spot:
 
 @dataclass(frozen=True)
 class Limit:
-    """The x at which a curve first exceeds `most`, on a straight line between two points; the last x if it does not.
+    """The largest x at which a curve is at most `most`, on straight lines between its points.
 
-    Is it above from the first point on, the line is one from there to 0 at x = 0.
+    If the last point is below it is the last x; from the first point the line goes to 0 at x = 0.
     """
 
     curve: Curve
@@ -92,13 +92,13 @@ class Limit:
         """Return the number."""
         spots = self.curve.spots()
         at = [(0.0, 0.0), *((float(spot.point.x), spot.number(figures)) for spot in spots)]
-        for (left, below), (right, above) in pairwise(at):
-            if above > self.most:
-                return left + (right - left) * (self.most - below) / (above - below)
-        return at[-1][0]
+        if at[-1][1] <= self.most:
+            return at[-1][0]
+        (left, below), (right, above) = [pair for pair in pairwise(at) if pair[0][1] <= self.most][-1]
+        return left + (right - left) * (self.most - below) / (above - below)
 
     def __str__(self) -> str:
-        return f"x at which {self.curve} exceeds {self.most:g}"
+        return f"x up to which {self.curve} is at most {self.most:g}"
 
 
 def seeded(point: Point, seed: int) -> Point:
@@ -109,7 +109,7 @@ def seeded(point: Point, seed: int) -> Point:
 def read_spot(text: Any, place: str, studies: Mapping[str, Study], seeds: Sequence[int] = ()) -> Spot | Limit:
     """Read `table_3 S1 slora 5 throughput_rps`: study, panel, series, x, metric.
 
-    With `<0.5` for x it is the x up to which the metric is below 0.5.
+    With `<0.5` for x it is the largest x at which the metric is at most 0.5.
     """
     parts = str(text).split()
     if len(parts) != 5:

@@ -26,13 +26,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "authors measured.",
         epilog=HELP,
     )
-    parser.add_argument("studies", nargs="*", metavar="STUDY", help="figure_10, what_if_slower, … (default: all)")
+    parser.add_argument(
+        "studies", nargs="*", metavar="STUDY", help="figure_10, what_if_slower, … (default: all)"
+    )
     parser.add_argument("--out", type=Path, default=Path("outputs/dlora"), help="where PNG and CSV go")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)
     try:
         studies = read_all(FOLDER)
-        chosen = [studies[known(name, studies, "study")] for name in options.studies] or list(studies.values())
+        chosen = [studies[known(name, studies, "study")] for name in options.studies] or list(
+            studies.values()
+        )
         _draw_all(chosen, options.out, options.jobs)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

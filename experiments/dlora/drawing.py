@@ -1,4 +1,4 @@
-"""Draws a study of several seeds: means as curves, from the least to the most as a band, measured points as diamonds."""
+"""Draws a study of several seeds: means as curves, least to most as a band, measured points as diamonds."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ SLO_S = {"latency_per_output_token_s.mean": 0.5, "queue_s.mean": 0.5}
 """dLoRA's targets: 10 times a decode step (§7.1), and in Figure 11(a) the same of the queueing delay."""
 MOST_ACROSS = 3
 """Plots beside each other, before they go on below."""
+BAND: dict[str, Any] = {"alpha": 0.16, "linewidth": 0}
 LETTERS = 6.5
 """Letters of a tick that an inch holds."""
 
@@ -53,23 +54,22 @@ def draw(study: Study, found: Sequence[Several], path: Path) -> None:
 
 
 def _curves(ax: Axes, study: Study, panel: Panel, metric: str, found: Sequence[Several]) -> None:
+    """Draw all series, the first on top."""
     scale = METRICS[metric].drawn
-    for colour, series in zip(COLOURS, study.series, strict=False):
+    for order, (colour, series) in enumerate(zip(COLOURS, study.series, strict=False)):
         own = [one for one in found if one.point.series == series.name]
-        there = [(_place(study, panel, one.point.x), one.figures(metric)) for one in own]
-        at = [x for x, figures in there if figures]
-        drawn = [[scale * figure for figure in figures] for _, figures in there if figures]
-        ax.plot(at, [fmean(each) for each in drawn], color=colour, linewidth=1.6, **(OURS | {"markersize": 4}))
-        ax.fill_between(
-            at, [min(each) for each in drawn], [max(each) for each in drawn], color=colour, alpha=0.16, linewidth=0
+        there = [one for one in own if one.figures(metric)]
+        at = [_place(study, panel, one.point.x) for one in there]
+        drawn = [[scale * figure for figure in one.figures(metric)] for one in there]
+        look = OURS | {"color": colour, "linewidth": 1.6, "markersize": 4, "zorder": 3 - 0.1 * order}
+        ax.plot(at, list(map(fmean, drawn)), **look)
+        ax.fill_between(at, list(map(min, drawn)), list(map(max, drawn)), color=colour, **BAND)
+        theirs = [one for one in own if metric in one.measured]
+        ax.plot(
+            [_place(study, panel, one.point.x) for one in theirs],
+            [scale * one.measured[metric] for one in theirs],
+            **(THEIRS | {"color": colour, "markersize": 7, "zorder": 4}),
         )
-        measured = [
-            (_place(study, panel, one.point.x), scale * one.measured[metric])
-            for one in own
-            if metric in one.measured
-        ]
-        if measured:
-            ax.plot(*zip(*measured, strict=True), color=colour, **(THEIRS | {"markersize": 7}))
 
 
 def _frame(ax: Axes, study: Study, panel: Panel, metric: str, found: Sequence[Several]) -> None:
@@ -132,7 +132,11 @@ def _legend(figure: Figure, study: Study, found: Sequence[Several], width: float
         Line2D([], [], color=colour, label=series.title, linewidth=1.6, **OURS)
         for colour, series in zip(COLOURS, study.series, strict=False)
     ]
-    handles.append(Line2D([], [], color=INK, alpha=0.16, linewidth=7, label=f"least to most of {len(SEEDS)} seeds"))
+    handles.append(
+        Line2D(
+            [], [], color=INK, alpha=BAND["alpha"], linewidth=7, label=f"least to most of {len(SEEDS)} seeds"
+        )
+    )
     if any(one.measured for one in found):
         handles.append(Line2D([], [], color=INK, label="measured by the authors", **THEIRS))
     letters = sum(7 + len(str(handle.get_label())) for handle in handles)

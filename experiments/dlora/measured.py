@@ -1,7 +1,7 @@
 """What dLoRA's authors measured: the numbers that their artifact plots in Figures 9 to 12, if they are there.
 
-The file is `dlora_ae.json` in SIMLORA_MEASURED_DIR (default: ../shared/measured); it is not part of this project. All of
-its numbers are of the released code.
+The file is `dlora_ae.json` in SIMLORA_MEASURED_DIR (default: ../shared/measured); it is not part of this project. All
+of its numbers are of the released code.
 """
 
 from __future__ import annotations

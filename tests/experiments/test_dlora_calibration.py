@@ -53,12 +53,23 @@ def test_of_27_ms_nearly_all_is_there_for_one_request_too() -> None:
     assert alone / full == pytest.approx(0.97, abs=0.01)
 
 
-def test_the_contexts_of_a_full_batch_are_those_of_dloras_workload() -> None:
-    config, _ = compose(["workload=functions", "workload.duration_s=10000"])
+def contexts(*lengths: str) -> float:
+    """The mean context of a decode step of a workload with these lengths."""
+    config, _ = compose(["workload=functions", "workload.duration_s=10000", *lengths])
     trace = make(config, "workload", Functions).build(1)
     prompts, outputs = trace.prompt_tokens, trace.output_tokens
-    mean = (outputs * (prompts + outputs / 2)).sum() / outputs.sum()
-    assert mean == pytest.approx(calibration.CONTEXT_TOKENS, rel=0.02)
+    return float((outputs * (prompts + outputs / 2)).sum() / outputs.sum())
+
+
+def test_the_contexts_of_a_full_batch_are_those_of_sharegpt_s_lengths() -> None:
+    prompts, outputs = "[4,20.5,88,377,550,1024]", "[4,22.7,155,301,560,2044]"
+    groups = (f"workload.prompt_tokens.tokens={prompts}", f"workload.output_tokens.tokens={outputs}")
+    assert contexts(*groups) == pytest.approx(calibration.CONTEXT_TOKENS, rel=0.02)
+
+
+def test_at_the_contexts_of_the_workload_an_iteration_takes_0_3_ms_more() -> None:
+    more = contexts() - calibration.CONTEXT_TOKENS
+    assert 16 * more * SEVEN.need("decode.per_context_token_s") == pytest.approx(0.3e-3, rel=0.1)
 
 
 def test_where_the_gpu_is_the_bottleneck_the_adapters_take_what_figure_5_says() -> None:

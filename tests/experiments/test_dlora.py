@@ -1,0 +1,477 @@
+"""dLoRA's studies and claims, their seeds, what was measured beside them, and what its figures must show."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import experiments.dlora
+import simlora
+from experiments.claims import formulas
+from experiments.claims.__main__ import LIST, papers
+from experiments.claims.claim import read as read_claims
+from experiments.claims.evaluate import Row, evaluate
+from experiments.claims.formulas import compare_formula
+from experiments.claims.spots import Limit
+from experiments.claims.verdicts import HOLDS, NEAR, NOT_SIMULATED, OFF
+from experiments.dlora import __main__ as command
+from experiments.dlora import kernels, measured, overhead, replicas, several, slower
+from experiments.dlora.drawing import draw
+from experiments.dlora.example import milliseconds
+from experiments.studies.points import Point, points
+from experiments.studies.running import NOT_SIMULATED as WAS_NOT_SIMULATED
+from experiments.studies.running import RAN, Outcome
+from experiments.studies.study import Study, read_all
+from simlora.config.composing import compose
+from simlora.core.errors import InputError
+from simlora.latency import calibration as calibrations
+from tests.experiments.studied import claims
+
+FOLDER = Path(experiments.dlora.__file__).parent
+STUDIES = read_all(FOLDER)
+CLAIMS = {claim.id: claim for claim in read_claims(FOLDER / "claims.yaml", STUDIES)}
+TIME, P90 = "latency_per_output_token_s.mean", "latency_per_output_token_s.p90"
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path / "measured"))
+
+
+# Studies
+
+
+def test_every_figure_of_the_evaluation_is_there() -> None:
+    names = {
+        name.removeprefix("figure_") for name in (*STUDIES, *kernels.FIGURES) if name.startswith("figure_")
+    }
+    assert names == {"2b", "5", "9", "10", "11a", "11b", "12", "13", "14", "15"}
+    assert "dlora" in papers()
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+def test_a_study_says_where_it_stands_in_the_paper(study: Study) -> None:
+    assert study.source.startswith("dLoRA (OSDI'24), ")
+    number = study.name.removeprefix("figure_").replace("a", "(a)").replace("b", "(b)")
+    assert not study.name.startswith("figure_") or study.source.endswith(f"Figure {number}")
+
+
+ALL = [point for study in STUDIES.values() for point in points(study) if not point.skip]
+OF_A_KIND = {(point.settings["system"], tuple(sorted(point.settings))): point for point in reversed(ALL)}
+
+
+@pytest.mark.parametrize("point", OF_A_KIND.values(), ids=lambda point: f"{point.study} {point.system}")
+def test_the_first_point_of_every_system_and_its_settings_can_be_composed(point: Point) -> None:
+    compose(point.overrides)
+
+
+def test_no_study_has_more_curves_than_colours() -> None:
+    assert max(len(study.series) for study in STUDIES.values()) <= 5
+
+
+def test_the_released_code_is_the_same_in_every_figure() -> None:
+    """figure_11a makes it from its parts, because a system belongs to a series, not to a panel."""
+    study = STUDIES["figure_11a"]
+    parts = next(point for point in points(study) if (point.panel, point.series) == ("released", "dlora"))
+    ours, _ = compose(parts.overrides)
+    theirs, _ = compose(
+        [each for each in parts.overrides if "." not in each and "system=" not in each] + released()
+    )
+    for slot in ("scheduler", "router", "placement", "migration"):
+        assert ours[slot] == theirs[slot], slot
+
+
+def released() -> list[str]:
+    return ["system=dlora_released"]
+
+
+# Claims
+
+
+def test_every_claim_of_the_list_is_judged() -> None:
+    path = Path(os.environ.get("SIMLORA_CLAIMS", LIST))
+    if not path.exists():
+        pytest.skip(f"there is no {path}")
+    with path.open(newline="") as file:
+        listed = {row["id"]: row for row in csv.DictReader(file) if row["paper"] == "dlora"}
+    assert CLAIMS.keys() == listed.keys()
+    assert len(listed) == 14
+    for name, row in listed.items():
+        if name != "dlora-ilp":
+            values = [float(value) for value in row["value"].split(";")]
+            assert list(CLAIMS[name].published)[: len(values)] == values, name
+        if row["kind"] == "ratio":
+            assert CLAIMS[name].kind == "ratio"
+
+
+def test_every_claim_that_may_fail_has_a_reason_with_numbers_in_it() -> None:
+    for claim in CLAIMS.values():
+        if claim.kind == "ratio":
+            assert "To come" not in claim.reason, claim.id
+            assert claim.evidence, claim.id
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if not name.startswith("figure_")])
+def test_every_experiment_names_the_claims_that_it_is_for(name: str) -> None:
+    named = [claim for claim in CLAIMS.values() if claim.id in STUDIES[name].source]
+    assert named or name == "what_if_constants"
+    if name.startswith("why_"):
+        assert any(spot.point.study == name for claim in named for spot in claim.evidence.values())
+
+
+def test_claims_are_judged_over_five_seeds() -> None:
+    points = list(CLAIMS["dlora-f14"].points())
+    assert sorted({point.settings["seed"] for point in points}) == several.SEEDS == [0, 1, 2, 3, 4]
+
+
+# What claims can say
+
+
+SPOT = "figure_1 small {} {} throughput_rps"
+
+
+def row_of(folder: Path, text: str, numbers: Callable[[Point], float], seeds: str = "") -> Row:
+    """Evaluate the one claim in `text`; its runs have these throughputs."""
+    path = claims(folder, text)
+    path.write_text(seeds + path.read_text())
+    (claim,) = read_claims(path, read_all(folder))
+    outcomes = {p.overrides: Outcome(RAN, {"throughput_rps": numbers(p)}) for p in claim.points()}
+    for spot in claim.evidence.values():
+        outcomes |= {p.overrides: Outcome(RAN, {"throughput_rps": numbers(p)}) for p in spot.points}
+    return evaluate("paper", claim, outcomes)
+
+
+def ratio(*pairs: str, published: str = "2.0", sense: str = "about") -> str:
+    lines = "\n".join(f"    - {pair}" for pair in pairs)
+    return f"""
+- id: a-ratio
+  where: Figure 1
+  metric: one over the other
+  kind: ratio
+  sense: {sense}
+  published: {published}
+  reason: "It was {{figure_1 large fcfs 2 throughput_rps}}."
+  ratios:
+{lines}
+"""
+
+
+def test_over_seeds_a_claim_is_judged_by_means(tmp_path: Path) -> None:
+    text = ratio(f"[{SPOT.format('fcfs', 1)}, {SPOT.format('lcfs', 1)}]")
+    by_seed = {("fcfs", 3): 1.0, ("fcfs", 4): 9.0, ("lcfs", 3): 1.0, ("lcfs", 4): 1.0}
+    row = row_of(tmp_path, text, lambda p: by_seed[p.series, p.settings["seed"]], "seeds: [3, 4]\n")
+    assert (row.simulated, row.runs, row.verdict) == (5.0, 4, OFF)
+    assert row.reason == "It was 5."
+
+
+def test_a_pair_of_curves_is_a_ratio_for_each_x(tmp_path: Path) -> None:
+    curves = "[figure_1 small fcfs throughput_rps, figure_1 small lcfs throughput_rps]"
+    text = ratio(curves.replace("fcfs", "x").replace("lcfs", "fcfs").replace(" x ", " lcfs "), sense="up_to")
+    # lcfs at 1 is left out by the study.
+    row = row_of(tmp_path, text, lambda p: {("lcfs", 2): 3.9, ("fcfs", 2): 2.0}[p.series, p.x])
+    assert (row.simulated, row.verdict) == (pytest.approx(1.95), HOLDS)
+
+
+def test_each_published_ratio_has_pairs_of_its_own(tmp_path: Path) -> None:
+    there, back = (f"[{SPOT.format('fcfs', x)}, {SPOT.format('fcfs', 3 - x)}]" for x in (1, 2))
+    text = ratio(f"- {there}\n      - {back}", back, published="[2.0, 4.0]", sense="up_to")
+    row = row_of(tmp_path, text, lambda p: float(p.x))
+    assert row.simulated == [2.0, 2.0]
+    assert row.errors == [0.0, -0.5]
+    assert row.verdict == OFF
+
+
+def test_published_ratios_and_pairs_must_be_as_many(tmp_path: Path) -> None:
+    path = claims(
+        tmp_path, ratio(f"[{SPOT.format('fcfs', 1)}, {SPOT.format('fcfs', 2)}]", published="[2, 3]")
+    )
+    with pytest.raises(InputError, match="has 2 published ratios and 1 pairs"):
+        read_claims(path, read_all(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "bound", "found"),
+    [
+        (1.0, 3.0, "2.5", 1.75),
+        (1.0, 2.0, "2.0", 2.0),
+        (1.0, 1.5, "2.0", 2.0),
+        (4.0, 8.0, "2.0", 0.5),
+        (4.0, 1.0, "2.0", 2.0),
+    ],
+)
+def test_a_limit_is_the_largest_x_under_a_bound(
+    tmp_path: Path, first: float, second: float, bound: str, found: float
+) -> None:
+    text = f"""
+    - id: a-value
+      where: Figure 1
+      metric: rate under the bound
+      kind: value
+      published: {found}
+      simulated: {SPOT.format("fcfs", "<" + bound)}
+    """
+    row = row_of(tmp_path, text, lambda p: {1: first, 2: second}[p.x])
+    assert row.simulated == pytest.approx(found)
+    assert row.runs == 2
+
+
+def test_a_limit_has_a_number_for_its_bound(tmp_path: Path) -> None:
+    path = claims(tmp_path, ratio(f"[{SPOT.format('fcfs', '<half')}, {SPOT.format('fcfs', 2)}]"))
+    with pytest.raises(InputError, match="x is '<half', must be < and a number"):
+        read_claims(path, read_all(tmp_path))
+
+
+def test_a_limit_says_what_it_is_and_a_run_that_is_missing_has_no_number(tmp_path: Path) -> None:
+    path = claims(tmp_path, ratio(f"[{SPOT.format('fcfs', '<3')}, {SPOT.format('fcfs', 2)}]"))
+    (claim,) = read_claims(path, read_all(tmp_path))
+    (limit, _), *_ = claim.ratios
+    assert isinstance(limit, Limit)
+    assert str(limit) == "x up to which throughput_rps of fcfs (small) is at most 3"
+    outcomes = {p.overrides: Outcome(WAS_NOT_SIMULATED, reason="no such system") for p in claim.points()}
+    row = evaluate("paper", claim, outcomes)
+    assert (row.verdict, row.reason) == (NOT_SIMULATED, "fcfs (small) at 1: no such system")
+
+
+def test_numbers_may_be_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(formulas.NUMBERS, "n", lambda: [1.0, 2.3])
+    text = """
+    - id: computed
+      where: Figure 1
+      metric: a number of no study
+      kind: {}
+      sense: up_to
+      published: 2.0
+      computed: {}
+    """
+    row = row_of(tmp_path, text.format("ratio", "n"), lambda p: 0.0)
+    assert (row.simulated, row.verdict, row.runs) == ([1.0, 2.3], NEAR, 0)
+    monkeypatch.setitem(formulas.NUMBERS, "n", lambda: [2.0])
+    assert row_of(tmp_path, text.format("value", "n"), lambda p: 0.0).verdict == HOLDS
+    with pytest.raises(InputError, match="computed is 'm'"):
+        row_of(tmp_path, text.format("value", "m"), lambda p: 0.0)
+
+
+# What was measured
+
+ARTIFACT = {
+    "figure9": {"rows": [{"exec_type": 2.0, "rate": 8.0, "avg_lat": 1.2}]},
+    "figure10": [{"policy": "merge", "stride": 4.0, "avg_lat": 2.3, "p90_lat": 6.2}],
+    "figure11a": [{"migration_type": 1.0, "rate": 5.0, "queueing_delay": 0.4}],
+    "figure12": [{"exec_type": 3.0, "num_adapters": 16.0, "throughput": 12.7}],
+}
+
+
+def an_artifact(tree: Any) -> None:
+    measured.path().parent.mkdir(exist_ok=True)
+    measured.path().write_text(json.dumps(tree))
+
+
+def test_measured_points_are_found_by_study_series_and_x() -> None:
+    an_artifact(ARTIFACT)
+    theirs = measured.read()
+    assert theirs is not None
+    found = {
+        (point.study, point.panel, point.series, point.x): dict(theirs.of(point))
+        for point in ALL
+        if theirs.of(point)
+    }
+    plus = {("what_if_slower", f"plus_{ms}", "merged_only", 4): {TIME: 2.3, P90: 6.2} for ms in (0, 4, 8, 12)}
+    assert found == plus | {
+        ("figure_9", "7B_maf1", "peft", 8): {TIME: 1.2},
+        ("figure_9", "7B_maf2", "peft", 8): {TIME: 1.2},
+        ("figure_10", "one_gpu", "merged_only", 4): {TIME: 2.3, P90: 6.2},
+        ("figure_11a", "released", "round_robin", 5): {"queue_s.mean": 0.4},
+        ("figure_12", "eight_gpus", "released", 16): {"throughput_rps": 12.7},
+    }
+
+
+def test_all_of_the_artifact_s_points_are_in_a_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SIMLORA_MEASURED_DIR")
+    theirs = measured.read()
+    if theirs is None:
+        pytest.skip(f"there is no {measured.path()}")
+    drawn = {(point.study, point.panel, point.series, float(point.x)) for point in ALL if theirs.of(point)}
+    assert drawn == theirs.rows.keys()
+
+
+def test_without_the_file_there_is_nothing_and_another_file_is_refused() -> None:
+    assert measured.read() is None
+    an_artifact({"figure9": {}})
+    with pytest.raises(
+        InputError, match=r"dlora_ae\.json is not what dLoRA's artifact plots: KeyError\('rows'\)"
+    ):
+        measured.read()
+
+
+# Several seeds, drawn
+
+
+def small(name: str, **changes: Any) -> Study:
+    """Return one of the studies with 10 s of requests."""
+    study = STUDIES[name]
+    return replace(study, settings={**study.settings, "workload.duration_s": 10}, **changes)
+
+
+@pytest.fixture
+def two_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(several, "SEEDS", [0, 1])
+
+
+@pytest.mark.usefixtures("two_seeds")
+def test_a_point_has_a_run_a_seed_which_are_drawn_and_written(tmp_path: Path) -> None:
+    study = small("figure_10")
+    theirs = measured.Measured({("figure_10", "one_gpu", "merged_only", 4.0): {TIME: 2.3}})
+    found = several.of_study(study, measured=theirs)
+    assert len(found) == 16
+    least, most = sorted(found[0].figures(TIME))
+    assert least < most
+    draw(study, found, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 20_000
+    several.write_csv(tmp_path / "figure.csv", study, found)
+    with (tmp_path / "figure.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[0][f"{TIME} mean"]) == pytest.approx((least + most) / 2)
+    assert (float(rows[0][f"{TIME} least"]), float(rows[0][f"{TIME} most"])) == (least, most)
+    assert [row[f"{TIME} measured"] for row in rows if row[f"{TIME} measured"]] == ["2.3"]
+    assert rows[0]["seeds"] == "2"
+    assert "workload.stride=4" in rows[0]["overrides"]
+
+
+def test_what_was_not_simulated_has_no_figure_and_says_why(tmp_path: Path) -> None:
+    point = next(points(STUDIES["figure_10"]))
+    one = several.Several(point, [Outcome(WAS_NOT_SIMULATED, reason="there is none")])
+    assert (one.figures(TIME), one.complaint) == ([], "there is none")
+    draw(STUDIES["figure_10"], [one], tmp_path / "figure.png")
+    several.write_csv(tmp_path / "figure.csv", STUDIES["figure_10"], [one])
+
+
+@pytest.mark.usefixtures("two_seeds")
+def test_the_command_draws_a_study_and_says_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "read_all", lambda folder: {"figure_12": small("figure_12")})
+    assert command.main(["figure_12", "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "without measured points: there is no" in printed
+    assert "dlora_ae.json; set SIMLORA_MEASURED_DIR" in printed
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"figure_12.png", "figure_12.csv"}
+    assert command.main(["figure_21"]) == 2
+    assert "did you mean figure_12?" in capsys.readouterr().err
+
+
+# Calibrations of what nobody measured, and what is no run
+
+
+def test_the_what_if_calibrations_are_what_their_command_writes(tmp_path: Path) -> None:
+    assert slower.main(["--out", str(tmp_path)]) == 0
+    for path in tmp_path.iterdir():
+        assert path.read_text() == (slower.FOLDER / path.name).read_text()
+    plain, longer = (
+        calibrations.load(name)
+        for name in ("a800_80g-llama_2_7b-tp1-dlora", str(slower.FOLDER / "plus_8ms.yaml"))
+    )
+    more = {key: longer.coefficients[key] - value for key, value in plain.coefficients.items()}
+    assert {key for key, value in more.items() if value} == {"prefill.intercept_s", "decode.intercept_s"}
+    assert more["decode.intercept_s"] == pytest.approx(8e-3)
+
+
+def test_the_example_of_section_4_2_comes_out_exactly() -> None:
+    assert milliseconds("dlora_unmerged_only") == 300
+    assert milliseconds("dlora_merged_only") == 250
+    assert [comparison.passed for comparison in compare_formula("dlora_switch")] == [True, True]
+
+
+def test_figure_5_and_the_example_are_drawn(tmp_path: Path) -> None:
+    assert kernels.main(["--out", str(tmp_path)]) == 0
+    assert {path.stem for path in tmp_path.glob("*.png")} == set(kernels.FIGURES)
+    assert kernels.lora_cost() == [pytest.approx(0.389, rel=1e-4)]
+
+
+def test_busy_and_memory_are_shares_of_the_time_until_the_last_arrival() -> None:
+    samples = pd.DataFrame(
+        {
+            "time_s": [0.0, 2.0, 3.0, 9.0],
+            "running": [1, 0, 2, 0],
+            "kv_tokens": [30, 0, 60, 0],
+            "adapter_tokens": [20, 20, 20, 20],
+            "capacity_tokens": [100] * 4,
+        }
+    )
+    busy, memory = replicas._used(samples, 5.0)
+    assert busy == pytest.approx(4 / 5)
+    assert memory == pytest.approx((2 * 0.5 + 1 * 0.2 + 2 * 0.8) / 5)
+
+
+@pytest.mark.usefixtures("two_seeds")
+def test_replicas_are_drawn_one_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "_study", few)
+    assert replicas.main(["--out", str(tmp_path)]) == 0
+    assert {path.stem for path in tmp_path.glob("*.png")} == set(replicas.FIGURES)
+    printed = capsys.readouterr().out
+    assert "Figure 2(b), worst replica over best, by seed: " in printed
+    assert "Figure 13, optimal (one adapter), 18 requests/s: busy " in printed
+    assert all(ratio >= 1 for ratio in replicas.imbalance())
+
+
+def few(name: str) -> Study:
+    """Return a study of single replicas that is over soon."""
+    study = small(name)
+    if name == "figure_2b":
+        return replace(
+            study,
+            x=replace(study.x, values=[replicas.SPREAD]),
+            settings={**study.settings, "cluster.replicas": 2},
+        )
+    return replace(study, settings={**study.settings, "cluster.replicas": 2})
+
+
+def test_shares_of_time_add_up_and_plans_count_as_if_inference_waited() -> None:
+    summary = {
+        "replicas": [{"busy_s": 60.0}, {"busy_s": 40.0}],
+        "adapters": {"switch_s": 2.0},
+        "migration": {"plans": 3},
+        "makespan_s": 60.0,
+    }
+    found = overhead.shares(summary, 0.2)
+    assert found == (pytest.approx(0.02), pytest.approx(0.01))
+    assert found.inference == pytest.approx(0.97)
+
+
+@pytest.mark.usefixtures("two_seeds")
+def test_figure_15_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overhead, "study", lambda: small("figure_15"))
+    assert overhead.main(["--out", str(tmp_path)]) == 0
+    assert (tmp_path / "figure_15_shares.png").exists()
+    assert "released at 32/s: inference 9" in capsys.readouterr().out
+    (least,) = overhead.least_inference()
+    assert 0.9 < least < 1
+    assert all(comparison.says.endswith("ms a plan") for comparison in overhead.solved_within_milliseconds())
+
+
+# What the figures must show
+
+
+@pytest.mark.parametrize("stride", [4, 32])
+def test_dlora_is_ahead_of_both_strawmen_at_either_end_of_figure_10(stride: int) -> None:
+    systems = ("dlora", "dlora_released", "dlora_merged_only", "dlora_unmerged_only")
+    found = {
+        system: simlora.simulate(
+            [f"system={system}", "workload=functions", f"workload.stride={stride}", "timeline=false"]
+        ).summary["latency_per_output_token_s"]["mean"]
+        for system in systems
+    }
+    dlora, released, merged, unmerged = found.values()
+    assert max(dlora, released) < min(merged, unmerged)
