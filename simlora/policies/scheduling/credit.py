@@ -153,12 +153,13 @@ class Credit(Picking):
 
     def _batch(self, view: ReplicaView, here: list[Request], turn: list[Request]) -> list[Request]:
         """Algorithm 1, among the adapters that can pay for all in turn who are not their own."""
-        counts, in_turn = Counter(map(adapter_id, here)), Counter(map(adapter_id, turn))
-        counts.update(view.waiting.counts())
+        counts = in_turn = Counter(map(adapter_id, here))
+        if turn is not here:
+            in_turn = Counter(map(adapter_id, turn))
+            counts.update(view.waiting.counts())
         was, credits, size = view.merged, self.credits, len(turn)
-        able = [
-            id for id in counts if credits.get(id, 0) + self._start >= size - in_turn[id] and id != BASE_MODEL
-        ]
+        start = self._start
+        able = [id for id in counts if credits.get(id, 0) + start >= size - in_turn[id] and id != BASE_MODEL]
         leader = was.id if was else self._most(able, counts, turn, here, view)
         if leader != self._leader:
             self._tuned |= self.thresholds.leader_changes()

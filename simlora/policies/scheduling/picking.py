@@ -76,7 +76,9 @@ def admitted(view: ReplicaView) -> list[Request]:
 
 
 def first(here: list[Request], waiting: Iterable[Request], most: int) -> list[Request]:
-    """Return the first of two queues, each in order of arrival."""
+    """Return the first of two queues, each in order of arrival; `here` itself if that is all there is."""
+    if not waiting and len(here) <= most:
+        return here
     found = [*here[:most], *islice(waiting, most)]
     found.sort(key=arrived)
     del found[most:]
