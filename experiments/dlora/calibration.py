@@ -39,10 +39,9 @@ MERGED_S, UNMERGED_S, SWITCH_S = 15e-3, 27e-3, 20e-3
 """The artifact's scheduler: "profiling results from llama-7b". A switch is one adapter merged, or one taken out."""
 BATCH = 16
 """Its most sequences. They are taken to be full batches, of as many adapters where that counts."""
-CONTEXT_TOKENS = 408
-"""Mean context of a decode step with ShareGPT's lengths (the groups `sharegpt`): a mean prompt, 223, and half of what
-answers of 194.6 tokens with a standard deviation of 185 are when each counts by its steps. At which contexts the 15 ms
-were profiled nobody says; at those of `workload=functions`, in Llama-2's tokens, an iteration takes 0.3 ms more."""
+CONTEXT_TOKENS = 472
+"""Mean context of a decode step of `workload=functions`, ShareGPT's lengths in Llama-2's tokens: a mean prompt and half
+of an answer, where an answer counts by its steps. At which contexts the 15 ms were profiled nobody says."""
 ARTIFACT = "dLoRA's artifact (github.com/LLMServe/dLoRA-artifact, Apache-2.0), vllm/core/scheduler.py"
 RANK = 8
 FIGURE_5 = 0.389

@@ -14,6 +14,7 @@ import matplotlib
 
 from experiments.dlora.calibration import (
     BATCH,
+    CONTEXT_TOKENS,
     DERIVED,
     FIGURE_5,
     MEASURED,
@@ -58,7 +59,7 @@ def figure_5() -> Figure:
     published = [1e3 * MERGED_S, 1e3 * UNMERGED_S]
     decode.plot([-0.2, 0.2], published, **(THEIRS | {"color": INK}), label="artifact (7B)")
     decode.set_xticks(range(len(MODELS)), list(MODELS))
-    _axes(decode, "decode, 16 requests of 408 tokens", "", "merged (pale), unmerged (ms)")
+    _axes(decode, f"decode, {BATCH} requests of {CONTEXT_TOKENS} tokens", "", "merged (pale), unmerged (ms)")
     decode.legend(frameon=False, fontsize="small")
     figure.suptitle("What adapters add to an iteration · dLoRA (OSDI'24), Figure 5", fontsize="medium")
     return figure

@@ -128,9 +128,9 @@ def test_every_experiment_names_the_claims_that_it_is_for(name: str) -> None:
         assert any(spot.point.study == name for claim in named for spot in claim.evidence.values())
 
 
-def test_claims_are_judged_over_five_seeds() -> None:
+def test_claims_are_judged_over_three_seeds() -> None:
     points = list(CLAIMS["dlora-f14"].points())
-    assert sorted({point.settings["seed"] for point in points}) == several.SEEDS == [0, 1, 2, 3, 4]
+    assert sorted({point.settings["seed"] for point in points}) == several.SEEDS == [0, 1, 2]
 
 
 # What claims can say
