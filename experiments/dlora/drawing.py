@@ -1,10 +1,13 @@
-"""Draws a study of several seeds: means as curves, least to most as a band, measured points as diamonds."""
+"""Draws a study of several seeds: means as curves, least to most as a band, measured points as diamonds.
+
+A curve that lies on another one is dashed, so that both are seen.
+"""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -28,8 +31,11 @@ SLO_S = {"latency_per_output_token_s.mean": 0.5, "queue_s.mean": 0.5}
 MOST_ACROSS = 3
 """Plots beside each other, before they go on below."""
 BAND: dict[str, Any] = {"alpha": 0.16, "linewidth": 0}
-LETTERS = 6.5
-"""Letters of a tick that an inch holds."""
+TARGET = "target, 0.5 s"
+ALIKE, MOSTLY = 0.01, 0.75
+"""How far two curves may differ, and at what share of their points, to be one on the other."""
+LETTERS, WIDE = 10, 3.2
+"""Letters of a tick that an inch holds, and the inches of a plot."""
 
 
 def draw(study: Study, found: Sequence[Several], path: Path) -> None:
@@ -56,12 +62,15 @@ def draw(study: Study, found: Sequence[Several], path: Path) -> None:
 def _curves(ax: Axes, study: Study, panel: Panel, metric: str, found: Sequence[Several]) -> None:
     """Draw all series, the first on top."""
     scale = METRICS[metric].drawn
+    means = [_means(found, series.name, metric) for series in study.series]
     for order, (colour, series) in enumerate(zip(COLOURS, study.series, strict=False)):
         own = [one for one in found if one.point.series == series.name]
         there = [one for one in own if one.figures(metric)]
         at = [_place(study, panel, one.point.x) for one in there]
         drawn = [[scale * figure for figure in one.figures(metric)] for one in there]
         look = OURS | {"color": colour, "linewidth": 1.6, "markersize": 4, "zorder": 3 - 0.1 * order}
+        if below := sum(_alike(means[order], other) for other in means[order + 1 :]):
+            look |= {"linestyle": (0, (4, 4 * below))}
         ax.plot(at, list(map(fmean, drawn)), **look)
         ax.fill_between(at, list(map(min, drawn)), list(map(max, drawn)), color=colour, **BAND)
         theirs = [one for one in own if metric in one.measured]
@@ -70,6 +79,20 @@ def _curves(ax: Axes, study: Study, panel: Panel, metric: str, found: Sequence[S
             [scale * one.measured[metric] for one in theirs],
             **(THEIRS | {"color": colour, "markersize": 7, "zorder": 4}),
         )
+
+
+def _means(found: Sequence[Several], series: str, metric: str) -> dict[Any, float]:
+    return {
+        one.point.x: fmean(one.figures(metric))
+        for one in found
+        if one.point.series == series and one.figures(metric)
+    }
+
+
+def _alike(one: Mapping[Any, float], other: Mapping[Any, float]) -> bool:
+    shared = one.keys() & other.keys()
+    close = sum(math.isclose(one[x], other[x], rel_tol=ALIKE, abs_tol=1e-9) for x in shared)
+    return bool(shared) and close >= MOSTLY * len(shared)
 
 
 def _frame(ax: Axes, study: Study, panel: Panel, metric: str, found: Sequence[Several]) -> None:
@@ -81,7 +104,7 @@ def _frame(ax: Axes, study: Study, panel: Panel, metric: str, found: Sequence[Se
     ax.set_xlabel("\n".join(textwrap.wrap(study.x.label, 40)), fontsize="small")
     ax.set_ylabel("\n".join(textwrap.wrap(METRICS[metric].label, 28)), fontsize="small")
     _height(ax, study, metric, found)
-    _ticks(ax, study, panel)
+    _ticks(ax, study, panel, [x for x in panel.x if any(one.point.x == x for one in found)] or panel.x)
 
 
 def _height(ax: Axes, study: Study, metric: str, found: Sequence[Several]) -> None:
@@ -90,7 +113,7 @@ def _height(ax: Axes, study: Study, metric: str, found: Sequence[Several]) -> No
     low, high = min((value for value in drawn if value > 0), default=1.0), max(drawn, default=1.0)
     target = scale * SLO_S.get(metric, math.inf)
     if target <= 1.3 * high:
-        ax.axhline(target, color=INK, linewidth=0.9, linestyle=(0, (5, 3)), zorder=1)
+        ax.axhline(target, color=INK, linewidth=0.9, linestyle=(0, (5, 3)), zorder=1, label=TARGET)
     if metric in study.logarithmic:
         ax.set_yscale("log")
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 200 else (1,)))
@@ -105,20 +128,24 @@ def _one(one: Several, metric: str) -> list[float]:
     return [one.measured[metric]] if metric in one.measured else []
 
 
-def _ticks(ax: Axes, study: Study, panel: Panel) -> None:
-    """Label as many values of x as there is room for."""
-    if study.x.scale == "log":
+def _ticks(ax: Axes, study: Study, panel: Panel, values: Sequence[Any]) -> None:
+    """Mark values of x, and label as many as there is room for: powers of two first if the axis is logarithmic."""
+    logarithmic = study.x.scale == "log"
+    if logarithmic:
         ax.set_xscale("log", base=2)
-    at = [_place(study, panel, x) for x in panel.x]
-    where = [math.log2(place) for place in at] if study.x.scale == "log" else at
-    labels, last = [], -math.inf
-    for place, x in zip(where, panel.x, strict=True):
-        text = f"{x:g}" if isinstance(x, int | float) else str(x)
-        share = (0.5 + len(text)) / (LETTERS * 3.2) * (max(where) - min(where) or 1.0)
-        fits = place - last >= share
-        labels.append(text if fits else "")
-        last = place if fits else last
-    ax.set_xticks(at, labels)
+    at = [_place(study, panel, x) for x in values]
+    where = [math.log2(place) for place in at] if logarithmic else at
+    texts = [f"{x:g}" if isinstance(x, int | float) else str(x) for x in values]
+    letter = (max(where) - min(where) or 1.0) / (LETTERS * WIDE)
+    labelled: list[int] = []
+    for index in sorted(range(len(at)), key=lambda index: logarithmic and not where[index].is_integer()):
+        room = (
+            abs(where[index] - where[other]) / letter - (len(texts[index]) + len(texts[other])) / 2
+            for other in labelled
+        )
+        if min(room, default=1.0) >= 1.0:
+            labelled.append(index)
+    ax.set_xticks(at, [text if index in labelled else "" for index, text in enumerate(texts)])
     ax.xaxis.set_minor_locator(NullLocator())
 
 
@@ -139,6 +166,7 @@ def _legend(figure: Figure, study: Study, found: Sequence[Several], width: float
     )
     if any(one.measured for one in found):
         handles.append(Line2D([], [], color=INK, label="measured by the authors", **THEIRS))
+    handles += [line for ax in figure.axes for line in ax.lines if line.get_label() == TARGET][:1]
     letters = sum(7 + len(str(handle.get_label())) for handle in handles)
     columns = math.ceil(len(handles) / math.ceil(letters / (13 * width)))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize="small")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 import experiments.dlora
 import simlora
@@ -23,7 +25,7 @@ from experiments.claims.formulas import compare_formula
 from experiments.claims.spots import Limit
 from experiments.claims.verdicts import HOLDS, NEAR, NOT_SIMULATED, OFF
 from experiments.dlora import __main__ as command
-from experiments.dlora import kernels, measured, overhead, replicas, several, slower
+from experiments.dlora import drawing, kernels, measured, overhead, replicas, several, slower
 from experiments.dlora.drawing import draw
 from experiments.dlora.example import milliseconds
 from experiments.studies.points import Point, points
@@ -352,6 +354,30 @@ def test_what_was_not_simulated_has_no_figure_and_says_why(tmp_path: Path) -> No
     assert (one.figures(TIME), one.complaint) == ([], "there is none")
     draw(STUDIES["figure_10"], [one], tmp_path / "figure.png")
     several.write_csv(tmp_path / "figure.csv", STUDIES["figure_10"], [one])
+
+
+def drawn(study: Study, rates: Mapping[str, float], monkeypatch: pytest.MonkeyPatch, path: Path) -> Axes:
+    """Draw the throughputs of these series, which are the same at all x but the last, where nothing was simulated."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(drawing.plt, "close", figures.append)
+    found = [
+        several.Several(point, [Outcome(RAN, {"throughput_rps": rates[point.series]})])
+        for point in points(study)
+        if point.series in rates and point.x != study.x.values[-1]
+    ]
+    draw(study, found, path)
+    return figures[0].axes[0]
+
+
+def test_a_curve_that_lies_on_another_is_dashed_and_only_what_was_simulated_has_a_tick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = STUDIES["figure_12"]
+    rates = {"dlora": 20.0, "released": 20.1, "peft": 3.0}
+    axes = drawn(study, rates, monkeypatch, tmp_path / "figure.png")
+    curves = [line for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())]
+    assert [line.is_dashed() for line in curves] == [True, False, False]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["16", "32", "64"]
 
 
 @pytest.mark.usefixtures("two_seeds")
