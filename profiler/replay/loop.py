@@ -83,7 +83,7 @@ class Loop:
             AdapterLoad(scenario.calibration),
         )
         loader = scenario.policies.loader()
-        self._holdings = Holdings(scenario, self.config, loader, latency, self.recorder)
+        self._holdings = Holdings(scenario, self.config, adapters, loader, latency, self.recorder)
         self._batch = Batch()
         self._live: dict[int, Live] = {}
         self._clock = clock

@@ -59,16 +59,18 @@ KEYS = (
     "until_s",
 )
 REPLICA_KEYS = (
-    *(field.name for field in fields(ReplicaConfig)),
+    *(field.name for field in fields(ReplicaConfig) if field.name != "host_kv_tokens"),
     "memory_utilisation",
     "activation_bytes",
     "activation_bytes_per_logit",
+    "host_kv_bytes",
     "adapter_region_share",
 )
 REPLICAS_MAX = 100_000
 POOL_MAX = 10**12
 ACTIVATIONS_MAX = 10**12
 BLOCK_MAX = 65_536
+HOST_MAX = 10**15
 MEMORY_SHARES = ("equal", "rate")
 PREFILL_TOKENS_LEAST = 3072
 """S-LoRA prefills at most max(pool / 6, 3072) tokens at once."""
@@ -225,6 +227,10 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
         least=0,
         most=POOL_MAX,
     )
+    host_kv_bytes = number(
+        "replica.host_kv_bytes", values.pop("host_kv_bytes", 0.0), "bytes", least=0, most=HOST_MAX
+    )
+    values["host_kv_tokens"] = int(host_kv_bytes) // model.kv_bytes_per_token
     whole("replica.block_tokens", values.get("block_tokens"), "tokens", least=1, most=BLOCK_MAX)
     if values.get("max_prefill_tokens") is None:
         values["max_prefill_tokens"] = max(budget // 6, PREFILL_TOKENS_LEAST)

@@ -19,8 +19,9 @@ class Request:
     iterations have already processed of a prefill that is not whole yet, `cached_tokens` what was found in the prefix
     cache when it was tried last, `padding_tokens` what is added
     to its prompt where a batch is padded to its longest. `cold_start_s` is what it waited for its own adapter
-    before it began, `blocked_s` what adapters on their way cost it besides: those of others, for which it stood still,
-    and its own where the CPU helps; while it runs, a sum that the engine has not closed yet.
+    before it began, `kv_cold_start_s` for KV from the host besides, `blocked_s` what adapters on their way cost it
+    otherwise: those of others, for which it stood still, and its own where the CPU helps; while it runs, a sum that
+    the engine has not closed yet.
     """
 
     __slots__ = (
@@ -37,6 +38,7 @@ class Request:
         "generated_tokens",
         "host_tokens",
         "id",
+        "kv_cold_start_s",
         "max_output_tokens",
         "migrations",
         "padding_tokens",
@@ -71,6 +73,7 @@ class Request:
         self.admitted_s = -1.0
         self.first_token_s = -1.0
         self.cold_start_s = 0.0
+        self.kv_cold_start_s = 0.0
         self.blocked_s = 0.0
         self.preemptions = 0
         self.migrations = 0

@@ -61,9 +61,14 @@ class Trace:
         return len(self.arrival_s)
 
     @property
+    def has_hashes(self) -> bool:
+        """Whether any request has hashes."""
+        return any(self.block_hashes or ())
+
+    @property
     def shares(self) -> bool:
         """Whether any request says with what it begins: a session, or hashes."""
-        return any(session is not None for session in self.session or ()) or any(self.block_hashes or ())
+        return any(session is not None for session in self.session or ()) or self.has_hashes
 
     @property
     def duration_s(self) -> float:

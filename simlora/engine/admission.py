@@ -9,7 +9,7 @@ from simlora.engine.batch import Batch
 from simlora.engine.scenario import ReplicaConfig
 from simlora.memory.adapter_region import adapter_region
 from simlora.memory.pool import Pool
-from simlora.memory.prefix_cache import Block, PrefixCache
+from simlora.memory.prefix_tree import PrefixTree, Segment
 from simlora.memory.reservation import UNLIMITED, Full, Padded, Paged, Peak, Reservation
 from simlora.policies.views import Refusal
 
@@ -20,7 +20,7 @@ class Admission:
     The slots of an adapter count once, from its first candidate on. A request that was preempted or has moved
     may exceed the prefill tokens when it is the only candidate: it has grown since it was accepted.
     `still_tokens` are the slots of those who are paused; less those of all who are not `beside` and would make way.
-    One that fits knows its `cached_tokens`; the blocks that hold them count once as well.
+    One that fits knows its `cached_tokens`; the segments that hold them count once as well.
     """
 
     __slots__ = (
@@ -28,7 +28,7 @@ class Admission:
         "_adapters",
         "_alone",
         "_cached_tokens",
-        "_found",
+        "_mark",
         "_more_adapters",
         "_pins",
         "_prefixes",
@@ -49,7 +49,7 @@ class Admission:
         seats: int,
         config: ReplicaConfig,
         running: Batch,
-        prefixes: PrefixCache | None = None,
+        prefixes: PrefixTree | None = None,
         still_tokens: int = 0,
         beside: Collection[Request] | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class Admission:
         self._adapters: set[int] = set()
         self._prefixes = prefixes
         self._cached_tokens = prefixes.held_tokens if prefixes is not None else 0
-        self._found: set[Block] = set()  # idle cached blocks that those who fit will hold
+        self._mark = object()  # on idle cached segments that those who fit will hold
         self._still_tokens = still_tokens
         self._alone = True
         self.refusal: Refusal | None = None
@@ -82,10 +82,10 @@ class Admission:
         """Whether it fits; one that does takes its seat, tokens and memory in this trial."""
         if self._seats < 1:
             return self._refuse(Refusal.SEATS)
-        found: Sequence[Block] = ()
+        found: Sequence[Segment] = ()
         if self._prefixes is not None:
             found = self._prefixes.found(request)
-            request.cached_tokens = len(found) * self._prefixes.block_tokens
+            request.cached_tokens = sum(map(self._prefixes.size, found))
         tokens = request.prefill_tokens
         if tokens > self._tokens and not (self._alone and (request.preemptions or request.migrations)):
             return self._refuse(Refusal.TOKENS)
@@ -102,15 +102,16 @@ class Admission:
         to_come = request.max_output_tokens - generated - 1
         beside_tokens = self._still_tokens + (adapter_tokens if self._shared else 0)
         if self._prefixes is not None:
-            idle = {block for block in found if not block.users} - self._found
-            cached_tokens = self._cached_tokens + len(idle) * self._prefixes.block_tokens
+            idle = [segment for segment in found if not segment.users and segment.mark is not self._mark]
+            cached_tokens = self._cached_tokens + sum(map(self._prefixes.size, idle))
             beside_tokens += cached_tokens
         if not self._reservation.fits(context, to_come, beside_tokens):
             return self._refuse(Refusal.MEMORY)
         if self._region is not None and not self._region.fits(request, fresh is not None):
             return self._refuse(Refusal.REGION)
         if self._prefixes is not None:
-            self._found |= idle
+            for segment in idle:
+                segment.mark = self._mark
             self._cached_tokens = cached_tokens
         self._alone = False
         self._seats -= 1

@@ -91,6 +91,7 @@ class Cluster:
                 self._moved,
                 hosts[id // scenario.replicas_per_host] if latency.cpu_lora else None,
                 self._loads.waiting if self._loads else None,
+                self.adapters,
             )
             for id in range(scenario.replicas)
         ]
@@ -298,6 +299,8 @@ def _adapters(scenario: Scenario) -> tuple[Adapter, ...]:
         size_bytes = model.weight_bytes
         slots = -(-size_bytes // model.kv_bytes_per_token)
         return tuple(replace(adapter, size_bytes=size_bytes, kv_tokens=slots) for adapter in adapters)
+    if config.adapter_tokens is not None:
+        return tuple(replace(adapter, kv_tokens=config.adapter_tokens) for adapter in adapters)
     if config.adapter_memory != "slots":
         return adapters
     assert config.max_adapters is not None, "slots are counted by max_adapters"

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Iterable, Sequence, Set
+from math import inf
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.admission import reservation
 from simlora.engine.link import Link
 from simlora.engine.scenario import ReplicaConfig, Scenario
+from simlora.engine.swapping import Swapping
 from simlora.latency.models import LatencyModels
 from simlora.memory.adapter_region import adapter_region
 from simlora.memory.pool import Pool
-from simlora.memory.prefix_cache import PrefixCache
+from simlora.memory.prefix_tree import PrefixTree, Segment
 from simlora.metrics.recorder import Recorder
+from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.loading.base import Loader, Miss
 
 
 class Holdings:
-    """KV slots by the reservation's rule, adapters in the pool, and the link that brings them.
+    """KV slots by the reservation's rule, adapters in the pool, and the links: one that brings, one that takes away.
 
     `step` is the replica's count of decode steps, by which the KV of running requests has grown. `still_tokens` are the
     slots of those who are paused.
     `stalled_s` is until when the GPU waits: for KV on its way to the host, or for its allocator.
+    Slots of what leaves for the host are free at once, but nobody can write to them before the copy is done.
     """
 
     __slots__ = (
@@ -33,32 +38,44 @@ class Holdings:
         "_host_most",
         "_just_left",
         "_kv_bytes",
+        "_kv_ready_s",
         "_latency",
+        "_leaving",
         "_left_s",
         "_loader",
+        "_overlaps",
         "_recorder",
         "_slots",
         "_still",
         "_tp",
         "_watched",
+        "kv_tokens_out",
         "link",
+        "link_out",
         "pool",
         "prefixes",
         "region",
         "reservation",
         "stalled_s",
         "still_tokens",
+        "swapping",
     )
 
     def __init__(
         self,
         scenario: Scenario,
         config: ReplicaConfig,
+        adapters: Sequence[Adapter],
         loader: Loader,
         latency: LatencyModels,
         recorder: Recorder,
     ) -> None:
-        self.link = Link()
+        self.link, self.link_out = Link(), Link()
+        self._leaving: deque[tuple[float, int]] = (
+            deque()
+        )  # when the copy is done, and of how many token slots
+        self.kv_tokens_out = 0
+        self._kv_ready_s: dict[int, float] = {}  # when the KV is there that a request waits for
         self._still: dict[int, int] = {}  # the slots of those who are paused, by request
         self.still_tokens = 0
         self.stalled_s = 0.0
@@ -72,6 +89,7 @@ class Holdings:
             self._eviction.victims,
             self.region,
             config.adapter_region_tokens if config.divided else None,
+            self._moved if config.prefix_caching else None,
         )
         self._just_left: set[int] = set()  # adapters whose last user left at `_left_s`
         self._left_s = -1.0
@@ -79,15 +97,79 @@ class Holdings:
         self._host: dict[int, None] | None = {} if config.host_adapters else None  # least recently used first
         self._host_most, self._slots = config.host_adapters or 0, config.max_adapters
         self.reservation = reservation(config)
-        self.prefixes = PrefixCache(scenario.trace.hash_block_tokens) if config.prefix_caching else None
         self._loader = loader
         # Weights to be merged, or to be laid out, have to be there first.
         self._beside = not (scenario.policies.scheduler().merges or config.own_region)
+        self._overlaps = loader.overlaps and self._beside
         self._latency = latency
         self._recorder = recorder
         self._tp = config.tp
         # KV heads are copied once there are more GPUs than heads.
         self._kv_bytes = scenario.model.kv_bytes_per_token // min(self._tp, scenario.model.kv_heads)
+        self.prefixes: PrefixTree | None = None
+        self.swapping: Swapping | None = None
+        if config.prefix_caching:
+            self._cache(scenario.cache_block_tokens, config.host_kv_tokens, adapters)
+
+    def _cache(self, block_tokens: int, host_tokens: int, adapters: Sequence[Adapter]) -> None:
+        """Keep KV that outlives its request, and adapters with it where one policy decides over both."""
+        policy = self._eviction
+        if not isinstance(policy, Swapper):
+            self.prefixes = PrefixTree(block_tokens, host_tokens, send=self._send_out)
+            return
+
+        def key(segment: Segment) -> float:
+            cost_s = self._copy_s(len(segment.blocks) * block_tokens)
+            return policy.key(cost_s, segment.visits, segment.used_s)
+
+        def fade(segment: Segment, now_s: float) -> float:
+            return policy.fade(now_s - segment.used_s)
+
+        self.prefixes = tree = PrefixTree(
+            block_tokens,
+            host_tokens,
+            key,
+            fade if policy.most_fade else None,
+            policy.most_fade,
+            comes_back=True,
+            send=self._send_out,
+        )
+        self.swapping = Swapping(
+            policy,
+            tree,
+            self.pool,
+            adapters,
+            self.link,
+            self._copy_in,
+            lambda adapter: self._load_s(adapter.size_bytes, from_disk=False),
+            self._fetch,
+        )
+
+    def _moved(self, id: int, resident: bool) -> None:
+        """An adapter has come into HBM, or has left it."""
+        assert self.prefixes is not None
+        self.prefixes.adapter(id, resident)
+        if self.swapping is not None:
+            self.swapping.adapter(id, resident)
+
+    def _copy_s(self, tokens: int) -> float:
+        """Seconds to copy the KV of so many tokens, either way, over an idle link."""
+        return self._latency.load.load_s(tokens * self._kv_bytes)
+
+    def _copy(self, link: Link, tokens: int, now_s: float) -> float:
+        """Copy the KV of so many tokens; return when that is done."""
+        load = self._latency.load
+        return link.transfer(now_s, tokens * self._kv_bytes / load.bytes_per_s, load.latency_s)
+
+    def _copy_in(self, tokens: int, now_s: float) -> float:
+        return self._copy(self.link, tokens, now_s)
+
+    def _send_out(self, tokens: int, now_s: float) -> float:
+        """Copy cached KV to the host; return when that is done."""
+        self.kv_tokens_out += tokens
+        done_s = self._copy(self.link_out, tokens, now_s)
+        self._leaving.append((done_s, tokens))
+        return done_s
 
     def preload(self, adapter: Adapter) -> None:
         """Have an adapter in HBM from the start, if it fits; nobody waits for it, and no load is counted."""
@@ -109,18 +191,73 @@ class Holdings:
         own_tokens = self.reservation.used_tokens(step) + self.still_tokens
         return own_tokens if self.prefixes is None else own_tokens + self.prefixes.tokens
 
-    def make_room(self, step: int, more: int = 0, keep: Container[int] = ()) -> int:
+    def make_room(self, step: int, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
         """Evict until all KV, all adapters and `more` slots of another one fit; return the slots still short.
 
-        KV that nobody uses goes before adapters that nobody uses.
+        KV that nobody uses goes before adapters that nobody uses, if no policy decides over both.
         """
         pool, prefixes = self.pool, self.prefixes
         kv_tokens = self.reservation.used_tokens(step) + self.still_tokens
+        if self.swapping is not None:
+            short = more - pool.free_tokens(self.kv_tokens(step))
+            if short > 0:
+                self.swapping.make_room(short, now_s, keep)
+            return max(more - pool.free_tokens(self.kv_tokens(step)), 0)
         if prefixes is not None:
             beside = more if pool.adapter_capacity is None else 0
-            prefixes.evict(beside - pool.free_tokens(kv_tokens + prefixes.tokens))
+            prefixes.evict(beside - pool.free_tokens(kv_tokens + prefixes.tokens), now_s)
             kv_tokens += prefixes.tokens
         return pool.make_room(kv_tokens, more, keep)
+
+    def room_s(self, step: int, now_s: float, more: int = 0) -> float:
+        """When all that is held now, and `more`, can be written: when enough of what leaves for the host has left.
+
+        Whoever asks waits until then: what he waits for is his.
+        """
+        leaving = self._leaving
+        while leaving and leaving[0][0] <= now_s:
+            leaving.popleft()
+        if not leaving:
+            return now_s
+        short = more + sum(tokens for _, tokens in leaving) - self.pool.free_tokens(self.kv_tokens(step))
+        while leaving and short > 0:
+            now_s, tokens = leaving.popleft()
+            if tokens > short:
+                leaving.appendleft((now_s, tokens - short))
+            short -= tokens
+        return now_s
+
+    def steps_until_full(self, step: int, now_s: float, most: int) -> int:
+        """How many of the next decode steps until KV needs slots that are not free now; from `most` on any number.
+
+        The slots of cached KV count as free where it is dropped by its last use: that can be done later on, as if at
+        the step that needed them.
+        """
+        pool, prefixes = self.pool, self.prefixes
+        if prefixes is None or (self.swapping is None and not prefixes.keeps):
+            return self.reservation.steps_until_full(pool.free_tokens(self.running_tokens(step)), step, most)
+        free = pool.free_tokens(self.kv_tokens(step))
+        if self._leaving:
+            free -= sum(tokens for done_s, tokens in self._leaving if done_s > now_s)
+        most = min(most, self.reservation.steps_until_full(max(free, 0), step, most))
+        if self.swapping is not None:
+            free = self.swapping.busy_tokens - self.kv_tokens(step) - pool.adapter_tokens
+            if free >= 0:
+                most = min(most, self.reservation.steps_until_full(free, step, most))
+        return most
+
+    def look(self, step: int, before_s: float, now_s: float) -> None:
+        """Let the swapper look, if a moment for it has come since the boundary before."""
+        if self.swapping is not None and self.swapping.due(before_s, now_s):
+            used_tokens = self.kv_tokens(step) + self.pool.adapter_tokens
+            self.swapping.look(used_tokens, now_s, lambda more: self.room_s(step, now_s, more))
+
+    def look_s(self, step: int, now_s: float) -> float:
+        """Return from when on the swapper has something to do, as things are; inf: nothing."""
+        swapping = self.swapping
+        if swapping is None or not swapping.has_work(self.kv_tokens(step) + self.pool.adapter_tokens):
+            return inf
+        return swapping.next_s(now_s)
 
     def sweep(self, now_s: float) -> None:
         """After requests finished: drop the adapters that nobody keeps."""
@@ -147,19 +284,19 @@ class Holdings:
         the replica has to wait for, and who waits for his by himself.
         """
         missing = []
-        kv_ready = now_s
+        comes: list[list[Segment]] = []
         pool, hold = self.pool, self.hold
         for request in requests:
             if self.prefixes is not None:
                 self._recorder.prefix_lookup(request)
-                self.prefixes.hold(request)
+                if segments := self.prefixes.hold(request, now_s):
+                    comes.append(segments)
             hold(request, ends)
-            if request.host_tokens:
-                kv_bytes = request.host_tokens * self._kv_bytes
-                kv_ready = self.link.transfer(now_s, self._latency.load.load_s(kv_bytes))
             adapter = request.adapter
             if adapter is None:
                 continue
+            if self.swapping is not None:
+                self.swapping.wanted(adapter, now_s)
             if adapter in pool:
                 self._recorder.adapter_lookup(hit=True)
                 pool.pin(adapter)
@@ -170,16 +307,26 @@ class Holdings:
         if self.region is not None and missing:
             self.region.load(dict.fromkeys(missing))
             self._flush(now_s)
-        self.make_room(step)
+        self.make_room(step, now_s)
         for adapter in missing:
             self._recorder.adapter_lookup(hit=self._bring(adapter, step, now_s))
+        room_s = self.room_s(step, now_s) if self._leaving else now_s
+        self._bring_kv(requests, comes, room_s)
         ready = now_s
         if missing and self._eviction.in_turn and now_s == self._left_s:
             ready = self._load_again({adapter.id for adapter in missing}, now_s)
-        apart = []
+        apart, kv_s = [], room_s
         for request in requests:
             adapter = request.adapter
-            if adapter is None or pool.ready_s(adapter) <= now_s:
+            lands_s = now_s if adapter is None else max(pool.ready_s(adapter), now_s)
+            own_kv_s = self._kv_ready_s.get(request.id, now_s)
+            if own_kv_s > now_s and self._overlaps:
+                apart.append(request)
+                continue
+            kv_s = max(kv_s, own_kv_s)
+            if request.admitted_s < 0.0:
+                request.kv_cold_start_s += max(own_kv_s - lands_s, 0.0)
+            if adapter is None or lands_s == now_s:
                 continue
             how = self._loader.on_miss(adapter) if self._beside else Miss.STALL
             if how is Miss.ASSIST:
@@ -187,16 +334,40 @@ class Holdings:
             if how is Miss.WAIT:
                 apart.append(request)
                 continue
-            ready = max(ready, pool.ready_s(adapter))
+            ready = max(ready, lands_s)
             if request.admitted_s < 0.0:
-                request.cold_start_s += pool.ready_s(adapter) - now_s
+                request.cold_start_s += lands_s - now_s
             else:
-                request.blocked_s += pool.ready_s(adapter) - now_s
-        return kv_ready, ready, apart
+                request.blocked_s += lands_s - now_s
+        return kv_s, ready, apart
+
+    def _bring_kv(self, requests: Sequence[Request], comes: Sequence[list[Segment]], begin_s: float) -> None:
+        """Send for the KV on the host that requests begin with, from then on; note when each has all of his."""
+        prefixes = self.prefixes
+        for segments in comes:
+            assert prefixes is not None
+            tokens = sum(map(prefixes.size, segments))
+            there_s = max(
+                begin_s, *(segment.ready_s for segment in segments)
+            )  # the copies to the host are done
+            ready_s = self._copy(self.link, tokens, there_s)
+            for segment in segments:
+                segment.ready_s = ready_s
+        for request in requests:
+            ready_s = begin_s
+            if request.host_tokens:
+                ready_s = self._copy(self.link, request.host_tokens, begin_s)
+            if prefixes is not None:
+                ready_s = max(ready_s, prefixes.ready_s(request))
+            self._kv_ready_s[request.id] = ready_s
 
     def lands_s(self, request: Request) -> float:
         """When the weights of an admitted request are there."""
         return 0.0 if request.adapter is None else self.pool.ready_s(request.adapter)
+
+    def ready_s(self, request: Request) -> float:
+        """When an admitted request can begin: its weights and its KV are there."""
+        return max(self.lands_s(request), self._kv_ready_s[request.id])
 
     def hold(self, request: Request, step: int) -> None:
         """Charge a request with the KV of its own that it has once prefilled, and with what may still come."""
@@ -208,10 +379,10 @@ class Holdings:
         """Tokens of a running request whose KV is shared, or can be."""
         return 0 if self.prefixes is None else self.prefixes.shared_tokens(request)
 
-    def share(self, request: Request, step: int) -> None:
+    def share(self, request: Request, step: int, now_s: float) -> None:
         """A request is prefilled: others can use its KV from now on."""
         if self.prefixes is not None:
-            self.prefixes.add(request, request.prompt_tokens + request.generated_tokens)
+            self.prefixes.add(request, request.prompt_tokens + request.generated_tokens, now_s)
             self.hold_again(request, step)
 
     def hold_again(self, request: Request, step: int) -> None:
@@ -246,11 +417,18 @@ class Holdings:
         shared = adapter in self.pool
         free = not shared and self._loader.on_miss(adapter) is Miss.FREE
         if not shared:
-            short = self.make_room(step, adapter.kv_tokens)
+            short = self.make_room(step, now_s, adapter.kv_tokens)
             assert short == 0, f"HBM is {short} token slots too small for adapter {adapter.name}"
-            self.pool.insert(adapter, now_s if free else self._fetch(adapter, now_s))
+            begin_s = self._adapter_room_s(adapter, step, now_s)
+            self.pool.insert(adapter, begin_s if free else self._fetch(adapter, begin_s))
         self.pool.pin(adapter)
         return shared or free
+
+    def _adapter_room_s(self, adapter: Adapter, step: int, now_s: float) -> float:
+        """When an adapter that is about to come can be written."""
+        if not self._leaving or self.pool.adapter_capacity is not None:
+            return now_s
+        return self.room_s(step, now_s, adapter.kv_tokens)
 
     def _load_again(self, missing: Set[int], now_s: float) -> float:
         """Load those in use that had to make room for the missing ones; return when they are there."""
@@ -301,8 +479,8 @@ class Holdings:
             if adapter.kv_tokens <= pool.adapter_room(
                 self.reservation.peak_tokens(step) + self.still_tokens + shared_tokens, wanted
             ):
-                self.make_room(step, adapter.kv_tokens, wanted)
-                pool.insert(adapter, self._fetch(adapter, now_s))
+                self.make_room(step, now_s, adapter.kv_tokens, wanted)
+                pool.insert(adapter, self._fetch(adapter, self._adapter_room_s(adapter, step, now_s)))
 
     # Going ------------------------------------------------------------------------------
 
@@ -312,12 +490,15 @@ class Holdings:
             self.still_tokens -= self._still.pop(request.id)
         else:
             self.reservation.remove(request.id, step)
+        del self._kv_ready_s[request.id]
         if self.prefixes is not None:
-            self.prefixes.leave(request)
+            self.prefixes.leave(request, now_s)
         adapter = request.adapter
         if adapter is None:
             return
         self.pool.unpin(adapter)
+        if self.swapping is not None:
+            self.swapping.left(adapter, now_s)
         if not self._watched or self.pool.is_pinned(adapter):
             return
         if self._host is not None and adapter.id in self._host:
@@ -330,5 +511,4 @@ class Holdings:
 
     def swap_out(self, tokens: int, now_s: float) -> None:
         """Send KV to the host; the GPU waits until it is there."""
-        kv_bytes = tokens * self._kv_bytes
-        self.stalled_s = self.link.transfer(now_s, self._latency.load.load_s(kv_bytes))
+        self.stalled_s = self._copy(self.link_out, tokens, now_s)

@@ -12,8 +12,13 @@ class Link:
         self.free_at_s = 0.0
         self.busy_s = 0.0
 
-    def transfer(self, now_s: float, duration_s: float) -> float:
-        """Start a transfer as soon as the link is free; return when it is done."""
+    def transfer(self, now_s: float, duration_s: float, launch_s: float = 0.0) -> float:
+        """Start a transfer as soon as the link is free; return when it is done.
+
+        To launch it takes the host `launch_s` besides, unless it can do so while the link is busy with others.
+        """
+        if self.free_at_s <= now_s:
+            duration_s += launch_s
         self.free_at_s = max(now_s, self.free_at_s) + duration_s
         self.busy_s += duration_s
         return self.free_at_s

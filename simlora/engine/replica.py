@@ -39,6 +39,7 @@ class Replica:
 
     __slots__ = (
         "_batch",
+        "_before_s",
         "_blocked_s",
         "_brings",
         "_clock",
@@ -87,6 +88,7 @@ class Replica:
         on_move: Callable[[Request, int, int, float | None, int], None],
         host: Host | None = None,
         queued: Load | None = None,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         self.id = id
         self.config = scenario.config_of(id)
@@ -102,7 +104,7 @@ class Replica:
         self._fast_forward = scenario.fast_forward
         self._scheduler = scenario.policies.scheduler()
         self._loader = scenario.policies.loader()
-        self.holdings = Holdings(scenario, self.config, self._loader, latency, recorder)
+        self.holdings = Holdings(scenario, self.config, adapters, self._loader, latency, recorder)
         self._batch = Batch()
         self._run: DecodeRun | None = None
         self._decision = Decision()
@@ -132,6 +134,7 @@ class Replica:
             self._help = CpuHelp(host, latency.cpu_lora, self.holdings.lands_s)
         self._queued = queued  # what routers are told of the queue
         self._since_s = 0.0  # when the iterations that are under way began
+        self._before_s = 0.0  # the boundary before the one that was reached
         self._renew = False  # the run's times are no longer right
 
     def share(self, gpu: SharedGpu) -> None:
@@ -200,6 +203,8 @@ class Replica:
                 self._hand_over()
             if self._brings:
                 self._fetch_brought()
+            if self.holdings.swapping is not None:
+                self.holdings.look(batch.step, self._before_s, clock.now)
             if batch.members or self.waiting or self._to_do:
                 self.schedule()
             busy = bool(batch.members or self._prefill)
@@ -214,8 +219,10 @@ class Replica:
             else:
                 self._idle = True
                 self._run = None
-                lands_s = self._standing.lands_s
-                self._wake = clock.moment(lands_s, BOUNDARY, self.id) if lands_s != inf else clock.event()
+                self._before_s = clock.now
+                look_s = self.holdings.look_s(batch.step, clock.now)
+                wake_s = min(self._standing.lands_s, look_s if look_s > clock.now else inf)
+                self._wake = clock.moment(wake_s, BOUNDARY, self.id) if wake_s != inf else clock.event()
                 yield self._wake
                 self._idle = False
             self.record(clock.now, len(self.waiting))
@@ -286,6 +293,7 @@ class Replica:
         """Move tokens, memory and the batch to the boundary that was reached."""
         run = self._run
         self.sight.preempted = False
+        self._before_s = self._since_s
         if run is None:
             if self._prefill:
                 self._advance_prefill()
@@ -293,8 +301,15 @@ class Replica:
         self._advance_decode(run, self._clock.now)
         if self._prefill:
             self._advance_prefill()
-        if self.holdings.make_room(self._batch.step):
+        if self.holdings.make_room(self._batch.step, self._clock.now):
             self._fit()
+        self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        """The next step writes to slots that may still be on their way to the host."""
+        room_s = self.holdings.room_s(self._batch.step, self._clock.now)
+        if room_s > self._clock.now:
+            self.holdings.stalled_s, self._run = max(self.holdings.stalled_s, room_s), None
 
     def record(self, now_s: float, waiting: int) -> None:
         """Tell the recorder what the replica looks like at the boundary of that moment."""
@@ -306,6 +321,8 @@ class Replica:
         holdings = self.holdings
         kv_tokens = holdings.kv_tokens(self._batch.step)
         adapter_tokens, region = holdings.pool.adapter_tokens, holdings.region
+        if holdings.swapping is not None:
+            holdings.swapping.batch(now_s, running)
         self._recorder.boundary(self.id, now_s, running, waiting, kv_tokens, adapter_tokens, region)
 
     # Prefill ----------------------------------------------------------------------------
@@ -368,7 +385,7 @@ class Replica:
         ends = step + 1 if self._decision.decode and self._batch.members else step
         kv_s, weights_s, apart = self.holdings.admit(fresh, step, ends, now)
         if apart:
-            self._set_apart(apart, kv_s)
+            self._set_apart(apart)
         if weights_s > now:
             self._blocked(self._prefill, now, weights_s)
             if not self._prefill:  # what the batch uses is on its way
@@ -381,7 +398,7 @@ class Replica:
         tokens = list(zip(self._prefill, chunks, strict=True))
         begin_s, pass_s, helped, alone = help.prefill(tokens, self._clock.now, start_s, gpu_s)
         for request in alone:
-            self._waited(request, self.holdings.lands_s(request) - start_s)
+            self._waited(request, self.holdings.lands_s(request) - start_s, inf)
         if begin_s > start_s:
             self._blocked([request for request in self._prefill if request not in helped], start_s, begin_s)
             for request in helped:
@@ -391,15 +408,14 @@ class Replica:
             request.blocked_s += pass_s - gpu_s
         return begin_s, pass_s
 
-    def _set_apart(self, requests: list[Request], kv_s: float) -> None:
+    def _set_apart(self, requests: list[Request]) -> None:
         """They wait for their weights, and for KV from the host, with their memory; the others of the prefill go on."""
         gone = {request.id for request in requests}
         for request in requests:
             self.holdings.stands_still(request, self._batch.step)
-            ready_s = max(self.holdings.lands_s(request), kv_s if request.host_tokens else 0.0)
-            self._standing.landing.add(request, self._clock.now, ready_s)
+            self._standing.landing.add(request, self._clock.now, self.holdings.ready_s(request))
         self._standing.look()
-        self.holdings.make_room(self._batch.step)
+        self.holdings.make_room(self._batch.step, self._clock.now)
         kept = [index for index, request in enumerate(self._prefill) if request.id not in gone]
         chunks = self._decision.chunks and tuple(self._decision.chunks[index] for index in kept)
         self._prefill = tuple(self._prefill[index] for index in kept)
@@ -420,7 +436,7 @@ class Replica:
             tokens += request.prefill_tokens
             if begins and tokens > self.config.max_prefill_tokens:
                 break
-            self._waited(request, self._standing.landing.take(request.id, now))
+            self._waited(request, self._standing.landing.take(request.id, now), now)
             begins.append(request)
         self._standing.look()
         if self._scheduler.chunks:
@@ -428,13 +444,15 @@ class Replica:
             return ()
         return tuple(begins)
 
-    @staticmethod
-    def _waited(request: Request, seconds: float) -> None:
-        """A request has waited for its own weights: before it began, or once more after it was put back."""
-        if request.admitted_s < 0.0:
-            request.cold_start_s += seconds
-        else:
+    def _waited(self, request: Request, seconds: float, now_s: float) -> None:
+        """A request has waited for its own weights, and its KV: before it began, or once more after it was put back."""
+        if request.admitted_s >= 0.0:
             request.blocked_s += seconds
+            return
+        until_s = min(now_s, self.holdings.ready_s(request))
+        for_kv_s = min(max(until_s - self.holdings.lands_s(request), 0.0), seconds)
+        request.kv_cold_start_s += for_kv_s
+        request.cold_start_s += seconds - for_kv_s
 
     def _blocked(self, requests: Sequence[Request], from_s: float, until_s: float) -> None:
         """The replica has stood still for weights: whose it was not, and the batch, could have run."""
@@ -454,7 +472,7 @@ class Replica:
             else:
                 self._token_times.resumed(request.id, now)
                 request.host_tokens = 0
-            self.holdings.share(request, self._batch.step)
+            self.holdings.share(request, self._batch.step, now)
             if self._outputs[request.id] == generated:
                 self._finish(request)
                 finished = True
@@ -521,14 +539,14 @@ class Replica:
             self._run = run = self._pace.decode_run(start, batch, self._passed_over, self._adapters_in_use())
         steps = 1
         if self._fast_forward:
-            holdings = self.holdings
-            free = holdings.pool.free_tokens(holdings.running_tokens(batch.step))
             steps = min(batch.steps_to_finish(), decision.steps)
-            steps = min(holdings.reservation.steps_until_full(free, batch.step, steps), steps)
+            steps = min(self.holdings.steps_until_full(batch.step, self._clock.now, steps), steps)
             lands_s = self._standing.lands_s
             if lands_s != inf and self.waiting:
                 steps = 1  # who could start then is asked as if those who wait for weights went on
             until_s = decision.until_s if decision.until_s < lands_s else lands_s
+            if self.holdings.swapping is not None:
+                until_s = min(until_s, self.holdings.look_s(batch.step, self._clock.now))
             if until_s != inf and until_s < run.end_s(run.done + steps):
                 steps = max(run.first_boundary(until_s) - run.done, 1)
         self._steps = run.done + steps
@@ -563,7 +581,7 @@ class Replica:
                 ended_s = run.end_s(self._steps)
                 self.busy_s += ended_s - self._since_s
                 self._advance_decode(run, ended_s)
-                self.holdings.make_room(self._batch.step)
+                self.holdings.make_room(self._batch.step, ended_s)
                 self.record(ended_s, sum(request.arrival_s <= ended_s for request in self.waiting))
         for request in (*self._batch, *self._standing):
             self._recorder.left_running(request, self.id)
@@ -571,12 +589,16 @@ class Replica:
     def _advance_decode(self, run: DecodeRun, now_s: float) -> None:
         batch = self._batch
         steps = self._steps - run.done
+        if steps > 1:
+            self._before_s = run.end_s(self._steps - 1)
         self._token_times.decoded(run, steps, len(batch.members), now_s)
         others = self._standing.prefilling or self._standing.lands_s != inf
         if steps > 1 and self.holdings.prefixes is not None:
             if others:
                 self._stand_still(batch.step + steps - 1)
-            self.holdings.make_room(batch.step + steps - 1)  # what had to go before somebody may finish now
+            self.holdings.make_room(
+                batch.step + steps - 1, now_s
+            )  # what had to go before somebody may finish now
         run.done = self._steps
         batch.step += steps
         if others:
@@ -665,7 +687,7 @@ class Replica:
     def _fit(self) -> None:
         """Preempt those admitted last until grown KV fits; no adapter is left to evict."""
         batch = self._batch.members
-        while self.holdings.make_room(self._batch.step):
+        while self.holdings.make_room(self._batch.step, self._clock.now):
             request = self._standing.last()
             if request is None:
                 request = batch[next(reversed(batch))]
@@ -700,7 +722,7 @@ class Replica:
         """Take an admitted request from wherever it is; return whether it was prefilled, and so has more tokens."""
         standing = self._standing
         if request.id in standing.landing.requests:
-            self._waited(request, self._standing.landing.take(request.id, self._clock.now))
+            self._waited(request, self._standing.landing.take(request.id, self._clock.now), self._clock.now)
             self._standing.look()
             return False
         if request.id in self._standing.prefilling:
@@ -724,7 +746,8 @@ class Replica:
 
     def _finish(self, request: Request) -> None:
         if self.holdings.prefixes is not None:  # the last token's KV was never computed
-            self.holdings.prefixes.add(request, request.prompt_tokens + self._outputs[request.id] - 1)
+            tokens = request.prompt_tokens + self._outputs[request.id] - 1
+            self.holdings.prefixes.add(request, tokens, self._clock.now)
         self.holdings.release(request, self._batch.step, self._clock.now)
         self._recorder.finish(request, self.id, self._clock.now)
         self._on_leave(self.id, request)

@@ -13,6 +13,7 @@ from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Kernel
 from simlora.policies.eviction.base import Eviction
+from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.loading.base import Loader
 from simlora.policies.migration.base import Migration
 from simlora.policies.migration.stay import Stay
@@ -39,12 +40,14 @@ class ReplicaConfig:
     requests. `max_prefill_tokens`: uncached prompt tokens of one iteration. `admit_every`: decode
     steps after a prefill during which the queue is left alone. `reserve`: full, peak, paged or padded.
     `block_tokens`, `watermark`, `preemption`: for paged. `prefix_caching`: whether KV outlives its request.
+    `host_kv_tokens`: of cached KV that leaves HBM, the host keeps so much; 0: it is dropped.
     `target_modules`: what LoRA adapts.
     `max_adapters`: distinct adapters in the running batch (vLLM's max_loras); None: no limit.
     `adapter_memory`: unified (in the pool), or `adapter_region_tokens` token slots of their own: contiguous,
     padded, a partition, or in `max_adapters` slots that each hold an adapter of up to `max_lora_rank`.
     `host_adapters`: adapters that host memory holds, the least recently used of which makes room for one from
     disk (vLLM's max_cpu_loras); None: all, from the start.
+    `adapter_tokens`: token slots that every adapter takes, whatever its rank; None: as many as its weights do.
     `full_copies`: whether an adapter is a whole copy of the model, with it merged in beforehand.
     `lora_communication`: whether its collectives between `tp` GPUs take time.
     """
@@ -58,10 +61,12 @@ class ReplicaConfig:
     watermark: float = 0.01
     preemption: str = "recompute"
     prefix_caching: bool = False
+    host_kv_tokens: int = 0
     target_modules: tuple[str, ...] = ("q", "k", "v", "o")
     tp: int = 1
     lora_communication: bool = True
     full_copies: bool = False
+    adapter_tokens: int | None = None
     max_adapters: int | None = None
     adapter_memory: str = "unified"
     adapter_region_tokens: int = 0
@@ -87,6 +92,7 @@ class ReplicaConfig:
             ("block_tokens", "tokens", 1),
             ("tp", "GPUs", 1),
             ("adapter_region_tokens", "token slots", 0),
+            ("host_kv_tokens", "tokens", 0),
         ):
             whole(f"replica.{name}", getattr(self, name), unit, least=least)
         for name in ("lora_communication", "prefix_caching", "full_copies"):
@@ -99,6 +105,8 @@ class ReplicaConfig:
         number("replica.watermark", self.watermark, "of the pool", least=0, most=0.99)
         if self.max_adapters is not None:
             whole("replica.max_adapters", self.max_adapters, "adapters", least=1)
+        if self.adapter_tokens is not None:
+            whole("replica.adapter_tokens", self.adapter_tokens, "token slots", least=1)
         if self.max_lora_rank is not None:
             whole("replica.max_lora_rank", self.max_lora_rank, least=1, most=RANK_MAX)
         if self.host_adapters is not None:
@@ -177,9 +185,26 @@ class Scenario:
             whole("cluster.max_outstanding", self.max_outstanding, "requests", least=1)
         if self.replica.prefix_caching:
             self._check_blocks()
+        if isinstance(self.policies.eviction(), Swapper):
+            self._check_swapper()
         if self.engines_per_gpu > 1 and self.replica.tp > 1:
             raise InputError(
                 f"cluster.engines_per_gpu is {self.engines_per_gpu}, must be 1 with replica.tp {self.replica.tp}"
+            )
+
+    @property
+    def cache_block_tokens(self) -> int:
+        """Tokens of a block of cached KV: the trace's where it has hashes, or else those of memory."""
+        return self.trace.hash_block_tokens if self.trace.has_hashes else self.replica.block_tokens
+
+    def _check_swapper(self) -> None:
+        """One order of adapters and KV needs both, in one pool."""
+        if not self.replica.prefix_caching:
+            raise InputError("eviction decides over cached KV too, which needs replica.prefix_caching=true")
+        if self.replica.adapter_memory != "unified" or self.replica.full_copies:
+            raise InputError(
+                "eviction decides over adapters and KV together, which needs replica.adapter_memory=unified and "
+                "replica.full_copies=false"
             )
 
     def _check_blocks(self) -> None:
@@ -190,7 +215,7 @@ class Scenario:
                 f"replica.prefix_caching is true, which needs replica.reserve full or paged, not {replica.reserve}"
             )
         tokens = trace.hash_block_tokens
-        if replica.reserve == "paged" and trace.shares and tokens % replica.block_tokens:
+        if replica.reserve == "paged" and trace.has_hashes and tokens % replica.block_tokens:
             raise InputError(
                 f"replica.block_tokens is {replica.block_tokens}, must divide the {tokens} tokens of the workload's "
                 "blocks (workload.hash_block_tokens), or else replica.prefix_caching be false"

@@ -22,6 +22,7 @@ class Pool:
     `pinned_tokens` are the adapters that running requests use, `adapter_tokens` all of them. With a
     `region` the weights lie there, and the pool only counts their slots, as the variants of S-LoRA do.
     With `adapter_capacity` the pool is divided: KV has `capacity`, adapters that, and neither lends the other any.
+    `told` hears of everyone who comes, and leaves: (id, whether it is resident now).
     """
 
     __slots__ = (
@@ -32,6 +33,7 @@ class Pool:
         "_ready_s",
         "_room",
         "_shared",
+        "_told",
         "_victims",
         "adapter_capacity",
         "adapter_tokens",
@@ -46,7 +48,9 @@ class Pool:
         victims: Victims,
         region: AdapterRegion | None = None,
         adapter_capacity: int | None = None,
+        told: Callable[[int, bool], None] | None = None,
     ) -> None:
+        self._told = told
         self.capacity = capacity
         self.adapter_capacity = adapter_capacity
         # Adapters find room in the whole pool beside KV, or in their part of it whatever KV takes.
@@ -87,6 +91,10 @@ class Pool:
         """Ids of the adapters that running requests use."""
         return self._pins.keys()
 
+    def is_idle(self, id: int) -> bool:
+        """Whether the adapter of that number is resident, and no running request uses it."""
+        return id in self._ready_s and id not in self._pins
+
     @property
     def room(self) -> int:
         """Token slots that adapters can take where there is no KV."""
@@ -103,6 +111,8 @@ class Pool:
         self._adapters[adapter.id] = adapter
         self._prefetched[adapter.id] = adapter
         self.adapter_tokens += adapter.kv_tokens
+        if self._told is not None:
+            self._told(adapter.id, True)
 
     def pin(self, adapter: Adapter) -> None:
         """A request that uses this resident adapter starts."""
@@ -126,7 +136,7 @@ class Pool:
     def sweep(self) -> None:
         """After requests finished: drop the idle adapters that the policy does not keep."""
         if self._idle:
-            self._drop(self._victims(self._idle.values(), 0))
+            self.drop(self._victims(self._idle.values(), 0))
 
     def make_room(self, kv_tokens: int, more: int = 0, keep: Container[int] = ()) -> int:
         """Evict until `kv_tokens` of KV, all adapters and `more` slots fit; return the slots still short.
@@ -139,11 +149,11 @@ class Pool:
             return 0
         if short > 0 and self._idle:
             idle = [a for a in self._idle.values() if a.id not in keep] if keep else self._idle.values()
-            self._drop(self._victims(idle, short))
+            self.drop(self._victims(idle, short))
             short = beside + self.adapter_tokens + more - self._room
         while short > 0 and self._prefetched:
             adapter = self._prefetched[next(reversed(self._prefetched))]
-            self._drop((adapter,))
+            self.drop((adapter,))
             short -= adapter.kv_tokens
         return max(short, kv_tokens - self.capacity, 0)
 
@@ -161,7 +171,8 @@ class Pool:
             return free - kv_tokens
         return free + sum(adapter.kv_tokens for adapter in self._idle.values() if adapter.id not in keep)
 
-    def _drop(self, adapters: Iterable[Adapter]) -> None:
+    def drop(self, adapters: Iterable[Adapter]) -> None:
+        """Let adapters leave that no running request uses."""
         gone = list(adapters)
         for adapter in gone:
             assert adapter.id not in self._pins, f"adapter {adapter.name} is pinned and was evicted"
@@ -169,5 +180,7 @@ class Pool:
                 del self._prefetched[adapter.id]
             del self._ready_s[adapter.id], self._adapters[adapter.id]
             self.adapter_tokens -= adapter.kv_tokens
+            if self._told is not None:
+                self._told(adapter.id, False)
         if self.region is not None and gone:
             self.region.drop(gone)

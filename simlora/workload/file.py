@@ -15,6 +15,7 @@ from simlora.core.adapter import RANK_MAX
 from simlora.core.checks import shown, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
+from simlora.workload.blocks import block_hashes, check_prefixes
 from simlora.workload.columns import empty, names, refuse, seconds, tokens, whole_numbers
 from simlora.workload.table import READERS, Table, check_names, read_table
 
@@ -58,7 +59,7 @@ class File:
         outputs = tokens(table, "output_tokens")
         adapter, specs = _adapters(table)
         session = names(table, "session") if "session" in table.columns else None
-        hashes = _block_hashes(table) if "block_hashes" in table.columns else None
+        hashes = block_hashes(table, "block_hashes") if "block_hashes" in table.columns else None
         prompts = tokens(table, "prompt_tokens")
         if hashes is not None:
             notices += _check_blocks(table, hashes, prompts, self.hash_block_tokens)
@@ -137,14 +138,6 @@ def _max_output_tokens(table: Table, outputs: NDArray[np.int64]) -> NDArray[np.i
     return declared
 
 
-def _block_hashes(table: Table) -> list[tuple[int, ...]]:
-    cells = table.columns["block_hashes"]
-    hashes = [_whole_list(cell) for cell in cells]
-    bad = np.array([value is None for value in hashes])
-    refuse(table, "block_hashes", bad, "whole numbers, apart by spaces or as a list")
-    return [value or () for value in hashes]
-
-
 def _check_blocks(
     table: Table, hashes: list[tuple[int, ...]], prompts: NDArray[np.int64], block_tokens: int
 ) -> tuple[str, ...]:
@@ -159,15 +152,7 @@ def _check_blocks(
         wrong,
         f"at most {most[index]}, one for each {block_tokens} tokens of the prompt (workload.hash_block_tokens)",
     )
-    before: dict[int, int | None] = {}
-    twisted = np.zeros(len(hashes), dtype=np.bool_)
-    for row, each in enumerate(hashes):
-        previous: int | None = None
-        for value in each:
-            if before.setdefault(value, previous) != previous:
-                twisted[row] = True
-            previous = value
-    refuse(table, "block_hashes", twisted, "of prefixes: behind equal numbers equal numbers must lie")
+    check_prefixes(table, "block_hashes", hashes)
     some = counts > 0
     if some.any() and not (counts[some] >= (prompts // block_tokens)[some]).any():
         return (
@@ -199,19 +184,3 @@ def _shorter_turns(
         f"{table.path}: {shorter:,} rows have a shorter prompt than the row of their session before; with prefix "
         "caching they count as its beginning.",
     )
-
-
-def _whole_list(cell: Any) -> tuple[int, ...] | None:
-    """Return the whole numbers of one cell; None where it holds something else."""
-    if cell is None:
-        return ()
-    if isinstance(cell, str):
-        cell = cell.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()
-    elif not isinstance(cell, (list, np.ndarray)) or any(
-        isinstance(value, bool) or not isinstance(value, (int, np.integer)) for value in cell
-    ):
-        return None
-    try:
-        return tuple(map(int, cell))
-    except ValueError:
-        return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from simlora.core.trace import Trace
 from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
 from simlora.workload.arrivals import CV_MAX, CV_MIN, REQUESTS_MAX, Gamma
 from simlora.workload.lengths import Lengths
+from simlora.workload.popularity import log_normal_rates
 from simlora.workload.shape import FLAT, Shape, as_shape
 
 FUNCTIONS_MAX = 1_000_000
@@ -139,20 +139,8 @@ class Functions:
         )
 
     def _arrivals(self, rng: np.random.Generator, rates_rps: Floats) -> tuple[Floats, Tokens]:
-        """Return when requests come and for whom [requests], by (time, adapter); each adapter draws for itself.
-
-        Its gaps are of mean 1 on a clock that goes as fast as its rate, [epochs, adapters], is high.
-        """
-        edges_s = np.linspace(0.0, self.duration_s, len(rates_rps) + 1)
-        passed = np.concatenate([np.zeros_like(rates_rps[:1]), np.cumsum(rates_rps, axis=0)]) * edges_s[1]
-        busy = np.flatnonzero(passed[-1])
-        own = rng.spawn(len(passed[-1]))
-        events = [renewals(own[i], self.cv, float(passed[-1, i])) for i in busy]
-        if len(rates_rps) == 1:
-            clocks_s = [each / rates_rps[0, i] for i, each in zip(busy, events, strict=True)]
-        else:
-            clocks_s = [np.interp(each, passed[:, i], edges_s) for i, each in zip(busy, events, strict=True)]
-        arrival_s, adapter = np.concatenate(clocks_s), np.repeat(busy, [len(each) for each in clocks_s])
+        """Return when requests come and for whom [requests], by (time, adapter), at rates [epochs, adapters]."""
+        arrival_s, adapter = of_their_own(rng, rates_rps, self.duration_s, self.cv)
         if not len(arrival_s):
             raise InputError(
                 f"workload.duration_s is {self.duration_s:g} seconds, in which no request arrives; "
@@ -165,15 +153,26 @@ class Functions:
         return arrival_s[order], adapter[order]
 
 
-def log_normal_rates(functions: int, sigma_log: float) -> Floats:
-    """Return rates [functions] relative to the first and largest.
+def of_their_own(
+    rng: np.random.Generator, rates_rps: Floats, duration_s: float, cv: float, before_s: float = 0.0
+) -> tuple[Floats, Tokens]:
+    """Return when the events of processes come, one process after the other, and which process each belongs to.
 
-    They are as exp(sigma_log * z), z the normal quantile of 1 - (i + 1/2) / functions.
+    Each draws for itself, from `before_s` ahead of 0 to `duration_s`. Its gaps are of mean 1 on a clock that goes as
+    fast as its rate is high: rates [parts, processes] of equal parts of the time from 0; before, as in the first part.
     """
-    quantile = NormalDist().inv_cdf
-    logs = np.array([quantile(1.0 - (i + 0.5) / functions) for i in range(functions)], dtype=np.float64)
-    rates: Floats = np.exp(sigma_log * (logs - logs[0]))
-    return rates
+    edges_s = np.linspace(0.0, duration_s, len(rates_rps) + 1)
+    passed = np.concatenate([np.zeros_like(rates_rps[:1]), np.cumsum(rates_rps, axis=0)]) * edges_s[1]
+    passed = np.concatenate([passed[:1], passed + before_s * rates_rps[0]])
+    edges_s = np.concatenate([[-before_s], edges_s])
+    busy = np.flatnonzero(passed[-1])
+    own = rng.spawn(len(passed[-1]))
+    events = [renewals(own[i], cv, float(passed[-1, i])) for i in busy]
+    if len(rates_rps) == 1:
+        times_s = [each / rates_rps[0, i] - before_s for i, each in zip(busy, events, strict=True)]
+    else:
+        times_s = [np.interp(each, passed[:, i], edges_s) for i, each in zip(busy, events, strict=True)]
+    return np.concatenate(times_s), np.repeat(busy, [len(each) for each in events])
 
 
 def renewals(rng: np.random.Generator, cv: float, length: float) -> Floats:

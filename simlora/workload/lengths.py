@@ -57,6 +57,19 @@ class Uniform(Lengths):
 
 
 @dataclass(frozen=True)
+class Geometric(Lengths):
+    """1, 2, 3, ..., each (mean - 1) / mean as likely as the one before: after every one it goes on or ends alike."""
+
+    mean: float
+
+    def check(self, key: str) -> None:
+        number(f"{key}.mean", self.mean, least=1, most=TOKENS_MAX)
+
+    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+        return rng.geometric(1 / self.mean, n)
+
+
+@dataclass(frozen=True)
 class LogNormal(Lengths):
     """exp(Normal(mean_log, sigma_log)) cut to `lo` up to and including `hi` (drawn from what lies between,
     not piled up at the ends), then rounded."""

@@ -10,12 +10,12 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import listed, number
+from simlora.core.checks import listed, number, whole
 from simlora.core.errors import InputError
 
 
 class Popularity(ABC):
-    """A popularity. Yours needs `draw`; `check` is there for those who want plain errors."""
+    """A popularity. Yours needs `draw`; `rates` too where popularity drifts; `check` is there for plain errors."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
@@ -24,10 +24,23 @@ class Popularity(ABC):
     def check(self, key: str, adapters: int) -> None:
         """Raise InputError for an argument out of range; `key` is where it stands in the configuration."""
 
+    def rates(self, adapters: int) -> NDArray[np.float64]:
+        """Return how popular each adapter is in the long run [adapters], relative to the others.
+
+        Raises InputError where nobody has said so.
+        """
+        raise InputError(
+            f"{type(self).__name__} draws adapters and does not say how popular each of them is; choose another "
+            "workload/popularity, or give it a method rates(adapters)"
+        )
+
 
 @dataclass(frozen=True)
 class Uniform(Popularity):
     """Every adapter is as popular as the next."""
+
+    def rates(self, adapters: int) -> NDArray[np.float64]:
+        return np.ones(adapters)
 
     def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
         return rng.integers(0, adapters, n)
@@ -45,6 +58,10 @@ class Power(Popularity):
     def check(self, key: str, adapters: int) -> None:
         number(f"{key}.alpha", self.alpha, above=0)
 
+    def rates(self, adapters: int) -> NDArray[np.float64]:
+        rates: NDArray[np.float64] = np.diff(np.linspace(0.0, 1.0, adapters + 1) ** float(self.alpha))
+        return rates
+
     def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
         return power_index(rng.power(self.alpha, n), adapters)
 
@@ -58,15 +75,19 @@ class Zipf(Popularity):
     def check(self, key: str, adapters: int) -> None:
         number(f"{key}.exponent", self.exponent, least=0)
 
+    def rates(self, adapters: int) -> NDArray[np.float64]:
+        rates: NDArray[np.float64] = np.arange(1.0, adapters + 1.0) ** -float(self.exponent)
+        return rates
+
     def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        return weighted_index(
-            rng, np.arange(1.0, adapters + 1.0, dtype=np.float64) ** -float(self.exponent), n
-        )
+        return weighted_index(rng, self.rates(adapters), n)
 
 
 @dataclass(frozen=True)
 class LogNormal(Popularity):
-    """Adapter i has a share proportional to exp(sigma_log * z), z the normal quantile of 1 - (i + 1/2) / adapters.
+    """Adapter i has a share proportional to exp(sigma_log * z), z the normal quantile of 1 - (i + 1/2) / functions.
+
+    The adapters are the busiest of so many `functions`; None: of as many as adapters, so that they are all there are.
 
     Rates that differ by orders of magnitude, as those of functions in a cloud do: with sigma_log 4.08 an
     adapter is as popular as an app of Azure Functions 2019, of which 45 % are invoked at most once an hour and 81 % at
@@ -75,14 +96,22 @@ class LogNormal(Popularity):
     """
 
     sigma_log: float = 4.08
+    functions: int | None = None
 
     def check(self, key: str, adapters: int) -> None:
         number(f"{key}.sigma_log", self.sigma_log, least=0, most=20)
+        if self.functions is not None and whole(f"{key}.functions", self.functions, least=1) < adapters:
+            raise InputError(
+                f"{key}.functions is {self.functions:,}, must be at least the {adapters:,} adapters of "
+                "workload.adapters, which are the busiest of them"
+            )
+
+    def rates(self, adapters: int) -> NDArray[np.float64]:
+        functions = adapters if self.functions is None else int(self.functions)
+        return log_normal_rates(functions, float(self.sigma_log), adapters)
 
     def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        quantile = NormalDist().inv_cdf
-        logs = np.array([quantile(1.0 - (i + 0.5) / adapters) for i in range(adapters)], dtype=np.float64)
-        return weighted_index(rng, np.exp(float(self.sigma_log) * (logs - logs[0])), n)
+        return weighted_index(rng, self.rates(adapters), n)
 
 
 @dataclass(frozen=True)
@@ -91,6 +120,9 @@ class InTurn(Popularity):
 
     Source: CaraServe §7.1; Punica (MLSys'24) §7, distinct.
     """
+
+    def rates(self, adapters: int) -> NDArray[np.float64]:
+        return np.ones(adapters)
 
     def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
         return np.arange(n, dtype=np.int64) % adapters
@@ -114,14 +146,29 @@ class Explicit(Popularity):
         if not sum(weights):
             raise InputError(f"{key}.weights are all 0, must have at least one greater than 0")
 
+    def rates(self, adapters: int) -> NDArray[np.float64]:
+        return np.array(list(self.weights), dtype=np.float64)
+
     def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        return weighted_index(rng, np.array(list(self.weights), dtype=np.float64), n)
+        return weighted_index(rng, self.rates(adapters), n)
 
 
 def power_index(shares: NDArray[np.float64], adapters: int) -> NDArray[np.int64]:
     """Return floor(share * adapters), for shares in [0, 1]; a share that rounds to 1 is the last adapter."""
     index: NDArray[np.int64] = np.minimum((shares * adapters).astype(np.int64), adapters - 1)
     return index
+
+
+def log_normal_rates(functions: int, sigma_log: float, first: int | None = None) -> NDArray[np.float64]:
+    """Return the rates of functions [functions], or of the `first` ones of them, relative to the first and largest.
+
+    They are as exp(sigma_log * z), z the normal quantile of 1 - (i + 1/2) / functions.
+    """
+    quantile = NormalDist().inv_cdf
+    count = functions if first is None else first
+    logs = np.array([quantile(1.0 - (i + 0.5) / functions) for i in range(count)], dtype=np.float64)
+    rates: NDArray[np.float64] = np.exp(sigma_log * (logs - logs[0]))
+    return rates
 
 
 def weighted_index(rng: np.random.Generator, weights: NDArray[np.float64], n: int) -> NDArray[np.int64]:

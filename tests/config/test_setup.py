@@ -195,7 +195,32 @@ def test_adapters_in_memory_of_their_own_need_an_eviction_that_keeps_none(calibr
 )
 def test_every_policy_can_be_chosen(calibration: str, group: str, name: str):
     slots = ("replica.adapter_memory=slots", "replica.max_adapters=4", "replica.max_lora_rank=64")
-    also = slots if name == "lru_in_turn" else ()
+    kept = ("replica.prefix_caching=true", "replica.reserve=paged")
+    also = {"lru_in_turn": slots, "cost_model": kept, "banded_lru": kept}.get(name, ())
     assert (
         setup(calibration, f"{group}={name}", *also).about["policies"][group].startswith("simlora.policies.")
     )
+
+
+@pytest.mark.parametrize("name", ["cost_model", "banded_lru"])
+def test_one_order_of_adapters_and_kv_needs_both_in_one_pool(calibration: str, name: str) -> None:
+    kept = (f"eviction={name}", "replica.reserve=paged", "replica.prefix_caching=true")
+    with pytest.raises(InputError, match=r"eviction .* needs replica\.prefix_caching=true"):
+        setup(calibration, *kept[:2])
+    with pytest.raises(InputError, match=r"eviction .* needs replica\.adapter_memory=unified"):
+        setup(calibration, *kept, "replica.adapter_memory=partition", "replica.adapter_region_share=0.2")
+
+
+def test_host_memory_for_kv_is_given_in_bytes(calibration: str) -> None:
+    replica = setup(calibration, "replica.host_kv_bytes=1e9").scenario.replica
+    assert replica.host_kv_tokens == 10**9 // 524_288
+    with pytest.raises(InputError, match=r"replica\.host_kv_bytes is -1, must be at least 0"):
+        setup(calibration, "replica.host_kv_bytes=-1")
+
+
+def test_adapters_can_all_be_taken_for_the_same_size(calibration: str) -> None:
+    assert setup(calibration, "replica.adapter_tokens=96").scenario.replica.adapter_tokens == 96
+    with pytest.raises(
+        InputError, match=r"replica\.adapter_tokens is 0, must be a whole number of token slots, at least 1"
+    ):
+        setup(calibration, "replica.adapter_tokens=0")

@@ -114,8 +114,10 @@ def test_sglang_prefills_what_a_session_has_not_said_before_to_that_adapter(tmp_
 
 
 def test_blocks_of_a_trace_are_whole_blocks_of_memory(tmp_path: Path) -> None:
-    command = ["system=sglang", "workload=file", trace_file(tmp_path)]
-    assert scenario([*command, "workload.hash_block_tokens=512"]).trace.hash_block_tokens == 512
+    path = tmp_path / "blocks.csv"
+    path.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens,block_hashes\n0,a,8,600,50,1\n")
+    command = ["system=sglang", "workload=file", f"workload.path={path}"]
+    assert scenario([*command, "workload.hash_block_tokens=512"]).cache_block_tokens == 512
     with pytest.raises(InputError, match=r"replica\.block_tokens is 16, must divide the 24 tokens"):
         scenario([*command, "workload.hash_block_tokens=24"])
     with pytest.raises(InputError, match=r"workload\.hash_block_tokens is 0, must be"):
@@ -127,6 +129,11 @@ def test_prefixes_are_shared_where_kv_is_paged_or_fully_reserved(system: str, re
     says = rf"prefix_caching is true, which needs replica\.reserve full or paged, not {reserve}"
     with pytest.raises(InputError, match=says):
         scenario([f"system={system}", "replica.prefix_caching=true", *SHORT])
+
+
+def test_sessions_are_kept_in_the_blocks_of_memory(tmp_path: Path) -> None:
+    command = ["system=sglang", "workload=file", trace_file(tmp_path), "workload.hash_block_tokens=24"]
+    assert scenario([*command, "replica.block_tokens=32"]).cache_block_tokens == 32
 
 
 def test_the_size_of_blocks_is_of_no_matter_where_nothing_is_shared() -> None:

@@ -18,10 +18,13 @@ from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Bgmv, Mbgmv, Merged, PaddedBmm, Vllm
 from simlora.metrics.recorder import Recorder
+from simlora.policies.eviction.banded_lru import BandedLru
+from simlora.policies.eviction.cost_model import CostModel
 from simlora.policies.eviction.latest import Latest
 from simlora.policies.eviction.lru import Lru
 from simlora.policies.eviction.lru_in_turn import LruInTurn
 from simlora.policies.eviction.on_demand import OnDemand
+from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.loading.asynchronous import Asynchronous
 from simlora.policies.loading.blocking import Blocking
 from simlora.policies.loading.cached import Cached
@@ -91,7 +94,18 @@ MIGRATIONS: dict[str, Callable[[float], Migration]] = {
     ),
 }
 PLACEMENTS = {"replicate_all": ReplicateAll, "burst_tolerance": lambda: BurstTolerance(request_tokens=16)}
-EVICTIONS = {"on_demand": OnDemand, "lru": Lru, "lru_in_turn": LruInTurn, "latest": Latest}
+SWAPPERS: dict[str, Callable[[], Swapper]] = {
+    "cost_model": lambda: CostModel(every_s=2**-5, recency_s=0.25),
+    "cost_model_released": lambda: CostModel("released", backlog_s=2**-6),
+    "cost_model_without_tree": lambda: CostModel(
+        every_s=2**-6, recency_s=2.0, dependencies=False, idle_to=0.8
+    ),
+    "cost_model_without_reward": lambda: CostModel(
+        every_s=0.05, busy=0.8, busy_to=0.75, adapter_reward=False
+    ),
+    "banded_lru": lambda: BandedLru(every_s=2**-4),
+}
+EVICTIONS = {"on_demand": OnDemand, "lru": Lru, "lru_in_turn": LruInTurn, "latest": Latest} | SWAPPERS
 KERNELS = {
     "mbgmv": Mbgmv,
     "bgmv": Bgmv,
@@ -191,6 +205,7 @@ class Case:
     adapter_region_tokens: int = 0
     host_adapters: int | None = None
     prefix_caching: bool = False
+    host_kv_tokens: int = 0
     sessions: tuple[str | None, ...] | None = None
     block_hashes: tuple[tuple[int, ...], ...] | None = None
     hash_block_tokens: int = 4
@@ -254,6 +269,7 @@ class Case:
                 adapter_region_tokens=self.adapter_region_tokens,
                 host_adapters=self.host_adapters,
                 prefix_caching=self.prefix_caching,
+                host_kv_tokens=self.host_kv_tokens,
             ),
             policies=Policies(
                 scheduler=SCHEDULERS[self.scheduler],
@@ -392,7 +408,7 @@ def family(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
         "reserves": ("full", "peak", "paged", "padded"),
         "preemptions": ("recompute", "swap"),
         "schedulers": tuple(SCHEDULERS),
-        "evictions": tuple(EVICTIONS),
+        "evictions": tuple(name for name in EVICTIONS if name not in SWAPPERS),
         "kernels": tuple(KERNELS),
         "max_adapters": (None, 1, 2),
         "max_outstanding": (None, None, 1, 5),
@@ -419,9 +435,16 @@ def shared_gpus(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
 
 @st.composite
 def shared_prefixes(draw: st.DrawFn, **chosen: object) -> Case:
-    """Scenarios whose requests begin alike: in sessions, or with blocks of a tree in which h has 3h + 1 to 3h + 3."""
+    """Scenarios whose requests begin alike: in sessions, or with blocks of a tree in which h has 3h + 1 to 3h + 3.
+
+    KV that leaves HBM is dropped, or goes to a small host or a large one.
+    """
     reserves = {"reserves": ("full", "paged")}
-    case = draw(st.one_of(family(**(reserves | chosen)), divided(**(reserves | chosen))))
+    kinds = [family(**(reserves | chosen))]
+    if "evictions" not in chosen:
+        kinds.append(divided(**(reserves | chosen)))
+    case = draw(st.one_of(*kinds))
+    case = case.but(host_kv_tokens=draw(st.sampled_from((0, 20, 100, 10_000))))
     each = len(case.rows)
     tokens = draw(st.sampled_from((1, 2, 8))) * (case.block_tokens if case.reserve == "paged" else 1)
     case = case.but(prefix_caching=True, hash_block_tokens=tokens)
@@ -433,3 +456,8 @@ def shared_prefixes(draw: st.DrawFn, **chosen: object) -> Case:
         branches = draw(st.lists(branch, min_size=each, max_size=each))
         case = case.but(block_hashes=tuple(tuple(accumulate(b, lambda h, n: 3 * h + n)) for b in branches))
     return case
+
+
+def swapped(**chosen: object) -> st.SearchStrategy[Case]:
+    """The same where adapters and KV leave HBM and come back in one order."""
+    return shared_prefixes(**({"evictions": tuple(SWAPPERS)} | chosen))

@@ -32,6 +32,7 @@ PARAMETERS = {
     "llama_30b": 32.5e9,
     "llama_2_7b": 6.74e9,
     "llama_2_13b": 13.02e9,
+    "llama_34b": 33.74e9,  # Code Llama's
     "llama_2_70b": 68.98e9,
     "llama_2_70b_mha": 78.37e9,  # ours: LoRAServe's 70B without grouped queries has no published count
     "llama_30b_m": 30.41e9,  # S-LoRA's own shapes: by hand from them
@@ -59,7 +60,8 @@ def test_models_have_their_published_size(name, parameters):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in PARAMETERS if name not in ("llama_2_70b", "llama_3_1_8b", "qwen_2_5_7b")]
+    "name",
+    [name for name in PARAMETERS if name not in ("llama_34b", "llama_2_70b", "llama_3_1_8b", "qwen_2_5_7b")],
 )
 def test_adapters_take_four_slots_a_rank_where_queries_are_not_grouped(name):
     assert configured("model", name).adapter_kv_tokens(16) == 64

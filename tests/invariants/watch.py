@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from unittest import mock
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
+from simlora.core.trace import BASE_MODEL
 from simlora.engine.cluster import Cluster
 from simlora.engine.replica import Replica
 from simlora.memory.pool import Pool
+from simlora.memory.prefix_tree import Node, PrefixTree, Segment
 from simlora.metrics.recorder import Recorder
 from tests.engine.cases import Case
 
@@ -31,9 +33,9 @@ class WatchedPool(Pool):
         self.inserted += 1
         self.landings_s.append(ready_s)
 
-    def _drop(self, adapters: Iterable[Adapter]) -> None:
+    def drop(self, adapters: Iterable[Adapter]) -> None:
         gone = list(adapters)
-        super()._drop(gone)
+        super().drop(gone)
         for adapter in gone:
             del self.resident[adapter.id]
 
@@ -93,7 +95,7 @@ class WatchedReplica(Replica):
     def shared(self, request: Request) -> int:
         """Tokens of a request whose KV lies in the prefix cache, block by block."""
         prefixes = self.holdings.prefixes
-        return 0 if prefixes is None else len(prefixes._held[request.id]) * prefixes.block_tokens
+        return 0 if prefixes is None else prefixes.shared_tokens(request)
 
     def longest(self, running: list[tuple[Request, int]]) -> int:
         """The longest prompt and the longest output since the batch was empty."""
@@ -134,22 +136,62 @@ class WatchedReplica(Replica):
             return 0
         serving = {r.id: r for r in (*self._batch, *self.begun())}
         assert prefixes._held.keys() == serving.keys()
-        blocks = [block for home in prefixes._homes.values() for block in home.values()]
-        users = Counter(block for held in prefixes._held.values() for block in held)
-        assert all(block.users == users[block] for block in blocks), "a block counts other users than it has"
-        assert set(users) <= set(blocks), "a block that is held has gone"
-        assert set(prefixes._idle) == {block for block in blocks if not block.users}
-        assert prefixes.tokens == len(blocks) * prefixes.block_tokens
-        assert prefixes.held_tokens == len(users) * prefixes.block_tokens
-        for (_, session), home in prefixes._homes.items():
-            before = {hash: hash - 1 if session is not None else (hash - 1) // 3 for hash in home}
-            first = -1 if session is not None else 0
-            assert all(b == first or b in home for b in before.values()), "a block without those before it"
-        for id, held in prefixes._held.items():
-            adapter = serving[id].adapter
-            own = None if adapter is None else adapter.id
-            assert all(block.home[0] == own for block in held), "KV of another adapter"
+        users: Counter[Segment] = Counter()
+        for id, (node, blocks) in prefixes._held.items():
+            while isinstance(node, Segment):
+                assert node.branch.adapter_id == serving[id].adapter_id, "KV of another adapter"
+                users[node] += 1
+                blocks -= len(node.blocks)
+                node = node.parent
+            assert blocks == 0, "a request holds another number of blocks than it knows"
+        segments = list(self.segments(prefixes))
+        assert set(users) <= set(segments), "KV that is held has gone"
+        assert all(segment.users == users[segment] for segment in segments), "other users than it has"
+        size = prefixes.size
+        resident = [segment for segment in segments if segment.resident]
+        assert all(segment in resident for segment in users), "KV that is held is not in HBM"
+        assert prefixes.segments == len(segments)
+        assert prefixes.tokens == sum(map(size, resident))
+        assert prefixes.held_tokens == sum(map(size, users))
+        assert (
+            prefixes.host_tokens == sum(map(size, segments)) - prefixes.tokens <= self.config.host_kv_tokens
+        )
+        for segment in segments:
+            below = segment.children.values()
+            assert segment.resident_children == sum(child.resident for child in below)
+            assert segment.resident or not segment.resident_children, "HBM holds KV without what it follows"
+            assert segment.blocks, "a segment of nothing"
+        idle = {s for s in resident if not s.users and not s.resident_children}
+        assert idle == set(prefixes.leaves._live)
+        branches = prefixes._branches.values()
+        invalid = [s for s in resident if not s.branch.resident]
+        assert prefixes.invalid_tokens == sum(map(size, invalid))
+        pool, swapping = self.holdings.pool, self.holdings.swapping
+        for branch in branches:
+            assert branch.resident == (branch.adapter_id == BASE_MODEL or pool.holds(branch.adapter_id))
+            assert branch.tokens == sum(size(s) for s in resident if s.branch is branch)
+        if swapping is not None and swapping.policy.dependencies:
+            assert not invalid, "KV in HBM whose adapter is not there"
+        if prefixes.roots is not None:
+            for segment in segments:
+                node: Node = segment
+                waits = segment in prefixes.roots
+                while not waits and isinstance(node, Segment):
+                    node = node.parent
+                    waits = segment in node.parked
+                assert segment.resident or waits, "KV on the host that nobody would bring back"
         return prefixes.tokens
+
+    @staticmethod
+    def segments(prefixes: PrefixTree) -> Iterator[Segment]:
+        """All segments, of whom each is found where it says."""
+        nodes: list[Node] = list(prefixes._branches.values())
+        while nodes:
+            node = nodes.pop()
+            for key, segment in node.children.items():
+                assert (segment.parent, segment.key) == (node, key)
+                yield segment
+                nodes.append(segment)
 
     def check_region(self, used: dict[int, Adapter]) -> None:
         region = self.holdings.region

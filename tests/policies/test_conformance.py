@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -19,6 +20,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
@@ -28,6 +30,7 @@ from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Kernel, LoraWork, priced
 from simlora.metrics.recorder import Recorder
 from simlora.policies.eviction.base import Eviction
+from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.loading.base import Loader, Miss
 from simlora.policies.migration.base import Migration, Plan
 from simlora.policies.placement.base import Placed, Placement
@@ -36,7 +39,7 @@ from simlora.policies.placement.dedicated import Dedicated
 from simlora.policies.routing.base import Router
 from simlora.policies.scheduling.base import Decision, Scheduler
 from simlora.policies.views import ClusterView, ReplicaView
-from tests.engine.cases import LOADERS, Case, Row, cases, divided
+from tests.engine.cases import LOADERS, Case, Row, cases, divided, swapped
 from tests.examples import share
 from tests.policies import hand as by_hand
 from tests.policies.catalogue import SLOTS, make, policies
@@ -44,6 +47,9 @@ from tests.policies.guard import Guard, cluster_state, replica_state
 
 ANY = cases(loaders=tuple(LOADERS), preemptions=("recompute", "swap"))
 SCHEDULERS, LOADING, EVICTIONS, ROUTERS, PLACEMENTS, MIGRATIONS, KERNELS = map(policies, SLOTS)
+SWAPPERS = [policy for policy in EVICTIONS if issubclass(policy, Swapper)]
+ALONE = [policy for policy in EVICTIONS if policy not in SWAPPERS]
+"""Those that decide over adapters alone."""
 few = share(1 / 4)
 
 
@@ -166,7 +172,7 @@ class CheckedEviction(Eviction):
         return victims
 
 
-@pytest.mark.parametrize("policy", EVICTIONS)
+@pytest.mark.parametrize("policy", ALONE)
 @given(case=ANY | divided(adapter_memories=("slots",)))
 @few
 def test_an_eviction_keeps_its_promises(policy: type[Eviction], case: Case) -> None:
@@ -178,6 +184,44 @@ def test_an_eviction_keeps_its_promises(policy: type[Eviction], case: Case) -> N
 @pytest.mark.parametrize("short_tokens", [0, 5])
 def test_of_nobody_nobody_is_evicted(policy: type[Eviction], short_tokens: int) -> None:
     assert list(make(policy).victims((), short_tokens)) == []
+
+
+@pytest.mark.parametrize("policy", SWAPPERS)
+@given(
+    cost_s=st.floats(0, 1e3),
+    visits=st.integers(0, 10**9),
+    used_s=st.floats(0, 1e6),
+    later_s=st.floats(0, 1e6),
+    needed=st.floats(0, 1e4),
+    resident=st.integers(0, 10**4),
+)
+def test_a_swapper_keeps_its_promises(
+    policy: type[Swapper],
+    cost_s: float,
+    visits: int,
+    used_s: float,
+    later_s: float,
+    needed: float,
+    resident: int,
+) -> None:
+    swapper = make(policy)
+    key = swapper.key(cost_s, visits, used_s)
+    assert not math.isnan(key)
+    assert swapper.key(cost_s, visits + 1, used_s + later_s) >= key, (
+        "worth less the more and the later it is used"
+    )
+    assert swapper.key(2 * cost_s, visits, used_s) >= key, "worth less the more it costs"
+    assert 0 <= swapper.fade(later_s) <= swapper.most_fade
+    assert swapper.fade(later_s) <= swapper.fade(0.0), "fades more the longer it is idle"
+    assert swapper.reward(needed, resident) >= 0
+    assert swapper.reward(needed, resident) == 0 or needed > resident, "rewards more adapters than are needed"
+
+
+@pytest.mark.parametrize("policy", SWAPPERS)
+@given(case=swapped(loaders=tuple(LOADERS)))
+@few
+def test_a_swapper_serves_everybody(policy: type[Swapper], case: Case) -> None:
+    assert run(case, eviction=lambda: make(policy)).ended == len(case.rows)
 
 
 class CheckedRouter(Router):
@@ -359,6 +403,8 @@ def outputs_differ_late() -> tuple[Case, Case]:
 def test_until_outputs_differ_so_does_nothing_else(slot: str, policy: type) -> None:
     tables = []
     for case in outputs_differ_late():
+        if policy in SWAPPERS:
+            case = case.but(prefix_caching=True, host_kv_tokens=1000, reserve="paged")
         chosen = make(policy) if slot in ("router", "migration") else lambda: make(policy)
         tables.append(run(case, **{slot: chosen}).requests())
     until_s = tables[0].finish_s[0]

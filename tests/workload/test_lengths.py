@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
-from simlora.workload.lengths import Empirical, Fixed, LogNormal, Quantiles, Uniform
+from simlora.workload.lengths import Empirical, Fixed, Geometric, LogNormal, Quantiles, Uniform
 
 N = 100_000
 
@@ -27,6 +27,13 @@ def test_uniform_leaves_out_its_end():
     tokens = draw(Uniform(8, 12))
     assert set(tokens.tolist()) == {8, 9, 10, 11}
     assert tokens.mean() == pytest.approx(9.5, abs=4 * math.sqrt(15 / 12 / N))
+
+
+def test_geometric_goes_on_alike_after_every_one():
+    counts = np.bincount(draw(Geometric(2.5)))[1:8]
+    assert counts[1:] / counts[:-1] == pytest.approx(0.6, rel=0.05)
+    assert draw(Geometric(2.5)).mean() == pytest.approx(2.5, abs=4 * math.sqrt(2.5 * 1.5 / N))
+    assert set(draw(Geometric(1)).tolist()) == {1}
 
 
 def test_a_wide_log_normal_has_its_median_and_spread():

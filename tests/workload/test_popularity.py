@@ -54,6 +54,21 @@ def test_log_normal_shares_are_those_of_its_quantiles():
     assert_close(shares(LogNormal(1.5), 5), weights / weights.sum())
 
 
+def test_the_adapters_may_be_the_busiest_of_more_functions():
+    all_of_them = LogNormal(2.0).rates(50)
+    assert LogNormal(2.0, 50).rates(20).tolist() == all_of_them[:20].tolist()
+    assert_close(shares(LogNormal(2.0, 50), 20), all_of_them[:20] / all_of_them[:20].sum())
+    LogNormal(2.0, 20).check("workload.popularity", 20)
+    with pytest.raises(InputError, match=r"popularity.functions is 19, must be at least the 20 adapters of"):
+        LogNormal(2.0, 19).check("workload.popularity", 20)
+
+
+@pytest.mark.parametrize("popularity", ALL, ids=lambda popularity: type(popularity).__name__)
+def test_rates_are_those_at_which_adapters_are_drawn(popularity):
+    rates = popularity.rates(7)
+    assert_close(shares(popularity, 7), rates / rates.sum())
+
+
 def test_log_normal_of_zero_is_uniform():
     assert_close(shares(LogNormal(0), 10), np.full(10, 1 / 10))
 

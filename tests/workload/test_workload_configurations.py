@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
@@ -14,12 +15,16 @@ import simlora
 from simlora.core.errors import InputError
 from simlora.workload.arrivals import Gamma, Poisson
 from simlora.workload.azure import AzureLlm
+from simlora.workload.conversations import Conversations
 from simlora.workload.file import File
 from simlora.workload.functions import Functions
-from simlora.workload.lengths import Empirical, Fixed, LogNormal, Quantiles, Uniform
+from simlora.workload.lengths import Empirical, Fixed, Geometric, LogNormal, Quantiles, Uniform
+from simlora.workload.mooncake import Mooncake
 from simlora.workload.per_adapter import PerAdapter
 from simlora.workload.popularity import Explicit, Power, Zipf
+from simlora.workload.popularity import LogNormal as OfFunctions
 from simlora.workload.popularity import Uniform as Even
+from simlora.workload.reuse import ideal_reuse
 from simlora.workload.slora import SLora
 from simlora.workload.synthetic import Synthetic
 
@@ -134,10 +139,79 @@ def test_share_gpt_s_lengths_in_another_tokenizer():
     assert chosen.build(0).output_tokens.mean() == pytest.approx(97, rel=0.05)
 
 
+# FastLibra's scenarios, and what is published about their data: mean turns, message, and answer.
+SCENARIOS = {"chatbot": (1.2, 52.3, 189.5), "translation": (1, 20, 20), "agent": (10.6, 11.4, 11.4)}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenarios_have_the_means_that_are_published(name):
+    """Of a run so long that no conversation is cut by its ends to speak of, and without a limit to the context."""
+    chosen = workload(f"workload={name}", "workload.duration_s=30000", "workload.context_tokens=null")
+    assert isinstance(chosen, Conversations)
+    turns, message, answer = SCENARIOS[name]
+    trace = chosen.build(1)
+    sessions = pd.Series(trace.session)
+    before = pd.Series(trace.prompt_tokens + trace.output_tokens).groupby(sessions).shift()
+    new = (trace.prompt_tokens - before.fillna(0))[~before.isna() | (trace.arrival_s > 1000)]
+    assert len(trace) / sessions.nunique() == pytest.approx(turns, rel=0.02)
+    assert new.mean() == pytest.approx(message, rel=0.03)
+    assert trace.output_tokens.mean() == pytest.approx(answer, rel=0.02)
+    assert [spec.rank for spec in trace.adapters] == [32, 64] * 50
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenarios_are_half_an_hour_of_1_6_requests_per_second(name):
+    chosen = workload(f"workload={name}")
+    found = [len(chosen.build(seed)) for seed in range(20)]
+    assert np.mean(found) == pytest.approx(1.6 * 1800, abs=4.5 * np.std(found) / np.sqrt(20))
+
+
+def test_agents_talk_longest_and_translation_drifts_most():
+    chosen = {name: workload(f"workload={name}") for name in SCENARIOS}
+    drifts = {name: each.epoch_sigma_log for name, each in chosen.items()}
+    assert max(drifts, key=drifts.__getitem__) == "translation"
+    reuse = {name: ideal_reuse(each.build(1)).of_tokens for name, each in chosen.items()}
+    assert reuse["translation"] == 0 < reuse["chatbot"] < reuse["agent"]
+
+
+def test_of_translation_s_adapters_about_as_many_are_seen_as_fast_libra_saw():
+    """41 until 1,100 s and 75 from then on, 58 on average; which of the two halves has more is up to the seed."""
+    chosen = workload("workload=translation")
+    seen = []
+    for seed in range(20):
+        trace = chosen.build(seed)
+        late = trace.arrival_s >= 1100
+        seen += [len(set(trace.adapter[part].tolist())) for part in (late, ~late)]
+    assert np.mean(seen) == pytest.approx(58, abs=6)
+
+
+def test_scenarios_are_lengthened_on_the_command_line():
+    longer = (
+        "workload/first_tokens=fixed",
+        "workload.first_tokens.tokens=700",
+        "workload.turns.mean=4",
+        "workload/popularity=uniform",
+        "workload/prompt_tokens=fixed",
+    )
+    chosen = workload("workload=chatbot", *longer)
+    parts = (chosen.first_tokens, chosen.turns, chosen.popularity, chosen.prompt_tokens)
+    assert parts == (Fixed(700), Geometric(4), Even(), Fixed(128))
+    assert chosen.build(1).prompt_tokens.min() == 828
+    assert workload("workload=translation", "workload.turns.tokens=9").turns == Fixed(9)
+
+
+def test_the_busiest_functions_are_the_popularity_of_some():
+    chosen = workload("workload=agent", "workload.adapters=20")
+    assert chosen.popularity == OfFunctions(3.6, 46_412)
+    with pytest.raises(InputError, match=r"functions is 46,412, must be at least the 50,000 adapters"):
+        chosen.popularity.check("workload.popularity", 50_000)
+
+
 @pytest.mark.parametrize("group", ["prompt_tokens", "output_tokens"])
 def test_both_kinds_of_lengths_offer_the_same_choices(group):
     choices = {file.stem for file in Path(CONF, "workload", group).glob("*.yaml")}
-    assert choices == {"uniform", "log_normal", "empirical", "fixed", "sharegpt", "alpaca"}
+    of_data = {"sharegpt", "alpaca", "arena", "opus", "taskmaster"}
+    assert choices == {"uniform", "log_normal", "empirical", "fixed"} | of_data
 
 
 def test_a_file(tmp_path):
@@ -159,9 +233,41 @@ def test_the_azure_trace_lies_in_the_trace_folder(tmp_path, monkeypatch):
     assert workload("workload=azure_llm_2023_conv").path == "../shared/traces/azure_llm_2023_conv.csv"
 
 
+def test_the_mooncake_trace_lies_in_the_trace_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMLORA_TRACE_DIR", str(tmp_path))
+    chosen = workload("workload=mooncake_conversation", "workload.speedup=2")
+    assert isinstance(chosen, Mooncake)
+    assert (chosen.path, chosen.popularity) == (f"{tmp_path}/mooncake_conversation.jsonl", Even())
+    with pytest.raises(InputError, match="set SIMLORA_TRACE_DIR to its folder"):
+        chosen.build(0)
+    line = '{"timestamp": 5, "input_length": 5, "output_length": 5, "hash_ids": [0]}\n'
+    (tmp_path / "mooncake_conversation.jsonl").write_text(line)
+    assert len(chosen.build(0)) == 1
+
+
+@pytest.mark.parametrize("name", [file.stem for file in Path(CONF, "workload").glob("*.yaml")])
+def test_every_workload_builds_the_same_twice(name, tmp_path):
+    """Those of a trace, where it is."""
+    file = tmp_path / "trace.csv"
+    file.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,1,1\n")
+    chosen = workload(f"workload={name}", *([f"workload.path={file}"] if name == "file" else []))
+    path = getattr(chosen, "path", None)
+    if path and not Path(path).exists():
+        pytest.skip(f"{path} is not here; set SIMLORA_TRACE_DIR")
+    one, other = chosen.build(5), chosen.build(5)
+    for column in ("arrival_s", "adapter", "prompt_tokens", "output_tokens", "max_output_tokens"):
+        assert np.array_equal(getattr(one, column), getattr(other, column))
+    assert (one.session, one.block_hashes, one.adapters) == (
+        other.session,
+        other.block_hashes,
+        other.adapters,
+    )
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
+        (["workload=chatbot", "workload.gap_s=0"], "workload.gap_s is 0, must be greater than 0 seconds"),
         (["workload=slora", "workload.rate_rps=0"], "workload.rate_rps is 0, must be greater than 0"),
         (["workload=slora", "workload.ranks=[8,10000]"], r"workload.ranks\[1\] is 10000"),
         (["workload=synthetic", "workload.arrivals.rate_rps=0"], "workload.arrivals.rate_rps is 0"),

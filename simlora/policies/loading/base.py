@@ -24,9 +24,13 @@ class Miss(Enum):
 
 
 class Loader(ABC):
-    """One instance a replica. One that assists says so, so that a calibration without `cpu_lora` stops a run early."""
+    """One instance a replica. One that assists says so, so that a calibration without `cpu_lora` stops a run early.
+
+    With one that `overlaps`, a request waits for KV from the host by itself too, while the replica goes on with others.
+    """
 
     assists = False
+    overlaps = False
 
     @abstractmethod
     def on_miss(self, adapter: Adapter) -> Miss:

@@ -1,0 +1,1 @@
+"""FastLibra: its NPU's calibrations."""

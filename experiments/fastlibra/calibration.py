@@ -1,0 +1,265 @@
+"""FastLibra's NPU: `python -m experiments.fastlibra.calibration [--peer-link LINK] [--out FOLDER]`.
+
+Nobody measured it. The paper gives its peak, its memory's size and its bus, and no time of a single iteration; what
+it measured, TTFT under load, is not fitted here. So these are an A100's kernels by roofline: what is arithmetic by peak
+FLOP/s, what is memory by bandwidth, at the shares of both that an A100 reaches. An A100 has 153 FLOP a byte, the NPU
+160, so what bounds a kernel on the one bounds it on the other. The host is the one that dLoRA's 15 ms leave: vLLM's,
+on which FastLibra is built. Loads go at what the bus gives a copy.
+
+It prints what comes out. With `--peer-link` the cards of a replica are joined by another link: a what-if, to be
+written to a folder of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.dlora import calibration as dlora
+from experiments.dlora.calibration import derived
+from experiments.profiles import derive
+from experiments.profiles.__main__ import CALIBRATIONS
+from experiments.profiles.scaling import Setting, gpu, model
+from experiments.profiles.tables import MATRICES
+from simlora.hardware.budget import kv_token_budget
+from simlora.hardware.link import LINKS
+from simlora.latency import calibration as calibrations
+from simlora.latency.calibration import Calibration
+from simlora.latency.collectives import folded
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import LoraWork, Mbgmv
+from simlora.latency.transfer import AdapterLoad
+
+GPU = "npu_64g"
+SOURCES = {
+    ("llama_7b", 1): "a100_80g-llama_2_7b-tp1",
+    ("llama_13b", 2): "a100_80g-llama_2_7b-tp2",
+    ("llama_34b", 4): "a100_80g-llama_2_70b_mha-tp4",
+}
+"""What each is scaled from: sums of kernels of a shape near it, at the same degree. The 34B is as wide as the 70B."""
+KERNELS = "a100_80g-llama_7b-tp1"
+"""Fitted to S-LoRA's runs: its LoRA kernels, copies and merges."""
+UNUSED = ("kernels.padded_bmm.", "adapter_load.flush_s")
+"""S-LoRA without its kernels and without its pool, which nobody ran here."""
+LINK_SHARE = 0.8
+"""What a copy reaches of the rate of PCIe."""
+ASCEND = "the most that a copy to an Ascend NPU reaches (hiascend.com, mxRec's performance tuning)"
+RANKS = (32, 64)
+PROMPTS, BATCHES, CONTEXT_TOKENS = (512, 2048), (1, 16, 64), 1000
+TURN = (100, 4000)
+"""A later turn of a conversation: its own tokens, and those that are cached."""
+
+
+def setting(shape: str, tp: int, peer_link: str | None = None) -> Setting:
+    """Return what a calibration is for; `peer_link` is another link between its cards."""
+    card = gpu(GPU)
+    return Setting(replace(card, peer_link=LINKS[peer_link]) if peer_link else card, model(shape), tp)
+
+
+def described(calibration: Calibration) -> Setting:
+    """Return what a calibration was made for."""
+    return Setting(gpu(calibration.gpu), model(calibration.model), calibration.tp)
+
+
+def coefficients(shape: str, tp: int, peer_link: str | None = None) -> dict[str, float]:
+    """Return the coefficients of a calibration by dotted name."""
+    target, kernels = setting(shape, tp, peer_link), calibrations.load(KERNELS)
+    lora = derive.lora(kernels, described(kernels), target)
+    found = {name: value for name, value in lora.items() if not name.startswith(UNUSED)}
+    found["adapter_load.bytes_per_s"] = LINK_SHARE * target.gpu.host_link.bytes_per_s
+    return iterations(calibrations.load(SOURCES[shape, tp]), target) | found
+
+
+def iterations(measured: Calibration, target: Setting) -> dict[str, float]:
+    """Return prefill, decode and collectives of `target`: kernels by roofline, and a host by layers."""
+    source = described(measured)
+    slower = source.gpu.fp16_flops / target.gpu.fp16_flops
+    narrower = source.gpu.memory_bandwidth_bytes_per_s / target.gpu.memory_bandwidth_bytes_per_s
+    larger = weights(target) / weights(source)
+    with_head = weights(target, head=True) / weights(source, head=True)
+    factors = {
+        "prefill.intercept_s": narrower * larger,
+        "prefill.per_token_s": slower * larger,
+        "decode.intercept_s": narrower * with_head,
+        "decode.per_sequence_s": slower * with_head,
+        "decode.per_sequence_sq_s": slower * with_head,
+    }
+    found = {name: measured.need(name) * factor for name, factor in factors.items()}
+    attention = ("prefill.per_token_sq_s", "decode.per_context_token_s")
+    found |= derive.attention({name: measured.need(name) for name in attention}, source, target)
+    for phase in ("prefill", "decode"):
+        found[f"{phase}.intercept_s"] += host_s(target.model.layers)
+    return found | collectives(measured, source, target)
+
+
+def host_s(layers: int) -> float:
+    """Return what the host of dLoRA's engine takes for an iteration of so many layers."""
+    shape, _ = dlora.MEASURED
+    return dlora.host_s() * layers / model(shape).layers
+
+
+def collectives(measured: Calibration, source: Setting, target: Setting) -> dict[str, float]:
+    """Return all-reduces of `target`: calls as on `source`, the bandwidth by that of the links."""
+    if target.tp == 1:
+        return {}
+    names = ("base_all_reduces_per_layer", "latency_s", "bytes_per_s")
+    found = {f"collectives.{name}": measured.need(f"collectives.{name}") for name in names}
+    found["collectives.bytes_per_s"] *= target.gpu.peer_link.bytes_per_s / source.gpu.peer_link.bytes_per_s
+    return found
+
+
+def weights(target: Setting, head: bool = False) -> float:
+    """Return the weights that each card multiplies with, with or without those of the output head."""
+    layers = target.model.layers * sum(target.weights(each) for each in MATRICES)
+    return layers + head * target.model.hidden * target.model.vocab / target.tp
+
+
+def provenance(shape: str, tp: int, peer_link: str | None = None) -> dict[str, Any]:
+    """Say where the coefficients come from."""
+    source, target = SOURCES[shape, tp], setting(shape, tp, peer_link)
+    theirs, ours = described(calibrations.load(source)).gpu.peer_link, target.gpu.peer_link
+    host = f"a host by layers, of {dlora.name(*dlora.MEASURED)}: what 15 ms leave beyond kernels"
+    read = "by the weights on each card over memory bandwidth"
+    done = "by the weights on each card over peak FLOP/s"
+    found = {
+        "prefill.intercept_s": derived(f"{source}: {read}; and {host}"),
+        "prefill.per_token_s": derived(f"{source}: {done}"),
+        "prefill.per_token_sq_s": derived(
+            f"{source}: attention by its arithmetic on each card over peak FLOP/s"
+        ),
+        "decode.intercept_s": derived(f"{source}: {read}; and {host}"),
+        "decode.per_sequence_s": derived(f"{source}: {done}"),
+        "decode.per_sequence_sq_s": derived(f"{source}: {done}"),
+        "decode.per_context_token_s": derived(
+            f"{source}: by the bytes of keys and values on each card over memory bandwidth"
+        ),
+        "collectives": derived(
+            f"{source}: the bandwidth by that of {ours.name} over {theirs.name}; an assumption"
+        ),
+        "kernels": derived(f"{KERNELS}: {derive.SAYS['kernels']}"),
+        "adapter_load.latency_s": derived(f"{KERNELS}: by layers, as many copies"),
+        "adapter_load.bytes_per_s": derived(f"80 % of {target.gpu.host_link.name}: {ASCEND}"),
+        "merge": derived(f"{KERNELS}: {derive.SAYS['merge']}"),
+    }
+    if tp == 1:
+        del found["collectives"]
+    command = "python -m experiments.fastlibra.calibration"
+    return {
+        "kind": "derived",
+        "source": f"scaled from {source}: an A100's kernels by roofline, at the shares of its peaks that it reaches",
+        "command": f"{command} --peer-link {peer_link}" if peer_link else command,
+        "date": "2026-11-22",
+        "note": "nobody measured this NPU: FastLibra names neither the part, nor its memory's bandwidth, nor the link "
+        "between cards; docs/calibrations.md says what each assumption is worth",
+        "coefficients": found,
+    }
+
+
+def as_yaml(shape: str, tp: int, peer_link: str | None = None) -> str:
+    """Return the file."""
+    said = provenance(shape, tp, peer_link)
+    tree: dict[str, Any] = {"gpu": GPU, "model": shape, "tp": tp, "provenance": said}
+    for leaf, value in coefficients(shape, tp, peer_link).items():
+        *path, last = leaf.split(".")
+        node = tree
+        for part in path:
+            node = node.setdefault(part, {})
+        node[last] = float(f"{value:.6g}")
+    return yaml.safe_dump(tree, sort_keys=False, width=110)
+
+
+class Sheet:
+    """What a calibration says in a reader's units: milliseconds, without adapters unless they are named."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        """Take a calibration of ours; its collectives are in all that follows."""
+        self.calibration, self.tp = calibration, calibration.tp
+        self.card, self.model = gpu(calibration.gpu), model(calibration.model)
+        whole = folded(calibration, self.model)
+        self.alone, self.iteration = IterationModel(calibration), IterationModel(whole)
+        self.kernel = Mbgmv(whole)
+
+    def prefill_ms(self, tokens: int, cached: int = 0) -> float:
+        """Return the prefill of `tokens` that follow `cached` ones."""
+        return 1e3 * self.iteration.prefill_s(tokens, tokens * (tokens + 2 * cached))
+
+    def sent_ms(self, tokens: int) -> float:
+        """Return what of a prefill is collectives."""
+        return self.prefill_ms(tokens) - 1e3 * self.alone.prefill_s(tokens, tokens**2)
+
+    def decode_ms(self, batch: int) -> float:
+        """Return a step of so many requests."""
+        return 1e3 * self.iteration.decode_s(batch, batch * CONTEXT_TOKENS)
+
+    def lora_ms(self, batch: int) -> float:
+        """Return what adapters of the highest rank add to it."""
+        rank = max(RANKS)
+        return 1e3 * self.kernel.decode_s(LoraWork(batch, batch * rank, rank, batch))
+
+    def load_ms(self, size_bytes: int) -> float:
+        """Return a copy to all cards at once; each has its part and its own bus."""
+        return 1e3 * AdapterLoad(self.calibration).load_s(size_bytes // self.tp)
+
+    def rows(self) -> dict[str, str]:
+        """Return a column of the table by its labels."""
+        shape = self.model
+        own, cached = TURN
+        found = {
+            "keys and values of a token, kB": f"{shape.kv_bytes_per_token / 1e3:.1f}",
+            "pool, tokens": f"{kv_token_budget(shape, self.card, self.tp):,}",
+        }
+        for rank in RANKS:
+            size, slots = shape.adapter_bytes(rank), shape.adapter_kv_tokens(rank)
+            label = f"adapter of rank {rank}: MB, tokens of the pool, ms to load"
+            found[label] = f"{size / 1e6:.0f}, {slots}, {self.load_ms(size):.1f}"
+        for tokens in PROMPTS:
+            label = f"prefill of {tokens:,} tokens, and of it between cards"
+            found[label] = f"{self.prefill_ms(tokens):.0f}, {self.sent_ms(tokens):.0f}"
+        found |= {
+            f"prefill of {own + cached:,}": f"{self.prefill_ms(own + cached):.0f}",
+            f"prefill of {own} after {cached:,} in the cache": f"{self.prefill_ms(own, cached):.0f}",
+            f"to load these {cached:,} from the host": f"{self.load_ms(cached * shape.kv_bytes_per_token):.0f}",
+        }
+        for batch in BATCHES:
+            label = f"decode step of {batch}, and adapters of rank {max(RANKS)}"
+            found[label] = f"{self.decode_ms(batch):.1f} + {self.lora_ms(batch):.1f}"
+        return found
+
+
+def table(sheets: Sequence[Sheet]) -> str:
+    """Return what comes out, as a table in Markdown: a column a model."""
+    columns = [sheet.rows() for sheet in sheets]
+    names = [f"{sheet.model.name}, {sheet.tp} card{'s' * (sheet.tp > 1)}" for sheet in sheets]
+    lines = [["ms, unless it says otherwise", *names], ["---"] * (len(sheets) + 1)]
+    lines += [[label, *(column[label] for column in columns)] for label in columns[0]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the files; print what comes out. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.fastlibra.calibration", description=__doc__.split("\n\n")[0]
+    )
+    parser.add_argument("--peer-link", choices=LINKS, help="another link between the cards of a replica")
+    parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
+    options = parser.parse_args(arguments)
+    if options.peer_link and options.out == CALIBRATIONS:
+        parser.error("--peer-link is a what-if: give it a folder with --out")
+    made = []
+    for shape, tp in SOURCES:
+        path = options.out / f"{setting(shape, tp).name}.yaml"
+        text = as_yaml(shape, tp, options.peer_link)
+        made.append(Sheet(calibrations.parse(text, str(path))))
+        path.write_text(text, encoding="utf-8")
+    print(table(made))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

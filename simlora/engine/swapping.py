@@ -1,0 +1,261 @@
+"""Carries out what a `Swapper` decides: adapters and KV leave HBM and come back in one order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Sequence
+from math import inf, nextafter
+
+import numpy as np
+
+from simlora.core.adapter import Adapter
+from simlora.engine.link import Link
+from simlora.memory.order import Order
+from simlora.memory.pool import Pool
+from simlora.memory.prefix_tree import Branch, PrefixTree, Segment
+from simlora.policies.eviction.swapper import Swapper
+
+WINDOW_S = 5.0
+"""Over which FastLibra takes the mean batch."""
+
+
+class Swapping:
+    """Over `link`, `fetch` (adapter, now) and `copy` (tokens of KV, from when on) bring from the host until they say.
+
+    What it looks at grows with what it moves, and with the adapters that there are, not with the tree.
+    """
+
+    __slots__ = (
+        "_absent",
+        "_adapters",
+        "_batches",
+        "_capacity",
+        "_copy",
+        "_fetch",
+        "_idle",
+        "_in_vain",
+        "_link",
+        "_pool",
+        "_tree",
+        "_visits",
+        "kv_tokens_in",
+        "policy",
+    )
+
+    def __init__(
+        self,
+        policy: Swapper,
+        tree: PrefixTree,
+        pool: Pool,
+        adapters: Sequence[Adapter],
+        link: Link,
+        copy: Callable[[int, float], float],
+        load_s: Callable[[Adapter], float],
+        fetch: Callable[[Adapter, float], float],
+    ) -> None:
+        self.policy = policy
+        self.kv_tokens_in = 0  # brought ahead of any request
+        self._tree, self._pool, self._link = tree, pool, link
+        self._adapters = adapters
+        self._copy, self._fetch = copy, fetch
+        self._capacity = pool.capacity
+        self._visits = np.zeros(len(adapters), dtype=np.int64)
+        self._in_vain: tuple[int, int, int] | None = (
+            None  # the state in which all that could come was too large
+        )
+        self._batches: deque[tuple[float, int]] = deque()  # since when the batch has been so large
+
+        def key(branch: Branch) -> float:
+            return policy.key(load_s(adapters[branch.adapter_id]), branch.visits, branch.used_s)
+
+        def fade(branch: Branch, now_s: float) -> float:
+            return policy.fade(now_s - branch.used_s)
+
+        fades = fade if policy.most_fade else None
+        self._idle: Order[Branch] = Order(key, fades, policy.most_fade)
+        self._absent: Order[Branch] = Order(key, fades, policy.most_fade, least_first=False)
+        for adapter in adapters:
+            self._absent.put(tree.branch(adapter.id))
+
+    # What happens -----------------------------------------------------------------------
+
+    def wanted(self, adapter: Adapter, now_s: float) -> None:
+        """A request that starts needs an adapter."""
+        branch = self._tree.branch(adapter.id)
+        branch.visits += 1
+        branch.used_s = now_s
+        self._visits[adapter.id] += 1
+
+    def left(self, adapter: Adapter, now_s: float) -> None:
+        """A request that used an adapter is gone."""
+        branch = self._tree.branch(adapter.id)
+        branch.used_s = now_s
+        if not self._pool.is_pinned(adapter):
+            self._idle.put(branch)
+
+    def adapter(self, id: int, resident: bool) -> None:
+        """An adapter has come into HBM, or has left it."""
+        branch = self._tree.branch(id)
+        if resident:
+            self._absent.discard(branch)
+            self._idle.put(branch)
+        else:
+            self._idle.discard(branch)
+            self._absent.put(branch)
+
+    def batch(self, now_s: float, running: int) -> None:
+        """So many requests run from now on."""
+        batches = self._batches
+        if not batches or batches[-1][1] != running:
+            batches.append((now_s, running))
+
+    # What is done about it --------------------------------------------------------------
+
+    def due(self, before_s: float, now_s: float) -> bool:
+        """Whether it is time to look, at a boundary now after one before."""
+        every_s = self.policy.every_s
+        return every_s == 0.0 or now_s // every_s > before_s // every_s
+
+    def next_s(self, now_s: float) -> float:
+        """Return the time from which on the next boundary is one to look at."""
+        every_s = self.policy.every_s
+        if every_s == 0.0:
+            return now_s
+        next_s = (now_s // every_s + 1.0) * every_s
+        while next_s // every_s <= now_s // every_s:  # 3 * 0.1 // 0.1 is 2
+            next_s = nextafter(next_s, inf)
+        return next_s
+
+    def has_work(self, used_tokens: int) -> bool:
+        """Whether a look now would find anything to move."""
+        if used_tokens > self.busy_tokens:
+            return bool(len(self._tree.leaves) or len(self._idle))
+        if used_tokens >= self.policy.idle * self._capacity or self._state(used_tokens) == self._in_vain:
+            return False
+        assert self._tree.roots is not None
+        return bool(len(self._tree.roots) or len(self._absent))
+
+    def _state(self, used_tokens: int) -> tuple[int, int, int]:
+        """Return what is the same as long as the same things could come."""
+        assert self._tree.roots is not None
+        return used_tokens, self._tree.roots.puts, self._absent.puts
+
+    @property
+    def busy_tokens(self) -> int:
+        """Token slots in use from which on HBM is busy."""
+        return int(self.policy.busy * self._capacity)
+
+    def look(self, used_tokens: int, now_s: float, room_s: Callable[[int], float]) -> None:
+        """Move what has to be moved so that HBM is neither busy nor idle.
+
+        `room_s` says from when on so many more token slots can be written.
+        """
+        policy, capacity = self.policy, self._capacity
+        if used_tokens > self.busy_tokens:
+            self.make_room(used_tokens - int(policy.busy_to * capacity), now_s)
+        elif used_tokens < policy.idle * capacity:
+            self._bring(used_tokens, int(policy.idle_to * capacity), now_s, room_s)
+
+    def make_room(self, tokens: int, now_s: float, keep: Container[int] = ()) -> None:
+        """Let idle KV and adapters leave for at least so many token slots, or all but those adapters to `keep`."""
+        tree, pool = self._tree, self._pool
+        kept: list[Branch] = []
+        needed = self._needed(now_s)
+        while tokens > 0:
+            leaf, idle = tree.leaves.first(now_s), self._first_idle(now_s, keep, kept)
+            if idle is not None and (leaf is None or idle[0] + self._reward(needed) < leaf[0]):
+                adapter = self._adapters[idle[1].adapter_id]
+                pool.drop((adapter,))
+                tokens -= adapter.kv_tokens
+            elif leaf is not None:
+                tokens -= tree.size(leaf[1])
+                parent = leaf[1].parent
+                tree.take_out(leaf[1], now_s)
+                if isinstance(parent, Branch):
+                    self._bare(parent)
+            else:
+                break
+        for branch in kept:
+            self._idle.put(branch)
+
+    def _bare(self, branch: Branch) -> None:
+        """The last KV in HBM of an adapter may have gone."""
+        id = branch.adapter_id
+        if not branch.resident_children and self._pool.is_idle(id):
+            self._idle.put(branch)
+
+    def _first_idle(
+        self, now_s: float, keep: Container[int], kept: list[Branch]
+    ) -> tuple[float, Branch] | None:
+        """Return which adapter is worth least, of those that may leave."""
+        while (first := self._idle.first(now_s)) is not None:
+            branch = first[1]
+            if branch.adapter_id in keep:
+                kept.append(branch)
+            elif self._pool.is_idle(branch.adapter_id) and not (
+                self.policy.dependencies and branch.resident_children
+            ):
+                return first
+            self._idle.discard(branch)
+        return None
+
+    def _bring(
+        self, used_tokens: int, until_tokens: int, now_s: float, room_s: Callable[[int], float]
+    ) -> None:
+        """Bring the most worthy from the host, one after the other."""
+        tree, policy = self._tree, self.policy
+        assert tree.roots is not None
+        later: list[Segment | Branch] = []
+        before_tokens = used_tokens
+        needed = self._needed(now_s)
+        while used_tokens < until_tokens and self._link.free_at_s < now_s + policy.backlog_s:
+            root = tree.root(now_s, alone=not policy.dependencies)
+            absent = self._absent.first(now_s)
+            if absent is not None and (root is None or absent[0] + self._reward(needed) >= root[0]):
+                branch = absent[1]
+                adapter = self._adapters[branch.adapter_id]
+                if used_tokens + adapter.kv_tokens > self.busy_tokens:
+                    self._absent.discard(branch)
+                    later.append(branch)
+                    continue
+                self._pool.insert(adapter, self._fetch(adapter, room_s(adapter.kv_tokens)))
+                used_tokens += adapter.kv_tokens
+            elif root is not None:
+                segment, tokens = root[1], tree.size(root[1])
+                if used_tokens + tokens > self.busy_tokens:
+                    tree.roots.discard(segment)
+                    later.append(segment)
+                    continue
+                segment.ready_s = self._copy(tokens, max(room_s(tokens), segment.ready_s))
+                tree.enter(segment)
+                self.kv_tokens_in += tokens
+                used_tokens += tokens
+            else:
+                break
+        for thing in later:
+            if isinstance(thing, Branch):
+                self._absent.put(thing)
+            else:
+                tree.roots.put(thing)
+        if used_tokens == before_tokens and self._link.free_at_s < now_s + policy.backlog_s:
+            self._in_vain = self._state(used_tokens)
+
+    def _reward(self, needed: float) -> float:
+        return self.policy.reward(needed, len(self._adapters) - len(self._absent))
+
+    def _needed(self, now_s: float) -> float:
+        """Return how many adapters a batch of the mean size of late has, by how often each was used. Equation 3."""
+        total = int(self._visits.sum())
+        if not total:
+            return 0.0
+        return float((1.0 - (1.0 - self._visits / total) ** self._mean_batch(now_s)).sum())
+
+    def _mean_batch(self, now_s: float) -> float:
+        batches, since_s = self._batches, max(now_s - WINDOW_S, 0.0)
+        while len(batches) > 1 and batches[1][0] <= since_s:
+            batches.popleft()
+        area, end_s = 0.0, now_s
+        for begin_s, running in reversed(batches):
+            area += running * (end_s - max(begin_s, since_s))
+            end_s = max(begin_s, since_s)
+        return area / (now_s - since_s) if now_s > since_s else 0.0

@@ -1,0 +1,93 @@
+"""Cached things in the order of what they are worth, where that changes only with use and with time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+SPARE = 64
+"""Entries that may be out of date whatever is alive: below that a heap is not cleared of them."""
+
+
+class Order(Generic[T]):
+    """The least or the greatest first; among equals who was put first.
+
+    `key` is worth on a scale on which time takes the same from everything that was used long ago. What was used a
+    moment ago is worth less than its key by `fade` (thing, now), which is never more than `most_fade`: so only those
+    are looked at again whose keys lie closer to the first than that. O(log n) for each put and each that is taken.
+    `puts` counts them.
+    """
+
+    __slots__ = ("_fade", "_heap", "_key", "_least", "_live", "_near", "_near_s", "_slack", "puts")
+
+    def __init__(
+        self,
+        key: Callable[[T], float],
+        fade: Callable[[T, float], float] | None = None,
+        most_fade: float = 0.0,
+        least_first: bool = True,
+    ) -> None:
+        self._key, self._fade = key, fade
+        self._least = least_first
+        self._slack = most_fade if least_first else 0.0
+        self._heap: list[tuple[float, int, T]] = []
+        self._near: list[tuple[float, int, T]] = []  # taken from the heap to be compared as of `_near_s`
+        self._near_s = -1.0
+        self._live: dict[T, int] = {}
+        self.puts = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, thing: T) -> bool:
+        return thing in self._live
+
+    def put(self, thing: T) -> None:
+        """Take a thing in; one that is in already is worth what its key says now."""
+        self.puts = number = self._live[thing] = self.puts + 1
+        heappush(self._heap, (self._bound(thing), number, thing))
+        if len(self._heap) > 2 * len(self._live) + SPARE:
+            self._clear()
+
+    def discard(self, thing: T) -> None:
+        """Take a thing out, if it is in."""
+        self._live.pop(thing, None)
+
+    def first(self, now_s: float) -> tuple[float, T] | None:
+        """Return who is first as of now, with what it is worth; None if there is nobody."""
+        if self._fade is None:
+            return self._first_of(self._heap)
+        if now_s != self._near_s:
+            for _, number, thing in self._near:
+                if self._live.get(thing) == number:
+                    heappush(self._heap, (self._bound(thing), number, thing))
+            self._near.clear()
+            self._near_s = now_s
+        heap, near, live = self._heap, self._near, self._live
+        found = self._first_of(near)
+        while heap and (found is None or heap[0][0] <= near[0][0]):
+            _, number, thing = heappop(heap)
+            if live.get(thing) == number:
+                worth = self._key(thing) - self._fade(thing, now_s)
+                heappush(near, (worth if self._least else -worth, number, thing))
+                found = self._first_of(near)
+        return found
+
+    def _first_of(self, heap: list[tuple[float, int, T]]) -> tuple[float, T] | None:
+        while heap:
+            worth, number, thing = heap[0]
+            if self._live.get(thing) == number:
+                return (worth if self._least else -worth), thing
+            heappop(heap)
+        return None
+
+    def _bound(self, thing: T) -> float:
+        """What a thing is sorted by at the most favourable moment."""
+        key = self._key(thing)
+        return key - self._slack if self._least else -key
+
+    def _clear(self) -> None:
+        self._heap = [entry for entry in self._heap if self._live.get(entry[2]) == entry[1]]
+        heapify(self._heap)

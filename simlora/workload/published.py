@@ -1,0 +1,112 @@
+"""A trace as others have published it: the window that is cut out of it, and the adapters that it does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.checks import number, whole
+from simlora.core.errors import InputError
+from simlora.core.random import stream
+from simlora.core.trace import BASE_MODEL
+from simlora.workload.adapters import ADAPTERS_MAX, check_ranks
+from simlora.workload.file import in_order
+from simlora.workload.popularity import Popularity
+from simlora.workload.table import Table, check_names, read_table
+
+
+@dataclass(frozen=True)
+class Published:
+    """What readers of published traces share.
+
+    `start_s` and `duration_s` cut a window out of the trace, in seconds after its first row; the run's clock
+    starts with the window. `speedup` then divides every arrival: 2 is twice the rate and half the time, same
+    lengths. Longer requests than `prompt_tokens_max` or `output_tokens_max` are dropped (LoRAServe: 1024, 256),
+    and so are rows without a prompt or an answer; a notice says how many. `adapters` 0 is the base model alone.
+    """
+
+    path: str
+    popularity: Popularity
+    adapters: int = 100
+    ranks: Sequence[int] = (8,)
+    start_s: float = 0.0
+    duration_s: float | None = None
+    speedup: float = 1.0
+    prompt_tokens_max: int | None = None
+    output_tokens_max: int | None = None
+
+    def __post_init__(self) -> None:
+        whole("workload.adapters", self.adapters, "adapters", least=0, most=ADAPTERS_MAX)
+        check_ranks(self.ranks)
+        if self.adapters:
+            self.popularity.check("workload.popularity", int(self.adapters))
+        number("workload.start_s", self.start_s, "seconds", least=0)
+        if self.duration_s is not None:
+            number("workload.duration_s", self.duration_s, "seconds", above=0)
+        number("workload.speedup", self.speedup, above=0)
+        for key in ("prompt_tokens_max", "output_tokens_max"):
+            if getattr(self, key) is not None:
+                whole(f"workload.{key}", getattr(self, key), "tokens", least=1)
+
+    def _read(self, columns: Sequence[str], trace: str, source: str) -> Table:
+        """Return the file's table. Where there is none, the InputError says which `trace` it is to be, and whence."""
+        if not self.path:
+            raise InputError(f"workload.path is not set, must be {trace} as published")
+        if not Path(self.path).expanduser().exists():
+            raise InputError(
+                f"{self.path} does not exist; get {source} on GitHub, save it under that name, and set "
+                "SIMLORA_TRACE_DIR to its folder or workload.path to the file"
+            )
+        table = read_table(self.path)
+        check_names(table, columns)
+        return table
+
+    def _window(
+        self,
+        table: Table,
+        time: str,
+        since_s: NDArray[np.float64],
+        prompts: NDArray[np.int64],
+        outputs: NDArray[np.int64],
+    ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        """Return the rows that stay, in order of arrival [requests], and notices about the others.
+
+        `since_s` [rows] are seconds after the first row, as the column `time` says. Raises InputError for none.
+        """
+        order, notices = in_order(table, time, since_s)
+        end_s = np.inf if self.duration_s is None else self.start_s + self.duration_s
+        inside = (since_s >= self.start_s) & (since_s < end_s)
+        nothing = (prompts == 0) | (outputs == 0)
+        long = np.zeros_like(nothing)
+        if self.prompt_tokens_max is not None:
+            long |= prompts > self.prompt_tokens_max
+        if self.output_tokens_max is not None:
+            long |= outputs > self.output_tokens_max
+        for dropped, why in (
+            (inside & nothing, "have no prompt or no output tokens"),
+            (inside & ~nothing & long, "exceed workload.prompt_tokens_max or workload.output_tokens_max"),
+        ):
+            if dropped.any():
+                sentence = f"{table.path}: {dropped.sum():,} of {inside.sum():,} rows {why} and were dropped."
+                notices = (*notices, sentence)
+        kept = inside & ~nothing & ~long
+        if not kept.any():
+            raise InputError(
+                f"{table.path} has no requests left after workload.start_s, workload.duration_s and the token "
+                f"limits; it covers {since_s.max():,.0f} seconds"
+            )
+        return order[kept[order]], notices
+
+    def _arrival_s(self, since_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return on the run's clock what the trace's says."""
+        return (since_s - self.start_s) / self.speedup
+
+    def _drawn(self, seed: int, n: int) -> NDArray[np.int64]:
+        """Return `n` adapters [n], drawn with the run's seed."""
+        if not self.adapters:
+            return np.full(n, BASE_MODEL, dtype=np.int64)
+        return self.popularity.draw(stream(seed, "adapters"), int(self.adapters), n)

@@ -1,0 +1,74 @@
+"""Turns: what is said in conversations, and how long after their beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.errors import InputError
+from simlora.workload.arrivals import Gamma
+from simlora.workload.lengths import Lengths
+
+TURNS_MAX = 1000
+Floats = NDArray[np.float64]
+Tokens = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Turns [turns] of one conversation after the other: which one it is, when after its beginning, how long."""
+
+    conversation: Tokens
+    after_s: Floats
+    prompts: Tokens
+    outputs: Tokens
+
+
+@dataclass(frozen=True)
+class Talk:
+    """How conversations go. See Conversations, of which these are the parameters."""
+
+    turns: Lengths
+    gaps: Gamma
+    first_tokens: Lengths | None
+    messages: Lengths
+    outputs: Lengths
+    context_tokens: int | None
+
+    def draw(self, streams: Sequence[np.random.Generator], n: int) -> Turns:
+        """Return the turns of `n` conversations; with more of them, these are the same.
+
+        Each part has a stream of its own: turns, gaps, first tokens, messages, answers.
+        """
+        of_turns, of_gaps, of_first, of_messages, of_outputs = streams
+        counts = self.turns.draw(of_turns, n)
+        if n and counts.max() > TURNS_MAX:
+            raise InputError(
+                f"workload.turns has drawn {counts.max():,} turns for a conversation, must be at most {TURNS_MAX:,}"
+            )
+        first, total = np.cumsum(counts) - counts, int(counts.sum())
+        gaps_s = self.gaps.gaps_s(of_gaps, total)
+        gaps_s[first] = 0.0
+        more = np.zeros(total, dtype=np.int64)
+        if self.first_tokens is not None:
+            more[first] = self.first_tokens.draw(of_first, n)
+        outputs = self.outputs.draw(of_outputs, total)
+        said = so_far(more + self.messages.draw(of_messages, total) + outputs, counts)
+        fits = np.full(total, True) if self.context_tokens is None else said <= self.context_tokens
+        return Turns(
+            conversation=np.repeat(np.arange(n), counts)[fits],
+            after_s=so_far(gaps_s, counts)[fits],
+            prompts=(said - outputs)[fits],
+            outputs=outputs[fits],
+        )
+
+
+def so_far(values: NDArray[Any], counts: Tokens) -> NDArray[Any]:
+    """Return running sums [values], begun anew in each of the groups of `counts` values that follow each other."""
+    sums = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values)])
+    anew: NDArray[Any] = sums[1:] - np.repeat(sums[np.cumsum(counts) - counts], counts)
+    return anew

@@ -1,0 +1,184 @@
+"""FastLibra's calibrations: what is committed, and what no NPU of this kind could undercut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from experiments.fastlibra import calibration
+from experiments.fastlibra.calibration import Sheet
+from experiments.measured import measured_dir
+from experiments.profiles.__main__ import CALIBRATIONS
+from experiments.profiles.build import Entry, summed
+from experiments.profiles.scaling import Setting, gpu, model
+from simlora.api import simulate
+from simlora.config.composing import compose
+from simlora.config.setup import Setup, prepare
+from simlora.engine.cluster import Cluster
+from simlora.hardware.link import LINKS
+from simlora.latency import calibration as calibrations
+from simlora.latency.calibration import Calibration
+from simlora.latency.iteration import IterationModel
+from simlora.latency.transfer import AdapterLoad
+
+ALL = tuple(calibration.SOURCES)
+PROFILES = measured_dir() / "profiles"
+OPERATORS = {
+    "llama_7b": ("llama_2_7b", "vidur_llama2-7b_a100_mlp.csv"),
+    "llama_13b": ("llama_2_7b", "vidur_llama2-7b_a100_mlp.csv"),
+    "llama_34b": ("llama_2_70b", "vidur_llama2-70b_a100_mlp.csv"),
+}
+"""What lies behind the calibrations that ours are scaled from."""
+
+
+def load(shape: str, tp: int) -> Calibration:
+    return calibrations.load(calibration.setting(shape, tp).name)
+
+
+def chosen(shape: str, tp: int) -> list[str]:
+    return [f"gpu={calibration.GPU}", f"model={shape}", f"replica.tp={tp}", "workload.duration_s=4"]
+
+
+def setup(shape: str, tp: int, *overrides: str) -> Setup:
+    return prepare(*compose([*chosen(shape, tp), *overrides]))
+
+
+def test_the_files_are_what_their_command_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert calibration.main(["--out", str(tmp_path)]) == 0
+    assert len(list(tmp_path.iterdir())) == len(ALL)
+    for shape, tp in ALL:
+        name = f"{calibration.setting(shape, tp).name}.yaml"
+        assert (tmp_path / name).read_text() == (CALIBRATIONS / name).read_text()
+    printed = capsys.readouterr().out
+    assert printed in (Path(__file__).parents[2] / "docs" / "calibrations.md").read_text()
+
+
+def test_other_links_between_cards_are_a_what_if(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        calibration.main(["--peer-link", "nvlink_3"])
+    assert "give it a folder with --out" in capsys.readouterr().err
+    assert calibration.main(["--peer-link", "nvlink_3", "--out", str(tmp_path)]) == 0
+    for shape, tp in ALL:
+        path = tmp_path / f"{calibration.setting(shape, tp).name}.yaml"
+        ours, faster = load(shape, tp).coefficients, calibrations.load(str(path))
+        changed = {name for name, value in faster.coefficients.items() if value != ours[name]}
+        assert changed == ({"collectives.bytes_per_s"} if tp > 1 else set())
+        assert faster.provenance["command"].endswith("--peer-link nvlink_3")
+
+
+@pytest.mark.parametrize("shape, tp", ALL)
+def test_every_coefficient_says_where_it_is_from(shape: str, tp: int) -> None:
+    ours = load(shape, tp)
+    assert ours.provenance["kind"] == "derived"
+    said = ours.provenance["coefficients"]
+    for name in ours.coefficients:
+        assert any(name == entry or name.startswith(f"{entry}.") for entry in said), name
+    for entry, of in said.items():
+        assert of["kind"] == "derived"
+        assert any(name == entry or name.startswith(f"{entry}.") for name in ours.coefficients), entry
+
+
+@pytest.mark.parametrize("shape, tp", ALL)
+def test_no_step_is_shorter_than_reading_the_weights_takes(shape: str, tp: int) -> None:
+    """Kernels alone, without host and collectives, read at 60 to 75 % of the memory's rate."""
+    card, ours = gpu(calibration.GPU), load(shape, tp)
+    read_s = model(shape).weight_bytes / tp / card.memory_bandwidth_bytes_per_s
+    kernels_s = ours.need("decode.intercept_s") - calibration.host_s(model(shape).layers)
+    assert 0.6 < read_s / kernels_s < 0.75
+    assert read_s < ours.need("prefill.intercept_s") + 128 * ours.need("prefill.per_token_s")
+
+
+@pytest.mark.parametrize("shape, tp", ALL)
+def test_no_token_takes_less_than_its_arithmetic(shape: str, tp: int) -> None:
+    """Each card does its share; without collectives an A100's share of the peak is left, 60 to 75 %."""
+    ours, peak = load(shape, tp), gpu(calibration.GPU).fp16_flops
+    least_s = 2 * model(shape).parameters / tp / peak
+    assert 0.6 < least_s / ours.need("prefill.per_token_s") < 0.75
+
+
+@pytest.mark.parametrize("shape, tp", ALL)
+def test_attention_is_priced_once_and_by_its_arithmetic(shape: str, tp: int) -> None:
+    """A causal prompt of n tokens takes 4 n^2 / 2 operations a layer and element of hidden."""
+    of, peak = model(shape), gpu(calibration.GPU).fp16_flops
+    least_s = 4 * of.hidden * of.layers / 2 / tp / peak
+    assert least_s / load(shape, tp).need("prefill.per_token_sq_s") == pytest.approx(0.62, abs=0.01)
+
+
+@pytest.mark.parametrize("shape, tp", ALL)
+def test_a_context_is_read_at_most_at_the_memory_s_rate(shape: str, tp: int) -> None:
+    read_s = model(shape).kv_bytes_per_token / tp / gpu(calibration.GPU).memory_bandwidth_bytes_per_s
+    assert read_s / load(shape, tp).need("decode.per_context_token_s") == pytest.approx(0.916, abs=0.005)
+
+
+@pytest.mark.parametrize("shape, tp", ALL)
+def test_a_cached_prefix_saves_its_prefill_but_not_the_attention_to_it(shape: str, tp: int) -> None:
+    sheet = Sheet(load(shape, tp))
+    own, cached = calibration.TURN
+    again_ms = sheet.prefill_ms(own, cached)
+    assert sheet.prefill_ms(own) < again_ms < 0.1 * sheet.prefill_ms(own + cached)
+    apart_ms = sheet.prefill_ms(cached) + again_ms - sheet.prefill_ms(0)
+    assert apart_ms == pytest.approx(sheet.prefill_ms(own + cached))
+
+
+@pytest.mark.parametrize("shape, tp", ALL)
+def test_a_load_goes_at_the_link_s_rate(shape: str, tp: int) -> None:
+    load_s = AdapterLoad(load(shape, tp)).load_s
+    rate = LINKS["pcie_4_x16"].bytes_per_s
+    assert 1e9 / (load_s(10**9) - load_s(0)) == pytest.approx(calibration.LINK_SHARE * rate, rel=1e-4)
+
+
+def test_larger_models_take_longer_though_on_more_cards() -> None:
+    sheets = [Sheet(load(shape, tp)) for shape, tp in ALL]
+    for smaller, larger in pairwise(sheets):
+        for tokens in (1, 128, 512, 2048, 4096):
+            assert smaller.prefill_ms(tokens) < larger.prefill_ms(tokens)
+        for batch in (1, 8, 16):
+            assert smaller.decode_ms(batch) < larger.decode_ms(batch)
+
+
+@pytest.mark.parametrize("shape, tp", ALL)
+@pytest.mark.parametrize(
+    "system",
+    [
+        ["system=slora"],
+        ["system=chunked_prefill", "replica.prefix_caching=true"],
+        ["system=punica"],
+        ["system=vllm", "engine=null", "kernel=mbgmv"],
+    ],
+)
+def test_systems_find_their_coefficients(shape: str, tp: int, system: list[str]) -> None:
+    scenario = setup(shape, tp, *system).scenario
+    assert scenario.calibration.path == calibration.setting(shape, tp).name
+    Cluster(scenario)  # raises for a coefficient that the run needs
+
+
+@pytest.mark.parametrize("shape, tp", ALL)
+def test_the_table_has_the_pool_of_a_run_and_a_run_ends(shape: str, tp: int) -> None:
+    pool = setup(shape, tp).scenario.replica.kv_token_budget
+    assert Sheet(load(shape, tp)).rows()["pool, tokens"] == f"{pool:,}"
+    found = simulate([*chosen(shape, tp), "timeline=false"]).summary["requests"]
+    assert found["finished"] == found["submitted"] > 0
+
+
+@pytest.mark.skipif(not PROFILES.is_dir(), reason=f"no published profiles in {PROFILES}")
+@pytest.mark.parametrize("shape, tp", ALL)
+def test_scaling_operators_one_by_one_gives_the_same(shape: str, tp: int) -> None:
+    """Coefficients are scaled here, as anybody can, and there every operator's own times."""
+    name, file = OPERATORS[shape]
+    target, source = calibration.setting(shape, tp), Setting(gpu("a100_80g"), model(name), tp)
+    built = summed(Entry(target, source, file, "", None, ("", "")), PROFILES).coefficients
+    for phase in ("prefill", "decode"):
+        built[f"{phase}.intercept_s"] += calibration.host_s(target.model.layers)
+    theirs = IterationModel(Calibration("", target.gpu.name, shape, tp, {}, built))
+    ours = IterationModel(load(shape, tp))
+    for tokens in (128, 512, 2048, 4096):
+        prefill_s = theirs.prefill_s(tokens, tokens**2)
+        assert ours.prefill_s(tokens, tokens**2) == pytest.approx(prefill_s, rel=0.05)
+    for batch in (1, 16, 64):
+        step_s = theirs.decode_s(batch, 1000 * batch)
+        assert ours.decode_s(batch, 1000 * batch) == pytest.approx(step_s, rel=0.055)
+    for collective in ("latency_s", "bytes_per_s") if tp > 1 else ():
+        key = f"collectives.{collective}"
+        assert load(shape, tp).need(key) == pytest.approx(built[key], rel=1e-3)
