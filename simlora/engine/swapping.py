@@ -63,7 +63,8 @@ class Swapping:
         self._in_vain: tuple[int, int, int] | None = (
             None  # the state in which all that could come was too large
         )
-        self._batches: deque[tuple[float, int]] = deque()  # since when the batch has been so large
+        # Since when the batch has been so large, and its integral until then.
+        self._batches: deque[tuple[float, int, float]] = deque([(0.0, 0, 0.0)])
 
         def key(branch: Branch) -> float:
             return policy.key(load_s(adapters[branch.adapter_id]), branch.visits, branch.used_s)
@@ -105,9 +106,9 @@ class Swapping:
 
     def batch(self, now_s: float, running: int) -> None:
         """So many requests run from now on."""
-        batches = self._batches
-        if not batches or batches[-1][1] != running:
-            batches.append((now_s, running))
+        since_s, before, area = self._batches[-1]
+        if before != running:
+            self._batches.append((now_s, running, area + before * (now_s - since_s)))
 
     # What is done about it --------------------------------------------------------------
 
@@ -244,18 +245,20 @@ class Swapping:
         return self.policy.reward(needed, len(self._adapters) - len(self._absent))
 
     def _needed(self, now_s: float) -> float:
-        """Return how many adapters a batch of the mean size of late has, by how often each was used. Equation 3."""
-        total = int(self._visits.sum())
+        """Return how many adapters a batch of the mean size of late has, by how often each was used. Equation 3.
+
+        They are no more than requests, or than 1 in less than a request: 0 is said where there are as many adapters.
+        """
+        batch = self._mean_batch(now_s)
+        total = int(self._visits.sum()) if max(batch, 1.0) > len(self._adapters) - len(self._absent) else 0
         if not total:
             return 0.0
-        return float((1.0 - (1.0 - self._visits / total) ** self._mean_batch(now_s)).sum())
+        return float((1.0 - (1.0 - self._visits / total) ** batch).sum())
 
     def _mean_batch(self, now_s: float) -> float:
         batches, since_s = self._batches, max(now_s - WINDOW_S, 0.0)
         while len(batches) > 1 and batches[1][0] <= since_s:
             batches.popleft()
-        area, end_s = 0.0, now_s
-        for begin_s, running in reversed(batches):
-            area += running * (end_s - max(begin_s, since_s))
-            end_s = max(begin_s, since_s)
+        (first_s, first, first_area), (last_s, last, last_area) = batches[0], batches[-1]
+        area = last_area + last * (now_s - last_s) - first_area - first * (since_s - first_s)
         return area / (now_s - since_s) if now_s > since_s else 0.0
