@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 
 from experiments.claims.checks import Comparison
 from simlora.core.errors import InputError, nearest
@@ -107,10 +108,30 @@ def dlora_inference() -> list[float]:
     return least_inference()
 
 
+def fastlibra(module: str, name: str, *arguments: str) -> list[float]:
+    """What a function of one of FastLibra's modules averages. Source: FastLibra, section 6."""
+    function = getattr(import_module(f"experiments.fastlibra.{module}"), name)
+    found: list[float] = function(*arguments)
+    return found
+
+
 NUMBERS: dict[str, Callable[[], list[float]]] = {
     "dlora_lora_cost": dlora_lora_cost,
     "dlora_imbalance": dlora_imbalance,
     "dlora_inference": dlora_inference,
+    "fastlibra_vllm_ttft": partial(fastlibra, "over_time", "ttft_ms"),
+    "fastlibra_invalid": partial(fastlibra, "over_time", "invalid"),
+    "fastlibra_ttft": partial(fastlibra, "reductions", "ttft"),
+    "fastlibra_tpot": partial(fastlibra, "reductions", "tpot"),
+    "fastlibra_peak": partial(fastlibra, "reductions", "peak"),
+    "fastlibra_translation": partial(fastlibra, "reductions", "translation"),
+    "fastlibra_agent": partial(fastlibra, "reductions", "agent"),
+    "fastlibra_hbm": partial(fastlibra, "averages", "hbm"),
+    "fastlibra_hits": partial(fastlibra, "averages", "hits"),
+    "fastlibra_wom": partial(fastlibra, "averages", "without", "wom"),
+    "fastlibra_wos": partial(fastlibra, "averages", "without", "wos"),
+    "fastlibra_wol": partial(fastlibra, "averages", "without", "wol"),
+    "fastlibra_many": partial(fastlibra, "averages", "many"),
 }
 """What computes numbers that no study has, of single replicas for example: by the name that claims have for it."""
 

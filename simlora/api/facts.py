@@ -10,7 +10,7 @@ import pandas as pd
 
 from simlora import __version__
 from simlora.engine.cluster import Cluster
-from simlora.metrics.recorder import Recorder
+from simlora.engine.scenario import ReplicaConfig
 
 
 def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
@@ -47,13 +47,50 @@ def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
     return facts
 
 
-def kv_facts(recorder: Recorder) -> dict[str, Any]:
-    """Return what became of KV: the share of prompt tokens that were cached, and how often it ran out."""
-    return {
-        "hit_rate": recorder.prefix_hit_rate,
-        "invalid_share": None,
-        "preemptions": recorder.preemptions,
-    }
+def kv_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
+    """Return what became of KV, and of HBM; None for what there is none of.
+
+    Of the prompt tokens of started requests `hit_rate` were cached and `hbm_hit_rate` in HBM, not on the host. Shares
+    are of means over time: `hbm_share` of the pools is in use, for adapters too, `idle_share` holds KV that nobody runs
+    with, and of that `invalid_share` is KV whose adapter is not there. The host holds `host_tokens` on average; so many
+    `tokens_to_host` went there, came back for requests (`tokens_from_host`), or ahead of them (`tokens_ahead`).
+    `preemptions`: how often KV ran out.
+    """
+    recorder, replicas = cluster.recorder, cluster.replicas
+    facts: dict[str, Any] = dict.fromkeys(
+        ("hit_rate", "hbm_hit_rate", "hbm_share", "idle_share", "invalid_share")
+    )
+    facts |= {"host_tokens": None, "tokens_to_host": 0, "tokens_from_host": 0, "tokens_ahead": 0}
+    capacities = [_capacity(replica.config) for replica in replicas]
+    held = recorder.usage.until(makespan_s) if makespan_s > 0 else None
+    if held is not None:
+        facts["hbm_share"] = float(held.used.sum()) / sum(capacities)
+    if recorder.prompt_tokens:
+        from_host = sum(replica.holdings.kv_tokens_in for replica in replicas)
+        facts |= {
+            "hit_rate": recorder.prefix_hit_rate,
+            "hbm_hit_rate": max(recorder.cached_tokens - from_host, 0) / recorder.prompt_tokens,
+            "tokens_to_host": sum(replica.holdings.kv_tokens_out for replica in replicas),
+            "tokens_from_host": from_host,
+            "tokens_ahead": sum(
+                swapping.kv_tokens_in
+                for replica in replicas
+                if (swapping := replica.holdings.swapping) is not None
+            ),
+        }
+        if held is not None:
+            idle = float(held.idle.sum())
+            facts |= {
+                "idle_share": idle / sum(capacities),
+                "invalid_share": float(held.invalid.sum()) / idle if idle else None,
+                "host_tokens": float(held.host.sum()),
+            }
+    return facts | {"preemptions": recorder.preemptions}
+
+
+def _capacity(config: ReplicaConfig) -> int:
+    """Return the token slots of a pool, of a divided one of both parts."""
+    return config.kv_token_budget + (config.adapter_region_tokens if config.divided else 0)
 
 
 def migration_facts(cluster: Cluster) -> dict[str, int] | None:

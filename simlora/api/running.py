@@ -22,7 +22,7 @@ from simlora.config.setup import Setup
 from simlora.core.errors import InputError
 from simlora.engine.cluster import Cluster
 from simlora.metrics.journal import Planned
-from simlora.metrics.recorder import REGION
+from simlora.metrics.recorder import CACHE, REGION
 from simlora.metrics.summary import summarise
 from simlora.results.result import Result
 
@@ -72,7 +72,7 @@ def _result(
         makespan_s=makespan_s,
         adapters=adapter_facts(cluster, makespan_s),
         migration=migration_facts(cluster),
-        kv=kv_facts(recorder),
+        kv=kv_facts(cluster, makespan_s),
         replicas=replica_facts(requests, cluster, makespan_s),
         calibration=setup.scenario.calibration.describe(),
         simulation=simulation_facts(cluster, wall_s, migration_wall_s),
@@ -123,7 +123,7 @@ def _unsolved(planned: Sequence[Planned]) -> list[str]:
 
 
 def _timeline(cluster: Cluster) -> pd.DataFrame:
-    """Return the samples; without a region of their own, adapters have one of no size."""
+    """Return the samples; what a run does not have is 0."""
     timeline, config = cluster.recorder.timeline, cluster.scenario.replica
     if timeline is None:
         return pd.DataFrame()
@@ -135,4 +135,4 @@ def _timeline(cluster: Cluster) -> pd.DataFrame:
         capacity_tokens=frame["replica"].map(budgets),
         region_capacity_tokens=config.adapter_region_tokens if config.own_region else 0,
     )
-    return frame.assign(**{name: 0 for name in REGION if name not in frame})
+    return frame.assign(**{name: 0 for name in (*CACHE, *REGION) if name not in frame})

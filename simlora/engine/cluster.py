@@ -16,7 +16,7 @@ from simpy import Event
 from simlora.core.adapter import Adapter
 from simlora.core.random import stream
 from simlora.core.request import Request
-from simlora.engine.admission import unservable
+from simlora.engine.admission import reservation, unservable
 from simlora.engine.clock import ARRIVAL, MIGRATION, Clock
 from simlora.engine.host import Host
 from simlora.engine.loads import Loads
@@ -56,7 +56,12 @@ class Cluster:
         self.kv_token_budgets: NDArray[np.int64] = np.array(budgets, dtype=np.int64)
         self.rng = stream(scenario.seed, "router")
         self.recorder = Recorder(
-            scenario.trace, scenario.replicas, scenario.timeline, scenario.replica.own_region
+            scenario.trace,
+            scenario.replicas,
+            scenario.timeline,
+            scenario.replica.own_region,
+            scenario.replica.prefix_caching,
+            reservation(scenario.replica).grows,
         )
         self.adapters = _adapters(scenario)
         outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())

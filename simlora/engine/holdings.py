@@ -49,6 +49,7 @@ class Holdings:
         "_still",
         "_tp",
         "_watched",
+        "kv_tokens_in",
         "kv_tokens_out",
         "link",
         "link_out",
@@ -74,7 +75,7 @@ class Holdings:
         self._leaving: deque[tuple[float, int]] = (
             deque()
         )  # when the copy is done, and of how many token slots
-        self.kv_tokens_out = 0
+        self.kv_tokens_in = self.kv_tokens_out = 0  # cached KV from the host for requests, and to it
         self._kv_ready_s: dict[int, float] = {}  # when the KV is there that a request waits for
         self._still: dict[int, int] = {}  # the slots of those who are paused, by request
         self.still_tokens = 0
@@ -308,9 +309,10 @@ class Holdings:
             self.region.load(dict.fromkeys(missing))
             self._flush(now_s)
         self.make_room(step, now_s)
+        # Before adapters ask for theirs: they may be waited for by fewer.
+        room_s = self.room_s(step, now_s) if self._leaving else now_s
         for adapter in missing:
             self._recorder.adapter_lookup(hit=self._bring(adapter, step, now_s))
-        room_s = self.room_s(step, now_s) if self._leaving else now_s
         self._bring_kv(requests, comes, room_s)
         ready = now_s
         if missing and self._eviction.in_turn and now_s == self._left_s:
@@ -347,6 +349,7 @@ class Holdings:
         for segments in comes:
             assert prefixes is not None
             tokens = sum(map(prefixes.size, segments))
+            self.kv_tokens_in += tokens
             there_s = max(
                 begin_s, *(segment.ready_s for segment in segments)
             )  # the copies to the host are done
@@ -394,6 +397,15 @@ class Holdings:
         """A request's KV has not grown by the steps that were taken since it was charged."""
         if self.reservation.grows:
             self.hold_again(request, step)
+
+    def wait_apart(self, requests: Sequence[Request], step: int, now_s: float) -> None:
+        """Admitted requests do not begin with the others; they have the slot of their first token from now on."""
+        for request in requests:
+            self.stands_still(request, step)
+        self.make_room(step, now_s)
+        room_s = self.room_s(step, now_s)
+        for request in requests:
+            self._kv_ready_s[request.id] = max(self._kv_ready_s[request.id], room_s)
 
     def own_tokens(self, id: int, step: int) -> int:
         """Slots of the KV of its own that an admitted request holds."""

@@ -45,6 +45,7 @@ class Replica:
         "_clock",
         "_decision",
         "_fast_forward",
+        "_found",
         "_help",
         "_idle",
         "_loader",
@@ -136,6 +137,7 @@ class Replica:
         self._since_s = 0.0  # when the iterations that are under way began
         self._before_s = 0.0  # the boundary before the one that was reached
         self._renew = False  # the run's times are no longer right
+        self._found: tuple[int, int] | None = None  # who ran and who waited at the last boundary
 
     def share(self, gpu: SharedGpu) -> None:
         """This replica runs on a GPU with others."""
@@ -159,8 +161,12 @@ class Replica:
     @property
     def used_tokens(self) -> int:
         """Token slots of the pool that admitted requests' KV and adapters take: what cannot be evicted."""
-        holdings = self.holdings
-        return holdings.running_tokens(self._batch.step + self._ahead) + holdings.pool.pinned_tokens
+        holdings, step, ahead = self.holdings, self._batch.step, self._ahead
+        tokens = holdings.running_tokens(step + ahead) + holdings.pool.pinned_tokens
+        if ahead:  # by which those who stand still have not grown
+            ids = [request.id for request in self._standing.growing()]
+            tokens -= sum(holdings.own_tokens(id, step + ahead) - holdings.own_tokens(id, step) for id in ids)
+        return tokens
 
     @property
     def _ahead(self) -> int:
@@ -207,12 +213,15 @@ class Replica:
                 self.holdings.look(batch.step, self._before_s, clock.now)
             if batch.members or self.waiting or self._to_do:
                 self.schedule()
+            if self.holdings.swapping is not None:
+                self.holdings.swapping.batch(clock.now, len(batch.members))
             busy = bool(batch.members or self._prefill)
             if gpu is not None:
                 gpu.set_busy(self.id, busy)
             if busy:
                 self._wake = clock.moment(self.execute(), BOUNDARY, self.id)
                 self._since_s = clock.now
+                self._sample(clock.now)
                 yield self._wake
                 self.busy_s += clock.now - self._since_s
                 self.advance()
@@ -223,6 +232,7 @@ class Replica:
                 look_s = self.holdings.look_s(batch.step, clock.now)
                 wake_s = min(self._standing.lands_s, look_s if look_s > clock.now else inf)
                 self._wake = clock.moment(wake_s, BOUNDARY, self.id) if wake_s != inf else clock.event()
+                self._sample(clock.now)
                 yield self._wake
                 self._idle = False
             self.record(clock.now, len(self.waiting))
@@ -312,18 +322,24 @@ class Replica:
             self.holdings.stalled_s, self._run = max(self.holdings.stalled_s, room_s), None
 
     def record(self, now_s: float, waiting: int) -> None:
-        """Tell the recorder what the replica looks like at the boundary of that moment."""
+        """Note who runs and who waits at the boundary of that moment."""
         running = len(self._batch.members)
         if running > self.most_running:
             self.most_running = running
         if waiting > self.most_waiting:
             self.most_waiting = waiting
+        self._found = running, waiting
+
+    def _sample(self, now_s: float) -> None:
+        """Tell the recorder what the last boundary found, and what is held from now on, which was decided there."""
+        if self._found is None:
+            return
+        running, waiting = self._found
         holdings = self.holdings
-        kv_tokens = holdings.kv_tokens(self._batch.step)
-        adapter_tokens, region = holdings.pool.adapter_tokens, holdings.region
-        if holdings.swapping is not None:
-            holdings.swapping.batch(now_s, running)
-        self._recorder.boundary(self.id, now_s, running, waiting, kv_tokens, adapter_tokens, region)
+        kv_tokens, adapter_tokens = holdings.kv_tokens(self._batch.step), holdings.pool.adapter_tokens
+        self._recorder.boundary(
+            self.id, now_s, running, waiting, kv_tokens, adapter_tokens, holdings.region, holdings.prefixes
+        )
 
     # Prefill ----------------------------------------------------------------------------
 
@@ -411,11 +427,10 @@ class Replica:
     def _set_apart(self, requests: list[Request]) -> None:
         """They wait for their weights, and for KV from the host, with their memory; the others of the prefill go on."""
         gone = {request.id for request in requests}
+        self.holdings.wait_apart(requests, self._batch.step, self._clock.now)
         for request in requests:
-            self.holdings.stands_still(request, self._batch.step)
             self._standing.landing.add(request, self._clock.now, self.holdings.ready_s(request))
         self._standing.look()
-        self.holdings.make_room(self._batch.step, self._clock.now)
         kept = [index for index, request in enumerate(self._prefill) if request.id not in gone]
         chunks = self._decision.chunks and tuple(self._decision.chunks[index] for index in kept)
         self._prefill = tuple(self._prefill[index] for index in kept)
@@ -511,6 +526,7 @@ class Replica:
             self.holdings.resume(request, step)
             self._token_times.joins(request.id)
             self._join(request)
+            self.most_running = max(self.most_running, len(batch.members))
         self._run = None
 
     def _unfinished(self, request: Request, chunk: int) -> bool:
@@ -583,6 +599,7 @@ class Replica:
                 self._advance_decode(run, ended_s)
                 self.holdings.make_room(self._batch.step, ended_s)
                 self.record(ended_s, sum(request.arrival_s <= ended_s for request in self.waiting))
+                self._sample(ended_s)
         for request in (*self._batch, *self._standing):
             self._recorder.left_running(request, self.id)
 
@@ -683,6 +700,8 @@ class Replica:
                 token_s, lost_tokens = self._token_times.leaves(request.id), request.prefill_tokens
             self._on_move(request, self.id, sends[request.id], token_s, lost_tokens)
         self.holdings.sweep(self._clock.now)
+        if not self._batch.members:
+            self.sight.preempted = False  # there is memory again for whoever made way
 
     def _fit(self) -> None:
         """Preempt those admitted last until grown KV fits; no adapter is left to evict."""

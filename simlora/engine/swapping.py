@@ -208,11 +208,13 @@ class Swapping:
         assert tree.roots is not None
         later: list[Segment | Branch] = []
         before_tokens = used_tokens
-        needed = self._needed(now_s)
+        needed, resident = self._needed(now_s), len(self._adapters) - len(self._absent)
         while used_tokens < until_tokens and self._link.free_at_s < now_s + policy.backlog_s:
             root = tree.root(now_s, alone=not policy.dependencies)
             absent = self._absent.first(now_s)
-            if absent is not None and (root is None or absent[0] + self._reward(needed) >= root[0]):
+            if absent is not None and (
+                root is None or absent[0] + policy.reward(needed, resident) >= root[0]
+            ):
                 branch = absent[1]
                 adapter = self._adapters[branch.adapter_id]
                 if used_tokens + adapter.kv_tokens > self.busy_tokens:
@@ -221,6 +223,7 @@ class Swapping:
                     continue
                 self._pool.insert(adapter, self._fetch(adapter, room_s(adapter.kv_tokens)))
                 used_tokens += adapter.kv_tokens
+                resident += 1
             elif root is not None:
                 segment, tokens = root[1], tree.size(root[1])
                 if used_tokens + tokens > self.busy_tokens:

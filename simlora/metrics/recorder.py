@@ -1,4 +1,4 @@
-"""Writes down what the engine says: a row a request, counters, and a thinned timeline."""
+"""Writes down what the engine says: a row a request, counters, and samples of what replicas hold."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from simlora.core.trace import BASE_MODEL, Trace
 from simlora.metrics.histogram import TokenGaps
 from simlora.metrics.journal import Journal
 from simlora.metrics.timeline import Timeline
+from simlora.metrics.usage import Cache, Usage
 
 
 class Status(IntEnum):
@@ -28,8 +29,10 @@ class Status(IntEnum):
 
 _NAN = float("nan")
 BOUNDARY = ("running", "waiting", "kv_tokens", "adapter_tokens")
+CACHE = ("idle_kv_tokens", "invalid_kv_tokens", "host_kv_tokens")
 REGION = ("region_used_tokens", "region_largest_free_tokens")
-"""What is sampled at iteration boundaries; the second where adapters have memory of their own."""
+"""What is sampled at iteration boundaries; the second where KV is cached, the third where adapters have memory of their
+own."""
 
 
 class Region(Protocol):
@@ -42,10 +45,22 @@ class Region(Protocol):
 
 
 class Recorder:
-    """Columns indexed by request id; a request is written once, when it ends."""
+    """Columns indexed by request id; a request is written once, when it ends.
 
-    def __init__(self, trace: Trace, replicas: int, timeline: bool = True, region: bool = False) -> None:
-        n = len(trace)
+    `region`: whether adapters have memory of their own; `cache`: whether KV outlives its requests; `grows`: whether
+    that of a running one takes a slot more for each token.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        replicas: int,
+        timeline: bool = True,
+        region: bool = False,
+        cache: bool = False,
+        grows: bool = True,
+    ) -> None:
+        n = self._requests = len(trace)
         self._trace = trace
         self._status = array("b", bytes(n))
         self._replica = array("i", [-1]) * n
@@ -53,14 +68,16 @@ class Recorder:
         self._first_token_s = array("d", [_NAN]) * n
         self._finish_s = array("d", [_NAN]) * n
         self._cold_start_s = array("d", [0.0]) * n
+        self._kv_cold_start_s = array("d", [0.0]) * n
         self._blocked_s = array("d", [0.0]) * n
         self._cached_tokens = array("i", [0]) * n
         self._preemptions = array("i", [0]) * n
         self._migrations = array("i", [0]) * n
         self._reasons: dict[int, str] = {}
         self.token_gaps = TokenGaps()
-        samples = (*BOUNDARY, *REGION) if region else BOUNDARY
+        samples = (*BOUNDARY, *(CACHE if cache else ()), *(REGION if region else ()))
         self.timeline = Timeline(replicas, samples) if timeline else None
+        self.usage = Usage(replicas, grows)
         self.journal = Journal()
         self.ended = 0
         self.last_s = 0.0
@@ -86,6 +103,7 @@ class Recorder:
         self._admitted_s[id] = request.admitted_s
         self._first_token_s[id] = request.first_token_s
         self._cold_start_s[id] = request.cold_start_s
+        self._kv_cold_start_s[id] = request.kv_cold_start_s
         self._blocked_s[id] = request.blocked_s
         self._preemptions[id] = request.preemptions
         self._migrations[id] = request.migrations
@@ -128,17 +146,22 @@ class Recorder:
         kv_tokens: int,
         adapter_tokens: int,
         region: Region | None = None,
+        cache: Cache | None = None,
     ) -> None:
-        """A replica is at an iteration boundary; `region` is adapters' own memory, if they have one."""
+        """A replica goes on from an iteration boundary, and this is what it holds until the next one."""
         self.boundaries += 1
-        timeline = self.timeline
-        if timeline is None:
+        if self.ended == self._requests and now_s > self.last_s:
+            return  # a swapper goes on when the last request has ended
+        self.usage.hold(replica, now_s, self.token_steps, kv_tokens + adapter_tokens, cache)
+        if self.timeline is None:
             return
-        if region is None:
-            timeline.add((replica, now_s, running, waiting, kv_tokens, adapter_tokens))
-        else:
-            own = (region.used_tokens, region.largest_free_tokens)
-            timeline.add((replica, now_s, running, waiting, kv_tokens, adapter_tokens, *own))
+        sample: tuple[float, ...] = (replica, now_s, running, waiting, kv_tokens, adapter_tokens)
+        if cache is not None:
+            idle_tokens = cache.tokens - cache.held_tokens
+            sample = (*sample, idle_tokens, cache.invalid_tokens, cache.host_tokens)
+        if region is not None:
+            sample = (*sample, region.used_tokens, region.largest_free_tokens)
+        self.timeline.add(sample)
 
     def switch(self, replica: int, now_s: float, seconds: float, merged: Adapter | None) -> None:
         """An adapter was merged, or taken out of the weights, or both: that one is in them now."""
@@ -236,6 +259,7 @@ class Recorder:
                 "latency_s": np.where(finished, finish - arrival, np.nan),
                 "queue_s": admitted - arrival,
                 "cold_start_s": np.where(finished, np.frombuffer(self._cold_start_s), np.nan),
+                "kv_cold_start_s": np.where(finished, np.frombuffer(self._kv_cold_start_s), np.nan),
                 "blocked_s": np.where(finished, np.frombuffer(self._blocked_s), np.nan),
                 "preemptions": np.frombuffer(self._preemptions, dtype=np.int32),
                 "migrations": np.frombuffer(self._migrations, dtype=np.int32),

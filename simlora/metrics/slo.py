@@ -45,11 +45,11 @@ class SloTargets:
 def column(requests: pd.DataFrame, metric: str) -> NDArray[np.float64]:
     """Return one metric `[requests]` in seconds, NaN where it does not exist.
 
-    `cold_start_share` is no time: the part of a request's latency that adapters on their way took, its own before it
-    began and others' as well. Source: CaraServe (arXiv 2401.11240), Figure 3.
+    `cold_start_share` is no time: the part of a request's latency that adapters on their way took, its own and its KV
+    from the host before it began and others' as well. Source: CaraServe (arXiv 2401.11240), Figure 3.
     """
     if metric == "cold_start_share":
-        waited = column(requests, "cold_start_s") + column(requests, "blocked_s")
+        waited = sum(column(requests, name) for name in ("cold_start_s", "kv_cold_start_s", "blocked_s"))
         with np.errstate(invalid="ignore"):
             return np.asarray(waited / column(requests, "latency_s"), dtype=np.float64)
     if metric == "latency_per_output_token_s":

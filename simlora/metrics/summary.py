@@ -24,6 +24,7 @@ REQUEST_METRICS = (
     "latency_per_output_token_s",
     "queue_s",
     "cold_start_s",
+    "kv_cold_start_s",
     "blocked_s",
     "cold_start_share",
 )

@@ -150,34 +150,62 @@ def timeline(level: str, times_s: Numbers, colour: str) -> Spec:
     }
 
 
-def hbm(times_s: Numbers) -> Spec:
-    """Return the pool over time: KV and adapters stacked, below the capacity."""
+def hbm(times_s: Numbers, cache: bool = False) -> Spec:
+    """Return the pool over time: adapters and KV stacked, below the capacity.
+
+    Of a `cache`, KV that no request holds lies above the rest, and above that, in a paler tone, what has no adapter.
+    """
     x = _time_axis(times_s)
 
     def level(name: str, *below: str) -> Spec:
         value = {"as": "top", "calculate": " + ".join(f"datum.{field}" for field in (name, *below))}
-        base = {"as": "base", "calculate": f"datum.{below[0]}" if below else "0"}
+        base = {"as": "base", "calculate": " + ".join(f"datum.{field}" for field in below) or "0"}
         return {"transform": [value, base]}
 
     axis = {"format": ",.0f", "tickCount": 5, "minExtent": 56}
     y = {"field": "top", "type": "quantitative", "title": None, "axis": axis}
     area = {"type": "area", "interpolate": "step-after", "opacity": 0.75}
+    pale = area | {"opacity": 0.3, "line": {"color": TEAL, "strokeWidth": 1, "interpolate": "step-after"}}
     capacity = {"type": "line", "color": INK, "strokeDash": [5, 4], "strokeWidth": 1.2}
     stack = {"x": x, "y": y | {"stack": None}, "y2": {"field": "base"}}
-    tips = [("t", x["title"], ",.4~g"), *((f"{name}_tokens", name, ",.0f") for name in _POOL)]
+    marks = {"adapter_tokens": area | {"color": AMBER}}
+    if cache:
+        marks |= {name: area | {"color": colour} for name, colour in (("running", BLUE), ("history", TEAL))}
+        marks["invalid_kv_tokens"] = pale | {"color": TEAL}
+    else:
+        marks["kv_tokens"] = area | {"color": BLUE}
+    names = list(marks)
+    bands = [
+        level(name, *names[:index]) | {"mark": marks[name], "encoding": stack}
+        for index, name in enumerate(names)
+    ]
+    shown = _CACHE if cache else _POOL
+    tips = [("t", x["title"], ",.4~g"), *((name, title, ",.0f") for name, title in shown.items())]
     return {
         "height": 170,
         "data": {"name": "timeline"},
+        **({"transform": _PARTS} if cache else {}),
         "layer": [
-            level("adapter_tokens") | {"mark": area | {"color": AMBER}, "encoding": stack},
-            level("kv_tokens", "adapter_tokens") | {"mark": area | {"color": BLUE}, "encoding": stack},
+            *bands,
             level("capacity_tokens") | {"mark": capacity, "encoding": {"x": x, "y": y}},
             level("kv_tokens", "adapter_tokens") | _hover({"x": x, "y": y}, tips),
         ],
     }
 
 
-_POOL = ("kv", "adapter", "capacity")
+_POOL = {"kv_tokens": "kv", "adapter_tokens": "adapter", "capacity_tokens": "capacity"}
+_CACHE = {
+    "running": "KV of running requests",
+    "history": "history KV",
+    "invalid_kv_tokens": "history KV without its adapter",
+    "host_kv_tokens": "KV on the host",
+    "adapter_tokens": "adapters",
+    "capacity_tokens": "capacity",
+}
+_PARTS = [
+    {"as": "running", "calculate": "datum.kv_tokens - datum.idle_kv_tokens"},
+    {"as": "history", "calculate": "datum.idle_kv_tokens - datum.invalid_kv_tokens"},
+]
 
 
 def region(times_s: Numbers) -> Spec:

@@ -13,6 +13,9 @@ LEVELS = (
     "waiting",
     "kv_tokens",
     "adapter_tokens",
+    "idle_kv_tokens",
+    "invalid_kv_tokens",
+    "host_kv_tokens",
     "capacity_tokens",
     "region_used_tokens",
     "region_largest_free_tokens",
@@ -85,8 +88,8 @@ def _means(rows: pd.DataFrame, grid: NDArray[np.float64]) -> dict[str, NDArray[n
 def by_adapter(requests: pd.DataFrame) -> pd.DataFrame:
     """Return one row an adapter, most requested first, ties by name.
 
-    Columns: adapter ("" is the base model), rank, requests, finished, ttft_s and cold_start_s (means over
-    finished requests).
+    Columns: adapter ("" is the base model), rank, requests, finished, and means over finished requests: ttft_s,
+    cold_start_s, kv_cold_start_s and blocked_s.
     """
     done = requests["status"] == "finished"
     frame = pd.DataFrame(
@@ -96,6 +99,7 @@ def by_adapter(requests: pd.DataFrame) -> pd.DataFrame:
             "finished": done.astype("int64"),
             "ttft_s": requests["ttft_s"].where(done),
             "cold_start_s": requests["cold_start_s"].where(done),
+            "kv_cold_start_s": requests["kv_cold_start_s"].where(done),
             "blocked_s": requests["blocked_s"].where(done),
         }
     )
@@ -106,6 +110,7 @@ def by_adapter(requests: pd.DataFrame) -> pd.DataFrame:
         finished=("finished", "sum"),
         ttft_s=("ttft_s", "mean"),
         cold_start_s=("cold_start_s", "mean"),
+        kv_cold_start_s=("kv_cold_start_s", "mean"),
         blocked_s=("blocked_s", "mean"),
     ).reset_index()
     return table.sort_values(["requests", "adapter"], ascending=[False, True], ignore_index=True)

@@ -72,21 +72,62 @@ def plot_timeline(timeline: pd.DataFrame, replica: int | None = None, ax: Axes |
     Raises ValueError for a replica that the timeline does not have.
     """
     ax = _axes(ax)
-    if replica is not None:
-        timeline = timeline if timeline.empty else timeline[timeline["replica"] == replica]
-        if timeline.empty:
-            raise ValueError(f"the timeline has no replica {replica}")
-    times_s, levels = timelines(timeline, busiest=1)
+    times_s, level = _levels(timeline, replica)
     unit, factor = clock_unit(float(times_s.max(initial=0.0)))
-    level = levels.get(ALL) or next(iter(levels.values()), {})
     for name, colour in (("running", BLUE), ("waiting", TEAL)):
         values = level.get(name, np.empty(0))
         ax.fill_between(times_s * factor, values, step="post", color=colour, alpha=0.15)
         ax.step(times_s * factor, values, where="post", color=colour, label=name)
     ax.set(xlabel=f"simulated time ({unit})", ylabel="requests", xlim=(0, None), ylim=(0, None))
-    ax.set_title("all replicas" if replica is None else f"replica {replica}", loc="left", fontsize="medium")
+    ax.set_title(_whose(replica), loc="left", fontsize="medium")
     ax.legend(frameon=False)
     return ax
+
+
+def plot_hbm(timeline: pd.DataFrame, replica: int | None = None, ax: Axes | None = None) -> Axes:
+    """Draw what HBM holds over time, of one replica or of all together when `replica` is None.
+
+    Below the capacity lie adapters, the KV of running requests, and history KV: what stays when its request is gone,
+    hatched where its adapter is not there. FastLibra's Figure 14 is such a picture.
+    Raises ValueError for a replica that the timeline does not have.
+    """
+    ax = _axes(ax)
+    times_s, level = _levels(timeline, replica)
+    unit, factor = clock_unit(float(times_s.max(initial=0.0)))
+    nothing = np.zeros(len(times_s))
+    kv, idle, invalid = (level.get(f"{name}kv_tokens", nothing) for name in ("", "idle_", "invalid_"))
+    bands: list[tuple[str, Numbers, str, str | None]] = []
+    bands += [("adapters", level.get("adapter_tokens", nothing), AMBER, None)]
+    bands += [("KV of running requests" if idle.any() else "KV", kv - idle, BLUE, None)]
+    bands += [("history KV", idle - invalid, TEAL, None)] if idle.any() else []
+    bands += [("history KV without its adapter", invalid, TEAL, "////")] if invalid.any() else []
+    base = nothing
+    for name, tokens, colour, hatch in bands:
+        area = ax.fill_between(times_s * factor, base, base + tokens, step="post", linewidth=0, label=name)
+        area.set(facecolor=(colour, 0.3 if hatch else 0.75), edgecolor=colour, hatch=hatch)
+        base = base + tokens
+    capacity = level.get("capacity_tokens", nothing)
+    ax.step(
+        times_s * factor, capacity, where="post", color=INK, linestyle="--", linewidth=1, label="capacity"
+    )
+    ax.set(xlabel=f"simulated time ({unit})", ylabel="token slots of HBM", xlim=(0, None), ylim=(0, None))
+    ax.set_title(_whose(replica), loc="left", fontsize="medium")
+    ax.figure.legend(frameon=False, fontsize="small", loc="outside upper right", ncols=2)
+    return ax
+
+
+def _levels(timeline: pd.DataFrame, replica: int | None) -> tuple[Numbers, Mapping[str, Numbers]]:
+    """Return times and levels of one replica, or of all together. Raises ValueError for one that is not there."""
+    if replica is not None:
+        timeline = timeline if timeline.empty else timeline[timeline["replica"] == replica]
+        if timeline.empty:
+            raise ValueError(f"the timeline has no replica {replica}")
+    times_s, levels = timelines(timeline, busiest=1)
+    return times_s, levels.get(ALL) or next(iter(levels.values()), {})
+
+
+def _whose(replica: int | None) -> str:
+    return "all replicas" if replica is None else f"replica {replica}"
 
 
 def plot_modes(

@@ -26,6 +26,7 @@ METRIC_NAMES = {
     "latency_per_output_token_s": "Time per token",
     "queue_s": "Queueing delay",
     "cold_start_s": "Cold start",
+    "kv_cold_start_s": "KV cold start",
     "blocked_s": "Blocked by loads",
 }
 

@@ -25,6 +25,7 @@ REQUEST_COLUMNS = [
     "latency_s",
     "queue_s",
     "cold_start_s",
+    "kv_cold_start_s",
     "blocked_s",
 ]
 TIMELINE_COLUMNS = ["replica", "time_s", *LEVELS]

@@ -162,9 +162,11 @@ def replicas(results: RunResults, specs: dict[str, Spec], page: dict[str, Any]) 
     page["series"]["timeline"] = charts.timeline_data(times_s, levels)
     specs["timeline-running"] = charts.timeline("running", times_s, charts.BLUE)
     specs["timeline-waiting"] = charts.timeline("waiting", times_s, charts.TEAL)
-    specs["timeline-hbm"] = charts.hbm(times_s)
+    cache = bool(results.timeline[["idle_kv_tokens", "host_kv_tokens"]].to_numpy().any())
+    specs["timeline-hbm"] = charts.hbm(times_s, cache)
     total = int(results.timeline["replica"].nunique())
-    keys = colour_keys(("bg-blue", "KV"), ("bg-amber", "adapters"), ("dash", "capacity"))
+    kv = _CACHE_KEYS if cache else (("bg-blue", "KV"),)
+    keys = colour_keys(*kv, ("bg-amber", "adapters"), ("dash", "capacity"))
     own = EMPTY
     if results.timeline["region_capacity_tokens"].any():
         specs["timeline-region"] = charts.region(times_s)
@@ -185,13 +187,32 @@ def replicas(results: RunResults, specs: dict[str, Spec], page: dict[str, Any]) 
         tag("h3", "HBM pool (token slots) ", *keys),
         chart("timeline-hbm", "KV and adapters in the HBM pool over time"),
         own,
+        _kv_facts(results.summary.get("kv") or {}),
         _replica_table(results.summary.get("replicas") or []),
     )
 
 
+_CACHE_KEYS = (
+    ("bg-blue", "KV of running requests"),
+    ("bg-teal", "history KV"),
+    ("bg-pale", "history KV without its adapter"),
+)
 _REGION_KEYS = colour_keys(
     ("bg-amber", "held"), ("bg-red", "free, in pieces"), ("bg-faint", "free, the longest run")
 )
+
+
+def _kv_facts(facts: Mapping[str, Any]) -> Html:
+    """Return what became of cached KV in a line, and all that is known of it below."""
+    if not is_number(facts.get("hit_rate")):
+        return EMPTY
+    invalid = facts.get("invalid_share")
+    words = f"{percent(facts['hit_rate'])} of prompt tokens were cached."
+    if is_number(facts.get("idle_share")):
+        words += f" History KV, which no running request holds, took {percent(facts['idle_share'])} of HBM on average."
+    if is_number(invalid):
+        words += f" Of that, {percent(invalid)} was of no use: its adapter was not there."
+    return join([tag("h3", "Cached KV"), tag("p", words, class_="note"), _facts(facts)])
 
 
 def _replica_table(found: list[Mapping[str, Any]]) -> Html:
@@ -214,6 +235,16 @@ def adapters(results: RunResults, specs: dict[str, Spec]) -> Html:
         return EMPTY
     specs["popularity"] = charts.popularity(table)
     facts = results.summary.get("adapters") or {}
+    kv = bool(table["kv_cold_start_s"].any())
+    titles = [
+        "adapter",
+        "rank",
+        "requests",
+        "TTFT",
+        "cold start",
+        *(["KV cold start"] if kv else []),
+        "blocked",
+    ]
     body = (
         [
             row.adapter or "(base model)",
@@ -221,6 +252,7 @@ def adapters(results: RunResults, specs: dict[str, Spec]) -> Html:
             count(row.requests),
             seconds(row.ttft_s),
             seconds(row.cold_start_s),
+            *([seconds(row.kv_cold_start_s)] if kv else []),
             seconds(row.blocked_s),
         ]
         for row in table.head(TOP_ADAPTERS).itertuples()
@@ -229,13 +261,15 @@ def adapters(results: RunResults, specs: dict[str, Spec]) -> Html:
     return section(
         "Adapters",
         f"{count(len(table))} in this run{most}. Times are means over finished requests: cold start is the wait for "
-        "their own adapter before they began, blocked what they stood still while those of others were loaded.",
+        "their own adapter before they began"
+        + (", KV cold start that for KV on the host besides" if kv else "")
+        + ", blocked what they stood still while those of others were loaded.",
         tag(
             "div",
             tag("div", tag("h3", "Popularity"), chart("popularity", "Requests per adapter"), _facts(facts)),
             tag(
                 "div",
-                rows(["adapter", "rank", "requests", "TTFT", "cold start", "blocked"], body),
+                rows(titles, body),
                 class_="tall",
             ),
             class_="two",
@@ -250,7 +284,10 @@ def _cold_starts(results: RunResults, specs: dict[str, Spec]) -> Html:
     shares = column(done, "cold_start_share")
     if not np.nansum(shares):
         return EMPTY
-    own, others = (results.summary[metric]["mean"] for metric in ("cold_start_s", "blocked_s"))
+    own, kv, others = (
+        results.summary[metric]["mean"] for metric in ("cold_start_s", "kv_cold_start_s", "blocked_s")
+    )
+    parts = f"{seconds(own)} for its own adapter" + (f", {seconds(kv)} for its KV on the host" if kv else "")
     mean = results.summary["cold_start_share"]["mean"]
     specs["cold-starts"] = charts.share_cdf(shares, "of a request's latency")
     return join(
@@ -258,8 +295,7 @@ def _cold_starts(results: RunResults, specs: dict[str, Spec]) -> Html:
             tag("h3", "Cold starts"),
             tag(
                 "p",
-                f"On average {percent(mean)} of a request's latency: {seconds(own)} for its own adapter and "
-                f"{seconds(others)} because of others.",
+                f"On average {percent(mean)} of a request's latency: {parts} and {seconds(others)} because of others.",
                 class_="note",
             ),
             chart("cold-starts", "Share of requests at or below each share of latency lost to loads"),

@@ -76,6 +76,12 @@ class Result:
 
         return figures.plot_timeline(self.timeline, replica, ax)
 
+    def plot_hbm(self, replica: int | None = None, ax: Axes | None = None) -> Axes:
+        """Draw what HBM holds over time, of one replica or of all together: adapters, KV, and of that history."""
+        from simlora.report import figures
+
+        return figures.plot_hbm(self.timeline, replica, ax)
+
     def plot_modes(self, replica: int = 0, ax: Axes | None = None) -> Axes:
         """Draw which adapter is merged into one replica's weights over time, the thresholds, and credits below.
 

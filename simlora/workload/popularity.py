@@ -115,6 +115,27 @@ class LogNormal(Popularity):
 
 
 @dataclass(frozen=True)
+class Normal(Popularity):
+    """Adapters around the middle one are the most popular, by a normal density.
+
+    Its standard deviation is `deviation` times the number of adapters. Source: FastLibra §6.9, skewed.
+    """
+
+    deviation: float = 0.1
+
+    def check(self, key: str, adapters: int) -> None:
+        number(f"{key}.deviation", self.deviation, "of the adapters", above=0)
+
+    def rates(self, adapters: int) -> NDArray[np.float64]:
+        from_middle = np.arange(adapters) - (adapters - 1) / 2
+        rates: NDArray[np.float64] = np.exp(-0.5 * (from_middle / (float(self.deviation) * adapters)) ** 2)
+        return rates
+
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+        return weighted_index(rng, self.rates(adapters), n)
+
+
+@dataclass(frozen=True)
 class InTurn(Popularity):
     """Request i is for adapter i, counted round the adapters: with as many as requests, each has its own.
 

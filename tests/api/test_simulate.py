@@ -55,7 +55,7 @@ def test_a_run_that_stops_at_a_time_is_judged_by_what_had_happened_until_then(
 
 
 @pytest.mark.parametrize(
-    "plot", ["plot_slo_attainment", "plot_latency_cdf", "plot_timeline", "plot_adapters"]
+    "plot", ["plot_slo_attainment", "plot_latency_cdf", "plot_timeline", "plot_hbm", "plot_adapters"]
 )
 def test_a_result_draws_itself(result: simlora.Result, plot: str):
     axes = getattr(result, plot)()

@@ -19,6 +19,7 @@ DISTRIBUTIONS = (
     "latency_per_output_token_s",
     "queue_s",
     "cold_start_s",
+    "kv_cold_start_s",
 )
 
 
@@ -83,6 +84,7 @@ def test_a_row_a_request_in_the_columns_of_the_design(simlora: Command):
             "latency_s",
             "queue_s",
             "cold_start_s",
+            "kv_cold_start_s",
             "blocked_s",
             "preemptions",
             "migrations",
@@ -100,7 +102,7 @@ def test_the_summary_has_what_the_design_asks_for(simlora: Command):
         assert set(summary[name]) == {"mean", "p50", "p90", "p95", "p99"}
     assert set(summary["slo"]) >= {"targets", "attainment", "goodput_rps"}
     assert set(summary["adapters"]) >= {"loads", "load_bytes", "hit_rate"}
-    assert set(summary["kv"]) >= {"hit_rate", "invalid_share", "preemptions"}
+    assert set(summary["kv"]) >= {"hit_rate", "hbm_share", "invalid_share", "preemptions"}
     assert set(summary["simulation"]) >= {"wall_s", "events", "iterations", "requests_per_wall_s"}
     assert {"makespan_s", "throughput_rps", "throughput_tps", "replicas", "seed", "versions"} <= set(summary)
     assert summary["calibration"]["coefficients"]["decode.intercept_s"] == 0.025

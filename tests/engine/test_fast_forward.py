@@ -6,9 +6,11 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from simlora.engine.cluster import Cluster
+from simlora.engine.holdings import Holdings
 from simlora.metrics.recorder import Recorder
 from tests.engine.cases import (
     LOADERS,
+    PICKING,
     PLACEMENTS,
     ROUTERS,
     SCHEDULERS,
@@ -20,6 +22,7 @@ from tests.engine.cases import (
     own_memory,
     shared_gpus,
     shared_prefixes,
+    swapped,
 )
 from tests.examples import share
 
@@ -33,6 +36,7 @@ TIMES = (
     "latency_s",
     "queue_s",
     "cold_start_s",
+    "kv_cold_start_s",
     "blocked_s",
 )
 COUNTS = (
@@ -59,10 +63,22 @@ def assert_same(fast: Cluster, plain: Cluster) -> None:
         assert one.iterations == other.iterations
         assert (one.most_running, one.most_waiting) == (other.most_running, other.most_waiting)
         assert one.busy_s == pytest.approx(other.busy_s, abs=1e-9)
-        assert one.holdings.link.busy_s == pytest.approx(other.holdings.link.busy_s, abs=1e-9)
+        assert_same_memory(one.holdings, other.holdings)
     assert fast.recorder.last_s == pytest.approx(plain.recorder.last_s, abs=1e-9)
     assert fast.recorder.boundaries <= plain.recorder.boundaries
     assert_same_gaps(fast.recorder, plain.recorder)
+
+
+def assert_same_memory(one: Holdings, other: Holdings) -> None:
+    assert one.link.busy_s == pytest.approx(other.link.busy_s, abs=1e-9)
+    assert one.link_out.busy_s == pytest.approx(other.link_out.busy_s, abs=1e-9)
+    assert one.kv_tokens_out == other.kv_tokens_out
+    assert one.pool.adapter_tokens == other.pool.adapter_tokens
+    if one.prefixes is not None:
+        for name in ("tokens", "held_tokens", "host_tokens", "invalid_tokens"):
+            assert getattr(one.prefixes, name) == getattr(other.prefixes, name), name
+    if one.swapping is not None:
+        assert one.swapping.kv_tokens_in == other.swapping.kv_tokens_in
 
 
 def assert_same_gaps(fast: Recorder, plain: Recorder) -> None:
@@ -119,8 +135,32 @@ def test_fast_forward_equals_the_plain_loop_when_requests_begin_alike(case: Case
 def test_fast_forward_equals_the_plain_loop_when_requests_begin_alike_and_the_clock_stops(case: Case) -> None:
     fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert_same(fast, plain)
-    for one, other in zip(fast.replicas, plain.replicas, strict=True):
-        assert one.holdings.prefixes.tokens == other.holdings.prefixes.tokens
+
+
+@given(swapped(loaders=("blocking", "prefetching", "asynchronous")))
+def test_fast_forward_equals_the_plain_loop_when_kv_and_adapters_are_swapped(case: Case) -> None:
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    assert_same(fast, plain)
+    event(f"from the host: {any(r.holdings.link.busy_s for r in fast.replicas)}")
+    event(f"to the host: {any(r.holdings.kv_tokens_out for r in fast.replicas)}")
+    event(f"ahead: {any(r.holdings.swapping.kv_tokens_in for r in fast.replicas)}")
+
+
+@given(swapped(loaders=tuple(LOADERS), ends=st.floats(2**-8, 8.0)))
+@share(1 / 2)
+def test_fast_forward_equals_the_plain_loop_when_they_are_swapped_and_the_clock_stops(case: Case) -> None:
+    assert_same(case.cluster(), case.cluster(fast_forward=False))
+
+
+@pytest.mark.parametrize("scheduler", ["chunked_prefill", *PICKING])
+@given(data=st.data())
+@share(1 / 3)
+def test_fast_forward_equals_the_plain_loop_when_they_are_swapped_beside_parts_of_requests(
+    scheduler: str, data: st.DataObject
+) -> None:
+    """Prefilled in part, or paused."""
+    case: Case = data.draw(swapped(loaders=tuple(LOADERS), schedulers=(scheduler,)))
+    assert_same(case.cluster(), case.cluster(fast_forward=False))
 
 
 @given(own_memory())
@@ -160,6 +200,7 @@ def test_fast_forward_equals_the_plain_loop_when_adapters_come_beside_the_batch(
         family(loaders=(loader,)),
         divided(loaders=(loader,)),
         shared_prefixes(loaders=(loader,)),
+        swapped(loaders=(loader,)),
         shared_gpus(loaders=(loader,)),
         cases(loaders=(loader,), ends=st.floats(2**-8, 8.0)),
     )
@@ -189,6 +230,7 @@ def test_fast_forward_equals_the_plain_loop_behind_a_router_that_knows_loads(
         family(loaders=tuple(LOADERS)),
         divided(loaders=tuple(LOADERS)),
         shared_prefixes(loaders=tuple(LOADERS)),
+        swapped(loaders=tuple(LOADERS)),
         shared_gpus(),
         cases(loaders=tuple(LOADERS), ends=st.floats(2**-8, 8.0)),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from unittest import mock
 
 from simlora.core.adapter import Adapter
@@ -22,6 +22,7 @@ class WatchedPool(Pool):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
+        self.given_up: list[tuple[float, int]] = []
         self.resident: dict[int, Adapter] = {}
         self.inserted = 0
         self.landings_s: list[float] = []
@@ -35,9 +36,57 @@ class WatchedPool(Pool):
 
     def drop(self, adapters: Iterable[Adapter]) -> None:
         gone = list(adapters)
+        self.given_up += [(self.ready_s(adapter), adapter.kv_tokens) for adapter in gone]
         super().drop(gone)
         for adapter in gone:
             del self.resident[adapter.id]
+
+
+class WatchedTree(PrefixTree):
+    """Weighs all KV before and after what may bring some into being, or give some up; keeps what goes to the host."""
+
+    def __init__(self, *args, send: Callable[[int, float], float], **kwargs) -> None:
+        super().__init__(*args, send=self.send, **kwargs)
+        self.sends = send
+        self.added_tokens = self.dropped_tokens = 0
+        self.leaving: list[tuple[float, int]] = []
+        self.given_up: list[tuple[float, int]] = []
+
+    def everything(self) -> Iterator[Segment]:
+        """All segments, of whom each is found where it says."""
+        nodes: list[Node] = list(self._branches.values())
+        while nodes:
+            node = nodes.pop()
+            for key, segment in node.children.items():
+                assert (segment.parent, segment.key) == (node, key)
+                yield segment
+                nodes.append(segment)
+
+    def weight(self) -> int:
+        """Tokens of all KV, in HBM or on the host."""
+        return sum(map(self.size, self.everything()))
+
+    def add(self, request: Request, tokens: int, now_s: float) -> None:
+        before = self.weight()
+        super().add(request, tokens, now_s)
+        added = self.weight() - before
+        assert 0 <= added <= tokens
+        self.added_tokens += added
+
+    def take_out(self, segment: Segment, now_s: float) -> None:
+        before, self.was_there = self.weight(), segment.ready_s <= now_s
+        self.given_up.append((segment.ready_s, self.size(segment)))
+        super().take_out(segment, now_s)
+        dropped = before - self.weight()
+        assert dropped >= 0
+        self.dropped_tokens += dropped
+
+    def send(self, tokens: int, now_s: float) -> float:
+        done_s = self.sends(tokens, now_s)
+        assert done_s > now_s
+        if self.was_there:  # or else nothing has been written to its slots yet
+            self.leaving.append((done_s, tokens))
+        return done_s
 
 
 class WatchedReplica(Replica):
@@ -48,6 +97,7 @@ class WatchedReplica(Replica):
         self.decisions: list[tuple[float, tuple[int, ...]]] = []
         self.ran: list[tuple[float, float]] = []
         self.shape = (0, 0)
+        self.given_up: list[tuple[float, int]] = []
 
     def schedule(self) -> None:
         super().schedule()
@@ -63,7 +113,43 @@ class WatchedReplica(Replica):
         assert end_s >= self.sight.now_s
         self.ran.append((self.sight.now_s, end_s))
         self.check_memory()
+        self.check_slots_are_free()
         return end_s
+
+    def _stop(self, request: Request) -> bool:
+        if request.id in self._standing.landing.requests:
+            own_tokens = self.holdings.own_tokens(request.id, self._batch.step)
+            self.given_up.append((self.holdings.ready_s(request), own_tokens))
+        return super()._stop(request)
+
+    def check_slots_are_free(self) -> None:
+        """Nothing is written over KV that is still on its way to the host, when an iteration begins.
+
+        What waits for its weights, and what is still to come over the link, is not there yet. If that is given up
+        before it has come, whoever has its slots then does not know that they were still to be left.
+        """
+        holdings, pool, tree, run = self.holdings, self.holdings.pool, self.holdings.prefixes, self._run
+        if tree is None:
+            return
+        waits = [tokens for done_s, tokens in holdings._leaving if done_s > self.sight.now_s]
+        assert sum(waits) <= pool.free_tokens(holdings.kv_tokens(self._batch.step)), (
+            "somebody has slots that are still to be left, and does not wait for them"
+        )
+        start_s = max(self._start_s, holdings.stalled_s) if run is None else run.end_s(run.done)
+        step = self._batch.step
+        own_tokens = holdings.reservation.used_tokens(step) + holdings.still_tokens
+        own_tokens -= sum(holdings.own_tokens(request.id, step) for request in self._standing.landing)
+        kv_tokens = sum(tree.size(s) for s in tree.everything() if s.resident and s.ready_s <= start_s)
+        adapters = [] if self.config.divided else pool.resident.values()
+        there = [adapter for adapter in adapters if pool.ready_s(adapter) <= start_s]
+        there_tokens = own_tokens + kv_tokens + sum(adapter.kv_tokens for adapter in there)
+        for later in (tree.leaving, tree.given_up, pool.given_up, self.given_up):
+            later[:] = [(until_s, tokens) for until_s, tokens in later if until_s > start_s]
+        leaving_tokens = sum(tokens for _, tokens in tree.leaving)
+        unknown_tokens = sum(tokens for _, tokens in (*tree.given_up, *pool.given_up, *self.given_up))
+        assert there_tokens + leaving_tokens - unknown_tokens <= self.config.kv_token_budget, (
+            "slots are written to that are still being copied to the host"
+        )
 
     def record(self, now_s: float, waiting: int) -> None:
         super().record(now_s, waiting)
@@ -144,7 +230,7 @@ class WatchedReplica(Replica):
                 blocks -= len(node.blocks)
                 node = node.parent
             assert blocks == 0, "a request holds another number of blocks than it knows"
-        segments = list(self.segments(prefixes))
+        segments = list(prefixes.everything())
         assert set(users) <= set(segments), "KV that is held has gone"
         assert all(segment.users == users[segment] for segment in segments), "other users than it has"
         size = prefixes.size
@@ -155,6 +241,9 @@ class WatchedReplica(Replica):
         assert prefixes.held_tokens == sum(map(size, users))
         assert (
             prefixes.host_tokens == sum(map(size, segments)) - prefixes.tokens <= self.config.host_kv_tokens
+        )
+        assert prefixes.added_tokens - prefixes.dropped_tokens == prefixes.weight(), (
+            "KV from nowhere, or lost"
         )
         for segment in segments:
             below = segment.children.values()
@@ -181,17 +270,6 @@ class WatchedReplica(Replica):
                     waits = segment in node.parked
                 assert segment.resident or waits, "KV on the host that nobody would bring back"
         return prefixes.tokens
-
-    @staticmethod
-    def segments(prefixes: PrefixTree) -> Iterator[Segment]:
-        """All segments, of whom each is found where it says."""
-        nodes: list[Node] = list(prefixes._branches.values())
-        while nodes:
-            node = nodes.pop()
-            for key, segment in node.children.items():
-                assert (segment.parent, segment.key) == (node, key)
-                yield segment
-                nodes.append(segment)
 
     def check_region(self, used: dict[int, Adapter]) -> None:
         region = self.holdings.region
@@ -224,6 +302,7 @@ def watched(case: Case, *, fast_forward: bool = True) -> Cluster:
         mock.patch("simlora.engine.cluster.Recorder", WatchedRecorder),
         mock.patch("simlora.engine.cluster.Replica", WatchedReplica),
         mock.patch("simlora.engine.holdings.Pool", WatchedPool),
+        mock.patch("simlora.engine.holdings.PrefixTree", WatchedTree),
     ):
         cluster = Cluster(case.scenario(fast_forward=fast_forward))
         cluster.run()

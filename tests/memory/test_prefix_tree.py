@@ -1,58 +1,14 @@
-"""PrefixTree on its own: blocks of four tokens; request i comes and goes at second i."""
+"""PrefixTree on its own, in HBM alone: what is found, what is held, what goes first."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simlora.core.adapter import Adapter
-from simlora.core.request import Request
-from simlora.memory.prefix_tree import Branch, PrefixTree, Segment
-
-A, B = Adapter(0, "a", 8, 512, 32), Adapter(1, "b", 8, 512, 32)
-
-
-def request(
-    id: int, *hashes: int, prompt: int = 0, adapter: Adapter | None = A, session: str | None = None
-) -> Request:
-    """A request whose prompt is its blocks and one token, if nothing else is said."""
-    return Request(id, adapter, 0.0, prompt or 4 * len(hashes) + 1, 10, session, hashes)
-
-
-def started(cache: PrefixTree, new: Request, now_s: float = 0.0) -> int:
-    """Start a request as the engine does; return the tokens found."""
-    new.cached_tokens = sum(map(cache.size, cache.found(new)))
-    cache.hold(new, now_s)
-    return new.cached_tokens
-
-
-def served(cache: PrefixTree, new: Request, output_tokens: int = 1, now_s: float | None = None) -> int:
-    """Start a request, prefill it, let it go; return the tokens found."""
-    now_s = float(new.id) if now_s is None else now_s
-    found = started(cache, new, now_s)
-    cache.add(new, new.prompt_tokens, now_s)
-    cache.add(new, new.prompt_tokens + output_tokens - 1, now_s)
-    cache.leave(new, now_s)
-    return found
-
-
-def blocks(cache: PrefixTree, resident: bool = True) -> set[tuple[int, ...]]:
-    """All blocks that are there, each by the blocks until it, behind the number of the adapter."""
-    return {path for path, segment in walk(cache) if segment.resident == resident}
-
-
-def walk(cache: PrefixTree) -> Iterator[tuple[tuple[int, ...], Segment]]:
-    def below(node: Branch | Segment, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Segment]]:
-        for segment in node.children.values():
-            for end in range(1, len(segment.blocks) + 1):
-                yield path + tuple(segment.blocks[:end]), segment
-            yield from below(segment, path + tuple(segment.blocks))
-
-    for branch in cache._branches.values():
-        yield from below(branch, (branch.adapter_id,))
+from simlora.memory.prefix_tree import PrefixTree
+from tests.memory.trees import A, B, blocks, request, running, segments, served, started
 
 
 @pytest.fixture
@@ -162,6 +118,211 @@ def test_what_was_promised_has_to_be_there(cache: PrefixTree) -> None:
     new.cached_tokens = 8
     with pytest.raises(AssertionError, match="request 0 counts on cached KV that has gone"):
         cache.hold(new, 0.0)
+
+
+# Segments -----------------------------------------------------------------------------------
+
+
+def test_what_a_request_brought_is_one_segment(cache: PrefixTree) -> None:
+    served(cache, request(0, 1, 2, 3))
+    assert segments(cache) == [((1, 2, 3), True)]
+    assert cache.segments == 1
+
+
+def test_a_segment_is_cut_where_another_request_parts_from_it(cache: PrefixTree) -> None:
+    served(cache, request(0, 1, 2, 3))
+    served(cache, request(1, 1, 2, 7, 8))
+    assert segments(cache) == [((1, 2), True), ((3,), True), ((7, 8), True)]
+    assert cache.segments == 3
+
+
+def test_a_segment_is_cut_where_another_request_ends(cache: PrefixTree) -> None:
+    served(cache, request(0, 1, 2, 3))
+    served(cache, request(1, 1))
+    assert segments(cache) == [((1,), True), ((2, 3), True)]
+
+
+def test_who_holds_a_segment_that_is_cut_holds_both_parts(cache: PrefixTree) -> None:
+    first = running(cache, request(0, 1, 2, 3))
+    second = running(cache, request(1, 1, 2))
+    assert (cache.held_tokens, cache.shared_tokens(first), cache.shared_tokens(second)) == (12, 12, 8)
+    cache.leave(second, 1.0)
+    assert cache.held_tokens == 12
+    cache.leave(first, 2.0)
+    assert cache.held_tokens == 0
+
+
+def test_the_number_of_blocks_that_are_the_same_is_found_without_a_cut(cache: PrefixTree) -> None:
+    served(cache, request(0, prompt=41, session="s"))
+    assert served(cache, request(1, prompt=41, session="s")) == 40
+    assert segments(cache) == [(tuple(range(10)), True)]
+
+
+# Growth -------------------------------------------------------------------------------------
+
+
+def test_the_output_of_a_request_is_part_of_its_own_segment(cache: PrefixTree) -> None:
+    served(cache, request(0, prompt=9, session="s"), output_tokens=8)
+    assert segments(cache) == [((0, 1, 2, 3), True)]
+    assert (cache.tokens, cache.held_tokens, cache.segments) == (16, 0, 1)
+
+
+@pytest.mark.parametrize("has_gone", [True, False])
+def test_a_segment_that_somebody_else_knows_does_not_grow(cache: PrefixTree, has_gone: bool) -> None:
+    """It is another's history: what comes behind is worth something else."""
+    first = running(cache, request(0, prompt=9, session="s"))
+    second = request(1, prompt=9, session="s")
+    assert started(cache, second) == 8
+    if has_gone:
+        cache.leave(second, 1.0)
+    cache.add(first, 16, 1.0)
+    assert segments(cache) == [((0, 1), True), ((2, 3), True)]
+    assert cache.tokens == cache.held_tokens == 16
+
+
+def test_nor_does_one_behind_which_something_else_follows(cache: PrefixTree) -> None:
+    first = running(cache, request(0, prompt=9, session="s"))
+    cache.found(request(1, prompt=6, session="s"))  # where others would part, it is cut
+    cache.add(first, 16, 1.0)
+    assert segments(cache) == [((0,), True), ((1, 2, 3), True)]
+
+
+def test_nor_does_one_that_was_held_before(cache: PrefixTree) -> None:
+    served(cache, request(0, prompt=9, session="s"))
+    second = running(cache, request(1, prompt=17, session="s"))
+    assert segments(cache) == [((0, 1), True), ((2, 3), True)]
+    cache.add(second, 20, 1.0)
+    assert segments(cache) == [((0, 1), True), ((2, 3, 4), True)], "its own part does"
+
+
+# Visits -------------------------------------------------------------------------------------
+
+
+def visits(cache: PrefixTree, new_id: int, *hashes: int) -> list[int]:
+    """How often each segment was used that such a request would find."""
+    return [segment.visits for segment in cache.found(request(new_id, *hashes))]
+
+
+def test_every_request_that_holds_a_segment_counts_as_a_visit(cache: PrefixTree) -> None:
+    served(cache, request(0, 1, 2))
+    assert visits(cache, 9, 1, 2) == [1]
+    served(cache, request(1, 1, 2))
+    started(cache, request(2, 1, 2))
+    assert visits(cache, 9, 1, 2) == [3]
+
+
+def test_both_parts_of_a_segment_have_the_visits_that_it_had(cache: PrefixTree) -> None:
+    for id in range(3):
+        served(cache, request(id, 1, 2))
+    served(cache, request(3, 1, 7))
+    assert visits(cache, 9, 1, 2) == [4, 3]
+    assert visits(cache, 9, 1, 7) == [4, 1]
+
+
+def test_who_brings_what_another_has_brought_meanwhile_visits_it(cache: PrefixTree) -> None:
+    one, other = request(0, 1, 2), request(1, 1, 2)
+    for new in (one, other):
+        started(cache, new)
+    for new in (one, other):
+        cache.add(new, new.prompt_tokens, 0.0)
+    assert visits(cache, 9, 1, 2) == [2]
+
+
+def test_what_was_used_longest_ago_is_by_when_it_was_left(cache: PrefixTree) -> None:
+    long, short = running(cache, request(0, 1)), running(cache, request(1, 2))
+    cache.leave(short, 2.0)
+    cache.leave(long, 3.0)
+    cache.evict(4, 9.0)
+    assert blocks(cache) == {(0, 1)}
+
+
+# Worth --------------------------------------------------------------------------------------
+
+
+def test_what_is_worth_least_goes_first_whatever_its_last_use() -> None:
+    """Here the larger: of two blocks, then of one. One more of a segment that is cut is worth less again."""
+    cache = PrefixTree(4, key=lambda segment: -len(segment.blocks))
+    served(cache, request(0, 7))
+    served(cache, request(1, 1, 2, 3))
+    served(cache, request(2, 5, 6))
+    cache.evict(4, 9.0)
+    assert blocks(cache) == {(0, 7), (0, 1), (0, 1, 2), (0, 5), (0, 5, 6)}
+    served(cache, request(3, 5), now_s=9.0)
+    cache.evict(4, 9.0)
+    assert (0, 1, 2) not in blocks(cache), "of the others, none has more than a block"
+
+
+def test_worth_can_fade_as_time_goes_by() -> None:
+    """Used a moment ago, the second loses its lead of a half; when that is long past, it has it again."""
+    order = []
+    for now_s in (1.0, 9.0):
+        cache = PrefixTree(
+            4,
+            key=lambda segment: 0.5 * segment.used_s,
+            fade=lambda segment, now: 1.0 if now == segment.used_s else 0.0,
+            most_fade=1.0,
+        )
+        served(cache, request(0, 1))
+        served(cache, request(1, 2))
+        cache.evict(4, now_s)
+        order.append(blocks(cache))
+    assert order == [{(0, 1)}, {(0, 2)}]
+
+
+# Adapters -----------------------------------------------------------------------------------
+
+
+def resident(cache: PrefixTree, *adapters: Adapter) -> None:
+    for adapter in adapters:
+        cache.adapter(adapter.id, True)
+
+
+def test_kv_in_hbm_is_invalid_while_its_adapter_is_not_there(cache: PrefixTree) -> None:
+    resident(cache, A, B)
+    served(cache, request(0, 1, 2))
+    served(cache, request(1, 1, adapter=B))
+    served(cache, request(2, 1, adapter=None))
+    assert cache.invalid_tokens == 0
+    cache.adapter(A.id, False)
+    assert cache.invalid_tokens == 8
+    cache.adapter(B.id, False)
+    assert cache.invalid_tokens == 12, "that of the base model never is"
+    cache.adapter(A.id, True)
+    assert cache.invalid_tokens == 4
+
+
+def test_kv_that_comes_or_goes_without_its_adapter_is_counted(cache: PrefixTree) -> None:
+    served(cache, request(0, 1, 2, 3))
+    assert cache.invalid_tokens == 12
+    cache.evict(4, 9.0)
+    assert cache.invalid_tokens == 8
+    resident(cache, A)
+    cache.adapter(A.id, False)
+    assert cache.invalid_tokens == 8
+
+
+def test_an_adapter_that_is_there_does_not_come(cache: PrefixTree) -> None:
+    resident(cache, A)
+    with pytest.raises(AssertionError, match="adapter 0 comes or leaves twice"):
+        cache.adapter(A.id, True)
+
+
+# What never happens -------------------------------------------------------------------------
+
+
+def test_what_is_in_use_never_leaves(cache: PrefixTree) -> None:
+    running(cache, request(0, 1, 2))
+    (segment,) = cache.found(request(1, 1, 2))
+    with pytest.raises(AssertionError, match="cached KV in use is evicted"):
+        cache.take_out(segment, 1.0)
+
+
+def test_nothing_leaves_before_what_lies_behind_it(cache: PrefixTree) -> None:
+    served(cache, request(0, 1, 2))
+    served(cache, request(1, 1, 3))
+    first, _ = cache.found(request(2, 1, 2))
+    with pytest.raises(AssertionError, match="cached KV is evicted before what lies behind it"):
+        cache.take_out(first, 1.0)
 
 
 @given(

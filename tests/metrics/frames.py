@@ -28,6 +28,7 @@ COLUMNS: dict[str, Any] = {
     "latency_s": NEVER,
     "queue_s": NEVER,
     "cold_start_s": NEVER,
+    "kv_cold_start_s": NEVER,
     "blocked_s": NEVER,
     "preemptions": 0,
     "migrations": 0,
@@ -55,6 +56,7 @@ def finished(
         "latency_s": latency_s,
         "queue_s": queue_s,
         "cold_start_s": 0.0,
+        "kv_cold_start_s": 0.0,
         "blocked_s": 0.0,
         **more,
     }

@@ -21,6 +21,7 @@ METRICS = (
     "latency_per_output_token_s",
     "queue_s",
     "cold_start_s",
+    "kv_cold_start_s",
     "blocked_s",
     "cold_start_share",
 )
@@ -199,12 +200,13 @@ def test_the_order_of_the_rows_does_not_matter():
     assert load(frame.iloc[::-1]) == load(frame)
 
 
-def test_the_share_of_latency_that_loads_take_counts_ones_own_and_those_of_others():
+def test_the_share_of_latency_that_loads_take_counts_ones_own_its_kv_and_those_of_others():
     frame = table(
-        finished(latency_s=4.0, cold_start_s=0.5, blocked_s=0.5),
+        finished(latency_s=4.0, cold_start_s=0.5, kv_cold_start_s=0.25, blocked_s=0.25),
         finished(latency_s=2.0, cold_start_s=0.0, blocked_s=1.0),
         lost("rejected"),
     )
     found = summary_of(frame)
     assert found["cold_start_share"]["mean"] == pytest.approx((0.25 + 0.5) / 2)
-    assert found["blocked_s"]["mean"] == pytest.approx(0.75)
+    assert found["blocked_s"]["mean"] == pytest.approx(0.625)
+    assert found["kv_cold_start_s"]["mean"] == pytest.approx(0.125)

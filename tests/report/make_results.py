@@ -85,6 +85,7 @@ def make_requests(
             "latency_s": latency_s,
             "queue_s": queue_s,
             "cold_start_s": np.where(rng.random(n) < 0.3, rng.exponential(0.02, n), 0.0),
+            "kv_cold_start_s": 0.0,
             "blocked_s": np.where(rng.random(n) < 0.5, rng.exponential(0.05, n), 0.0),
             "preemptions": 0,
             "migrations": 0,
@@ -95,7 +96,10 @@ def make_requests(
     return frame
 
 
-def make_timeline(replicas: int = 2, rows: int = 1_500, end_s: float = 800.0, seed: int = 0) -> pd.DataFrame:
+def make_timeline(
+    replicas: int = 2, rows: int = 1_500, end_s: float = 800.0, seed: int = 0, cache: bool = False
+) -> pd.DataFrame:
+    """Return samples; with a `cache` a third of the KV is idle, of that a quarter invalid, and the host fills up."""
     rng = np.random.default_rng(seed)
     parts = []
     for replica in range(replicas):
@@ -113,6 +117,9 @@ def make_timeline(replicas: int = 2, rows: int = 1_500, end_s: float = 800.0, se
                     "adapter_tokens": np.minimum(
                         rng.integers(8, 24, rows) * 128, CAPACITY_TOKENS - kv_tokens
                     ),
+                    "idle_kv_tokens": kv_tokens // 3 * cache,
+                    "invalid_kv_tokens": kv_tokens // 12 * cache,
+                    "host_kv_tokens": np.linspace(0, 40_000, rows).astype(np.int64) * cache,
                     "capacity_tokens": CAPACITY_TOKENS,
                     "region_used_tokens": 0,
                     "region_largest_free_tokens": 0,

@@ -59,6 +59,31 @@ def test_timeline_data_are_columns_by_replica():
     assert data["levels"]["0"]["kv_tokens"] == [1, 2, 3, 4]
 
 
+def bands(spec):
+    """What is stacked, from the bottom up: what each band begins on, and what it ends with."""
+    areas = [layer["transform"] for layer in spec["layer"] if layer["mark"]["type"] == "area"]
+    return [(base["calculate"], top["calculate"].split(" + ")[0]) for top, base in areas]
+
+
+def test_the_pool_is_adapters_and_kv_one_above_the_other():
+    spec = charts.hbm(TIMES_S)
+    assert bands(spec) == [("0", "datum.adapter_tokens"), ("datum.adapter_tokens", "datum.kv_tokens")]
+    assert "transform" not in spec
+
+
+def test_of_a_cache_history_kv_lies_above_the_rest_and_what_has_no_adapter_at_the_top():
+    spec = charts.hbm(TIMES_S, cache=True)
+    below = [
+        "datum.adapter_tokens",
+        "datum.adapter_tokens + datum.running",
+        "datum.adapter_tokens + datum.running + datum.history",
+    ]
+    tops = ["datum.adapter_tokens", "datum.running", "datum.history", "datum.invalid_kv_tokens"]
+    assert bands(spec) == list(zip(["0", *below], tops, strict=True))
+    tips = [tip["field"] for tip in spec["layer"][-1]["encoding"]["tooltip"]]
+    assert {"invalid_kv_tokens", "host_kv_tokens"} < set(tips)
+
+
 def merged(*rows):
     """Spans of one adapter after the other."""
     return pd.DataFrame(rows, columns=["start_s", "end_s", "adapter"])
@@ -126,6 +151,7 @@ def test_the_base_model_has_a_name():
         charts.latency_cdf(TIMES_S),
         charts.timeline("running", TIMES_S, charts.BLUE),
         charts.hbm(TIMES_S),
+        charts.hbm(TIMES_S, cache=True),
         charts.popularity(by_adapter(table(finished()))),
         charts.modes({"0": merged((0.0, 1.0, "a"))}, 2.0, {"a": "#111111"}),
         charts.modes({"0": merged(), "1": merged()}, 2.0, {}),

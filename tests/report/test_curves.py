@@ -42,6 +42,7 @@ def samples(*rows):
     frame["waiting"] = frame["running"] * 2
     frame["kv_tokens"] = frame["running"] * 100
     frame["adapter_tokens"] = 10
+    frame[["idle_kv_tokens", "invalid_kv_tokens", "host_kv_tokens"]] = 0
     frame["capacity_tokens"] = 1_000
     frame[["region_used_tokens", "region_largest_free_tokens", "region_capacity_tokens"]] = 0
     return frame[TIMELINE_COLUMNS]
@@ -91,7 +92,7 @@ def test_a_timeline_without_duration_shows_nothing(frame):
 
 MIXED = table(
     finished(adapter="b", rank=8, ttft_s=1.0, cold_start_s=0.2),
-    finished(adapter="b", rank=8, ttft_s=3.0, cold_start_s=0.0, blocked_s=0.6),
+    finished(adapter="b", rank=8, ttft_s=3.0, cold_start_s=0.0, kv_cold_start_s=0.4, blocked_s=0.6),
     lost("rejected", adapter="c", rank=64),
     finished(adapter="", rank=0, ttft_s=2.0),
     lost("aborted", adapter="a", rank=16),
@@ -106,6 +107,7 @@ def test_one_row_an_adapter_most_requested_first(kind):
     assert found["rank"].tolist() == [8, 0, 16, 64]
     assert found["ttft_s"].tolist() == pytest.approx([2.0, 2.0, np.nan, np.nan], nan_ok=True)
     assert found["cold_start_s"].tolist() == pytest.approx([0.1, 0.0, np.nan, np.nan], nan_ok=True)
+    assert found["kv_cold_start_s"].tolist() == pytest.approx([0.2, 0.0, np.nan, np.nan], nan_ok=True)
     assert found["blocked_s"].tolist() == pytest.approx([0.3, 0.0, np.nan, np.nan], nan_ok=True)
 
 

@@ -13,6 +13,7 @@ from simlora.metrics.journal import Journal
 from simlora.metrics.slo import SloTargets, attainment
 from simlora.report.figures import (
     plot_adapters,
+    plot_hbm,
     plot_latency_cdf,
     plot_modes,
     plot_slo_attainment,
@@ -74,10 +75,37 @@ def test_the_timeline_of_one_replica_or_of_all():
     assert np.mean(together.lines[0].get_ydata()) > np.mean(alone.lines[0].get_ydata())
 
 
+@pytest.mark.parametrize("plot", [plot_timeline, plot_hbm])
 @pytest.mark.parametrize("timeline", [make_timeline(2, rows=10), pd.DataFrame()])
-def test_a_replica_that_is_not_there(timeline):
+def test_a_replica_that_is_not_there(timeline, plot):
     with pytest.raises(ValueError, match="no replica 7"):
-        plot_timeline(timeline, 7)
+        plot(timeline, 7)
+
+
+def bands(ax):
+    """What lies in HBM, from the bottom up: what it is called, and the highest point that it reaches."""
+    areas = ax.collections
+    return {str(area.get_label()): area.get_paths()[0].vertices[:, 1].max() for area in areas}
+
+
+def test_hbm_is_adapters_and_kv_below_the_capacity():
+    ax = drawn(plot_hbm(make_timeline(2, rows=100), 1))
+    assert list(bands(ax)) == ["adapters", "KV"]
+    assert ax.get_title("left") == "replica 1"
+    assert ax.lines[0].get_ydata() == pytest.approx(14_500)
+    assert bands(ax)["KV"] <= 14_501
+
+
+def test_hbm_with_history_kv_has_the_part_hatched_whose_adapter_is_not_there():
+    timeline = make_timeline(1, rows=100, cache=True)
+    ax = drawn(plot_hbm(timeline))
+    names = ["adapters", "KV of running requests", "history KV", "history KV without its adapter"]
+    assert list(bands(ax)) == names
+    assert [area.get_hatch() for area in ax.collections] == [None, None, None, "////"]
+    without = bands(plot_hbm(make_timeline(1, rows=100)))
+    assert bands(ax)["history KV without its adapter"] == pytest.approx(without["KV"])
+    valid = timeline.assign(invalid_kv_tokens=0)
+    assert list(bands(drawn(plot_hbm(valid)))) == names[:3]
 
 
 def modes_of(journal, end_s=800.0, **more):
@@ -138,6 +166,7 @@ def test_a_run_that_finished_nothing_can_be_drawn(requests):
     drawn(plot_adapters(requests))
     drawn(plot_latency_cdf(requests))
     drawn(plot_timeline(pd.DataFrame()))
+    drawn(plot_hbm(pd.DataFrame()))
 
 
 def test_importing_the_figures_does_not_import_matplotlib():

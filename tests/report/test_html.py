@@ -256,10 +256,31 @@ def test_what_loads_cost_is_shown_where_they_cost_anything():
     page = page_of(table(*slow))
     assert "On average 25" in page.text
     assert "500 ms for its own adapter and 500 ms because of others" in page.text
+    assert "KV on the host" not in page.text
+    waited = [finished(latency_s=4.0, cold_start_s=0.5, kv_cold_start_s=0.5) for _ in range(20)]
+    words = " ".join(page_of(table(*waited)).text.split())
+    assert "500 ms for its own adapter, 500 ms for its KV on the host and 0 s because of others" in words
+    assert "adapter rank requests TTFT cold start KV cold start blocked" in words
     assert "cold-starts" in page.data["charts"]
     quick = page_of(table(*(finished() for _ in range(20))))
     assert "Cold starts" not in quick.text
     assert "cold-starts" not in quick.data["charts"]
+
+
+def test_cached_kv_is_told_where_there_is_any(page):
+    timeline = make_timeline(2, rows=50, cache=True)
+    kv = {"hit_rate": 0.5, "idle_share": 0.25, "invalid_share": 0.3, "tokens_from_host": 1_000}
+    cached = page_of(make_requests(50), timeline, kv=kv)
+    assert "50 % of prompt tokens were cached." in cached.text
+    assert "took 25 % of HBM on average. Of that, 30 % was of no use" in cached.text
+    assert "tokens from host 1,000" in " ".join(cached.text.split())
+    assert "history KV without its adapter" in cached.text
+    keys = [attrs.get("class") for tag, attrs in cached.elements if tag == "i"]
+    assert {"bg-teal", "bg-pale"} < set(keys)
+    assert all(f".{key} " in html._asset("page.css") for key in keys if key.startswith("bg-"))
+    without = page_of(make_requests(50), make_timeline(2, rows=50), kv={"hit_rate": None, "hbm_share": 0.5})
+    assert "history KV" not in without.text
+    assert "Cached KV" not in without.text
 
 
 def test_merging_and_moving_is_told_where_there_was_any(page):

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
-from simlora.workload.popularity import Explicit, InTurn, LogNormal, Power, Uniform, Zipf, power_index
+from simlora.workload.popularity import Explicit, InTurn, LogNormal, Normal, Power, Uniform, Zipf, power_index
 
 N = 100_000
-ALL = [Uniform(), Power(0.3), Zipf(1.2), Explicit([1.0] * 7), LogNormal(2.0), InTurn()]
+ALL = [Uniform(), Power(0.3), Zipf(1.2), Explicit([1.0] * 7), LogNormal(2.0), InTurn(), Normal(0.2)]
 
 
 def shares(popularity, adapters, seed=3):
@@ -42,6 +42,12 @@ def test_a_small_power_piles_requests_on_the_first_adapters():
 def test_zipf():
     weights = 1 / np.arange(1, 31) ** 1.5
     assert_close(shares(Zipf(1.5), 30), weights / weights.sum())
+
+
+def test_normal_is_a_density_around_the_middle_adapter():
+    weights = np.exp(-0.5 * ((np.arange(30) - 14.5) / 3.0) ** 2)
+    assert_close(shares(Normal(0.1), 30), weights / weights.sum())
+    assert shares(Normal(0.01), 201).argmax() == 100
 
 
 def test_zipf_of_zero_is_uniform():
@@ -115,6 +121,7 @@ def test_good_arguments_pass(popularity):
         (Power(0), "workload.popularity.alpha is 0, must be greater than 0"),
         (Power(math.nan), "workload.popularity.alpha is nan"),
         (Zipf(-1), "workload.popularity.exponent is -1, must be at least 0"),
+        (Normal(0), "workload.popularity.deviation is 0, must be greater than 0"),
         (Explicit([]), r"workload.popularity.weights is \[\], must be a list"),
         (
             Explicit([1, 2]),

@@ -1,0 +1,120 @@
+"""What FastLibra's authors average over Figures 13, 15 and 16: `python -m experiments.fastlibra.averages`.
+
+Ratios are taken point by point, then averaged. Figure 15: over rates up to FastLibra's peak in each scenario; a peak is
+where the mean TTFT passes 500 ms. The hit rate of Figure 13 is the mean of that of adapters and that of prompt tokens
+found in HBM, as one bar has both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean
+
+from experiments.claims.spots import Curve, Figures, Limit
+from experiments.fastlibra.reductions import FOLDER, LIMIT_S, OTHERS, OURS, TPOT, TTFT
+from experiments.studies.cache import HELP
+from experiments.studies.points import Point, points
+from experiments.studies.running import run_all
+from experiments.studies.study import Study, read
+
+
+def _read(name: str) -> tuple[Study, Figures]:
+    """Return a study and its figures. Runs what was not run before."""
+    study = read(FOLDER / f"{name}.yaml")
+    outcomes = run_all(points(study))
+
+    def figures(point: Point, metric: str) -> float:
+        found = outcomes[point.overrides].figure(metric)
+        return 0.0 if found is None else found
+
+    return study, figures
+
+
+def without(part: str, study: str = "figure_15") -> list[float]:
+    """Return TTFT and TPOT without a part over those with it, and by how many per cent the peak is lower."""
+    of, figures = _read(study)
+    ratios: dict[str, list[float]] = {TTFT: [], TPOT: []}
+    lost = []
+    for panel in of.panels:
+        peaks = {
+            name: Limit(Curve(of, panel.name, name, TTFT), LIMIT_S).number(figures) for name in (OURS, part)
+        }
+        lost.append(1 - peaks[part] / peaks[OURS])
+        for x in panel.x:
+            if x <= peaks[OURS]:
+                for metric, found in ratios.items():
+                    ours, other = (
+                        Curve(of, panel.name, name, metric).at(x).number(figures) for name in (OURS, part)
+                    )
+                    found.append(other / ours)
+    return [fmean(ratios[TTFT]), fmean(ratios[TPOT]), 100 * fmean(lost)]
+
+
+def _points(
+    study: str, value: Callable[[Figures, Study, str, str, object], float], other: str
+) -> list[float]:
+    """Return FastLibra's value over another system's at every point of a study."""
+    of, figures = _read(study)
+    return [
+        value(figures, of, panel.name, OURS, x) / value(figures, of, panel.name, other, x)
+        for panel in of.panels
+        for x in panel.x
+    ]
+
+
+def _at(metric: str) -> Callable[[Figures, Study, str, str, object], float]:
+    return lambda figures, of, panel, series, x: Curve(of, panel, series, metric).at(x).number(figures)
+
+
+def _hits(figures: Figures, of: Study, panel: str, series: str, x: object) -> float:
+    return fmean(
+        _at(metric)(figures, of, panel, series, x) for metric in ("kv.hbm_hit_rate", "adapters.hit_rate")
+    )
+
+
+def hbm() -> list[float]:
+    """Return the claim fl-hbm: HBM in use over that of vLLM and of S-LoRA."""
+    return [fmean(_points("figure_13", _at("kv.hbm_share"), other)) for other in OTHERS]
+
+
+def hits() -> list[float]:
+    """Return the claim fl-hit: the hit rate over that of vLLM and of S-LoRA."""
+    return [fmean(_points("figure_13", _hits, other)) for other in OTHERS]
+
+
+def many() -> list[float]:
+    """Return the claim fl-many: how much lower TTFT and TPOT are with thousands of adapters, over both others, in %."""
+    return [
+        100 * fmean(1 - ratio for other in OTHERS for ratio in _points("figure_16", _at(metric), other))
+        for metric in (TTFT, TPOT)
+    ]
+
+
+def lines() -> Iterator[str]:
+    """Yield what is printed."""
+    published = {"wom": "1.27, 1.18, 19.8 %", "wos": "1.24, 1.15, 17.2 %", "wol": "1.13, 1.11, 13.1 %"}
+    for study, title in (("figure_15", ""), ("figure_15_link_3", ", copies at 3 GB/s")):
+        for part, said in published.items():
+            ttft, tpot, lost = without(part, study)
+            yield f"{part}: TTFT {ttft:.3f}, TPOT {tpot:.3f}, peak lower by {lost:.1f} % (published {said}){title}"
+    yield "HBM in use over vLLM's and S-LoRA's: {:.2f}, {:.2f} (published 1.2, 2.6)".format(*hbm())
+    yield "hit rate over vLLM's and S-LoRA's: {:.2f}, {:.2f} (published 1.3, 3.2)".format(*hits())
+    yield "1000 and 2000 adapters: TTFT less by {:.1f} %, TPOT by {:.1f} % (published 55.4, 16.2)".format(
+        *many()
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the averages. Returns the exit status."""
+    argparse.ArgumentParser(
+        prog="python -m experiments.fastlibra.averages", description=__doc__.split("\n\n")[0], epilog=HELP
+    ).parse_args(arguments)
+    for line in lines():
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

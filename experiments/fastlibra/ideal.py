@@ -1,0 +1,60 @@
+"""Mooncake's trace with memory without end: `python -m experiments.fastlibra.ideal`.
+
+What its prompts have in common with those before, by the trace alone (`simlora.workload.reuse`), and what one replica
+finds that serves them one after the other; then all at their times, where some begin alike in one prefill. Blocks are
+512 tokens, the last of a prompt, which is not whole, among them; once with the base model, once with an adapter for
+each session, whose KV is of no use to others. Needs the trace in SIMLORA_TRACE_DIR (default: ../shared/traces).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+
+from simlora.config.composing import compose
+from simlora.config.setup import prepare
+from simlora.core.errors import InputError
+from simlora.engine.cluster import Cluster
+from simlora.workload.reuse import ideal_reuse
+
+ENDLESS = ("replica.kv_token_budget=400000000",)
+ONE_BY_ONE = ("replica.max_batch_size=1",)
+
+
+def found(adapters: int, *overrides: str) -> tuple[int, int, int]:
+    """Return the blocks that could be found, those that a replica found, and all."""
+    group = ("system=fastlibra", "workload=mooncake_conversation", f"workload.adapters={adapters}")
+    scenario = prepare(*compose([*group, *ENDLESS, *overrides])).scenario
+    ideal = ideal_reuse(scenario.trace)
+    recorder = Cluster(scenario).run()
+    return ideal.found_blocks, recorder.cached_tokens // scenario.trace.hash_block_tokens, ideal.blocks
+
+
+def lines() -> Iterator[str]:
+    """Yield what is printed."""
+    for adapters, title in ((0, "the base model"), (100, "100 adapters, one a session")):
+        for how, overrides in (("one by one", ONE_BY_ONE), ("at their times", ())):
+            ideal, simulated, blocks = found(adapters, *overrides)
+            yield (
+                f"{title}, {how}: {simulated:,} of {blocks:,} blocks, {simulated / blocks:.2%}; "
+                f"ideal {ideal:,}, {ideal / blocks:.2%}"
+            )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the hit rates; 2 without the trace."""
+    argparse.ArgumentParser(
+        prog="python -m experiments.fastlibra.ideal", description=__doc__.split("\n\n")[0]
+    ).parse_args(arguments)
+    try:
+        for line in lines():
+            print(line)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""FastLibra against vLLM and S-LoRA, cell by cell: `python -m experiments.fastlibra.reductions [--out DIR]`.
+
+Figure 11: three scenarios, three models, 20, 50 and 100 adapters. As its authors do, TTFT and TPOT of a cell are means
+over rates up to FastLibra's peak, at which the mean TTFT passes 500 ms; theirs are ten rates from 0 on, ours those of
+figure_11_<scenario>.yaml. How much less they are than another system's is taken cell by cell, then averaged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+import matplotlib
+
+from experiments.claims.spots import Curve, Figures, Limit
+from experiments.studies.cache import HELP
+from experiments.studies.draw import COLOURS, GRID, INK
+from experiments.studies.points import Point, points
+from experiments.studies.running import Outcome, run_all
+from experiments.studies.study import Study, read
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+FOLDER = Path(__file__).parent
+SCENARIOS = {"chatbot": "chatbot", "translation": "translation", "agent": "personal agent"}
+ADAPTERS = (20, 50, 100)
+TTFT, TPOT = "ttft_s.mean", "tpot_s.mean"
+LIMIT_S = 0.5
+"""Of the mean TTFT: the peak is the highest rate below it (section 6.1)."""
+OURS, OTHERS = "fastlibra", ("vllm", "slora")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A scenario with a model and a number of adapters: by system, seconds and requests/s."""
+
+    scenario: str
+    model: str
+    adapters: int
+    ttft_s: Mapping[str, float]
+    tpot_s: Mapping[str, float]
+    peak_rps: Mapping[str, float]
+
+
+def study(scenario: str, adapters: int) -> Study:
+    """Return the study of a scenario with another number of adapters."""
+    found = read(FOLDER / f"figure_11_{scenario}.yaml")
+    return replace(found, settings={**found.settings, "workload.adapters": adapters})
+
+
+def cells(jobs: int = -1) -> list[Cell]:
+    """Return all cells. Runs what was not run before."""
+    studies = {(scenario, n): study(scenario, n) for scenario in SCENARIOS for n in ADAPTERS}
+    outcomes = run_all([point for each in studies.values() for point in points(each)], jobs)
+
+    def figures(point: Point, metric: str) -> float:
+        found = _outcome(outcomes, point).figure(metric)
+        assert found is not None, f"{point.key} has no {metric}"
+        return found
+
+    return [
+        _cell(scenario, adapters, each, panel.name, figures)
+        for (scenario, adapters), each in studies.items()
+        for panel in each.panels
+    ]
+
+
+def _outcome(outcomes: Mapping[tuple[str, ...], Outcome], point: Point) -> Outcome:
+    return outcomes[point.overrides]
+
+
+def _cell(scenario: str, adapters: int, of: Study, panel: str, figures: Figures) -> Cell:
+    def curve(system: str, metric: str) -> Curve:
+        return Curve(of, panel, system, metric)
+
+    peaks = {each.name: Limit(curve(each.name, TTFT), LIMIT_S).number(figures) for each in of.series}
+    rates = [x for x in of.panel(panel).x if x <= peaks[OURS]] or [of.panel(panel).x[0]]
+
+    def mean(system: str, metric: str) -> float:
+        return fmean(curve(system, metric).at(x).number(figures) for x in rates)
+
+    names = [each.name for each in of.series]
+    return Cell(
+        scenario,
+        panel,
+        adapters,
+        {name: mean(name, TTFT) for name in names},
+        {name: mean(name, TPOT) for name in names},
+        peaks,
+    )
+
+
+def reduction(found: Iterable[Cell], metric: str, other: str) -> float:
+    """Return by how many per cent FastLibra's is less than another system's, the mean over cells."""
+    return 100 * fmean(1 - getattr(cell, metric)[OURS] / getattr(cell, metric)[other] for cell in found)
+
+
+def ahead(found: Iterable[Cell], other: str) -> float:
+    """Return FastLibra's peak over another system's, the mean over cells where that has one."""
+    return fmean(cell.peak_rps[OURS] / cell.peak_rps[other] for cell in found if cell.peak_rps[other])
+
+
+def ttft() -> list[float]:
+    """Return the claim fl-ttft: against vLLM and against S-LoRA."""
+    found = cells()
+    return [reduction(found, "ttft_s", other) for other in OTHERS]
+
+
+def tpot() -> list[float]:
+    """Return the claim fl-tpot."""
+    found = cells()
+    return [reduction(found, "tpot_s", other) for other in OTHERS]
+
+
+def peak() -> list[float]:
+    """Return the claim fl-peak."""
+    found = cells()
+    return [ahead(found, other) for other in OTHERS]
+
+
+def translation() -> list[float]:
+    """Return the claim fl-translation: against vLLM, in translation and in the others."""
+    return _apart("translation", "vllm")
+
+
+def agent() -> list[float]:
+    """Return the claim fl-agent: against S-LoRA, in the personal agent and in the others."""
+    return _apart("agent", "slora")
+
+
+def _apart(scenario: str, other: str) -> list[float]:
+    found = cells()
+    return [
+        reduction([cell for cell in found if (cell.scenario == scenario) == inside], "ttft_s", other)
+        for inside in (True, False)
+    ]
+
+
+def draw(found: Sequence[Cell]) -> Figure:
+    """Return the figure: TTFT, TPOT and peak, a column a scenario, a group of bars a model and number of adapters."""
+    rows = (("ttft_s", "mean TTFT (s)"), ("tpot_s", "mean TPOT (ms)"), ("peak_rps", "peak (requests/s)"))
+    titles = {"fastlibra": "FastLibra", "vllm": "vLLM (static)", "slora": "S-LoRA"}
+    figure, axes = plt.subplots(3, 3, figsize=(13, 8), layout="constrained", sharex="col")
+    for column, (scenario, title) in enumerate(SCENARIOS.items()):
+        here = [cell for cell in found if cell.scenario == scenario]
+        here.sort(key=lambda cell: (int(cell.model.removesuffix("B")), cell.adapters))
+        for row, (metric, label) in enumerate(rows):
+            ax = axes[row][column]
+            for index, (system, name) in enumerate(titles.items()):
+                factor = 1e3 if metric == "tpot_s" else 1.0
+                heights = [factor * getattr(cell, metric)[system] for cell in here]
+                at = [i + 0.27 * (index - 1) for i in range(len(here))]
+                ax.bar(at, heights, 0.25, color=COLOURS[index], label=name)
+            if metric == "ttft_s":
+                ax.set(yscale="log", title=title)
+                ax.axhline(LIMIT_S, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+            ax.set_xticks(range(len(here)), [f"{c.model}\n{c.adapters}" for c in here], fontsize="small")
+            ax.grid(axis="y", color=GRID)
+            ax.set_axisbelow(True)
+            ax.spines[["top", "right"]].set_visible(False)
+            if column == 0:
+                ax.set_ylabel(label)
+    axes[0][0].legend(frameon=False, fontsize="small")
+    figure.suptitle(
+        "FastLibra, Figure 11 · means over rates up to FastLibra's peak; below: model and adapters",
+        fontsize="medium",
+    )
+    return figure
+
+
+def lines(found: Sequence[Cell]) -> Iterator[str]:
+    """Yield what the authors say of the figure, beside ours."""
+    said = {"ttft_s": ("TTFT", (60.3, 50.1)), "tpot_s": ("TPOT", (33.9, 28.6))}
+    for metric, (name, published) in said.items():
+        for other, theirs in zip(OTHERS, published, strict=True):
+            parts = ", ".join(
+                f"{scenario} {reduction([c for c in found if c.scenario == scenario], metric, other):.0f}"
+                for scenario in SCENARIOS
+            )
+            yield (
+                f"{name} less than {other}'s by {reduction(found, metric, other):.1f} % (published {theirs}); {parts}"
+            )
+    for other, theirs in zip(OTHERS, (1.7, 1.6), strict=True):
+        none = sum(not cell.peak_rps[other] for cell in found)
+        yield f"peak {ahead(found, other):.2f} times {other}'s (published {theirs}), which has none in {none} cells"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw Figure 11 and print its reductions. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.fastlibra.reductions",
+        description=__doc__.split("\n\n")[0],
+        epilog=HELP,
+    )
+    parser.add_argument("--out", type=Path, default=Path("outputs/fastlibra"), help="where PNG and CSV go")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    found = cells(options.jobs)
+    figure = draw(found)
+    figure.savefig(options.out / "figure_11.png", dpi=130)
+    plt.close(figure)
+    with (options.out / "figure_11.csv").open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        systems = (OURS, *OTHERS)
+        names = [f"{metric} {system}" for metric in ("ttft_s", "tpot_s", "peak_rps") for system in systems]
+        table.writerow(["scenario", "model", "adapters", *names])
+        for cell in found:
+            numbers = [
+                each[system] for each in (cell.ttft_s, cell.tpot_s, cell.peak_rps) for system in systems
+            ]
+            table.writerow([cell.scenario, cell.model, cell.adapters, *numbers])
+    print(f"figure_11 -> {options.out}/figure_11.png, .csv")
+    for line in lines(found):
+        print(f"  {line}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""FastLibra's experiments: studies that can be read, what is computed from them, and how small ones come out."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.fastlibra import ideal, links, over_time, reductions
+from experiments.fastlibra.reductions import Cell
+from experiments.studies.points import points
+from experiments.studies.study import Study, read_all
+from simlora.config.composing import compose
+from simlora.config.setup import prepare
+from simlora.core.errors import InputError
+from simlora.engine.cluster import Cluster
+from simlora.workload.reuse import ideal_reuse
+
+STUDIES = read_all(reductions.FOLDER)
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+def test_every_point_of_a_study_can_be_set_up(study: Study) -> None:
+    seen = set()
+    for point in points(study):
+        if (point.panel, point.series) not in seen:
+            seen.add((point.panel, point.series))
+            prepare(*compose([*point.overrides, "workload.duration_s=2"]))
+
+
+def test_the_what_if_calibrations_are_what_their_command_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert links.main(["--out", str(tmp_path)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(links.LINK_GB)
+    for path in tmp_path.iterdir():
+        assert path.read_text() == (links.FOLDER / path.name).read_text()
+
+
+# Figure 11 --------------------------------------------------------------------------------
+
+
+def cell(scenario: str, ours: float, vllm: float, slora: float) -> Cell:
+    seconds = {"fastlibra": ours, "vllm": vllm, "slora": slora}
+    return Cell(scenario, "7B", 20, seconds, seconds, {"fastlibra": 4.0, "vllm": 2.0, "slora": 0.0})
+
+
+def test_a_reduction_is_taken_cell_by_cell() -> None:
+    found = [cell("chatbot", 1.0, 2.0, 4.0), cell("agent", 1.0, 1.0, 10.0)]
+    assert reductions.reduction(found, "ttft_s", "vllm") == pytest.approx(25.0)
+    assert reductions.reduction(found, "tpot_s", "slora") == pytest.approx(82.5)
+
+
+def test_a_system_without_a_peak_does_not_count_for_how_far_ahead_ours_is() -> None:
+    found = [cell("chatbot", 1.0, 2.0, 4.0)]
+    assert reductions.ahead(found, "vllm") == 2.0
+    assert any(
+        "which has none in 1 cells" in line for line in reductions.lines([*found, *translation_and_agent()])
+    )
+
+
+def translation_and_agent() -> list[Cell]:
+    return [
+        replace(cell(each, 1.0, 2.0, 4.0), peak_rps=dict.fromkeys(("fastlibra", "vllm", "slora"), 2.0))
+        for each in ("translation", "agent")
+    ]
+
+
+def test_means_are_over_rates_up_to_our_peak() -> None:
+    """Latencies that follow the rate: x / 4 seconds for ours, twice that for the others."""
+    study = reductions.study("chatbot", 50)
+    assert study.settings["workload.adapters"] == 50
+
+    def figures(point, metric: str) -> float:
+        return point.x / 4 * (1 if point.series == "fastlibra" else 2)
+
+    found = reductions._cell("chatbot", 50, study, "7B", figures)
+    assert found.peak_rps == pytest.approx({"fastlibra": 2.0, "vllm": 1.0, "slora": 1.0})
+    rates = [x for x in study.panel("7B").x if x <= 2]
+    assert found.ttft_s["fastlibra"] == pytest.approx(sum(rates) / len(rates) / 4)
+    assert found.ttft_s["vllm"] == pytest.approx(2 * found.ttft_s["fastlibra"])
+
+
+def test_the_figure_and_its_table_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = [
+        replace(each, model=model)
+        for each in (cell("chatbot", 0.1, 0.2, 0.4), *translation_and_agent())
+        for model in ("7B", "13B")
+    ]
+    monkeypatch.setattr(reductions, "cells", lambda jobs: made)
+    assert reductions.main(["--out", str(tmp_path)]) == 0
+    assert (tmp_path / "figure_11.png").stat().st_size > 10_000
+    rows = list(csv.DictReader((tmp_path / "figure_11.csv").open()))
+    assert [row["ttft_s vllm"] for row in rows[:2]] == ["0.2", "0.2"]
+    assert "(published 60.3)" in capsys.readouterr().out
+
+
+# Over time --------------------------------------------------------------------------------
+
+
+def test_levels_are_means_of_what_is_held_until_the_next_sample() -> None:
+    timeline = pd.DataFrame({"time_s": [15.0, 45.0], "kv_tokens": [10, 30]})
+    found = over_time.levels(timeline, ("kv_tokens",))
+    assert found.times_s[:3].tolist() == [30.0, 60.0, 90.0]
+    assert found.of["kv_tokens"][:3] == pytest.approx([5.0, 20.0, 30.0])
+    assert found.of["kv_tokens"][-1] == pytest.approx(30.0)
+
+
+def test_pictures_over_time_are_drawn_of_short_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.setattr(over_time, "DURATION_S", 90.0)
+    assert over_time.main(["--out", str(tmp_path)]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "figure_14.png",
+        "figure_2.png",
+        "figure_4.png",
+    ]
+    said = capsys.readouterr().out
+    assert "published 1,032.4" in said
+    assert "history KV without its adapter" in said
+
+
+# Mooncake's trace -------------------------------------------------------------------------
+
+
+def test_one_by_one_a_replica_finds_all_that_could_be_found() -> None:
+    """Memory without end, conversations of our own making; with less of it, less is found."""
+    group = ["system=fastlibra", "workload=agent", "workload.duration_s=300", "workload.rate_rps=3"]
+    scenario = prepare(*compose([*group, *ideal.ENDLESS, *ideal.ONE_BY_ONE])).scenario
+    could = ideal_reuse(scenario.trace, scenario.cache_block_tokens)
+    found = Cluster(scenario).run()
+    assert 0.5 < could.of_tokens < 1.0
+    assert found.cached_tokens >= could.found_blocks * scenario.cache_block_tokens, "answers are found too"
+    none = prepare(*compose([*group, "replica.kv_token_budget=600", "replica.host_kv_bytes=0"])).scenario
+    assert Cluster(none).run().cached_tokens < found.cached_tokens
+
+
+def test_on_mooncake_s_trace_the_hit_rate_is_its_own() -> None:
+    try:
+        simulated = ideal.found(0, *ideal.ONE_BY_ONE)
+    except InputError:
+        pytest.skip("the published trace is not here; set SIMLORA_TRACE_DIR")
+    assert simulated == (105_592, 105_592, 288_500)
+    assert np.isclose(105_592 / 288_500, 0.366, atol=5e-5)

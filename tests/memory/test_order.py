@@ -1,0 +1,227 @@
+"""Order on its own: letters worth what a dictionary says, then things that time takes something from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.memory.order import SPARE, Order
+from simlora.policies.eviction.cost_model import CostModel
+from tests.examples import share
+
+BOTH_WAYS = pytest.mark.parametrize("least_first", [True, False], ids=["least first", "greatest first"])
+
+
+def taken(order: Order, now_s: float = 0.0) -> Iterator:
+    """Who is first, one after the other, each discarded."""
+    while (first := order.first(now_s)) is not None:
+        order.discard(first[1])
+        yield first[1]
+
+
+def of(worth: dict[str, float], least_first: bool = True) -> Order[str]:
+    """An order of the letters, put in one after the other."""
+    order = Order(worth.__getitem__, least_first=least_first)
+    for thing in worth:
+        order.put(thing)
+    return order
+
+
+def test_the_least_is_first() -> None:
+    order = of({"b": 2.0, "a": 1.0, "c": 3.0})
+    assert order.first(0.0) == (1.0, "a")
+    assert "".join(taken(order)) == "abc"
+
+
+def test_or_the_greatest_is() -> None:
+    order = of({"b": 2.0, "a": 1.0, "c": 3.0}, least_first=False)
+    assert order.first(0.0) == (3.0, "c")
+    assert "".join(taken(order)) == "cba"
+
+
+@BOTH_WAYS
+def test_among_equals_who_was_put_first_is_first(least_first: bool) -> None:
+    assert "".join(taken(of({"b": 1.0, "c": 1.0, "a": 1.0}, least_first))) == "bca"
+
+
+@BOTH_WAYS
+def test_who_is_asked_about_stays(least_first: bool) -> None:
+    order = of({"a": 1.0}, least_first)
+    assert order.first(0.0) == order.first(0.0) == order.first(7.0) == (1.0, "a")
+    assert (len(order), "a" in order) == (1, True)
+
+
+def test_of_nobody_nobody_is_first() -> None:
+    order: Order[str] = Order(len)
+    assert order.first(0.0) is None
+    order.discard("a")
+    assert (len(order), "a" in order) == (0, False)
+
+
+@BOTH_WAYS
+def test_what_is_put_again_is_worth_what_its_key_says_now(least_first: bool) -> None:
+    worth = {"a": 1.0, "b": 2.0, "c": 3.0}
+    order = of(worth, least_first)
+    worth["b"] = 4.0 if least_first else 0.0
+    order.put("b")
+    assert len(order) == 3
+    assert "".join(taken(order)) == ("acb" if least_first else "cab")
+
+
+def test_what_is_put_again_stands_behind_its_equals() -> None:
+    order = of({"a": 1.0, "b": 1.0})
+    order.put("a")
+    assert "".join(taken(order)) == "ba"
+
+
+@BOTH_WAYS
+def test_what_was_discarded_can_come_back(least_first: bool) -> None:
+    worth = {"a": 1.0, "b": 2.0}
+    order = of(worth, least_first)
+    for thing in worth:
+        order.discard(thing)
+    worth["b"] = 1.5
+    order.put("b")
+    assert list(taken(order)) == ["b"]
+    order.put("b")
+    assert order.first(0.0) == (1.5, "b")
+
+
+def test_puts_are_counted() -> None:
+    """Whoever found nothing to do needs to look again only if there were more."""
+    order = of({"a": 1.0, "b": 2.0})
+    order.put("a")
+    order.discard("b")
+    order.first(0.0)
+    assert order.puts == 3
+
+
+@BOTH_WAYS
+def test_a_heap_is_cleared_of_those_who_have_gone(least_first: bool) -> None:
+    """Also where each is asked about in between, as of a moment of its own."""
+    order: Order[int] = Order(float, lambda thing, now_s: 0.5, 0.5, least_first)
+    for now in range(5000):
+        order.put(now % 10)
+        order.first(float(now))
+        if now % 3:
+            order.discard(now % 10)
+        assert len(order._heap) + len(order._near) <= 2 * len(order) + SPARE + 10
+
+
+# As of a moment ----------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Thing:
+    """What it costs to bring, how often it was used and when last; `put` counts the puts until its own."""
+
+    cost_s: float
+    visits: int
+    used_s: float
+    put: int = -1
+
+
+def cost_model_order(model: CostModel, least_first: bool) -> Order[Thing]:
+    return Order(
+        lambda thing: model.key(thing.cost_s, thing.visits, thing.used_s),
+        lambda thing, now_s: model.fade(now_s - thing.used_s),
+        model.most_fade,
+        least_first,
+    )
+
+
+@pytest.mark.parametrize("cost_s, first", [(1.85, "b"), (1.87, "a")])
+def test_what_was_used_this_moment_counts_half(cost_s: float, first: str) -> None:
+    """1 - sigmoid(0) is 1 / 2, 1 - sigmoid(1) is 1 / (1 + e): (1 + e) / 2 or 1.859 times as much makes up for it."""
+    things = {"a": Thing(1.0, 1, 20.0), "b": Thing(cost_s, 1, 19.0)}
+    order = cost_model_order(CostModel(), least_first=True)
+    for thing in things.values():
+        order.put(thing)
+    assert next(taken(order, 20.0)) is things[first]
+
+
+@pytest.mark.parametrize("now_s, first", [(1.0, "b"), (9.0, "a")])
+def test_who_is_first_turns_as_time_goes_by(now_s: float, first: str) -> None:
+    """At second 1, 4 / (1 + e) is 1.08 and 1.9 / 2 is 0.95; at second 9, 4 / (1 + e**9) is less than
+    1.9 / (1 + e**8).
+    """
+    things = {"a": Thing(4.0, 1, 0.0), "b": Thing(1.9, 1, 1.0)}
+    order = cost_model_order(CostModel(), least_first=True)
+    for thing in things.values():
+        order.put(thing)
+    for moment_s in (1.0, 9.0, now_s):
+        next_one = order.first(moment_s)
+    assert next_one is not None
+    assert next_one[1] is things[first]
+
+
+THINGS = st.builds(
+    Thing,
+    cost_s=st.sampled_from((0.0, 2**-8, 0.01, 0.0101, 0.02, 0.5)),
+    visits=st.integers(0, 6),
+    used_s=st.floats(0.0, 8.0) | st.sampled_from((0.0, 7.5, 8.0)),
+)
+NOWS_S = st.lists(st.floats(0.0, 6.0) | st.sampled_from((0.0, 0.1)), min_size=1, max_size=6)
+
+
+@BOTH_WAYS
+@given(
+    things=st.lists(THINGS, max_size=30),
+    laps_s=NOWS_S,
+    recency_s=st.sampled_from((0.25, 1.0, 30.0, "never")),
+    data=st.data(),
+)
+@share(2)
+def test_the_order_is_that_of_worth_as_of_now(
+    least_first: bool,
+    things: list[Thing],
+    laps_s: list[float],
+    recency_s: float | str,
+    data: st.DataObject,
+) -> None:
+    """Against sorting everything anew, at one moment after the other, while things are used, go and come back."""
+    model = CostModel(recency_s=recency_s)
+    order = cost_model_order(model, least_first)
+    puts, now_s = 0, 8.0
+    inside: list[Thing] = []
+
+    def put(thing: Thing) -> None:
+        nonlocal puts
+        order.put(thing)
+        thing.put = puts = puts + 1
+        if thing not in inside:
+            inside.append(thing)
+
+    def worth(thing: Thing) -> float:
+        key = model.key(thing.cost_s, thing.visits, thing.used_s)
+        return key - model.fade(now_s - thing.used_s)
+
+    def place(thing: Thing) -> tuple[float, int]:
+        return (worth(thing) if least_first else -worth(thing)), thing.put
+
+    for thing in things:
+        put(thing)
+    for lap_s in laps_s:
+        now_s += lap_s
+        for _ in range(data.draw(st.integers(0, len(inside)))):
+            expected = min(inside, key=place)
+            assert order.first(now_s) == (worth(expected), expected)
+            match data.draw(st.sampled_from(("goes", "goes", "is used", "is put again", "stays"))):
+                case "goes":
+                    order.discard(expected)
+                    inside.remove(expected)
+                case "is used":
+                    expected.visits += 1
+                    expected.used_s = now_s
+                    put(expected)
+                case "is put again":
+                    put(expected)
+        assert len(order) == len(inside)
+        away = [thing for thing in things if thing not in inside]
+        for thing in data.draw(st.lists(st.sampled_from(away), unique=True) if away else st.just([])):
+            put(thing)
+    assert order.puts == puts

@@ -1,0 +1,632 @@
+"""PrefixTree with a host behind HBM: what goes there, what comes back, what may follow; and all of it against sets."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.memory.prefix_tree import PrefixTree, Segment
+from simlora.policies.eviction.cost_model import CostModel
+from tests.examples import share
+from tests.memory.trees import A, B, blocks, request, running, segments, served, started, walk
+
+
+def with_host(host_tokens: int = 1000, **more: object) -> PrefixTree:
+    return PrefixTree(4, host_tokens, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def tree() -> PrefixTree:
+    return with_host()
+
+
+@pytest.fixture
+def returning() -> PrefixTree:
+    """One that says what could come back; its adapters are there."""
+    tree = with_host(comes_back=True)
+    for adapter in (A, B):
+        tree.adapter(adapter.id, True)
+    return tree
+
+
+def counts(tree: PrefixTree) -> tuple[int, int, int]:
+    return tree.tokens, tree.host_tokens, tree.held_tokens
+
+
+# Going and coming ---------------------------------------------------------------------------
+
+
+def test_what_leaves_hbm_lies_on_the_host(tree: PrefixTree) -> None:
+    served(tree, request(0, 1, 2, 3))
+    tree.evict(8, 1.0)
+    assert counts(tree) == (4, 8, 0)
+    assert (blocks(tree), blocks(tree, resident=False)) == ({(0, 1)}, {(0, 1, 2), (0, 1, 2, 3)})
+
+
+def test_and_comes_back_for_a_request_that_begins_with_it(tree: PrefixTree) -> None:
+    served(tree, request(0, 1, 2, 3))
+    tree.evict(8, 1.0)
+    second = request(1, 1, 2)
+    second.cached_tokens = 8
+    comes = tree.hold(second, 2.0)
+    assert [(tuple(segment.blocks), segment.resident) for segment in comes] == [((2,), True)]
+    assert counts(tree) == (8, 4, 8)
+    assert blocks(tree, resident=False) == {(0, 1, 2, 3)}
+    assert tree.hold(request(2, 9), 2.0) == [], "nothing comes for who finds nothing"
+
+
+def test_what_is_in_hbm_does_not_come(tree: PrefixTree) -> None:
+    served(tree, request(0, 1, 2))
+    second = request(1, 1, 2)
+    second.cached_tokens = 8
+    assert tree.hold(second, 2.0) == []
+
+
+def test_without_a_host_it_is_gone() -> None:
+    tree = PrefixTree(4)
+    assert not tree.keeps
+    served(tree, request(0, 1, 2))
+    tree.evict(8, 1.0)
+    assert counts(tree) == (0, 0, 0)
+    assert tree.found(request(1, 1, 2)) == []
+
+
+def test_what_a_request_computes_that_lies_on_the_host_is_in_hbm_again(tree: PrefixTree) -> None:
+    """Two compute it at the same time; that of the first has gone to the host when the second is done."""
+    first, second = request(0, 1, 2), request(1, 1, 2)
+    for new in (first, second):
+        started(tree, new)
+    tree.add(first, first.prompt_tokens, 1.0)
+    tree.leave(first, 1.0)
+    tree.evict(8, 1.0)
+    assert counts(tree) == (0, 8, 0)
+    tree.add(second, second.prompt_tokens, 2.0)
+    assert counts(tree) == (8, 0, 8)
+    assert tree.ready_s(second) == 2.0
+
+
+def test_kv_does_not_come_before_what_it_follows(tree: PrefixTree) -> None:
+    served(tree, request(0, 1, 2))
+    served(tree, request(1, 1))
+    tree.evict(8, 2.0)
+    _, second = tree.found(request(2, 1, 2))
+    with pytest.raises(AssertionError, match="KV comes before what it follows"):
+        tree.enter(second)
+
+
+# The copies ---------------------------------------------------------------------------------
+
+
+def test_every_segment_that_leaves_is_sent_and_is_there_when_its_copy_is_done() -> None:
+    sent = []
+
+    def send(tokens: int, now_s: float) -> float:
+        sent.append((tokens, now_s))
+        return now_s + 0.5
+
+    tree = with_host(send=send)
+    served(tree, request(0, 1, 2, 3))
+    served(tree, request(1, 1))
+    tree.evict(12, 4.0)
+    assert sent == [(8, 4.0), (4, 4.0)]
+    assert [segment.ready_s for segment in tree.found(request(2, 1, 2, 3))] == [4.5, 4.5]
+
+
+def test_what_the_host_has_no_room_for_is_not_sent() -> None:
+    sent = []
+    tree = with_host(8, send=lambda tokens, now_s: sent.append(tokens) or now_s)
+    served(tree, request(0, 1, 2, 3))
+    (segment,) = tree.found(request(1, 1, 2, 3))
+    tree.take_out(segment, 4.0)
+    assert (sent, counts(tree)) == ([], (0, 0, 0))
+
+
+def test_kv_is_ready_when_the_last_that_a_request_holds_is(tree: PrefixTree) -> None:
+    """Its own is when it has computed it."""
+    served(tree, request(0, 1, 2, 3), now_s=1.0)
+    served(tree, request(1, 1), now_s=2.0)
+    second = request(2, 1, 2, 3, 4)
+    started(tree, second, 3.0)
+    first, then = tree.found(second)
+    assert tree.ready_s(second) == 1.0
+    first.ready_s = 5.0
+    assert tree.ready_s(second) == 5.0, "a later one does not hide it"
+    then.ready_s = 7.0
+    assert tree.ready_s(second) == 7.0
+    tree.add(second, second.prompt_tokens, 8.0)
+    assert tree.ready_s(second) == 8.0
+    alone = request(3, 9)
+    started(tree, alone, 3.0)
+    assert tree.ready_s(alone) == 0.0, "nothing is to come"
+
+
+def test_both_parts_of_a_segment_are_ready_when_it_was(tree: PrefixTree) -> None:
+    served(tree, request(0, 1, 2, 3), now_s=6.0)
+    assert [segment.ready_s for segment in tree.found(request(1, 1))] == [6.0]
+    assert [segment.ready_s for segment in tree.found(request(2, 1, 2, 3))] == [6.0, 6.0]
+
+
+# A host of limited size ---------------------------------------------------------------------
+
+
+def test_the_host_gives_up_what_is_worth_least() -> None:
+    """Room for two blocks. They leave HBM in the order of their last use, and so do they leave the host."""
+    tree = with_host(8)
+    for id, block in enumerate((1, 2, 3)):
+        served(tree, request(id, block))
+    tree.evict(8, 3.0)
+    assert blocks(tree, resident=False) == {(0, 1), (0, 2)}
+    tree.evict(4, 3.0)
+    assert blocks(tree, resident=False) == {(0, 2), (0, 3)}
+    assert counts(tree) == (0, 8, 0)
+
+
+def test_be_it_what_comes_just_now() -> None:
+    """Worth is the number of the block here."""
+    tree = with_host(8, key=lambda segment: -segment.blocks[0])
+    for id, block in enumerate((1, 3, 2)):
+        served(tree, request(id, block))
+    for block in (2, 1, 3):
+        (segment,) = tree.found(request(9, block))
+        tree.take_out(segment, 3.0)
+    assert blocks(tree, resident=False) == {(0, 1), (0, 2)}
+
+
+def test_the_host_gives_up_leaves_before_what_they_follow() -> None:
+    """The first block was used longest ago, but those behind it are of no use without it."""
+    tree = with_host(16, key=lambda segment: segment.blocks[0])
+    served(tree, request(0, 1, 5))
+    served(tree, request(1, 1, 6))
+    served(tree, request(2, 4))
+    tree.evict(16, 3.0)
+    assert blocks(tree, resident=False) == {(0, 1), (0, 1, 5), (0, 1, 6), (0, 4)}
+    for id, left in enumerate(({(0, 1), (0, 1, 5), (0, 1, 6)}, {(0, 1), (0, 1, 6)}, {(0, 1)}, set())):
+        served(tree, request(10 + id, 7 + id))
+        tree.evict(4, 20.0)
+        assert blocks(tree, resident=False) == left | {(0, 7 + n) for n in range(id + 1)}
+
+
+def test_what_lies_behind_kv_in_hbm_is_a_leaf_of_the_host_too() -> None:
+    tree = with_host(4)
+    served(tree, request(0, 1, 2))
+    tree.evict(4, 1.0)
+    served(tree, request(1, 7))
+    tree.evict(4, 2.0)
+    assert (blocks(tree), blocks(tree, resident=False)) == ({(0, 7)}, {(0, 1)})
+    tree.evict(4, 3.0)
+    assert (blocks(tree), blocks(tree, resident=False)) == (set(), {(0, 7)})
+
+
+def test_what_came_back_is_no_longer_the_hosts_to_give_up() -> None:
+    tree = with_host(4)
+    served(tree, request(0, 1))
+    tree.evict(4, 1.0)
+    served(tree, request(1, 1))
+    served(tree, request(2, 2))
+    tree.evict(4, 3.0)
+    assert (blocks(tree), blocks(tree, resident=False)) == ({(0, 2)}, {(0, 1)})
+    assert tree.segments == 2
+
+
+# Cut and joined -----------------------------------------------------------------------------
+
+
+def test_what_left_bit_by_bit_is_one_segment_again(tree: PrefixTree) -> None:
+    served(tree, request(0, 1, 2, 3, 4))
+    for _ in range(3):
+        tree.evict(4, 1.0)
+    assert segments(tree) == [((1,), True), ((2, 3, 4), False)]
+    tree.evict(4, 1.0)
+    assert segments(tree) == [((1, 2, 3, 4), False)]
+    assert (tree.segments, *counts(tree)) == (1, 0, 16, 0)
+
+
+def test_so_are_the_numbered_blocks_of_a_session(tree: PrefixTree) -> None:
+    served(tree, request(0, prompt=17, session="s"))
+    for _ in range(3):
+        tree.evict(4, 1.0)
+    assert segments(tree) == [((0,), True), ((1, 2, 3), False)]
+    assert started(tree, request(1, prompt=40, session="s")) == 16
+
+
+def test_one_that_was_joined_is_ready_when_its_last_part_is() -> None:
+    done_s = iter((8.0, 6.0))
+    tree = with_host(send=lambda tokens, now_s: next(done_s))
+    served(tree, request(0, 1, 2))
+    for _ in range(2):
+        tree.evict(4, 1.0)
+    (segment,) = tree.found(request(1, 1, 2))
+    assert segment.ready_s == 8.0
+
+
+def test_parts_of_different_use_stay_apart(tree: PrefixTree) -> None:
+    served(tree, request(0, 1, 2))
+    served(tree, request(1, 1))
+    for _ in range(2):
+        tree.evict(4, 2.0)
+    assert segments(tree) == [((1,), False), ((2,), False)]
+
+
+def test_a_part_that_two_follow_stays_apart(tree: PrefixTree) -> None:
+    first, second = running(tree, request(0, 1, 2)), running(tree, request(1, 1, 3))
+    for gone in (first, second):
+        tree.leave(gone, 2.0)
+    tree.evict(12, 3.0)
+    assert segments(tree) == [((1,), False), ((2,), False), ((3,), False)]
+
+
+def test_a_segment_on_the_host_is_cut_where_a_request_parts_from_it(tree: PrefixTree) -> None:
+    served(tree, request(0, 1, 2, 3))
+    tree.evict(12, 1.0)
+    assert started(tree, request(1, 1, 7)) == 4
+    assert segments(tree) == [((1,), True), ((2, 3), False)]
+    assert counts(tree) == (4, 8, 4)
+
+
+def test_of_one_that_was_cut_on_the_host_the_end_is_given_up_first() -> None:
+    tree = with_host(12)
+    served(tree, request(0, 1, 2, 3))
+    tree.evict(12, 1.0)
+    tree.found(request(1, 1, 7))
+    served(tree, request(2, 9))
+    tree.evict(4, 3.0)
+    assert blocks(tree, resident=False) == {(0, 1), (0, 9)}
+
+
+# What could come back -----------------------------------------------------------------------
+
+
+def coming(tree: PrefixTree, now_s: float = 9.0, *, alone: bool = False) -> list[tuple[int, ...]]:
+    """The blocks of all that can come, one after the other; none of it does."""
+    assert tree.roots is not None
+    order: list[Segment] = []
+    while (first := tree.root(now_s, alone)) is not None:
+        order.append(first[1])
+        tree.roots.discard(first[1])
+    for segment in order:
+        tree.roots.put(segment)
+    return [tuple(segment.blocks) for segment in order]
+
+
+def out(tree: PrefixTree, *hashes: int, adapter: Adapter | None = A) -> None:
+    """The last segment that such a request would find leaves HBM."""
+    tree.take_out(tree.found(request(99, *hashes, adapter=adapter))[-1], 9.0)
+
+
+def test_what_was_used_last_comes_first(returning: PrefixTree) -> None:
+    for id, block in enumerate((1, 2, 3)):
+        served(returning, request(id, block))
+    for block in (2, 3, 1):
+        out(returning, block)
+    assert coming(returning) == [(3,), (2,), (1,)]
+
+
+def test_only_what_follows_kv_in_hbm_can_come(returning: PrefixTree) -> None:
+    served(returning, request(0, 1))
+    served(returning, request(1, 1, 2))
+    out(returning, 1, 2)
+    assert coming(returning) == [(2,)]
+    out(returning, 1)
+    assert coming(returning) == [(1,)]
+    returning.enter(returning.found(request(2, 1))[0])
+    assert coming(returning) == [(2,)], "as soon as that is there"
+
+
+def test_what_waits_for_what_it_follows_waits_at_its_side(returning: PrefixTree) -> None:
+    """Nobody looks through it again before that has come."""
+    served(returning, request(0, 1))
+    for id in range(5):
+        served(returning, request(1 + id, 1, 2 + id))
+        out(returning, 1, 2 + id)
+    out(returning, 1)
+    assert returning.roots is not None
+    assert coming(returning) == [(1,)]
+    assert len(returning.roots) == 1
+    (first,) = returning.found(request(9, 1))
+    returning.enter(first)
+    assert coming(returning) == [(6,), (5,), (4,), (3,), (2,)]
+
+
+def test_kv_can_come_when_its_adapter_is_there(returning: PrefixTree) -> None:
+    for id, adapter in enumerate((A, B, None)):
+        served(returning, request(id, 1 + id, adapter=adapter))
+        out(returning, 1 + id, adapter=adapter)
+    for adapter in (A, B):
+        returning.adapter(adapter.id, False)
+    assert coming(returning) == [(3,)], "the base model is always there"
+    returning.adapter(A.id, True)
+    assert coming(returning) == [(3,), (1,)]
+    returning.adapter(B.id, True)
+    assert coming(returning) == [(3,), (2,), (1,)]
+
+
+def test_or_alone_where_nobody_minds(returning: PrefixTree) -> None:
+    """But not before what it follows."""
+    served(returning, request(0, 1))
+    served(returning, request(1, 1, 2))
+    for hashes in ((1, 2), (1,)):
+        out(returning, *hashes)
+    returning.adapter(A.id, False)
+    assert coming(returning, alone=True) == [(1,)]
+    assert coming(returning, alone=False) == []
+
+
+def test_what_a_request_brings_back_no_longer_has_to_come(returning: PrefixTree) -> None:
+    served(returning, request(0, 1, 2))
+    out(returning, 1, 2)
+    started(returning, request(1, 1, 2))
+    assert coming(returning) == []
+
+
+def test_what_follows_what_a_request_brings_back_can_come(returning: PrefixTree) -> None:
+    served(returning, request(0, 1))
+    served(returning, request(1, 1, 2))
+    for hashes in ((1, 2), (1,)):
+        out(returning, *hashes)
+    assert coming(returning) == [(1,)]
+    started(returning, request(2, 1))
+    assert coming(returning) == [(2,)]
+
+
+def test_the_part_of_a_segment_that_a_request_left_on_the_host_can_come(returning: PrefixTree) -> None:
+    served(returning, request(0, 1, 2, 3))
+    out(returning, 1, 2, 3)
+    started(returning, request(1, 1, 7))
+    assert coming(returning) == [(2, 3)]
+
+
+def test_both_parts_of_a_segment_that_is_cut_on_the_host_can_come(returning: PrefixTree) -> None:
+    """A trial cuts it, and does not start the request after all."""
+    served(returning, request(0, 1, 2, 3))
+    out(returning, 1, 2, 3)
+    returning.adapter(A.id, False)
+    assert coming(returning) == []
+    returning.found(request(1, 1, 7))
+    returning.adapter(A.id, True)
+    assert coming(returning) == [(1,)]
+    returning.enter(returning.found(request(1, 1, 7))[0])
+    assert coming(returning) == [(2, 3)]
+
+
+def test_what_the_host_has_given_up_cannot_come() -> None:
+    tree = with_host(4, comes_back=True)
+    for id, adapter in enumerate((A, None)):
+        served(tree, request(id, 1, adapter=adapter))
+        out(tree, 1, adapter=adapter)
+        coming(tree)  # that of the adapter waits at its side
+    tree.adapter(A.id, True)
+    assert coming(tree) == [(1,)]
+    assert blocks(tree, resident=False) == {(-1, 1)}
+
+
+# Against sets -------------------------------------------------------------------------------
+
+Path = tuple[object, ...]
+"""A block with all before it, behind its adapter and the name of the first."""
+
+
+def lies(tree: PrefixTree) -> tuple[set[Path], set[Path]]:
+    """What is in HBM, and on the host."""
+    in_hbm: set[Path] = set()
+    on_host: set[Path] = set()
+    for path, segment in walk(tree):
+        first: Segment = segment
+        while isinstance(first.parent, Segment):
+            first = first.parent
+        (in_hbm if segment.resident else on_host).add((path[0], first.key, *path[1:]))
+    return in_hbm, on_host
+
+
+def paths(new: Request, tokens: int) -> list[Path]:
+    """The whole blocks of a request's first tokens."""
+    if new.block_hashes:
+        names = new.block_hashes[: min(tokens, new.prompt_tokens) // 4]
+        return [(new.adapter_id, names[0], *names[: n + 1]) for n in range(len(names))]
+    count = tokens // 4 if new.session is not None else 0
+    return [(new.adapter_id, new.session, *range(n + 1)) for n in range(count)]
+
+
+def connected(known: set[Path]) -> bool:
+    return all(len(path) == 3 or path[:-1] in known for path in known)
+
+
+REQUESTS = st.tuples(
+    st.sampled_from((A, B, None)),
+    st.sampled_from((None, None, "s", "t")),
+    st.lists(st.integers(0, 2), max_size=5),
+    st.integers(0, 12),
+    st.integers(1, 9),
+)
+STEPS = st.one_of(
+    st.tuples(st.sampled_from(("is served", "starts", "is tried")), REQUESTS),
+    st.tuples(st.just("is served"), REQUESTS),
+    st.tuples(st.sampled_from(("is prefilled", "is prefilled", "leaves")), st.integers(0, 5)),
+    st.tuples(st.sampled_from(("evict", "take out", "bring")), st.integers(0, 20)),
+    st.tuples(st.just("adapter"), st.sampled_from((A, B))),
+)
+
+
+class Model:
+    """The tree, and the sets that it stands for."""
+
+    def __init__(self, host_tokens: int, ranked: bool, comes_back: bool, alone: bool) -> None:
+        self.sent_tokens, self.alone = 0, alone
+        more: dict[str, object] = {}
+        if ranked:
+            costs = CostModel(recency_s=2.0)
+            more["key"] = lambda s: costs.key(len(s.blocks), s.visits, s.used_s)
+            more["fade"] = lambda s, now_s: costs.fade(now_s - s.used_s)
+            more["most_fade"] = costs.most_fade
+        self.tree = with_host(host_tokens, comes_back=comes_back, send=self.send, **more)
+        self.host_tokens = host_tokens
+        self.in_hbm: set[Path] = set()
+        self.on_host: set[Path] = set()
+        self.dropped = self.added = 0
+        self.began: dict[int, Request] = {}  # and is not prefilled
+        self.holds: dict[int, tuple[Request, int]] = {}  # how many of its blocks
+        self.resident: set[int] = set()
+        self.now_s, self.next_id = 0.0, 0
+
+    def send(self, tokens: int, now_s: float) -> float:
+        assert now_s == self.now_s
+        self.sent_tokens += tokens
+        return now_s + 0.25
+
+    def make(self, kind: tuple[Adapter | None, str | None, list[int], int, int]) -> Request:
+        adapter, session, path, unhashed, output_tokens = kind
+        hashes = tuple(hash(tuple(path[: n + 1])) for n in range(len(path))) if session is None else ()
+        prompt = 4 * len(path) + unhashed + 1
+        new = Request(self.next_id, adapter, 0.0, prompt, output_tokens, session, hashes)
+        self.next_id += 1
+        return new
+
+    def longest(self, new: Request) -> int:
+        """How many of its blocks are there, but for the last token."""
+        known = self.in_hbm | self.on_host
+        wanted = paths(new, new.prompt_tokens - 1)
+        return next((n for n, path in enumerate(wanted) if path not in known), len(wanted))
+
+    def held(self) -> set[Path]:
+        return {path for new, count in self.holds.values() for path in paths(new, 4 * count)}
+
+    def is_tried(self, kind: tuple) -> Request:
+        new = self.make(kind)
+        found = self.tree.found(new)
+        new.cached_tokens = sum(map(self.tree.size, found))
+        assert new.cached_tokens == 4 * self.longest(new)
+        return new
+
+    def starts(self, kind: tuple) -> None:
+        new = self.is_tried(kind)
+        wanted = set(paths(new, new.cached_tokens))
+        comes = self.tree.hold(new, self.now_s)
+        assert sum(map(self.tree.size, comes)) == 4 * len(wanted & self.on_host)
+        self.in_hbm |= wanted
+        self.on_host -= wanted
+        self.holds[new.id] = new, len(wanted)
+        self.began[new.id] = new
+
+    def is_served(self, kind: tuple) -> None:
+        """At once, beside those who run."""
+        self.starts(kind)
+        others = len(self.holds) - 1
+        self.is_prefilled(len(self.began) - 1)
+        self.leaves(others)
+
+    def adds(self, new: Request, tokens: int) -> None:
+        self.tree.add(new, tokens, self.now_s)
+        wanted = paths(new, tokens)
+        _, before = self.holds[new.id]
+        self.holds[new.id] = new, max(len(wanted), before)
+        self.added += len(set(wanted) - self.in_hbm - self.on_host)
+        self.in_hbm |= set(wanted)
+        self.on_host -= set(wanted)
+        assert self.tree.shared_tokens(new) == 4 * self.holds[new.id][1]
+
+    def is_prefilled(self, which: int) -> None:
+        if self.began:
+            new = self.began.pop(list(self.began)[which % len(self.began)])
+            self.adds(new, new.prompt_tokens)
+
+    def leaves(self, which: int) -> None:
+        """It may be preempted before it is prefilled."""
+        if self.holds:
+            new, _ = self.holds[list(self.holds)[which % len(self.holds)]]
+            if self.began.pop(new.id, None) is None:
+                self.adds(new, new.prompt_tokens + new.max_output_tokens - 1)
+            self.tree.leave(new, self.now_s)
+            del self.holds[new.id]
+
+    def evict(self, tokens: int) -> None:
+        idle = len(self.in_hbm - self.held())
+        gone = self.goes(lambda: self.tree.evict(tokens, self.now_s))
+        assert len(gone) == min(-(-tokens // 4), idle), "as few whole blocks as will do"
+
+    def take_out(self, _: int) -> None:
+        first = self.tree.leaves.first(self.now_s)
+        if first is not None:
+            gone = self.goes(lambda: self.tree.take_out(first[1], self.now_s))
+            assert len(gone) == len(first[1].blocks)
+
+    def goes(self, does) -> set[Path]:
+        """What leaves HBM is on the host, where that has given up no more than it had to; return it."""
+        sent_before = self.sent_tokens
+        does()
+        in_hbm, on_host = lies(self.tree)
+        gone, offered = self.in_hbm - in_hbm, self.on_host | (self.in_hbm - in_hbm)
+        assert not gone & self.held(), "what is held leaves HBM"
+        assert in_hbm == self.in_hbm - gone, "something comes"
+        assert on_host <= offered
+        if 4 * len(offered) <= self.host_tokens:
+            assert on_host == offered, "the host gives up what it has room for"
+            assert self.sent_tokens - sent_before == 4 * len(gone)
+        assert self.sent_tokens - sent_before <= 4 * len(gone)
+        self.dropped += len(offered) - len(on_host)
+        self.in_hbm, self.on_host = in_hbm, on_host
+        return gone
+
+    def bring(self, _: int) -> None:
+        if self.tree.roots is None:
+            return
+        there = self.in_hbm | {(id, name) for id in (self.resident | {-1}) for name in self.names()}
+        could = {path for path in self.on_host if path[:-1] in there or (self.alone and len(path) == 3)}
+        first = self.tree.root(self.now_s, self.alone)
+        assert (first is None) == (not could), "nobody says what could come"
+        if first is None:
+            return
+        segment = first[1]
+        assert math.isfinite(first[0])
+        self.tree.enter(segment)
+        in_hbm, on_host = lies(self.tree)
+        came = in_hbm - self.in_hbm
+        assert len(came) == len(segment.blocks)
+        assert came & could
+        assert came == self.on_host - on_host
+        self.in_hbm, self.on_host = in_hbm, on_host
+
+    def names(self) -> set[object]:
+        return {path[1] for path in self.in_hbm | self.on_host}
+
+    def adapter(self, which: Adapter) -> None:
+        self.resident ^= {which.id}
+        self.tree.adapter(which.id, which.id in self.resident)
+
+    def check(self) -> None:
+        tree = self.tree
+        assert lies(tree) == (self.in_hbm, self.on_host)
+        assert not self.in_hbm & self.on_host
+        assert connected(self.in_hbm), "a block in HBM without those before it"
+        assert connected(self.in_hbm | self.on_host), "a block that nobody can reach"
+        held = self.held()
+        assert held <= self.in_hbm
+        assert counts(tree) == (4 * len(self.in_hbm), 4 * len(self.on_host), 4 * len(held))
+        assert tree.host_tokens <= self.host_tokens
+        assert self.added == len(self.in_hbm) + len(self.on_host) + self.dropped, "KV from nowhere"
+        invalid = [path for path in self.in_hbm if path[0] not in {*self.resident, -1}]
+        assert tree.invalid_tokens == 4 * len(invalid)
+        assert tree.segments == len(segments(tree))
+
+
+@given(
+    plan=st.lists(STEPS, min_size=20, max_size=60),
+    host_tokens=st.sampled_from((0, 4, 16, 40, 1000)),
+    ranked=st.booleans(),
+    comes_back=st.booleans(),
+    alone=st.booleans(),
+)
+@share(2)
+def test_hbm_and_host_are_sets_of_blocks(
+    plan: list[tuple[str, object]], host_tokens: int, ranked: bool, comes_back: bool, alone: bool
+) -> None:
+    model = Model(host_tokens, ranked, comes_back, alone)
+    for step, what in plan:
+        model.now_s += 0.125
+        getattr(model, step.replace(" ", "_"))(what)
+        model.check()
+    event(f"given up by the host: {model.dropped > 0}")
+    event(f"on the host: {len(model.on_host) > 0}")

@@ -1,0 +1,92 @@
+"""What HBM holds on average, by hand and from one step to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import event, given
+
+from simlora.metrics.usage import Usage
+from tests.engine.cases import Case, Row, swapped
+
+
+@dataclass
+class Tree:
+    """A cache that says what it is told to."""
+
+    tokens: int = 0
+    held_tokens: int = 0
+    invalid_tokens: int = 0
+    host_tokens: int = 0
+
+
+def test_levels_hold_until_the_next_boundary_and_the_last_one_until_the_end():
+    usage = Usage(replicas=1)
+    usage.hold(0, 1.0, 0, 10, None)
+    usage.hold(0, 3.0, 0, 40, None)
+    assert usage.until(5.0).used == pytest.approx([(2 * 10 + 2 * 40) / 5])
+    assert usage.until(3.0).used == pytest.approx([2 * 10 / 3]), "asking changes nothing"
+
+
+def test_kv_grows_by_the_steps_between_two_boundaries_and_who_left_at_the_second_was_there_until_then():
+    usage = Usage(replicas=1)
+    usage.hold(0, 0.0, 0, 10, None)
+    usage.hold(0, 2.0, 8, 3, None)
+    assert usage.until(2.0).used == pytest.approx([10 + 8 / 2])
+
+
+def test_slots_that_are_reserved_do_not_grow():
+    usage = Usage(replicas=1, grows=False)
+    usage.hold(0, 0.0, 0, 10, None)
+    usage.hold(0, 2.0, 8, 3, None)
+    assert usage.until(2.0).used == pytest.approx([10])
+
+
+def test_steps_are_those_of_the_replica_whose_boundary_it_is():
+    usage = Usage(replicas=3)
+    usage.hold(0, 0.0, 0, 10, None)
+    usage.hold(1, 0.0, 0, 20, None)
+    usage.hold(1, 1.0, 6, 26, None)
+    usage.hold(0, 2.0, 10, 14, None)
+    usage.hold(1, 2.0, 16, 32, None)
+    assert usage.until(2.0).used == pytest.approx([12, 26, 0])
+
+
+def test_of_cached_kv_what_nobody_holds_what_has_no_adapter_and_what_the_host_has():
+    usage, tree = Usage(replicas=2), Tree(tokens=30, held_tokens=10, invalid_tokens=5, host_tokens=100)
+    usage.hold(1, 1.0, 0, 50, tree)
+    tree.tokens, tree.held_tokens, tree.invalid_tokens, tree.host_tokens = 40, 40, 0, 60
+    usage.hold(1, 2.0, 0, 50, tree)
+    found = usage.until(4.0)
+    assert found.idle == pytest.approx([0, 20 / 4])
+    assert found.invalid == pytest.approx([0, 5 / 4])
+    assert found.host == pytest.approx([0, (100 + 2 * 60) / 4])
+
+
+def test_no_time_has_no_mean():
+    assert np.isnan(Usage(replicas=1).until(0.0).used).all()
+
+
+def test_a_run_by_hand():
+    """Nine slots of a prompt and a token, and one of its adapter, then a token more at each of two steps."""
+    rows = (Row(1.0, 0, 8, 3, 3),)
+    cluster = Case(rows=rows, ranks=(1,), reserve="paged", block_tokens=1).cluster()
+    table = cluster.recorder.requests()
+    first_s, end_s = table.first_token_s[0], table.finish_s[0]
+    area = (first_s - 1.0) * 13 + (end_s - first_s) * (13 + 1)
+    assert cluster.recorder.usage.until(end_s).used == pytest.approx([area / end_s])
+
+
+@given(swapped(loaders=("blocking", "asynchronous")))
+def test_cached_kv_is_the_same_on_average_however_many_steps_are_one_event(case: Case):
+    fast, plain = (case.cluster(fast_forward=fast_forward) for fast_forward in (True, False))
+    end_s = fast.recorder.last_s
+    if end_s == 0.0:
+        return
+    one, other = fast.recorder.usage.until(end_s), plain.recorder.usage.until(end_s)
+    for name in ("idle", "invalid", "host"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-9, atol=1e-9)
+    event(f"on the host: {one.host.any()}")
+    event(f"invalid: {one.invalid.any()}")
