@@ -461,3 +461,51 @@ def shared_prefixes(draw: st.DrawFn, **chosen: object) -> Case:
 def swapped(**chosen: object) -> st.SearchStrategy[Case]:
     """The same where adapters and KV leave HBM and come back in one order."""
     return shared_prefixes(**({"evictions": tuple(SWAPPERS)} | chosen))
+
+
+@st.composite
+def pressed(
+    draw: st.DrawFn,
+    evictions: tuple[str, ...] = (*SWAPPERS, "lru"),
+    loaders: tuple[str, ...] = ("blocking", "prefetching", "asynchronous", "cpu_assisted"),
+    schedulers: tuple[str, ...] = ("fcfs", "lcfs", "chunked_prefill", *PICKING),
+    ends: st.SearchStrategy[float | None] = st.none(),  # noqa: B008
+) -> Case:
+    """Scenarios in which much is said again, to few adapters, and HBM holds little more than the largest request.
+
+    So KV goes to the host and comes back, over links up to 32 times as slow.
+    """
+    ranks = draw(st.lists(st.sampled_from((1, 1, 2)), min_size=1, max_size=3).map(tuple))
+    branches = st.lists(st.sampled_from((1, 1, 1, 2)), min_size=2, max_size=10)
+    uses = st.integers(-1, len(ranks) - 1).map(lambda a: None if a < 0 else a)
+    gap = draw(st.sampled_from((WITHIN_A_STEP, st.one_of(BURST, WITHIN_A_STEP, WITHIN_A_RUN), WITHIN_A_RUN)))
+    request = st.tuples(gap, uses, branches, st.integers(1, 7), st.integers(1, 12), st.integers(0, 4))
+    exact = draw(st.booleans())
+    now, requests, hashes = 0.0, [], []
+    for wait_s, adapter, branch, more, output, unused in draw(st.lists(request, min_size=6, max_size=24)):
+        now += wait_s if exact else wait_s * 0.9871237
+        requests.append(Row(now, adapter, 4 * len(branch) + more, output, output + unused))
+        hashes.append(tuple(accumulate(branch, lambda h, n: 3 * h + n)))
+    largest = max(r.prompt_tokens + r.max_output_tokens for r in requests) + 4 * max(ranks)
+    known = COEFFICIENTS if exact else IRREGULAR
+    slower = draw(st.sampled_from((1, 1, 4, 32)))
+    sessions = draw(st.sampled_from((None, None, "abc")))
+    return Case(
+        rows=tuple(requests),
+        ranks=ranks,
+        capacity=largest + draw(st.sampled_from((4, 12, 24, 60))),
+        admit_every=draw(st.sampled_from((0, 0, 3))),
+        reserve=draw(st.sampled_from(("full", "paged"))),
+        watermark=draw(st.sampled_from((0.0, 0.1))),
+        preemption=draw(st.sampled_from(("recompute", "swap"))),
+        scheduler=draw(st.sampled_from(schedulers)),
+        loader=draw(st.sampled_from(loaders)),
+        eviction=draw(st.sampled_from(evictions)),
+        prefix_caching=True,
+        host_kv_tokens=draw(st.sampled_from((20, 60, 10_000))),
+        sessions=None if sessions is None else tuple(sessions[i % 3] for i in range(len(requests))),
+        block_hashes=tuple(hashes) if sessions is None else None,
+        until_s=draw(ends),
+        replicas=draw(st.sampled_from((1, 1, 2))),
+        coefficients={**known, "adapter_load.bytes_per_s": known["adapter_load.bytes_per_s"] / slower},
+    )

@@ -327,3 +327,25 @@ def test_execution_counts_from_the_start_and_not_from_the_arrival() -> None:
     seconds = (table.finish_s - table.admitted_s).mean()
     assert [found for *_, found, _ in migration.seen][-1] == pytest.approx(seconds)
     assert table.queue_s[1] > seconds
+
+
+class Away(Migration):
+    """Moves whoever came first to replica 0 away from there, at its only look."""
+
+    def __init__(self, period_s: float) -> None:
+        self.period_s: float = period_s
+        self.looked = False
+
+    def plan(self, view: ClusterView) -> Plan:
+        first, self.looked = () if self.looked else view.requests_of(0)[:1], True
+        return Plan(tuple(Move(request, 0, 1) for request in first), "it is in the way" if first else "")
+
+
+@pytest.mark.parametrize("look", range(22, 32))
+def test_who_made_way_goes_on_as_soon_as_the_others_have_left(look: int) -> None:
+    """At one of these boundaries one request is preempted, and the other one goes; nothing is left to wait for."""
+    rows = (Row(0.0, None, 2, 24, 24), Row(0.05, None, 12, 19, 19))
+    tight = {"capacity": 45, "block_tokens": 1, "scheduler": "chunked_prefill", "max_batch_size": 9}
+    table = run(*rows, migration=Away(look * 2**-6), ranks=(), **tight).requests()
+    assert (table.migrations + table.preemptions > 0).any()
+    assert (table.status == "finished").all()

@@ -6,7 +6,7 @@ Invariant 10, fast-forward equals the plain loop, is tests/engine/test_fast_forw
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from simlora.core.request import Request
@@ -14,14 +14,17 @@ from simlora.engine.cluster import Cluster
 from tests.engine.cases import (
     KERNELS,
     LOADERS,
+    SWAPPERS,
     Case,
     Row,
     cases,
     divided,
     family,
     own_memory,
+    pressed,
     shared_gpus,
     shared_prefixes,
+    swapped,
 )
 from tests.invariants.watch import watched
 
@@ -33,6 +36,7 @@ ANY = st.one_of(
     divided(loaders=tuple(LOADERS)),
     shared_gpus(loaders=tuple(LOADERS)),
     shared_prefixes(loaders=tuple(LOADERS)),
+    swapped(loaders=tuple(LOADERS)),
 )
 
 
@@ -73,10 +77,23 @@ def test_3_5_7_memory_fits_and_time_goes_forward_at_every_event(case: Case, fast
 
 
 @given(
-    st.one_of(divided(ends=ENDS, loaders=tuple(LOADERS)), shared_prefixes(ends=ENDS, loaders=tuple(LOADERS)))
+    st.one_of(
+        divided(ends=ENDS, loaders=tuple(LOADERS)),
+        shared_prefixes(ends=ENDS, loaders=tuple(LOADERS)),
+        swapped(ends=ENDS, loaders=tuple(LOADERS)),
+    )
 )
 def test_3_5_7_memory_fits_also_where_the_clock_stops_before_the_end(case: Case) -> None:
     watched(case)
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+@given(case=pressed())
+def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case: Case, fast_forward: bool) -> None:
+    """Slots are written to while others wait for theirs, and things leave before they have come."""
+    cluster = watched(case, fast_forward=fast_forward)
+    event(f"to the host: {any(replica.holdings.kv_tokens_out for replica in cluster.replicas)}")
+    event(f"and back: {any(replica.holdings.kv_tokens_in for replica in cluster.replicas)}")
 
 
 @given(ANY, st.sampled_from((2**-6, 2**-3, 0.1)), st.booleans())
@@ -88,7 +105,7 @@ def test_1_3_5_7_memory_fits_and_everybody_ends_also_where_requests_move(
     assert (table.status != "unfinished").all()
     assert sum(len(replica.held()) for replica in cluster.replicas) == 0, "everything is given back"
     done = table[table.status == "finished"]
-    assert (done.cold_start_s + done.blocked_s <= done.latency_s + 1e-9).all()
+    assert (done.cold_start_s + done.kv_cold_start_s + done.blocked_s <= done.latency_s + 1e-9).all()
     assert (done.blocked_s >= -1e-9).all()
     assert cluster.recorder.token_gaps.count + len(done) == done.output_tokens.sum()
 
@@ -102,9 +119,10 @@ def test_4_arrival_admission_first_token_and_finish_come_in_this_order(case: Cas
     assert (done.first_token_s <= done.finish_s).all()
     assert ((done.first_token_s == done.finish_s) == (done.output_tokens == 1)).all()
     assert (done.cold_start_s >= 0).all()
-    assert (done.cold_start_s <= done.queue_s + 1e-9).all()
+    assert (done.kv_cold_start_s >= 0).all()
+    assert (done.cold_start_s + done.kv_cold_start_s <= done.queue_s + 1e-9).all()
     assert (done.blocked_s >= -1e-9).all()
-    assert (done.cold_start_s + done.blocked_s <= done.latency_s + 1e-9).all()
+    assert (done.cold_start_s + done.kv_cold_start_s + done.blocked_s <= done.latency_s + 1e-9).all()
     turned_away = table[table.status == "rejected"]
     assert (turned_away.finish_s == turned_away.arrival_s).all()
 
@@ -179,8 +197,10 @@ def test_9_without_adapters_only_the_base_model_is_left(case: Case) -> None:
 
 @given(ANY, st.randoms(use_true_random=False))
 def test_11_other_names_and_numbers_for_adapters_change_nothing(case: Case, random) -> None:
-    if case.eviction == "lru_in_turn":
-        case = case.but(eviction="lru")  # its turns are by number
+    if case.eviction == "lru_in_turn" or case.eviction in SWAPPERS:
+        case = case.but(
+            eviction="lru"
+        )  # by number are its turns, and the order of adapters that nobody has used
     order = list(range(len(case.ranks)))
     random.shuffle(order)  # adapter a becomes order[a]
     ranks = tuple(case.ranks[order.index(b)] for b in range(len(order)))

@@ -48,7 +48,9 @@ class WatchedTree(PrefixTree):
     def __init__(self, *args, send: Callable[[int, float], float], **kwargs) -> None:
         super().__init__(*args, send=self.send, **kwargs)
         self.sends = send
-        self.added_tokens = self.dropped_tokens = 0
+        self.added_tokens = self.out_tokens = self.back_tokens = self.dropped_tokens = 0
+        self.sent_tokens = self.brought_tokens = 0
+        self.computes = False
         self.leaving: list[tuple[float, int]] = []
         self.given_up: list[tuple[float, int]] = []
 
@@ -67,8 +69,9 @@ class WatchedTree(PrefixTree):
         return sum(map(self.size, self.everything()))
 
     def add(self, request: Request, tokens: int, now_s: float) -> None:
-        before = self.weight()
+        before, self.computes = self.weight(), True
         super().add(request, tokens, now_s)
+        self.computes = False
         added = self.weight() - before
         assert 0 <= added <= tokens
         self.added_tokens += added
@@ -76,12 +79,19 @@ class WatchedTree(PrefixTree):
     def take_out(self, segment: Segment, now_s: float) -> None:
         before, self.was_there = self.weight(), segment.ready_s <= now_s
         self.given_up.append((segment.ready_s, self.size(segment)))
+        self.out_tokens += self.size(segment)
         super().take_out(segment, now_s)
         dropped = before - self.weight()
         assert dropped >= 0
         self.dropped_tokens += dropped
 
+    def enter(self, segment: Segment) -> None:
+        super().enter(segment)
+        self.back_tokens += self.size(segment)
+        self.brought_tokens += 0 if self.computes else self.size(segment)
+
     def send(self, tokens: int, now_s: float) -> float:
+        self.sent_tokens += tokens
         done_s = self.sends(tokens, now_s)
         assert done_s > now_s
         if self.was_there:  # or else nothing has been written to its slots yet
@@ -242,9 +252,11 @@ class WatchedReplica(Replica):
         assert (
             prefixes.host_tokens == sum(map(size, segments)) - prefixes.tokens <= self.config.host_kv_tokens
         )
-        assert prefixes.added_tokens - prefixes.dropped_tokens == prefixes.weight(), (
-            "KV from nowhere, or lost"
-        )
+        there_tokens = prefixes.added_tokens - prefixes.dropped_tokens
+        assert prefixes.weight() == there_tokens, "KV from nowhere, or lost"
+        on_host = prefixes.out_tokens - prefixes.back_tokens - prefixes.dropped_tokens
+        assert prefixes.host_tokens == on_host, "what is on the host has left HBM, and has not come back"
+        self.check_copies(prefixes)
         for segment in segments:
             below = segment.children.values()
             assert segment.resident_children == sum(child.resident for child in below)
@@ -270,6 +282,13 @@ class WatchedReplica(Replica):
                     waits = segment in node.parked
                 assert segment.resident or waits, "KV on the host that nobody would bring back"
         return prefixes.tokens
+
+    def check_copies(self, prefixes: WatchedTree) -> None:
+        """What goes to the host is copied once, and so is what comes back and is not computed anew."""
+        holdings = self.holdings
+        ahead_tokens = 0 if holdings.swapping is None else holdings.swapping.kv_tokens_in
+        assert holdings.kv_tokens_out == prefixes.sent_tokens <= prefixes.out_tokens
+        assert holdings.kv_tokens_in + ahead_tokens == prefixes.brought_tokens
 
     def check_region(self, used: dict[int, Adapter]) -> None:
         region = self.holdings.region
