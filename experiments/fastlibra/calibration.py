@@ -41,8 +41,10 @@ SOURCES = {
     ("llama_7b", 1): "a100_80g-llama_2_7b-tp1",
     ("llama_13b", 2): "a100_80g-llama_2_7b-tp2",
     ("llama_34b", 4): "a100_80g-llama_2_70b_mha-tp4",
+    ("llama_30b", 4): "a100_80g-llama_2_70b_mha-tp4",
 }
-"""What each is scaled from: sums of kernels of a shape near it, at the same degree. The 34B is as wide as the 70B."""
+"""What each is scaled from: sums of kernels of a shape near it, at the same degree. The 34B is as wide as the 70B. The
+30B is no model of theirs, but the one of that size whose KV heads are not grouped: a what-if."""
 KERNELS = "a100_80g-llama_7b-tp1"
 """Fitted to S-LoRA's runs: its LoRA kernels, copies and merges."""
 UNUSED = ("kernels.padded_bmm.", "adapter_load.flush_s")

@@ -30,8 +30,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#2b6cd4", "#d08700", "#0e8f7e", "#b0417d", "#6b6f76")
-"""Blue, amber, teal, plum, grey: told apart with the common kinds of colour blindness."""
+COLOURS = ("#2b6cd4", "#d08700", "#0e8f7e", "#b0417d", "#6b6f76", "#7a5ac8", "#6b3f1d")
+"""Blue, amber, teal, plum, grey, violet, brown: told apart with the common kinds of colour blindness."""
 INK, GRID = "#1b1d21", "#e2e3e1"
 OURS: dict[str, Any] = {"marker": "o", "markersize": 5, "clip_on": False, "in_layout": False}
 THEIRS: dict[str, Any] = {
@@ -117,7 +117,7 @@ def _limits(ax: Axes, study: Study, metric: str, gathered: Sequence[Gathered]) -
     if metric in study.logarithmic:
         _logarithmic(ax, [value for value in values if value > 0])
     else:
-        ax.set_ylim(0, 1.05 if metric in SHARES else 1.12 * max(values, default=1.0))
+        ax.set_ylim(0, 1.05 if metric in SHARES else 1.12 * (max(values, default=0.0) or 1.0))
 
 
 def _logarithmic(ax: Axes, values: Sequence[float]) -> None:

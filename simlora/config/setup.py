@@ -231,6 +231,11 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
         "replica.host_kv_bytes", values.pop("host_kv_bytes", 0.0), "bytes", least=0, most=HOST_MAX
     )
     values["host_kv_tokens"] = int(host_kv_bytes) // model.kv_bytes_per_token
+    if host_kv_bytes and not values["host_kv_tokens"]:
+        raise InputError(
+            f"replica.host_kv_bytes is {host_kv_bytes:g}, must be 0 or at least the "
+            f"{model.kv_bytes_per_token:,} bytes of one token's keys and values of {model.name}"
+        )
     whole("replica.block_tokens", values.get("block_tokens"), "tokens", least=1, most=BLOCK_MAX)
     if values.get("max_prefill_tokens") is None:
         values["max_prefill_tokens"] = max(budget // 6, PREFILL_TOKENS_LEAST)
@@ -301,6 +306,8 @@ def _check_ranks(replica: ReplicaConfig, trace: Trace) -> None:
 
 
 def _nothing_to_share(replica: ReplicaConfig, trace: Trace) -> tuple[str, ...]:
+    if replica.host_kv_tokens and not replica.prefix_caching:
+        return ("replica.host_kv_bytes keeps nothing: replica.prefix_caching is false.",)
     if not replica.prefix_caching or trace.shares:
         return ()
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Container, Iterable, Sequence, Set
 from math import inf
@@ -134,6 +135,9 @@ class Holdings:
             policy.most_fade,
             comes_back=True,
             send=self._send_out,
+            behind_adapters=policy.dependencies,
+            needs_adapter=not policy.matches_invalid,
+            used_when_found=True,
         )
         self.swapping = Swapping(
             policy,
@@ -165,11 +169,17 @@ class Holdings:
     def _copy_in(self, tokens: int, now_s: float) -> float:
         return self._copy(self.link, tokens, now_s)
 
-    def _send_out(self, tokens: int, now_s: float) -> float:
-        """Copy cached KV to the host; return when that is done."""
+    def _send_out(self, tokens: int, now_s: float, there_s: float) -> float:
+        """Copy cached KV to the host that is in HBM since `there_s`; return when it lies there.
+
+        What is still on its way from there need not go back, but its slots are written to until it has come.
+        """
+        if there_s > now_s:
+            insort(self._leaving, (there_s, tokens))
+            return now_s
         self.kv_tokens_out += tokens
         done_s = self._copy(self.link_out, tokens, now_s)
-        self._leaving.append((done_s, tokens))
+        insort(self._leaving, (done_s, tokens))
         return done_s
 
     def preload(self, adapter: Adapter) -> None:
@@ -294,10 +304,10 @@ class Holdings:
                     comes.append(segments)
             hold(request, ends)
             adapter = request.adapter
-            if adapter is None:
-                continue
             if self.swapping is not None:
                 self.swapping.wanted(adapter, now_s)
+            if adapter is None:
+                continue
             if adapter in pool:
                 self._recorder.adapter_lookup(hit=True)
                 pool.pin(adapter)
@@ -510,7 +520,7 @@ class Holdings:
             return
         self.pool.unpin(adapter)
         if self.swapping is not None:
-            self.swapping.left(adapter, now_s)
+            self.swapping.left(adapter)
         if not self._watched or self.pool.is_pinned(adapter):
             return
         if self._host is not None and adapter.id in self._host:

@@ -36,6 +36,7 @@ class Swapping:
         "_in_vain",
         "_link",
         "_pool",
+        "_requests",
         "_tree",
         "_visits",
         "kv_tokens_in",
@@ -60,6 +61,7 @@ class Swapping:
         self._copy, self._fetch = copy, fetch
         self._capacity = pool.capacity
         self._visits = np.zeros(len(adapters), dtype=np.int64)
+        self._requests = 0
         self._in_vain: tuple[int, int, int] | None = (
             None  # the state in which all that could come was too large
         )
@@ -80,17 +82,19 @@ class Swapping:
 
     # What happens -----------------------------------------------------------------------
 
-    def wanted(self, adapter: Adapter, now_s: float) -> None:
-        """A request that starts needs an adapter."""
+    def wanted(self, adapter: Adapter | None, now_s: float) -> None:
+        """A request starts that needs an adapter, or none."""
+        self._requests += 1
+        if adapter is None:
+            return
         branch = self._tree.branch(adapter.id)
         branch.visits += 1
         branch.used_s = now_s
         self._visits[adapter.id] += 1
 
-    def left(self, adapter: Adapter, now_s: float) -> None:
+    def left(self, adapter: Adapter) -> None:
         """A request that used an adapter is gone."""
         branch = self._tree.branch(adapter.id)
-        branch.used_s = now_s
         if not self._pool.is_pinned(adapter):
             self._idle.put(branch)
 
@@ -133,13 +137,11 @@ class Swapping:
             return bool(len(self._tree.leaves) or len(self._idle))
         if used_tokens >= self.policy.idle * self._capacity or self._state(used_tokens) == self._in_vain:
             return False
-        assert self._tree.roots is not None
-        return bool(len(self._tree.roots) or len(self._absent))
+        return bool(self._tree.roots[0] or len(self._absent))
 
     def _state(self, used_tokens: int) -> tuple[int, int, int]:
         """Return what is the same as long as the same things could come."""
-        assert self._tree.roots is not None
-        return used_tokens, self._tree.roots.puts, self._absent.puts
+        return used_tokens, self._tree.roots[1], self._absent.puts
 
     @property
     def busy_tokens(self) -> int:
@@ -161,10 +163,11 @@ class Swapping:
         """Let idle KV and adapters leave for at least so many token slots, or all but those adapters to `keep`."""
         tree, pool = self._tree, self._pool
         kept: list[Branch] = []
-        needed = self._needed(now_s)
+        batch = self._mean_batch(now_s)
         while tokens > 0:
             leaf, idle = tree.leaves.first(now_s), self._first_idle(now_s, keep, kept)
-            if idle is not None and (leaf is None or idle[0] + self._reward(needed) < leaf[0]):
+            resident = len(self._adapters) - len(self._absent)
+            if idle is not None and (leaf is None or idle[0] + self._reward(batch, resident) < leaf[0]):
                 adapter = self._adapters[idle[1].adapter_id]
                 pool.drop((adapter,))
                 tokens -= adapter.kv_tokens
@@ -205,16 +208,13 @@ class Swapping:
     ) -> None:
         """Bring the most worthy from the host, one after the other."""
         tree, policy = self._tree, self.policy
-        assert tree.roots is not None
         later: list[Segment | Branch] = []
         before_tokens = used_tokens
-        needed, resident = self._needed(now_s), len(self._adapters) - len(self._absent)
+        batch, resident = self._mean_batch(now_s), len(self._adapters) - len(self._absent)
         while used_tokens < until_tokens and self._link.free_at_s < now_s + policy.backlog_s:
-            root = tree.root(now_s, alone=not policy.dependencies)
+            root = tree.root(now_s)
             absent = self._absent.first(now_s)
-            if absent is not None and (
-                root is None or absent[0] + policy.reward(needed, resident) >= root[0]
-            ):
+            if absent is not None and (root is None or absent[0] + self._reward(batch, resident) >= root[0]):
                 branch = absent[1]
                 adapter = self._adapters[branch.adapter_id]
                 if used_tokens + adapter.kv_tokens > self.busy_tokens:
@@ -227,7 +227,7 @@ class Swapping:
             elif root is not None:
                 segment, tokens = root[1], tree.size(root[1])
                 if used_tokens + tokens > self.busy_tokens:
-                    tree.roots.discard(segment)
+                    tree.pass_over(segment)
                     later.append(segment)
                     continue
                 segment.ready_s = self._copy(tokens, max(room_s(tokens), segment.ready_s))
@@ -240,23 +240,20 @@ class Swapping:
             if isinstance(thing, Branch):
                 self._absent.put(thing)
             else:
-                tree.roots.put(thing)
+                tree.stay_outside(thing)
         if used_tokens == before_tokens and self._link.free_at_s < now_s + policy.backlog_s:
             self._in_vain = self._state(used_tokens)
 
-    def _reward(self, needed: float) -> float:
-        return self.policy.reward(needed, len(self._adapters) - len(self._absent))
+    def _reward(self, batch: float, resident: int) -> float:
+        """Return what is added for an adapter while so many are in HBM and a batch is so large.
 
-    def _needed(self, now_s: float) -> float:
-        """Return how many adapters a batch of the mean size of late has, by how often each was used. Equation 3.
-
-        They are no more than requests, or than 1 in less than a request: 0 is said where there are as many adapters.
+        Equation 3: as many are needed as such a batch has, by how often each was used. That is no more than it has
+        requests, so that it need not be summed up where there are as many adapters.
         """
-        batch = self._mean_batch(now_s)
-        total = int(self._visits.sum()) if max(batch, 1.0) > len(self._adapters) - len(self._absent) else 0
-        if not total:
-            return 0.0
-        return float((1.0 - (1.0 - self._visits / total) ** batch).sum())
+        needed = 0.0
+        if self._requests and max(batch, 1.0) > resident:
+            needed = float((1.0 - (1.0 - self._visits / self._requests) ** batch).sum())
+        return self.policy.reward(needed, resident)
 
     def _mean_batch(self, now_s: float) -> float:
         batches, since_s = self._batches, max(now_s - WINDOW_S, 0.0)

@@ -15,9 +15,9 @@ class Order(Generic[T]):
     """The least or the greatest first; among equals who was put first.
 
     `key` is worth on a scale on which time takes the same from everything that was used long ago. What was used a
-    moment ago is worth less than its key by `fade` (thing, now), which is never more than `most_fade`: so only those
-    are looked at again whose keys lie closer to the first than that. O(log n) for each put and each that is taken.
-    `puts` counts them.
+    moment ago is worth less than its key by `fade` (thing, now), which falls as time goes by and is never more than
+    `most_fade`. So nothing is worth less than it was when it was looked at last, nor more than its key: only those are
+    looked at again that these bounds leave open. O(log n) for each put and each that is taken. `puts` counts them.
     """
 
     __slots__ = ("_fade", "_heap", "_key", "_least", "_live", "_near", "_near_s", "_slack", "puts")
@@ -60,20 +60,32 @@ class Order(Generic[T]):
         if self._fade is None:
             return self._first_of(self._heap)
         if now_s != self._near_s:
-            for _, number, thing in self._near:
+            for worth, number, thing in self._near:
                 if self._live.get(thing) == number:
-                    heappush(self._heap, (self._bound(thing), number, thing))
+                    heappush(self._heap, (worth if self._least else -self._key(thing), number, thing))
             self._near.clear()
             self._near_s = now_s
         heap, near, live = self._heap, self._near, self._live
         found = self._first_of(near)
-        while heap and (found is None or heap[0][0] <= near[0][0]):
+        while heap and (found is None or heap[0][:2] < near[0][:2]):
             _, number, thing = heappop(heap)
             if live.get(thing) == number:
                 worth = self._key(thing) - self._fade(thing, now_s)
                 heappush(near, (worth if self._least else -worth, number, thing))
                 found = self._first_of(near)
         return found
+
+    def most(self) -> float:
+        """Return what nobody who is in is ever worth more than; of an order with the greatest first, and somebody."""
+        assert not self._least, "what is least may be worth anything yet"
+        self._first_of(self._heap)
+        heads = [self._heap[0][0]] if self._heap else []
+        return -min(
+            [
+                *heads,
+                *(-self._key(thing) for _, number, thing in self._near if self._live.get(thing) == number),
+            ]
+        )
 
     def _first_of(self, heap: list[tuple[float, int, T]]) -> tuple[float, T] | None:
         while heap:
@@ -84,7 +96,7 @@ class Order(Generic[T]):
         return None
 
     def _bound(self, thing: T) -> float:
-        """What a thing is sorted by at the most favourable moment."""
+        """What a thing that was not looked at yet is sorted by."""
         key = self._key(thing)
         return key - self._slack if self._least else -key
 

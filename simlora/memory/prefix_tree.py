@@ -14,14 +14,15 @@ Blocks = Sequence[int]
 class Node:
     """Something that is `resident`, in HBM or on its way there until `ready_s`, or else on the host.
 
-    `resident_children` are segments right below it in HBM; `parked` those below it that may come back once it is there.
+    `resident_children` are segments right below it in HBM; `outside` those right below it on the host, if anybody asks
+    which of them is worth most.
     """
 
-    __slots__ = ("children", "parked", "ready_s", "resident", "resident_children", "used_s", "visits")
+    __slots__ = ("children", "outside", "ready_s", "resident", "resident_children", "used_s", "visits")
 
     def __init__(self, resident: bool) -> None:
         self.children: dict[Hashable, Segment] = {}
-        self.parked: list[Segment] = []
+        self.outside: Order[Segment] | None = None
         self.resident = resident
         self.resident_children = 0
         self.ready_s = 0.0
@@ -68,25 +69,32 @@ class PrefixTree:
     What nobody holds may leave HBM, leaves first, so that what is there hangs together: by `key` and `fade` (see
     `Order`), or else what was used longest ago. It goes to the host while that has room for `host_tokens`, whose
     leaves of the least worth make way; what lies there comes back when a request begins with it.
-    `send` (tokens, now) starts the copy and returns when it is done. `comes_back`: whether anybody asks for `roots`,
-    those on the host that could follow what is in HBM. `invalid_tokens` are in HBM while their adapter is not.
+    `send` (tokens, now, since when they are in HBM) starts the copy and returns when it is done. `comes_back`: whether
+    anybody asks for a `root`, the most worthy on the host of those that could follow what is in HBM; their adapter,
+    too, if it is `behind_adapters`. `invalid_tokens` are in HBM while their adapter is not; `needs_adapter`: nobody
+    finds KV then. Something is used until its request ends; or, with `used_when_found`, when it is found, and by
+    whoever brought it until the end.
 
     A lookup costs a step for each segment on its way, whatever the tree holds; leaving, O(log n).
     Source: vLLM's automatic prefix caching; SGLang (NeurIPS'24) §3, whose tree matches single tokens; FastLibra §4.
     """
 
     __slots__ = (
+        "_behind_adapters",
         "_branches",
+        "_doors",
         "_held",
         "_host_leaves",
         "_most_host",
+        "_needs_adapter",
+        "_outside",
         "_send",
+        "_used_when_found",
         "block_tokens",
         "held_tokens",
         "host_tokens",
         "invalid_tokens",
         "leaves",
-        "roots",
         "segments",
         "tokens",
     )
@@ -99,9 +107,14 @@ class PrefixTree:
         fade: Callable[[Segment, float], float] | None = None,
         most_fade: float = 0.0,
         comes_back: bool = False,
-        send: Callable[[int, float], float] | None = None,
+        send: Callable[[int, float, float], float] | None = None,
+        behind_adapters: bool = True,
+        needs_adapter: bool = False,
+        used_when_found: bool = False,
     ) -> None:
         self.block_tokens = block_tokens
+        self._behind_adapters = behind_adapters
+        self._needs_adapter, self._used_when_found = needs_adapter, used_when_found
         self.tokens = self.held_tokens = self.host_tokens = self.invalid_tokens = self.segments = 0
         self._most_host, self._send = host_tokens, send
         self._branches: dict[int, Branch] = {}
@@ -111,9 +124,13 @@ class PrefixTree:
         key = key or _last_use
         self.leaves: Order[Segment] = Order(key, fade, most_fade)
         self._host_leaves: Order[Segment] = Order(key, fade, most_fade)
-        self.roots: Order[Segment] | None = (
-            Order(key, fade, most_fade, least_first=False) if comes_back else None
-        )
+
+        def outside() -> Order[Segment]:
+            return Order(key, fade, most_fade, least_first=False)
+
+        self._outside = outside if comes_back else None
+        # Of all behind which something could come: by what they lead to. As many enter and leave as come and go.
+        self._doors: Order[Node] = Order(_most_outside, _less_than_most, most_fade, least_first=False)
 
     @property
     def keeps(self) -> bool:
@@ -137,8 +154,8 @@ class PrefixTree:
         assert branch.resident != resident, f"adapter {id} comes or leaves twice"
         branch.resident = resident
         self.invalid_tokens += -branch.tokens if resident else branch.tokens
-        if resident:
-            self._unpark(branch)
+        if self._behind_adapters:
+            self._door(branch)
 
     # Requests ---------------------------------------------------------------------------
 
@@ -149,6 +166,8 @@ class PrefixTree:
         node: Node | None = self._branches.get(request.adapter_id)
         path: list[Segment] = []
         done, most = 0, len(blocks)
+        if self._needs_adapter and node is not None and not node.resident:
+            return path
         while node is not None and done < most:
             segment = node.children.get(blocks[done] if done else first)
             if segment is None:
@@ -240,7 +259,8 @@ class PrefixTree:
         node, _ = self._held.pop(request.id)
         while isinstance(node, Segment):
             node.users -= 1
-            node.used_s = now_s
+            if node.visits == 1 or not self._used_when_found:
+                node.used_s = now_s
             if not node.users:
                 self.held_tokens -= self.size(node)
                 if not node.resident_children:
@@ -288,11 +308,11 @@ class PrefixTree:
         self.host_tokens += tokens
         if not segment.children:
             self._host_leaves.put(segment)
-        if self.roots is not None:
-            self.roots.put(segment)
+        self._door(segment)
+        self.stay_outside(segment)
         self._fit_host(now_s)
-        if self._is_there(segment) and self._send is not None:
-            segment.ready_s = self._send(tokens, now_s)
+        if self._send is not None and (self._is_there(segment) or segment.ready_s > now_s):
+            segment.ready_s = self._send(tokens, now_s, segment.ready_s)
 
     def enter(self, segment: Segment) -> None:
         """A segment comes into HBM; who brings it says when it is there."""
@@ -308,34 +328,56 @@ class PrefixTree:
         if not segment.branch.resident:
             self.invalid_tokens += tokens
         self._host_leaves.discard(segment)
-        if self.roots is not None:
-            self.roots.discard(segment)
-            self._unpark(segment)
+        self.pass_over(segment)
+        self._door(segment)
         if isinstance(segment.parent, Segment):
             self.leaves.discard(segment.parent)
         if not segment.users:
             self.leaves.put(segment)
 
-    def root(self, now_s: float, alone: bool) -> tuple[float, Segment] | None:
-        """Return which segment on the host is worth most in HBM, of those that follow what is there.
+    # What could come back ---------------------------------------------------------------
 
-        `alone`: whether KV may come without its adapter.
-        """
-        assert self.roots is not None
-        while (first := self.roots.first(now_s)) is not None:
-            segment = first[1]
-            if segment.parent.resident or (alone and isinstance(segment.parent, Branch)):
-                return first
-            self.roots.discard(segment)
-            segment.parent.parked.append(segment)
-        return None
+    def root(self, now_s: float) -> tuple[float, Segment] | None:
+        """Return which segment on the host is worth most in HBM, of those that follow what is there."""
+        door = self._doors.first(now_s)
+        if door is None:
+            return None
+        outside = door[1].outside
+        assert outside is not None, "a door leads outside"
+        return outside.first(now_s)
 
-    def _unpark(self, node: Node) -> None:
-        parked, node.parked = node.parked, []
-        for segment in parked:
-            if not segment.resident and self._is_there(segment):
-                assert self.roots is not None
-                self.roots.put(segment)
+    @property
+    def roots(self) -> tuple[int, int]:
+        """Through how many nodes of HBM something could come, and a number that is another once more can."""
+        return len(self._doors), self._doors.puts
+
+    def stay_outside(self, segment: Segment) -> None:
+        """A segment on the host waits for its turn."""
+        if self._outside is None:
+            return
+        parent = segment.parent
+        if parent.outside is None:
+            parent.outside = self._outside()
+        parent.outside.put(segment)
+        self._door(parent)
+
+    def pass_over(self, segment: Segment) -> None:
+        """Leave a segment out of those that could come."""
+        parent = segment.parent
+        if parent.outside is None:
+            return
+        parent.outside.discard(segment)
+        if not len(parent.outside):
+            parent.outside = None
+            self._door(parent)
+
+    def _door(self, node: Node) -> None:
+        """A node has come or gone, or what lies outside behind it."""
+        open = node.resident or (isinstance(node, Branch) and not self._behind_adapters)
+        if open and node.outside is not None:
+            self._doors.put(node)
+        else:
+            self._doors.discard(node)
 
     def _fit_host(self, now_s: float) -> None:
         """The host gives up what is worth least until it has room for the rest."""
@@ -344,8 +386,7 @@ class PrefixTree:
             assert first is not None, "what lies on the host has leaves"
             segment = first[1]
             self._host_leaves.discard(segment)
-            if self.roots is not None:
-                self.roots.discard(segment)
+            self.pass_over(segment)
             self.host_tokens -= self.size(segment)
             self.segments -= 1
             parent = segment.parent
@@ -373,8 +414,11 @@ class PrefixTree:
         for order in (self.leaves, self._host_leaves):
             if segment in order:
                 order.put(segment)  # it is smaller now, and worth less
-        if self.roots is not None and not upper.resident:
-            self.roots.put(upper)
+        if not upper.resident:
+            if parent.outside is not None:
+                parent.outside.discard(segment)
+            self.stay_outside(upper)
+            self.stay_outside(segment)
         return upper
 
     def _join(self, upper: Segment) -> None:
@@ -388,14 +432,12 @@ class PrefixTree:
         upper.children = lower.children
         for segment in upper.children.values():
             segment.parent = upper
-        upper.parked += lower.parked
         upper.ready_s = max(upper.ready_s, lower.ready_s)
         self._host_leaves.discard(lower)
         if not upper.children:
             self._host_leaves.put(upper)
-        if self.roots is not None:
-            self.roots.discard(lower)
-            self.roots.put(upper)
+        upper.outside = lower.outside
+        self.stay_outside(upper)
         lower.children = {}
         self.segments -= 1
 
@@ -411,6 +453,20 @@ class PrefixTree:
 
 def _last_use(segment: Segment) -> float:
     return segment.used_s
+
+
+def _most_outside(node: Node) -> float:
+    """What nothing outside behind a node is worth more than."""
+    assert node.outside is not None, "a door leads outside"
+    return node.outside.most()
+
+
+def _less_than_most(node: Node, now_s: float) -> float:
+    """By how much the best outside behind a node is worth less than that now."""
+    assert node.outside is not None, "a door leads outside"
+    first = node.outside.first(now_s)
+    assert first is not None, "a door leads to somebody"
+    return node.outside.most() - first[0]
 
 
 def _alike(have: Blocks, blocks: Blocks, at: int) -> int:

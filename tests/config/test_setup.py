@@ -216,6 +216,10 @@ def test_host_memory_for_kv_is_given_in_bytes(calibration: str) -> None:
     assert replica.host_kv_tokens == 10**9 // 524_288
     with pytest.raises(InputError, match=r"replica\.host_kv_bytes is -1, must be at least 0"):
         setup(calibration, "replica.host_kv_bytes=-1")
+    with pytest.raises(
+        InputError, match=r"host_kv_bytes is 200, must be 0 or at least the [\d,]+ bytes of one"
+    ):
+        setup(calibration, "replica.host_kv_bytes=200")
 
 
 def test_adapters_can_all_be_taken_for_the_same_size(calibration: str) -> None:

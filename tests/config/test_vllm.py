@@ -141,6 +141,14 @@ def test_the_size_of_blocks_is_of_no_matter_where_nothing_is_shared() -> None:
     assert scenario([*quiet, "replica.block_tokens=32"]).replica.block_tokens == 32
 
 
+def test_a_host_for_kv_that_nobody_keeps_is_noticed() -> None:
+    asked = prepare(*compose(["system=slora", "replica.host_kv_bytes=1e9", *SHORT]))
+    assert "replica.host_kv_bytes keeps nothing: replica.prefix_caching is false." in asked.notices
+    assert not [
+        notice for notice in prepare(*compose(["system=slora", *SHORT])).notices if "host_kv" in notice
+    ]
+
+
 def test_prefix_caching_says_when_there_is_nothing_to_share(tmp_path: Path) -> None:
     idle = prepare(*compose(["system=sglang", "workload=per_adapter", "workload.ranks=[8]", *SHORT]))
     assert [notice for notice in idle.notices if "finds nothing" in notice]

@@ -98,12 +98,13 @@ SWAPPERS: dict[str, Callable[[], Swapper]] = {
     "cost_model": lambda: CostModel(every_s=2**-5, recency_s=0.25),
     "cost_model_released": lambda: CostModel("released", backlog_s=2**-6),
     "cost_model_without_tree": lambda: CostModel(
-        every_s=2**-6, recency_s=2.0, dependencies=False, idle_to=0.8
+        every_s=2**-6, recency_s=2.0, dependencies=False, matches_invalid=False, idle_to=0.8
     ),
     "cost_model_without_reward": lambda: CostModel(
         every_s=0.05, busy=0.8, busy_to=0.75, adapter_reward=False
     ),
     "banded_lru": lambda: BandedLru(every_s=2**-4),
+    "banded_lru_without_tree": lambda: BandedLru(every_s=2**-4, dependencies=False),
 }
 EVICTIONS = {"on_demand": OnDemand, "lru": Lru, "lru_in_turn": LruInTurn, "latest": Latest} | SWAPPERS
 KERNELS = {

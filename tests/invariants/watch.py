@@ -12,7 +12,7 @@ from simlora.core.trace import BASE_MODEL
 from simlora.engine.cluster import Cluster
 from simlora.engine.replica import Replica
 from simlora.memory.pool import Pool
-from simlora.memory.prefix_tree import Node, PrefixTree, Segment
+from simlora.memory.prefix_tree import Branch, Node, PrefixTree, Segment
 from simlora.metrics.recorder import Recorder
 from tests.engine.cases import Case
 
@@ -45,7 +45,7 @@ class WatchedPool(Pool):
 class WatchedTree(PrefixTree):
     """Weighs all KV before and after what may bring some into being, or give some up; keeps what goes to the host."""
 
-    def __init__(self, *args, send: Callable[[int, float], float], **kwargs) -> None:
+    def __init__(self, *args, send: Callable[[int, float, float], float], **kwargs) -> None:
         super().__init__(*args, send=self.send, **kwargs)
         self.sends = send
         self.added_tokens = self.out_tokens = self.back_tokens = self.dropped_tokens = 0
@@ -77,8 +77,7 @@ class WatchedTree(PrefixTree):
         self.added_tokens += added
 
     def take_out(self, segment: Segment, now_s: float) -> None:
-        before, self.was_there = self.weight(), segment.ready_s <= now_s
-        self.given_up.append((segment.ready_s, self.size(segment)))
+        before = self.weight()
         self.out_tokens += self.size(segment)
         super().take_out(segment, now_s)
         dropped = before - self.weight()
@@ -90,11 +89,14 @@ class WatchedTree(PrefixTree):
         self.back_tokens += self.size(segment)
         self.brought_tokens += 0 if self.computes else self.size(segment)
 
-    def send(self, tokens: int, now_s: float) -> float:
-        self.sent_tokens += tokens
-        done_s = self.sends(tokens, now_s)
-        assert done_s > now_s
-        if self.was_there:  # or else nothing has been written to its slots yet
+    def send(self, tokens: int, now_s: float, there_s: float) -> float:
+        done_s = self.sends(tokens, now_s, there_s)
+        if there_s > now_s:
+            assert done_s == now_s, "what has not come yet goes back"
+            self.given_up.append((there_s, tokens))
+        else:
+            assert done_s > now_s
+            self.sent_tokens += tokens
             self.leaving.append((done_s, tokens))
         return done_s
 
@@ -135,8 +137,8 @@ class WatchedReplica(Replica):
     def check_slots_are_free(self) -> None:
         """Nothing is written over KV that is still on its way to the host, when an iteration begins.
 
-        What waits for its weights, and what is still to come over the link, is not there yet. If that is given up
-        before it has come, whoever has its slots then does not know that they were still to be left.
+        What waits for its weights, and what is still to come over the link, is not there yet. If it is given up before
+        it has come, whoever has its slots then does not know that others were still to leave them.
         """
         holdings, pool, tree, run = self.holdings, self.holdings.pool, self.holdings.prefixes, self._run
         if tree is None:
@@ -273,14 +275,14 @@ class WatchedReplica(Replica):
             assert branch.tokens == sum(size(s) for s in resident if s.branch is branch)
         if swapping is not None and swapping.policy.dependencies:
             assert not invalid, "KV in HBM whose adapter is not there"
-        if prefixes.roots is not None:
-            for segment in segments:
-                node: Node = segment
-                waits = segment in prefixes.roots
-                while not waits and isinstance(node, Segment):
-                    node = node.parent
-                    waits = segment in node.parked
-                assert segment.resident or waits, "KV on the host that nobody would bring back"
+        if swapping is not None:
+            nodes: list[Node] = [*branches, *segments]
+            for node in nodes:
+                outside = {segment for segment in node.children.values() if not segment.resident}
+                found = set() if node.outside is None else set(node.outside._live)
+                assert found == outside, "KV on the host that nobody would bring back"
+                alone = isinstance(node, Branch) and not swapping.policy.dependencies
+                assert (node in prefixes._doors) == bool(outside and (node.resident or alone))
         return prefixes.tokens
 
     def check_copies(self, prefixes: WatchedTree) -> None:

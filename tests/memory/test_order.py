@@ -144,8 +144,8 @@ def test_what_was_used_this_moment_counts_half(cost_s: float, first: str) -> Non
     assert next(taken(order, 20.0)) is things[first]
 
 
-@pytest.mark.parametrize("now_s, first", [(1.0, "b"), (9.0, "a")])
-def test_who_is_first_turns_as_time_goes_by(now_s: float, first: str) -> None:
+@pytest.mark.parametrize("moments_s, first", [((1.0,), "b"), ((1.0, 9.0), "a"), ((9.0,), "a")])
+def test_who_is_first_turns_as_time_goes_by(moments_s: tuple[float, ...], first: str) -> None:
     """At second 1, 4 / (1 + e) is 1.08 and 1.9 / 2 is 0.95; at second 9, 4 / (1 + e**9) is less than
     1.9 / (1 + e**8).
     """
@@ -153,10 +153,54 @@ def test_who_is_first_turns_as_time_goes_by(now_s: float, first: str) -> None:
     order = cost_model_order(CostModel(), least_first=True)
     for thing in things.values():
         order.put(thing)
-    for moment_s in (1.0, 9.0, now_s):
+    for moment_s in moments_s:
         next_one = order.first(moment_s)
     assert next_one is not None
     assert next_one[1] is things[first]
+
+
+@pytest.mark.parametrize(
+    "least_first, faded, other", [(True, "a", "b"), (False, "b", "a")], ids=["least first", "greatest first"]
+)
+def test_among_equals_as_of_now_who_was_put_first_is_first(least_first: bool, faded: str, other: str) -> None:
+    """One has lost all that time can take, the other nothing: they are worth the same, and were put in as a and b."""
+    keys = {faded: 2.5, other: 1.5}
+    order = Order(keys.__getitem__, lambda thing, now_s: float(thing == faded), 1.0, least_first)
+    for thing in "ab":
+        order.put(thing)
+    assert order.first(0.0) == (1.5, "a")
+    assert "".join(taken(order)) == "ab"
+
+
+def looks(model: CostModel, count: int) -> int:
+    """How often worth is asked for while a hundred are taken, each at a moment of its own, of so many much alike."""
+    seen = 0
+
+    def fade(thing: Thing, now_s: float) -> float:
+        nonlocal seen
+        seen += 1
+        return model.fade(now_s - thing.used_s)
+
+    order = Order(lambda thing: model.key(thing.cost_s, thing.visits, thing.used_s), fade, model.most_fade)
+    for i in range(count):
+        order.put(Thing(0.01, 1, 100.0 * i / count))
+    order.first(100.0)
+    seen = 0
+    for i in range(100):
+        first = order.first(100.1 + 0.1 * i)
+        assert first is not None
+        order.discard(first[1])
+    return seen
+
+
+@pytest.mark.parametrize("model", [CostModel(), CostModel("released")])
+def test_who_is_looked_at_does_not_grow_with_who_is_there(model: CostModel) -> None:
+    assert looks(model, 40_000) < 3 * looks(model, 5_000) + 1000
+
+
+def test_or_hardly_where_time_takes_from_all_of_them_bit_by_bit() -> None:
+    """Not one in a hundred of those that lose up to half of their worth within minutes."""
+    assert looks(CostModel(recency_s=600.0), 40_000) < 100 * 40_000 / 100
 
 
 THINGS = st.builds(

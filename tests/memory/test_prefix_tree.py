@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simlora.core.adapter import Adapter
 from simlora.memory.prefix_tree import PrefixTree
-from tests.memory.trees import A, B, blocks, request, running, segments, served, started
+from tests.memory.trees import A, B, blocks, request, running, segments, served, started, walk
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def test_who_brings_what_another_has_brought_meanwhile_visits_it(cache: PrefixTr
 
 
 def test_what_was_used_longest_ago_is_by_when_it_was_left(cache: PrefixTree) -> None:
-    long, short = running(cache, request(0, 1)), running(cache, request(1, 2))
+    long, short = running(cache, request(0, 1)), running(cache, request(1, 2), now_s=1.0)
     cache.leave(short, 2.0)
     cache.leave(long, 3.0)
     cache.evict(4, 9.0)
@@ -353,3 +353,50 @@ def test_a_request_finds_the_longest_prefix_that_is_there(
         assert all(len(path) == 2 or path[:-1] in prefixes for path in prefixes), (
             "a block without those before it"
         )
+
+
+# When something was used last ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("used_when_found, found_s", [(False, 9.0), (True, 5.0)])
+def test_what_is_found_is_used_then_or_until_its_request_ends(used_when_found: bool, found_s: float) -> None:
+    """And what a request brings until it ends, either way."""
+    tree = PrefixTree(4, used_when_found=used_when_found)
+    served(tree, request(1, 1, 2))
+    longer = running(tree, request(2, 1, 2, 3), now_s=5.0)
+    tree.leave(longer, 9.0)
+    used_s = {path[1:]: segment.used_s for path, segment in walk(tree)}
+    assert used_s == {(1,): found_s, (1, 2): found_s, (1, 2, 3): 9.0}
+
+
+# KV that needs its adapter ------------------------------------------------------------------
+
+
+def test_nobody_finds_kv_whose_adapter_is_not_there_if_it_is_needed() -> None:
+    tree = PrefixTree(4, needs_adapter=True)
+    tree.adapter(A.id, resident=True)
+    assert served(tree, request(1, 1, 2)) == 0
+    assert served(tree, request(2, 1, 2)) == 8
+    tree.adapter(A.id, resident=False)
+    assert served(tree, request(3, 1, 2)) == 0
+    assert (tree.tokens, blocks(tree)) == (8, {(0, 1), (0, 1, 2)}), "what is prefilled anew is no second copy"
+    tree.adapter(A.id, resident=True)
+    assert served(tree, request(4, 1, 2)) == 8
+
+
+def test_the_base_model_is_always_there() -> None:
+    tree = PrefixTree(4, needs_adapter=True)
+    served(tree, request(1, 1, 2, adapter=None))
+    assert served(tree, request(2, 1, 2, adapter=None)) == 8
+
+
+def test_what_lies_on_the_host_comes_back_with_whoever_prefills_it_anew() -> None:
+    tree = PrefixTree(4, host_tokens=100, needs_adapter=True)
+    tree.adapter(A.id, resident=True)
+    served(tree, request(1, 1, 2))
+    tree.evict(8, 2.0)
+    tree.adapter(A.id, resident=False)
+    assert (tree.tokens, tree.host_tokens) == (0, 8)
+    again = request(3, 1, 2)
+    assert served(tree, again) == 0
+    assert (tree.tokens, tree.host_tokens) == (8, 0)

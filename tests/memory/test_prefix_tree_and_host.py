@@ -105,25 +105,35 @@ def test_kv_does_not_come_before_what_it_follows(tree: PrefixTree) -> None:
 def test_every_segment_that_leaves_is_sent_and_is_there_when_its_copy_is_done() -> None:
     sent = []
 
-    def send(tokens: int, now_s: float) -> float:
-        sent.append((tokens, now_s))
+    def send(tokens: int, now_s: float, there_s: float) -> float:
+        sent.append((tokens, now_s, there_s))
         return now_s + 0.5
 
     tree = with_host(send=send)
     served(tree, request(0, 1, 2, 3))
     served(tree, request(1, 1))
     tree.evict(12, 4.0)
-    assert sent == [(8, 4.0), (4, 4.0)]
+    assert sent == [(8, 4.0, 0.0), (4, 4.0, 0.0)]
     assert [segment.ready_s for segment in tree.found(request(2, 1, 2, 3))] == [4.5, 4.5]
 
 
 def test_what_the_host_has_no_room_for_is_not_sent() -> None:
     sent = []
-    tree = with_host(8, send=lambda tokens, now_s: sent.append(tokens) or now_s)
+    tree = with_host(8, send=lambda tokens, now_s, there_s: sent.append(there_s) or now_s)
     served(tree, request(0, 1, 2, 3))
     (segment,) = tree.found(request(1, 1, 2, 3))
     tree.take_out(segment, 4.0)
     assert (sent, counts(tree)) == ([], (0, 0, 0))
+
+
+def test_but_slots_are_told_of_that_are_still_written_to() -> None:
+    sent = []
+    tree = with_host(8, send=lambda tokens, now_s, there_s: sent.append(there_s) or now_s)
+    served(tree, request(0, 1, 2, 3))
+    (segment,) = tree.found(request(1, 1, 2, 3))
+    segment.ready_s = 5.0
+    tree.take_out(segment, 4.0)
+    assert (sent, counts(tree)) == ([5.0], (0, 0, 0))
 
 
 def test_kv_is_ready_when_the_last_that_a_request_holds_is(tree: PrefixTree) -> None:
@@ -236,7 +246,7 @@ def test_so_are_the_numbered_blocks_of_a_session(tree: PrefixTree) -> None:
 
 def test_one_that_was_joined_is_ready_when_its_last_part_is() -> None:
     done_s = iter((8.0, 6.0))
-    tree = with_host(send=lambda tokens, now_s: next(done_s))
+    tree = with_host(send=lambda tokens, now_s, there_s: next(done_s))
     served(tree, request(0, 1, 2))
     for _ in range(2):
         tree.evict(4, 1.0)
@@ -281,15 +291,14 @@ def test_of_one_that_was_cut_on_the_host_the_end_is_given_up_first() -> None:
 # What could come back -----------------------------------------------------------------------
 
 
-def coming(tree: PrefixTree, now_s: float = 9.0, *, alone: bool = False) -> list[tuple[int, ...]]:
+def coming(tree: PrefixTree, now_s: float = 9.0) -> list[tuple[int, ...]]:
     """The blocks of all that can come, one after the other; none of it does."""
-    assert tree.roots is not None
     order: list[Segment] = []
-    while (first := tree.root(now_s, alone)) is not None:
+    while (first := tree.root(now_s)) is not None:
         order.append(first[1])
-        tree.roots.discard(first[1])
+        tree.pass_over(first[1])
     for segment in order:
-        tree.roots.put(segment)
+        tree.stay_outside(segment)
     return [tuple(segment.blocks) for segment in order]
 
 
@@ -318,15 +327,14 @@ def test_only_what_follows_kv_in_hbm_can_come(returning: PrefixTree) -> None:
 
 
 def test_what_waits_for_what_it_follows_waits_at_its_side(returning: PrefixTree) -> None:
-    """Nobody looks through it again before that has come."""
+    """Nobody looks through it before that has come."""
     served(returning, request(0, 1))
     for id in range(5):
         served(returning, request(1 + id, 1, 2 + id))
         out(returning, 1, 2 + id)
     out(returning, 1)
-    assert returning.roots is not None
     assert coming(returning) == [(1,)]
-    assert len(returning.roots) == 1
+    assert returning.roots[0] == 1
     (first,) = returning.found(request(9, 1))
     returning.enter(first)
     assert coming(returning) == [(6,), (5,), (4,), (3,), (2,)]
@@ -345,15 +353,39 @@ def test_kv_can_come_when_its_adapter_is_there(returning: PrefixTree) -> None:
     assert coming(returning) == [(3,), (2,), (1,)]
 
 
-def test_or_alone_where_nobody_minds(returning: PrefixTree) -> None:
+@pytest.mark.parametrize("behind_adapters, first", [(True, []), (False, [(1,)])])
+def test_or_alone_where_nobody_minds(behind_adapters: bool, first: list[tuple[int, ...]]) -> None:
     """But not before what it follows."""
-    served(returning, request(0, 1))
-    served(returning, request(1, 1, 2))
+    tree = with_host(comes_back=True, behind_adapters=behind_adapters)
+    served(tree, request(0, 1))
+    served(tree, request(1, 1, 2))
     for hashes in ((1, 2), (1,)):
-        out(returning, *hashes)
-    returning.adapter(A.id, False)
-    assert coming(returning, alone=True) == [(1,)]
-    assert coming(returning, alone=False) == []
+        out(tree, *hashes)
+    assert coming(tree) == first
+    tree.adapter(A.id, True)
+    assert coming(tree) == [(1,)]
+
+
+def test_an_adapter_that_comes_and_goes_costs_the_same_whatever_lies_behind_it() -> None:
+    """Thousands of chats of one turn, all on the host: none of them is looked at."""
+    asked: list[Segment] = []
+
+    def key(segment: Segment) -> float:
+        asked.append(segment)
+        return segment.used_s
+
+    tree = PrefixTree(4, 10**6, key, comes_back=True)
+    for id in range(3000):
+        served(tree, request(id, 7 + id))
+        out(tree, 7 + id)
+    served(tree, request(9000, 1, adapter=None))
+    out(tree, 1, adapter=None)
+    del asked[:]
+    for _ in range(3):
+        tree.adapter(A.id, True)
+        assert tree.root(9999.0) is not None
+        tree.adapter(A.id, False)
+    assert len(asked) < 30
 
 
 def test_what_a_request_brings_back_no_longer_has_to_come(returning: PrefixTree) -> None:
@@ -455,14 +487,16 @@ class Model:
     """The tree, and the sets that it stands for."""
 
     def __init__(self, host_tokens: int, ranked: bool, comes_back: bool, alone: bool) -> None:
-        self.sent_tokens, self.alone = 0, alone
+        self.sent_tokens, self.alone, self.comes_back = 0, alone, comes_back
         more: dict[str, object] = {}
         if ranked:
             costs = CostModel(recency_s=2.0)
             more["key"] = lambda s: costs.key(len(s.blocks), s.visits, s.used_s)
             more["fade"] = lambda s, now_s: costs.fade(now_s - s.used_s)
             more["most_fade"] = costs.most_fade
-        self.tree = with_host(host_tokens, comes_back=comes_back, send=self.send, **more)
+        self.tree = with_host(
+            host_tokens, comes_back=comes_back, behind_adapters=not alone, send=self.send, **more
+        )
         self.host_tokens = host_tokens
         self.in_hbm: set[Path] = set()
         self.on_host: set[Path] = set()
@@ -472,8 +506,8 @@ class Model:
         self.resident: set[int] = set()
         self.now_s, self.next_id = 0.0, 0
 
-    def send(self, tokens: int, now_s: float) -> float:
-        assert now_s == self.now_s
+    def send(self, tokens: int, now_s: float, there_s: float) -> float:
+        assert there_s <= now_s == self.now_s
         self.sent_tokens += tokens
         return now_s + 0.25
 
@@ -571,11 +605,12 @@ class Model:
         return gone
 
     def bring(self, _: int) -> None:
-        if self.tree.roots is None:
+        if not self.comes_back:
+            assert self.tree.roots == (0, 0)
             return
         there = self.in_hbm | {(id, name) for id in (self.resident | {-1}) for name in self.names()}
         could = {path for path in self.on_host if path[:-1] in there or (self.alone and len(path) == 3)}
-        first = self.tree.root(self.now_s, self.alone)
+        first = self.tree.root(self.now_s)
         assert (first is None) == (not could), "nobody says what could come"
         if first is None:
             return

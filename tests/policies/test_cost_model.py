@@ -100,8 +100,9 @@ def test_time_can_take_nothing(model: CostModel) -> None:
 
 @given(st.floats(0.0, 1e6), st.sampled_from((0.1, 1.0, 60.0, "never")))
 def test_time_takes_the_most_from_what_was_used_this_moment(idle_s: float, recency_s: float | str) -> None:
+    """Where it takes the same from all, that is left out."""
     model = CostModel(recency_s=recency_s)
-    assert model.fade(0.0) == model.most_fade == log(2)
+    assert model.fade(0.0) == model.most_fade == (0.0 if recency_s == "never" else log(2))
     assert 0 <= model.fade(idle_s) <= model.most_fade
 
 
@@ -179,6 +180,10 @@ def test_each_can_be_set_and_leaves_the_others(constants: str, name: str, value:
         ({"constants": "papre"}, "eviction.constants is 'papre'; did you mean paper?"),
         ({"constants": None}, "eviction.constants is None"),
         ({"every_s": -0.1}, "eviction.every_s is -0.1, must be at least 0 seconds"),
+        (
+            {"every_s": 1e-9},
+            "eviction.every_s is 1e-09, must be at least 0.001 seconds, or 0: every iteration",
+        ),
         ({"every_s": inf}, "eviction.every_s is inf, must be a finite number at least 0 seconds"),
         ({"busy": 1.1}, "eviction.busy is 1.1, must be at least 0 and at most 1 of HBM"),
         ({"busy_to": "much"}, "eviction.busy_to is 'much', must be a finite number"),
@@ -189,6 +194,11 @@ def test_each_can_be_set_and_leaves_the_others(constants: str, name: str, value:
         ({"recency_s": "always"}, "eviction.recency_s is 'always', must be a finite number"),
         ({"dependencies": 1}, "eviction.dependencies is 1, must be true or false"),
         ({"adapter_reward": "no"}, "eviction.adapter_reward is 'no', must be true or false"),
+        ({"matches_invalid": 0}, "eviction.matches_invalid is 0, must be true or false"),
+        (
+            {"matches_invalid": False},
+            "eviction.matches_invalid is false, which needs eviction.dependencies=false",
+        ),
     ],
 )
 def test_what_cannot_be_is_said_plainly(arguments: dict[str, object], message: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import exp, inf, log, log1p
 from typing import Any
 
-from simlora.core.checks import number
+from simlora.core.checks import number, switch
 from simlora.core.errors import InputError, nearest
 from simlora.policies.eviction.swapper import Swapper
 
@@ -38,6 +38,7 @@ class CostModel(Swapper):
         recency_s: float | str | None = None,
         backlog_s: float = 0.1,
         dependencies: bool = True,
+        matches_invalid: bool = True,
         adapter_reward: bool = True,
     ) -> None:
         if constants not in CONSTANTS:
@@ -47,15 +48,16 @@ class CostModel(Swapper):
         band: dict[str, Any] = {
             name: known[name] if value is None else value for name, value in given.items()
         }
-        super().__init__(**band, backlog_s=backlog_s, dependencies=dependencies)
-        if not isinstance(adapter_reward, bool):
-            raise InputError(f"eviction.adapter_reward is {adapter_reward!r}, must be true or false")
-        self._reward = adapter_reward
+        super().__init__(
+            **band, backlog_s=backlog_s, dependencies=dependencies, matches_invalid=matches_invalid
+        )
+        self._reward = switch("eviction.adapter_reward", adapter_reward)
         unit_s = known["recency_s"] if recency_s is None else recency_s
         self.recency_s = (
             inf if unit_s in (None, "never") else number("eviction.recency_s", unit_s, "seconds", above=0)
         )
-        self.most_fade = log(2.0)
+        # What time takes never is the same for all of them: nothing has to be looked at twice.
+        self.most_fade = 0.0 if self.recency_s == inf else log(2.0)
 
     def key(self, cost_s: float, visits: int, used_s: float) -> float:
         worth = cost_s * visits
@@ -63,7 +65,7 @@ class CostModel(Swapper):
 
     def fade(self, idle_s: float) -> float:
         # log(1 - sigmoid(x)) = -x - log(1 + exp(-x)), and -x is in the key but for what is the same for all.
-        return log1p(exp(-idle_s / self.recency_s))
+        return log1p(exp(-idle_s / self.recency_s)) if self.most_fade else 0.0
 
     def reward(self, needed: float, resident: int) -> float:
         if not self._reward or needed <= resident:

@@ -6,9 +6,12 @@ from abc import abstractmethod
 from collections.abc import Iterable
 
 from simlora.core.adapter import Adapter
-from simlora.core.checks import number
+from simlora.core.checks import number, switch
 from simlora.core.errors import InputError
 from simlora.policies.eviction.base import Eviction
+
+LEAST_S = 1e-3
+"""An idle replica that waits for its link would wake at every look."""
 
 
 class Swapper(Eviction):
@@ -17,8 +20,15 @@ class Swapper(Eviction):
     Where more than the share `busy` of it is in use, what is worth least leaves until it is `busy_to`; below `idle`,
     what is worth most comes in from the host until it is `idle_to`, or until the link is taken for `backlog_s`
     seconds, as whoever comes meanwhile has to wait that long. What a request needs at once is made room for in the same
-    order. With `dependencies`, adapters and KV are one tree: an adapter stays while KV of its own is in HBM, and
-    comes before it. Adapters that nobody has used yet come too, last. Source: FastLibra §4.2 and §5.3.
+    order. Adapters that nobody has used yet come too, last.
+
+    With `dependencies`, adapters and KV are one tree: an adapter stays while KV of its own is in HBM, and comes before
+    it. Without, KV may lie there whose adapter does not; unless such KV is matched (`matches_invalid`), a request
+    whose adapter is not in HBM finds none at all and prefills its whole prompt (§6.6: it "cannot be matched").
+
+    Things were used last when a request found them, and what it brought when it ended (§4.3: "generated, matched"; that
+    data are updated when they are swapped too, as it also says, is not taken for a use: what has just left would be
+    the first to come back). Source: FastLibra §4.2 and §5.3.
     """
 
     def __init__(
@@ -30,16 +40,22 @@ class Swapper(Eviction):
         idle_to: float = 0.7,
         backlog_s: float = 0.1,
         dependencies: bool = True,
+        matches_invalid: bool = True,
     ) -> None:
         self.every_s = number("eviction.every_s", every_s, "seconds", least=0)
+        if 0 < self.every_s < LEAST_S:
+            raise InputError(
+                f"eviction.every_s is {every_s:g}, must be at least {LEAST_S:g} seconds, or 0: every iteration"
+            )
         self.busy = number("eviction.busy", busy, "of HBM", least=0, most=1)
         self.busy_to = number("eviction.busy_to", busy_to, "of HBM", least=0, most=1)
         self.idle = number("eviction.idle", idle, "of HBM", least=0, most=1)
         self.idle_to = number("eviction.idle_to", idle_to, "of HBM", least=0, most=1)
         self.backlog_s = number("eviction.backlog_s", backlog_s, "seconds", above=0)
-        if not isinstance(dependencies, bool):
-            raise InputError(f"eviction.dependencies is {dependencies!r}, must be true or false")
-        self.dependencies = dependencies
+        self.dependencies = switch("eviction.dependencies", dependencies)
+        self.matches_invalid = switch("eviction.matches_invalid", matches_invalid)
+        if self.dependencies and not self.matches_invalid:
+            raise InputError("eviction.matches_invalid is false, which needs eviction.dependencies=false")
         if not self.idle <= self.idle_to <= self.busy_to <= self.busy:
             raise InputError(
                 f"eviction.idle, idle_to, busy_to and busy are {idle:g}, {idle_to:g}, {busy_to:g} and {busy:g}, must "
