@@ -111,6 +111,20 @@ DISPATCHED = Speed(
     ),
 )
 """dLoRA's 32 GPUs and 128 adapters, at half of what they take (its Figure 9)."""
+SWAPPED = Speed(
+    "FastLibra, 100,000 nodes",
+    1,
+    173_476,
+    target_rps=3_000,
+    command=(
+        "system=fastlibra",
+        "workload=agent",
+        "workload.rate_rps=12",
+        "workload.duration_s=14400",
+        "replica.host_kv_bytes=4.0e+12",
+    ),
+)
+"""Four hours of agents on a host that forgets nothing: 104,886 segments in the tree at the end."""
 SCENARIOS = (
     Speed("1 replica", 1, 10_000, target_rps=15_000),
     Speed("8 replicas", 8, 10_000, target_rps=15_000),
@@ -122,6 +136,7 @@ SCENARIOS = (
     *HOURS,
     ROUTED,
     DISPATCHED,
+    SWAPPED,
 )
 ONE, EIGHT = Speed("1 replica", 1, 10_000), Speed("8 replicas", 8, 10_000)
 PAIRS = {

@@ -266,9 +266,10 @@ class Holdings:
     def look_s(self, step: int, now_s: float) -> float:
         """Return from when on the swapper has something to do, as things are; inf: nothing."""
         swapping = self.swapping
-        if swapping is None or not swapping.has_work(self.kv_tokens(step) + self.pool.adapter_tokens):
+        if swapping is None:
             return inf
-        return swapping.next_s(now_s)
+        used_tokens = self.kv_tokens(step) + self.pool.adapter_tokens
+        return swapping.next_s(now_s, used_tokens) if swapping.has_work(used_tokens) else inf
 
     def sweep(self, now_s: float) -> None:
         """After requests finished: drop the adapters that nobody keeps."""

@@ -121,11 +121,14 @@ class Swapping:
         every_s = self.policy.every_s
         return every_s == 0.0 or now_s // every_s > before_s // every_s
 
-    def next_s(self, now_s: float) -> float:
-        """Return the time from which on the next boundary is one to look at."""
+    def next_s(self, now_s: float, used_tokens: int) -> float:
+        """Return the time from which on the next boundary is one to look at; nothing comes while the link is taken."""
         every_s = self.policy.every_s
         if every_s == 0.0:
             return now_s
+        if used_tokens <= self.busy_tokens:
+            # Rather too early, by rounding, than too late.
+            now_s = max(now_s, self._link.free_at_s - self.policy.backlog_s - 1e-9)
         next_s = (now_s // every_s + 1.0) * every_s
         while next_s // every_s <= now_s // every_s:  # 3 * 0.1 // 0.1 is 2
             next_s = nextafter(next_s, inf)

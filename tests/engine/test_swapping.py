@@ -401,6 +401,15 @@ def test_it_brings_no_more_while_its_copies_keep_the_link_busy() -> None:
     assert [less.pool.ready_s(adapter) for adapter in less.cluster.adapters] == pytest.approx(landed_s)
 
 
+def test_it_does_not_look_while_they_do() -> None:
+    """Three loads, one at a look; each takes several times as long as until the next."""
+    every_s = 2**-9
+    lasts_s = sum(load_s(rank) for rank in (1, 2, 4))
+    assert lasts_s > 12 * every_s
+    at = looks(case(Row(2.0, 2, 1, 1, 1)), lambda: BandedLru(every_s=every_s, backlog_s=2**-20), fast=True)
+    assert len([moment_s for moment_s in at if moment_s < 2.0]) <= 6
+
+
 @pytest.mark.parametrize("idle_to, come", [(0.08, 2), (0.09, 3), (0.12, 3), (0.13, 4)])
 def test_it_brings_until_hbm_is_as_full_as_it_shall_be(idle_to: float, come: int) -> None:
     """A hundred slots, and adapters of four."""
