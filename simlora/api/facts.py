@@ -16,9 +16,10 @@ from simlora.engine.scenario import ReplicaConfig
 def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
     """Return what was loaded and merged. A hit is an admission that found its adapter in HBM or on its way.
 
-    `merged_share` is of the replicas' time, busy or not, how much they had an adapter in the weights.
-    `region` is the adapters' own memory, of all replicas together, where they have one. Its fragmentation
-    is the share of free slots that are not in the longest free run, after each change.
+    `merged_share` is of the replicas' time, busy or not, how much they had an adapter in the weights. `remote_loads`
+    came from another host, `storage_loads` from where no host held them; `host_adapters` is how many the memory of each
+    host has held at most. `region` is the adapters' own memory, of all replicas together, where they have one. Its
+    fragmentation is the share of free slots that are not in the longest free run, after each change.
     """
     recorder = cluster.recorder
     facts = {
@@ -26,6 +27,9 @@ def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
         "loads": recorder.adapter_loads,
         "load_bytes": recorder.adapter_load_bytes,
         "disk_loads": recorder.disk_loads,
+        "remote_loads": recorder.remote_loads,
+        "remote_load_bytes": recorder.remote_load_bytes,
+        "storage_loads": recorder.storage_loads,
         "reloads": recorder.reloads,
         "hit_rate": recorder.adapter_hit_rate,
         "switches": recorder.switches,
@@ -34,6 +38,7 @@ def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
         if makespan_s > 0
         else None,
     }
+    facts |= _host_facts(cluster)
     regions = [region for replica in cluster.replicas if (region := replica.holdings.region) is not None]
     changes = sum(region.changes for region in regions)
     if regions:
@@ -45,6 +50,23 @@ def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
             "fragmentation_max": max(region.fragmentation_max for region in regions),
         }
     return facts
+
+
+def _host_facts(cluster: Cluster) -> dict[str, Any]:
+    """Return the most adapters, and bytes of them, that each host's memory has held; copies without room."""
+    stores = cluster.stores
+    if stores is not None:
+        return {
+            "host_adapters": list(stores.most_held),
+            "host_bytes": list(stores.most_bytes),
+            "host_refused": stores.refused,
+        }
+    scenario = cluster.scenario
+    hosts = -(-scenario.replicas // scenario.replicas_per_host)
+    held = scenario.replica.host_adapters
+    every = len(cluster.adapters) if held is None else min(held, len(cluster.adapters))
+    sizes = sorted((adapter.size_bytes for adapter in cluster.adapters), reverse=True)[:every]
+    return {"host_adapters": [every] * hosts, "host_bytes": [sum(sizes)] * hosts, "host_refused": 0}
 
 
 def kv_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:

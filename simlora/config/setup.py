@@ -20,9 +20,10 @@ from simlora.core.adapter import RANK_MAX
 from simlora.core.checks import listed, number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.trace import BASE_MODEL, Trace
-from simlora.engine.scenario import Policies, ReplicaConfig, Scenario
+from simlora.engine.scenario import Failure, Policies, ReplicaConfig, Scenario
 from simlora.hardware.budget import ACTIVATION_RESERVE_BYTES, NO_SLOTS, AdapterSlots, kv_token_budget
 from simlora.hardware.gpu import Gpu
+from simlora.hardware.link import as_link
 from simlora.hardware.model import ModelShape
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
@@ -57,6 +58,17 @@ KEYS = (
     "replica",
     "slo",
     "until_s",
+)
+CLUSTER_KEYS = (
+    "replicas",
+    "engines_per_gpu",
+    "memory_shares",
+    "max_outstanding",
+    "status_every_s",
+    "adapter_pool",
+    "network",
+    "storage",
+    "failures",
 )
 REPLICA_KEYS = (
     *(field.name for field in fields(ReplicaConfig) if field.name != "host_kv_tokens"),
@@ -106,9 +118,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
             raise InputError(f"{key} was taken out of the configuration, must be there")
     seed = whole("seed", tree["seed"], least=0)
     gpu, model = make(tree, "gpu", Gpu), make(tree, "model", ModelShape)
-    cluster = section(
-        tree, "cluster", ("replicas", "engines_per_gpu", "memory_shares", "max_outstanding", "status_every_s")
-    )
+    cluster = section(tree, "cluster", CLUSTER_KEYS)
     shares = cluster.get("memory_shares")
     if shares not in MEMORY_SHARES:
         raise InputError(f"cluster.memory_shares is {shown(shares)}; {nearest(str(shares), MEMORY_SHARES)}")
@@ -116,7 +126,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         "cluster.engines_per_gpu", cluster.get("engines_per_gpu"), "replicas", least=1, most=REPLICAS_MAX
     )
     most = as_whole(cluster.get("max_outstanding"))
-    host = section(tree, "host", ("replicas", "cores"))
+    host = section(tree, "host", ("replicas", "cores", "memory_bytes"))
     replica = _replica(section(tree, "replica", REPLICA_KEYS), gpu, model, engines)
     name = f"{gpu.name}-{model.name}-tp{replica.tp}" + _engine(tree["engine"])
     calibration, notices = _calibration(tree["calibration"], name, gpu.name, model.name, replica.tp)
@@ -148,6 +158,11 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         status_every_s=cluster.get("status_every_s"),
         replicas_per_host=whole("host.replicas", as_whole(host.get("replicas")), "replicas", least=1),
         host_cores=whole("host.cores", as_whole(host.get("cores")), "CPU cores", least=0),
+        host_memory_bytes=host.get("memory_bytes"),
+        adapter_pool=str(cluster.get("adapter_pool")),
+        network=as_link("cluster.network", cluster["network"]),
+        storage=as_link("cluster.storage", cluster["storage"]),
+        failures=_failures(cluster.get("failures")),
         engines_per_gpu=engines,
         kv_token_budgets=_by_rate(trace, replica.kv_token_budget, replicas, engines) if by_rate else (),
     )
@@ -303,6 +318,17 @@ def _check_ranks(replica: ReplicaConfig, trace: Trace) -> None:
             f"adapter {highest.name} has rank {highest.rank}, must be at most replica.max_lora_rank, which is "
             f"{replica.max_lora_rank}"
         )
+
+
+def _failures(value: Any) -> tuple[Failure, ...]:
+    known = {field.name for field in fields(Failure)}
+    example = "such as [{host: 0, at_s: 60, until_s: 120}]"
+    if not isinstance(value, list):
+        raise InputError(f"cluster.failures is {shown(value)}, must be a list, {example}")
+    for each in value:
+        if not isinstance(each, dict) or not {"host", "at_s"} <= each.keys() <= known:
+            raise InputError(f"cluster.failures has {shown(each)}, must have host and at_s, {example}")
+    return tuple(Failure(**(each | {"host": as_whole(each["host"])})) for each in value)
 
 
 def _nothing_to_share(replica: ReplicaConfig, trace: Trace) -> tuple[str, ...]:

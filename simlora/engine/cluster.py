@@ -17,13 +17,14 @@ from simlora.core.adapter import Adapter
 from simlora.core.random import stream
 from simlora.core.request import Request
 from simlora.engine.admission import reservation, unservable
-from simlora.engine.clock import ARRIVAL, MIGRATION, Clock
+from simlora.engine.clock import ARRIVAL, FAILURE, MIGRATION, PLACEMENT, STORE, Clock
 from simlora.engine.host import Host
 from simlora.engine.loads import Loads
 from simlora.engine.replica import Replica
-from simlora.engine.scenario import Scenario
+from simlora.engine.scenario import Failure, Scenario
 from simlora.engine.sharing import SharedGpu
 from simlora.engine.status import Status
+from simlora.engine.stores import Stores
 from simlora.latency.collectives import folded
 from simlora.latency.cpu_lora import CpuLora
 from simlora.latency.iteration import HostTime, IterationModel
@@ -64,7 +65,7 @@ class Cluster:
             reservation(scenario.replica).grows,
         )
         self.adapters = _adapters(scenario)
-        outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
+        self._outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
         config = scenario.replica
         calibration = folded(
             scenario.calibration, scenario.model, config.target_modules, config.lora_communication
@@ -84,22 +85,25 @@ class Cluster:
             passed_over_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
         )
         hosts = [Host(scenario.host_cores) for _ in range(0, scenario.replicas, scenario.replicas_per_host)]
-        self.replicas = [
-            Replica(
-                id,
-                self.clock,
-                scenario,
-                latency,
-                outputs,
-                self.recorder,
-                self._left,
-                self._moved,
-                hosts[id // scenario.replicas_per_host] if latency.cpu_lora else None,
-                self._loads.waiting if self._loads else None,
+        self.stores: Stores | None = None
+        if scenario.adapter_pool == "distributed":
+            self.stores = Stores(
                 self.adapters,
+                len(hosts),
+                scenario.replicas_per_host,
+                scenario.network,
+                scenario.storage,
+                scenario.host_memory_bytes,
+                self.recorder,
+                self._at,
             )
-            for id in range(scenario.replicas)
-        ]
+        self._hosts = hosts if latency.cpu_lora is not None else None
+        self._latency = latency
+        self.replicas = [self._replica(id) for id in range(scenario.replicas)]
+        self.alive: NDArray[np.bool_] = np.ones(scenario.replicas, dtype=np.bool_)
+        self._all_alive = True
+        self._homeless: list[tuple[Request, float | None]] = []  # while no replica is alive
+        self._to_return = 0  # hosts that are gone and come back
         if scenario.engines_per_gpu > 1:
             for first in range(0, scenario.replicas, scenario.engines_per_gpu):
                 gpu = SharedGpu()
@@ -118,12 +122,33 @@ class Cluster:
         self._everywhere: NDArray[np.int64] = np.arange(scenario.replicas, dtype=np.int64)
         every_s = scenario.status_every_s
         self._status = Status(self, every_s) if every_s is not None else None
-        placed = scenario.policies.placement.place(self.adapters, self)
-        self._serves = placed.serves
+        self._plans = scenario.policies.placement.period_s is not None
+        self._asked = array("q", bytes(8 * len(self.adapters)))
+        self._placed = scenario.policies.placement.place(self.adapters, self)
+        if self.stores is not None:
+            self.stores.serve(self._placed.serves, at_first=True)
         self._pools = [replica.holdings.pool for replica in self.replicas]
-        for id, homes in placed.preloads.items():
+        for id, homes in self._placed.preloads.items():
             for home in homes.tolist():
                 self.replicas[home].holdings.preload(self.adapters[id])
+
+    def _replica(self, id: int) -> Replica:
+        """Return a new replica with nothing in its memory."""
+        scenario = self.scenario
+        return Replica(
+            id,
+            self.clock,
+            scenario,
+            self._latency,
+            self._outputs,
+            self.recorder,
+            self._left,
+            self._moved,
+            self._hosts[id // scenario.replicas_per_host] if self._hosts is not None else None,
+            self._loads.waiting if self._loads else None,
+            self.adapters,
+            self.stores,
+        )
 
     @property
     def now_s(self) -> float:
@@ -134,6 +159,23 @@ class Cluster:
     def history(self) -> NDArray[np.float64] | None:
         """Mean requests per second of every adapter, as known from the days before."""
         return self.scenario.trace.history
+
+    @property
+    def asked_tokens(self) -> NDArray[np.int64]:
+        """Tokens of every adapter so far: prompts that arrived, and what requests that ended generated `[adapters]`."""
+        assert self._plans, "a placement asks what was asked for that does not plan again"
+        return np.array(self._asked, dtype=np.int64)
+
+    def shares(self, adapter: Adapter | None, candidates: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """What share of an adapter's requests the placement gives to each candidate; None: it does not say."""
+        known = None if adapter is None else self._placed.shares.get(adapter.id)
+        if known is None or adapter is None:
+            return None
+        homes = self._placed.serves[adapter.id]
+        if candidates is homes:
+            return known
+        left = np.isin(homes, candidates)
+        return known[left] if left.any() else None
 
     @property
     def loads(self) -> Loads:
@@ -150,6 +192,10 @@ class Cluster:
         for replica in self.replicas:
             self.clock.process(replica.live())
         self.clock.process(self._arrive())
+        for failure in self.scenario.failures:
+            self.clock.process(self._fail(failure))
+        if self.scenario.policies.placement.period_s is not None:
+            self.clock.process(self._place(self.scenario.policies.placement.period_s))
         if self.scenario.policies.migration.period_s is not None:
             self.clock.process(self._migrate(self.scenario.policies.migration.period_s))
         with _no_garbage_collection():
@@ -167,33 +213,102 @@ class Cluster:
             self._route(request)
 
     def _route(self, request: Request) -> None:
+        if self._plans and request.adapter is not None:
+            self._asked[request.adapter.id] += request.prompt_tokens
         # As many came before as its number says.
         if self._most is not None and request.id - self.recorder.ended == self._most:
             reason = f"cluster.max_outstanding, {self._most} requests, were there already"
             self.recorder.reject(request, -1, self.clock.now, reason)
             return
+        chosen = self._choose(request, None)
+        if chosen is not None:
+            self.replicas[chosen].submit(request)
+
+    def _choose(self, request: Request, token_s: float | None) -> int | None:
+        """Ask the router; return who gets a request, or None: nobody does now, or ever."""
         candidates = self._candidates(request)
+        if not len(candidates):
+            if self._to_return:
+                self._homeless.append((request, token_s))
+            else:
+                self.recorder.reject(request, -1, self.clock.now, "no replica is left")
+            return None
         view: ClusterView = self
         if self._status is not None:
             self._status.ask(self._router.informed)
             view = self._status
         chosen = self._router.route(request, candidates, view)
         assert 0 <= chosen < len(self.replicas), f"{type(self._router).__name__} chose replica {chosen}"
-        replica = self.replicas[chosen]
-        reason = unservable(request, replica.config)
+        reason = unservable(request, self.replicas[chosen].config)
         if reason:
             self.recorder.reject(request, chosen, self.clock.now, reason)
-        else:
-            self.outstanding[chosen] += 1
-            if self._loads is not None:
-                self._loads.arrive(chosen, request)
-            replica.submit(request)
+            return None
+        self.outstanding[chosen] += 1
+        if self._loads is not None:
+            self._loads.arrive(chosen, request)
+        return chosen
 
     def _candidates(self, request: Request) -> NDArray[np.int64]:
-        """The replicas that may serve a request, as the placement says."""
-        if not self._serves or request.adapter is None:
-            return self._everywhere
-        return self._serves.get(request.adapter.id, self._everywhere)
+        """The replicas that may serve a request, as the placement says; if they have all failed, whoever has not."""
+        serves = self._placed.serves
+        found = self._everywhere
+        if serves and request.adapter is not None:
+            found = serves.get(request.adapter.id, found)
+        if self._all_alive:
+            return found
+        up = found[self.alive[found]]
+        return up if len(up) else self._everywhere[self.alive]
+
+    # Failures ---------------------------------------------------------------------------
+
+    def _fail(self, failure: Failure) -> Generator[Event, None, None]:
+        """A host fails: its requests begin anew elsewhere, with the tokens that they have; later it is back."""
+        per_host = self.scenario.replicas_per_host
+        ids = range(failure.host * per_host, min((failure.host + 1) * per_host, len(self.replicas)))
+        yield self.clock.moment(failure.at_s, FAILURE, failure.host)
+        self.alive[list(ids)] = False
+        self._all_alive = False
+        self._to_return += failure.until_s is not None
+        if self.stores is not None:
+            self.stores.fails(failure.host)
+        lost: list[tuple[Request, int, float | None, int]] = []
+        for id in ids:
+            failed = self.replicas[id]
+            lost += [(request, id, token_s, tokens) for request, token_s, tokens in failed.fail()]
+            self.replicas[id] = self._replica(id)
+            self.replicas[id].follows(failed)
+            self._pools[id] = self.replicas[id].holdings.pool
+        for request, source, token_s, lost_tokens in sorted(lost, key=lambda each: each[0].id):
+            self._why.pop(request.id, None)
+            self.outstanding[source] -= 1
+            if self._loads is not None:
+                self._loads.leave(source, request)
+            self._restart(request, source, token_s, lost_tokens, f"host {failure.host} failed")
+        if failure.until_s is None:
+            return
+        yield self.clock.moment(failure.until_s, FAILURE, failure.host)
+        self._to_return -= 1
+        self.alive[list(ids)] = True
+        self._all_alive = bool(self.alive.all())
+        for id in ids:
+            self.clock.process(self.replicas[id].live())
+        homeless, self._homeless = self._homeless, []
+        for request, last_s in homeless:
+            self._restart(request, -1, last_s, 0, "")
+
+    def _restart(
+        self, request: Request, source: int, token_s: float | None, lost_tokens: int, reason: str
+    ) -> None:
+        """A request goes on at whoever the router chooses."""
+        chosen = self._choose(request, token_s)
+        if reason:
+            request.migrations += 1
+            name = request.adapter.name if request.adapter is not None else ""
+            now_s, target = self.clock.now, -1 if chosen is None else chosen
+            moved = Moved(now_s, now_s, request.id, name, source, target, lost_tokens, False, reason)
+            self.recorder.journal.moved.append(moved)
+        if chosen is not None:
+            self.replicas[chosen].receive(request, source, token_s)
 
     def requests_of(self, replica: int) -> list[Request]:
         """Requests that a replica has, running or waiting, in order of arrival."""
@@ -230,6 +345,22 @@ class Cluster:
         if request.adapter is not None:
             before_s, count = self._executed.get(request.adapter.id, (0.0, 0))
             self._executed[request.adapter.id] = before_s + seconds, count + 1
+
+    def _place(self, period_s: float) -> Generator[Event, None, None]:
+        """Let the placement plan anew; who has arrived stays where he is."""
+        tick = 0
+        while self.recorder.ended < len(self.scenario.trace):
+            tick += 1
+            yield self.clock.moment(tick * period_s, PLACEMENT, 0)
+            self._placed = self.scenario.policies.placement.place(self.adapters, self)
+            if self.stores is not None:
+                self.stores.serve(self._placed.serves)
+
+    def _at(self, time_s: float, does: Callable[[], None]) -> None:
+        """Let something happen at a host at that time."""
+        moment = self.clock.moment(time_s, STORE, 0)
+        assert moment.callbacks is not None, "nothing has happened yet"
+        moment.callbacks.append(lambda _: does())
 
     def _migrate(self, period_s: float) -> Generator[Event, None, None]:
         migration, clock = self.scenario.policies.migration, self.clock
@@ -288,6 +419,8 @@ class Cluster:
         self._why.pop(request.id, None)
         if request.first_token_s >= 0.0:
             self._count_execution(request)
+            if self._plans and request.adapter is not None:
+                self._asked[request.adapter.id] += self._outputs[request.id]
         if self._loads is not None:
             self._loads.leave(replica, request)
         if self.recorder.ended % TELL_EVERY == 0:

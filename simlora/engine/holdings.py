@@ -12,6 +12,7 @@ from simlora.core.request import Request
 from simlora.engine.admission import reservation
 from simlora.engine.link import Link
 from simlora.engine.scenario import ReplicaConfig, Scenario
+from simlora.engine.stores import Stores
 from simlora.engine.swapping import Swapping
 from simlora.latency.models import LatencyModels
 from simlora.memory.adapter_region import adapter_region
@@ -37,6 +38,7 @@ class Holdings:
         "_flushes",
         "_host",
         "_host_most",
+        "_id",
         "_just_left",
         "_kv_bytes",
         "_kv_ready_s",
@@ -48,6 +50,7 @@ class Holdings:
         "_recorder",
         "_slots",
         "_still",
+        "_stores",
         "_tp",
         "_watched",
         "kv_tokens_in",
@@ -71,8 +74,13 @@ class Holdings:
         loader: Loader,
         latency: LatencyModels,
         recorder: Recorder,
+        id: int = 0,
+        stores: Stores | None = None,
     ) -> None:
         self.link, self.link_out = Link(), Link()
+        self._id, self._stores = id, stores
+        if stores is not None:
+            stores.joins(id, self.link, latency.load.load_s)
         self._leaving: deque[tuple[float, int]] = (
             deque()
         )  # when the copy is done, and of how many token slots
@@ -471,6 +479,10 @@ class Holdings:
         return self.link.transfer(now_s, seconds)
 
     def _fetch(self, adapter: Adapter, now_s: float) -> float:
+        if self._stores is not None and not self._stores.holds(self._id, adapter):
+            self._recorder.adapter_load(adapter.size_bytes, from_disk=False)
+            shard_bytes = adapter.size_bytes // self._tp
+            return self._stores.fetch(self._id, adapter, shard_bytes, now_s, self.link_out)
         from_disk = self._host is not None and not self._on_host(adapter)
         self._recorder.adapter_load(adapter.size_bytes, from_disk)
         return self.link.transfer(now_s, self._load_s(adapter.size_bytes, from_disk))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class Link:
     """First come, first served; `busy_s` adds up the time in use."""
@@ -22,3 +24,12 @@ class Link:
         self.free_at_s = max(now_s, self.free_at_s) + duration_s
         self.busy_s += duration_s
         return self.free_at_s
+
+
+def together(links: Sequence[Link], now_s: float, duration_s: float) -> float:
+    """Start a transfer as soon as all its links are free, and keep them until it is done; return when that is."""
+    begin_s = max(now_s, *(link.free_at_s for link in links))
+    for link in links:
+        link.free_at_s = begin_s + duration_s
+        link.busy_s += duration_s
+    return begin_s + duration_s

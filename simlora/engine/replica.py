@@ -24,6 +24,7 @@ from simlora.engine.scenario import Scenario
 from simlora.engine.sharing import SharedGpu
 from simlora.engine.sight import Sight
 from simlora.engine.standing import Standing
+from simlora.engine.stores import Stores
 from simlora.engine.token_times import TokenTimes
 from simlora.engine.waiting import WaitingQueue
 from simlora.latency.models import LatencyModels
@@ -90,6 +91,7 @@ class Replica:
         host: Host | None = None,
         queued: Load | None = None,
         adapters: Sequence[Adapter] = (),
+        stores: Stores | None = None,
     ) -> None:
         self.id = id
         self.config = scenario.config_of(id)
@@ -105,7 +107,7 @@ class Replica:
         self._fast_forward = scenario.fast_forward
         self._scheduler = scenario.policies.scheduler()
         self._loader = scenario.policies.loader()
-        self.holdings = Holdings(scenario, self.config, adapters, self._loader, latency, recorder)
+        self.holdings = Holdings(scenario, self.config, adapters, self._loader, latency, recorder, id, stores)
         self._batch = Batch()
         self._run: DecodeRun | None = None
         self._decision = Decision()
@@ -590,18 +592,65 @@ class Replica:
 
     def settle(self) -> None:
         """The clock has stopped: count the steps that were over before, of a run that was not, and who still runs."""
-        run = self._run
-        if run is not None and not self._prefill:
-            self._steps = run.first_boundary(self._clock.now) - 1
-            if self._steps > run.done:
-                ended_s = run.end_s(self._steps)
-                self.busy_s += ended_s - self._since_s
-                self._advance_decode(run, ended_s)
-                self.holdings.make_room(self._batch.step, ended_s)
-                self.record(ended_s, sum(request.arrival_s <= ended_s for request in self.waiting))
-                self._sample(ended_s)
+        ended_s = self._count_steps()
+        if ended_s is not None:
+            self._sample(ended_s)
         for request in (*self._batch, *self._standing):
             self._recorder.left_running(request, self.id)
+
+    def _count_steps(self) -> float | None:
+        """Count the steps that were over before now, of a run that is not; return when the last was, if any was."""
+        run = self._run
+        if run is None or self._prefill:
+            return None
+        self._steps = run.first_boundary(self._clock.now) - 1
+        if self._steps <= run.done:
+            return None
+        ended_s = run.end_s(self._steps)
+        self.busy_s += ended_s - self._since_s
+        self._advance_decode(run, ended_s)
+        self.holdings.make_room(self._batch.step, ended_s)
+        self.record(ended_s, sum(request.arrival_s <= ended_s for request in self.waiting))
+        return ended_s
+
+    def fail(self) -> list[tuple[Request, float | None, int]]:
+        """Stop for good, with an iteration under way and all that is in memory.
+
+        Return the requests, in order of arrival, each with when it had its last token, if it has any, and how many
+        tokens were prefilled in vain.
+        """
+        self._wake.callbacks = []
+        if not self._idle:
+            self._count_steps()
+        waiting = {request.id for request in self.waiting}
+        prefill = {request.id for request in self._prefill} - self._standing.prefilling.keys()
+        requests = sorted(self.requests(), key=lambda request: (request.arrival_s, request.id))
+        found: list[tuple[Request, float | None, int]] = []
+        for request in requests:
+            lost_tokens = request.chunked_tokens
+            if request.id in waiting:
+                self._dequeue(request)
+            elif request.id in prefill:
+                lost_tokens = request.prefill_tokens
+            else:
+                self._stop(request)
+            request.cached_tokens = request.chunked_tokens = request.host_tokens = 0
+            token_s = None
+            if request.generated_tokens:
+                token_s, lost_tokens = self._token_times.leaves(request.id), request.prefill_tokens
+            found.append((request, token_s, lost_tokens))
+        return found
+
+    def follows(self, failed: Replica) -> None:
+        """This one takes the place of one that has failed, as empty as it was at first; what that did counts."""
+        self.busy_s, self.most_running, self.most_waiting = (
+            failed.busy_s,
+            failed.most_running,
+            failed.most_waiting,
+        )
+        self.sight.iterations = failed.sight.iterations
+        self._found = 0, 0
+        self._sample(self._clock.now)
 
     def _advance_decode(self, run: DecodeRun, now_s: float) -> None:
         batch = self._batch

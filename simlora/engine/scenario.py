@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 
 from simlora.core.adapter import RANK_MAX
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.trace import Trace
+from simlora.hardware.link import LINKS, Link
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Kernel
@@ -30,6 +32,7 @@ OWN_REGIONS = ("contiguous", "padded")
 DIVIDED = ("partition", "slots")
 """Memory that is divided once and for all between KV and adapters."""
 PREEMPTIONS = ("recompute", "swap")
+ADAPTER_POOLS = ("replicated", "distributed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +143,21 @@ class Policies:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A host fails at `at_s`, with its replicas and its memory, and is back, empty, at `until_s`; None: never."""
+
+    host: int
+    at_s: float
+    until_s: float | None = None
+
+    def __post_init__(self) -> None:
+        whole("host of cluster.failures", self.host, least=0)
+        number("at_s of cluster.failures", self.at_s, "seconds", least=0)
+        if self.until_s is not None:
+            number("until_s of cluster.failures", self.until_s, "seconds", above=self.at_s)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scenario:
     """A trace, the cluster that serves it, and the policies that decide.
 
@@ -148,6 +166,9 @@ class Scenario:
     `max_outstanding`: requests that wait and run together; who comes beyond them is rejected. None: no limit.
     `status_every_s`: how often replicas tell the router what they have; None: always.
     `host_cores`: CPU cores that `replicas_per_host` replicas share, for a loader that assists.
+    `adapter_pool`: replicated, where every host holds all adapters, or distributed, where each holds those that the
+    placement gives to its replicas, up to `host_memory_bytes` of them, and gets others over the `network`, or if nobody
+    holds them from `storage`.
     `until_s`: when the run stops; what has not ended by then is unfinished. None: when all requests have ended.
     """
 
@@ -167,6 +188,11 @@ class Scenario:
     replicas_per_host: int = 1
     host_cores: int = 128
     status_every_s: float | None = None
+    adapter_pool: str = "replicated"
+    host_memory_bytes: float | None = None
+    network: Link = LINKS["infiniband_hdr"]
+    storage: Link = LINKS["nvme_pcie_3_x4"]
+    failures: tuple[Failure, ...] = ()
 
     def config_of(self, replica: int) -> ReplicaConfig:
         """Return the limits of one replica."""
@@ -183,6 +209,14 @@ class Scenario:
             number("cluster.status_every_s", self.status_every_s, "seconds", above=0)
         if self.max_outstanding is not None:
             whole("cluster.max_outstanding", self.max_outstanding, "requests", least=1)
+        if self.adapter_pool not in ADAPTER_POOLS:
+            known = nearest(str(self.adapter_pool), ADAPTER_POOLS)
+            raise InputError(f"cluster.adapter_pool is {self.adapter_pool!r}; {known}")
+        if self.host_memory_bytes is not None:
+            number("host.memory_bytes", self.host_memory_bytes, "bytes", above=0)
+        if self.adapter_pool == "distributed":
+            self._check_pool()
+        self._check_failures()
         if self.replica.prefix_caching:
             self._check_blocks()
         if isinstance(self.policies.eviction(), Swapper):
@@ -196,6 +230,35 @@ class Scenario:
     def cache_block_tokens(self) -> int:
         """Tokens of a block of cached KV: the trace's where it has hashes, or else those of memory."""
         return self.trace.hash_block_tokens if self.trace.has_hashes else self.replica.block_tokens
+
+    def _check_failures(self) -> None:
+        """Each is of a host that there is, and over before the next one of that host."""
+        hosts = -(-self.replicas // self.replicas_per_host)
+        up_s: dict[int, float] = {}
+        for failure in sorted(self.failures, key=lambda failure: failure.at_s):
+            if failure.host >= hosts:
+                raise InputError(
+                    f"cluster.failures has host {failure.host}, must be one of the {hosts} hosts, from 0 on"
+                )
+            if failure.at_s < up_s.get(failure.host, 0.0):
+                raise InputError(
+                    f"cluster.failures has host {failure.host} fail at {failure.at_s:g} s, when it has not come back"
+                )
+            up_s[failure.host] = inf if failure.until_s is None else failure.until_s
+        if self.failures and self.engines_per_gpu > 1:
+            raise InputError("cluster.failures needs cluster.engines_per_gpu=1")
+
+    def _check_pool(self) -> None:
+        """What a host holds is one thing, what it forgets by last use another; cores compute with what is there."""
+        if self.replica.host_adapters is not None:
+            raise InputError(
+                "cluster.adapter_pool=distributed limits a host by host.memory_bytes, which needs "
+                "replica.host_adapters=null"
+            )
+        if self.policies.loader().assists:
+            raise InputError(
+                "loader=cpu_assisted computes with adapters in host memory, which needs cluster.adapter_pool=replicated"
+            )
 
     def _check_swapper(self) -> None:
         """One order of adapters and KV needs both, in one pool."""

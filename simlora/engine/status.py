@@ -48,6 +48,20 @@ class Status:
         return self._cluster.history
 
     @property
+    def alive(self) -> NDArray[np.bool_]:
+        """Which replicas have not failed: as of now."""
+        return self._cluster.alive
+
+    @property
+    def asked_tokens(self) -> NDArray[np.int64]:
+        """Tokens of every adapter so far, which is a placement's to ask."""
+        return self._cluster.asked_tokens
+
+    def shares(self, adapter: Adapter | None, candidates: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """What share of an adapter's requests the placement gives to each candidate: as of now."""
+        return self._cluster.shares(adapter, candidates)
+
+    @property
     def kv_bytes_per_token(self) -> int:
         """Bytes of one token's KV on all GPUs of a replica."""
         return self._cluster.kv_bytes_per_token

@@ -91,6 +91,7 @@ class Recorder:
         self.adapter_loads = 0
         self.adapter_load_bytes = 0
         self.disk_loads = 0
+        self.remote_loads = self.remote_load_bytes = self.storage_loads = 0
         self.reloads = 0
         self.switches = 0
         self.switch_s = 0.0
@@ -201,6 +202,12 @@ class Recorder:
     def prefix_hit_rate(self) -> float | None:
         """Share of the prompt tokens of started requests that were cached; None without a prefix cache."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+    def fetched(self, size_bytes: int, from_storage: bool) -> None:
+        """A host sent for an adapter that it did not hold, to another host or to storage."""
+        self.storage_loads += from_storage
+        self.remote_loads += not from_storage
+        self.remote_load_bytes += 0 if from_storage else size_bytes
 
     def adapter_load(self, size_bytes: int, from_disk: bool = False) -> None:
         """A load from host to device started, or first from disk to host."""

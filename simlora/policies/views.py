@@ -233,6 +233,23 @@ class ClusterView(Protocol):
         ...
 
     @property
+    def asked_tokens(self) -> NDArray[np.int64]:
+        """Tokens of every adapter, by its id, so far: prompts that arrived, and what requests that ended generated.
+
+        For a placement that plans more than once.
+        """
+        ...
+
+    def shares(self, adapter: Adapter | None, candidates: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """What share of an adapter's requests the placement gives to each candidate; None: it does not say."""
+        ...
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """Which replicas have not failed."""
+        ...
+
+    @property
     def outstanding(self) -> NDArray[np.int64]:
         """Requests that each replica has, running or waiting."""
         ...

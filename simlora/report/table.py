@@ -54,6 +54,7 @@ def _facts(summary: dict[str, Any]) -> list[str]:
             f"{count(adapters.get('loads'))} ({size(adapters.get('load_bytes'))}{_kinds_of_loads(adapters)}), "
             f"hit rate {percent(adapters.get('hit_rate'))}",
         ),
+        ("Host memory", _hosts(adapters)),
         ("Merged", _merged(adapters)),
         ("Moves", _moves(migration)),
         ("Prefix cache", f"{percent(kv.get('hit_rate'))} of prompt tokens"),
@@ -68,8 +69,24 @@ def _facts(summary: dict[str, Any]) -> list[str]:
 
 
 def _kinds_of_loads(adapters: dict[str, Any]) -> str:
-    kinds = (("disk_loads", "from disk"), ("reloads", "of adapters in use"))
+    kinds = (
+        ("disk_loads", "from disk"),
+        ("remote_loads", "from other hosts"),
+        ("storage_loads", "from storage"),
+        ("reloads", "of adapters in use"),
+    )
     return "".join(f"; {count(adapters[name])} {words}" for name, words in kinds if adapters.get(name))
+
+
+def _hosts(adapters: dict[str, Any]) -> str:
+    """Return how many adapters hosts hold, where that is not all of them; nothing where it is."""
+    held = adapters.get("host_adapters")
+    if not held or min(held) == adapters.get("count"):
+        return ABSENT
+    refused = adapters.get("host_refused")
+    without = f"; {counted(refused, 'copy', 'copies')} had no room" if refused else ""
+    most = f"at most {count(min(held))} to {count(max(held))} of {count(adapters['count'])} adapters"
+    return f"{most}, {size(max(adapters['host_bytes']))}{without}"
 
 
 def _merged(adapters: dict[str, Any]) -> str:

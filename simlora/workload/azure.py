@@ -35,9 +35,10 @@ class AzureLlm(Published):
         since_s = _since_first_s(table)
         prompts, outputs = tokens(table, "ContextTokens", least=0), tokens(table, "GeneratedTokens", least=0)
         order, notices = self._window(table, "TIMESTAMP", since_s, prompts, outputs)
+        arrival_s = self._arrival_s(since_s[order])
         return Trace(
-            arrival_s=self._arrival_s(since_s[order]),
-            adapter=self._drawn(seed, len(order)),
+            arrival_s=arrival_s,
+            adapter=self._drawn(seed, len(order), arrival_s),
             prompt_tokens=prompts[order],
             output_tokens=outputs[order],
             max_output_tokens=outputs[order],

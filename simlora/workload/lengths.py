@@ -19,11 +19,21 @@ from simlora.workload.table import read_table
 
 
 class Lengths(ABC):
-    """A distribution of lengths. Yours needs `draw`; `check` is there for those who want plain errors."""
+    """A distribution. Yours needs `draw`; `at` too where lengths correlate; `check` is there for plain errors."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
         """Return `n` lengths [n] in tokens, each at least 1."""
+
+    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the quantiles at `shares` [n], each from 0 to less than 1.
+
+        Raises InputError where nobody has said what they are.
+        """
+        raise InputError(
+            f"{type(self).__name__} draws lengths and does not say what their quantiles are, which lengths that "
+            "correlate need; set workload.correlation=0, or give it a method at(shares)"
+        )
 
     def check(self, key: str) -> None:
         """Raise InputError for an argument out of range; `key` is where it stands in the configuration."""
@@ -41,6 +51,9 @@ class Fixed(Lengths):
     def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
         return np.full(n, int(self.tokens), dtype=np.int64)
 
+    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+        return np.full(len(shares), int(self.tokens), dtype=np.int64)
+
 
 @dataclass(frozen=True)
 class Uniform(Lengths):
@@ -55,6 +68,9 @@ class Uniform(Lengths):
     def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
         return rng.integers(int(self.lo), int(self.hi), n)
 
+    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+        return int(self.lo) + (shares * (int(self.hi) - int(self.lo))).astype(np.int64)
+
 
 @dataclass(frozen=True)
 class Geometric(Lengths):
@@ -67,6 +83,12 @@ class Geometric(Lengths):
 
     def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
         return rng.geometric(1 / self.mean, n)
+
+    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+        if self.mean == 1:
+            return np.ones(len(shares), dtype=np.int64)
+        lengths = np.ceil(np.log1p(-shares) / math.log1p(-1 / self.mean))
+        return np.maximum(lengths, 1).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -97,10 +119,13 @@ class LogNormal(Lengths):
         return normal.cdf(math.log(self.lo)), normal.cdf(math.log(self.hi))
 
     def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+        return self.at(rng.random(n))
+
+    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
         low, high = self._cut
         inverse = NormalDist(self.mean_log, self.sigma_log).inv_cdf
-        shares = np.clip(low + rng.random(n) * (high - low), 1e-300, 1 - 1e-16)
-        logs = np.fromiter(map(inverse, shares), dtype=np.float64, count=n)
+        inside = np.clip(low + shares * (high - low), 1e-300, 1 - 1e-16)
+        logs = np.fromiter(map(inverse, inside), dtype=np.float64, count=len(shares))
         return np.clip(np.rint(np.exp(logs)), self.lo, self.hi).astype(np.int64)
 
 
@@ -134,7 +159,10 @@ class Quantiles(Lengths):
             raise InputError(f"{key}.tokens is {list(lengths)}, must not go down")
 
     def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
-        lengths = self.scale * np.interp(rng.random(n), list(self.shares), list(self.tokens))
+        return self.at(rng.random(n))
+
+    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+        lengths = self.scale * np.interp(shares, list(self.shares), list(self.tokens))
         return np.maximum(np.rint(lengths), 1).astype(np.int64)
 
 
@@ -165,6 +193,9 @@ class Empirical(Lengths):
 
     def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
         return self.lengths[rng.integers(0, len(self.lengths), n)]
+
+    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+        return np.sort(self.lengths)[(shares * len(self.lengths)).astype(np.int64)]
 
 
 def check_range(lo_key: str, lo: int, hi_key: str, hi: int) -> None:

@@ -21,6 +21,15 @@ class Popularity(ABC):
     def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
         """Return the adapter index, 0 to adapters - 1, of each of `n` requests [n]."""
 
+    def draw_at(
+        self, rng: np.random.Generator, adapters: int, moments: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """Return the adapter index of requests that come at `moments` of the run [n], 0 its start and 1 its end.
+
+        Only a popularity that changes over the run needs one of its own.
+        """
+        return self.draw(rng, adapters, len(moments))
+
     def check(self, key: str, adapters: int) -> None:
         """Raise InputError for an argument out of range; `key` is where it stands in the configuration."""
 
@@ -147,6 +156,39 @@ class InTurn(Popularity):
 
     def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
         return np.arange(n, dtype=np.int64) % adapters
+
+
+@dataclass(frozen=True)
+class TopHeavy(Popularity):
+    """The first `top` adapters have `share` of the requests together, the others the rest.
+
+    Within either part the i-th has a share proportional to i^-exponent: `top_exponent`, `rest_exponent`.
+    Source: LoRAServe §III-B, Figure 8: of over a thousand adapters five have 72.4 %, each of the others way less
+    than 1 %, which no single power law gives.
+    """
+
+    top: int = 5
+    share: float = 0.724
+    top_exponent: float = 1.0
+    rest_exponent: float = 0.5
+
+    def check(self, key: str, adapters: int) -> None:
+        number(f"{key}.share", self.share, "of the requests", least=0, most=1)
+        number(f"{key}.top_exponent", self.top_exponent, least=0)
+        number(f"{key}.rest_exponent", self.rest_exponent, least=0)
+        if whole(f"{key}.top", self.top, "adapters", least=1) >= adapters:
+            raise InputError(
+                f"{key}.top is {self.top:,}, must be less than the {adapters:,} adapters of workload.adapters"
+            )
+
+    def rates(self, adapters: int) -> NDArray[np.float64]:
+        top = int(self.top)
+        first = np.arange(1.0, top + 1.0) ** -float(self.top_exponent)
+        rest = np.arange(1.0, adapters - top + 1.0) ** -float(self.rest_exponent)
+        return np.concatenate([self.share * first / first.sum(), (1 - self.share) * rest / rest.sum()])
+
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+        return weighted_index(rng, self.rates(adapters), n)
 
 
 @dataclass(frozen=True)

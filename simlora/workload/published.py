@@ -105,8 +105,14 @@ class Published:
         """Return on the run's clock what the trace's says."""
         return (since_s - self.start_s) / self.speedup
 
-    def _drawn(self, seed: int, n: int) -> NDArray[np.int64]:
-        """Return `n` adapters [n], drawn with the run's seed."""
+    def _drawn(self, seed: int, n: int, arrival_s: NDArray[np.float64] | None = None) -> NDArray[np.int64]:
+        """Return `n` adapters [n], drawn with the run's seed: for requests that come at `arrival_s`, if that is given.
+
+        The run then ends with the last of them; without, those that draw are taken to be spread evenly over it.
+        """
         if not self.adapters:
             return np.full(n, BASE_MODEL, dtype=np.int64)
-        return self.popularity.draw(stream(seed, "adapters"), int(self.adapters), n)
+        rng, adapters = stream(seed, "adapters"), int(self.adapters)
+        if arrival_s is None or not arrival_s[-1]:
+            return self.popularity.draw(rng, adapters, n)
+        return self.popularity.draw_at(rng, adapters, arrival_s / arrival_s[-1])

@@ -15,6 +15,7 @@ from simlora.core.trace import BASE_MODEL, Trace
 from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
 from simlora.workload.arrivals import REQUESTS_MAX, Arrivals, before
 from simlora.workload.lengths import Lengths
+from simlora.workload.pairs import Pairs, check_lengths, draw_lengths
 from simlora.workload.popularity import Popularity
 
 
@@ -23,7 +24,10 @@ class Synthetic:
     """Requests for `duration_s` seconds, or exactly `requests` of them: one of the two is None.
 
     Each part draws from its own stream of the run's seed: another popularity leaves arrivals and lengths as
-    they were, and a longer run begins with the shorter one. `adapters` 0 is the base model alone.
+    they were, and a longer run begins with the shorter one, unless popularity changes over the run, as it then does
+    over the longer one. `adapters` 0 is the base model alone. `lengths`, where they are given, are prompts and answers
+    that belong together, and `prompt_tokens` and `output_tokens` are not used; without, the normal scores of these
+    correlate by `correlation`, and 0 draws them apart.
     """
 
     arrivals: Arrivals
@@ -34,13 +38,14 @@ class Synthetic:
     ranks: Sequence[int] = (8,)
     duration_s: float | None = 300.0
     requests: int | None = None
+    lengths: Pairs | None = None
+    correlation: float = 0.0
 
     def __post_init__(self) -> None:
         whole("workload.adapters", self.adapters, "adapters", least=0, most=ADAPTERS_MAX)
         check_ranks(self.ranks)
         self.arrivals.check("workload.arrivals")
-        self.prompt_tokens.check("workload.prompt_tokens")
-        self.output_tokens.check("workload.output_tokens")
+        check_lengths(self.prompt_tokens, self.output_tokens, self.lengths, self.correlation)
         if self.adapters:
             self.popularity.check("workload.popularity", int(self.adapters))
         if (self.duration_s is None) == (self.requests is None):
@@ -57,12 +62,17 @@ class Synthetic:
         """Return the trace for the run's seed."""
         arrival_s = self._arrival_s(stream(seed, "arrivals"))
         n, adapters = len(arrival_s), int(self.adapters)
-        base = np.full(n, BASE_MODEL, dtype=np.int64)
-        outputs = self.output_tokens.draw(stream(seed, "output_lengths"), n)
+        adapter = np.full(n, BASE_MODEL, dtype=np.int64)
+        if adapters:
+            moments = self._moments(arrival_s)
+            adapter = self.popularity.draw_at(stream(seed, "adapters"), adapters, moments)
+        prompts, outputs = draw_lengths(
+            seed, n, self.prompt_tokens, self.output_tokens, self.lengths, self.correlation
+        )
         return Trace(
             arrival_s=arrival_s,
-            adapter=self.popularity.draw(stream(seed, "adapters"), adapters, n) if adapters else base,
-            prompt_tokens=self.prompt_tokens.draw(stream(seed, "prompt_lengths"), n),
+            adapter=adapter,
+            prompt_tokens=prompts,
             output_tokens=outputs,
             max_output_tokens=outputs,
             adapters=adapter_specs(adapters, check_ranks(self.ranks)),
@@ -75,3 +85,8 @@ class Synthetic:
             return np.cumsum(self.arrivals.gaps_s(rng, int(self.requests)))
         assert self.duration_s is not None
         return before(self.duration_s, self.arrivals, rng)
+
+    def _moments(self, arrival_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the arrivals as parts of the run [requests]: of duration_s, or of the time to the last one."""
+        end_s = float(arrival_s[-1]) if self.duration_s is None else float(self.duration_s)
+        return arrival_s / end_s if end_s else np.zeros_like(arrival_s)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
 from simlora.engine.cluster import Cluster
-from simlora.engine.scenario import DIVIDED, OWN_REGIONS, Policies, ReplicaConfig, Scenario
+from simlora.engine.scenario import DIVIDED, OWN_REGIONS, Failure, Policies, ReplicaConfig, Scenario
+from simlora.hardware.link import Link
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Bgmv, Mbgmv, Merged, PaddedBmm, Vllm
@@ -35,12 +36,16 @@ from simlora.policies.migration.consolidate import Consolidate
 from simlora.policies.migration.selective_ilp import SelectiveIlp
 from simlora.policies.migration.stay import Stay
 from simlora.policies.placement.burst_tolerance import BurstTolerance
+from simlora.policies.placement.contiguous import Contiguous
+from simlora.policies.placement.random import Random as RandomPlacement
+from simlora.policies.placement.rank_demand import RankDemand
 from simlora.policies.placement.replicate_all import ReplicateAll
 from simlora.policies.routing.first_fit import FirstFit
 from simlora.policies.routing.most_idle import MostIdle
 from simlora.policies.routing.pending_time import PendingTime
 from simlora.policies.routing.rank_aware import RankAware
 from simlora.policies.routing.round_robin import RoundRobin
+from simlora.policies.routing.routing_table import RoutingTable
 from simlora.policies.scheduling.adapter_clustering import AdapterClustering
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
 from simlora.policies.scheduling.credit import Credit
@@ -86,6 +91,7 @@ ROUTERS = {
     "first_fit": FirstFit,
     "rank_aware": lambda: RankAware(slo_s=2**-5),
     "pending_time": lambda: PendingTime(unknown_execution_s=0.25),
+    "routing_table": RoutingTable,
 }
 MIGRATIONS: dict[str, Callable[[float], Migration]] = {
     "consolidate": Consolidate,
@@ -94,6 +100,12 @@ MIGRATIONS: dict[str, Callable[[float], Migration]] = {
     ),
 }
 PLACEMENTS = {"replicate_all": ReplicateAll, "burst_tolerance": lambda: BurstTolerance(request_tokens=16)}
+BINDING = {
+    "random": RandomPlacement,
+    "contiguous": Contiguous,
+    "rank_demand": lambda: RankDemand({1: 400.0, 8: 300.0}, period_s=2**-2, trend_periods=3),
+}
+"""Those that say who may serve what."""
 SWAPPERS: dict[str, Callable[[], Swapper]] = {
     "cost_model": lambda: CostModel(every_s=2**-5, recency_s=0.25),
     "cost_model_released": lambda: CostModel("released", backlog_s=2**-6),
@@ -218,6 +230,9 @@ class Case:
     migrates_every_s: float | None = None
     migration: str = "consolidate"
     placement: str = "replicate_all"
+    adapter_pool: str = "replicated"
+    network_bytes_per_s: float = 1024.0
+    failures: tuple[tuple[int, float, float | None], ...] = ()
     replicas_per_host: int = 1
     host_cores: int = 128
     layers: int = 1
@@ -278,7 +293,7 @@ class Case:
                 eviction=EVICTIONS[self.eviction],
                 kernel=KERNELS[self.kernel],
                 router=ROUTERS[self.router](),
-                placement=PLACEMENTS[self.placement](),
+                placement=(PLACEMENTS | BINDING)[self.placement](),
                 migration=Stay()
                 if self.migrates_every_s is None
                 else MIGRATIONS[self.migration](self.migrates_every_s),
@@ -290,6 +305,10 @@ class Case:
             max_outstanding=self.max_outstanding,
             replicas_per_host=self.replicas_per_host,
             host_cores=self.host_cores,
+            adapter_pool=self.adapter_pool,
+            network=Link("network", 2**-9, self.network_bytes_per_s),
+            storage=Link("storage", 2**-6, 128.0),
+            failures=tuple(Failure(host=h, at_s=at_s, until_s=until_s) for h, at_s, until_s in self.failures),
         )
 
     def cluster(self, *, fast_forward: bool = True) -> Cluster:
@@ -457,6 +476,36 @@ def shared_prefixes(draw: st.DrawFn, **chosen: object) -> Case:
         branches = draw(st.lists(branch, min_size=each, max_size=each))
         case = case.but(block_hashes=tuple(tuple(accumulate(b, lambda h, n: 3 * h + n)) for b in branches))
     return case
+
+
+@st.composite
+def placed(draw: st.DrawFn, **chosen: object) -> Case:
+    """Scenarios whose hosts hold what they serve, and get the rest from each other."""
+    loaders = ("blocking", "prefetching", "asynchronous", "cached")
+    case = draw(family(**({"loaders": loaders, "adapter_memories": ("unified",)} | chosen)))
+    return case.but(
+        replicas=max(case.replicas, 2) + draw(st.integers(0, 2)),
+        placement=draw(st.sampled_from(tuple(BINDING))),
+        router=draw(st.sampled_from(("routing_table", "most_idle", "round_robin"))),
+        adapter_pool=draw(st.sampled_from(("distributed", "distributed", "replicated"))),
+        replicas_per_host=draw(st.integers(1, 2)),
+        host_adapters=None,
+        network_bytes_per_s=draw(st.sampled_from((64.0, 1024.0, 65536.0))),
+    )
+
+
+@st.composite
+def failing(draw: st.DrawFn) -> Case:
+    """Scenarios in which hosts fail while they run, wait or load; most come back."""
+    case = draw(placed())
+    hosts = -(-case.replicas // case.replicas_per_host)
+    moments = st.one_of(st.integers(0, 256).map(lambda k: k * 2**-7), st.floats(0.0, 4.0))
+    failures = []
+    for host in draw(st.lists(st.integers(0, hosts - 1), min_size=1, unique=True)):
+        at_s = draw(moments)
+        lasts_s = draw(st.one_of(st.none(), st.sampled_from((2**-8, 0.25, 3.0))))
+        failures.append((host, at_s, None if lasts_s is None else at_s + lasts_s))
+    return case.but(failures=tuple(failures))
 
 
 def swapped(**chosen: object) -> st.SearchStrategy[Case]:

@@ -21,6 +21,7 @@ from tests.engine.cases import (
     divided,
     family,
     own_memory,
+    placed,
     pressed,
     shared_gpus,
     shared_prefixes,
@@ -94,6 +95,13 @@ def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case: Case
     cluster = watched(case, fast_forward=fast_forward)
     event(f"to the host: {any(replica.holdings.kv_tokens_out for replica in cluster.replicas)}")
     event(f"and back: {any(replica.holdings.kv_tokens_in for replica in cluster.replicas)}")
+
+
+@given(placed(), st.booleans())
+def test_1_3_5_7_15_memory_fits_also_where_hosts_hold_what_they_serve(case: Case, fast_forward: bool) -> None:
+    cluster = watched(case, fast_forward=fast_forward)
+    assert (cluster.recorder.requests().status != "unfinished").all()
+    event(f"fetched: {cluster.recorder.remote_loads > 0}")
 
 
 @given(ANY, st.sampled_from((2**-6, 2**-3, 0.1)), st.booleans())

@@ -205,7 +205,19 @@ class WatchedReplica(Replica):
         self.shape = max(self.shape[0], first), max(self.shape[1], rest)
         return sum(self.shape)
 
+    def check_hosts(self) -> None:
+        """Together the hosts hold every adapter, and each what it counts."""
+        stores = self.holdings._stores
+        if stores is None:
+            return
+        assert all(stores.holders) or any(stores._times), "an adapter that no host holds, and none has failed"
+        for host, (held, size_bytes) in enumerate(zip(stores.held, stores.held_bytes, strict=True)):
+            own = [a for a in stores._adapters if host in stores.holders[a.id]]
+            assert (held, size_bytes) == (len(own), sum(adapter.size_bytes for adapter in own))
+            assert held <= stores.most_held[host]
+
     def check_memory(self) -> None:
+        self.check_hosts()
         pool, kv_tokens = self.holdings.pool, sum(self.held())
         adapter_tokens = sum(adapter.kv_tokens for adapter in pool.resident.values())
         own_tokens = self.holdings.reservation.used_tokens(self._batch.step) + self.holdings.still_tokens

@@ -21,6 +21,7 @@ SLOTS = (Scheduler, Loader, Eviction, Router, Placement, Migration, Kernel)
 ARGUMENTS: dict[str, dict] = {
     "SelectiveIlp": {"more_requests": 2},
     "Credit": {"starving": 2.0, "normal": 1.0},
+    "RankDemand": {"operating_points": {8: 5500.0, 128: 4500.0}},
 }
 """What the constructor of a policy needs, by class name, where it has no default."""
 

@@ -98,8 +98,13 @@ class Cluster:
         adapter_load_s: float = 0.0,
         executions_s: float | None = None,
         history: Sequence[float] | None = None,
+        asked_tokens: Sequence[int] = (),
+        shares: Mapping[int, Sequence[float]] | None = None,
     ) -> None:
+        self.asked_tokens = np.array(asked_tokens, dtype=np.int64)
+        self._shares = shares or {}
         self.outstanding = np.array(outstanding, dtype=np.int64)
+        self.alive = np.ones(len(outstanding), dtype=np.bool_)
         self.rng = np.random.default_rng(0)
         self.max_batch_size = max_batch_size
         self.loads = Loads(len(outstanding), max_batch_size)
@@ -115,6 +120,10 @@ class Cluster:
                 self.loads.arrive(replica, request)
             for request in waiting:
                 self.loads.waiting.add(replica, request)
+
+    def shares(self, adapter: Adapter | None, candidates: np.ndarray) -> np.ndarray | None:
+        known = None if adapter is None else self._shares.get(adapter.id)
+        return None if known is None else np.array(known)
 
     def requests_of(self, replica: int) -> list[Request]:
         return self._requests.get(replica, [])

@@ -91,17 +91,17 @@ def test_a_copy_without_a_request_beside_it_is_of_no_use() -> None:
 
 def test_only_those_who_have_it_may_serve_it_where_that_binds() -> None:
     loads_rps, pools = (4.0, 2.0, 1.0), (100,) * 3
-    serves, there = placed(loads_rps, pools, binding=True)
+    serves, there, _ = placed(loads_rps, pools, binding=True)
     assert plain(serves) == plain(there) == preloads(loads_rps, pools)
     assert placed(loads_rps, pools).serves == {}
 
 
 def test_who_fits_nowhere_is_served_where_least_is_to_come() -> None:
     """And nobody is copied further: the lowest tolerance is nothing, and stays so."""
-    serves, there = placed((4.0, 2.0, 1.0), (15, 15, 5), binding=True, request_tokens=1)
+    serves, there, _ = placed((4.0, 2.0, 1.0), (15, 15, 5), binding=True, request_tokens=1)
     assert plain(there) == {0: [0], 1: [1]}
     assert plain(serves) == {0: [0], 1: [1], 2: [2]}
-    serves, there = placed((4.0, 2.0, 1.0), (100, 100), binding=True, request_tokens=1, most_adapters=1)
+    serves, there, _ = placed((4.0, 2.0, 1.0), (100, 100), binding=True, request_tokens=1, most_adapters=1)
     assert plain(there) == {0: [0], 1: [1]}
     assert plain(serves) == {0: [0], 1: [1], 2: [1]}
 
@@ -155,7 +155,7 @@ def matrix(setting: Setting, part: dict[int, np.ndarray]) -> np.ndarray:
 
 @given(settings())
 def test_everybody_is_somewhere_and_no_pool_is_overfull(setting: Setting) -> None:
-    serves, there = setting.place()
+    serves, there, _ = setting.place()
     assert set(serves) == set(range(len(setting.tokens)))
     at = matrix(setting, there)
     assert (setting.free(at) >= 0).all()
@@ -196,7 +196,7 @@ def test_two_plans_are_one(setting: Setting) -> None:
 
 
 def test_without_adapters_nothing_is_placed() -> None:
-    assert placed((), (100,), 0) == ({}, {})
+    assert placed((), (100,), 0) == ({}, {}, {})
 
 
 @pytest.mark.parametrize("arguments", [{"request_tokens": 0}, {"most_adapters": 0}, {"request_tokens": 1.5}])

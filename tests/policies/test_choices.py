@@ -63,12 +63,12 @@ def test_random_is_as_likely_for_every_candidate() -> None:
 
 
 def test_replicate_all_leaves_every_adapter_everywhere() -> None:
-    assert ReplicateAll().place((A, B), Cluster()) == ({}, {})
+    assert ReplicateAll().place((A, B), Cluster()) == ({}, {}, {})
 
 
 @pytest.mark.parametrize("replicas, at", [(1, [0, 0, 0]), (2, [0, 1, 0]), (3, [0, 1, 2])])
 def test_dedicated_gives_adapter_i_to_replica_i_counted_round(replicas: int, at: list[int]) -> None:
-    serves, preloads = Dedicated().place((A, B, C), Cluster((0,) * replicas))
+    serves, preloads, _ = Dedicated().place((A, B, C), Cluster((0,) * replicas))
     assert preloads == {}
     assert [serves[adapter.id].tolist() for adapter in (A, B, C)] == [[replica] for replica in at]
 
@@ -86,7 +86,7 @@ def test_dedicated_gives_adapter_i_to_replica_i_counted_round(replicas: int, at:
 def test_dedicated_deals_adapters_or_replicas_out_evenly(
     consecutive: bool, replicas: int, at: list[list[int]]
 ) -> None:
-    serves, _ = Dedicated(consecutive).place((A, B, C), Cluster((0,) * replicas))
+    serves = Dedicated(consecutive).place((A, B, C), Cluster((0,) * replicas)).serves
     assert [serves[adapter.id].tolist() for adapter in (A, B, C)] == at
 
 

@@ -310,12 +310,20 @@ def test_with_one_candidate_there_is_no_choice(policy: type[Router]) -> None:
 @pytest.mark.parametrize("history", [None, range(20)], ids=["no history", "history"])
 def test_a_placement_keeps_its_promises(policy: type[Placement], count: int, history: range | None) -> None:
     adapters = tuple(Adapter(i, f"a{i}", 8, 512, 32) for i in range(count))
-    cluster = by_hand.Cluster((0,) * 5, history=history and history[:count])
+    cluster = by_hand.Cluster((0,) * 5, history=history and history[:count], asked_tokens=(0,) * count)
     before = cluster_state(cluster)
-    placed, twin = (make(policy).place(adapters, Guard(cluster, ClusterView)) for _ in range(2))
+    placed, twin = (
+        make(policy).place(adapters, Guard(cluster, ClusterView, rng=np.random.default_rng(1)))
+        for _ in range(2)
+    )
     for part, again in zip(placed, twin, strict=True):
         assert {id: at.tolist() for id, at in part.items()} == {id: at.tolist() for id, at in again.items()}
         assert set(part) <= set(range(count)), "places an adapter that does not exist"
+    for id, shares in placed.shares.items():
+        assert len(shares) == len(placed.serves[id]), "a share for each replica"
+        assert shares.min() > 0
+        assert shares.sum() == pytest.approx(1)
+    for part in (placed.serves, placed.preloads):
         for replicas in part.values():
             assert replicas.tolist() == sorted(set(replicas.tolist())), "replicas are listed once, ascending"
             assert len(replicas), "an adapter that is placed nowhere"

@@ -12,6 +12,7 @@ import pytest
 from simlora.core.errors import InputError
 from simlora.core.trace import BASE_MODEL
 from simlora.workload.azure import AzureLlm
+from simlora.workload.by_rank import ShiftingSkew
 from simlora.workload.popularity import Power, Uniform
 
 ROWS = """TIMESTAMP,ContextTokens,GeneratedTokens
@@ -74,6 +75,15 @@ def test_unsorted_rows_are_sorted_with_a_notice(azure):
     assert trace.notices == (
         f"{azure.path}, row 3: TIMESTAMP goes back, once in the file; the rows were sorted by it.",
     )
+
+
+def test_popularity_drifts_from_the_window_s_start_to_its_last_request(azure):
+    drifting = replace(azure, popularity=ShiftingSkew(azure.ranks, 1.0))
+    trace = drifting.build(0)
+    assert [trace.adapters[i].rank for i in trace.adapter[[0, -1]]] == [16, 8]
+    fast = replace(drifting, speedup=3).build(0)
+    assert np.array_equal(fast.adapter, trace.adapter)
+    assert len(replace(drifting, duration_s=1).build(0)) == 1
 
 
 def test_adapters_are_drawn_with_the_run_s_seed(azure):

@@ -210,7 +210,7 @@ def test_the_busiest_functions_are_the_popularity_of_some():
 @pytest.mark.parametrize("group", ["prompt_tokens", "output_tokens"])
 def test_both_kinds_of_lengths_offer_the_same_choices(group):
     choices = {file.stem for file in Path(CONF, "workload", group).glob("*.yaml")}
-    of_data = {"sharegpt", "alpaca", "arena", "opus", "taskmaster"}
+    of_data = {"sharegpt", "alpaca", "arena", "opus", "taskmaster", "azure_conv"}
     assert choices == {"uniform", "log_normal", "empirical", "fixed"} | of_data
 
 

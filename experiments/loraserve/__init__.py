@@ -1,0 +1,1 @@
+"""LoRAServe's figures, made again."""

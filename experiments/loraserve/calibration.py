@@ -1,0 +1,450 @@
+"""LoRAServe's A100s: `python -m experiments.loraserve.calibration [--out FOLDER]`.
+
+Its authors ran S-LoRA on eight A100 40 GB and published single requests at tensor parallelism 8: time to first token
+and latency of Llama-7B and of a Llama-70B without grouped heads, ranks 8 and 128. A decode step takes 112 and 173 ms
+there, of which kernels and collectives are a tenth and a quarter: the rest is taken for the host. A prompt's tokens
+and their ranks are fitted, and so is what a first token takes before its pass. Every other length of prompt is fitted,
+the rest judges.
+
+A single request's prefill costs what reading a rank's weights takes, once for each token. So S-LoRA's code has it: one
+prompt alone, or ranks below 64, or prompts below 200 tokens go through BGMV, which reads the weights of a token's
+adapter for that token. Several prompts with a rank of 64 or more among them go through tiled kernels, and cost a
+hundredth (S-LoRA's own runs). These calibrations know the first only.
+
+Other degrees and models are kernels that were measured, the same share of the memory's bandwidth for the adapters,
+and a host that grows with GPUs and layers. Where the data are not there it says so and stops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from experiments.dlora.calibration import derived, published
+from experiments.fastlibra import calibration as roofline
+from experiments.measured import measured_dir
+from experiments.profiles import derive
+from experiments.profiles.__main__ import CALIBRATIONS
+from experiments.profiles.scaling import Setting, gpu, model
+from simlora.latency import calibration as calibrations
+from simlora.latency.calibration import Calibration
+from simlora.latency.collectives import folded
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import LoraWork, Mbgmv
+from simlora.latency.transfer import AdapterLoad
+
+RUNS = "loraserve_single_request.csv"
+ENGINE, GPU = "loraserve", "a100_40g"
+SHAPES = {"llama_7b": "llama_7b", "llama_2_70b": "llama_2_70b_mha"}
+"""Models as the runs name them and as we do."""
+MEASURED = (("llama_7b", 8), ("llama_2_70b_mha", 8))
+DERIVED = (("llama_7b", 1), ("llama_7b", 2), ("llama_7b", 4), ("llama_30b", 4), ("llama_30b_m", 8))
+"""LLaMA's 30B has 52 heads, which eight GPUs do not divide; S-LoRA's has 56."""
+ALL = (*DERIVED[:3], MEASURED[0], *DERIVED[3:], MEASURED[1])
+KERNELS = {
+    **{("llama_7b", tp): f"a100_40g-llama_2_7b-tp{tp}" for tp in (1, 2, 4, 8)},
+    ("llama_30b", 4): "a100_40g-llama_30b-tp4",
+    ("llama_30b_m", 8): "a100_80g-llama_2_70b_mha-tp8",
+    ("llama_2_70b_mha", 8): "a100_80g-llama_2_70b_mha-tp8",
+}
+"""Sums of kernels without a host, of the same shape and GPU or to be scaled by roofline."""
+SLORA, ALONE = "a100_80g-llama_7b-tp1", "a100_80g-llama_2_7b-tp1"
+"""One GPU: S-LoRA's own runs, and their kernels; what is between them is its host."""
+CPU_LORA = "a10-llama_2_7b-tp1"
+OUTPUT_TOKENS, EVERY = 128, 400
+"""Prompts are 200 tokens apart; those that are a multiple of EVERY are held out, the longest among them."""
+LINK_SHARE = 0.8
+"""What a copy reaches of the rate of PCIe. S-LoRA's own 4.0 GB/s would fit the 70B worse."""
+RANKS, PROMPTS, BATCHES, CONTEXT_TOKENS = (8, 128), (512, 2000), (1, 16, 64), 1000
+PAPER = "LoRAServe's authors, single requests on 8 x A100 40 GB"
+TOKEN_RANKS = ("kernels.mbgmv.prefill.per_token_rank_s", "kernels.bgmv.prefill.per_token_max_rank_s")
+COMMAND = "python -m experiments.loraserve.calibration"
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Single requests `[runs]` at tensor parallelism 8. `held` are those that judge."""
+
+    shape: NDArray[np.str_]
+    rank: NDArray[np.int64]
+    prompt: NDArray[np.int64]
+    ttft_s: NDArray[np.float64]
+    step_s: NDArray[np.float64]
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """Whether a run is held out."""
+        return np.asarray(self.prompt % EVERY == 0)
+
+    def __len__(self) -> int:
+        return len(self.shape)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What was fitted, by model, and relative errors `[runs]`.
+
+    Collectives are in what a token takes and in the reads, not in the host. `reads`: what a token and rank take, over
+    what it takes to read a rank's weights.
+    """
+
+    front_end_s: float
+    host_s: dict[str, float]
+    token_s: dict[str, float]
+    reads: dict[str, float]
+    ttft_errors: NDArray[np.float64]
+    step_errors: NDArray[np.float64]
+
+
+def available() -> bool:
+    """Return whether the runs are there."""
+    return (measured_dir() / RUNS).exists()
+
+
+def runs() -> Runs:
+    """Return the runs, as they were published."""
+    table = pd.read_csv(measured_dir() / RUNS)
+    steps = (table.latency_s - table.ttft_s) / (table.output_tokens - 1)
+    return Runs(
+        shape=np.array([SHAPES[name] for name in table.model]),
+        rank=table["rank"].to_numpy(),
+        prompt=table.prompt_tokens.to_numpy(),
+        ttft_s=table.ttft_s.to_numpy(dtype=float),
+        step_s=steps.to_numpy(dtype=float),
+    )
+
+
+def setting(shape: str, tp: int) -> Setting:
+    """Return what a calibration is for."""
+    return Setting(gpu(GPU), model(shape), tp)
+
+
+def name(shape: str, tp: int) -> str:
+    """Return the name of a calibration."""
+    return f"{setting(shape, tp).name}-{ENGINE}"
+
+
+def read_s(target: Setting) -> float:
+    """Return what reading one rank of an adapter's weights takes on each GPU."""
+    return target.model.adapter_bytes(1) / target.tp / target.gpu.memory_bandwidth_bytes_per_s
+
+
+@cache
+def kernels(shape: str, tp: int) -> Calibration:
+    """Return sums of kernels, without a host."""
+    source, target = calibrations.load(KERNELS[shape, tp]), setting(shape, tp)
+    if replace(roofline.described(source).model, name=shape) == target.model and source.gpu == GPU:
+        found = dict(source.coefficients)
+    else:
+        found = scaled(source, target)
+    found["adapter_load.bytes_per_s"] = LINK_SHARE * target.gpu.host_link.bytes_per_s
+    return Calibration(name(shape, tp), GPU, shape, tp, {}, found)
+
+
+def scaled(source: Calibration, target: Setting) -> dict[str, float]:
+    """Return the coefficients of `source` for another shape or memory, by roofline."""
+    found = roofline.iterations(source, target)
+    theirs_s = roofline.host_s(target.model.layers)  # dLoRA's, which comes with them
+    found |= {one: found[one] - theirs_s for one in ("prefill.intercept_s", "decode.intercept_s")}
+    reference, cores = calibrations.load(SLORA), calibrations.load(CPU_LORA)
+    found |= derive.lora(reference, roofline.described(reference), target)
+    return found | derive.cpu_lora(cores, model(cores.model), target.model)
+
+
+def between(shape: str, tp: int, coefficient: str) -> float:
+    """Return what collectives add to a coefficient when a run starts."""
+    plain = kernels(shape, tp)
+    return folded(plain, model(shape)).coefficients[coefficient] - plain.coefficients[coefficient]
+
+
+class Single:
+    """One request at a time, by a calibration; seconds, collectives in all of them."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        """Take a calibration of ours."""
+        self.model, self.tp = model(calibration.model), calibration.tp
+        whole = folded(calibration, self.model)
+        self.iteration, self.kernel, self.load = IterationModel(whole), Mbgmv(whole), AdapterLoad(whole)
+        self.front_end_s = calibration.coefficients.get("front_end.per_request_s", 0.0)
+
+    def load_s(self, rank: int) -> float:
+        """Return an adapter's load; S-LoRA loads it for every request that comes alone."""
+        return self.load.load_s(self.model.adapter_bytes(rank) // self.tp)
+
+    def pass_s(self, prompt: int, rank: int) -> float:
+        """Return the prefill of a prompt."""
+        lora_s = self.kernel.prefill_s(LoraWork(prompt, prompt * rank, rank, 1))
+        return self.iteration.prefill_s(prompt, prompt**2) + lora_s
+
+    def ttft_s(self, prompt: int, rank: int) -> float:
+        """Return the time to first token."""
+        return self.front_end_s + self.load_s(rank) + self.pass_s(prompt, rank)
+
+    def without_tokens_s(self, prompt: int, rank: int) -> float:
+        """Return of it load, launches and attention's square: not what tokens take, nor their ranks."""
+        return self.load_s(rank) + self.iteration.prefill_s(0, prompt**2) + self.kernel.prefill_0
+
+    def step_s(self, batch: int, context_tokens: int, rank: int) -> float:
+        """Return a decode step of requests of one rank, their contexts summed."""
+        lora_s = self.kernel.decode_s(LoraWork(batch, batch * rank, rank, batch))
+        return self.iteration.decode_s(batch, context_tokens) + lora_s
+
+
+@cache
+def fit(together: bool = False, bytes_per_s: float | None = None) -> Fit:
+    """Fit the runs: hosts to their steps, then the rest to first tokens. Non-negative least relative squares.
+
+    `together`: a token and rank take as many reads in both models. `bytes_per_s`: loads go at another rate.
+    """
+    data = runs()
+    shapes, use = [shape for shape, _ in MEASURED], ~data.held
+    of = [data.shape == shape for shape in shapes]
+    known_s, step_s, hosts = np.empty(len(data)), np.empty(len(data)), {}
+    for shape, rows in zip(shapes, of, strict=True):
+        one = Single(with_loads(kernels(shape, 8), bytes_per_s))
+        pairs = list(zip(data.prompt[rows].tolist(), data.rank[rows].tolist(), strict=True))
+        without_s = np.array([one.step_s(1, prompt + OUTPUT_TOKENS // 2, rank) for prompt, rank in pairs])
+        hosts[shape] = float((data.step_s[rows] - without_s)[use[rows]].mean())
+        step_s[rows] = without_s + hosts[shape]
+        known_s[rows] = [hosts[shape] + one.without_tokens_s(prompt, rank) for prompt, rank in pairs]
+    reads = [
+        np.where(rows, data.prompt * data.rank, 0) * read_s(setting(shape, 8))
+        for shape, rows in zip(shapes, of, strict=True)
+    ]
+    columns = [np.ones(len(data)), *(np.where(rows, data.prompt, 0.0) for rows in of)]
+    terms = np.stack([*columns, *([sum(reads)] if together else reads)], axis=1)
+    largest = terms.max(axis=0)
+    scaled_terms = (terms / largest / data.ttft_s[:, None])[use]
+    found = nnls(scaled_terms, ((data.ttft_s - known_s) / data.ttft_s)[use])[0] / largest
+    return Fit(
+        front_end_s=float(found[0]),
+        host_s=hosts,
+        token_s=dict(zip(shapes, found[1:3].tolist(), strict=True)),
+        reads={shape: float(found[3 if together else 3 + place]) for place, shape in enumerate(shapes)},
+        ttft_errors=np.abs((terms @ found + known_s) / data.ttft_s - 1),
+        step_errors=np.abs(step_s / data.step_s - 1),
+    )
+
+
+def with_loads(plain: Calibration, bytes_per_s: float | None) -> Calibration:
+    """Return a calibration whose loads go at another rate."""
+    changed = {"adapter_load.bytes_per_s": bytes_per_s} if bytes_per_s else {}
+    return replace(plain, coefficients={**plain.coefficients, **changed})
+
+
+def slora_host_s() -> float:
+    """Return the host of S-LoRA's decode step on one GPU, of 32 layers: what its runs take beyond kernels."""
+    runs_s, kernels_s = (IterationModel(calibrations.load(one)).decode_s(1, 512) for one in (SLORA, ALONE))
+    return runs_s - kernels_s
+
+
+def host_s(shape: str, tp: int, fitted: Fit) -> float:
+    """Return the host of a decode step: by layers, and as much again for each further GPU and its layers.
+
+    host = h * layers / 32 + (tp - 1) * (x + y * layers). Three are known: one GPU, and eight with two numbers of
+    layers. That it is linear in the GPUs is an assumption: a process each, and the router calls one after the other.
+    """
+    layers = [model(each).layers for each, _ in MEASURED]
+    alone_s = [slora_host_s() * count / 32 for count in layers]
+    further_s = [(fitted.host_s[each] - s) / 7 for (each, _), s in zip(MEASURED, alone_s, strict=True)]
+    per_layer_s = (further_s[1] - further_s[0]) / (layers[1] - layers[0])
+    constant_s = further_s[0] - per_layer_s * layers[0]
+    count = model(shape).layers
+    return slora_host_s() * count / 32 + (tp - 1) * (constant_s + per_layer_s * count)
+
+
+def prefill_host_s(shape: str, tp: int, fitted: Fit) -> float:
+    """Return the host of a prefill: a step's, but none on one GPU, where kernels alone take what S-LoRA's runs do."""
+    return host_s(shape, tp, fitted) if tp > 1 else 0.0
+
+
+def coefficients(shape: str, tp: int) -> dict[str, float]:
+    """Return the coefficients of a calibration by dotted name.
+
+    What was fitted end to end has collectives in it, which a run adds: they are taken out first.
+    """
+    own = fit()
+    found = dict(kernels(shape, tp).coefficients)
+    found["prefill.intercept_s"] += prefill_host_s(shape, tp, own)
+    found["decode.intercept_s"] += host_s(shape, tp, own)
+    measured = (shape, tp) in MEASURED
+    if measured:
+        found["prefill.per_token_s"] = own.token_s[shape] - between(shape, tp, "prefill.per_token_s")
+    reads = own.reads[shape] if measured else fit(together=True).reads[MEASURED[0][0]]
+    for coefficient in TOKEN_RANKS:
+        found[coefficient] = reads * read_s(setting(shape, tp)) - between(shape, tp, coefficient)
+    found["front_end.per_request_s"] = own.front_end_s
+    return found
+
+
+def provenance(shape: str, tp: int) -> dict[str, Any]:
+    """Say where the coefficients come from."""
+    measured, source = (shape, tp) in MEASURED, KERNELS[shape, tp]
+    eight = ", ".join(name(*each) for each in MEASURED)
+    same_card = source.startswith(GPU)
+    plain = source if same_card else f"{source}: by roofline"
+    host = f"{SLORA} less {ALONE} by layers on one GPU, and for each further one what {eight} have; linear in GPUs"
+    reads = "reading a rank's weights on each GPU takes, once for each token"
+    found = {
+        "prefill": derived(plain),
+        "decode": derived(plain),
+        "collectives": derived(source),
+        "kernels": derived(plain if same_card else f"{SLORA}: {derive.SAYS['kernels']}"),
+        "adapter_load.latency_s": derived(plain if same_card else f"{SLORA}: by layers, as many copies"),
+        "adapter_load.flush_s": derived(plain if same_card else f"{SLORA}: by layers"),
+        "adapter_load.bytes_per_s": derived(
+            "80 % of PCIe 4.0 x16; S-LoRA's own 4.0 GB/s would fit the 70B's first tokens worse"
+        ),
+        "merge": derived(plain if same_card else f"{SLORA}: {derive.SAYS['merge']}"),
+        "cpu_lora": derived(plain if same_card else f"{CPU_LORA}: {derive.SAYS['cpu_lora']}"),
+    }
+    if measured:
+        found["prefill.intercept_s"] = published(f"{plain}, and the host of a decode step")
+        found["prefill.per_token_s"] = published(f"{PAPER}: first tokens; less what collectives add")
+        found["decode.intercept_s"] = published(f"{PAPER}: steps; less what kernels and collectives take")
+        ranks = published(f"{PAPER}: first tokens; about what {reads}; less what collectives add")
+    else:
+        hosted = f"{plain}, and a host: {host}"
+        found["decode.intercept_s"] = derived(hosted)
+        found["prefill.intercept_s"] = derived(
+            hosted if tp > 1 else f"{plain}; no host, as S-LoRA's prefills on one GPU take what kernels do"
+        )
+        ranks = derived(f"what {reads}, times what {eight} have in common; less what collectives add")
+    found |= {coefficient: dict(ranks) for coefficient in TOKEN_RANKS}
+    front_end = f"{PAPER}: what a first token takes beyond load, host and pass, both models alike"
+    found["front_end"] = (published if measured else derived)(front_end)
+    if tp == 1:
+        del found["collectives"]
+    return {
+        "kind": "published" if measured else "derived",
+        "source": f"{PAPER if measured else f'scaled from {eight}'}; kernels of {source}",
+        "command": COMMAND,
+        "date": "2026-11-22",
+        "note": "one request at a time: in S-LoRA's code several prompts of which one has a rank of 64 or more take "
+        "other kernels, and a rank a hundredth; docs/calibrations.md says what each assumption is worth",
+        **(errors(shape) if measured else {}),
+        "coefficients": found,
+    }
+
+
+def errors(shape: str) -> dict[str, dict[str, float]]:
+    """Return the mean errors of what was fitted and of what judges, and the largest of these."""
+    data, fitted = runs(), fit()
+    rows = data.shape == shape
+    found: dict[str, dict[str, float]] = {"mape": {}, "held_out_mape": {}, "held_out_worst": {}}
+    for label, values in (("ttft", fitted.ttft_errors), ("decode_step", fitted.step_errors)):
+        figures = (
+            values[rows & ~data.held].mean(),
+            values[rows & data.held].mean(),
+            values[rows & data.held].max(),
+        )
+        for key, figure in zip(found, figures, strict=True):
+            found[key][label] = float(f"{figure:.3g}")
+    return found
+
+
+def as_yaml(shape: str, tp: int) -> str:
+    """Return the file."""
+    tree: dict[str, Any] = {"gpu": GPU, "model": shape, "tp": tp, "provenance": provenance(shape, tp)}
+    for leaf, value in coefficients(shape, tp).items():
+        *path, last = leaf.split(".")
+        node = tree
+        for part in path:
+            node = node.setdefault(part, {})
+        node[last] = float(f"{value:.6g}")
+    return yaml.safe_dump(tree, sort_keys=False, width=110)
+
+
+def fits() -> str:
+    """Return what was fitted, as a table in Markdown: a column a model."""
+    data, own, both = runs(), fit(), fit(together=True)
+    slow = fit(bytes_per_s=calibrations.load(SLORA).need("adapter_load.bytes_per_s"))
+
+    def percent(values: NDArray[np.float64], rows: NDArray[np.bool_]) -> str:
+        parts = (values[rows & ~data.held], values[rows & data.held])
+        return f"{100 * parts[0].mean():.1f}, {100 * parts[1].mean():.1f}, {100 * parts[1].max():.1f}"
+
+    columns = []
+    for shape, tp in MEASURED:
+        rows, one = data.shape == shape, Single(kernels(shape, tp))
+        for_tokens_ms, by_kernels_ms = 1e6 * own.token_s[shape], 1e6 * one.iteration.prefill_token
+        step_ms = 1e3 * data.step_s[rows].mean()
+        read_ns = 1e9 * read_s(setting(shape, tp))
+        columns.append(
+            {
+                "TTFT, error of what was fitted, held out, worst of these, %": percent(own.ttft_errors, rows),
+                "with as many reads in both models": percent(both.ttft_errors, rows),
+                "with loads at S-LoRA's own 4.0 GB/s": percent(slow.ttft_errors, rows),
+                "decode step, the same errors, %": percent(own.step_errors, rows),
+                "decode step, ms; of it the host": f"{step_ms:.1f}, {1e3 * own.host_s[shape]:.1f}",
+                "ms for 1,000 tokens; by kernels and collectives": f"{for_tokens_ms:.1f}, {by_kernels_ms:.1f}",
+                "ns to read a rank's weights on each GPU": f"{read_ns:.0f}",
+                "ns a token and rank; reads": f"{own.reads[shape] * read_ns:.0f}, {own.reads[shape]:.2f}",
+                "reads, both models alike": f"{both.reads[shape]:.2f}",
+                "front end, both models alike, ms": f"{1e3 * own.front_end_s:.1f}",
+            }
+        )
+    return markdown("what was fitted", [f"{shape}, {tp} GPUs" for shape, tp in MEASURED], columns)
+
+
+def sheets(made: Sequence[Calibration]) -> str:
+    """Return what the calibrations say, as a table in Markdown: a column a calibration. Milliseconds."""
+    low, high = RANKS
+    columns = []
+    for calibration in made:
+        one = Single(calibration)
+        rows = {}
+        for prompt in PROMPTS:
+            label = f"prefill of {prompt:,} tokens, rank {low}, rank {high}"
+            rows[label] = ", ".join(f"{1e3 * one.pass_s(prompt, rank):.0f}" for rank in RANKS)
+        longest = [one.ttft_s(max(PROMPTS), rank) for rank in RANKS]
+        passes = [one.pass_s(max(PROMPTS), rank) for rank in RANKS]
+        rows[f"rank {high} over rank {low} there: prefill, TTFT"] = (
+            f"{passes[1] / passes[0]:.2f}, {longest[1] / longest[0]:.2f}"
+        )
+        for batch in BATCHES:
+            low_ms, high_ms = (1e3 * one.step_s(batch, batch * CONTEXT_TOKENS, rank) for rank in RANKS)
+            rows[f"decode step of {batch}, rank {low}, rank {high}"] = f"{low_ms:.1f}, {high_ms:.1f}"
+        columns.append(rows)
+    names = [f"{one.model} tp{one.tp}" for one in made]
+    return markdown("what comes out, ms", names, columns)
+
+
+def markdown(corner: str, names: Sequence[str], columns: Sequence[dict[str, str]]) -> str:
+    """Return columns as a table."""
+    lines = [[corner, *names], ["---"] * (len(names) + 1)]
+    lines += [[label, *(column[label] for column in columns)] for label in columns[0]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the files; print what was fitted and what comes out. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__.split("\n\n")[0])
+    parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
+    folder = parser.parse_args(arguments).out
+    if not available():
+        print(f"skipped: there is no {RUNS} in {measured_dir()}; SIMLORA_MEASURED_DIR says where it is")
+        return 0
+    made = []
+    for shape, tp in ALL:
+        path = folder / f"{name(shape, tp)}.yaml"
+        text = as_yaml(shape, tp)
+        made.append(calibrations.parse(text, str(path)))
+        path.write_text(text, encoding="utf-8")
+    print(fits(), sheets(made), sep="\n\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""The shares that the placement gives to an adapter's replicas."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.request import Request
+from simlora.policies.routing.base import Router
+from simlora.policies.views import ClusterView
+
+
+class RoutingTable(Router):
+    """A replica at random, each as likely as its share of the adapter's requests.
+
+    Of those that may serve it now: where one has failed the others have its share. Where the placement says nothing of
+    shares, as for the base model, all are alike. Source: LoRAServe §IV, the tuples (adapter, server, phi).
+    """
+
+    def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
+        if len(candidates) == 1:
+            return int(candidates[0])
+        shares = view.shares(request.adapter, candidates)
+        if shares is None:
+            return int(candidates[view.rng.integers(len(candidates))])
+        reached = shares.cumsum()
+        place = int(reached.searchsorted(view.rng.random() * reached[-1], side="right"))
+        return int(candidates[min(place, len(candidates) - 1)])

@@ -1,0 +1,185 @@
+"""Hosts that hold what they serve, and get the rest from each other: who holds what, and when a copy is there.
+
+Times are sums by hand. A copy over PCIe takes a second for a hundred bytes, over the network for two hundred, from
+storage for ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from simlora.core.adapter import Adapter
+from simlora.core.errors import InputError
+from simlora.engine.link import Link, together
+from simlora.engine.stores import Stores
+from simlora.hardware.link import Link as LinkRate
+
+A, B, C = (Adapter(id, name, 8, 1000, 32) for id, name in enumerate("abc"))
+
+
+class Hosts:
+    """Three hosts with a replica each, or more, and a clock that somebody turns."""
+
+    def __init__(self, hosts: int = 3, per_host: int = 1, memory_bytes: float | None = None) -> None:
+        self.fetched: list[bool] = []
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        recorder = SimpleNamespace(fetched=lambda size, from_storage: self.fetched.append(from_storage))
+        self.stores = Stores(
+            (A, B, C),
+            hosts,
+            per_host,
+            LinkRate("network", 0.0, 200.0),
+            LinkRate("storage", 0.0, 10.0),
+            memory_bytes,
+            recorder,  # type: ignore[arg-type]
+            lambda time_s, does: heappush(self._later, (time_s, len(self._later), does)),
+        )
+        self.loads = [Link() for _ in range(hosts * per_host)]
+        self.outs = [Link() for _ in range(hosts * per_host)]
+        for replica, link in enumerate(self.loads):
+            self.stores.joins(replica, link, lambda size_bytes: size_bytes / 100)
+
+    def serve(self, *of: tuple[int, ...], at_first: bool = False) -> None:
+        """Which replicas serve the first adapter, the second, the third."""
+        self.stores.serve({id: np.array(replicas) for id, replicas in enumerate(of)}, at_first)
+
+    def fetch(self, replica: int, adapter: Adapter, now_s: float, shard_bytes: int = 1000) -> float:
+        return self.stores.fetch(replica, adapter, shard_bytes, now_s, self.outs[replica])
+
+    def until(self, time_s: float) -> None:
+        while self._later and self._later[0][0] <= time_s:
+            heappop(self._later)[2]()
+
+    def held(self) -> list[list[int]]:
+        return [sorted(hosts) for hosts in self.stores.holders]
+
+
+@pytest.fixture
+def hosts() -> Hosts:
+    found = Hosts()
+    found.serve((0,), (1,), (1, 2), at_first=True)
+    return found
+
+
+def test_at_first_hosts_hold_what_they_serve(hosts: Hosts) -> None:
+    assert hosts.held() == [[0], [1], [1, 2]]
+    assert (hosts.stores.held, hosts.stores.held_bytes) == ([1, 2, 1], [1000, 2000, 1000])
+    assert hosts.stores.holds(0, A)
+    assert not hosts.stores.holds(1, A)
+
+
+def test_replicas_of_one_host_share_its_memory() -> None:
+    hosts = Hosts(hosts=2, per_host=2)
+    hosts.serve((0, 1), (3,), (0, 3), at_first=True)
+    assert hosts.held() == [[0], [1], [0, 1]]
+    assert hosts.stores.holds(2, B)
+
+
+def test_a_copy_goes_from_memory_to_gpu_to_gpu(hosts: Hosts) -> None:
+    """Ten seconds over PCIe there, five over the network; ten more until the host has it, too."""
+    assert hosts.fetch(2, A, 100.0) == 115.0
+    assert (hosts.loads[0].free_at_s, hosts.outs[2].free_at_s) == (110.0, 125.0)
+    hosts.until(124.0)
+    assert hosts.held()[A.id] == [0]
+    hosts.until(125.0)
+    assert hosts.held()[A.id] == [0], "it does not serve it, and the one that does has it"
+    assert hosts.fetched == [False]
+
+
+def test_each_gpu_of_a_replica_gets_its_shard(hosts: Hosts) -> None:
+    assert hosts.fetch(2, A, 100.0, shard_bytes=250) == pytest.approx(100.0 + 2.5 + 1.25)
+
+
+def test_who_serves_it_now_has_it_as_soon_as_he_has_asked_and_who_did_gives_it_up(hosts: Hosts) -> None:
+    hosts.serve((2,), (1,), (1, 2))
+    assert hosts.held()[A.id] == [0], "the last copy stays"
+    hosts.fetch(2, A, 0.0)
+    hosts.until(24.0)
+    assert hosts.held()[A.id] == [0]
+    hosts.until(25.0)
+    assert hosts.held()[A.id] == [2]
+    assert hosts.stores.held == [0, 2, 2]
+    assert hosts.stores.most_held == [1, 2, 2]
+
+
+def test_both_who_serve_it_keep_it(hosts: Hosts) -> None:
+    hosts.serve((0, 2), (1,), (1, 2))
+    hosts.fetch(2, A, 0.0)
+    hosts.until(25.0)
+    assert hosts.held()[A.id] == [0, 2]
+
+
+def test_what_another_who_serves_it_holds_is_given_up_at_once(hosts: Hosts) -> None:
+    hosts.serve((0,), (1,), (2,))
+    assert hosts.held()[C.id] == [2]
+
+
+def test_two_who_fetch_the_same_wait_for_each_other_at_every_link(hosts: Hosts) -> None:
+    """Over PCIe until 10 and 20; the network begins with the second at 20."""
+    assert [hosts.fetch(replica, A, 0.0) for replica in (1, 2)] == [15.0, 25.0]
+
+
+def test_one_who_fetches_from_two_hosts_has_one_network_card(hosts: Hosts) -> None:
+    """Both are through PCIe at 10, and go over the network one after the other."""
+    assert [hosts.fetch(2, adapter, 0.0) for adapter in (A, B)] == [15.0, 20.0]
+
+
+def test_of_those_who_hold_it_the_one_is_asked_whose_link_is_free_first(hosts: Hosts) -> None:
+    hosts.loads[1].transfer(0.0, 50.0)
+    assert hosts.fetch(0, C, 0.0) == 15.0
+    assert hosts.loads[2].free_at_s == 10.0
+
+
+def test_what_nobody_holds_is_read_from_storage(hosts: Hosts) -> None:
+    """A hundred seconds for all of it, then its shard over PCIe; memory has it before that."""
+    hosts.stores.holders[A.id].clear()
+    hosts.serve((2,), (1,), (1, 2))
+    assert hosts.fetch(2, A, 0.0, shard_bytes=500) == 105.0
+    assert hosts.fetched == [True]
+    hosts.until(100.0)
+    assert hosts.held()[A.id] == [2]
+
+
+# Memory -------------------------------------------------------------------------------------
+
+
+def test_a_host_that_is_full_keeps_no_copy_and_it_is_counted() -> None:
+    hosts = Hosts(memory_bytes=1500.0)
+    hosts.serve((0,), (1,), (2,), at_first=True)
+    hosts.serve((0, 1), (1,), (2,))
+    hosts.fetch(1, A, 0.0)
+    hosts.until(99.0)
+    assert hosts.held() == [[0], [1], [2]]
+    assert hosts.stores.refused == 1
+
+
+def test_but_gives_up_what_it_does_not_serve_and_others_hold() -> None:
+    hosts = Hosts(memory_bytes=2500.0)
+    hosts.serve((0,), (1,), (1, 2), at_first=True)
+    hosts.stores._serving[C.id] = frozenset({0})  # nobody who serves it has asked for it yet
+    hosts.stores._serving[A.id] = frozenset({0, 1})
+    hosts.fetch(1, A, 0.0)
+    hosts.until(99.0)
+    assert hosts.held() == [[0, 1], [1], [2]]
+    assert hosts.stores.refused == 0
+
+
+def test_what_does_not_fit_at_first_is_said_plainly() -> None:
+    hosts = Hosts(memory_bytes=1500.0)
+    with pytest.raises(InputError, match=r"host\.memory_bytes is 1,500, which is too little .* host 1 holds"):
+        hosts.serve((0,), (1,), (1, 2), at_first=True)
+
+
+# Links --------------------------------------------------------------------------------------
+
+
+def test_a_transfer_over_several_links_begins_when_all_are_free() -> None:
+    links = [Link(), Link()]
+    links[1].transfer(0.0, 7.0)
+    assert together(links, 3.0, 2.0) == 9.0
+    assert [(link.free_at_s, link.busy_s) for link in links] == [(9.0, 2.0), (9.0, 9.0)]

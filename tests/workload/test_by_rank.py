@@ -1,0 +1,189 @@
+"""Popularity by rank: shares at every moment of the run, and adapters of one rank that are alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.core.errors import InputError
+from simlora.workload.by_rank import ByRank, Exponential, PowerLaw, ShiftingSkew
+from simlora.workload.popularity import Popularity
+
+RANKS = (8, 16, 32, 64, 128)
+N = 100_000
+EVENLY = (np.arange(N) + 0.5) / N
+ALL = [ShiftingSkew(RANKS), Exponential(RANKS), PowerLaw(RANKS), PowerLaw(RANKS, 0.0)]
+
+
+def places(popularity, moments, adapters=25, seed=3):
+    """Return the place of each request's rank, 0 the smallest [n]."""
+    ranks = np.resize(popularity.ranks, adapters)
+    drawn = popularity.draw_at(np.random.default_rng(seed), adapters, moments)
+    return np.searchsorted(sorted(set(popularity.ranks)), ranks[drawn])
+
+
+def assert_shares(found, expected):
+    """Within 4.5 standard errors of so many draws [n] of a share, each with a probability of its own [n, ranks]."""
+    counts = np.bincount(found, minlength=expected.shape[1])
+    error = np.sqrt((expected * (1 - expected)).sum(axis=0))
+    assert np.all(np.abs(counts - expected.sum(axis=0)) <= 4.5 * error + 1e-9)
+
+
+# Shares --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.25, 0.5, 1.0])
+def test_half_of_the_requests_shift_from_the_highest_rank_to_the_lowest(moment):
+    """LoRAServe: an eighth each for the others. In between, a linear change of both."""
+    shares = ShiftingSkew(RANKS).shares(np.array([moment]))[0]
+    assert shares == pytest.approx([1 / 8 + 3 / 8 * moment, 1 / 8, 1 / 8, 1 / 8, 1 / 2 - 3 / 8 * moment])
+
+
+def test_any_share_shifts():
+    shares = ShiftingSkew((8, 16, 32), 0.9).shares(np.array([0.0, 1.0]))
+    assert shares == pytest.approx(np.array([[0.05, 0.05, 0.9], [0.9, 0.05, 0.05]]))
+    assert ShiftingSkew((8, 8), 0.3).shares(np.array([0.0])).tolist() == [[1.0]]
+
+
+def test_exponential():
+    shares = Exponential(RANKS, 0.5).shares(np.array([0.0, 0.7]))
+    expected = np.exp(-0.5 * np.arange(5)) / np.exp(-0.5 * np.arange(5)).sum()
+    assert shares == pytest.approx(np.tile(expected, (2, 1)))
+    assert Exponential(RANKS).shares(np.zeros(1))[0] == pytest.approx(
+        [0.6364, 0.2341, 0.0861, 0.0317, 0.0117], abs=5e-5
+    )
+
+
+@pytest.mark.parametrize("alpha", [1 / 3, 1.0, 3.0])
+def test_power_law(alpha):
+    weights = np.array([1, 2, 3, 4, 5]) ** -alpha
+    shares = PowerLaw(RANKS, alpha).shares(np.array([0.4]))[0]
+    assert shares == pytest.approx(weights / weights.sum())
+
+
+def test_the_highest_rank_has_what_lora_serve_says_it_has():
+    """At alpha 1/3 at least 16 %, they say: in x^-alpha x counts ranks. The ranks' own values would give it 12 %."""
+    largest = PowerLaw(RANKS, 1 / 3).shares(np.zeros(1))[0, -1]
+    assert round(largest, 2) == 0.16
+    by_value = np.array(RANKS) ** (-1 / 3)
+    assert round(by_value[-1] / by_value.sum(), 2) == 0.12
+
+
+@pytest.mark.parametrize("popularity", ALL, ids=repr)
+def test_rates_are_the_mean_over_the_run(popularity):
+    rates = popularity.rates(25)
+    of_ranks = np.bincount(np.arange(25) % 5, rates)
+    assert of_ranks == pytest.approx(popularity.shares(EVENLY).mean(axis=0))
+    assert rates == pytest.approx(of_ranks[np.arange(25) % 5] / 5)
+
+
+# Draws ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("popularity", ALL, ids=repr)
+@pytest.mark.parametrize("window", range(4))
+def test_requests_have_the_shares_of_their_moment(popularity, window):
+    part = slice(window * N // 4, (window + 1) * N // 4)
+    assert_shares(places(popularity, EVENLY)[part], popularity.shares(EVENLY[part]))
+
+
+def test_what_counts_is_the_moment_and_not_how_many_came_before():
+    late = np.full(N, 1.0)
+    assert_shares(places(ShiftingSkew(RANKS), late), np.tile([1 / 2, 1 / 8, 1 / 8, 1 / 8, 1 / 8], (N, 1)))
+
+
+@pytest.mark.parametrize("adapters", [5, 25, 23])
+def test_adapters_of_a_rank_are_alike(adapters):
+    popularity = PowerLaw(RANKS, 1.0)
+    counts = np.bincount(popularity.draw(np.random.default_rng(1), adapters, N), minlength=adapters)
+    rank = np.arange(adapters) % 5
+    expected = N * popularity.shares(np.zeros(1))[0][rank] / np.bincount(rank)[rank]
+    assert np.all(np.abs(counts - expected) < 4.5 * np.sqrt(expected))
+
+
+def test_ranks_come_in_any_order_and_more_than_once():
+    popularity = PowerLaw((64, 8, 64), 2.0)
+    assert popularity.rates(6) == pytest.approx([0.05, 0.4, 0.05, 0.05, 0.4, 0.05])
+    assert_shares(places(popularity, EVENLY, 6), np.tile([0.8, 0.2], (N, 1)))
+
+
+def test_without_moments_requests_are_spread_evenly():
+    popularity = ShiftingSkew(RANKS)
+    drawn = popularity.draw(np.random.default_rng(2), 25, N)
+    assert np.array_equal(drawn, popularity.draw_at(np.random.default_rng(2), 25, EVENLY))
+
+
+@pytest.mark.parametrize("popularity", ALL, ids=repr)
+@given(seed=st.integers(0, 2**32), moments=st.lists(st.floats(0, 1), max_size=40), more=st.integers(5, 30))
+def test_indices_are_in_range_and_fewer_requests_are_the_first_of_more(popularity, seed, moments, more):
+    moments = np.array(moments)
+    drawn = popularity.draw_at(np.random.default_rng(seed), more, moments)
+    assert drawn.dtype == np.int64
+    assert all(0 <= i < more for i in drawn)
+    fewer = popularity.draw_at(np.random.default_rng(seed), more, moments[:7])
+    assert np.array_equal(fewer, drawn[:7])
+
+
+@given(
+    ranks=st.lists(st.sampled_from(RANKS), min_size=1, max_size=7),
+    share=st.floats(0, 1),
+    rate=st.floats(0, 5),
+    moments=st.lists(st.floats(0, 1), min_size=1, max_size=5),
+)
+def test_shares_are_always_shares(ranks, share, rate, moments):
+    for popularity in (ShiftingSkew(ranks, share), Exponential(ranks, rate), PowerLaw(ranks, rate)):
+        shares = popularity.shares(np.array(moments))
+        assert shares.shape == (len(moments), len(set(ranks)))
+        assert shares.sum(axis=1) == pytest.approx(1)
+        assert np.all(shares >= 0)
+
+
+def test_a_rank_of_no_share_has_no_request():
+    assert set(places(ShiftingSkew(RANKS, 1.0), np.zeros(1000))) == {4}
+    assert set(places(ShiftingSkew(RANKS, 1.0), np.ones(1000))) == {0}
+
+
+def test_one_s_own_needs_only_its_ends():
+    @dataclass(frozen=True)
+    class Only(ByRank):
+        def ends(self, ranks):
+            return np.eye(ranks)[[1, 1]]
+
+    assert set(places(Only(RANKS), EVENLY)) == {1}
+
+
+def test_a_popularity_without_moments_draws_as_ever():
+    class First(Popularity):
+        def draw(self, rng, adapters, n):
+            return np.zeros(n, dtype=np.int64)
+
+    assert First().draw_at(np.random.default_rng(0), 3, np.array([0.1, 0.9])).tolist() == [0, 0]
+
+
+# What is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "popularity, message",
+    [
+        (
+            ShiftingSkew(RANKS, 1.5),
+            "workload.popularity.share is 1.5, must be at least 0 and at most 1 of the",
+        ),
+        (Exponential(RANKS, -1), "workload.popularity.rate is -1, must be at least 0"),
+        (PowerLaw(RANKS, -1), "workload.popularity.alpha is -1, must be at least 0"),
+        (PowerLaw([]), r"workload.popularity.ranks is \[\], must be a list"),
+        (PowerLaw([8, 0]), r"workload.popularity.ranks\[1\] is 0"),
+        (
+            PowerLaw((8, 16, 32, 64, 128, 8)),
+            "workload.adapters is 5, must be at least 6, one for each of workload.popularity.ranks",
+        ),
+    ],
+)
+def test_arguments_out_of_range_are_refused_by_their_key(popularity, message):
+    with pytest.raises(InputError, match=message):
+        popularity.check("workload.popularity", 5)
