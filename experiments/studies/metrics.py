@@ -24,6 +24,7 @@ METRICS = {
     "throughput_rps": Metric("throughput (requests/s)", ("throughput_rps",)),
     "latency_s.mean": Metric("mean latency (s)", ("mean_latency_s",)),
     "ttft_s.mean": Metric("mean TTFT (s)", ("mean_first_token_s", "ttft_mean_ms")),
+    "ttft_s.p95": Metric("95th percentile of TTFT (s)"),
     "ttft_s.p99": Metric("99th percentile of TTFT (s)"),
     "ttft_s.p50": Metric("median TTFT (s)", ("ttft_p50_ms",)),
     "tbt_s.mean": Metric("mean ITL (ms)", ("itl_mean_ms",), drawn=1000.0),
