@@ -39,6 +39,8 @@ PUBLISHED_MS = {"chatbot": 1032.4, "translation": 1905.1, "agent": 730.8}
 DAY = [1] * 8 + [2, 2, 3, 3, 4, 4, 5, 5, 6, 6] + [7] * 8 + [4, 4, 3, 3, 3, 3, 3, 3, 3, 3]
 """The load of Figure 14, every 50 s."""
 SYSTEMS = {"fastlibra": "FastLibra", "vllm_static": "vLLM (static)", "slora": "S-LoRA"}
+SHIFT_S = 1100.0
+"""When adapters change in the authors' translation (section 2.3.2)."""
 STRETCH_S = 30.0
 """Of which means are drawn."""
 
@@ -139,6 +141,19 @@ def figure_4(run: Result) -> Figure:
     return figure
 
 
+def shift(run: Result) -> str:
+    """Say how many adapters are asked for before and after the moment at which the authors see their number change."""
+    requests, capacity = run.requests, run.timeline["capacity_tokens"].max()
+    before = requests["arrival_s"] < SHIFT_S
+    used = (requests.loc[here, "adapter"].nunique() for here in (before, ~before))
+    part = capacity - run.summary["replicas"][0]["kv_token_budget"]
+    full = run.timeline["adapter_tokens"].max() / part
+    return (
+        "adapters asked for before {:,.0f} s and after: {}, {} (published 41, 75); ".format(SHIFT_S, *used)
+        + f"their part is at most {full:.0%} full"
+    )
+
+
 def figure_14(runs: Mapping[str, Result]) -> Figure:
     """What HBM holds, a column a system, and below it TTFT."""
     figure, axes = plt.subplots(
@@ -189,7 +204,7 @@ def figures() -> Iterator[tuple[str, Figure, list[str]]]:
     shares = [runs[scenario].summary["kv"]["invalid_share"] for scenario in SCENARIOS]
     said.append("history KV without its adapter: " + ", ".join(f"{100 * share:.1f} %" for share in shares))
     yield "figure_2", figure_2(runs), said
-    yield "figure_4", figure_4(runs["translation"]), []
+    yield "figure_4", figure_4(runs["translation"]), [shift(runs["translation"])]
     settings = {
         "model": "llama_13b",
         "replica.tp": 2,

@@ -39,9 +39,8 @@ LINKS = {
         Link("nvlink_4", 3.4e-6, 450e9),  # H100, H200: 900 GB/s
         Link("infiniband_hdr", 9.6e-6, 25e9),  # 200 Gb/s
         Link("infiniband_ndr", 9.6e-6, 50e9),  # 400 Gb/s
-        Link(
-            "nvme_pcie_3_x4", 1e-4, 3.5e9
-        ),  # a drive on four lanes of PCIe 3.0; latency as data sheets have it, an assumption
+        # A drive on four lanes of PCIe 3.0, as data sheets have it; its latency is an assumption.
+        Link("nvme_pcie_3_x4", 1e-4, 3.5e9),
     )
 }
 
