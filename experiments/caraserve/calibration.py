@@ -11,8 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
+from experiments.calibration_file import written
 from experiments.profiles.__main__ import CALIBRATIONS
 from simlora.latency import calibration as calibrations
 from simlora.latency.iteration import IterationModel
@@ -146,13 +145,8 @@ PROVENANCE = {
 def as_yaml() -> str:
     """Return the file."""
     tree: dict[str, object] = {"gpu": "a10", "model": "llama_2_7b", "tp": 1, "provenance": PROVENANCE}
-    for name, value in coefficients().items():
-        *path, leaf = name.split(".")
-        node = tree
-        for part in path:
-            node = node.setdefault(part, {})  # type: ignore[assignment]
-        node[leaf] = float(f"{value:.6g}")
-    return yaml.safe_dump(tree, sort_keys=False, width=110)
+    found = coefficients()
+    return written(tree, {name: float(f"{value:.6g}") for name, value in found.items()})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,8 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from experiments.calibration_file import written
 from experiments.profiles.__main__ import CALIBRATIONS
 from experiments.profiles.scaling import Setting, gpu, model
 from simlora.latency import calibration as calibrations
@@ -200,13 +199,8 @@ def published(source: str) -> dict[str, str]:
 def as_yaml(shape: str, tp: int) -> str:
     """Return the file."""
     tree: dict[str, Any] = {"gpu": GPU, "model": shape, "tp": tp, "provenance": provenance(shape, tp)}
-    for leaf, value in coefficients(shape, tp).items():
-        *path, last = leaf.split(".")
-        node = tree
-        for part in path:
-            node = node.setdefault(part, {})
-        node[last] = float(f"{value:.6g}")
-    return yaml.safe_dump(tree, sort_keys=False, width=110)
+    found = coefficients(shape, tp)
+    return written(tree, {name: float(f"{value:.6g}") for name, value in found.items()})
 
 
 def line(calibration: Calibration) -> str:

@@ -19,8 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from experiments.calibration_file import written
 from experiments.dlora import calibration as dlora
 from experiments.dlora.calibration import derived
 from experiments.profiles import derive
@@ -167,13 +166,8 @@ def as_yaml(shape: str, tp: int, peer_link: str | None = None) -> str:
     """Return the file."""
     said = provenance(shape, tp, peer_link)
     tree: dict[str, Any] = {"gpu": GPU, "model": shape, "tp": tp, "provenance": said}
-    for leaf, value in coefficients(shape, tp, peer_link).items():
-        *path, last = leaf.split(".")
-        node = tree
-        for part in path:
-            node = node.setdefault(part, {})
-        node[last] = float(f"{value:.6g}")
-    return yaml.safe_dump(tree, sort_keys=False, width=110)
+    found = coefficients(shape, tp, peer_link)
+    return written(tree, {name: float(f"{value:.6g}") for name, value in found.items()})
 
 
 class Sheet:

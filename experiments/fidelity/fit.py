@@ -22,6 +22,7 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.optimize import least_squares, minimize_scalar
 
+from experiments.calibration_file import written
 from experiments.fidelity.campaigns import CAMPAIGNS, calibration_of, matches, slowed
 from experiments.fidelity.compare import ERRORS, Comparison, medians
 from experiments.fidelity.predict import known_systems, simulate
@@ -175,13 +176,8 @@ def as_yaml(plan: Plan, values: Sequence[float], provenance: Mapping[str, Any]) 
     }
     coefficients = dict(zip(plan.start, map(float, values), strict=True))
     coefficients |= {name: float(entry["value"]) for name, entry in plan.fixed.items()}
-    for name, value in (kept(plan) | coefficients | padded(coefficients)).items():
-        *path, leaf = name.split(".")
-        node = tree
-        for part in path:
-            node = node.setdefault(part, {})
-        node[leaf] = float(f"{value:.5g}")
-    return yaml.safe_dump(tree, sort_keys=False, width=110)
+    found = kept(plan) | coefficients | padded(coefficients)
+    return written(tree, {name: float(f"{value:.5g}") for name, value in found.items()})
 
 
 def kept(plan: Plan) -> dict[str, float]:

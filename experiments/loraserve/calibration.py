@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from experiments.calibration_file import written
 from experiments.dlora.calibration import derived, published
 from experiments.fastlibra import calibration as roofline
 from experiments.measured import measured_dir
@@ -357,13 +357,8 @@ def errors(shape: str) -> dict[str, dict[str, float]]:
 def as_yaml(shape: str, tp: int) -> str:
     """Return the file."""
     tree: dict[str, Any] = {"gpu": GPU, "model": shape, "tp": tp, "provenance": provenance(shape, tp)}
-    for leaf, value in coefficients(shape, tp).items():
-        *path, last = leaf.split(".")
-        node = tree
-        for part in path:
-            node = node.setdefault(part, {})
-        node[last] = float(f"{value:.6g}")
-    return yaml.safe_dump(tree, sort_keys=False, width=110)
+    found = coefficients(shape, tp)
+    return written(tree, {name: float(f"{value:.6g}") for name, value in found.items()})
 
 
 def fits() -> str:

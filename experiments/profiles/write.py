@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-import yaml
-
+from experiments.calibration_file import written
 from experiments.profiles.build import Built
 
 SUMMED = (
@@ -30,13 +29,8 @@ def as_yaml(built: Built) -> str:
         "tp": target.tp,
         "provenance": provenance(built),
     }
-    for name, value in built.coefficients.items():
-        *path, leaf = name.split(".")
-        node = tree
-        for part in path:
-            node = node.setdefault(part, {})
-        node[leaf] = float(f"{value:.5g}") if value != int(value) else int(value)
-    return yaml.safe_dump(tree, sort_keys=False, width=110)
+    found = built.coefficients.items()
+    return written(tree, {name: _five(value) for name, value in found})
 
 
 def provenance(built: Built) -> dict[str, Any]:
@@ -69,6 +63,10 @@ def _scaled(built: Built) -> str:
     entry = built.entry
     how = SAME_CHIP if entry.iterations else SCALED
     return f"{how.format(source=entry.source.name)}; fitted to {entry.iterations or entry.operators} of {entry.origin}"
+
+
+def _five(value: float) -> float:
+    return float(f"{value:.5g}") if value != int(value) else int(value)
 
 
 def _short(value: float) -> float:

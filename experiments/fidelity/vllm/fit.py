@@ -23,6 +23,7 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from experiments.calibration_file import written
 from experiments.fidelity.fit import CALIBRATIONS
 from experiments.fidelity.vllm import steps
 from experiments.fidelity.vllm.compare import Comparison, medians
@@ -152,13 +153,8 @@ def as_yaml(
             "fitted_rows": [row.key for row in rows],
         },
     }
-    for name, value in sorted(calibration.coefficients.items()):
-        *path, leaf = name.split(".")
-        node = tree
-        for part in path:
-            node = node.setdefault(part, {})
-        node[leaf] = float(f"{value:.5g}")
-    return yaml.safe_dump(tree, sort_keys=False, width=110)
+    found = sorted(calibration.coefficients.items())
+    return written(tree, {name: float(f"{value:.5g}") for name, value in found})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
