@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simlora.api import Result, simulate
+    from simlora.sweeps import Capacity, capacity
 
 __version__ = "0.1.0"
-__all__ = ["Result", "__version__", "simulate"]
+__all__ = ["Capacity", "Result", "__version__", "capacity", "simulate"]
+_ROOMS = {
+    "Capacity": "simlora.sweeps",
+    "Result": "simlora.api",
+    "capacity": "simlora.sweeps",
+    "simulate": "simlora.api",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import the Python interface on first use: `import simlora` alone costs almost nothing."""
-    if name in ("Result", "simulate"):
-        from simlora import api
-
-        return getattr(api, name)
-    raise AttributeError(f"module 'simlora' has no attribute {name!r}")
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'simlora' has no attribute {name!r}")
+    return getattr(import_module(_ROOMS[name]), name)

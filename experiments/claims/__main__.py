@@ -13,10 +13,10 @@ from pathlib import Path
 from experiments.claims import board
 from experiments.claims.claim import Claim, read
 from experiments.claims.evaluate import Row, evaluate
-from experiments.studies.cache import HELP
 from experiments.studies.reading import known
 from experiments.studies.running import run_all
 from experiments.studies.study import read_all
+from simlora.api.cache import HELP
 from simlora.core.errors import InputError
 
 DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130

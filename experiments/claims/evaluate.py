@@ -14,8 +14,8 @@ from experiments.claims.numbers import shown
 from experiments.claims.spots import Limit, Spot
 from experiments.studies.fitted import was_fitted
 from experiments.studies.points import Overrides, Point
-from experiments.studies.running import DOES_NOT_FIT, Outcome
 from experiments.studies.study import OOM
+from simlora.sweeps.outcome import DOES_NOT_FIT, Outcome
 
 Outcomes = Mapping[Overrides, Outcome]
 UNEXPLAINED = "Not explained yet."

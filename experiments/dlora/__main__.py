@@ -11,10 +11,10 @@ from pathlib import Path
 from experiments.dlora import measured
 from experiments.dlora.drawing import draw
 from experiments.dlora.several import FOLDER, SEEDS, Several, of_study, write_csv
-from experiments.studies.cache import HELP
 from experiments.studies.command import BAD_INPUT, DONE, INTERRUPTED
 from experiments.studies.reading import known
 from experiments.studies.study import Study, read_all
+from simlora.api.cache import HELP
 from simlora.core.errors import InputError
 
 

@@ -12,8 +12,9 @@ from experiments.claims.claim import read_seeds
 from experiments.claims.spots import seeded
 from experiments.dlora.measured import Measured
 from experiments.studies.points import Overrides, Point, points
-from experiments.studies.running import NOT_SIMULATED, Outcome, run_all
+from experiments.studies.running import run_all
 from experiments.studies.study import Study
+from simlora.sweeps.outcome import NOT_SIMULATED, Outcome
 
 FOLDER = Path(__file__).parent
 SEEDS = read_seeds(FOLDER / "claims.yaml")

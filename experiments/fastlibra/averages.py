@@ -15,10 +15,10 @@ from statistics import fmean, stdev
 
 from experiments.claims.spots import Curve, Figures, Limit
 from experiments.fastlibra.reductions import FOLDER, LIMIT_S, OTHERS, OURS, TPOT, TTFT
-from experiments.studies.cache import HELP
 from experiments.studies.points import Point, points
 from experiments.studies.running import run_all
 from experiments.studies.study import Study, read
+from simlora.api.cache import HELP
 
 SEEDS = range(5)
 """Of the ablations, which differ by less than one seed can tell."""

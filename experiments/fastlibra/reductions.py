@@ -18,11 +18,12 @@ from statistics import fmean
 import matplotlib
 
 from experiments.claims.spots import Curve, Figures, Limit
-from experiments.studies.cache import HELP
 from experiments.studies.draw import COLOURS, GRID, INK
 from experiments.studies.points import Point, points
-from experiments.studies.running import Outcome, run_all
+from experiments.studies.running import run_all
 from experiments.studies.study import Study, read
+from simlora.api.cache import HELP
+from simlora.sweeps.outcome import Outcome
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -13,7 +13,7 @@ from experiments.fidelity import report as slora
 from experiments.fidelity.cells import columns
 from experiments.fidelity.vllm import report as vllm
 from experiments.measured import measured_dir
-from experiments.studies.cache import HELP
+from simlora.api.cache import HELP
 from simlora.core.errors import InputError
 
 FILES = ("slora_runs.csv", "vllm_lora_runs.csv")

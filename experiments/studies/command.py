@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.studies import measured
-from experiments.studies.cache import HELP
 from experiments.studies.draw import draw
 from experiments.studies.gathered import complaints, gather, write_csv
 from experiments.studies.points import points
 from experiments.studies.reading import known
 from experiments.studies.running import run_all
 from experiments.studies.study import Study, read_all
+from simlora.api.cache import HELP
 from simlora.core.errors import InputError
 
 DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130

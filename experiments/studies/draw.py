@@ -17,8 +17,8 @@ import matplotlib
 
 from experiments.studies.gathered import Gathered
 from experiments.studies.metrics import METRICS, SHARES
-from experiments.studies.running import DOES_NOT_FIT, NOT_SIMULATED
 from experiments.studies.study import OOM, Panel, Series, Study
+from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -13,8 +13,8 @@ from experiments.fidelity.rows import Row
 from experiments.studies.fitted import was_fitted
 from experiments.studies.measured import published
 from experiments.studies.points import Overrides, Point, points
-from experiments.studies.running import NOT_SIMULATED, RAN, Outcome
 from experiments.studies.study import Study
+from simlora.sweeps.outcome import NOT_SIMULATED, RAN, Outcome
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,7 @@ METRICS = {
     "throughput_tps": Metric("throughput (output tokens/s)", ("output_tokens_per_s",)),
     "tbt_s.p50": Metric("median ITL (ms)", drawn=1000.0),
     "tbt_s.p95": Metric("95th percentile of ITL (ms)", drawn=1000.0),
+    "tbt_s.p99": Metric("99th percentile of ITL (ms)", drawn=1000.0),
     "latency_per_output_token_s.mean": Metric("mean time per token (ms)", drawn=1000.0),
     "cold_start_share.mean": Metric("latency lost to loads (%)", drawn=100.0),
     "latency_per_output_token_s.p90": Metric("90th percentile of time per token (ms)", drawn=1000.0),
@@ -55,18 +55,3 @@ METRICS = {
 }
 SHARES = ("slo.attainment", "slo.satisfaction")
 """Between 0 and 1, over all submitted requests; satisfaction is 1 - (TTFT / SLO)^2, and 0 past the SLO."""
-
-
-def figure(summary: Mapping[str, Any], metric: str) -> float | None:
-    """Return a metric of a summary, of the replica with most of it where it is counted by replica.
-
-    Of a section that a run does not have, as `migration` where nothing may move, there is 0.
-    """
-    section, _, name = metric.partition(".")
-    found = summary[section]
-    if found is None and name:
-        return 0.0
-    if isinstance(found, list):
-        return max((float(replica[name]) for replica in found), default=None)
-    value = found[name] if name else found
-    return None if value is None else float(value)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.studies.study import Panel, Series, Study
+from simlora.sweeps.outcome import Overrides
 
-Overrides = tuple[str, ...]
-"""What is simulated, as on the command line. Two points with the same overrides are the same run."""
 ALWAYS = {"timeline": False, "report": False, "progress": False}
 """Nobody looks at the pictures of a single run here."""
 

@@ -17,14 +17,7 @@ def simulate(overrides: Sequence[str] = (), *, progress: bool = False) -> Result
     Writes nothing to disk. Raises InputError, in one sentence, for what cannot be simulated, and Interrupted,
     with what was finished as its `result`, on Ctrl-C.
     """
-    from simlora.config.composing import compose
-    from simlora.config.mistakes import COMPOSING, in_plain_words
-    from simlora.config.setup import prepare
+    from simlora.api.preparing import composed, ready
 
-    if isinstance(overrides, str):
-        raise TypeError(f"overrides are a list of strings, such as [{overrides!r}]")
-    try:
-        config, choices = compose(overrides)
-    except COMPOSING as error:
-        raise in_plain_words(error, overrides) from error
-    return run(prepare(config, choices), command=shlex.join(["simlora", *overrides]), progress=progress)
+    config, choices = composed(overrides)
+    return run(ready(config, choices), command=shlex.join(["simlora", *overrides]), progress=progress)

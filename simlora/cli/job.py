@@ -13,8 +13,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from simlora.api import Interrupted, run
+from simlora.api.preparing import ready
 from simlora.cli.messages import say, show
-from simlora.config.setup import Setup, prepare
+from simlora.config.setup import Setup
 from simlora.core.errors import InputError
 from simlora.report.table import summary_table
 from simlora.results.result import Result
@@ -48,7 +49,7 @@ def _simulate(config: DictConfig) -> None:
     if not hydra.run.dir:
         raise InputError("hydra.run.dir is empty, must be the folder for the results")
     folder = Path(hydra.runtime.output_dir)
-    setup = prepare(config, {str(group): choice for group, choice in hydra.runtime.choices.items()})
+    setup = ready(config, {str(group): choice for group, choice in hydra.runtime.choices.items()})
     _notify(setup.notices)
     try:
         result = run(setup, command=_command(), progress=_progress(setup))

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def write_whole(
 
     Raises InputError where the folder cannot be written.
     """
-    with _writing(folder) as draft:
+    with writing(folder) as draft:
         for name, table in tables.items():
             if name == "requests" or not table.empty:
                 write_table(table, TABLES[name], draft / f"{name}.parquet")
@@ -48,20 +48,24 @@ def write_whole(
 
 def write_incomplete(folder: Path, summary: dict[str, Any], requests: pd.DataFrame) -> None:
     """Write what an interrupted run had finished, under names that say so."""
-    with _writing(folder) as draft:
+    with writing(folder) as draft:
         write_table(requests, REQUESTS, draft / INCOMPLETE[0])
         _write_json(draft / INCOMPLETE[1], summary)
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[Path]:
-    """Give a folder for drafts; if all goes well, put them in the place of an earlier run's files."""
+def writing(folder: Path, names: Sequence[str] = (*WHOLE, *INCOMPLETE)) -> Iterator[Path]:
+    """Give a folder for drafts; if all goes well, put them in the place of earlier files of these `names`.
+
+    The last name vouches for the others: it is the first to go and the last to come. Raises InputError for a folder
+    that cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
         try:
             yield draft
-            _replace(folder, draft)
+            _replace(folder, draft, names)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
@@ -75,11 +79,10 @@ def cannot_write(folder: Path | str, error: OSError) -> InputError:
     )
 
 
-def _replace(folder: Path, draft: Path) -> None:
-    # The summary vouches for the rest, so it is the first to go and the last to come.
-    for name in (*reversed(WHOLE), *INCOMPLETE):
+def _replace(folder: Path, draft: Path, names: Sequence[str]) -> None:
+    for name in reversed(names):
         (folder / name).unlink(missing_ok=True)
-    for name in (*WHOLE, *INCOMPLETE):
+    for name in names:
         if (draft / name).exists():
             os.replace(draft / name, folder / name)
 

@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import number, whole
+from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.random import stream
 from simlora.workload.columns import tokens
@@ -89,6 +89,10 @@ def check_lengths(
     """Raise InputError for what a workload's configuration says wrongly about its lengths."""
     number("workload.correlation", correlation, least=-CORRELATION_MAX, most=CORRELATION_MAX)
     for key, lengths in (("prompt_tokens", prompt_tokens), ("output_tokens", output_tokens)):
+        if not isinstance(lengths, Lengths):
+            raise InputError(
+                f"workload.{key} is {shown(lengths)}, must be chosen with workload/{key}=<name>, such as fixed"
+            )
         lengths.check(f"workload.{key}")
         if correlation:
             lengths.at(np.zeros(1))  # raises where quantiles are not known

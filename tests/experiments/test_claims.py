@@ -26,10 +26,10 @@ from experiments.claims.verdicts import (
     of_value,
     with_disagreement,
 )
-from experiments.studies.running import DOES_NOT_FIT, RAN, Outcome
-from experiments.studies.running import NOT_SIMULATED as WAS_NOT_SIMULATED
 from experiments.studies.study import read_all
 from simlora.core.errors import InputError
+from simlora.sweeps.outcome import DOES_NOT_FIT, RAN, Outcome
+from simlora.sweeps.outcome import NOT_SIMULATED as WAS_NOT_SIMULATED
 from tests.experiments.studied import claims
 
 THROUGHPUT = "figure_1 small fcfs 1 throughput_rps"
@@ -428,7 +428,7 @@ def test_a_second_board_simulates_nothing(a_paper: Path, monkeypatch: pytest.Mon
     out = a_paper / "board.json"
     assert command.main(["--json", str(out), "--jobs", "1"]) == 0
     first = out.read_text()
-    monkeypatch.setattr("experiments.studies.running.simulate", lambda overrides: pytest.fail("simulated"))
+    monkeypatch.setattr("simlora.sweeps.running.simulate", lambda overrides: pytest.fail("simulated"))
     assert command.main(["--json", str(out), "--jobs", "1"]) == 0
     assert out.read_text() == first
 
@@ -459,7 +459,7 @@ def test_an_interrupted_board_says_how_to_go_on(
     def interrupted(overrides: tuple[str, ...]) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("experiments.studies.running.simulate", interrupted)
+    monkeypatch.setattr("simlora.sweeps.running.simulate", interrupted)
     assert command.main(["--jobs", "1"]) == 130
     assert "the next board goes on there" in capsys.readouterr().err
 

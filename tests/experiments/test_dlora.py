@@ -29,12 +29,12 @@ from experiments.dlora import drawing, kernels, measured, overhead, replicas, se
 from experiments.dlora.drawing import draw
 from experiments.dlora.example import milliseconds
 from experiments.studies.points import Point, points
-from experiments.studies.running import NOT_SIMULATED as WAS_NOT_SIMULATED
-from experiments.studies.running import RAN, Outcome
 from experiments.studies.study import Study, read_all
 from simlora.config.composing import compose
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
+from simlora.sweeps.outcome import NOT_SIMULATED as WAS_NOT_SIMULATED
+from simlora.sweeps.outcome import RAN, Outcome
 from tests.experiments.studied import claims
 
 FOLDER = Path(experiments.dlora.__file__).parent

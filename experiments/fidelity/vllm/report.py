@@ -12,7 +12,7 @@ from experiments.fidelity.vllm import predict
 from experiments.fidelity.vllm.compare import Comparison, groups, medians
 from experiments.fidelity.vllm.rows import Row, read
 from experiments.fidelity.vllm.table import table
-from experiments.studies.cache import open_cache
+from simlora.api.cache import open_cache
 from simlora.latency import calibration as calibrations
 
 MARK = "max_loras"

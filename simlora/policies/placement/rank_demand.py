@@ -46,14 +46,15 @@ class RankDemand(Placement):
 
     def __init__(
         self,
-        operating_points: Mapping[int, float],
+        operating_points: Mapping[int, float] | None = None,
         period_s: float = 60.0,
         trend_periods: int = 5,
     ) -> None:
         if not isinstance(operating_points, Mapping) or not operating_points:
             raise InputError(
                 f"placement.operating_points is {operating_points!r}, must be tokens per second by rank, "
-                "such as {8: 5500, 128: 4500}"
+                "such as {8: 5500, 128: 4500}; left empty, "
+                "they are found by simlora.simulate and by the command"
             )
         for rank, tps in operating_points.items():
             whole("a rank of placement.operating_points", rank, least=1)

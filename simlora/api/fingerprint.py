@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import simlora
 from simlora.api.facts import versions
 
-ROOT = Path(simlora.__file__).parent
-SHOWING = ("report", "cli", "results")
+ROOT = Path(__file__).resolve().parents[1]
+SHOWING = ("report", "cli", "results", "sweeps")
 SUFFIXES = (".py", ".yaml", ".json", ".csv")
 
 
@@ -47,6 +46,11 @@ def named_files(values: Iterable[Any]) -> set[Path]:
         elif isinstance(value, str) and "\n" not in value and _is_file(value):
             found.add(Path(value).resolve())
     return found
+
+
+def contents(paths: Iterable[Path]) -> list[list[str]]:
+    """Return the path and the hash of every file, in order."""
+    return [[str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in sorted(paths)]
 
 
 def _is_file(value: str) -> bool:

@@ -6,26 +6,26 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from experiments.studies.fingerprint import foreign_code, named_files, source
+from simlora.api.fingerprint import contents, foreign_code, named_files, source
 from simlora.core.errors import InputError
 
-DEFAULT = Path(__file__).resolve().parents[2] / "outputs" / "cache"
+DEFAULT = Path("outputs") / "cache"
 HELP = (
-    "Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache in the project) and simulated again only after "
+    "Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache in the current folder) and simulated again only after "
     "simlora's own files have changed."
 )
 
 
 def cache_dir() -> Path:
-    """Return where runs are kept: SIMLORA_CACHE_DIR, or outputs/cache in the project, which git ignores."""
-    return Path(os.environ.get("SIMLORA_CACHE_DIR", DEFAULT))
+    """Return where runs are kept: SIMLORA_CACHE_DIR, or outputs/cache in the current folder."""
+    return Path(os.environ.get("SIMLORA_CACHE_DIR", DEFAULT)).absolute()
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,12 @@ class Cache:
 
     def path(self, overrides: Sequence[str]) -> Path:
         """Return where the run of these overrides is kept, if it is."""
-        files = sorted(named_files(_values(overrides)))
-        contents = [(str(path), hashlib.sha256(path.read_bytes()).hexdigest()) for path in files]
-        text = json.dumps([self.source, sorted(overrides), contents])
-        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+        return self.named([sorted(overrides), contents(named_files(_values(overrides)))])
 
     def get(self, overrides: Sequence[str]) -> dict[str, Any] | None:
         """Return the kept run of these overrides, None if there is none or it is damaged."""
-        try:
-            found = json.loads(self.path(overrides).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        whole = isinstance(found, dict) and found.get("source") == self.source
-        return found["run"] if whole and found.get("overrides") == list(overrides) else None
+        kept: dict[str, Any] | None = self.read(self.path(overrides), "overrides", list(overrides), "run")
+        return kept
 
     def put(self, overrides: Sequence[str], run: dict[str, Any], config: str) -> bool:
         """Keep a run whose resolved configuration is `config`; return whether it was kept.
@@ -65,15 +58,32 @@ class Cache:
         outside = named_files([tree]) - named_files(_values(overrides))
         if outside or foreign_code(tree) or source() != self.source:
             return False
-        text = json.dumps({"source": self.source, "overrides": list(overrides), "run": run}, allow_nan=False)
+        self.write(self.path(overrides), {"overrides": list(overrides), "run": run})
+        return True
+
+    def named(self, question: Any) -> Path:
+        """Return where the answer to a `question` of plain values is kept, if it is."""
+        text = json.dumps([self.source, question], sort_keys=True)
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+    def read(self, path: Path, key: str, value: Any, wanted: str) -> Any:
+        """Return what is kept as `wanted` beside a `key` of this `value`, None if there is none or it is damaged."""
         try:
-            _write(self.path(overrides), text)
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        whole = isinstance(found, dict) and found.get("source") == self.source
+        return found.get(wanted) if whole and found.get(key) == value else None
+
+    def write(self, path: Path, entry: Mapping[str, Any]) -> None:
+        """Keep an entry. Raises InputError if the folder cannot be written."""
+        try:
+            _write(path, json.dumps({"source": self.source, **entry}, allow_nan=False))
         except OSError as error:
             raise InputError(
                 f"cannot keep runs in {self.folder}: {error.strerror}; set SIMLORA_CACHE_DIR to a folder that "
                 f"can be written"
             ) from None
-        return True
 
 
 def open_cache() -> Cache:

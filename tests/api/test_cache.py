@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from experiments.studies import cache as cache_module
-from experiments.studies import fingerprint, running
-from experiments.studies.cache import Cache, cache_dir
 from experiments.studies.points import points
-from experiments.studies.running import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome, run, run_all
+from experiments.studies.running import run_all
 from experiments.studies.study import read
+from simlora.api import cache as cache_module
+from simlora.api import fingerprint
+from simlora.api.cache import Cache, cache_dir
 from simlora.core.errors import InputError
+from simlora.sweeps import running
+from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome
+from simlora.sweeps.running import run
 from tests.experiments.studied import a_study
 
 OVERRIDES = (

@@ -1,0 +1,36 @@
+"""From overrides, or from a configuration, to a run that is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from omegaconf import DictConfig
+
+from simlora.api.operating_points import filled
+from simlora.config.composing import compose
+from simlora.config.mistakes import COMPOSING, in_plain_words
+from simlora.config.setup import Setup, prepare
+
+
+def ready(config: DictConfig, choices: Mapping[str, str]) -> Setup:
+    """Build everything that a configuration describes; what it leaves to be measured by simulating is found first.
+
+    Raises InputError for the first thing wrong.
+    """
+    config, notices = filled(config, choices)
+    setup = prepare(config, choices)
+    return replace(setup, notices=(*notices, *setup.notices))
+
+
+def composed(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """Return the configuration that these overrides describe, and the name chosen in each group.
+
+    Raises InputError for a mistake in them.
+    """
+    if isinstance(overrides, str):
+        raise TypeError(f"overrides are a list of strings, such as [{overrides!r}]")
+    try:
+        return compose(overrides)
+    except COMPOSING as error:
+        raise in_plain_words(error, overrides) from error

@@ -1,0 +1,128 @@
+"""`simlora-capacity [option …] [group=choice] [key=value] …`: what a configuration can serve within an SLO."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simlora import __version__
+from simlora.cli.guarded import BAD_INPUT, DONE, guarded
+from simlora.cli.messages import say, show
+from simlora.core.errors import InputError
+
+if TYPE_CHECKING:
+    from simlora.sweeps import Capacity
+
+DESCRIPTION = """\
+Find the highest request rate that a configuration serves within an SLO, or with --replicas the fewest replicas that
+serve the rate it has. What comes after the options is written as for simlora; simlora --help lists it."""
+EXAMPLES = """\
+examples
+  simlora-capacity system=slora gpu=a10g         the rate at which 95 % get their first token within slo.ttft_s
+  simlora-capacity --limit ttft_s.p95=10 system=loraserve workload=loraserve cluster.replicas=4
+  simlora-capacity --replicas slo.ttft_s=2 slo.tpot_s=0.1 --attainment 0.9 workload=maf workload.arrivals.rate_rps=40
+  simlora-capacity --key workload.adapters --limit ttft_s.p99=6 system=vllm workload=per_adapter
+
+Each of --seeds seeds is searched by itself, with the same random numbers at every rate; the interval is over seeds.
+Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here): after an interruption the same command goes on where
+it was, and more --seeds or a finer --precision only adds runs. Written are capacity.json, runs.parquet (a row a run)
+and capacity.png. Exit status: 0 done, 2 bad input, 130 interrupted."""
+NO_ANSWER = "interrupted; the runs that were finished are kept, and the same command goes on from there"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        options = _parser().parse_intermixed_args(arguments)
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else BAD_INPUT
+    return guarded(lambda: _run(options), NO_ANSWER)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="simlora-capacity",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("overrides", nargs="*", metavar="key=value", help="the configuration, as for simlora")
+    add(
+        "--replicas", action="store_true", help="find the fewest cluster.replicas instead of the highest rate"
+    )
+    add(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="FIGURE=LIMIT",
+        help="a figure of summary.json that has to stay below, such as ttft_s.p95=10; may be given several times",
+    )
+    add(
+        "--attainment",
+        type=float,
+        metavar="SHARE",
+        help="least share of the requests within all slo.* targets (default: 0.95, if there is no --limit)",
+    )
+    add("--seeds", type=int, default=5, metavar="N", help="seeds to search with, from seed=0 on (default: 5)")
+    add("--precision", type=float, default=0.02, metavar="SHARE", help="of the rate (default: 0.02)")
+    add("--key", help="what to vary instead of the workload's rate_rps; more of it is worse")
+    add("--start", type=float, metavar="VALUE", help="where to begin (default: as configured)")
+    add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
+    add("--out", type=Path, metavar="DIR", help="where the results go (default: outputs/capacity)")
+    add("--version", action="version", version=f"simlora {__version__}")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.replicas and options.key:
+        raise InputError("--replicas and --key cannot be given together: --replicas varies cluster.replicas")
+    limits = dict(_limit(text) for text in options.limit)
+    folder = options.out or Path("outputs") / "capacity"
+    from simlora.sweeps import capacity
+
+    found = capacity(
+        options.overrides,
+        find="replicas" if options.replicas else "rate",
+        limits=limits,
+        attainment=options.attainment,
+        seeds=options.seeds,
+        precision=options.precision,
+        key=options.key,
+        start=options.start,
+        jobs=options.jobs,
+        progress=sys.stderr.isatty(),
+    )
+    _warn(found)
+    found.save(folder)
+    show(found.table())
+    show(f"\nResults: {folder}/capacity.png, capacity.json, runs.parquet\n")
+    return DONE
+
+
+def _limit(text: str) -> tuple[str, float]:
+    name, equals, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        must = "must be a figure and its limit, such as ttft_s.p95=10"
+        raise InputError(
+            f"--limit {text!r} {must}" if equals else f"--limit {text!r} has no =, {must}"
+        ) from None
+
+
+def _warn(found: Capacity) -> None:
+    past = int((found.seeds["load"] == "past").sum())
+    if past:
+        say(
+            f"notice: with {past} of {len(found.seeds)} seeds the queue was still growing when the run ended; the SLO "
+            "held only because it was so short: simulate longer (workload.duration_s, workload.requests)."
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""What every command of ours does: finds the user's modules, can be stopped, and says in one sentence what is wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from simlora.cli.messages import say
+from simlora.core.errors import InputError
+
+DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
+
+
+def guarded(command: Callable[[], int], when_interrupted: str) -> int:
+    """Run a command and return its exit status; an error of our own keeps its traceback."""
+    try:
+        with _at_home(), _stoppable():
+            return command()
+    except InputError as error:
+        say(f"error: {error}")
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        say(when_interrupted)
+        return INTERRUPTED
+
+
+@contextmanager
+def _at_home() -> Iterator[None]:
+    """Find the user's own modules in the current folder, as `python -m simlora` does."""
+    here = os.getcwd()
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGTERM, as batch systems send it, end a run as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # SIGINT too: a shell script starts its background jobs with SIGINT ignored.
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

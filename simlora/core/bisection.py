@@ -1,0 +1,71 @@
+"""Finds the highest value that still passes, of a question whose answer changes from yes to no once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+DIGITS = 6
+"""Values asked for are rounded to so many significant digits: they are written in commands."""
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """What is known of the highest value that passes: `low` did, `high` did not; None: nothing yet.
+
+    `guess` is asked first, then it is doubled or halved until there are both, within `least` and `most`; then the
+    geometric mean of both, or with `whole` the number half way, until they are `precision` apart, or neighbours.
+    A bracket does not change: `told` returns the next one. So what it will ask can be looked up before an answer is
+    there (`ahead`), and the same answers lead to the same bracket whoever asks in which order.
+    """
+
+    guess: float
+    least: float
+    most: float
+    precision: float = 0.01
+    whole: bool = False
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        assert self.least <= self.guess <= self.most, "the guess lies outside"
+        assert self.whole or self.precision >= 10.0 ** (2 - DIGITS), "finer than values are rounded"
+
+    @property
+    def ask(self) -> float | None:
+        """The value to ask for next; None: nothing more is to be found out."""
+        if self.low is None and self.high is None:
+            return self.guess
+        if self.high is None:
+            return None if self.low == self.most else self._tidy(min(2.0 * (self.low or 0.0), self.most))
+        if self.low is None:
+            return None if self.high == self.least else self._tidy(max(self.high / 2.0, self.least))
+        if self.whole:
+            return None if self.high - self.low <= 1 else (self.low + self.high) // 2
+        return (
+            None
+            if self.high <= self.low * (1.0 + self.precision)
+            else self._tidy(math.sqrt(self.low * self.high))
+        )
+
+    def told(self, value: float, passes: bool) -> Bracket:
+        """Return what is known when `value` passes, or does not."""
+        return replace(self, low=value) if passes else replace(self, high=value)
+
+    def ahead(self, count: int) -> list[float]:
+        """Return up to `count` values that may be asked for: the next one, then those after either answer."""
+        found: list[float] = []
+        brackets = [self]
+        while brackets and len(found) < count:
+            bracket = brackets.pop(0)
+            value = bracket.ask
+            if value is not None:
+                if value not in found:
+                    found.append(value)
+                brackets += [bracket.told(value, True), bracket.told(value, False)]
+        return found
+
+    def _tidy(self, value: float) -> float:
+        if self.whole:
+            return max(math.floor(value), self.least)
+        return float(f"{value:.{DIGITS}g}")

@@ -1,0 +1,41 @@
+"""What became of one run among many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Overrides = tuple[str, ...]
+"""What is simulated, as on the command line. Two runs with the same overrides are the same run."""
+RAN, DOES_NOT_FIT, NOT_SIMULATED = "ran", "does not fit", "not simulated"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: its summary, or in `reason` why there is none. `seconds`: what simulating it took."""
+
+    status: str
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    seconds: float = 0.0
+
+    def figure(self, metric: str) -> float | None:
+        """Return a figure of the run by its dotted place in summary.json; None if it did not run, or has none.
+
+        Of what is counted by replica it is that of the replica with most of it; of a section that a run does not have,
+        as `migration` where nothing may move, 0. Raises KeyError for a place that no summary has.
+        """
+        return figure(self.summary, metric) if self.status == RAN else None
+
+
+def figure(summary: Mapping[str, Any], metric: str) -> float | None:
+    """Return a figure of a summary, as `Outcome.figure` does."""
+    section, _, name = metric.partition(".")
+    found = summary[section]
+    if found is None and name:
+        return 0.0
+    if isinstance(found, list):
+        return max((float(replica[name]) for replica in found), default=None)
+    value = found[name] if name else found
+    return None if value is None else float(value)

@@ -1,0 +1,166 @@
+"""What a search for a capacity asks: what is varied, and which SLO has to be met."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from omegaconf import DictConfig, OmegaConf
+
+from simlora.api.preparing import composed
+from simlora.config.names import close_keys, dotted
+from simlora.core.bisection import DIGITS, Bracket
+from simlora.core.checks import number, shown, whole
+from simlora.core.errors import InputError
+from simlora.sweeps.outcome import RAN, Outcome, Overrides
+
+RATE, REPLICAS = "rate", "replicas"
+RATE_KEYS = ("workload.rate_rps", "workload.arrivals.rate_rps")
+REPLICAS_KEY = "cluster.replicas"
+ATTAINMENT = "slo.attainment"
+DEFAULT_ATTAINMENT = 0.95
+QUIET = ("timeline=false", "report=false", "progress=false")
+LEAST, MOST, MOST_REPLICAS = 1e-4, 1e6, 100_000
+SEEDS_MOST = 1000
+
+
+@dataclass(frozen=True)
+class Question:
+    """A configuration, the key that is varied, from `start` on, and the SLO: `limits` of figures and an `attainment`.
+
+    `seeds` are those that are searched for; `own_seed`: whether the workload has a seed of its own, to be set too.
+    """
+
+    overrides: Overrides
+    find: str
+    key: str
+    start: float
+    whole: bool
+    limits: Mapping[str, float]
+    attainment: float | None
+    precision: float
+    seeds: Sequence[int]
+    own_seed: bool
+
+    @property
+    def figures(self) -> list[str]:
+        """The figures of a run that the SLO is about."""
+        return [*self.limits, *(() if self.attainment is None else (ATTAINMENT,))]
+
+    def limit(self, figure: str) -> float:
+        """Return the limit of one of the figures."""
+        return self.limits[figure] if self.attainment is None or figure != ATTAINMENT else self.attainment
+
+    @property
+    def unit(self) -> str:
+        """What the answer is a number of."""
+        return ({REPLICAS_KEY: "replicas"} | dict.fromkeys(RATE_KEYS, "requests/s")).get(self.key, self.key)
+
+    @property
+    def slo(self) -> str:
+        """The SLO in words: `ttft_s.p95 < 10`."""
+        words = [f"{name} < {limit:g}" for name, limit in self.limits.items()]
+        if self.attainment is not None:
+            words.append(f"{100 * self.attainment:.6g} % of the requests within every slo.*")
+        return ", ".join(words)
+
+    def bracket(self) -> Bracket:
+        """Return what is known before anything was run."""
+        if self.find == REPLICAS:
+            return Bracket(self.start, 1, MOST_REPLICAS, whole=True)
+        return Bracket(self.start, 1 if self.whole else LEAST, MOST, self.precision, self.whole)
+
+    def run(self, seed: int, value: float) -> Overrides:
+        """Return the overrides of one run: the user's, what is varied, and the seed."""
+        varied = f"{self.key}={int(value) if self.whole else value:{'' if self.whole else 'g'}}"
+        seeds = (f"seed={seed}", *((f"workload.seed={seed}",) if self.own_seed else ()))
+        return (*self.overrides, varied, *seeds, *QUIET)
+
+    def met(self, outcome: Outcome) -> bool:
+        """Whether a run kept the SLO. Raises InputError if it did not run, or has no such figure."""
+        if outcome.status != RAN:
+            raise InputError(outcome.reason)
+        found = {name: _figure(outcome, name) for name in self.figures}
+        within = all((value := found[name]) is not None and value < self.limits[name] for name in self.limits)
+        return within and (self.attainment is None or (found[ATTAINMENT] or 0.0) >= self.attainment)
+
+
+def asked(
+    overrides: Sequence[str],
+    find: str,
+    key: str | None,
+    start: float | None,
+    limits: Mapping[str, float] | None,
+    attainment: float | None,
+    seeds: int,
+    precision: float,
+) -> Question:
+    """Return the question, all of it checked. Raises InputError for what cannot be asked."""
+    config, _ = composed(overrides)
+    if find not in (RATE, REPLICAS):
+        raise InputError(f"find is {shown(find)}, must be {RATE} or {REPLICAS}")
+    checked = {name: number(f"the limit of {name}", limit, above=0) for name, limit in (limits or {}).items()}
+    if attainment is None and not checked:
+        attainment = DEFAULT_ATTAINMENT
+    if attainment is not None:
+        number("attainment", attainment, "of the requests", above=0, most=1)
+        if not any(value is not None for value in (OmegaConf.select(config, "slo") or {}).values()):
+            raise InputError("an attainment is of slo.*, and none is set; set slo.ttft_s, or give limits")
+    first = whole("seed", OmegaConf.select(config, "seed"), least=0)
+    chosen = REPLICAS_KEY if find == REPLICAS else _key(key, config)
+    configured = OmegaConf.select(config, chosen)
+    in_wholes = isinstance(configured, int) and chosen not in RATE_KEYS
+    begin = configured if start is None else start
+    words = f"{chosen}, from which the search starts,"
+    if begin is None:
+        begin = 1
+    elif in_wholes:
+        begin = whole(words, begin, least=1, most=MOST_REPLICAS if find == REPLICAS else int(MOST))
+    else:
+        begin = number(words, begin, least=LEAST, most=MOST)
+    return Question(
+        overrides=tuple(overrides),
+        find=find,
+        key=chosen,
+        start=begin,
+        whole=in_wholes,
+        limits=checked,
+        attainment=attainment,
+        precision=number("precision", precision, least=10.0 ** (2 - DIGITS), most=1),
+        seeds=range(first, first + whole("seeds", seeds, least=1, most=SEEDS_MOST)),
+        own_seed=OmegaConf.select(config, "workload.seed") is not None,
+    )
+
+
+def _key(key: str | None, config: DictConfig) -> str:
+    """Return the key of a rate. Raises InputError if there is none, or not the one that was given."""
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    known = dotted({str(name): value for name, value in plain.items()})
+    if key is not None:
+        if key not in known:
+            raise InputError(f"there is no key {key}; {close_keys(key, known)}")
+        return key
+    for candidate in RATE_KEYS:
+        if candidate in known:
+            return candidate
+    raise InputError(
+        "this workload has no rate_rps to search for; name what is to be varied with key, such as workload.adapters, "
+        "or look for the fewest replicas"
+    )
+
+
+def _figure(outcome: Outcome, name: str) -> float | None:
+    """Return a figure of a run. Raises InputError for a name that is none."""
+    try:
+        return outcome.figure(name)
+    except (KeyError, TypeError, ValueError):
+        known = [place for place in dotted(outcome.summary) if isinstance(_at(outcome, place), int | float)]
+        raise InputError(f"summary.json has no number {name}; {close_keys(name, known)}") from None
+
+
+def _at(outcome: Outcome, place: str) -> object:
+    found: object = outcome.summary
+    for name in place.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found

@@ -1,0 +1,253 @@
+"""Capacity: the highest rate within an SLO, or the fewest replicas for a rate."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from joblib import effective_n_jobs
+
+from simlora.api.cache import open_cache
+from simlora.core.errors import InputError, nearest
+from simlora.metrics.summary import json_safe
+from simlora.results.files import writing
+from simlora.sweeps.outcome import Outcome
+from simlora.sweeps.question import RATE, REPLICAS, Question, asked
+from simlora.sweeps.running import run_all
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CONFIDENCE = 0.95
+FILES = ("runs.parquet", "capacity.png", "capacity.json")
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What was found. `seeds`: a row a seed; `runs`: a row a run, in the order of seed and value.
+
+    Looking for a rate, `seeds` has the highest `value` that met the SLO and the lowest that did not, `beyond`; looking
+    for replicas the fewest that met it, and one less; NaN where every number does. `load` says how near to saturation
+    the run at `value` was: a capacity that is past it lasts only as long as the run.
+    """
+
+    question: Question
+    seeds: pd.DataFrame
+    runs: pd.DataFrame
+
+    @property
+    def value(self) -> float:
+        """The answer: the mean over seeds of a rate; as many replicas as are enough for every seed."""
+        values = self._values()
+        return float(values.max() if self.question.find == REPLICAS else values.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % confidence interval of the mean over seeds, by Student's t; NaN of a single seed."""
+        values = self._values()
+        if len(values) < 2:
+            return math.nan, math.nan
+        from scipy import stats  # half a second
+
+        half = (
+            stats.t.ppf(0.5 + CONFIDENCE / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+        )
+        return float(values.mean() - half), float(values.mean() + half)
+
+    @property
+    def command(self) -> str:
+        """The shell command that finds it again."""
+        question = self.question
+        words = ["simlora-capacity", *question.overrides, f"--seeds={len(question.seeds)}"]
+        words += [f"--precision={question.precision:g}", f"--start={question.start:g}"]
+        words += [f"--limit={name}={limit:g}" for name, limit in question.limits.items()]
+        if question.attainment is not None:
+            words.append(f"--attainment={question.attainment:g}")
+        words.append("--replicas" if question.find == REPLICAS else f"--key={question.key}")
+        return shlex.join(words)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the single runs, ready for `json.dumps(..., allow_nan=False)`."""
+        question = self.question
+        tree: dict[str, Any] = json_safe(
+            {
+                "value": self.value,
+                "unit": question.unit,
+                "mean": float(self._values().mean()),
+                "interval": list(self.interval),
+                "confidence": CONFIDENCE,
+                "precision": question.precision,
+                "key": question.key,
+                "slo": {"limits": dict(question.limits), "attainment": question.attainment},
+                "seeds": self.seeds.to_dict("records"),
+                "runs": len(self.runs),
+                "command": self.command,
+            }
+        )
+        return tree
+
+    def table(self) -> str:
+        """Return the answer and a line a seed, as text of at most 80 columns."""
+        question, (low, high) = self.question, self.interval
+        if question.find == REPLICAS:
+            first = f"{self.value:.0f} replicas are enough with every seed"
+        else:
+            first = f"{self.value:.4g} {question.unit}"
+            first += (
+                f" [{low:.4g}, {high:.4g}], 95 % interval over seeds" if not math.isnan(low) else ", one seed"
+            )
+        lines = [first, f"within {question.slo}", ""]
+        lines.append(
+            f"{'seed':>6}{'met at':>12}{'missed at':>12}"
+            + "".join(f"{name:>22}" for name in question.figures)
+        )
+        for row in self.seeds.to_dict("records"):
+            beyond = "" if math.isnan(row["beyond"]) else f"{row['beyond']:.5g}"
+            figures = "".join(f"{row[name]:>22.4g}" for name in question.figures)
+            lines.append(f"{row['seed']:>6}{row['value']:>12.5g}{beyond:>12}{figures}  {row['load']}")
+        return "\n".join(lines)
+
+    def save(self, folder: Path) -> None:
+        """Write runs.parquet, capacity.png and capacity.json into a folder. Raises InputError if that cannot be."""
+        from matplotlib.figure import Figure
+
+        picture = Figure(figsize=(7, 4.2), layout="constrained")
+        self.plot(ax=picture.add_subplot())
+        text = json.dumps(self.to_dict(), indent=1, allow_nan=False)
+        with writing(folder, FILES) as draft:
+            self.runs.to_parquet(draft / "runs.parquet")
+            picture.savefig(draft / "capacity.png", dpi=150)
+            (draft / "capacity.json").write_text(f"{text}\n", encoding="utf-8")
+
+    def plot(self, figure: str | None = None, ax: Axes | None = None) -> Axes:
+        """Draw a figure of all runs over what was varied, with its limit and the answer; default: the first limit's."""
+        from simlora.report.capacity import plot_capacity
+
+        question = self.question
+        name = figure or question.figures[0]
+        if name not in question.figures:
+            raise InputError(f"the SLO is not about {name}; {nearest(name, question.figures)}")
+        limit = question.limit(name)
+        span = self.interval if question.find == RATE else (math.nan, math.nan)
+        return plot_capacity(self.runs, name, limit, self.value, span, question.unit, ax)
+
+    def _values(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return self.seeds["value"].to_numpy(dtype=np.float64)
+
+
+def capacity(
+    overrides: Sequence[str] = (),
+    *,
+    find: str = RATE,
+    limits: Mapping[str, float] | None = None,
+    attainment: float | None = None,
+    seeds: int = 5,
+    precision: float = 0.02,
+    key: str | None = None,
+    start: float | None = None,
+    jobs: int = -1,
+    progress: bool = False,
+) -> Capacity:
+    """Return the highest rate at which `overrides` keep an SLO, or with find="replicas" the fewest replicas that do.
+
+    `limits` are upper limits of figures of summary.json, by their dotted place: {"ttft_s.p95": 10}. `attainment` is the
+    least share of the submitted requests that meet every slo.* of the configuration; 0.95 where neither is given.
+
+    For each of `seeds` seeds (from the configuration's on) the rate is doubled or halved from where the configuration
+    has it, or from `start`, until one meets the SLO and one does not, and these are brought together until they are
+    `precision` apart: 0.02 is 2 %. A seed means the same random numbers at every rate and for every system, so that
+    rates are compared, not draws; the interval is over seeds. `key` is what is varied: the workload's rate_rps, or
+    anything else of which more is worse, such as workload.adapters. Assumed is that what a lower rate misses a higher
+    one misses too.
+
+    Runs are spread over `jobs` processes (-1: one a core), the next candidates included when there are more of these
+    than seeds; the answer does not depend on how many. They are kept as studies' runs are, so a search that was
+    interrupted goes on where it was. Raises InputError for what cannot be simulated, and where no value meets the SLO,
+    or every one.
+    """
+    search = _Search(asked(overrides, find, key, start, limits, attainment, seeds, precision))
+    workers, cache = effective_n_jobs(jobs), open_cache()
+    with _status(progress) as tell:
+        while wanted := search.wanted(workers):
+            tell(search.progress)
+            runs = {one: search.question.run(*one) for one in wanted}
+            outcomes = run_all(runs.values(), jobs, False, cache)
+            search.learn({one: outcomes[overrides] for one, overrides in runs.items()})
+    return search.answer()
+
+
+class _Search:
+    """A bracket a seed, and the runs that narrow it, by seed and value."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.brackets = {seed: question.bracket() for seed in question.seeds}
+        self.outcomes: dict[tuple[int, float], Outcome] = {}
+        self.rows: list[dict[str, Any]] = []
+
+    @property
+    def progress(self) -> str:
+        """How far the search is, in words."""
+        settled = sum(bracket.ask is None for bracket in self.brackets.values())
+        return f"{settled} of {len(self.brackets)} seeds settled, {len(self.rows)} runs"
+
+    def wanted(self, workers: int) -> list[tuple[int, float]]:
+        """Return what to simulate next: what every open seed asks for, and as there is room what may follow."""
+        still = {seed: bracket for seed, bracket in self.brackets.items() if bracket.ask is not None}
+        each = max(1, workers // max(len(still), 1))
+        wanted = [(seed, value) for seed, bracket in still.items() for value in bracket.ahead(each)]
+        return [one for one in wanted if one not in self.outcomes]
+
+    def learn(self, outcomes: Mapping[tuple[int, float], Outcome]) -> None:
+        """Take what came out, and narrow every bracket as far as that goes."""
+        self.outcomes |= outcomes
+        for seed, bracket in self.brackets.items():
+            while (value := bracket.ask) is not None and (outcome := self.outcomes.get((seed, value))):
+                met = self.question.met(outcome)
+                self.rows.append({"seed": seed, "value": value, "met": met, **self._facts(outcome)})
+                bracket = bracket.told(value, met is (self.question.find == RATE))
+            self.brackets[seed] = bracket
+
+    def answer(self) -> Capacity:
+        """Return what was found. Raises InputError if no value keeps the SLO, or none breaks it."""
+        question, found = self.question, []
+        for seed, bracket in self.brackets.items():
+            ends = (bracket.low, bracket.high)
+            value, beyond = ends if question.find == RATE else ends[::-1]
+            if value is None:
+                raise InputError(
+                    f"the SLO ({question.slo}) is not met even at {question.key}={beyond:g}; set one that can be met"
+                )
+            if beyond is None and question.find == RATE:
+                raise InputError(
+                    f"the SLO ({question.slo}) is met even at {question.key}={value:g}; set a stricter one"
+                )
+            found.append(
+                {"seed": seed, "value": value, "beyond": beyond, **self._facts(self.outcomes[seed, value])}
+            )
+        runs = pd.DataFrame(self.rows).sort_values(["seed", "value"], ignore_index=True)
+        return Capacity(question, pd.DataFrame(found).astype({"value": float, "beyond": float}), runs)
+
+    def _facts(self, outcome: Outcome) -> dict[str, Any]:
+        figures = {name: outcome.figure(name) for name in self.question.figures}
+        return {**figures, "load": outcome.summary["load"]["label"]}
+
+
+@contextmanager
+def _status(shown: bool) -> Iterator[Callable[[str], None]]:
+    """Give a function that is told how far the search is."""
+    if not shown:
+        yield lambda words: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("searching") as status:
+        yield lambda words: status.update(f"searching: {words}")

@@ -1,0 +1,99 @@
+"""simlora-capacity, as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simlora.cli.capacity import main
+
+SMALL = (
+    "workload=synthetic",
+    "workload.arrivals.rate_rps=4",
+    "workload.requests=200",
+    "workload.duration_s=null",
+    "--seeds=1",
+    "--jobs=1",
+    "--precision=0.1",
+)
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_it_shows_a_rate_and_says_where_the_rest_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(SMALL) == 0
+    out = capsys.readouterr().out
+    said = json.loads((tmp_path / "outputs/capacity/capacity.json").read_text())
+    assert out.startswith(
+        f"{said['value']:.4g} requests/s, one seed\nwithin 95 % of the requests within every slo.*"
+    )
+    assert "Results: outputs/capacity/capacity.png, capacity.json, runs.parquet" in out
+
+
+def test_options_and_overrides_may_be_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--limit", "ttft_s.p95=3", *SMALL, "--replicas", "cluster.replicas=2", "--out=here"]) == 0
+    assert "replicas are enough with every seed\nwithin ttft_s.p95 < 3" in capsys.readouterr().out
+    assert (tmp_path / "here" / "capacity.png").stat().st_size > 10_000
+
+
+def test_a_queue_that_still_grows_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--limit=ttft_s.p95=1e3", "workload.requests=100"]) == 2
+    assert main([*SMALL, "--limit=ttft_s.p95=20"]) == 0
+    assert "the queue was still growing when the run ended" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--limit=ttft_s.p95"], "--limit 'ttft_s.p95' has no =, must be a figure and its limit"),
+        (["--limit=ttft_s.p95=soon"], "--limit 'ttft_s.p95=soon' must be a figure and its limit"),
+        (["--replicas", "--key=workload.adapters"], "--replicas and --key cannot be given together"),
+        (["--seeds=0"], "seeds is 0"),
+        (["gpu=b200"], "there is no gpu 'b200'"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_leaves_nothing(
+    arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("simlora: error: ")
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_option_names_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--find=rate"]) == 2
+    assert "unrecognized arguments: --find=rate" in capsys.readouterr().err
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    for word in ("examples", "--replicas", "--limit", "SIMLORA_CACHE_DIR", "capacity.json", "Exit status"):
+        assert word in out
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main([*SMALL, "--out=file"]) == 2
+    assert "cannot write results to file" in capsys.readouterr().err
+
+
+def test_an_interruption_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*overrides: object, **asked: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simlora.sweeps.capacity", stopped)
+    assert main(SMALL) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err

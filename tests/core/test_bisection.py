@@ -1,0 +1,84 @@
+"""The highest value that passes is found in a few questions, by whatever order of asking."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.core.bisection import Bracket
+
+
+def searched(bracket: Bracket, edge: float) -> tuple[Bracket, list[float]]:
+    """Ask until nothing more is to be found out; what is at most `edge` passes."""
+    asked: list[float] = []
+    while (value := bracket.ask) is not None:
+        assert value not in asked, "nothing is asked twice"
+        asked.append(value)
+        bracket = bracket.told(value, value <= edge)
+    return bracket, asked
+
+
+def test_it_doubles_until_one_fails_then_halves_the_ratio() -> None:
+    bracket, asked = searched(Bracket(1.0, 0.01, 1000.0, precision=0.1), 5.0)
+    assert asked[:4] == [1.0, 2.0, 4.0, 8.0]
+    assert asked[4] == pytest.approx(32**0.5, rel=1e-5)
+    assert bracket.low is not None
+    assert bracket.high is not None
+    assert bracket.low <= 5.0 < bracket.high <= 1.1 * bracket.low
+
+
+def test_it_halves_until_one_passes() -> None:
+    assert searched(Bracket(8.0, 0.01, 1000.0, precision=0.5), 1.5)[1][:4] == [8.0, 4.0, 2.0, 1.0]
+
+
+@given(
+    edge=st.floats(0.02, 900.0),
+    guess=st.floats(0.01, 1000.0),
+    precision=st.sampled_from([0.001, 0.01, 0.02, 0.3]),
+)
+def test_both_ends_enclose_the_edge(edge: float, guess: float, precision: float) -> None:
+    bracket, asked = searched(Bracket(guess, 0.01, 1000.0, precision), edge)
+    assert bracket.low is not None
+    assert bracket.high is not None
+    assert bracket.low <= edge < bracket.high <= bracket.low * (1 + precision)
+    assert len(asked) < 40
+
+
+@given(edge=st.integers(1, 500), guess=st.integers(1, 1000))
+def test_of_whole_numbers_it_finds_the_very_one(edge: int, guess: int) -> None:
+    bracket, asked = searched(Bracket(guess, 1, 1000, whole=True), edge)
+    assert bracket.low == edge
+    assert all(value == int(value) for value in asked)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_where_all_or_none_pass_one_end_stays_open(whole: bool) -> None:
+    assert searched(Bracket(8, 1, 1000, whole=whole), 0.5)[0].low is None
+    assert searched(Bracket(8, 1, 1000, whole=whole), 2000)[0].high is None
+
+
+def test_what_may_follow_is_known_ahead() -> None:
+    bracket = Bracket(1.0, 0.01, 1000.0)
+    assert bracket.ahead(1) == [1.0]
+    assert bracket.ahead(3) == [1.0, 2.0, 0.5]
+    assert bracket.ahead(7) == [
+        1.0,
+        2.0,
+        0.5,
+        4.0,
+        bracket.told(1.0, True).told(2.0, False).ask,
+        0.707107,
+        0.25,
+    ]
+    assert searched(bracket, 3.0)[0].ahead(5) == []
+
+
+@given(edge=st.floats(0.02, 900.0), count=st.integers(1, 9))
+def test_asking_ahead_changes_nothing(edge: float, count: int) -> None:
+    bracket, known = Bracket(1.0, 0.01, 1000.0), {}
+    while (value := bracket.ask) is not None:
+        if value not in known:
+            known |= {one: one <= edge for one in bracket.ahead(count)}
+        bracket = bracket.told(value, known[value])
+    assert bracket == searched(Bracket(1.0, 0.01, 1000.0), edge)[0]
