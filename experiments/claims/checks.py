@@ -100,6 +100,30 @@ def _better_when_small(arguments: Mapping[str, Any], values: Values) -> list[Com
     return [Comparison(says, small > large)]
 
 
+def _below(arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
+    """`curve` is below `limit` at each of `x` (all)."""
+    return [
+        Comparison(
+            f"{arguments['curve']} {value:.3g} below {arguments['limit']:g} at {x}",
+            value < arguments["limit"],
+        )
+        for x in _x(arguments)
+        for value in [values(arguments["curve"].at(x))]
+    ]
+
+
+def _beyond(arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
+    """`curve` is above `limit` at each of `x` (all)."""
+    return [
+        Comparison(
+            f"{arguments['curve']} {value:.3g} above {arguments['limit']:g} at {x}",
+            value > arguments["limit"],
+        )
+        for x in _x(arguments)
+        for value in [values(arguments["curve"].at(x))]
+    ]
+
+
 def _x(arguments: Mapping[str, Any]) -> Sequence[Any]:
     curve: Curve = arguments["curve"] if "curve" in arguments else arguments["upper"]
     chosen: Sequence[Any] = arguments.get("x", curve.x)
@@ -122,6 +146,8 @@ CHECKS = {
     "above": Check(("upper", "lower"), _of_pair, _above),
     "widens": Check(("upper", "lower"), _of_pair, _widens),
     "between": Check(("curve", "least", "most"), _of_curve, _between),
+    "below": Check(("curve", "limit"), _of_curve, _below),
+    "beyond": Check(("curve", "limit"), _of_curve, _beyond),
     "close": Check(("curve", "within"), _of_curve, _close),
     "better_when_small": Check(("curve", "small", "large"), _of_sizes, _better_when_small),
 }

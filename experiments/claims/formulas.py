@@ -115,6 +115,12 @@ def fastlibra(module: str, name: str, *arguments: str) -> list[float]:
     return found
 
 
+def loraserve(module: str, name: str, *arguments: float) -> list[float]:
+    """What a function of one of LoRAServe's modules finds. Source: LoRAServe, sections III and V."""
+    found = getattr(import_module(f"experiments.loraserve.{module}"), name)(*arguments)
+    return list(found) if isinstance(found, list) else [float(found)]
+
+
 NUMBERS: dict[str, Callable[[], list[float]]] = {
     "dlora_lora_cost": dlora_lora_cost,
     "dlora_imbalance": dlora_imbalance,
@@ -132,6 +138,17 @@ NUMBERS: dict[str, Callable[[], list[float]]] = {
     "fastlibra_wos": partial(fastlibra, "averages", "without", "wos"),
     "fastlibra_wol": partial(fastlibra, "averages", "without", "wol"),
     "fastlibra_many": partial(fastlibra, "averages", "many"),
+    "loraserve_beside": partial(loraserve, "co_served", "beside", 3.0),
+    "loraserve_figure_3": partial(loraserve, "ranks", "figure_3"),
+    "loraserve_figure_4": partial(loraserve, "ranks", "figure_4"),
+    "loraserve_figure_5": partial(loraserve, "ranks", "figure_5"),
+    "loraserve_throughput": partial(loraserve, "rates", "throughput"),
+    "loraserve_gpus": partial(loraserve, "rates", "gpus"),
+    "loraserve_ttft": partial(loraserve, "improvements", "ttft"),
+    "loraserve_tbt": partial(loraserve, "improvements", "tbt"),
+    "loraserve_storage": partial(loraserve, "servers", "fewest_adapters"),
+    "loraserve_scaling": partial(loraserve, "scaling", "published_rates"),
+    "loraserve_top": partial(loraserve, "shares", "of_the_week"),
 }
 """What computes numbers that no study has, of single replicas for example: by the name that claims have for it."""
 

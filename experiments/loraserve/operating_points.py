@@ -1,7 +1,7 @@
 """Our operating points beside LoRAServe's: `python -m experiments.loraserve.operating_points`.
 
-What a server processes within the SLO, by rank, in prompt and output tokens per second: ours are searched for on one
-simulated server, with the lengths of the Azure conversation trace; theirs are the constants of Algorithm 1 for Llama-7B.
+What a server processes within the SLO, by rank, in prompt and output tokens per second: ours are searched for
+on one simulated server, with the lengths of the Azure conversation trace; theirs are Algorithm 1's, for Llama-7B.
 """
 
 from __future__ import annotations

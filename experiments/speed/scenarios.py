@@ -125,6 +125,20 @@ SWAPPED = Speed(
     ),
 )
 """Four hours of agents on a host that forgets nothing: 104,886 segments in the tree at the end."""
+PLANNED = Speed(
+    "LoRAServe, eight hours",
+    4,
+    250_138,
+    target_rps=8_400,
+    command=(
+        "system=loraserve",
+        "cluster.replicas=4",
+        "workload=loraserve_production",
+        "workload.rate_rps=30",
+        "placement.operating_points={8: 16678, 16: 16144, 32: 14966, 64: 13285, 128: 10814}",
+    ),
+)
+"""LoRAServe's production-like trace, placed anew every minute, in less than 30 s. The points are those it finds."""
 SCENARIOS = (
     Speed("1 replica", 1, 10_000, target_rps=15_000),
     Speed("8 replicas", 8, 10_000, target_rps=15_000),
@@ -137,6 +151,7 @@ SCENARIOS = (
     ROUTED,
     DISPATCHED,
     SWAPPED,
+    PLANNED,
 )
 ONE, EIGHT = Speed("1 replica", 1, 10_000), Speed("8 replicas", 8, 10_000)
 PAIRS = {

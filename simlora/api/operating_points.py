@@ -147,7 +147,7 @@ def highest_rate(scenario: Scenario, rank: int, targets: SloTargets, guess_rps: 
 
 
 def of_rank(trace: Trace, rank: int, rate_rps: float, span_s: float) -> Trace:
-    """Return about `span_s` of a Poisson process of one adapter's requests, with the lengths of a trace in its order."""
+    """Return about `span_s` of a Poisson process of one adapter's requests, their lengths those of a trace in turn."""
     count = min(max(round(rate_rps * span_s), REQUESTS_LEAST), REQUESTS_MOST)
     outputs = np.resize(trace.output_tokens, count)
     return Trace(

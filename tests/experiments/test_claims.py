@@ -313,6 +313,8 @@ FCFS, LCFS = "figure_1 small fcfs throughput_rps", "figure_1 small lcfs throughp
         (f"widens: {{upper: {FCFS}, lower: {LCFS}}}", [2.0, 1.0, 2.0, 1.0], "0 of 1 comparisons"),
         (f"between: {{curve: {FCFS}, least: 0.9, most: 1.0}}", [2.0, 1.9], "1 of 1 comparisons"),
         (f"between: {{curve: {FCFS}, least: 0.9, most: 1.0}}", [2.0, 2.1], "0 of 1 comparisons"),
+        (f"below: {{curve: {FCFS}, limit: 2}}", [1.9, 2.0], "1 of 2 comparisons"),
+        (f"beyond: {{curve: {FCFS}, limit: 2}}", [2.1, 2.0], "1 of 2 comparisons"),
         (f"close: {{curve: {FCFS}, within: 0.1}}", [2.0, 1.9], "1 of 1 comparisons"),
         (f"close: {{curve: {FCFS}, within: 0.1}}", [2.0, 1.7], "0 of 1 comparisons"),
         (f"better_when_small: {{curve: {FCFS}, small: [1], large: 2}}", [2.0, 1.0], "1 of 1 comparisons"),

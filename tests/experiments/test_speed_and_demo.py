@@ -10,7 +10,15 @@ import experiments.demo as demo
 from experiments.scenarios import scenario
 from experiments.speed import __main__ as speed_report
 from experiments.speed.__main__ import line
-from experiments.speed.scenarios import PAIRS, SCENARIOS, SWAPPED, Speed, measure, simpy_timeouts_per_s
+from experiments.speed.scenarios import (
+    PAIRS,
+    PLANNED,
+    SCENARIOS,
+    SWAPPED,
+    Speed,
+    measure,
+    simpy_timeouts_per_s,
+)
 
 
 def test_a_scenario_is_measured_with_all_its_figures() -> None:
@@ -42,8 +50,9 @@ def test_an_hour_of_vllm_has_as_many_requests_as_it_says() -> None:
         assert (len(run.trace), run.until_s) == (speed.requests, 3600)
 
 
-def test_the_tree_of_fastlibra_gets_as_many_requests_as_it_says() -> None:
-    assert len(scenario(SWAPPED.overrides()).trace) == SWAPPED.requests
+@pytest.mark.parametrize("speed", [SWAPPED, PLANNED], ids=lambda speed: speed.name)
+def test_a_system_at_length_gets_as_many_requests_as_it_says(speed: Speed) -> None:
+    assert len(scenario(speed.overrides()).trace) == speed.requests
 
 
 def test_a_ratio_is_the_median_of_runs_in_turn(monkeypatch) -> None:

@@ -11,7 +11,6 @@ from PIL import Image
 from experiments.fidelity import rows as fidelity_rows
 from experiments.fidelity.rows import Row
 from experiments.studies import measured
-from simlora.sweeps import running
 from experiments.studies.command import main
 from experiments.studies.draw import _beside, _missing, draw
 from experiments.studies.gathered import gather, write_csv
@@ -19,6 +18,7 @@ from experiments.studies.points import points, written
 from experiments.studies.slora_runs import setting_of
 from experiments.studies.study import read, read_all
 from simlora.core.errors import InputError
+from simlora.sweeps import running
 from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome
 from tests.experiments.studied import a_study, tree
 

@@ -1,0 +1,151 @@
+"""LoRAServe's Figure 1: `python -m experiments.loraserve.co_served [--out DIR]`.
+
+What requests of rank 8 wait for their first token on one server, Llama-7B on one A100 40 GB, when the other half of the
+requests is of a higher rank; the study figure_1 has both halves together. Once as LoRAServe reads MBGMV, where the
+highest rank of a batch counts, once with the sum of ranks. Load, lengths and GPUs are not published: these are
+Figure 6's lengths, and one GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+
+from experiments.studies.draw import COLOURS, GRID
+from simlora.api import simulate
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+LOWEST = 8
+BESIDE = (8, 32, 128)
+RATES = (1.0, 2.0, 3.0, 4.0)
+"""Requests/s. At 5 the server is past what it carries beside rank 128, if the highest rank counts."""
+KERNELS = {"mbgmv_max": "highest rank", "mbgmv": "sum of ranks"}
+PUBLISHED = 84.0
+"""By how many per cent P95 of TTFT is higher beside rank 128."""
+DURATION_S = 3600.0
+Waits = Mapping[tuple[str, int], Sequence[float]]
+"""P95 of TTFT in seconds at each of RATES, by kernel and the other half's rank."""
+
+
+def requests(kernel: str, beside: int, rate_rps: float, duration_s: float = DURATION_S) -> pd.DataFrame:
+    """Return the requests of a run, half of them of the lowest rank or, beside that rank, all."""
+    settings = [
+        "system=slora_random",
+        f"kernel={kernel}",
+        "replica.tp=1",
+        "workload=synthetic",
+        "workload.adapters=2",
+        f"workload.ranks=[{LOWEST},{beside}]",
+        "workload/popularity=uniform",
+        "workload/prompt_tokens=fixed",
+        "workload.prompt_tokens.tokens=512",
+        "workload/output_tokens=fixed",
+        "workload.output_tokens.tokens=128",
+        f"workload.duration_s={duration_s}",
+        f"workload.arrivals.rate_rps={rate_rps}",
+    ]
+    return simulate([*settings, "timeline=false", "report=false", "progress=false"]).requests
+
+
+def p95_s(kernel: str, beside: int, rate_rps: float, duration_s: float = DURATION_S) -> float:
+    """Return P95 of TTFT of the requests of the lowest rank."""
+    table = requests(kernel, beside, rate_rps, duration_s)
+    return float(np.percentile(table["ttft_s"][table["rank"] == LOWEST], 95))
+
+
+def beside(rate_rps: float) -> float:
+    """Return the claim ls-f1: by how many % rank 8 waits longer beside rank 128, if the highest rank counts."""
+    return 100 * (p95_s("mbgmv_max", BESIDE[-1], rate_rps) / p95_s("mbgmv_max", LOWEST, rate_rps) - 1)
+
+
+def waits() -> dict[tuple[str, int], list[float]]:
+    """Return all of the figure."""
+    return {
+        (kernel, rank): [p95_s(kernel, rank, rate) for rate in RATES] for kernel in KERNELS for rank in BESIDE
+    }
+
+
+def increase(found: Waits, kernel: str, beside: int) -> list[float]:
+    """Return by how many per cent the lowest rank waits longer than among its like, at each of RATES."""
+    return [
+        100 * (slower / alone - 1)
+        for slower, alone in zip(found[kernel, beside], found[kernel, LOWEST], strict=True)
+    ]
+
+
+def table(found: Waits) -> str:
+    """Return the figure's numbers in Markdown."""
+    head = "| kernel | beside | " + " | ".join(f"{rate:g} requests/s" for rate in RATES) + " |"
+    lines = [head, "|---|---|" + "---|" * len(RATES)]
+    for kernel, title in KERNELS.items():
+        for beside in BESIDE:
+            more = increase(found, kernel, beside)
+            cells = [
+                f"{s:.2f} s" + ("" if beside == LOWEST else f", {by:+.0f} %")
+                for s, by in zip(found[kernel, beside], more, strict=True)
+            ]
+            lines.append(f"| {title} | rank {beside} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(found: Waits) -> Figure:
+    """Draw P95 of TTFT of the lowest rank over the rate, and how high it would be with the published increase."""
+    figure, axes = plt.subplots(1, len(KERNELS), figsize=(8.4, 3.8), layout="constrained", sharey=True)
+    for ax, (kernel, title) in zip(axes, KERNELS.items(), strict=True):
+        for colour, beside in zip(COLOURS, BESIDE, strict=False):
+            label = f"rank {LOWEST} alone" if beside == LOWEST else f"beside rank {beside}"
+            ax.plot(RATES, found[kernel, beside], color=colour, marker="o", markersize=5, label=label)
+        theirs = (1 + PUBLISHED / 100) * np.array(found[kernel, LOWEST])
+        ax.plot(
+            RATES,
+            theirs,
+            color="black",
+            linewidth=1.0,
+            linestyle="--",
+            label=f"alone + {PUBLISHED:.0f} %, published",
+        )
+        ax.set_title(title, fontsize="small")
+        ax.set_xlabel("requests/s", fontsize="small")
+        ax.set_xticks(RATES)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(axis="y", color=GRID)
+        ax.set_axisbelow(True)
+        ax.tick_params(labelsize="small")
+    axes[0].set_ylabel("95th percentile of TTFT, rank 8 (s)", fontsize="small")
+    axes[0].set_ylim(bottom=0)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
+    figure.suptitle("LoRAServe, Figure 1 · requests of rank 8 beside another rank", fontsize="medium")
+    return figure
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the numbers and draw the figure. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.loraserve.co_served", description=__doc__.split("\n\n")[0]
+    )
+    parser.add_argument("--out", type=Path, default=Path("outputs/loraserve"), help="folder of the figure")
+    folder = parser.parse_args(arguments).out
+    folder.mkdir(parents=True, exist_ok=True)
+    found = waits()
+    print(f"P95 of TTFT of the requests of rank {LOWEST}:\n\n{table(found)}\n")
+    print(f"Published: {PUBLISHED:.0f} % more beside rank 128, at a load that is not told.")
+    path = folder / "figure_1_rank_8.png"
+    figure = draw(found)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""How far LoRAServe is ahead in Figures 19 and 20: `python -m experiments.loraserve.improvements`.
+
+Of each baseline the largest ratio of its P95 of TTFT, and of its mean time between tokens, to LoRAServe's, over rates:
+of points where both are within the SLO of 10 s, as past it TTFT grows with the length of a run; and the smallest, where
+LoRAServe is least ahead or behind. The runs are figure_19's, kept once they are simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.studies.points import points
+from experiments.studies.running import run_all
+from experiments.studies.study import Study, read
+
+STUDY = Path(__file__).with_name("figure_19.yaml")
+SLO_S = 10.0
+OURS = "loraserve"
+TTFT, TBT = "ttft_s.p95", "tbt_s.mean"
+PUBLISHED = {TTFT: "up to 9 times the TTFT", TBT: "up to 15 % better TBT"}
+Figures = Mapping[tuple[str, str, float], Mapping[str, float]]
+"""TTFT and TBT by panel, series and rate."""
+
+
+class Ratio(NamedTuple):
+    """A baseline's figure over LoRAServe's, and where that is so."""
+
+    value: float
+    panel: str
+    rate_rps: float
+
+
+def figures(study: Study) -> dict[tuple[str, str, float], dict[str, float]]:
+    """Return TTFT and TBT of every point of the study."""
+    here = list(points(study))
+    found = run_all(here)
+    return {
+        (one.panel, one.series, one.x): {name: found[one.overrides].figure(name) or 0.0 for name in PUBLISHED}
+        for one in here
+    }
+
+
+def ratios(found: Figures, series: str, metric: str, within_slo: bool = True) -> Iterator[Ratio]:
+    """Yield what a baseline has over what LoRAServe has, wherever both are within the SLO, or everywhere."""
+    for (panel, name, rate), theirs in found.items():
+        if name != series:
+            continue
+        ours = found[panel, OURS, rate]
+        if not within_slo or max(ours[TTFT], theirs[TTFT]) <= SLO_S:
+            yield Ratio(theirs[metric] / ours[metric], panel, rate)
+
+
+def ttft() -> float:
+    """Return the claim ls-ttft: the most that any baseline's P95 of TTFT is of LoRAServe's, both within the SLO."""
+    study = read(STUDY)
+    found = figures(study)
+    baselines = [series.name for series in study.series if series.name != OURS]
+    return max(max(ratios(found, name, TTFT)).value for name in baselines)
+
+
+def tbt() -> float:
+    """Return the claim ls-tbt: by how many % LoRAServe's mean TBT is below Toppings', at most."""
+    return 100 * (1 - 1 / max(ratios(figures(read(STUDY)), "toppings", TBT)).value)
+
+
+def table(study: Study, found: Figures) -> str:
+    """Return the ratios in Markdown."""
+    lines = ["| | most | least | most, SLO or not |", "|---|---|---|---|"]
+    for metric, title in ((TTFT, "P95 of TTFT"), (TBT, "mean TBT")):
+        for series in study.series:
+            if series.name == OURS:
+                continue
+            within = list(ratios(found, series.name, metric))
+            cells = [max(within), min(within), max(ratios(found, series.name, metric, within_slo=False))]
+            text = " | ".join(f"{one.value:.2f} ({one.panel}, {one.rate_rps:g})" for one in cells)
+            lines.append(f"| {title}, {series.title} | {text} |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the ratios. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.loraserve.improvements", description=__doc__.split("\n\n")[0]
+    )
+    parser.parse_args(arguments)
+    study = read(STUDY)
+    print(f"Over LoRAServe's, within {SLO_S:.0f} s (trace, requests/s):\n\n{table(study, figures(study))}\n")
+    print(f"Published: {'; '.join(PUBLISHED.values())}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""What four servers carry within the SLO, LoRAServe's Figure 17: `python -m experiments.loraserve.rates [--out DIR]`.
+
+The highest rate at which the 95th percentile of TTFT stays within 10 s on the production-like trace, of four systems
+with 50, 100 and 200 adapters. Figure 17 itself, P95 over the rate, is the study figure_17.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from joblib import Parallel, delayed
+
+from experiments.studies.draw import COLOURS, GRID
+from simlora import capacity
+from simlora.api.cache import HELP
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+SYSTEMS: Mapping[str, Sequence[str]] = {
+    "LoRAServe": ("system=loraserve",),
+    "Toppings": ("system=slora_toppings",),
+    "S-LoRA Random": ("system=slora_random",),
+    "S-LoRA Contiguous": ("system=slora_contiguous",),
+}
+ADAPTERS = (50, 100, 200)
+LIMITS = {"ttft_s.p95": 10.0}
+START_RPS = 64.0
+OURS, THEIRS, STATIC = "LoRAServe", "Toppings", ("S-LoRA Random", "S-LoRA Contiguous")
+PUBLISHED = {"throughput": (1.2, 2.0), "gpus": (17.0, 50.0)}
+"""Up to: LoRAServe's rate over Toppings' and over S-LoRA's, and by how many per cent fewer GPUs that is."""
+Rates = Mapping[tuple[str, int], float]
+"""Requests per second by system and number of adapters."""
+
+
+def rate_rps(system: str, adapters: int) -> float:
+    """Return what four servers carry, with one seed, to 2 %."""
+    overrides = [
+        *SYSTEMS[system],
+        "cluster.replicas=4",
+        "workload=loraserve_production",
+        f"workload.adapters={adapters}",
+    ]
+    return capacity(overrides, limits=LIMITS, seeds=1, start=START_RPS, jobs=1).value
+
+
+def rates(jobs: int = -1) -> dict[tuple[str, int], float]:
+    """Return what every system carries; as many searches at once as there are cores."""
+    cells = [(system, adapters) for system in SYSTEMS for adapters in ADAPTERS]
+    found = Parallel(n_jobs=jobs)(delayed(rate_rps)(*cell) for cell in cells)
+    return dict(zip(cells, found, strict=True))
+
+
+def ahead(found: Rates, other: str) -> list[float]:
+    """Return LoRAServe's rate over another system's, for each number of adapters."""
+    return [found[OURS, adapters] / found[other, adapters] for adapters in ADAPTERS]
+
+
+def throughput() -> list[float]:
+    """Return the claim ls-f17-thr: the most over Toppings, and over S-LoRA."""
+    found = rates()
+    return [max(ahead(found, THEIRS)), max(ratio for other in STATIC for ratio in ahead(found, other))]
+
+
+def gpus() -> list[float]:
+    """Return the claim ls-f17-gpu: the GPUs, in %, that such a ratio saves for the same traffic."""
+    return [100 * (1 - 1 / ratio) for ratio in throughput()]
+
+
+def table(found: Rates) -> str:
+    """Return the rates in Markdown, and LoRAServe's over each."""
+    lines = ["| requests/s | " + " | ".join(f"{n} adapters" for n in ADAPTERS) + " | LoRAServe over it |"]
+    lines.append("|" + "---|" * (len(ADAPTERS) + 2))
+    for system in SYSTEMS:
+        cells = [f"{found[system, n]:.1f}" for n in ADAPTERS]
+        cells.append("; ".join(f"{ratio:.2f}" for ratio in ahead(found, system)))
+        lines.append(f"| {system} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(found: Rates) -> Figure:
+    """Draw the rates, a group of bars for each number of adapters."""
+    figure, ax = plt.subplots(figsize=(7.0, 3.8), layout="constrained")
+    width = 0.8 / len(SYSTEMS)
+    for order, system in enumerate(SYSTEMS):
+        at = np.arange(len(ADAPTERS)) + (order + 0.5) * width - 0.4
+        ax.bar(at, [found[system, n] for n in ADAPTERS], 0.92 * width, color=COLOURS[order], label=system)
+    ax.set_xticks(range(len(ADAPTERS)), [f"{n} adapters" for n in ADAPTERS])
+    ax.set_ylabel("requests/s within a P95 of TTFT of 10 s", fontsize="small")
+    ax.grid(axis="y", color=GRID)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize="small")
+    figure.legend(loc="outside lower center", ncols=len(SYSTEMS), fontsize="small", frameon=False)
+    figure.suptitle("LoRAServe, Figure 17 · what four servers carry", fontsize="medium")
+    return figure
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the rates and draw them. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.loraserve.rates", description=__doc__.split("\n\n")[0], epilog=HELP
+    )
+    parser.add_argument("--out", type=Path, default=Path("outputs/loraserve"), help="folder of the picture")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    found = rates(options.jobs)
+    print(table(found))
+    print(
+        f"\nPublished: up to {PUBLISHED['throughput'][0]} times Toppings', {PUBLISHED['throughput'][1]} S-LoRA's."
+    )
+    path = options.out / "rates.png"
+    figure = draw(found)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""How LoRAServe's capacity grows with its servers: `python -m experiments.loraserve.scaling [SERVERS …]`.
+
+Figure 21 goes from four to twelve servers, with 25 adapters for every four; this goes on to 256 with 1,600. Searched
+for is the highest rate within a P95 of TTFT of 10 s, with one seed and four minutes of traffic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from simlora import capacity
+from simlora.core.errors import InputError
+
+SERVERS = (4, 8, 12, 32, 64, 128, 256)
+PUBLISHED_RPS = {4: 32, 8: 64, 12: 96}
+"""LoRAServe, Figure 21."""
+DURATION_S = 240.0
+START_RPS = 20.0
+"""Requests per second and server where a search begins: near where it ends, so that it is short."""
+
+
+def rate_rps(servers: int, system: str = "loraserve", duration_s: float = DURATION_S) -> float:
+    """Return what so many servers of four A100 carry, with as many more adapters as there are more servers."""
+    found = capacity(
+        [
+            f"system={system}",
+            "workload=loraserve",
+            f"workload.duration_s={duration_s:g}",
+            f"workload.adapters={25 * servers // 4}",
+            f"cluster.replicas={servers}",
+        ],
+        limits={"ttft_s.p95": 10.0},
+        seeds=1,
+        precision=0.04,
+        start=START_RPS * servers,
+    )
+    return found.value
+
+
+def published_rates() -> list[float]:
+    """Return the claim ls-f21: what 4, 8 and 12 servers carry, of ten minutes of traffic."""
+    return [rate_rps(servers, duration_s=600.0) for servers in PUBLISHED_RPS]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line for every number of servers, each as soon as it is known. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.loraserve.scaling", description=__doc__.split("\n\n")[0]
+    )
+    many = ", ".join(map(str, SERVERS))
+    parser.add_argument("servers", nargs="*", type=int, metavar="SERVERS", help=f"how many (default: {many})")
+    print(f"{'servers':>8}{'adapters':>10}{'requests/s':>12}{'a server':>10}{'published':>11}")
+    for servers in parser.parse_args(arguments).servers or SERVERS:
+        try:
+            found = rate_rps(servers)
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        published = PUBLISHED_RPS.get(servers, "")
+        print(
+            f"{servers:>8}{25 * servers // 4:>10,}{found:>12,.1f}{found / servers:>10.2f}{published:>11}",
+            flush=True,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
