@@ -17,9 +17,11 @@ def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
     """Return what was loaded and merged. A hit is an admission that found its adapter in HBM or on its way.
 
     `merged_share` is of the replicas' time, busy or not, how much they had an adapter in the weights. `remote_loads`
-    came from another host, `storage_loads` from where no host held them; `host_adapters` is how many the memory of each
-    host has held at most. `region` is the adapters' own memory, of all replicas together, where they have one. Its
-    fragmentation is the share of free slots that are not in the longest free run, after each change.
+    came from another host, `storage_loads` from where no host held them. By host, `host_adapters` is how many its
+    memory has held at most, and where hosts do not hold all, `host_adapters_at_end` how many at the end; it has sent
+    for `host_remote_loads` and `host_storage_loads`. `region` is the adapters' own memory, of all replicas together,
+    where they have one. Its fragmentation is the share of free slots that are not in the longest free run, after each
+    change.
     """
     recorder = cluster.recorder
     facts = {
@@ -53,13 +55,17 @@ def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
 
 
 def _host_facts(cluster: Cluster) -> dict[str, Any]:
-    """Return the most adapters, and bytes of them, that each host's memory has held; copies without room."""
+    """Return the most adapters, and bytes of them, that each host's memory has held, and what it has sent for."""
     stores = cluster.stores
     if stores is not None:
         return {
             "host_adapters": list(stores.most_held),
             "host_bytes": list(stores.most_bytes),
             "host_refused": stores.refused,
+            "host_adapters_at_end": list(stores.held),
+            "host_bytes_at_end": list(stores.held_bytes),
+            "host_remote_loads": list(stores.remote_loads),
+            "host_storage_loads": list(stores.storage_loads),
         }
     scenario = cluster.scenario
     hosts = -(-scenario.replicas // scenario.replicas_per_host)
@@ -119,6 +125,23 @@ def migration_facts(cluster: Cluster) -> dict[str, int] | None:
     """Return what was planned, how much of it could not be solved, and what moves cost; None if nothing migrates."""
     migrates = cluster.scenario.policies.migration.period_s is not None
     return cluster.recorder.journal.facts() if migrates else None
+
+
+def placement_facts(cluster: Cluster) -> dict[str, int] | None:
+    """Return what plans changed; None if the placement does not plan anew."""
+    plans = cluster.scenario.policies.placement.period_s is not None
+    return cluster.recorder.journal.placement_facts() if plans else None
+
+
+def failure_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any] | None:
+    """Return what hosts that failed cost; None if none is to fail.
+
+    All adapters read from storage are so because of failures: before one, some host has every adapter.
+    """
+    if not cluster.scenario.failures:
+        return None
+    facts = cluster.recorder.journal.failure_facts(makespan_s)
+    return facts | {"storage_loads": cluster.recorder.storage_loads}
 
 
 def replica_facts(requests: pd.DataFrame, cluster: Cluster, makespan_s: float) -> list[dict[str, Any]]:

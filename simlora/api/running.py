@@ -10,8 +10,10 @@ import pandas as pd
 
 from simlora.api.facts import (
     adapter_facts,
+    failure_facts,
     kv_facts,
     migration_facts,
+    placement_facts,
     replica_facts,
     simulation_facts,
     versions,
@@ -72,6 +74,8 @@ def _result(
         makespan_s=makespan_s,
         adapters=adapter_facts(cluster, makespan_s),
         migration=migration_facts(cluster),
+        placement=placement_facts(cluster),
+        failures=failure_facts(cluster, makespan_s),
         kv=kv_facts(cluster, makespan_s),
         replicas=replica_facts(requests, cluster, makespan_s),
         calibration=setup.scenario.calibration.describe(),
@@ -92,6 +96,7 @@ def _result(
         decisions=journal.decisions(),
         moves=journal.moves(),
         plans=journal.plans(),
+        placements=journal.placements(),
     )
 
 

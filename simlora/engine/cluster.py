@@ -17,11 +17,13 @@ from simlora.core.adapter import Adapter
 from simlora.core.random import stream
 from simlora.core.request import Request
 from simlora.engine.admission import reservation, unservable
-from simlora.engine.clock import ARRIVAL, FAILURE, MIGRATION, PLACEMENT, STORE, Clock
+from simlora.engine.clock import ARRIVAL, MIGRATION, STORE, Clock
 from simlora.engine.host import Host
 from simlora.engine.loads import Loads
+from simlora.engine.outages import Outages
+from simlora.engine.placing import Placing
 from simlora.engine.replica import Replica
-from simlora.engine.scenario import Failure, Scenario
+from simlora.engine.scenario import Scenario
 from simlora.engine.sharing import SharedGpu
 from simlora.engine.status import Status
 from simlora.engine.stores import Stores
@@ -100,10 +102,7 @@ class Cluster:
         self._hosts = hosts if latency.cpu_lora is not None else None
         self._latency = latency
         self.replicas = [self._replica(id) for id in range(scenario.replicas)]
-        self.alive: NDArray[np.bool_] = np.ones(scenario.replicas, dtype=np.bool_)
-        self._all_alive = True
-        self._homeless: list[tuple[Request, float | None]] = []  # while no replica is alive
-        self._to_return = 0  # hosts that are gone and come back
+        self._outages = Outages(self)
         if scenario.engines_per_gpu > 1:
             for first in range(0, scenario.replicas, scenario.engines_per_gpu):
                 gpu = SharedGpu()
@@ -122,13 +121,11 @@ class Cluster:
         self._everywhere: NDArray[np.int64] = np.arange(scenario.replicas, dtype=np.int64)
         every_s = scenario.status_every_s
         self._status = Status(self, every_s) if every_s is not None else None
-        self._plans = scenario.policies.placement.period_s is not None
-        self._asked = array("q", bytes(8 * len(self.adapters)))
-        self._placed = scenario.policies.placement.place(self.adapters, self)
-        if self.stores is not None:
-            self.stores.serve(self._placed.serves, at_first=True)
+        self._placing = Placing(scenario, self.adapters, self.stores, self.recorder.journal)
+        self._plans, self._asked = self._placing.plans, self._placing.asked
+        preloads = self._placing.begin(self)
         self._pools = [replica.holdings.pool for replica in self.replicas]
-        for id, homes in self._placed.preloads.items():
+        for id, homes in preloads.items():
             for home in homes.tolist():
                 self.replicas[home].holdings.preload(self.adapters[id])
 
@@ -168,14 +165,12 @@ class Cluster:
 
     def shares(self, adapter: Adapter | None, candidates: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """What share of an adapter's requests the placement gives to each candidate; None: it does not say."""
-        known = None if adapter is None else self._placed.shares.get(adapter.id)
-        if known is None or adapter is None:
-            return None
-        homes = self._placed.serves[adapter.id]
-        if candidates is homes:
-            return known
-        left = np.isin(homes, candidates)
-        return known[left] if left.any() else None
+        return self._placing.shares(adapter, candidates)
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """Which replicas have not failed `[replicas]`."""
+        return self._outages.alive
 
     @property
     def loads(self) -> Loads:
@@ -193,9 +188,9 @@ class Cluster:
             self.clock.process(replica.live())
         self.clock.process(self._arrive())
         for failure in self.scenario.failures:
-            self.clock.process(self._fail(failure))
-        if self.scenario.policies.placement.period_s is not None:
-            self.clock.process(self._place(self.scenario.policies.placement.period_s))
+            self.clock.process(self._outages.happen(failure))
+        if self._plans:
+            self.clock.process(self._placing.plan_again(self.clock, self, self._all_ended))
         if self.scenario.policies.migration.period_s is not None:
             self.clock.process(self._migrate(self.scenario.policies.migration.period_s))
         with _no_garbage_collection():
@@ -206,6 +201,9 @@ class Cluster:
         whole = self.recorder.ended == len(self.scenario.trace)
         assert whole or self.scenario.until_s is not None, "a request neither ended nor runs"
         return self.recorder
+
+    def _all_ended(self) -> bool:
+        return self.recorder.ended == len(self.scenario.trace)
 
     def _arrive(self) -> Generator[Event, None, None]:
         for request in _requests(self.scenario, self.adapters, self._front_end_s):
@@ -228,9 +226,7 @@ class Cluster:
         """Ask the router; return who gets a request, or None: nobody does now, or ever."""
         candidates = self._candidates(request)
         if not len(candidates):
-            if self._to_return:
-                self._homeless.append((request, token_s))
-            else:
+            if not self._outages.wait(request, token_s):
                 self.recorder.reject(request, -1, self.clock.now, "no replica is left")
             return None
         view: ClusterView = self
@@ -250,65 +246,39 @@ class Cluster:
 
     def _candidates(self, request: Request) -> NDArray[np.int64]:
         """The replicas that may serve a request, as the placement says; if they have all failed, whoever has not."""
-        serves = self._placed.serves
+        serves = self._placing.serves
         found = self._everywhere
         if serves and request.adapter is not None:
             found = serves.get(request.adapter.id, found)
-        if self._all_alive:
-            return found
-        up = found[self.alive[found]]
-        return up if len(up) else self._everywhere[self.alive]
+        return found if self._outages.none else self._outages.up(found)
 
     # Failures ---------------------------------------------------------------------------
 
-    def _fail(self, failure: Failure) -> Generator[Event, None, None]:
-        """A host fails: its requests begin anew elsewhere, with the tokens that they have; later it is back."""
-        per_host = self.scenario.replicas_per_host
-        ids = range(failure.host * per_host, min((failure.host + 1) * per_host, len(self.replicas)))
-        yield self.clock.moment(failure.at_s, FAILURE, failure.host)
-        self.alive[list(ids)] = False
-        self._all_alive = False
-        self._to_return += failure.until_s is not None
-        if self.stores is not None:
-            self.stores.fails(failure.host)
-        lost: list[tuple[Request, int, float | None, int]] = []
-        for id in ids:
-            failed = self.replicas[id]
-            lost += [(request, id, token_s, tokens) for request, token_s, tokens in failed.fail()]
-            self.replicas[id] = self._replica(id)
-            self.replicas[id].follows(failed)
-            self._pools[id] = self.replicas[id].holdings.pool
-        for request, source, token_s, lost_tokens in sorted(lost, key=lambda each: each[0].id):
-            self._why.pop(request.id, None)
-            self.outstanding[source] -= 1
-            if self._loads is not None:
-                self._loads.leave(source, request)
-            self._restart(request, source, token_s, lost_tokens, f"host {failure.host} failed")
-        if failure.until_s is None:
-            return
-        yield self.clock.moment(failure.until_s, FAILURE, failure.host)
-        self._to_return -= 1
-        self.alive[list(ids)] = True
-        self._all_alive = bool(self.alive.all())
-        for id in ids:
-            self.clock.process(self.replicas[id].live())
-        homeless, self._homeless = self._homeless, []
-        for request, last_s in homeless:
-            self._restart(request, -1, last_s, 0, "")
+    def replace(self, id: int) -> list[tuple[Request, float | None, int]]:
+        """Put an empty replica in the place of one that fails, for its host to come back with; return what that had.
 
-    def _restart(
-        self, request: Request, source: int, token_s: float | None, lost_tokens: int, reason: str
-    ) -> None:
-        """A request goes on at whoever the router chooses."""
+        Each request comes with when it had its last token, if it has any, and how many tokens were prefilled in vain.
+        """
+        failed = self.replicas[id]
+        lost = failed.fail()
+        self.replicas[id] = self._replica(id)
+        self.replicas[id].follows(failed)
+        self._pools[id] = self.replicas[id].holdings.pool
+        return lost
+
+    def loses(self, request: Request, replica: int) -> None:
+        """A request is no longer at a replica, which has failed."""
+        self._why.pop(request.id, None)
+        self.outstanding[replica] -= 1
+        if self._loads is not None:
+            self._loads.leave(replica, request)
+
+    def send(self, request: Request, token_s: float | None) -> int | None:
+        """A request without a replica goes on at whoever the router chooses; return who that is, None if nobody."""
         chosen = self._choose(request, token_s)
-        if reason:
-            request.migrations += 1
-            name = request.adapter.name if request.adapter is not None else ""
-            now_s, target = self.clock.now, -1 if chosen is None else chosen
-            moved = Moved(now_s, now_s, request.id, name, source, target, lost_tokens, False, reason)
-            self.recorder.journal.moved.append(moved)
         if chosen is not None:
-            self.replicas[chosen].receive(request, source, token_s)
+            self.replicas[chosen].receive(request, -1, token_s)
+        return chosen
 
     def requests_of(self, replica: int) -> list[Request]:
         """Requests that a replica has, running or waiting, in order of arrival."""
@@ -346,16 +316,6 @@ class Cluster:
             before_s, count = self._executed.get(request.adapter.id, (0.0, 0))
             self._executed[request.adapter.id] = before_s + seconds, count + 1
 
-    def _place(self, period_s: float) -> Generator[Event, None, None]:
-        """Let the placement plan anew; who has arrived stays where he is."""
-        tick = 0
-        while self.recorder.ended < len(self.scenario.trace):
-            tick += 1
-            yield self.clock.moment(tick * period_s, PLACEMENT, 0)
-            self._placed = self.scenario.policies.placement.place(self.adapters, self)
-            if self.stores is not None:
-                self.stores.serve(self._placed.serves)
-
     def _at(self, time_s: float, does: Callable[[], None]) -> None:
         """Let something happen at a host at that time."""
         moment = self.clock.moment(time_s, STORE, 0)
@@ -365,7 +325,7 @@ class Cluster:
     def _migrate(self, period_s: float) -> Generator[Event, None, None]:
         migration, clock = self.scenario.policies.migration, self.clock
         tick = 0
-        while self.recorder.ended < len(self.scenario.trace):
+        while not self._all_ended():
             tick = max(tick, int(clock.now // period_s)) + 1
             yield clock.moment(tick * period_s, MIGRATION, 0)
             decided_s = clock.now

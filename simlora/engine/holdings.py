@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
 from collections.abc import Container, Iterable, Sequence, Set
 from math import inf
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.admission import reservation
+from simlora.engine.host_memory import HostMemory
 from simlora.engine.link import Link
 from simlora.engine.scenario import ReplicaConfig, Scenario
 from simlora.engine.stores import Stores
 from simlora.engine.swapping import Swapping
+from simlora.engine.transit import Transit
 from simlora.latency.models import LatencyModels
 from simlora.memory.adapter_region import adapter_region
 from simlora.memory.pool import Pool
@@ -29,7 +29,8 @@ class Holdings:
     `step` is the replica's count of decode steps, by which the KV of running requests has grown. `still_tokens` are the
     slots of those who are paused.
     `stalled_s` is until when the GPU waits: for KV on its way to the host, or for its allocator.
-    Slots of what leaves for the host are free at once, but nobody can write to them before the copy is done.
+    Slots of what leaves for the host are free at once, but nobody can write to them before the copy is done; nor to
+    those of an adapter or of KV that is given up on its way, before it would have come.
     """
 
     __slots__ = (
@@ -37,7 +38,6 @@ class Holdings:
         "_eviction",
         "_flushes",
         "_host",
-        "_host_most",
         "_id",
         "_just_left",
         "_kv_bytes",
@@ -81,9 +81,7 @@ class Holdings:
         self._id, self._stores = id, stores
         if stores is not None:
             stores.joins(id, self.link, latency.load.load_s)
-        self._leaving: deque[tuple[float, int]] = (
-            deque()
-        )  # when the copy is done, and of how many token slots
+        self._leaving = Transit()
         self.kv_tokens_in = self.kv_tokens_out = 0  # cached KV from the host for requests, and to it
         self._kv_ready_s: dict[int, float] = {}  # when the KV is there that a request waits for
         self._still: dict[int, int] = {}  # the slots of those who are paused, by request
@@ -104,8 +102,8 @@ class Holdings:
         self._just_left: set[int] = set()  # adapters whose last user left at `_left_s`
         self._left_s = -1.0
         self._watched = self._eviction.in_turn or config.host_adapters is not None  # when adapters fall idle
-        self._host: dict[int, None] | None = {} if config.host_adapters else None  # least recently used first
-        self._host_most, self._slots = config.host_adapters or 0, config.max_adapters
+        self._host = HostMemory(config.host_adapters, self.pool) if config.host_adapters else None
+        self._slots = config.max_adapters
         self.reservation = reservation(config)
         self._loader = loader
         # Weights to be merged, or to be laid out, have to be there first.
@@ -183,12 +181,24 @@ class Holdings:
         What is still on its way from there need not go back, but its slots are written to until it has come.
         """
         if there_s > now_s:
-            insort(self._leaving, (there_s, tokens))
+            self._leaving.add(there_s, tokens)
             return now_s
         self.kv_tokens_out += tokens
         done_s = self._copy(self.link_out, tokens, now_s)
-        insort(self._leaving, (done_s, tokens))
+        self._leaving.add(done_s, tokens)
         return done_s
+
+    def follows(self, failed: Holdings, now_s: float) -> None:
+        """These take the place of those of a replica that fails now; what was moved until then counts."""
+        self.link.busy_s = failed.link.busy_until(now_s)
+        self.link_out.busy_s = failed.link_out.busy_until(now_s)
+        self.kv_tokens_in, self.kv_tokens_out = failed.kv_tokens_in, failed.kv_tokens_out
+        if self.swapping is not None and failed.swapping is not None:
+            self.swapping.kv_tokens_in = failed.swapping.kv_tokens_in
+        if self.region is not None and failed.region is not None:
+            for name in ("refusals", "flushes", "changes", "fragmentation_sum", "fragmentation_max"):
+                setattr(self.region, name, getattr(failed.region, name))
+            self._flushes = self.region.flushes
 
     def preload(self, adapter: Adapter) -> None:
         """Have an adapter in HBM from the start, if it fits; nobody waits for it, and no load is counted."""
@@ -198,7 +208,7 @@ class Holdings:
         self.pool.pin(adapter)
         self.pool.unpin(adapter)
         if self._host is not None:
-            self._on_host(adapter)
+            self._host.use(adapter)
 
     def running_tokens(self, step: int) -> int:
         """Token slots of the KV that running requests hold."""
@@ -221,12 +231,16 @@ class Holdings:
             short = more - pool.free_tokens(self.kv_tokens(step))
             if short > 0:
                 self.swapping.make_room(short, now_s, keep)
+                self._leaving.look(pool, now_s)
             return max(more - pool.free_tokens(self.kv_tokens(step)), 0)
         if prefixes is not None:
             beside = more if pool.adapter_capacity is None else 0
             prefixes.evict(beside - pool.free_tokens(kv_tokens + prefixes.tokens), now_s)
             kv_tokens += prefixes.tokens
-        return pool.make_room(kv_tokens, more, keep)
+        short = pool.make_room(kv_tokens, more, keep)
+        if self._leaving.coming:
+            self._leaving.look(pool, now_s)
+        return short
 
     def room_s(self, step: int, now_s: float, more: int = 0) -> float:
         """When all that is held now, and `more`, can be written: when enough of what leaves for the host has left.
@@ -234,17 +248,11 @@ class Holdings:
         Whoever asks waits until then: what he waits for is his.
         """
         leaving = self._leaving
-        while leaving and leaving[0][0] <= now_s:
-            leaving.popleft()
         if not leaving:
             return now_s
-        short = more + sum(tokens for _, tokens in leaving) - self.pool.free_tokens(self.kv_tokens(step))
-        while leaving and short > 0:
-            now_s, tokens = leaving.popleft()
-            if tokens > short:
-                leaving.appendleft((now_s, tokens - short))
-            short -= tokens
-        return now_s
+        leaving.end(now_s)
+        short = more + leaving.tokens(now_s) - self.pool.free_tokens(self.kv_tokens(step))
+        return leaving.room_s(short, now_s)
 
     def steps_until_full(self, step: int, now_s: float, most: int) -> int:
         """How many of the next decode steps until KV needs slots that are not free now; from `most` on any number.
@@ -254,10 +262,13 @@ class Holdings:
         """
         pool, prefixes = self.pool, self.prefixes
         if prefixes is None or (self.swapping is None and not prefixes.keeps):
-            return self.reservation.steps_until_full(pool.free_tokens(self.running_tokens(step)), step, most)
+            free = pool.free_tokens(self.running_tokens(step))
+            most = min(most, self.reservation.steps_until_full(free, step, most))
+            if not self._leaving:
+                return most
         free = pool.free_tokens(self.kv_tokens(step))
         if self._leaving:
-            free -= sum(tokens for done_s, tokens in self._leaving if done_s > now_s)
+            free -= self._leaving.tokens(now_s)
         most = min(most, self.reservation.steps_until_full(max(free, 0), step, most))
         if self.swapping is not None:
             free = self.swapping.busy_tokens - self.kv_tokens(step) - pool.adapter_tokens
@@ -270,6 +281,7 @@ class Holdings:
         if self.swapping is not None and self.swapping.due(before_s, now_s):
             used_tokens = self.kv_tokens(step) + self.pool.adapter_tokens
             self.swapping.look(used_tokens, now_s, lambda more: self.room_s(step, now_s, more))
+            self._leaving.look(self.pool, now_s)
 
     def look_s(self, step: int, now_s: float) -> float:
         """Return from when on the swapper has something to do, as things are; inf: nothing."""
@@ -282,6 +294,8 @@ class Holdings:
     def sweep(self, now_s: float) -> None:
         """After requests finished: drop the adapters that nobody keeps."""
         self.pool.sweep()
+        if self._leaving.coming:
+            self._leaving.look(self.pool, now_s)
         if self.region is not None:
             self._flush(now_s)
 
@@ -473,36 +487,30 @@ class Holdings:
         if not sizes:
             return now_s
         # Host memory that holds no more adapters than HBM throws out the same ones.
-        from_disk = self._host is not None and self._host_most == self._slots
+        from_disk = self._host is not None and self._host.capacity == self._slots
         self._recorder.adapter_reloads(len(sizes), sum(sizes), from_disk)
         seconds = sum(self._load_s(size_bytes, from_disk) for size_bytes in sizes)
         return self.link.transfer(now_s, seconds)
 
     def _fetch(self, adapter: Adapter, now_s: float) -> float:
+        """Send for an adapter; return when it lands."""
+        ready_s = self._load(adapter, now_s)
+        if self.pool.adapter_capacity is None and self.region is None:  # KV takes what adapters leave
+            self._leaving.comes(adapter.id, ready_s, adapter.kv_tokens)
+        return ready_s
+
+    def _load(self, adapter: Adapter, now_s: float) -> float:
         if self._stores is not None and not self._stores.holds(self._id, adapter):
             self._recorder.adapter_load(adapter.size_bytes, from_disk=False)
             shard_bytes = adapter.size_bytes // self._tp
             return self._stores.fetch(self._id, adapter, shard_bytes, now_s, self.link_out)
-        from_disk = self._host is not None and not self._on_host(adapter)
+        from_disk = self._host is not None and not self._host.use(adapter)
         self._recorder.adapter_load(adapter.size_bytes, from_disk)
         return self.link.transfer(now_s, self._load_s(adapter.size_bytes, from_disk))
 
     def _load_s(self, size_bytes: int, from_disk: bool) -> float:
         load, each = self._latency.load, size_bytes // self._tp
         return load.load_s(each) + (load.disk_s(each) if from_disk else 0.0)
-
-    def _on_host(self, adapter: Adapter) -> bool:
-        """Whether host memory has it already; it then does, and is the one used last."""
-        host = self._host
-        assert host is not None
-        known = adapter.id in host
-        if known:
-            del host[adapter.id]
-        elif len(host) == self._host_most:
-            # What HBM holds too goes last: it is what runs.
-            del host[next((id for id in host if not self.pool.holds(id)), next(iter(host)))]
-        host[adapter.id] = None
-        return known
 
     def prefetch(self, adapters: Iterable[Adapter], step: int, now_s: float) -> None:
         """Load the missing adapters in the background, as far as they fit beside all that KV will grow into."""
@@ -536,8 +544,8 @@ class Holdings:
             self.swapping.left(adapter)
         if not self._watched or self.pool.is_pinned(adapter):
             return
-        if self._host is not None and adapter.id in self._host:
-            self._host[adapter.id] = self._host.pop(adapter.id)
+        if self._host is not None:
+            self._host.left(adapter)
         if self._eviction.in_turn:
             if now_s != self._left_s:
                 self._left_s = now_s

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 
 class Link:
-    """First come, first served; `busy_s` adds up the time in use."""
+    """First come, first served; `busy_s` adds up the time in use, until `free_at_s`."""
 
-    __slots__ = ("busy_s", "free_at_s")
+    __slots__ = ("_since_s", "busy_s", "free_at_s")
 
     def __init__(self) -> None:
         self.free_at_s = 0.0
         self.busy_s = 0.0
+        self._since_s = 0.0  # the last stretch of transfers without a gap began
 
     def transfer(self, now_s: float, duration_s: float, launch_s: float = 0.0) -> float:
         """Start a transfer as soon as the link is free; return when it is done.
@@ -21,9 +22,18 @@ class Link:
         """
         if self.free_at_s <= now_s:
             duration_s += launch_s
+            if self.free_at_s < now_s:
+                self._since_s = now_s
         self.free_at_s = max(now_s, self.free_at_s) + duration_s
         self.busy_s += duration_s
         return self.free_at_s
+
+    def busy_until(self, time_s: float) -> float:
+        """Return what `busy_s` was then, of the last stretch without a gap only as much as there had been.
+
+        Of a stretch before it that is not over then, which takes a transfer that was put off, all counts.
+        """
+        return self.busy_s - max(self.free_at_s - max(time_s, self._since_s), 0.0)
 
 
 def together(links: Sequence[Link], now_s: float, duration_s: float) -> float:

@@ -6,7 +6,7 @@ Five verbs carry the main path: admit, schedule, execute, advance, record.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from math import inf
+from math import inf, nextafter
 
 from simpy import Event
 
@@ -23,6 +23,7 @@ from simlora.engine.run import DecodeRun
 from simlora.engine.scenario import Scenario
 from simlora.engine.sharing import SharedGpu
 from simlora.engine.sight import Sight
+from simlora.engine.stalls import Stalls
 from simlora.engine.standing import Standing
 from simlora.engine.stores import Stores
 from simlora.engine.token_times import TokenTimes
@@ -41,8 +42,8 @@ class Replica:
     __slots__ = (
         "_batch",
         "_before_s",
-        "_blocked_s",
         "_brings",
+        "_came_s",
         "_clock",
         "_decision",
         "_fast_forward",
@@ -63,6 +64,7 @@ class Replica:
         "_scheduler",
         "_sends",
         "_since_s",
+        "_stalls",
         "_standing",
         "_start_s",
         "_steps",
@@ -104,10 +106,12 @@ class Replica:
         self._on_leave, self._on_move = on_leave, on_move
         self._sends: dict[int, int] = {}  # where requests go at the end of this iteration
         self._brings: dict[int, Adapter] = {}  # to be sent for then
+        self._came_s: dict[int, float] = {}  # since when those wait here that were elsewhere before
         self._fast_forward = scenario.fast_forward
         self._scheduler = scenario.policies.scheduler()
         self._loader = scenario.policies.loader()
         self.holdings = Holdings(scenario, self.config, adapters, self._loader, latency, recorder, id, stores)
+        self._stalls = Stalls(self.holdings)
         self._batch = Batch()
         self._run: DecodeRun | None = None
         self._decision = Decision()
@@ -115,7 +119,6 @@ class Replica:
         self._prefill: tuple[Request, ...] = ()
         self._standing = Standing()
         self._start_s = 0.0  # when the prefill begins that was admitted last
-        self._blocked_s = 0.0  # how long the batch has stood still for weights, all times together
         self._steps = 0  # at the coming boundary, this many steps of the run are done
         self._wake: Event = clock.event()
         self._idle = True
@@ -200,6 +203,8 @@ class Replica:
 
     def _dequeue(self, request: Request) -> None:
         self.waiting.remove(request)
+        if self._came_s:
+            self._came_s.pop(request.id, None)
         if self._queued is not None:
             self._queued.take(self.id, request)
 
@@ -405,7 +410,7 @@ class Replica:
         if apart:
             self._set_apart(apart)
         if weights_s > now:
-            self._blocked(self._prefill, now, weights_s)
+            self._stalls.stands_still(self._prefill, now, weights_s)
             if not self._prefill:  # what the batch uses is on its way
                 self.holdings.stalled_s, self._run = max(self.holdings.stalled_s, weights_s), None
         self._start_s = max(kv_s, weights_s)
@@ -416,14 +421,8 @@ class Replica:
         tokens = list(zip(self._prefill, chunks, strict=True))
         begin_s, pass_s, helped, alone = help.prefill(tokens, self._clock.now, start_s, gpu_s)
         for request in alone:
-            self._waited(request, self.holdings.lands_s(request) - start_s, inf)
-        if begin_s > start_s:
-            self._blocked([request for request in self._prefill if request not in helped], start_s, begin_s)
-            for request in helped:
-                request.blocked_s += begin_s - start_s
-        self._blocked_s += pass_s - gpu_s
-        for request in self._prefill:
-            request.blocked_s += pass_s - gpu_s
+            self._stalls.waited(request, self.holdings.lands_s(request) - start_s, inf)
+        self._stalls.assisted(self._prefill, helped, start_s, begin_s, pass_s - gpu_s)
         return begin_s, pass_s
 
     def _set_apart(self, requests: list[Request]) -> None:
@@ -453,29 +452,13 @@ class Replica:
             tokens += request.prefill_tokens
             if begins and tokens > self.config.max_prefill_tokens:
                 break
-            self._waited(request, self._standing.landing.take(request.id, now), now)
+            self._stalls.waited(request, self._standing.landing.take(request.id, now), now)
             begins.append(request)
         self._standing.look()
         if self._scheduler.chunks:
             self._standing.prefilling |= {request.id: request for request in begins}
             return ()
         return tuple(begins)
-
-    def _waited(self, request: Request, seconds: float, now_s: float) -> None:
-        """A request has waited for its own weights, and its KV: before it began, or once more after it was put back."""
-        if request.admitted_s >= 0.0:
-            request.blocked_s += seconds
-            return
-        until_s = min(now_s, self.holdings.ready_s(request))
-        for_kv_s = min(max(until_s - self.holdings.lands_s(request), 0.0), seconds)
-        request.kv_cold_start_s += for_kv_s
-        request.cold_start_s += seconds - for_kv_s
-
-    def _blocked(self, requests: Sequence[Request], from_s: float, until_s: float) -> None:
-        """The replica has stood still for weights: whose it was not, and the batch, could have run."""
-        self._blocked_s += until_s - from_s
-        for request in requests:
-            request.blocked_s += until_s - min(max(from_s, self.holdings.lands_s(request)), until_s)
 
     def _advance_prefill(self) -> None:
         decision, now = self._decision, self._clock.now
@@ -510,7 +493,7 @@ class Replica:
         """A prefilled request begins to decode."""
         generated = request.generated_tokens + 1
         self._batch.join(request, generated, self._outputs[request.id] - generated)
-        request.blocked_s -= self._blocked_s
+        request.blocked_s -= self._stalls.batch_s
 
     def _rearrange(self, pause: Sequence[Request], resume: Sequence[Request]) -> None:
         """Take requests out of the batch with the KV that they have, or put them back into it."""
@@ -518,7 +501,7 @@ class Replica:
         for request in pause:
             # One less than it has: that of its last step comes when it joins again.
             request.generated_tokens = batch.generated(request) - 1
-            request.blocked_s += self._blocked_s
+            request.blocked_s += self._stalls.batch_s
             batch.take(request)
             self._token_times.preempted(request.id)
             self.holdings.pause(request, step)
@@ -610,7 +593,10 @@ class Replica:
         self.busy_s += ended_s - self._since_s
         self._advance_decode(run, ended_s)
         self.holdings.make_room(self._batch.step, ended_s)
-        self.record(ended_s, sum(request.arrival_s <= ended_s for request in self.waiting))
+        came_s = self._came_s
+        self.record(
+            ended_s, sum(came_s.get(request.id, request.arrival_s) <= ended_s for request in self.waiting)
+        )
         return ended_s
 
     def fail(self) -> list[tuple[Request, float | None, int]]:
@@ -620,8 +606,10 @@ class Replica:
         tokens were prefilled in vain.
         """
         self._wake.callbacks = []
-        if not self._idle:
+        if self._run is not None or self._prefill:
+            busy_s = self.busy_s + self._clock.now - self._since_s
             self._count_steps()
+            self.busy_s = busy_s  # with the step that broke off
         waiting = {request.id for request in self.waiting}
         prefill = {request.id for request in self._prefill} - self._standing.prefilling.keys()
         requests = sorted(self.requests(), key=lambda request: (request.arrival_s, request.id))
@@ -649,6 +637,7 @@ class Replica:
             failed.most_waiting,
         )
         self.sight.iterations = failed.sight.iterations
+        self.holdings.follows(failed.holdings, self._clock.now)
         self._found = 0, 0
         self._sample(self._clock.now)
 
@@ -677,7 +666,7 @@ class Replica:
         if batch.steps_to_finish() == 0:
             self._run = None
             for request in batch.finished():
-                request.blocked_s += self._blocked_s
+                request.blocked_s += self._stalls.batch_s
                 self._finish(request)
             self.holdings.sweep(self._clock.now)
 
@@ -724,10 +713,13 @@ class Replica:
             self.holdings.prefetch(brings.values(), self._batch.step, self._clock.now)
 
     def receive(self, request: Request, source: int, token_s: float | None) -> None:
-        """A request comes from another replica; it had its last token then, if it has any."""
+        """A request comes at a boundary of replica `source`, -1: at none; `token_s` is when it had its last token."""
         self._sends.pop(request.id, None)  # of an earlier visit, while this iteration has been under way
         if token_s is not None:
             self._token_times.waits(request.id, token_s)
+        now_s = self._clock.now
+        # A boundary of this replica at the same moment is over if its number is lower.
+        self._came_s[request.id] = nextafter(now_s, inf) if source > self.id else now_s
         self.submit(request, by=source)
         if self._run is not None and not self._prefill:
             self._cut(self._run, 0, source)  # it may stand before those who were refused
@@ -790,7 +782,9 @@ class Replica:
         """Take an admitted request from wherever it is; return whether it was prefilled, and so has more tokens."""
         standing = self._standing
         if request.id in standing.landing.requests:
-            self._waited(request, self._standing.landing.take(request.id, self._clock.now), self._clock.now)
+            self._stalls.waited(
+                request, self._standing.landing.take(request.id, self._clock.now), self._clock.now
+            )
             self._standing.look()
             return False
         if request.id in self._standing.prefilling:
@@ -806,7 +800,7 @@ class Replica:
             request.generated_tokens += 1
             return True
         request.generated_tokens = self._batch.generated(request)
-        request.blocked_s += self._blocked_s
+        request.blocked_s += self._stalls.batch_s
         self._batch.take(request)
         self._token_times.preempted(request.id)
         self._run = None

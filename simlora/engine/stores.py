@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
-
-import numpy as np
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
 from simlora.engine.link import Link, together
 from simlora.hardware.link import Link as LinkRate
 from simlora.metrics.recorder import Recorder
-from simlora.policies.placement.base import Replicas
+
+Hosts = Mapping[int, Set[int]]
+"""By adapter id the hosts whose replicas serve it."""
 
 
 class Stores:
@@ -44,6 +44,7 @@ class Stores:
         self.held = [0] * hosts  # adapters
         self.most_bytes, self.most_held = [0] * hosts, [0] * hosts
         self.refused = 0  # copies for which there was no room
+        self.remote_loads, self.storage_loads = [0] * hosts, [0] * hosts  # that each has sent for
         self._serving: list[Set[int]] = [frozenset(range(hosts)) for _ in adapters]
         self._sends, self._receives = ([Link() for _ in range(hosts)] for _ in range(2))
         self._reads = [Link() for _ in range(hosts)]
@@ -56,23 +57,25 @@ class Stores:
         self._loads[replica // self._per_host].append(link)
         self._copy_s = copy_s
 
-    def fails(self, host: int) -> None:
-        """A host is gone, with what it held and what was on its way there."""
-        for adapter in self._adapters:
-            self.holders[adapter.id].pop(host, None)
+    def fails(self, host: int) -> int:
+        """A host is gone, with what it held and what was on its way there; return how many adapters nobody has now."""
+        lost = 0
+        for holders in self.holders:
+            if host in holders:
+                del holders[host]
+                lost += not holders
         self.held[host] = self.held_bytes[host] = 0
         self._loads[host] = []
         self._times[host] += 1
         self._sends[host], self._receives[host], self._reads[host] = Link(), Link(), Link()
+        return lost
 
     # What the placement says --------------------------------------------------------------
 
-    def serve(self, serves: Replicas, at_first: bool = False) -> None:
+    def serve(self, serving: Hosts, at_first: bool = False) -> None:
         """The placement says who serves what from now on; at first they hold it, too."""
-        every = np.arange(len(self.held) * self._per_host)
         for adapter in self._adapters:
-            hosts = self._hosts(serves.get(adapter.id, every))
-            self._serving[adapter.id] = hosts
+            hosts = self._serving[adapter.id] = serving[adapter.id]
             if at_first:
                 for host in sorted(hosts):
                     if not self._fits(host, adapter):
@@ -83,9 +86,6 @@ class Stores:
                     self._hold(host, adapter)
             else:
                 self._give_up(adapter)
-
-    def _hosts(self, replicas: Iterable[int]) -> Set[int]:
-        return frozenset(int(replica) // self._per_host for replica in replicas)
 
     # Fetching -----------------------------------------------------------------------------
 
@@ -101,11 +101,13 @@ class Stores:
         host = replica // self._per_host
         holders = self.holders[adapter.id]
         if not holders:
+            self.storage_loads[host] += 1
             self._recorder.fetched(adapter.size_bytes, from_storage=True)
             read_s = self._reads[host].transfer(now_s, self._storage.transfer_s(adapter.size_bytes))
             self._keep(read_s, host, adapter)
             own = min(self._loads[host], key=lambda link: link.free_at_s)
             return own.transfer(read_s, self._copy_s(shard_bytes))
+        self.remote_loads[host] += 1
         self._recorder.fetched(adapter.size_bytes, from_storage=False)
         _, source, link = min(
             ((link.free_at_s, holder, link) for holder in holders for link in self._loads[holder]),

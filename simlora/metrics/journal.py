@@ -1,4 +1,4 @@
-"""What policies decided, where a reader of the results may ask why: modes, thresholds, credits, plans and moves."""
+"""What was decided, and what failed, where a reader may ask why: modes, thresholds, credits, plans, moves, failures."""
 
 from __future__ import annotations
 
@@ -53,16 +53,48 @@ class Planned(NamedTuple):
     reason: str
 
 
+class Replanned(NamedTuple):
+    """A plan that a placement made anew: what it asks of hosts that the one before it did not.
+
+    An adapter that a host is to serve from now on is `assigned`, one that it is no longer to serve `given_up`, each
+    once for every such host. `size_bytes` are those of the assigned ones that their hosts do not hold yet; 0 where
+    every host holds all.
+    """
+
+    time_s: float
+    assigned: int
+    given_up: int
+    size_bytes: int
+
+
+class Failed(NamedTuple):
+    """A host that failed, and was back at `until_s`; inf: never.
+
+    `requests` were there and went on elsewhere. Of those, `restarted` had been prefilled, if only in part: that many
+    `recomputed_tokens` of them are prefilled anew. Of `lost_adapters` adapters no other host had a copy.
+    """
+
+    time_s: float
+    host: int
+    until_s: float
+    requests: int
+    restarted: int
+    recomputed_tokens: int
+    lost_adapters: int
+
+
 class Journal:
     """Rows in the order in which they were written."""
 
-    __slots__ = ("_noted", "decided", "moved", "planned")
+    __slots__ = ("_noted", "decided", "failed", "moved", "planned", "replanned")
 
     def __init__(self) -> None:
         self._noted: dict[tuple[int, str], float] = {}
         self.decided: list[Decided] = []
         self.moved: list[Moved] = []
         self.planned: list[Planned] = []
+        self.replanned: list[Replanned] = []
+        self.failed: list[Failed] = []
 
     def note(self, time_s: float, replica: int, name: str, value: float) -> None:
         """Write a scheduler's number down, unless it is what it was; `credit:a` is the credit of adapter a."""
@@ -86,6 +118,35 @@ class Journal:
     def plans(self) -> pd.DataFrame:
         """Return what was planned and why, a row a plan."""
         return _table(self.planned, Planned)
+
+    def placements(self) -> pd.DataFrame:
+        """Return what a placement planned anew, a row a plan."""
+        return _table(self.replanned, Replanned)
+
+    def placement_facts(self) -> dict[str, int]:
+        """Return what the summary says of a placement that plans anew."""
+        plans = self.replanned
+        return {
+            "plans": len(plans),
+            "changes": sum(plan.assigned + plan.given_up > 0 for plan in plans),
+            "adapters_assigned": sum(plan.assigned for plan in plans),
+            "adapters_given_up": sum(plan.given_up for plan in plans),
+            "assigned_bytes": sum(plan.size_bytes for plan in plans),
+        }
+
+    def failure_facts(self, makespan_s: float) -> dict[str, Any]:
+        """Return what the summary says of hosts that failed before then; `downtime_s` is of all of them together."""
+        failed = [failed for failed in self.failed if failed.time_s <= makespan_s]
+        return {
+            "failures": len(failed),
+            "hosts": len({failed.host for failed in failed}),
+            "downtime_s": sum(min(failed.until_s, makespan_s) - failed.time_s for failed in failed),
+            "requests": sum(failed.requests for failed in failed),
+            "restarted": sum(failed.restarted for failed in failed),
+            "recomputed_tokens": sum(failed.recomputed_tokens for failed in failed),
+            "lost_adapters": sum(failed.lost_adapters for failed in failed),
+            "each": [failed._asdict() for failed in failed],
+        }
 
     def facts(self) -> dict[str, int]:
         """Return what the summary says of migration."""

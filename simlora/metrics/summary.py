@@ -50,6 +50,8 @@ def summarise(
     seed: int,
     workload: Mapping[str, Any],
     migration: Mapping[str, Any] | None = None,
+    placement: Mapping[str, Any] | None = None,
+    failures: Mapping[str, Any] | None = None,
     run: Mapping[str, Any] | None = None,
     command: str = "",
     complete: bool = True,
@@ -57,7 +59,8 @@ def summarise(
     """Return the summary of a run, ready for `json.dumps(..., allow_nan=False)`.
 
     Times are in seconds and describe finished requests, `tbt_s` all tokens; `cold_start_share` is of their latencies;
-    what does not exist is None, `migration` where nothing migrates. `run` says what was simulated (`system`, `model`,
+    what does not exist is None, `migration` where nothing migrates, `placement` where it does not plan anew, `failures`
+    where none is configured. `run` says what was simulated (`system`, `model`,
     `gpu`, `tp`, `replicas`), `command` how to do it again, `complete` whether it reached its end.
     """
     done = requests[is_finished(requests)]
@@ -78,6 +81,8 @@ def summarise(
         "adapters": adapters,
         "kv": kv,
         "migration": migration,
+        "placement": placement,
+        "failures": failures,
         "replicas": replicas,
         "calibration": calibration,
         "simulation": simulation,

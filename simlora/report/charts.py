@@ -5,7 +5,7 @@ Colours are the page's CSS variables, so that charts follow its light and dark t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -146,6 +146,55 @@ def timeline(level: str, times_s: Numbers, colour: str) -> Spec:
             {"mark": mark | {"type": "area", "opacity": 0.15}, "encoding": {"x": x, "y": y}},
             {"mark": mark | {"type": "line", "strokeWidth": 1.5}, "encoding": {"x": x, "y": y}},
             _hover({"x": x, "y": y}, [("t", x["title"], ",.4~g"), (level, level, ",.1f")]),
+        ],
+    }
+
+
+def with_bands(chart: Spec, times_s: Numbers, bands: Iterable[tuple[str, float, float]]) -> Spec:
+    """Return a chart over time with a band behind it for each (name, from, until), in seconds, that lies in it."""
+    end_s = float(times_s.max(initial=0.0))
+    _, factor = clock_unit(end_s)
+    drawn = [
+        dict(zip(("from", "to"), _rounded(np.array([from_s, min(until_s, end_s)]) * factor), strict=True))
+        | {"name": name}
+        for name, from_s, until_s in bands
+        if from_s < end_s
+    ]
+    if not drawn:
+        return chart
+    at = {"x": _time_axis(times_s) | {"field": "from"}, "x2": {"field": "to"}}
+    mark = {"type": "rect", "color": RED, "opacity": 0.13}
+    tips = {"tooltip": [{"field": "name", "title": "down"}, {"field": "from"}, {"field": "to"}]}
+    band = {"data": {"values": drawn}, "mark": mark, "encoding": at | tips}
+    return chart | {"layer": [band, *chart["layer"]]}
+
+
+def placements(plans: pd.DataFrame, end_s: float) -> Spec:
+    """Return the bytes of adapters that each plan newly gave to hosts; where there are none to move, the adapters."""
+    _, factor = clock_unit(end_s)
+    has_bytes = bool(plans["size_bytes"].any())
+    level = plans["size_bytes"] / 1e9 if has_bytes else plans["assigned"]
+    x = _time_axis(np.array([end_s])) | {"field": "x"}
+    values = _rows(
+        x=plans["time_s"] * factor, y=level, assigned=plans["assigned"], given_up=plans["given_up"]
+    )
+    title = "GB" if has_bytes else "adapters"
+    axis = {"field": "y", "type": "quantitative", "title": None, "axis": {"minExtent": 56}}
+    tips = [
+        {"field": "x", "title": x["title"], "format": ",.4~g"},
+        {"field": "y", "title": title, "format": ",.4~g"},
+        {"field": "assigned", "title": "newly assigned"},
+        {"field": "given_up", "title": "given up"},
+    ]
+    return {
+        "height": 120,
+        "data": {"values": values},
+        "layer": [
+            {"mark": {"type": "rule", "color": AMBER, "strokeWidth": 2}, "encoding": {"x": x, "y": axis}},
+            {
+                "mark": {"type": "point", "filled": True, "size": 28, "color": AMBER, "opacity": 1},
+                "encoding": {"x": x, "y": axis, "tooltip": tips},
+            },
         ],
     }
 

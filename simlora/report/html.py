@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from simlora.report import merging, sections
+from simlora.report import hosts, merging, sections
 from simlora.report.charts import Spec
 from simlora.report.format import headline
 from simlora.report.markup import Html, embedded_json, join, tag
@@ -49,6 +49,8 @@ def render(results: RunResults) -> str:
         sections.latency(results, specs),
         sections.replicas(results, specs, page),
         sections.adapters(results, specs),
+        hosts.hosts(results),
+        hosts.plans(results, specs),
         merging.merging_and_moving(results, specs, page),
         sections.lost(results),
         sections.calibration(results.summary),

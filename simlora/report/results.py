@@ -43,6 +43,7 @@ class RunResults:
     decisions: pd.DataFrame = field(default_factory=Journal().decisions)
     moves: pd.DataFrame = field(default_factory=Journal().moves)
     plans: pd.DataFrame = field(default_factory=Journal().plans)
+    placements: pd.DataFrame = field(default_factory=Journal().placements)
 
 
 def load_results(folder: Path) -> RunResults:
@@ -63,6 +64,7 @@ def load_results(folder: Path) -> RunResults:
         decisions=_table(folder / "decisions.parquet", nothing.decisions()),
         moves=_table(folder / "moves.parquet", nothing.moves()),
         plans=_table(folder / "plans.parquet", nothing.plans()),
+        placements=_table(folder / "placements.parquet", nothing.placements()),
     )
 
 

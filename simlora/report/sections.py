@@ -26,6 +26,7 @@ from simlora.report.format import (
     targets_in_words,
     workload_in_words,
 )
+from simlora.report.hosts import outages
 from simlora.report.markup import EMPTY, Html, join, rows, tag
 from simlora.report.parts import TOP_REASONS, TOP_REPLICAS, chart, choice, colour_keys, folded, section
 from simlora.report.results import RunResults
@@ -160,10 +161,15 @@ def replicas(results: RunResults, specs: dict[str, Spec], page: dict[str, Any]) 
     if not levels:
         return EMPTY
     page["series"]["timeline"] = charts.timeline_data(times_s, levels)
-    specs["timeline-running"] = charts.timeline("running", times_s, charts.BLUE)
-    specs["timeline-waiting"] = charts.timeline("waiting", times_s, charts.TEAL)
+    down = outages(results.summary)
+    running, waiting = (
+        charts.timeline(level, times_s, colour)
+        for level, colour in (("running", charts.BLUE), ("waiting", charts.TEAL))
+    )
+    specs["timeline-running"] = charts.with_bands(running, times_s, down)
+    specs["timeline-waiting"] = charts.with_bands(waiting, times_s, down)
     cache = bool(results.timeline[["idle_kv_tokens", "host_kv_tokens"]].to_numpy().any())
-    specs["timeline-hbm"] = charts.hbm(times_s, cache)
+    specs["timeline-hbm"] = charts.with_bands(charts.hbm(times_s, cache), times_s, down)
     total = int(results.timeline["replica"].nunique())
     kv = _CACHE_KEYS if cache else (("bg-blue", "KV"),)
     keys = colour_keys(*kv, ("bg-amber", "adapters"), ("dash", "capacity"))
@@ -178,7 +184,8 @@ def replicas(results: RunResults, specs: dict[str, Spec], page: dict[str, Any]) 
         )
     return section(
         "Replicas over time",
-        f"Mean over each of {len(times_s)} equal stretches of time.",
+        f"Mean over each of {len(times_s)} equal stretches of time."
+        + (" Red bands: a host is down." if down else ""),
         choice("timeline", list(levels), total),
         tag("h3", "Running batch (requests)"),
         chart("timeline-running", "Running batch over time"),

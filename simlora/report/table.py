@@ -8,6 +8,7 @@ from typing import Any
 from simlora.report.format import (
     ABSENT,
     METRIC_NAMES,
+    clock,
     count,
     counted,
     headline,
@@ -57,6 +58,8 @@ def _facts(summary: dict[str, Any]) -> list[str]:
         ("Host memory", _hosts(adapters)),
         ("Merged", _merged(adapters)),
         ("Moves", _moves(migration)),
+        ("Placement", _plans(summary.get("placement") or {})),
+        ("Failures", _failures(summary.get("failures") or {})),
         ("Prefix cache", f"{percent(kv.get('hit_rate'))} of prompt tokens"),
         ("Preemptions", count(kv.get("preemptions"))),
         (
@@ -108,6 +111,28 @@ def _moves(migration: dict[str, Any]) -> str:
         return moves
     tokens, adapters = migration["recomputed_tokens"], migration["adapters_loaded"]
     return f"{moves}; {counted(tokens, 'token')} recomputed, {counted(adapters, 'adapter')} loaded"
+
+
+def _plans(placement: dict[str, Any]) -> str:
+    """Return what a placement changed by planning anew; nothing where it did not."""
+    if not placement.get("plans"):
+        return ABSENT
+    new = counted(placement["adapters_assigned"], "adapter newly assigned", "adapters newly assigned")
+    moved = f", {size(placement['assigned_bytes'])} to be fetched" if placement["assigned_bytes"] else ""
+    return f"{count(placement['changes'])} of {counted(placement['plans'], 'plan')} changed it: {new}{moved}"
+
+
+def _failures(failures: dict[str, Any]) -> str:
+    """Return which hosts failed and what that cost; nothing where none did."""
+    if not failures.get("failures"):
+        return ABSENT
+    hosts = f"{counted(failures['failures'], 'failure')} of {counted(failures['hosts'], 'host')}"
+    gone = f"{counted(failures['requests'], 'request')} went on elsewhere"
+    if failures["restarted"]:
+        anew = f"{count(failures['restarted'])} of them anew"
+        gone += f", {anew} with {counted(failures['recomputed_tokens'], 'token')} recomputed"
+    read = f"; {counted(failures['storage_loads'], 'load')} from storage" if failures["storage_loads"] else ""
+    return f"{hosts}, down for {clock(failures['downtime_s'])} in all; {gone}{read}"
 
 
 def _planning(simulation: dict[str, Any]) -> str:

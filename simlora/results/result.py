@@ -23,7 +23,7 @@ class Result:
     batch, queue and HBM (empty with timeline=false), `config` the resolved configuration as YAML. `decisions` has a
     row whenever an adapter is merged or taken out, or a scheduler's threshold or an adapter's credit changes (empty
     with timeline=false), `moves` a row a request that went to another replica, `plans` one for each time that a
-    migration had cause to plan.
+    migration had cause to plan, `placements` one for each time that a placement planned anew.
     """
 
     summary: dict[str, Any]
@@ -34,6 +34,7 @@ class Result:
     decisions: pd.DataFrame = field(default_factory=Journal().decisions)
     moves: pd.DataFrame = field(default_factory=Journal().moves)
     plans: pd.DataFrame = field(default_factory=Journal().plans)
+    placements: pd.DataFrame = field(default_factory=Journal().placements)
 
     def save(self, folder: str | Path, report: bool = True) -> Path:
         """Write the files of a run into a folder, report.html among them; return the folder."""
@@ -55,6 +56,7 @@ class Result:
             "decisions": self.decisions,
             "moves": self.moves,
             "plans": self.plans,
+            "placements": self.placements,
         }
 
     def plot_slo_attainment(self, metric: str = "ttft_s", ax: Axes | None = None) -> Axes:

@@ -81,12 +81,21 @@ PLANS = pa.schema(
         ("reason", pa.string()),
     ]
 )
+PLACEMENTS = pa.schema(
+    [
+        ("time_s", pa.float64()),
+        ("assigned", pa.int64()),
+        ("given_up", pa.int64()),
+        ("size_bytes", pa.int64()),
+    ]
+)
 TABLES = {
     "requests": REQUESTS,
     "timeline": TIMELINE,
     "decisions": DECISIONS,
     "moves": MOVES,
     "plans": PLANS,
+    "placements": PLACEMENTS,
 }
 """Of a run that reached its end, by the names of their files; of those but the first only what has rows."""
 

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from simlora.api.facts import adapter_facts, failure_facts
 from simlora.core.errors import InputError
 from simlora.engine.scenario import Failure
+from simlora.metrics.journal import Failed
 from tests.engine.by_hand import load_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row, failing
 from tests.engine.test_fast_forward import assert_same
@@ -104,6 +106,100 @@ def test_or_are_turned_away_if_nobody_does() -> None:
     assert found.reason.tolist() == ["no replica is left"] * 2
 
 
+# What is said of it --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_how_busy_a_replica_was_goes_on_when_it_is_back(fast_forward: bool) -> None:
+    """It was busy until it failed, in the middle of its sixth step, and is again for one prefill."""
+    at_s = prefill_s(9) + steps_s(5, 10) + 0.01
+    rows = (LONG, Row(5.0, None, 3, 1, 1))
+    of = case(*rows, replicas=1, failures=((0, at_s, 4.0),))
+    (replica,) = of.cluster(fast_forward=fast_forward).replicas
+    again_s = prefill_s(9 + 6) + steps_s(40 - 7, 9 + 7)
+    assert replica.busy_s == pytest.approx(at_s + again_s + prefill_s(3))
+
+
+def test_who_was_roused_and_had_not_begun_when_it_failed_was_not_busy_since_its_last_work() -> None:
+    of = case(Row(0.0, None, 1, 1, 1), Row(1.0, None, 1, 1, 1), replicas=1, failures=((0, 1.0, 3.0),))
+    (replica,) = of.cluster().replicas
+    assert replica.busy_s == pytest.approx(2 * prefill_s(1))
+
+
+def test_how_busy_its_host_link_was_goes_on_and_a_load_that_broke_off_counts_in_part() -> None:
+    half_s = load_s(1) / 2
+    rows = (Row(0.0, 0, 1, 1, 1), Row(9.0, 0, 1, 1, 1))
+    of = case(*rows, placement="contiguous", failures=((0, half_s, 5.0),), eviction="on_demand")
+    links = [replica.holdings.link.busy_s for replica in of.cluster().replicas]
+    assert links == pytest.approx([half_s + load_s(1), load_s(1)])
+
+
+def test_who_came_from_elsewhere_did_not_wait_at_the_boundaries_before() -> None:
+    """Three come in the middle of a step of the first, whose own host fails before that step ends."""
+    at_s = prefill_s(9) + steps_s(5, 10) + 0.01
+    rows = (LONG._replace(adapter=0), *(LONG._replace(adapter=1, prompt_tokens=1) for _ in range(3)))
+    failures = ((1, at_s, None), (0, at_s + 2**-10, 9.0))
+    of = case(*rows, placement="contiguous", loader="cached", failures=failures)
+    for fast_forward in (True, False):
+        cluster = of.cluster(fast_forward=fast_forward)
+        assert cluster.recorder.journal.failed[1].requests == 4, "they were there"
+        lost = cluster.recorder.journal.moved
+        assert [(move.source, move.target) for move in lost[:3]] == [(1, 0)] * 3
+    # When the host is back, all four wait for it at once; before it was one.
+    of = of.but(failures=((1, at_s, None), (0, at_s + 2**-10, None)))
+    found = [of.cluster(fast_forward=fast_forward).replicas[0].most_waiting for fast_forward in (True, False)]
+    assert found == [1, 1]
+
+
+def test_who_comes_at_the_very_moment_of_a_boundary_is_there_when_it_is_reached() -> None:
+    """Failures are before boundaries of their time, whatever the number of the host that failed."""
+    at_s = prefill_s(9) + steps_s(5, 10)
+    rows = (LONG._replace(adapter=0), LONG._replace(adapter=1, arrival_s=2**-6))
+    of = case(*rows, placement="contiguous", loader="cached", admit_every=0, failures=((1, at_s, None),))
+    fast, plain = of.cluster(), of.cluster(fast_forward=False)
+    assert at_s in {run.time_s for run in plain.recorder.journal.failed}
+    assert_same(fast, plain)
+
+
+def test_failures_are_written_down_with_what_they_cost() -> None:
+    """The first runs, the second waits, and both go on elsewhere; nobody else holds their adapter."""
+    at_s = prefill_s(9) + load_s(1) + steps_s(5, 10) + 0.01
+    rows = (LONG._replace(adapter=0), LONG._replace(adapter=0))
+    of = case(
+        *rows,
+        placement="contiguous",
+        adapter_pool="distributed",
+        max_batch_size=1,
+        failures=((0, at_s, 2.0), (1, 99.0, None)),
+    )
+    cluster = of.cluster()
+    (failed, late) = cluster.recorder.journal.failed
+    assert failed == Failed(at_s, 0, 2.0, 2, 1, 15, 1)
+    assert late.time_s == 99.0
+    makespan_s = cluster.recorder.last_s
+    facts = failure_facts(cluster, makespan_s)
+    assert facts is not None
+    assert {name: facts[name] for name in ("failures", "hosts", "requests", "restarted")} == {
+        "failures": 1,
+        "hosts": 1,
+        "requests": 2,
+        "restarted": 1,
+    }, "what fails when all requests have ended is of no consequence"
+    assert facts["downtime_s"] == pytest.approx(2.0 - at_s)
+    assert (facts["recomputed_tokens"], facts["lost_adapters"], facts["storage_loads"]) == (15, 1, 1)
+    assert [one["host"] for one in facts["each"]] == [0]
+    host_facts = adapter_facts(cluster, makespan_s)
+    assert host_facts["host_storage_loads"] == [0, 1]
+    assert host_facts["host_remote_loads"] == [0, 0]
+    assert host_facts["host_adapters"] == [1, 2]
+    assert host_facts["host_adapters_at_end"] == [0, 0], "the second failed in the end"
+
+
+def test_where_none_is_to_fail_nothing_is_said() -> None:
+    cluster = case(LONG, failures=()).cluster()
+    assert failure_facts(cluster, cluster.recorder.last_s) is None
+
+
 @given(failing(), st.booleans())
 def test_everybody_ends_whatever_fails(case: Case, fast_forward: bool) -> None:
     cluster = watched(case, fast_forward=fast_forward)
@@ -119,8 +215,7 @@ def test_everybody_ends_whatever_fails(case: Case, fast_forward: bool) -> None:
 
 @given(failing())
 def test_fast_forward_equals_the_plain_loop_whatever_fails(case: Case) -> None:
-    """Where a run is broken off, who has come from another replica counts among the waiting since his arrival."""
-    assert_same(case.cluster(), case.cluster(fast_forward=False), most_waiting=False)
+    assert_same(case.cluster(), case.cluster(fast_forward=False))
 
 
 @pytest.mark.parametrize(

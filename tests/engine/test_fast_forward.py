@@ -59,7 +59,7 @@ COUNTS = (
 )
 
 
-def assert_same(fast: Cluster, plain: Cluster, most_waiting: bool = True) -> None:
+def assert_same(fast: Cluster, plain: Cluster) -> None:
     a, b = fast.recorder.requests(), plain.recorder.requests()
     for column in EQUAL:
         assert a[column].tolist() == b[column].tolist(), column
@@ -70,7 +70,7 @@ def assert_same(fast: Cluster, plain: Cluster, most_waiting: bool = True) -> Non
     for one, other in zip(fast.replicas, plain.replicas, strict=True):
         assert one.iterations == other.iterations
         assert one.most_running == other.most_running
-        assert one.most_waiting == other.most_waiting or not most_waiting
+        assert one.most_waiting == other.most_waiting
         assert one.busy_s == pytest.approx(other.busy_s, abs=1e-9)
         assert_same_memory(one.holdings, other.holdings)
     assert fast.recorder.last_s == pytest.approx(plain.recorder.last_s, abs=1e-9)

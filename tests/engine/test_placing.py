@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simlora.api.facts import adapter_facts, placement_facts
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
 from simlora.engine.cluster import Cluster
+from simlora.metrics.journal import Replanned
 from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.views import ClusterView
 from tests.engine.by_hand import load_s, prefill_s
@@ -99,6 +101,37 @@ def test_where_every_host_holds_all_nothing_is_fetched() -> None:
     cluster = ran(case(*rows, adapter_pool="replicated"), Planned(EACH, SWAPPED))
     assert cluster.recorder.requests().cold_start_s.tolist() == pytest.approx([load_s(1)])
     assert cluster.recorder.remote_loads == 0
+    assert cluster.recorder.journal.replanned == [Replanned(1.0, 2, 2, 0)]
+    assert adapter_facts(cluster, 9.0)["host_adapters"] == [2, 2], "for Figure 18: every host holds all"
+
+
+def test_what_a_plan_changes_is_written_down_host_by_host() -> None:
+    """The second plan gives the first host both adapters and the second one none; the third changes nothing."""
+    rows = (Row(0.5, 0, 1, 1, 1), Row(4.5, 1, 1, 1, 1))
+    cluster = ran(case(*rows), Planned(EACH, {0: (0,), 1: (0,)}, {0: (0,), 1: (0,)}, SWAPPED))
+    assert cluster.recorder.journal.replanned == [
+        Replanned(1.0, 1, 1, 64),
+        Replanned(2.0, 0, 0, 0),
+        Replanned(3.0, 1, 1, 64),  # the second host still holds the other one, which nobody has fetched
+        Replanned(4.0, 0, 0, 0),
+    ]
+    assert placement_facts(cluster) == {
+        "plans": 4,
+        "changes": 2,
+        "adapters_assigned": 2,
+        "adapters_given_up": 2,
+        "assigned_bytes": 128,
+    }
+
+
+def test_two_replicas_of_a_host_are_one_place_to_hold_an_adapter() -> None:
+    rows = (Row(0.5, 0, 1, 1, 1), Row(1.5, 1, 1, 1, 1))
+    cluster = ran(case(*rows, replicas_per_host=2), Planned(EACH, SWAPPED))
+    assert cluster.recorder.journal.replanned == [Replanned(1.0, 0, 0, 0)]
+
+
+def test_a_placement_that_does_not_plan_anew_has_nothing_to_say() -> None:
+    assert placement_facts(case(Row(0.0, 0, 1, 1, 1)).cluster()) is None
 
 
 @pytest.mark.parametrize(

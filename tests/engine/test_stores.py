@@ -10,7 +10,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from simlora.core.adapter import Adapter
@@ -26,6 +25,7 @@ class Hosts:
     """Three hosts with a replica each, or more, and a clock that somebody turns."""
 
     def __init__(self, hosts: int = 3, per_host: int = 1, memory_bytes: float | None = None) -> None:
+        self._per_host = per_host
         self.fetched: list[bool] = []
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         recorder = SimpleNamespace(fetched=lambda size, from_storage: self.fetched.append(from_storage))
@@ -46,7 +46,8 @@ class Hosts:
 
     def serve(self, *of: tuple[int, ...], at_first: bool = False) -> None:
         """Which replicas serve the first adapter, the second, the third."""
-        self.stores.serve({id: np.array(replicas) for id, replicas in enumerate(of)}, at_first)
+        hosts = [frozenset(replica // self._per_host for replica in replicas) for replicas in of]
+        self.stores.serve(dict(enumerate(hosts)), at_first)
 
     def fetch(self, replica: int, adapter: Adapter, now_s: float, shard_bytes: int = 1000) -> float:
         return self.stores.fetch(replica, adapter, shard_bytes, now_s, self.outs[replica])
@@ -176,6 +177,26 @@ def test_what_does_not_fit_at_first_is_said_plainly() -> None:
 
 
 # Links --------------------------------------------------------------------------------------
+
+
+def test_how_busy_a_link_was_until_it_broke_off() -> None:
+    """Five seconds from 0, and four from 10 on."""
+    link = Link()
+    link.transfer(0.0, 2.0)
+    link.transfer(1.0, 3.0)
+    assert [link.busy_until(time_s) for time_s in (0.0, 3.0, 5.0, 8.0)] == [0.0, 3.0, 5.0, 5.0]
+    link.transfer(10.0, 4.0)
+    assert [link.busy_until(time_s) for time_s in (8.0, 11.0, 20.0)] == [5.0, 6.0, 9.0]
+
+
+def test_who_fetches_is_counted_by_host_and_what_only_a_failed_one_held() -> None:
+    hosts = Hosts()
+    hosts.serve((0,), (0, 1), (1, 2), at_first=True)
+    hosts.fetch(2, A, 0.0)
+    assert hosts.stores.fails(0) == 1, "the other one lies elsewhere, too"
+    hosts.fetch(1, A, 100.0)
+    assert hosts.stores.remote_loads == [0, 0, 1]
+    assert hosts.stores.storage_loads == [0, 1, 0]
 
 
 def test_a_transfer_over_several_links_begins_when_all_are_free() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from simlora.core.adapter import Adapter
 from simlora.core.trace import AdapterSpec, Trace
-from simlora.metrics.journal import Journal, Moved, Planned
+from simlora.metrics.journal import Failed, Journal, Moved, Planned, Replanned
 from simlora.metrics.recorder import Recorder
 
 
@@ -87,9 +87,10 @@ def test_empty_tables_have_the_types_of_full_ones():
     full.switch(1.0, 0, "a", 3)
     full.moved.append(move())
     full.planned.append(Planned(10.0, 1, True, "why"))
+    full.replanned.append(Replanned(10.0, 1, 1, 64))
     for empty, one in zip(
-        (Journal().decisions(), Journal().moves(), Journal().plans()),
-        (full.decisions(), full.moves(), full.plans()),
+        (Journal().decisions(), Journal().moves(), Journal().plans(), Journal().placements()),
+        (full.decisions(), full.moves(), full.plans(), full.placements()),
         strict=True,
     ):
         assert len(empty) == 0
@@ -119,3 +120,35 @@ def test_facts_count_plans_moves_and_what_they_cost():
         "recomputed_tokens": 500,
         "adapters_loaded": 4,
     }
+
+
+def test_facts_of_a_placement_sum_up_its_plans_and_count_those_that_changed_anything():
+    journal = Journal()
+    journal.replanned += [Replanned(60.0, 2, 1, 128), Replanned(120.0, 0, 0, 0), Replanned(180.0, 0, 1, 0)]
+    assert journal.placement_facts() == {
+        "plans": 3,
+        "changes": 2,
+        "adapters_assigned": 2,
+        "adapters_given_up": 2,
+        "assigned_bytes": 128,
+    }
+
+
+def test_a_host_is_down_until_it_is_back_or_the_run_is_over():
+    journal = Journal()
+    journal.failed += [
+        Failed(10.0, 0, 15.0, 3, 2, 100, 1),
+        Failed(20.0, 0, 99.0, 0, 0, 0, 0),
+        Failed(30.0, 1, float("inf"), 4, 1, 50, 2),
+        Failed(70.0, 0, float("inf"), 9, 9, 900, 9),
+    ]
+    facts = journal.failure_facts(60.0)
+    assert facts["downtime_s"] == 5.0 + 40.0 + 30.0
+    assert (facts["failures"], facts["hosts"]) == (3, 2), "the last is after the end"
+    assert [facts[name] for name in ("requests", "restarted", "recomputed_tokens", "lost_adapters")] == [
+        7,
+        3,
+        150,
+        3,
+    ]
+    assert [one["time_s"] for one in facts["each"]] == [10.0, 20.0, 30.0]

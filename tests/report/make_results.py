@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from simlora.metrics.histogram import TokenGaps
-from simlora.metrics.journal import Journal, Moved, Planned
+from simlora.metrics.journal import Failed, Journal, Moved, Planned, Replanned
 from simlora.metrics.slo import SloTargets
-from simlora.metrics.summary import summarise
+from simlora.metrics.summary import json_safe, summarise
 
 CAPACITY_TOKENS = 14_500
 CALIBRATION = {
@@ -161,6 +161,41 @@ def make_journal(
     return found
 
 
+HOSTS = {
+    "count": 100,
+    "loads": 812,
+    "load_bytes": 5.1e10,
+    "hit_rate": 0.71,
+    "host_adapters": [61, 40],
+    "host_bytes": [2.6e9, 3.1e9],
+    "host_refused": 0,
+    "host_adapters_at_end": [50, 0],
+    "host_bytes_at_end": [2.0e9, 0],
+    "host_remote_loads": [30, 12],
+    "host_storage_loads": [4, 3],
+}
+"""What a run with a distributed pool says of adapters; the second of its hosts fails."""
+
+
+def make_outages(failures: int = 2, end_s: float = 800.0) -> dict[str, Any]:
+    """Return what a summary says of hosts that failed; the last one stays away."""
+    journal = Journal()
+    for i in range(failures):
+        last = i == failures - 1
+        journal.failed.append(
+            Failed(60.0 * (i + 1), 1, float("inf") if last else 60.0 * i + 90.0, 10, 7, 4_321, 3)
+        )
+    found: dict[str, Any] = json_safe(journal.failure_facts(end_s))
+    return found | {"storage_loads": 7}
+
+
+def make_plans(plans: int = 4, every_s: float = 60.0, size_bytes: int = 10**9) -> Journal:
+    """Return plans of which each moves more than the one before, from nothing on."""
+    journal = Journal()
+    journal.replanned += [Replanned(every_s * (i + 1), 2 * i, i, i * size_bytes) for i in range(plans)]
+    return journal
+
+
 def make_summary(requests: pd.DataFrame, replicas: int = 2, **more: Any) -> dict[str, Any]:
     gaps = TokenGaps()
     if len(requests):
@@ -206,6 +241,7 @@ def write_results(
         journal.decisions().to_parquet(folder / "decisions.parquet", index=False)
         journal.moves().to_parquet(folder / "moves.parquet", index=False)
         journal.plans().to_parquet(folder / "plans.parquet", index=False)
+        journal.placements().to_parquet(folder / "placements.parquet", index=False)
     (folder / "summary.json").write_text(json.dumps(summary or make_summary(requests), allow_nan=False))
     (folder / "config.yaml").write_text(config)
     return folder

@@ -12,6 +12,7 @@ from simlora.report import charts
 from simlora.report.curves import LEVELS, by_adapter
 from simlora.report.modes import OTHER
 from tests.metrics.frames import finished, table
+from tests.report.make_results import make_plans
 
 TIMES_S = np.linspace(0, 900, 4)
 
@@ -152,6 +153,8 @@ def test_the_base_model_has_a_name():
         charts.timeline("running", TIMES_S, charts.BLUE),
         charts.hbm(TIMES_S),
         charts.hbm(TIMES_S, cache=True),
+        charts.with_bands(charts.hbm(TIMES_S), TIMES_S, [("host 0", 60.0, 90.0)]),
+        charts.placements(make_plans().placements(), 600.0),
         charts.popularity(by_adapter(table(finished()))),
         charts.modes({"0": merged((0.0, 1.0, "a"))}, 2.0, {"a": "#111111"}),
         charts.modes({"0": merged(), "1": merged()}, 2.0, {}),

@@ -20,7 +20,10 @@ from simlora.report.html import render, write_report
 from simlora.report.results import RunResults
 from tests.metrics.frames import finished, lost, table
 from tests.report.make_results import (
+    HOSTS,
     make_journal,
+    make_outages,
+    make_plans,
     make_requests,
     make_summary,
     make_timeline,
@@ -70,7 +73,7 @@ def page_of(requests, timeline=None, config="", folder=None, journal=None, **sum
     replicas = 0 if timeline is None else timeline["replica"].nunique()
     found = {**make_summary(requests, replicas), **summary}
     timeline, journal = pd.DataFrame() if timeline is None else timeline, journal or Journal()
-    decided = journal.decisions(), journal.moves(), journal.plans()
+    decided = journal.decisions(), journal.moves(), journal.plans(), journal.placements()
     return Page(render(RunResults(folder, found, requests, timeline, config, *decided)))
 
 
@@ -334,6 +337,96 @@ def test_of_many_plans_that_moved_nothing_the_first_are_shown():
     journal.planned += [Planned(float(i), 0, False, f"reason {i}") for i in range(50)]
     text = page_of(make_requests(50), journal=journal).text
     assert "and 30 more in plans.parquet" in text
+
+
+def hosts_page(requests=50, **summary):
+    frame = make_requests(requests)
+    return page_of(frame, make_timeline(2, rows=50), adapters=HOSTS, makespan_s=800.0, **summary)
+
+
+def words(page):
+    return " ".join(page.text.split())
+
+
+def test_each_host_has_a_row_where_they_hold_different_adapters():
+    text = words(hosts_page())
+    assert "Adapters in the memory of each host, and loads of those that it did not hold." in text
+    titles = "most adapters most held at the end held at the end from other hosts from storage"
+    assert f"{titles} host 0 61 2.60 GB 50 2.00 GB 30 4 host 1 40 3.10 GB 0 0 B 12 3" in text
+    assert "down for" not in text
+
+
+def test_hosts_that_failed_say_when_and_what_that_cost():
+    page = hosts_page(failures=make_outages())
+    text = words(page)
+    assert "from storage down for host 0" in text
+    assert "30 4 0 s" in text
+    assert "12 3 11.8 min" in text, "30 s and 680 s"
+    assert "host 1 60.0 s 90.0 s 10 7 4,321 3 host 1 120 s – 10 7 4,321 3" in text
+    assert "Red bands: a host is down." in text
+
+
+def test_of_many_failures_the_first_are_shown():
+    text = words(hosts_page(failures=make_outages(25, end_s=1e6)))
+    assert "and 5 more in summary.json" in text
+
+
+def test_where_all_hold_all_hosts_stand_there_only_for_what_failed():
+    alike = {"count": 9, "host_adapters": [9, 9], "host_bytes": [1e9, 1e9], "host_refused": 0}
+    frame, timeline = make_requests(50), make_timeline(2, rows=50)
+    assert "Hosts" not in page_of(frame, timeline, adapters=alike).text
+    failed = page_of(frame, timeline, adapters=alike, makespan_s=800.0, failures=make_outages())
+    assert "Every host holds 9 adapters in its memory." in words(failed)
+    assert "from storage" not in words(failed)
+
+
+def test_a_host_that_is_down_is_a_band_in_every_chart_over_time_and_ends_with_it():
+    charts = hosts_page(failures=make_outages()).data["charts"]
+    for name in ("timeline-running", "timeline-waiting", "timeline-hbm"):
+        band = charts[name]["layer"][0]
+        assert band["mark"]["type"] == "rect"
+        assert [(one["from"], one["name"]) for one in band["data"]["values"]] == [
+            (pytest.approx(1.0), "host 1"),
+            (pytest.approx(2.0), "host 1"),
+        ], "minutes"
+        end = band["encoding"]["x"]["scale"]["domain"][1]
+        assert [one["to"] for one in band["data"]["values"]] == pytest.approx([1.5, end], rel=1e-4)
+    assert hosts_page().data["charts"]["timeline-running"]["layer"][0]["mark"]["type"] == "area"
+
+
+def test_plans_say_how_much_they_gave_to_hosts_and_when():
+    journal = make_plans()
+    page = hosts_page(placement=journal.placement_facts(), journal=journal)
+    text = words(page)
+    told = "4 plans, of which 3 changed who serves what: 12 times a host was given an adapter, 6 times one was taken"
+    assert told in text
+    assert "120 s 2 1 1.00 GB 180 s 4 2 2.00 GB 240 s 6 3 3.00 GB" in text
+    drawn = page.data["charts"]["placements"]
+    assert [(row["x"], row["y"]) for row in drawn["data"]["values"]] == [(2, 1), (3, 2), (4, 3)], (
+        "minutes, GB"
+    )
+
+
+def test_where_no_bytes_have_to_move_plans_are_drawn_by_adapters():
+    journal = make_plans(size_bytes=0)
+    page = hosts_page(placement=journal.placement_facts(), journal=journal)
+    assert "Adapters newly assigned (a plan)" in page.text
+    assert [row["y"] for row in page.data["charts"]["placements"]["data"]["values"]] == [2, 4, 6]
+
+
+def test_of_many_plans_those_that_moved_most_are_listed_in_order_of_time():
+    journal = make_plans(41, every_s=10.0)
+    text = words(hosts_page(placement=journal.placement_facts(), journal=journal))
+    assert "The 20 largest plans" in text
+    assert "220 s 42 21 21.0 GB 230 s" in text
+    assert "210 s 40" not in text
+
+
+def test_plans_that_changed_nothing_are_only_counted():
+    journal = make_plans(1)
+    page = hosts_page(placement=journal.placement_facts(), journal=journal)
+    assert "1 plan, of which 0 changed" in words(page)
+    assert "placements" not in page.data["charts"]
 
 
 def test_requests_of_one_token_have_no_tpot_to_draw():

@@ -6,7 +6,7 @@ import pytest
 
 from simlora.report.table import WIDTH, summary_table
 from tests.metrics.frames import table
-from tests.report.make_results import make_requests, make_summary
+from tests.report.make_results import make_outages, make_plans, make_requests, make_summary
 
 SUMMARY = make_summary(make_requests(500))
 
@@ -70,6 +70,30 @@ def test_without_merging_and_moves_there_are_no_such_lines(migration):
     lines = lines_of(migration=migration, adapters=adapters, simulation=simulation)
     assert not any(line.startswith(("Merged", "Moves")) for line in lines)
     assert value_of(lines, "Simulated in") == "110 ms, 17,900 req/s"
+
+
+def test_failures_say_what_they_cost():
+    told = value_of(lines_of(failures=make_outages(1)), "Failures")
+    assert told.startswith("1 failure of 1 host, down for 12.3 min in all; 10 requests went")
+    whole = " ".join(" ".join(lines_of(failures=make_outages())).split())
+    assert (
+        "2 failures of 1 host, down for 11.8 min in all; 20 requests went on elsewhere, 14 of them anew"
+        in whole
+    )
+    assert "with 8,642 tokens recomputed; 7 loads from storage" in whole
+
+
+@pytest.mark.parametrize("failures", [None, make_outages(0)])
+def test_without_failures_and_plans_there_are_no_such_lines(failures):
+    lines = lines_of(failures=failures, placement=make_plans(0).placement_facts())
+    assert not any(line.startswith(("Failures", "Placement")) for line in lines)
+
+
+def test_plans_of_a_placement_say_what_they_changed():
+    told = " ".join(" ".join(lines_of(placement=make_plans().placement_facts())).split())
+    assert "Placement 3 of 4 plans changed it: 12 adapters newly assigned, 6.00 GB to be fetched" in told
+    told = value_of(lines_of(placement=make_plans(2, size_bytes=0).placement_facts()), "Placement")
+    assert told == "1 of 2 plans changed it: 2 adapters newly assigned"
 
 
 def test_statuses_that_did_not_occur_are_left_out():

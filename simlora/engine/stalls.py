@@ -1,0 +1,56 @@
+"""What requests lose to weights and KV on their way: to their own, and standing still because of others'."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from simlora.core.request import Request
+from simlora.engine.holdings import Holdings
+
+
+class Stalls:
+    """Adds to the cold starts and to the `blocked_s` of one replica's requests.
+
+    `batch_s` is how long its batch has stood still, all times together. To a request counts what it is when it
+    leaves the batch, less what it was when it joined.
+    """
+
+    __slots__ = ("_holdings", "batch_s")
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self.batch_s = 0.0
+
+    def waited(self, request: Request, seconds: float, now_s: float) -> None:
+        """A request has waited for its own weights, and its KV: before it began, or once more after it was put back."""
+        if request.admitted_s >= 0.0:
+            request.blocked_s += seconds
+            return
+        until_s = min(now_s, self._holdings.ready_s(request))
+        for_kv_s = min(max(until_s - self._holdings.lands_s(request), 0.0), seconds)
+        request.kv_cold_start_s += for_kv_s
+        request.cold_start_s += seconds - for_kv_s
+
+    def stands_still(self, requests: Sequence[Request], from_s: float, until_s: float) -> None:
+        """The replica has stood still for weights: whose it was not, and the batch, could have run."""
+        self.batch_s += until_s - from_s
+        for request in requests:
+            request.blocked_s += until_s - min(max(from_s, self._holdings.lands_s(request)), until_s)
+
+    def assisted(
+        self,
+        prefill: Sequence[Request],
+        helped: Container[Request],
+        start_s: float,
+        begin_s: float,
+        longer_s: float,
+    ) -> None:
+        """A prefill with the help of CPU cores began later, because of those without, and took so much longer."""
+        if begin_s > start_s:
+            self.stands_still([request for request in prefill if request not in helped], start_s, begin_s)
+            for request in prefill:
+                if request in helped:
+                    request.blocked_s += begin_s - start_s
+        self.batch_s += longer_s
+        for request in prefill:
+            request.blocked_s += longer_s
