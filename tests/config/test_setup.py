@@ -68,13 +68,15 @@ def test_outputs_do_not_change_what_is_simulated(calibration: str):
     assert plain.about["config_hash"] != setup(calibration, "seed=1").about["config_hash"]
 
 
-FITS = {"vllm_packed": "workload.adapters=1"}
-"""What a system needs to fit the GPU of the default configuration."""
+NEEDS = {
+    "vllm_packed": "workload.adapters=1",  # to fit the GPU of the default configuration
+    "loraserve": "placement.operating_points={8: 5500, 128: 4500}",  # which a run would have found for it
+}
 
 
 @pytest.mark.parametrize("system", choices("system"))
 def test_every_system_composes_and_has_a_calibration_of_ours(system: str):
-    found = setup(f"system={system}", *([FITS[system]] if system in FITS else []))
+    found = setup(f"system={system}", *([NEEDS[system]] if system in NEEDS else []))
     assert found.about["system"] == system
     Cluster(found.scenario)  # raises for a coefficient that the run needs
 
@@ -93,7 +95,7 @@ def test_every_system_composes_and_has_a_calibration_of_ours(system: str):
     ],
 )
 def test_the_schedulers_of_the_systems(system: str, scheduler: type[Scheduler]):
-    found = setup(f"system={system}", *([FITS[system]] if system in FITS else []))
+    found = setup(f"system={system}", *([NEEDS[system]] if system in NEEDS else []))
     assert type(found.scenario.policies.scheduler()) is scheduler
 
 

@@ -25,7 +25,8 @@ class RankDemand(Placement):
     1. The demand of an adapter is the tokens per second that it was asked for in the last period, prompts and what was
        generated, continued by a straight line through the last `trend_periods`. A rank's utilisation is its
        demand over its operating point: what a replica processes of that rank within the SLO, `operating_points` in
-       tokens per second by rank, those between them by straight lines. All of it over the replicas is the target.
+       tokens per second by rank (None: found before the run), those between them by straight lines. All of it over the
+       replicas is the target.
     2. A rank has a budget of replicas of its own: its utilisation over the target, rounded.
     3. Its adapters fill them one after the other up to the target, the busiest first; one that does not fit whole is
        parted, and gets the shares of its requests that fit.
@@ -50,16 +51,17 @@ class RankDemand(Placement):
         period_s: float = 60.0,
         trend_periods: int = 5,
     ) -> None:
-        if not isinstance(operating_points, Mapping) or not operating_points:
+        if operating_points is not None and not (isinstance(operating_points, Mapping) and operating_points):
             raise InputError(
                 f"placement.operating_points is {operating_points!r}, must be tokens per second by rank, "
-                "such as {8: 5500, 128: 4500}; left empty, "
-                "they are found by simlora.simulate and by the command"
+                "such as {8: 5500, 128: 4500}, or null, to have them found"
             )
-        for rank, tps in operating_points.items():
+        for rank, tps in (operating_points or {}).items():
             whole("a rank of placement.operating_points", rank, least=1)
             number(f"placement.operating_points[{rank}]", tps, "tokens per second", above=0)
-        self.operating_points = {int(rank): float(tps) for rank, tps in sorted(operating_points.items())}
+        self.operating_points = {
+            int(rank): float(tps) for rank, tps in sorted((operating_points or {}).items())
+        }
         self.period_s = self._lasts_s = number("placement.period_s", period_s, "seconds", above=0)
         self.trend_periods = whole("placement.trend_periods", trend_periods, "periods", least=1)
         self._asked: NDArray[np.int64] | None = None
@@ -67,6 +69,9 @@ class RankDemand(Placement):
         self._last: dict[int, dict[int, float]] = {}  # by replica
 
     def place(self, adapters: Sequence[Adapter], view: ClusterView) -> Placed:
+        assert self.operating_points, (
+            "operating points are found before a run (simlora/api/operating_points.py)"
+        )
         alive = np.flatnonzero(view.alive)
         demand = self._demand(adapters, view)
         last = [self._last.get(id, {}) for id in alive.tolist()]

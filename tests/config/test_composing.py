@@ -1,0 +1,79 @@
+"""Configurations are composed once for all values of their keys, and come out as Hydra composes them."""
+
+from __future__ import annotations
+
+import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from simlora.config.composing import FOLDER, NAME, VERSION_BASE, choices, compose
+
+
+def composed_by_hydra(overrides: list[str]) -> tuple[object, dict[str, str]]:
+    with initialize_config_dir(str(FOLDER), job_name="simlora", version_base=VERSION_BASE):
+        config = hydra_compose(NAME, overrides=overrides, return_hydra_config=True)
+    chosen = {str(group): str(choice) for group, choice in config.hydra.runtime.choices.items()}
+    tree = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(tree, dict)
+    del tree["hydra"]
+    return tree, chosen
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["seed=3"],
+        ["workload.rate_rps=3", "system=dlora", "workload=functions", "cluster.replicas=8"],
+        ["workload=loraserve", "workload/popularity=rank_power_law", "workload.popularity.alpha=1e-1"],
+        ["workload.ranks=[8,16]", "workload=synthetic", "slo.ttft_s=null", "report=no"],
+        ["workload=synthetic", "workload/prompt_tokens=fixed", "workload.prompt_tokens.tokens=200"],
+        ["placement=rank_demand", "placement.operating_points={8: 5500, 128: 4500}"],
+        ["cluster.failures=[{host: 0, at_s: 60, until_s: 120}]", "gpu=a100_40g"],
+        ["workload=file", "workload.path='a, b.csv'"],
+        ["seed=1", "seed=2", "system=slora", "system=vllm"],
+        ["+eviction.more=1", "~slo.tpot_s"],
+        ["scheduler._target_=my_module.MyScheduler"],
+        ["calibration=${gpu.name}.yaml"],
+    ],
+)
+def test_it_is_what_hydra_composes(overrides: list[str]) -> None:
+    try:
+        expected = composed_by_hydra(overrides)
+    except (HydraException, OmegaConfBaseException) as error:
+        with pytest.raises(type(error)):
+            compose(overrides)
+        return
+    config, chosen = compose(overrides)
+    assert OmegaConf.to_container(config, resolve=False) == expected[0]
+    assert chosen == expected[1]
+
+
+@pytest.mark.parametrize("system", choices("system"))
+def test_every_system_takes_values_as_hydra_gives_them(system: str) -> None:
+    overrides = [f"system={system}", "seed=7", "replica.max_batch_size=9", "slo.tpot_s=0.1"]
+    config, chosen = compose(overrides)
+    assert (OmegaConf.to_container(config, resolve=False), chosen) == composed_by_hydra(overrides)
+
+
+def test_one_configuration_is_not_changed_by_the_next() -> None:
+    first, _ = compose(["cluster.replicas=3"])
+    second, _ = compose([])
+    assert (first.cluster.replicas, second.cluster.replicas) == (3, 1)
+    second.cluster.replicas = 9
+    assert compose([])[0].cluster.replicas == 1
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["no_key=1", "workload.rate=1", "seed", "gpu=b200", "workload.rate_rps=[1", "seed=1,2", "gpu.name.x=1"],
+)
+def test_mistakes_are_hydras_own(override: str) -> None:
+    with pytest.raises((HydraException, OmegaConfBaseException)) as expected:
+        composed_by_hydra([override])
+    with pytest.raises(type(expected.value)) as found:
+        compose([override])
+    assert str(found.value) == str(expected.value)
