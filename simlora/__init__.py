@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simlora.api import Result, simulate
-    from simlora.sweeps import Capacity, capacity
+    from simlora.sweeps import Capacity, Sweep, capacity, sweep
 
 __version__ = "0.1.0"
-__all__ = ["Capacity", "Result", "__version__", "capacity", "simulate"]
+__all__ = ["Capacity", "Result", "Sweep", "__version__", "capacity", "simulate", "sweep"]
 _ROOMS = {
     "Capacity": "simlora.sweeps",
     "Result": "simlora.api",
+    "Sweep": "simlora.sweeps",
     "capacity": "simlora.sweeps",
     "simulate": "simlora.api",
+    "sweep": "simlora.sweeps",
 }
 
 

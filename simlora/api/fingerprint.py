@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +23,33 @@ SUFFIXES = (".py", ".yaml", ".json", ".csv")
 
 
 def source(root: Path = ROOT) -> str:
-    """Return the hash of simlora's files and of the versions of what it runs on."""
+    """Return the hash of simlora's files and of the versions of what it runs on.
+
+    Files are read again only when the time or the size of one has changed: it is asked for with every run.
+    """
+    return _hashed(root, tuple(sorted(_files(root))))
+
+
+def _files(root: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield path, time in ns and size of every file that results depend on."""
+    for folder, inside, names in os.walk(root):
+        if Path(folder) == root:
+            inside[:] = [name for name in inside if name not in SHOWING]
+        for name in names:
+            if name.endswith(SUFFIXES):
+                path = os.path.join(folder, name)
+                stat = os.stat(path)
+                yield path, stat.st_mtime_ns, stat.st_size
+
+
+@lru_cache(maxsize=4)
+def _hashed(root: Path, files: tuple[tuple[str, int, int], ...]) -> str:
     found = hashlib.sha256(json.dumps(versions(), sort_keys=True).encode())
-    for path in sorted(_files(root)):
+    for name, _, _ in files:
+        path = Path(name)
         found.update(path.relative_to(root).as_posix().encode())
         found.update(hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()[:16]
-
-
-def _files(root: Path) -> Iterator[Path]:
-    for path in root.rglob("*"):
-        if path.suffix in SUFFIXES and path.relative_to(root).parts[0] not in SHOWING:
-            yield path
 
 
 def named_files(values: Iterable[Any]) -> set[Path]:

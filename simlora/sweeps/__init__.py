@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from simlora.sweeps.search import Capacity, capacity
+from simlora.sweeps.table import Sweep, sweep
 
-__all__ = ["Capacity", "capacity"]
+__all__ = ["Capacity", "Sweep", "capacity", "sweep"]

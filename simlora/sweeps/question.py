@@ -12,6 +12,7 @@ from simlora.config.names import close_keys, dotted
 from simlora.core.bisection import DIGITS, Bracket
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError
+from simlora.sweeps.grid import seeded
 from simlora.sweeps.outcome import RAN, Outcome, Overrides
 
 RATE, REPLICAS = "rate", "replicas"
@@ -19,7 +20,6 @@ RATE_KEYS = ("workload.rate_rps", "workload.arrivals.rate_rps")
 REPLICAS_KEY = "cluster.replicas"
 ATTAINMENT = "slo.attainment"
 DEFAULT_ATTAINMENT = 0.95
-QUIET = ("timeline=false", "report=false", "progress=false")
 LEAST, MOST, MOST_REPLICAS = 1e-4, 1e6, 100_000
 SEEDS_MOST = 1000
 
@@ -28,7 +28,7 @@ SEEDS_MOST = 1000
 class Question:
     """A configuration, the key that is varied, from `start` on, and the SLO: `limits` of figures and an `attainment`.
 
-    `seeds` are those that are searched for; `own_seed`: whether the workload has a seed of its own, to be set too.
+    `seeds` are those that are searched for.
     """
 
     overrides: Overrides
@@ -40,7 +40,6 @@ class Question:
     attainment: float | None
     precision: float
     seeds: Sequence[int]
-    own_seed: bool
 
     @property
     def figures(self) -> list[str]:
@@ -73,8 +72,7 @@ class Question:
     def run(self, seed: int, value: float) -> Overrides:
         """Return the overrides of one run: the user's, what is varied, and the seed."""
         varied = f"{self.key}={int(value) if self.whole else value:{'' if self.whole else 'g'}}"
-        seeds = (f"seed={seed}", *((f"workload.seed={seed}",) if self.own_seed else ()))
-        return (*self.overrides, varied, *seeds, *QUIET)
+        return seeded((*self.overrides, varied), seed)
 
     def met(self, outcome: Outcome) -> bool:
         """Whether a run kept the SLO. Raises InputError if it did not run, or has no such figure."""
@@ -128,7 +126,6 @@ def asked(
         attainment=attainment,
         precision=number("precision", precision, least=10.0 ** (2 - DIGITS), most=1),
         seeds=range(first, first + whole("seeds", seeds, least=1, most=SEEDS_MOST)),
-        own_seed=OmegaConf.select(config, "workload.seed") is not None,
     )
 
 

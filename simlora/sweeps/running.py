@@ -1,4 +1,4 @@
-"""Runs points, in parallel, each once, and those that were run before not again."""
+"""Runs many configurations, in parallel, each once, and those that were run before not again."""
 
 from __future__ import annotations
 
@@ -16,55 +16,81 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from simlora.api import simulate
 from simlora.api.cache import Cache, open_cache
 from simlora.core.errors import DoesNotFit, InputError
-from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome, Overrides
+from simlora.sweeps.outcome import DOES_NOT_FIT, FAILED, NOT_SIMULATED, RAN, Outcome, Overrides
 
 
 def run_all(
-    wanted: Iterable[Overrides], jobs: int = -1, shown: bool | None = None, cache: Cache | None = None
+    wanted: Iterable[Overrides],
+    jobs: int = -1,
+    shown: bool | None = None,
+    cache: Cache | None = None,
+    keep_going: bool = False,
 ) -> dict[Overrides, Outcome]:
-    """Return the outcome of every run, each simulated once. `shown`: a progress bar; None is on a terminal."""
-    cache = open_cache() if cache is None else cache
+    """Return the outcome of every run, each simulated once.
+
+    `shown`: a progress bar; None is on a terminal. `keep_going`: an error of ours, or of a user's policy, is an outcome
+    too; otherwise it is raised, once the runs before it are kept.
+    """
     wanted = list(dict.fromkeys(wanted))
-    found = {overrides: Outcome(**kept) for overrides in wanted if (kept := cache.get(overrides))}
-    missing = [overrides for overrides in wanted if overrides not in found]
-    with _bar(len(wanted), len(found), shown) as advance:
-        for overrides, outcome in _simulated(missing, cache, jobs):
+    found: dict[Overrides, Outcome] = {}
+    with progress_bar(len(wanted), shown) as advance:
+        for overrides, outcome in each_run(wanted, jobs, cache, keep_going):
             found[overrides] = outcome
             advance()
     return found
 
 
-def _simulated(missing: Sequence[Overrides], cache: Cache, jobs: int) -> Iterator[tuple[Overrides, Outcome]]:
-    if missing:
-        pool = Parallel(n_jobs=min(jobs, len(missing)), return_as="generator_unordered")
-        yield from pool(delayed(_run)(overrides, cache) for overrides in missing)
-
-
-def _run(overrides: Overrides, cache: Cache) -> tuple[Overrides, Outcome]:
-    return overrides, run(overrides, cache)
+def each_run(
+    wanted: Sequence[Overrides], jobs: int = -1, cache: Cache | None = None, keep_going: bool = False
+) -> Iterator[tuple[Overrides, Outcome]]:
+    """Yield runs and what became of them: those that were kept first, others as they end, once they are kept."""
+    cache = open_cache() if cache is None else cache
+    missing = []
+    for overrides in wanted:
+        if kept := cache.get(overrides):
+            yield overrides, Outcome(**kept)
+        else:
+            missing.append(overrides)
+    if not missing:
+        return
+    pool = Parallel(n_jobs=min(jobs, len(missing)), return_as="generator_unordered")
+    for overrides, outcome, config in pool(delayed(_run)(overrides, keep_going) for overrides in missing):
+        if outcome.status == RAN:
+            cache.put(overrides, asdict(outcome), config)
+        yield overrides, outcome
 
 
 def run(overrides: Overrides, cache: Cache) -> Outcome:
     """Simulate and keep one run. What simlora refuses is an outcome too, its sentence the reason."""
+    _, outcome, config = _run(overrides, keep_going=False)
+    if outcome.status == RAN:
+        cache.put(overrides, asdict(outcome), config)
+    return outcome
+
+
+def _run(overrides: Overrides, keep_going: bool) -> tuple[Overrides, Outcome, str]:
+    """Return a run with what became of it and its resolved configuration."""
     started = time.perf_counter()
     try:
         result = simulate(overrides)
     except DoesNotFit as error:
-        return Outcome(DOES_NOT_FIT, reason=str(error))
+        return overrides, Outcome(DOES_NOT_FIT, reason=str(error)), ""
     except InputError as error:
-        return Outcome(NOT_SIMULATED, reason=str(error))
-    outcome = Outcome(RAN, result.summary, seconds=time.perf_counter() - started)
-    cache.put(overrides, asdict(outcome), result.config)
-    return outcome
+        return overrides, Outcome(NOT_SIMULATED, reason=str(error)), ""
+    except Exception as error:
+        if not keep_going:
+            raise
+        return overrides, Outcome(FAILED, reason=f"{type(error).__name__}: {error}"), ""
+    return overrides, Outcome(RAN, result.summary, seconds=time.perf_counter() - started), result.config
 
 
 @contextmanager
-def _bar(total: int, done: int, shown: bool | None) -> Iterator[Any]:
+def progress_bar(total: int, shown: bool | None) -> Iterator[Any]:
     """Give a function to be called for every run that has ended."""
     if not (sys.stderr.isatty() if shown is None else shown):
         yield lambda: None
         return
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("simulating", total=total, completed=done)
+        task = progress.add_task("simulating", total=total)
         yield lambda: progress.advance(task)

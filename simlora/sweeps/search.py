@@ -22,11 +22,11 @@ from simlora.results.files import writing
 from simlora.sweeps.outcome import Outcome
 from simlora.sweeps.question import RATE, REPLICAS, Question, asked
 from simlora.sweeps.running import run_all
+from simlora.sweeps.statistics import CONFIDENCE, interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CONFIDENCE = 0.95
 FILES = ("runs.parquet", "capacity.png", "capacity.json")
 
 
@@ -52,15 +52,7 @@ class Capacity:
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % confidence interval of the mean over seeds, by Student's t; NaN of a single seed."""
-        values = self._values()
-        if len(values) < 2:
-            return math.nan, math.nan
-        from scipy import stats  # half a second
-
-        half = (
-            stats.t.ppf(0.5 + CONFIDENCE / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
-        )
-        return float(values.mean() - half), float(values.mean() + half)
+        return interval(self._values())
 
     @property
     def command(self) -> str:

@@ -1,0 +1,100 @@
+"""`simlora-sweep [option …] [key=value,value …]`: a grid of runs with seeds, in one table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simlora import __version__
+from simlora.cli.guarded import BAD_INPUT, DONE, guarded
+from simlora.cli.messages import say, show
+
+if TYPE_CHECKING:
+    from simlora.sweeps import Sweep
+
+DESCRIPTION = """\
+Simulate every combination of the values that keys are given, with every seed, and put all runs into one table. Keys and
+choices are written as for simlora -m: a,b,c or range(1,9); simlora --help lists them."""
+EXAMPLES = """\
+examples
+  simlora-sweep system=slora,dlora,fastlibra workload.rate_rps=1,2,3,4 --seeds 5
+  simlora-sweep 'cluster.replicas=range(1,9)' workload.rate_rps=8 --figure ttft_s.p95 --figure slo.attainment
+  simlora-sweep system=slora,slora_lcfs workload.rate_rps=2 --seeds 20 --against system=slora
+
+Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here) as they end: killed, the same command goes on where it
+was, and another grid runs only what is new. sweep.parquet has a row a run: key, what was varied, seed, status, reason,
+load, and every number of summary.json; a run that is refused or fails is a row with its reason. Later sweeps into the
+same folder add their rows. Exit status: 0 done, 2 bad input, 130 interrupted."""
+STOPPED = "interrupted; the runs that were finished are kept, and the same command goes on from there"
+FIGURES = ("slo.attainment", "ttft_s.mean", "tpot_s.mean")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        options = _parser().parse_intermixed_args(arguments)
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else BAD_INPUT
+    return guarded(lambda: _run(options), STOPPED)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="simlora-sweep",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("overrides", nargs="*", metavar="key=value,value", help="the grid, as for simlora -m")
+    add(
+        "--seeds",
+        type=int,
+        default=1,
+        metavar="N",
+        help="seeds of every combination, from seed=0 on (default: 1)",
+    )
+    add(
+        "--figure",
+        action="append",
+        metavar="FIGURE",
+        help=f"a figure of summary.json to print, may be given several times (default: {', '.join(FIGURES)})",
+    )
+    add(
+        "--against",
+        metavar="KEY=VALUE",
+        help="print differences from this value, with the same random numbers",
+    )
+    add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
+    add("--out", type=Path, default=Path("outputs/sweep"), metavar="DIR", help="folder of sweep.parquet")
+    add("--version", action="version", version=f"simlora {__version__}")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from simlora.sweeps import sweep
+
+    shown = sys.stderr.isatty()
+    found = sweep(options.overrides, seeds=options.seeds, out=options.out, jobs=options.jobs, progress=shown)
+    _warn(found)
+    for figure in options.figure or FIGURES:
+        show(f"{found.text(figure, options.against)}\n")
+    show(f"Results: {options.out}/sweep.parquet, {len(found.table):,} runs\n")
+    return DONE
+
+
+def _warn(found: Sweep) -> None:
+    lost = found.table[found.table["status"] != "ran"]
+    if len(lost):
+        first = lost.iloc[0]
+        say(
+            f"notice: {len(lost):,} of {len(found.table):,} runs have no figures; the first: {first['reason']}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""A grid: every combination of the values that keys are given, each with every seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from simlora.api.preparing import composed
+from simlora.config.mistakes import in_plain_words
+from simlora.core.checks import whole
+from simlora.core.errors import InputError
+from simlora.sweeps.outcome import Overrides
+
+QUIET = ("timeline=false", "report=false", "progress=false")
+SEEDS_MOST = 100_000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid: the values of all keys that are set, the seed, and the overrides that say all of it."""
+
+    values: Mapping[str, Any]
+    seed: int
+    overrides: Overrides
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What all runs have in common, what is varied, as it is written, and the seeds."""
+
+    fixed: Overrides
+    axes: Mapping[str, Sequence[str]]
+    seeds: Sequence[int]
+
+    def __len__(self) -> int:
+        found = len(self.seeds)
+        for values in self.axes.values():
+            found *= len(values)
+        return found
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield all runs: the last axis changes first, and seeds before it.
+
+        A seed is the same random numbers in every cell, so that what is compared are systems and not draws; a workload
+        that has a seed of its own gets it too. Raises InputError for a combination that cannot be composed.
+        """
+        for written in product(*self.axes.values()):
+            varied = tuple(f"{key}={value}" for key, value in zip(self.axes, written, strict=True))
+            pairs = (override.partition("=") for override in (*varied, *self.fixed))
+            values = {key: yaml.safe_load(value) for key, equals, value in pairs if equals and key != "seed"}
+            for seed in self.seeds:
+                yield Cell(values, seed, seeded((*self.fixed, *varied), seed))
+
+
+def grid(overrides: Sequence[str], seeds: int = 1) -> Grid:
+    """Return the grid of overrides of which some have several values: `rate_rps=1,2,3`, `range(1,9)`, `choice(a,b)`.
+
+    Written as for `simlora -m`. `seeds` are those from the configuration's on. Raises InputError for a mistake.
+    """
+    count = whole("seeds", seeds, least=1, most=SEEDS_MOST)
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise in_plain_words(error, overrides) from error
+    fixed, axes = [], {}
+    for override in parsed:
+        if override.is_sweep_override():
+            axes[override.get_key_element()] = tuple(override.sweep_string_iterator())
+        else:
+            fixed.append(str(override.input_line))
+    if "seed" in axes:
+        raise InputError(
+            f"seed={','.join(axes['seed'])} is given as a number of seeds, such as seeds={len(axes['seed'])}"
+        )
+    config, _ = composed([*fixed, *(f"{key}={values[0]}" for key, values in axes.items())])
+    first = whole("seed", OmegaConf.select(config, "seed"), least=0)
+    return Grid(tuple(fixed), axes, range(first, first + count))
+
+
+def seeded(overrides: Overrides, seed: int) -> Overrides:
+    """Return the overrides of a run with this seed, for a workload with a seed of its own too; without pictures."""
+    config, _ = composed(overrides)
+    own = OmegaConf.select(config, "workload.seed") is not None
+    return (*overrides, f"seed={seed}", *((f"workload.seed={seed}",) if own else ()), *QUIET)

@@ -1,0 +1,189 @@
+"""A sweep: a grid of runs in one table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import yaml
+
+from simlora.api.cache import Cache, open_cache
+from simlora.core.errors import InputError, nearest
+from simlora.results.files import writing
+from simlora.sweeps import statistics
+from simlora.sweeps.grid import Cell, grid
+from simlora.sweeps.outcome import RAN, Outcome, Overrides
+from simlora.sweeps.running import each_run, progress_bar
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TABLE = "sweep.parquet"
+EVERY_S = 20.0
+"""Between two times that the table is written while runs go on; a run is kept by itself before that."""
+NO_FIGURES = ("command", "run", "workload", "versions", "seed", "calibration", "complete")
+"""Sections of summary.json that say what was run, and nothing of what came out."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A table of runs, a row each: `key`, what was set, `seed`, `status`, `reason`, `load`, and every figure.
+
+    Figures are the numbers of summary.json by their dotted place, such as `ttft_s.p95`. `key` is the hash of the
+    configuration, of the files that it names and of simlora's own. `axes` are the columns that were varied. `status` is
+    ran, does not fit, not simulated (the configuration was refused) or failed (an error), with a `reason` but for the
+    first.
+    """
+
+    table: pd.DataFrame
+    axes: Sequence[str]
+
+    def means(self, figure: str, by: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return the mean over seeds of a figure with its 95 % interval, for each combination of what was varied."""
+        return statistics.means(self.table, figure, self.axes if by is None else by)
+
+    def paired(self, figure: str, between: str, base: Any) -> pd.DataFrame:
+        """Return how a figure differs from what it is where `between` is `base`, with the same random numbers."""
+        others = [axis for axis in self.axes if axis != between]
+        return statistics.paired(self.table, figure, between, base, others)
+
+    def text(self, figure: str, against: str | None = None) -> str:
+        """Return the means of a figure as aligned text, or with `against`, such as "system=slora", what differs."""
+        if against is None:
+            table = self.means(figure)
+            title = f"{figure}: mean over seeds, 95 % interval"
+        else:
+            axis, _, written = against.partition("=")
+            if axis not in self.axes:
+                raise InputError(f"{against!r} is no value of what was varied; {nearest(axis, self.axes)}")
+            table = self.paired(figure, axis, yaml.safe_load(written))
+            title = f"{figure}: difference from {against}, seed by seed, 95 % interval"
+        cells = table.astype(object).map(
+            lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)
+        )
+        return f"{title}\n{cells.replace('nan', '').to_string(index=False)}"
+
+    def plot(self, figure: str, x: str, ax: Axes | None = None) -> Axes:
+        """Draw means of a figure with intervals over one of the axes, a line for each combination of the others."""
+        from simlora.report.sweeps import plot_means
+
+        return plot_means(self.means(figure), figure, x, [axis for axis in self.axes if axis != x], ax)
+
+
+def sweep(
+    overrides: Sequence[str] = (),
+    *,
+    seeds: int = 1,
+    out: Path | str | None = None,
+    jobs: int = -1,
+    progress: bool = False,
+) -> Sweep:
+    """Simulate every combination of the values that keys are given, with every seed, and return one table.
+
+    `overrides` are written as for `simlora -m`: ["system=slora,dlora", "workload.rate_rps=range(1,9)"]. Seeds go on
+    from the configuration's, and are the same random numbers in every cell. Runs are spread over `jobs` processes (-1:
+    one a core), each is kept as it ends, and not run again until something it depends on changes: a sweep that was
+    killed goes on where it was. A run that is refused or fails is a row with its reason.
+
+    With `out`, a folder, the table is `sweep.parquet` there, to which later sweeps add their rows. Raises InputError
+    for a grid that cannot be read, and if every run of it is refused.
+    """
+    asked = grid(overrides, seeds)
+    cells = {cell.overrides: cell for cell in asked.cells()}
+    table = Table(list(asked.axes), list(cells), Path(out) if out is not None else None)
+    with progress_bar(len(cells), progress) as advance:
+        for run, outcome in each_run(list(cells), jobs, table.cache, keep_going=True):
+            table.add(cells[run], outcome)
+            advance()
+    return table.finished()
+
+
+class Table:
+    """The rows of a sweep as they come, and where they are written."""
+
+    def __init__(self, axes: Sequence[str], order: Sequence[Overrides], folder: Path | None) -> None:
+        self.axes = axes
+        self.cache = open_cache()
+        self._folder = folder
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._order = {overrides: place for place, overrides in enumerate(order)}
+        self._before = _earlier(folder, self.cache) if folder is not None else pd.DataFrame()
+        self._written_s = time.monotonic()
+
+    def add(self, cell: Cell, outcome: Outcome) -> None:
+        """Take a run; now and then, write the table."""
+        row = row_of(self.cache, cell, outcome)
+        self._rows[row["key"]] = row | {"order": self._order[cell.overrides]}
+        if self._folder is not None and time.monotonic() - self._written_s > EVERY_S:
+            self._write()
+
+    def finished(self) -> Sweep:
+        """Return the sweep, in the order of its grid, having written it. Raises InputError if nothing ran."""
+        own = self._own()
+        if not (own["status"] == RAN).any():
+            first = own.iloc[0]
+            raise InputError(
+                f"none of the {len(own):,} runs could be simulated; the first: {first['reason']}"
+            )
+        if self._folder is not None:
+            self._write()
+        return Sweep(own, self.axes)
+
+    def _own(self) -> pd.DataFrame:
+        rows = sorted(self._rows.values(), key=lambda row: row["order"])
+        return pd.DataFrame(rows).drop(columns="order")
+
+    def _write(self) -> None:
+        assert self._folder is not None
+        own = self._own()
+        before = self._before[~self._before["key"].isin(own["key"])] if len(self._before) else self._before
+        table = pd.concat([before, own], ignore_index=True) if len(before) else own
+        with writing(self._folder, (TABLE,)) as draft:
+            table.to_parquet(draft / TABLE, index=False)
+        self._written_s = time.monotonic()
+
+
+def read_sweep(folder: Path | str) -> pd.DataFrame:
+    """Return the table of a sweep's folder. Raises InputError if there is none."""
+    path = Path(folder) / TABLE
+    if not path.exists():
+        raise InputError(f"there is no {path}; must be the folder of a sweep")
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read, must be a sweep's table: {error}") from None
+
+
+def row_of(cache: Cache, cell: Cell, outcome: Outcome) -> dict[str, Any]:
+    """Return the row of one run."""
+    found: dict[str, Any] = {"key": cache.path(cell.overrides).stem, "source": cache.source}
+    found |= {
+        key: value if isinstance(value, int | float | str) else str(value)
+        for key, value in cell.values.items()
+    }
+    found |= {"seed": cell.seed, "status": outcome.status, "reason": outcome.reason}
+    load = outcome.summary["load"]["label"] if outcome.status == RAN else None
+    return found | {"load": load, "seconds": outcome.seconds, **dict(figures(outcome.summary))}
+
+
+def figures(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Yield every number of a summary with its dotted place, but for what is counted by replica."""
+    for name, value in summary.items():
+        if not prefix and name in NO_FIGURES:
+            continue
+        if isinstance(value, Mapping):
+            yield from figures(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{prefix}{name}", float(value)
+
+
+def _earlier(folder: Path, cache: Cache) -> pd.DataFrame:
+    """Return the rows that are there, of simlora as it is now."""
+    if not (folder / TABLE).exists():
+        return pd.DataFrame()
+    table = read_sweep(folder)
+    return table[table["source"] == cache.source]

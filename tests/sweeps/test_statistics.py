@@ -1,0 +1,101 @@
+"""Means with their intervals, and differences seed by seed, on tables made by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.core.errors import InputError
+from simlora.sweeps.statistics import interval, means, paired
+
+
+def table(*rows: tuple[str, int, float], status: str = "ran", load: str = "below") -> pd.DataFrame:
+    """Return a sweep's table of (system, seed, ttft_s.mean); NaN did not run."""
+    frame = pd.DataFrame(rows, columns=["system", "seed", "ttft_s.mean"])
+    lost = frame["ttft_s.mean"].isna()
+    return frame.assign(status=np.where(lost, "failed", status), load=np.where(lost, None, load))
+
+
+def test_the_interval_is_students() -> None:
+    low, high = interval([1.0, 2.0, 3.0])
+    assert (low, high) == pytest.approx((2 - 4.302653 / math.sqrt(3), 2 + 4.302653 / math.sqrt(3)), rel=1e-6)
+    assert interval([2.0, math.nan, 2.0]) == (2.0, 2.0)
+    assert all(map(math.isnan, interval([1.0])))
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=20))
+def test_the_interval_is_around_the_mean(values: list[float]) -> None:
+    low, high = interval(values)
+    assert (low + high) / 2 == pytest.approx(np.mean(values), abs=1e-6)
+    assert low <= high
+
+
+def test_means_are_over_seeds_in_the_order_of_the_table() -> None:
+    found = means(
+        table(("vllm", 0, 3.0), ("slora", 0, 1.0), ("vllm", 1, 5.0), ("slora", 1, 1.0)),
+        "ttft_s.mean",
+        ["system"],
+    )
+    assert list(found["system"]) == ["vllm", "slora"]
+    assert list(found["mean"]) == [4.0, 1.0]
+    assert list(found["runs"]) == [2, 2]
+    assert found["low"][1] == found["high"][1] == 1.0
+
+
+def test_what_did_not_run_is_counted_and_not_averaged() -> None:
+    found = means(table(("slora", 0, 1.0), ("slora", 1, math.nan)), "ttft_s.mean", ["system"])
+    assert (found["mean"][0], found["runs"][0], found["failed"][0]) == (1.0, 1, 1)
+
+
+def test_the_load_is_the_worst_of_a_seed() -> None:
+    both = pd.concat([table(("slora", 0, 1.0)), table(("slora", 1, 9.0), load="past")])
+    assert list(means(both, "ttft_s.mean", ["system"])["load"]) == ["past"]
+    assert list(means(both, "ttft_s.mean", [])["mean"]) == [5.0]
+
+
+def test_a_difference_is_seed_by_seed() -> None:
+    """Systems that differ by 1 for every seed do so for sure, however much seeds differ."""
+    found = paired(
+        table(
+            *[("slora", seed, 10.0**seed) for seed in range(4)],
+            *[("vllm", seed, 10.0**seed + 1) for seed in range(4)],
+        ),
+        "ttft_s.mean",
+        "system",
+        "slora",
+    )
+    assert len(found) == 1
+    row = found.iloc[0]
+    assert (row["system"], row["difference"], row["seeds"], row["differs"]) == (
+        "vllm",
+        pytest.approx(1.0),
+        4,
+        True,
+    )
+    assert row["ratio"] == pytest.approx(1115 / 1111)
+
+
+def test_noise_is_no_difference() -> None:
+    rows = [("slora", seed, 1.0) for seed in range(4)] + [
+        ("vllm", seed, 1.0 + (-1) ** seed) for seed in range(4)
+    ]
+    assert not paired(table(*rows), "ttft_s.mean", "system", "slora")["differs"][0]
+
+
+def test_only_seeds_of_both_count() -> None:
+    rows = [("slora", 0, 1.0), ("slora", 1, math.nan), ("vllm", 0, 2.0), ("vllm", 1, 2.0)]
+    found = paired(table(*rows), "ttft_s.mean", "system", "slora").iloc[0]
+    assert (found["seeds"], found["difference"], found["differs"]) == (1, 1.0, False)
+
+
+def test_what_is_not_there_is_named() -> None:
+    small = table(("slora", 0, 1.0))
+    with pytest.raises(InputError, match=r"the sweep has no ttft_s.p95; did you mean ttft_s.mean"):
+        means(small, "ttft_s.p95", ["system"])
+    with pytest.raises(InputError, match="system has no 'slor'; did you mean slora"):
+        paired(small, "ttft_s.mean", "system", "slor")
