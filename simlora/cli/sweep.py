@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from simlora import __version__
 from simlora.cli.guarded import BAD_INPUT, DONE, guarded
 from simlora.cli.messages import say, show
+from simlora.core.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from simlora.sweeps import Sweep
@@ -23,6 +24,7 @@ examples
   simlora-sweep system=slora,dlora,fastlibra workload.rate_rps=1,2,3,4 --seeds 5
   simlora-sweep 'cluster.replicas=range(1,9)' workload.rate_rps=8 --figure ttft_s.p95 --figure slo.attainment
   simlora-sweep system=slora,slora_lcfs workload.rate_rps=2 --seeds 20 --against system=slora
+  simlora-sweep system=slora,vllm workload.rate_rps=1,2 --seeds 50 --backend dask --address tcp://10.0.0.1:8786
 
 Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here) as they end: killed, the same command goes on where it
 was, and another grid runs only what is new. sweep.parquet has a row a run: key, what was varied, seed, status, reason,
@@ -70,6 +72,17 @@ def _parser() -> argparse.ArgumentParser:
         help="print differences from this value, with the same random numbers",
     )
     add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
+    add(
+        "--backend",
+        default="loky",
+        metavar="NAME",
+        help="loky (this machine), ray or dask (a cluster's workers)",
+    )
+    add(
+        "--address",
+        metavar="ADDRESS",
+        help="where that cluster is, such as 10.0.0.1:6379 or tcp://10.0.0.1:8786",
+    )
     add("--out", type=Path, default=Path("outputs/sweep"), metavar="DIR", help="folder of sweep.parquet")
     add("--version", action="version", version=f"simlora {__version__}")
     return parser
@@ -77,9 +90,23 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     from simlora.sweeps import sweep
+    from simlora.sweeps.grid import grid
 
-    shown = sys.stderr.isatty()
-    found = sweep(options.overrides, seeds=options.seeds, out=options.out, jobs=options.jobs, progress=shown)
+    if options.against:
+        axis, axes = options.against.partition("=")[0], grid(options.overrides).axes
+        if axis not in axes:
+            raise InputError(
+                f"--against {options.against!r} is no value of what is varied; {nearest(axis, axes)}"
+            )
+    found = sweep(
+        options.overrides,
+        seeds=options.seeds,
+        out=options.out,
+        jobs=options.jobs,
+        backend=options.backend,
+        address=options.address,
+        progress=sys.stderr.isatty(),
+    )
     _warn(found)
     for figure in options.figure or FIGURES:
         show(f"{found.text(figure, options.against)}\n")

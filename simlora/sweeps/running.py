@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -17,6 +19,10 @@ from simlora.api import simulate
 from simlora.api.cache import Cache, open_cache
 from simlora.core.errors import DoesNotFit, InputError
 from simlora.sweeps.outcome import DOES_NOT_FIT, FAILED, NOT_SIMULATED, RAN, Outcome, Overrides
+
+DEATHS_MOST = 3
+AT_ONCE = 4
+"""Runs for each worker of a backend that tells results only all together."""
 
 
 def run_all(
@@ -53,11 +59,57 @@ def each_run(
             missing.append(overrides)
     if not missing:
         return
-    pool = Parallel(n_jobs=min(jobs, len(missing)), return_as="generator_unordered")
-    for overrides, outcome, config in pool(delayed(_run)(overrides, keep_going) for overrides in missing):
+    for overrides, outcome, config in _simulated(missing, jobs, keep_going):
         if outcome.status == RAN:
             cache.put(overrides, asdict(outcome), config)
         yield overrides, outcome
+
+
+def _simulated(
+    missing: Sequence[Overrides], jobs: int, keep_going: bool
+) -> Iterator[tuple[Overrides, Outcome, str]]:
+    """Yield what runs come to, as they end; runs of a process that died are begun again.
+
+    Raises InputError if processes die again and again, without a run that ends between.
+    """
+    left, deaths = list(missing), 0
+    while left:
+        done = set()
+        try:
+            for ended in _spread(left, jobs, keep_going):
+                done.add(ended[0])
+                yield ended
+        except Exception as error:
+            if not _died(error):
+                raise
+            deaths = 0 if done else deaths + 1
+            if deaths == DEATHS_MOST:
+                raise InputError(
+                    f"processes that simulate died {deaths} times without a run that ended, for lack of memory perhaps "
+                    f"(fewer jobs need less); runs that were finished are kept; one of those that were not: {left[0]}"
+                ) from error
+        left = [overrides for overrides in left if overrides not in done]
+
+
+def _spread(
+    runs: Sequence[Overrides], jobs: int, keep_going: bool
+) -> Iterator[tuple[Overrides, Outcome, str]]:
+    """Yield what runs come to, from joblib's backend."""
+    backend = get_active_backend()[0]
+    workers = min(effective_n_jobs(jobs), len(runs))
+    if backend.supports_return_generator:
+        pool = Parallel(n_jobs=workers, return_as="generator_unordered")
+        yield from pool(delayed(_run)(overrides, keep_going) for overrides in runs)
+        return
+    # Ray's tells only when all have ended: so a few at a time, or a kill would cost all of them.
+    for first in range(0, len(runs), AT_ONCE * workers):
+        some = runs[first : first + AT_ONCE * workers]
+        yield from Parallel(n_jobs=workers)(delayed(_run)(overrides, keep_going) for overrides in some)
+
+
+def _died(error: Exception) -> bool:
+    """Whether a process that simulated is gone, which says nothing of its run."""
+    return isinstance(error, BrokenExecutor) or type(error).__module__.split(".")[0] in ("ray", "distributed")
 
 
 def run(overrides: Overrides, cache: Cache) -> Outcome:

@@ -15,6 +15,8 @@ from simlora.api.cache import Cache, open_cache
 from simlora.core.errors import InputError, nearest
 from simlora.results.files import writing
 from simlora.sweeps import statistics
+from simlora.sweeps.backends import LOKY
+from simlora.sweeps.backends import backend as spread
 from simlora.sweeps.grid import Cell, grid
 from simlora.sweeps.outcome import RAN, Outcome, Overrides
 from simlora.sweeps.running import each_run, progress_bar
@@ -80,14 +82,17 @@ def sweep(
     seeds: int = 1,
     out: Path | str | None = None,
     jobs: int = -1,
+    backend: str = LOKY,
+    address: str | None = None,
     progress: bool = False,
 ) -> Sweep:
     """Simulate every combination of the values that keys are given, with every seed, and return one table.
 
     `overrides` are written as for `simlora -m`: ["system=slora,dlora", "workload.rate_rps=range(1,9)"]. Seeds go on
     from the configuration's, and are the same random numbers in every cell. Runs are spread over `jobs` processes (-1:
-    one a core), each is kept as it ends, and not run again until something it depends on changes: a sweep that was
-    killed goes on where it was. A run that is refused or fails is a row with its reason.
+    one a core) of this machine, or with `backend` ray or dask over the workers of a cluster, at `address`. Each is kept
+    as it ends, and not run again until something it depends on changes: a sweep that was killed goes on where it was,
+    and what a worker that died had begun is begun again. A run that is refused or fails is a row with its reason.
 
     With `out`, a folder, the table is `sweep.parquet` there, to which later sweeps add their rows. Raises InputError
     for a grid that cannot be read, and if every run of it is refused.
@@ -95,7 +100,7 @@ def sweep(
     asked = grid(overrides, seeds)
     cells = {cell.overrides: cell for cell in asked.cells()}
     table = Table(list(asked.axes), list(cells), Path(out) if out is not None else None)
-    with progress_bar(len(cells), progress) as advance:
+    with spread(backend, address), progress_bar(len(cells), progress) as advance:
         for run, outcome in each_run(list(cells), jobs, table.cache, keep_going=True):
             table.add(cells[run], outcome)
             advance()
