@@ -1,0 +1,118 @@
+"""simlora-sweep, as a user types it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from simlora.cli.sweep import main
+
+SMALL = (
+    "system=slora,slora_lcfs",
+    "workload.rate_rps=1,2",
+    "workload.duration_s=20",
+    "replica.kv_token_budget=14500",
+    "--seeds=2",
+    "--jobs=1",
+)
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_it_shows_means_and_says_where_the_table_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SMALL, "--figure", "ttft_s.p95"]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert lines[0] == "ttft_s.p95: mean over seeds, 95 % interval"
+    assert lines[1].split() == [
+        "system",
+        "workload.rate_rps",
+        "mean",
+        "low",
+        "high",
+        "runs",
+        "failed",
+        "load",
+    ]
+    assert [line.split()[:2] for line in lines[2:6]] == [
+        ["slora", "1"],
+        ["slora", "2"],
+        ["slora_lcfs", "1"],
+        ["slora_lcfs", "2"],
+    ]
+    assert "Results: outputs/sweep/sweep.parquet, 8 runs" in out
+    assert len(pd.read_parquet(tmp_path / "outputs/sweep/sweep.parquet")) == 8
+
+
+def test_differences_are_from_a_value_that_was_varied(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--figure=ttft_s.p95", "--against", "system=slora", "--out=here"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("ttft_s.p95: difference from system=slora, seed by seed, 95 % interval")
+    assert main([*SMALL, "--against=gpu=a10g"]) == 2
+    assert "--against 'gpu=a10g' is no value of what is varied; choose one of system, workload.rate_rps" in (
+        capsys.readouterr().err
+    )
+
+
+def test_runs_without_figures_are_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL[2:3], "replica.kv_token_budget=10,14500", "--jobs=1", "--figure=ttft_s.mean"]) == 0
+    captured = capsys.readouterr()
+    assert "notice: 1 of 2 runs have no figures; the first: every one of the" in captured.err
+    assert captured.out.splitlines()[2].split() == ["10", "0", "1"]  # no figures, no runs, one that failed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["system=slora,slorax"], "there is no system 'slorax'"),
+        (["--seeds=0"], "seeds is 0, must be a whole number"),
+        (["seed=1,2"], "seed=1,2 is given as a number of seeds, such as seeds=2"),
+        (["--backend=slurm"], "backend is 'slurm'; choose one of dask, loky, ray"),
+        (
+            ["replica.kv_token_budget=10,20", "workload.duration_s=20", "--jobs=1"],
+            "none of the 2 runs could be simulated",
+        ),
+    ],
+)
+def test_bad_input_is_a_sentence_and_leaves_nothing(
+    arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("simlora: error: ")
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    for word in (
+        "examples",
+        "--seeds",
+        "--against",
+        "--backend",
+        "SIMLORA_CACHE_DIR",
+        "sweep.parquet",
+        "Exit status",
+    ):
+        assert word in out
+
+
+def test_an_interruption_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*overrides: object, **asked: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simlora.sweeps.sweep", stopped)
+    assert main(SMALL) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err
