@@ -18,6 +18,7 @@ from joblib import Parallel, delayed
 from experiments.studies.draw import COLOURS, GRID
 from simlora import capacity
 from simlora.api.cache import HELP
+from simlora.core.errors import InputError
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -111,7 +112,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
-    found = rates(options.jobs)
+    try:
+        found = rates(options.jobs)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     print(table(found))
     print(
         f"\nPublished: up to {PUBLISHED['throughput'][0]} times Toppings', {PUBLISHED['throughput'][1]} S-LoRA's."

@@ -14,8 +14,8 @@ __all__ = ["Interrupted", "Result", "run", "simulate"]
 def simulate(overrides: Sequence[str] = (), *, progress: bool = False) -> Result:
     """Simulate `overrides`, written as on the command line: `simulate(["system=slora", "seed=1"])`.
 
-    Writes nothing to disk. Raises InputError, in one sentence, for what cannot be simulated, and Interrupted,
-    with what was finished as its `result`, on Ctrl-C.
+    Writes nothing to disk, but keeps operating points that it has to find (SIMLORA_CACHE_DIR). Raises InputError, in
+    one sentence, for what cannot be simulated, and Interrupted, with what was finished as its `result`, on Ctrl-C.
     """
     from simlora.api.preparing import composed, ready
 

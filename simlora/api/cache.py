@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from simlora.api.fingerprint import contents, foreign_code, named_files, source
+from simlora.api.fingerprint import code_files, contents, foreign_code, is_foreign, named_files, source
 from simlora.core.errors import InputError
 
 DEFAULT = Path("outputs") / "cache"
@@ -25,12 +25,12 @@ HELP = (
 
 def cache_dir() -> Path:
     """Return where runs are kept: SIMLORA_CACHE_DIR, or outputs/cache in the current folder."""
-    return Path(os.environ.get("SIMLORA_CACHE_DIR", DEFAULT)).absolute()
+    return Path(os.environ.get("SIMLORA_CACHE_DIR") or DEFAULT).absolute()
 
 
 @dataclass(frozen=True)
 class Cache:
-    """One JSON a run in `folder`, named by the hash of its overrides, the files they name and the `source`.
+    """One JSON a run in `folder`, named by the hash of its overrides, the files and code they name and the `source`.
 
     Files are written under a temporary name and renamed, so that one is whole or not there; one that cannot be
     read counts as not there. Delete the folder whenever you like.
@@ -41,7 +41,9 @@ class Cache:
 
     def path(self, overrides: Sequence[str]) -> Path:
         """Return where the run of these overrides is kept, if it is."""
-        return self.named([sorted(overrides), contents(named_files(_values(overrides)))])
+        values = _values(overrides)
+        files = named_files(values).union(*(code_files(value) for value in values if is_foreign(value)))
+        return self.named([sorted(overrides), contents(files)])
 
     def get(self, overrides: Sequence[str]) -> dict[str, Any] | None:
         """Return the kept run of these overrides, None if there is none or it is damaged."""
@@ -51,12 +53,16 @@ class Cache:
     def put(self, overrides: Sequence[str], run: dict[str, Any], config: str) -> bool:
         """Keep a run whose resolved configuration is `config`; return whether it was kept.
 
-        It is not kept if simlora's files changed while it ran, or if its configuration names a file or code
-        that is not part of the name under which it would be found again.
+        It is not kept if simlora's files changed while it ran, or if its configuration names a file, code or a
+        variable that is not part of the name under which it would be found again.
         """
         tree = yaml.safe_load(config)
-        outside = named_files([tree]) - named_files(_values(overrides))
-        if outside or foreign_code(tree) or source() != self.source:
+        values = _values(overrides)
+        outside = named_files([tree]) - named_files(values) or foreign_code(tree) - set(values)
+        resolved = any(
+            "${" in value for value in values
+        )  # whose value is not in the name: of the environment, say
+        if outside or resolved or source() != self.source:
             return False
         self.write(self.path(overrides), {"overrides": list(overrides), "run": run})
         return True

@@ -192,5 +192,7 @@ def simulation_facts(cluster: Cluster, wall_s: float, migration_wall_s: float) -
 
 def versions() -> dict[str, str]:
     """Return the versions that a result may depend on."""
-    libraries = {name: metadata.version(name) for name in ("simpy", "numpy", "pandas", "pulp", "highspy")}
+    libraries = {
+        name: metadata.version(name) for name in ("simpy", "numpy", "pandas", "scipy", "pulp", "highspy")
+    }
     return {"simlora": __version__, "python": platform.python_version(), **libraries}

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +78,41 @@ def _is_file(value: str) -> bool:
         return False
 
 
-def foreign_code(tree: Any) -> bool:
-    """Whether a configuration names, by `_target_`, code that is not simlora's."""
+def foreign_code(tree: Any) -> set[str]:
+    """Return the code that a configuration names, by `_target_`, and that is not simlora's."""
+    found: set[str] = set()
     if isinstance(tree, Mapping):
-        target = tree.get("_target_", "simlora.")
-        return not str(target).startswith("simlora.") or any(map(foreign_code, tree.values()))
-    return isinstance(tree, list) and any(map(foreign_code, tree))
+        target = str(tree.get("_target_", "simlora."))
+        found |= {target} if not target.startswith("simlora.") else set()
+        for value in tree.values():
+            found |= foreign_code(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            found |= foreign_code(value)
+    return found
+
+
+def is_foreign(value: str) -> bool:
+    """Whether a value may name code that is not simlora's: `my_module.MyScheduler`."""
+    parts = value.split(".")
+    return len(parts) > 1 and all(map(str.isidentifier, parts)) and parts[0] != "simlora"
+
+
+def code_files(target: str) -> set[Path]:
+    """Return the Python files of the user's module or package that this names, and those beside it that it may import.
+
+    None of a library that is installed, nor of what cannot be found: such a run is refused anyway.
+    """
+    try:
+        spec = find_spec(target.split(".")[0])
+    except (ImportError, ValueError):
+        return set()
+    if (
+        spec is None
+        or spec.origin is None
+        or not spec.origin.endswith(".py")
+        or "site-packages" in spec.origin
+    ):
+        return set()
+    folder = Path(spec.origin).parent
+    return set(folder.rglob("*.py") if spec.submodule_search_locations else folder.glob("*.py"))

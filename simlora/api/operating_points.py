@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from simlora.api.cache import Cache, open_cache
@@ -21,15 +23,18 @@ from simlora.engine.cluster import Cluster
 from simlora.engine.scenario import Scenario
 from simlora.metrics.slo import SloTargets, attainment
 
+Lengths = NDArray[np.int64]
 ATTAINMENT = 0.95
 """The share of requests within the SLO: LoRAServe's limits are on the 95th percentile (section V)."""
 LASTS = 20.0
 """A search's runs last so many times the longest target, or a queue that only grows would stay within it."""
 REQUESTS_LEAST, REQUESTS_MOST = 2000, 200_000
+LENGTHS = 2000
+"""Lengths that requests are given, those of the workload's first: the same whatever its rate, if it has as many."""
 PRECISION = 0.02
 RANKS_MOST = 8
 """Of a workload with more ranks so many are searched for; a placement takes those between from straight lines."""
-LEAST_RPS, MOST_RPS = 1e-4, 1e5
+LEAST_RPS, MOST_RPS = 1e-4, 1e4
 ALONE: Mapping[str, Any] = {
     "seed": 0,
     "placement": {"_target_": "simlora.policies.placement.replicate_all.ReplicateAll"},
@@ -38,13 +43,17 @@ ALONE: Mapping[str, Any] = {
     "timeline": False,
     "until_s": None,
 }
+IRRELEVANT = ("workload", "speedup", "report", "progress", "fast_forward")
 CLUSTER_ALONE: Mapping[str, Any] = {
     "replicas": 1,
     "status_every_s": None,
     "max_outstanding": None,
     "adapter_pool": "replicated",
+    "network": "infiniband_hdr",
+    "storage": "nvme_pcie_3_x4",
     "failures": [],
 }
+HOST_ALONE: Mapping[str, Any] = {"replicas": 1, "memory_bytes": None}
 """What is set for one replica by itself; all else is as the run has it."""
 
 
@@ -82,8 +91,9 @@ def filled(config: DictConfig, choices: Mapping[str, str]) -> tuple[DictConfig, 
 
 def _alone(config: DictConfig) -> DictConfig:
     tree = _plain(config) | dict(ALONE)
-    if isinstance(tree.get("cluster"), dict):  # if not, `prepare` says so
-        tree["cluster"] |= CLUSTER_ALONE
+    for key, values in (("cluster", CLUSTER_ALONE), ("host", HOST_ALONE)):
+        if isinstance(tree.get(key), dict):  # if not, `prepare` says so
+            tree[key] |= values
     found: DictConfig = OmegaConf.create(tree)
     return found
 
@@ -104,11 +114,8 @@ def _ranks(trace: Trace) -> list[int]:
 
 def _kept(alone: DictConfig, setup: Setup, ranks: list[int]) -> dict[int, float]:
     """Return the points, from the cache if nothing that they depend on has changed."""
-    depends = {
-        key: value for key, value in _plain(alone).items() if key not in ("workload", "report", "progress")
-    }
-    trace = setup.scenario.trace
-    prompts, outputs = trace.prompt_tokens[:REQUESTS_MOST], trace.output_tokens[:REQUESTS_MOST]
+    depends = {key: value for key, value in _plain(alone).items() if key not in IRRELEVANT}
+    prompts, outputs = _lengths(setup.scenario.trace, LENGTHS)
     lengths = hashlib.sha256(prompts.tobytes() + outputs.tobytes()).hexdigest()
     question = [depends, contents(named_files([depends])), lengths, ranks]
     cache: Cache = open_cache()
@@ -122,7 +129,8 @@ def _kept(alone: DictConfig, setup: Setup, ranks: list[int]) -> dict[int, float]
         guess_rps = highest_rate(setup.scenario, rank, setup.targets, guess_rps)
         points[rank] = round(guess_rps * float(prompts.mean() + outputs.mean()), 1)
     if not foreign_code(depends):
-        cache.write(path, {"ranks": ranks, "points": list(points.values())})
+        with suppress(InputError):  # a run needs no folder that can be written
+            cache.write(path, {"ranks": ranks, "points": list(points.values())})
     return points
 
 
@@ -143,18 +151,29 @@ def highest_rate(scenario: Scenario, rank: int, targets: SloTargets, guess_rps: 
             f"placement.operating_points cannot be found: with rank {rank} less than {ATTAINMENT:.0%} of the requests "
             f"meet {limits} even at {LEAST_RPS:g} requests/s; set a target that one replica can meet"
         )
+    if bracket.high is None:
+        limits = ", ".join(f"slo.{name}={limit:g}" for name, limit in targets.set.items())
+        raise InputError(
+            f"placement.operating_points cannot be found: requests meet {limits} at any rate; set slo.ttft_s, which a "
+            "queue breaks"
+        )
     return bracket.low
 
 
 def of_rank(trace: Trace, rank: int, rate_rps: float, span_s: float) -> Trace:
     """Return about `span_s` of a Poisson process of one adapter's requests, their lengths those of a trace in turn."""
     count = min(max(round(rate_rps * span_s), REQUESTS_LEAST), REQUESTS_MOST)
-    outputs = np.resize(trace.output_tokens, count)
+    prompts, outputs = _lengths(trace, count)
     return Trace(
         arrival_s=np.cumsum(stream(0, "arrivals").exponential(size=count)) / rate_rps,
         adapter=np.zeros(count, dtype=np.int64),
-        prompt_tokens=np.resize(trace.prompt_tokens, count),
+        prompt_tokens=prompts,
         output_tokens=outputs,
         max_output_tokens=outputs,
         adapters=(AdapterSpec(f"rank_{rank}", rank),),
     )
+
+
+def _lengths(trace: Trace, count: int) -> tuple[Lengths, Lengths]:
+    """Return prompt and output tokens [count]: those of the first requests, again and again."""
+    return np.resize(trace.prompt_tokens[:LENGTHS], count), np.resize(trace.output_tokens[:LENGTHS], count)

@@ -6,15 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simlora import __version__
 from simlora.cli.guarded import BAD_INPUT, DONE, guarded
-from simlora.cli.messages import say, show
+from simlora.cli.messages import show
 from simlora.core.errors import InputError
-
-if TYPE_CHECKING:
-    from simlora.sweeps import Capacity
 
 DESCRIPTION = """\
 Find the highest request rate that a configuration serves within an SLO, or with --replicas the fewest replicas that
@@ -24,9 +20,11 @@ examples
   simlora-capacity system=slora gpu=a10g         the rate at which 95 % get their first token within slo.ttft_s
   simlora-capacity --limit ttft_s.p95=10 system=loraserve workload=loraserve cluster.replicas=4
   simlora-capacity --replicas slo.ttft_s=2 slo.tpot_s=0.1 --attainment 0.9 workload=maf workload.arrivals.rate_rps=40
+  simlora-capacity workload=file workload.path=trace.csv slo.ttft_s=2     how much more of your own traffic it carries
   simlora-capacity --key workload.adapters --limit ttft_s.p99=6 system=vllm workload=per_adapter
 
-Each of --seeds seeds is searched by itself, with the same random numbers at every rate; the interval is over seeds.
+Each of --seeds seeds is searched by itself, the same for every system; the interval is over seeds. A run whose queue
+still grew when it ended does not meet the SLO. A trace of your own (workload=file) is sped up or slowed down.
 Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here): after an interruption the same command goes on where
 it was, and more --seeds or a finer --precision only adds runs. Written are capacity.json, runs.parquet (a row a run)
 and capacity.png. Exit status: 0 done, 2 bad input, 130 interrupted."""
@@ -49,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("overrides", nargs="*", metavar="key=value", help="the configuration, as for simlora")
@@ -70,7 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--seeds", type=int, default=5, metavar="N", help="seeds to search with, from seed=0 on (default: 5)")
     add("--precision", type=float, default=0.02, metavar="SHARE", help="of the rate (default: 0.02)")
-    add("--key", help="what to vary instead of the workload's rate_rps; more of it is worse")
+    add(
+        "--key",
+        help="what to vary instead of the workload's rate_rps, or speedup where it has none; more is worse",
+    )
     add("--start", type=float, metavar="VALUE", help="where to begin (default: as configured)")
     add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
     add("--out", type=Path, metavar="DIR", help="where the results go (default: outputs/capacity)")
@@ -82,6 +84,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.replicas and options.key:
         raise InputError("--replicas and --key cannot be given together: --replicas varies cluster.replicas")
     limits = dict(_limit(text) for text in options.limit)
+    if len(limits) < len(options.limit):
+        raise InputError("--limit is given twice for one figure; give each once")
     folder = options.out or Path("outputs") / "capacity"
     from simlora.sweeps import capacity
 
@@ -97,7 +101,6 @@ def _run(options: argparse.Namespace) -> int:
         jobs=options.jobs,
         progress=sys.stderr.isatty(),
     )
-    _warn(found)
     found.save(folder)
     show(found.table())
     show(f"\nResults: {folder}/capacity.png, capacity.json, runs.parquet\n")
@@ -113,15 +116,6 @@ def _limit(text: str) -> tuple[str, float]:
         raise InputError(
             f"--limit {text!r} {must}" if equals else f"--limit {text!r} has no =, {must}"
         ) from None
-
-
-def _warn(found: Capacity) -> None:
-    past = int((found.seeds["load"] == "past").sum())
-    if past:
-        say(
-            f"notice: with {past} of {len(found.seeds)} seeds the queue was still growing when the run ended; the SLO "
-            "held only because it was so short: simulate longer (workload.duration_s, workload.requests)."
-        )
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("overrides", nargs="*", metavar="key=value,value", help="the grid, as for simlora -m")

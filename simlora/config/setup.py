@@ -58,6 +58,7 @@ KEYS = (
     "replica",
     "slo",
     "until_s",
+    "speedup",
 )
 CLUSTER_KEYS = (
     "replicas",
@@ -140,7 +141,8 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     shows = {"report": flag(tree, "report"), "progress": tree["progress"] and flag(tree, "progress")}
     fast_forward, timeline = flag(tree, "fast_forward"), flag(tree, "timeline")
     until_s = None if tree["until_s"] is None else number("until_s", tree["until_s"], "seconds", above=0)
-    trace = _workload(tree).build(seed)
+    speedup = number("speedup", tree["speedup"], above=0)
+    trace = _workload(tree).build(seed).sped_up(speedup)
     _check_ranks(replica, trace)
     by_rate = engines > 1 and shares == "rate"
     scenario = Scenario(

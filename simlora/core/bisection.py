@@ -53,13 +53,17 @@ class Bracket:
         return replace(self, low=value) if passes else replace(self, high=value)
 
     def ahead(self, count: int) -> list[float]:
-        """Return up to `count` values that may be asked for: the next one, then those after either answer."""
+        """Return up to `count` values that may be asked for: the next one, then those after either answer.
+
+        None more than twice as high as the next: what is far above costs most, and is the least likely.
+        """
         found: list[float] = []
         brackets = [self]
+        most = math.inf if self.ask is None else 2.0 * self.ask
         while brackets and len(found) < count:
             bracket = brackets.pop(0)
             value = bracket.ask
-            if value is not None:
+            if value is not None and value <= most:
                 if value not in found:
                     found.append(value)
                 brackets += [bracket.told(value, True), bracket.told(value, False)]
@@ -67,5 +71,5 @@ class Bracket:
 
     def _tidy(self, value: float) -> float:
         if self.whole:
-            return max(math.floor(value), self.least)
+            return math.floor(value)
         return float(f"{value:.{DIGITS}g}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,13 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.arrival_s)
+
+    def sped_up(self, factor: float) -> Trace:
+        """Return the same requests, arriving `factor` times as fast."""
+        if factor == 1.0:
+            return self
+        history = None if self.history is None else self.history * factor
+        return replace(self, arrival_s=self.arrival_s / factor, history=history)
 
     @property
     def has_hashes(self) -> bool:

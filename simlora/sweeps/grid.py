@@ -85,7 +85,23 @@ def grid(overrides: Sequence[str], seeds: int = 1) -> Grid:
 
 
 def seeded(overrides: Overrides, seed: int) -> Overrides:
-    """Return the overrides of a run with this seed, for a workload with a seed of its own too; without pictures."""
+    """Return the overrides of a run with this seed, for a workload with a seed of its own too; without pictures.
+
+    Of several values for a key only the last is left. Raises InputError for keys that would be lost.
+    """
     config, _ = composed(overrides)
+    by_key = {_key(override): override for override in overrides}
+    if "workload.seed" in by_key:
+        raise InputError(
+            f"{by_key['workload.seed']} would be the same for every seed; leave it out, or set seed"
+        )
+    for key, override in by_key.items():
+        if key.startswith("hydra."):
+            raise InputError(f"{override} is for simlora itself; here it has no meaning")
     own = OmegaConf.select(config, "workload.seed") is not None
-    return (*overrides, f"seed={seed}", *((f"workload.seed={seed}",) if own else ()), *QUIET)
+    last = (f"seed={seed}", *((f"workload.seed={seed}",) if own else ()), *QUIET)
+    return tuple((by_key | {_key(override): override for override in last}).values())
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0]

@@ -13,11 +13,11 @@ from simlora.core.bisection import DIGITS, Bracket
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError
 from simlora.sweeps.grid import seeded
-from simlora.sweeps.outcome import RAN, Outcome, Overrides
+from simlora.sweeps.outcome import Outcome, Overrides
 
 RATE, REPLICAS = "rate", "replicas"
 RATE_KEYS = ("workload.rate_rps", "workload.arrivals.rate_rps")
-REPLICAS_KEY = "cluster.replicas"
+REPLICAS_KEY, SPEEDUP_KEY = "cluster.replicas", "speedup"
 ATTAINMENT = "slo.attainment"
 DEFAULT_ATTAINMENT = 0.95
 LEAST, MOST, MOST_REPLICAS = 1e-4, 1e6, 100_000
@@ -53,7 +53,8 @@ class Question:
     @property
     def unit(self) -> str:
         """What the answer is a number of."""
-        return ({REPLICAS_KEY: "replicas"} | dict.fromkeys(RATE_KEYS, "requests/s")).get(self.key, self.key)
+        names = {REPLICAS_KEY: "replicas", SPEEDUP_KEY: "times the trace's rate"}
+        return (names | dict.fromkeys(RATE_KEYS, "requests/s")).get(self.key, self.key)
 
     @property
     def slo(self) -> str:
@@ -72,14 +73,24 @@ class Question:
     def run(self, seed: int, value: float) -> Overrides:
         """Return the overrides of one run: the user's, what is varied, and the seed."""
         varied = f"{self.key}={int(value) if self.whole else value:{'' if self.whole else 'g'}}"
-        return seeded((*self.overrides, varied), seed)
+        others = [override for override in self.overrides if override.partition("=")[0] != self.key]
+        return seeded((*others, varied), seed)
 
     def met(self, outcome: Outcome) -> bool:
-        """Whether a run kept the SLO. Raises InputError if it did not run, or has no such figure."""
-        if outcome.status != RAN:
-            raise InputError(outcome.reason)
+        """Whether a run kept the SLO, and could have gone on so. Raises InputError if it has no such figure.
+
+        One whose queue still grew when it ended (`load` past) could not. Figures are of requests that finished: of a
+        percentile no more may have been given up than lie above it, of others one in twenty.
+        """
         found = {name: _figure(outcome, name) for name in self.figures}
-        within = all((value := found[name]) is not None and value < self.limits[name] for name in self.limits)
+        if outcome.summary["load"]["label"] == "past":
+            return False
+        requests = outcome.summary["requests"]
+        lost = 1.0 - requests["finished"] / max(requests["submitted"], 1)
+        within = all(
+            (value := found[name]) is not None and value < limit and lost <= _above(name)
+            for name, limit in self.limits.items()
+        )
         return within and (self.attainment is None or (found[ATTAINMENT] or 0.0) >= self.attainment)
 
 
@@ -95,9 +106,15 @@ def asked(
 ) -> Question:
     """Return the question, all of it checked. Raises InputError for what cannot be asked."""
     config, _ = composed(overrides)
+    if OmegaConf.select(config, "until_s") is not None:
+        raise InputError(
+            "until_s ends runs while requests still run, which would count as missed; leave it out"
+        )
     if find not in (RATE, REPLICAS):
         raise InputError(f"find is {shown(find)}, must be {RATE} or {REPLICAS}")
     checked = {name: number(f"the limit of {name}", limit, above=0) for name, limit in (limits or {}).items()}
+    if ATTAINMENT in checked:
+        raise InputError(f"{ATTAINMENT} has no upper limit; give attainment, the least share of the requests")
     if attainment is None and not checked:
         attainment = DEFAULT_ATTAINMENT
     if attainment is not None:
@@ -115,7 +132,7 @@ def asked(
     elif in_wholes:
         begin = whole(words, begin, least=1, most=MOST_REPLICAS if find == REPLICAS else int(MOST))
     else:
-        begin = number(words, begin, least=LEAST, most=MOST)
+        begin = float(f"{number(words, begin, least=LEAST, most=MOST):.{DIGITS}g}")
     return Question(
         overrides=tuple(overrides),
         find=find,
@@ -137,19 +154,28 @@ def _key(key: str | None, config: DictConfig) -> str:
     if key is not None:
         if key not in known:
             raise InputError(f"there is no key {key}; {close_keys(key, known)}")
+        if key == REPLICAS_KEY or key.startswith("slo."):
+            raise InputError(
+                f"more of {key} is better, and more of what is varied must be worse; look for replicas"
+            )
         return key
     for candidate in RATE_KEYS:
         if candidate in known:
             return candidate
-    raise InputError(
-        "this workload has no rate_rps to search for; name what is to be varied with key, such as workload.adapters, "
-        "or look for the fewest replicas"
-    )
+    return SPEEDUP_KEY
+
+
+def _above(figure: str) -> float:
+    """Return which share of the requests may be given up: of `ttft_s.p95` a twentieth."""
+    percentile = figure.rpartition(".p")[2]
+    return 1.0 - float(percentile) / 100 if percentile.isdigit() else 0.05
 
 
 def _figure(outcome: Outcome, name: str) -> float | None:
     """Return a figure of a run. Raises InputError for a name that is none."""
     try:
+        if outcome.summary[name.partition(".")[0]] is None:
+            raise KeyError(name)
         return outcome.figure(name)
     except (KeyError, TypeError, ValueError):
         known = [place for place in dotted(outcome.summary) if isinstance(_at(outcome, place), int | float)]

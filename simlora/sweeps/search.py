@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from joblib import effective_n_jobs
+from numpy.typing import NDArray
 
 from simlora.api.cache import open_cache
+from simlora.core.bisection import Bracket
+from simlora.core.checks import whole
 from simlora.core.errors import InputError, nearest
 from simlora.metrics.summary import json_safe
 from simlora.results.files import writing
-from simlora.sweeps.outcome import Outcome
+from simlora.sweeps.outcome import RAN, Outcome
 from simlora.sweeps.question import RATE, REPLICAS, Question, asked
 from simlora.sweeps.running import run_all
 from simlora.sweeps.statistics import CONFIDENCE, interval
@@ -35,8 +38,8 @@ class Capacity:
     """What was found. `seeds`: a row a seed; `runs`: a row a run, in the order of seed and value.
 
     Looking for a rate, `seeds` has the highest `value` that met the SLO and the lowest that did not, `beyond`; looking
-    for replicas the fewest that met it, and one less; NaN where every number does. `load` says how near to saturation
-    the run at `value` was: a capacity that is past it lasts only as long as the run.
+    for replicas the fewest that met it, and one less; NaN where one is enough. `load` says how near to saturation the
+    run at `value` was.
     """
 
     question: Question
@@ -46,23 +49,30 @@ class Capacity:
     @property
     def value(self) -> float:
         """The answer: the mean over seeds of a rate; as many replicas as are enough for every seed."""
-        values = self._values()
+        values = self._ends("value")
         return float(values.max() if self.question.find == REPLICAS else values.mean())
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % confidence interval of the mean over seeds, by Student's t; NaN of a single seed."""
-        return interval(self._values())
+        """The 95 % confidence interval of a rate's mean over seeds, which takes the precision in.
+
+        Student's t, on the logarithms: from what met the SLO to what did not. NaN of a single seed, and of replicas,
+        whose answer is no mean. Where seeds change nothing, as of a trace from a file, it is the precision alone.
+        """
+        if self.question.find == REPLICAS:
+            return math.nan, math.nan
+        low, high = interval(np.log(self._ends("value")))[0], interval(np.log(self._ends("beyond")))[1]
+        return math.exp(low), math.exp(high)
 
     @property
     def command(self) -> str:
         """The shell command that finds it again."""
         question = self.question
         words = ["simlora-capacity", *question.overrides, f"--seeds={len(question.seeds)}"]
-        words += [f"--precision={question.precision:g}", f"--start={question.start:g}"]
-        words += [f"--limit={name}={limit:g}" for name, limit in question.limits.items()]
+        words += [f"--precision={question.precision}", f"--start={question.start:g}"]
+        words += [f"--limit={name}={limit!r}" for name, limit in question.limits.items()]
         if question.attainment is not None:
-            words.append(f"--attainment={question.attainment:g}")
+            words.append(f"--attainment={question.attainment}")
         words.append("--replicas" if question.find == REPLICAS else f"--key={question.key}")
         return shlex.join(words)
 
@@ -73,7 +83,7 @@ class Capacity:
             {
                 "value": self.value,
                 "unit": question.unit,
-                "mean": float(self._values().mean()),
+                "mean": float(self._ends("value").mean()),
                 "interval": list(self.interval),
                 "confidence": CONFIDENCE,
                 "precision": question.precision,
@@ -87,7 +97,7 @@ class Capacity:
         return tree
 
     def table(self) -> str:
-        """Return the answer and a line a seed, as text of at most 80 columns."""
+        """Return the answer and a line a seed, as text."""
         question, (low, high) = self.question, self.interval
         if question.find == REPLICAS:
             first = f"{self.value:.0f} replicas are enough with every seed"
@@ -131,8 +141,8 @@ class Capacity:
         span = self.interval if question.find == RATE else (math.nan, math.nan)
         return plot_capacity(self.runs, name, limit, self.value, span, question.unit, ax)
 
-    def _values(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        return self.seeds["value"].to_numpy(dtype=np.float64)
+    def _ends(self, name: str) -> NDArray[np.float64]:
+        return self.seeds[name].to_numpy(dtype=np.float64)
 
 
 def capacity(
@@ -155,10 +165,17 @@ def capacity(
 
     For each of `seeds` seeds (from the configuration's on) the rate is doubled or halved from where the configuration
     has it, or from `start`, until one meets the SLO and one does not, and these are brought together until they are
-    `precision` apart: 0.02 is 2 %. A seed means the same random numbers at every rate and for every system, so that
-    rates are compared, not draws; the interval is over seeds. `key` is what is varied: the workload's rate_rps, or
-    anything else of which more is worse, such as workload.adapters. Assumed is that what a lower rate misses a higher
-    one misses too.
+    `precision` apart: 0.02 is 2 %. A run whose queue still grew when it ended does not meet it, whatever its figures;
+    nor does one that gave up more requests than a limit on a percentile leaves. Assumed is that what a lower rate
+    misses a higher one misses too.
+
+    A seed means the same random numbers for every system, so that systems are compared, not draws; the interval is over
+    seeds. It means the same requests at every rate with workload=synthetic, loraserve, loraserve_production, maf and
+    traces from files; slora, functions, chatbot, agent and translation draw others for another rate, as more come in
+    their duration.
+
+    `key` is what is varied: the workload's rate_rps; where it has none, `speedup`, how many times as fast its requests
+    arrive; or anything else of which more is worse, such as workload.adapters.
 
     Runs are spread over `jobs` processes (-1: one a core), the next candidates included when there are more of these
     than seeds; the answer does not depend on how many. They are kept as studies' runs are, so a search that was
@@ -166,6 +183,8 @@ def capacity(
     or every one.
     """
     search = _Search(asked(overrides, find, key, start, limits, attainment, seeds, precision))
+    if jobs != -1:
+        whole("jobs", jobs, "processes", least=1)
     workers, cache = effective_n_jobs(jobs), open_cache()
     with _status(progress) as tell:
         while wanted := search.wanted(workers):
@@ -199,14 +218,34 @@ class _Search:
         return [one for one in wanted if one not in self.outcomes]
 
     def learn(self, outcomes: Mapping[tuple[int, float], Outcome]) -> None:
-        """Take what came out, and narrow every bracket as far as that goes."""
+        """Take what came out, and narrow every bracket as far as that goes. Raises InputError for what is refused."""
         self.outcomes |= outcomes
         for seed, bracket in self.brackets.items():
             while (value := bracket.ask) is not None and (outcome := self.outcomes.get((seed, value))):
-                met = self.question.met(outcome)
-                self.rows.append({"seed": seed, "value": value, "met": met, **self._facts(outcome)})
-                bracket = bracket.told(value, met is (self.question.find == RATE))
+                bracket = bracket.told(value, self._passes(seed, value, outcome, bracket))
             self.brackets[seed] = bracket
+
+    def _passes(self, seed: int, value: float, outcome: Outcome, bracket: Bracket) -> bool:
+        """Whether to look higher: the SLO is met, or of replicas it is not."""
+        question, of_rate = self.question, self.question.find == RATE
+        if outcome.status != RAN:
+            # A rate so low that nothing arrives; fewer replicas than a host that fails needs.
+            if bracket.high is None or value > bracket.high:
+                raise InputError(outcome.reason)
+            if of_rate:
+                raise self._never(bracket.high)
+            return True
+        met = question.met(outcome)
+        self.rows.append({"seed": seed, "value": value, "met": met, **self._facts(outcome)})
+        if not of_rate and not met and value >= outcome.summary["requests"]["submitted"]:
+            raise self._never(value)
+        return met is of_rate
+
+    def _never(self, value: float) -> InputError:
+        question = self.question
+        return InputError(
+            f"the SLO ({question.slo}) is not met even at {question.key}={value:g}; set one that can be met"
+        )
 
     def answer(self) -> Capacity:
         """Return what was found. Raises InputError if no value keeps the SLO, or none breaks it."""
@@ -215,9 +254,7 @@ class _Search:
             ends = (bracket.low, bracket.high)
             value, beyond = ends if question.find == RATE else ends[::-1]
             if value is None:
-                raise InputError(
-                    f"the SLO ({question.slo}) is not met even at {question.key}={beyond:g}; set one that can be met"
-                )
+                raise self._never(beyond or 0.0)
             if beyond is None and question.find == RATE:
                 raise InputError(
                     f"the SLO ({question.slo}) is met even at {question.key}={value:g}; set a stricter one"

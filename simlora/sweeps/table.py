@@ -12,6 +12,7 @@ import pandas as pd
 import yaml
 
 from simlora.api.cache import Cache, open_cache
+from simlora.core.checks import whole
 from simlora.core.errors import InputError, nearest
 from simlora.results.files import writing
 from simlora.sweeps import statistics
@@ -97,6 +98,8 @@ def sweep(
     With `out`, a folder, the table is `sweep.parquet` there, to which later sweeps add their rows. Raises InputError
     for a grid that cannot be read, and if every run of it is refused.
     """
+    if jobs != -1:
+        whole("jobs", jobs, "processes", least=1)
     asked = grid(overrides, seeds)
     cells = {cell.overrides: cell for cell in asked.cells()}
     table = Table(list(asked.axes), list(cells), Path(out) if out is not None else None)

@@ -43,10 +43,11 @@ def test_options_and_overrides_may_be_mixed(tmp_path: Path, capsys: pytest.Captu
     assert (tmp_path / "here" / "capacity.png").stat().st_size > 10_000
 
 
-def test_a_queue_that_still_grows_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SMALL, "--limit=ttft_s.p95=1e3", "workload.requests=100"]) == 2
-    assert main([*SMALL, "--limit=ttft_s.p95=20"]) == 0
-    assert "the queue was still growing when the run ended" in capsys.readouterr().err
+def test_your_own_trace_is_sped_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "\n".join(f"{i / 2},a,8,100,20" for i in range(60))
+    (tmp_path / "trace.csv").write_text(f"arrival_s,adapter,rank,prompt_tokens,output_tokens\n{rows}\n")
+    assert main(["workload=file", "workload.path=trace.csv", "--seeds=1", "--jobs=1", "--precision=0.1"]) == 0
+    assert "times the trace's rate, one seed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,8 @@ def test_a_queue_that_still_grows_is_noticed(capsys: pytest.CaptureFixture[str])
         (["--limit=ttft_s.p95=soon"], "--limit 'ttft_s.p95=soon' must be a figure and its limit"),
         (["--replicas", "--key=workload.adapters"], "--replicas and --key cannot be given together"),
         (["--seeds=0"], "seeds is 0"),
+        (["--jobs=0"], "jobs is 0, must be a whole number of processes, at least 1"),
+        (["--limit=ttft_s.p95=1", "--limit=ttft_s.p95=2"], "--limit is given twice for one figure"),
         (["gpu=b200"], "there is no gpu 'b200'"),
     ],
 )
@@ -71,8 +74,9 @@ def test_bad_input_is_a_sentence_and_leaves_nothing(
 
 
 def test_an_unknown_option_names_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--find=rate"]) == 2
-    assert "unrecognized arguments: --find=rate" in capsys.readouterr().err
+    for option in ("--find=rate", "--seed=2"):
+        assert main([option]) == 2
+        assert f"unrecognized arguments: {option}" in capsys.readouterr().err
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,15 +62,8 @@ def test_what_may_follow_is_known_ahead() -> None:
     bracket = Bracket(1.0, 0.01, 1000.0)
     assert bracket.ahead(1) == [1.0]
     assert bracket.ahead(3) == [1.0, 2.0, 0.5]
-    assert bracket.ahead(7) == [
-        1.0,
-        2.0,
-        0.5,
-        4.0,
-        bracket.told(1.0, True).told(2.0, False).ask,
-        0.707107,
-        0.25,
-    ]
+    assert bracket.ahead(7) == [1.0, 2.0, 0.5, 1.41421, 0.707107, 0.25, 1.68179]
+    assert max(bracket.ahead(50)) == 2.0, "what is far above costs most"
     assert searched(bracket, 3.0)[0].ahead(5) == []
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -13,6 +15,7 @@ import simlora
 from simlora import Capacity, capacity
 from simlora.core.errors import InputError
 from simlora.sweeps import running
+from simlora.sweeps.outcome import RAN, Outcome
 
 SMALL = (
     "workload=synthetic",
@@ -40,11 +43,24 @@ def found(*overrides: str, **asked: object) -> Capacity:
     return capacity([*SMALL, *overrides], **({"seeds": 2, "jobs": 1, "precision": 0.05} | asked))
 
 
-def attained(rate: float, seed: int, *overrides: str) -> float:
+def kept(rate: float, seed: int, *overrides: str) -> bool:
+    """Whether a run meets its SLO without a queue that grows."""
     result = simlora.simulate(
         [*SMALL, *overrides, f"workload.arrivals.rate_rps={rate:g}", f"seed={seed}", "timeline=false"]
     )
-    return float(result.summary["slo"]["attainment"])
+    return bool(result.summary["slo"]["attainment"] >= 0.95 and result.summary["load"]["label"] != "past")
+
+
+def outcome(**changes: object) -> Outcome:
+    """Return a run by hand: 100 requests, all within their SLO."""
+    summary = {
+        "ttft_s": {"p95": 1.0, "mean": 0.5},
+        "slo": {"attainment": 1.0},
+        "requests": {"submitted": 100, "finished": 100},
+        "load": {"label": "below"},
+        "migration": None,
+    }
+    return Outcome(RAN, summary | changes)
 
 
 # The highest rate
@@ -54,14 +70,16 @@ def test_the_rate_meets_the_slo_and_the_next_does_not() -> None:
     answer = found()
     assert list(answer.seeds["seed"]) == [0, 1]
     for row in answer.seeds.to_dict("records"):
-        assert attained(row["value"], row["seed"]) >= 0.95 > attained(row["beyond"], row["seed"])
+        assert kept(row["value"], row["seed"])
+        assert not kept(row["beyond"], row["seed"])
         assert row["beyond"] <= 1.05 * row["value"] * (1 + 1e-5)
     assert answer.value == pytest.approx(answer.seeds["value"].mean())
 
 
 def test_every_run_says_whether_it_met_the_slo() -> None:
     runs = found().runs
-    assert (runs["met"] == (runs["slo.attainment"] >= 0.95)).all()
+    assert (runs["met"] == ((runs["slo.attainment"] >= 0.95) & (runs["load"] != "past"))).all()
+    assert set(runs["load"]) > {"past"}
     assert runs.equals(runs.sort_values(["seed", "value"]))
     assert not runs.duplicated(["seed", "value"]).any()
 
@@ -81,7 +99,7 @@ def test_a_second_replica_carries_nearly_twice_as_much() -> None:
 
 
 def test_where_it_starts_does_not_matter() -> None:
-    near, far = found(start=3.0, seeds=1), found(start=64.0, seeds=1)
+    near, far = (found("workload.requests=1500", start=start, seeds=1) for start in (3.0, 64.0))
     assert near.value == pytest.approx(far.value, rel=0.05)
 
 
@@ -91,12 +109,18 @@ def test_the_answer_does_not_depend_on_the_processes() -> None:
     assert alone.runs.equals(several.runs)
 
 
-def test_the_interval_is_students_over_the_seeds() -> None:
+def test_the_interval_is_students_over_the_seeds_and_takes_the_precision_in() -> None:
     answer = found(seeds=3)
-    values = answer.seeds["value"]
-    half = 4.302653 * values.std() / math.sqrt(3)  # t of 2 degrees of freedom at 97.5 %
-    assert answer.interval == pytest.approx((values.mean() - half, values.mean() + half), rel=1e-6)
+    low, high = answer.interval
+    for end, values, sign in (
+        (low, np.log(answer.seeds["value"]), -1),
+        (high, np.log(answer.seeds["beyond"]), 1),
+    ):
+        half = 4.302653 * values.std() / math.sqrt(3)  # t of 2 degrees of freedom at 97.5 %
+        assert end == pytest.approx(math.exp(values.mean() + sign * half), rel=1e-6)
+    assert 0 < low < answer.value < high
     assert all(map(math.isnan, found(seeds=1).interval))
+    assert all(map(math.isnan, found("workload.arrivals.rate_rps=20", find="replicas").interval))
 
 
 def test_seeds_go_on_from_the_configurations_own() -> None:
@@ -125,7 +149,7 @@ def test_one_replica_fewer_is_not_enough() -> None:
     for row in answer.seeds.to_dict("records"):
         few = f"cluster.replicas={int(row['beyond'])}"
         assert row["beyond"] == row["value"] - 1
-        assert attained(20.0, row["seed"], few) < 0.95
+        assert not kept(20.0, row["seed"], few)
 
 
 def test_one_can_be_enough() -> None:
@@ -239,7 +263,20 @@ def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
         ({"key": "workload.adapters", "start": 2.5}, (), "must be a whole number"),
         ({"start": -1}, (), "workload.arrivals.rate_rps, from which the search starts, is -1"),
         ({"limits": {"ttft_s.p95": 1e-9}}, (), "(ttft_s.p95 < 1e-09) is not met even at"),
-        ({"limits": {"ttft_s.p95": 1e9}}, (), "(ttft_s.p95 < 1e+09) is met even at"),
+        ({"limits": {"ttft_s.p95": 1e9}}, ("workload.requests=20",), "(ttft_s.p95 < 1e+09) is met even at"),
+        ({"limits": {"slo.attainment": 0.9}}, (), "slo.attainment has no upper limit; give attainment"),
+        ({"limits": {"migration.moves": 3}}, (), "summary.json has no number migration.moves"),
+        ({"key": "cluster.replicas"}, (), "more of cluster.replicas is better"),
+        ({"key": "slo.ttft_s"}, (), "more of slo.ttft_s is better"),
+        ({}, ("until_s=30",), "until_s ends runs while requests still run"),
+        ({}, ("hydra.run.dir=here",), "hydra.run.dir=here is for simlora itself"),
+        ({"jobs": 0}, (), "jobs is 0, must be a whole number of processes"),
+        ({}, ("slo.ttft_s=0.001", "workload.duration_s=20", "workload.requests=null"), "is not met even at"),
+        (
+            {"find": "replicas", "limits": {"ttft_s.p95": 1e-4}},
+            ("workload.requests=40",),
+            "even at cluster.replicas=64",
+        ),
         ({}, ("gpu=b200",), "there is no gpu 'b200'"),
         ({}, ("no_key=1",), "there is no key no_key"),
         ({}, ("replica.kv_token_budget=10",), "every one of the 300 requests is rejected"),
@@ -251,8 +288,89 @@ def test_bad_input_is_a_sentence(asked: dict[str, object], overrides: tuple[str,
     assert sentence in str(error.value)
 
 
-def test_a_workload_without_a_rate_needs_a_key(tmp_path: Path) -> None:
+# What an SLO is
+
+
+def test_a_limit_is_an_upper_one_and_not_met_where_it_is_reached() -> None:
+    asked = replace(found().question, limits={"ttft_s.p95": 1.0}, attainment=None)
+    assert not asked.met(outcome())
+    assert asked.met(outcome(ttft_s={"p95": 0.999}))
+    assert not asked.met(outcome(ttft_s={"p95": None}))
+
+
+def test_an_attainment_is_met_where_it_is_reached() -> None:
+    asked = replace(found().question, attainment=0.95)
+    assert asked.met(outcome(slo={"attainment": 0.95}))
+    assert not asked.met(outcome(slo={"attainment": 0.949}))
+    assert not asked.met(outcome(slo={"attainment": None}))
+
+
+def test_a_queue_that_grows_meets_nothing() -> None:
+    assert not found().question.met(outcome(load={"label": "past"}))
+    assert found().question.met(outcome(load={"label": "near"}))
+
+
+@pytest.mark.parametrize(
+    ("figure", "finished", "met"), [("p95", 95, True), ("p95", 94, False), ("mean", 94, False)]
+)
+def test_requests_that_were_given_up_lie_above_every_limit(figure: str, finished: int, met: bool) -> None:
+    asked = replace(found().question, limits={f"ttft_s.{figure}": 2.0}, attainment=None)
+    assert asked.met(outcome(requests={"submitted": 100, "finished": finished})) is met
+
+
+def test_giving_requests_up_is_no_capacity() -> None:
+    with_all = found(limits={"ttft_s.p95": 5.0})
+    giving_up = found("system=slora_early_abort", limits={"ttft_s.p95": 5.0})
+    assert giving_up.value < 1.5 * with_all.value
+
+
+def test_values_that_are_given_twice_are_one_run() -> None:
+    asked = found().question
+    twice = replace(asked, overrides=(*asked.overrides, "seed=5", "timeline=true"))
+    assert sorted(asked.run(0, 4.0)) == sorted(twice.run(0, 4.0))
+
+
+def test_a_seed_of_the_workload_is_not_given_beside_seeds() -> None:
+    with pytest.raises(InputError, match=r"workload.seed=7 would be the same for every seed; leave it out"):
+        capacity(["workload.seed=7"])
+
+
+def test_a_variable_is_not_taken_for_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = []
+    for mode in ("peak", "full"):
+        monkeypatch.setenv("RESERVED_AS", mode)
+        values.append(
+            found("replica.reserve=${oc.env:RESERVED_AS}", "replica.kv_token_budget=4000", seeds=1).value
+        )
+    assert values[0] > values[1]
+
+
+def test_a_policy_of_ones_own_is_kept_until_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "a_policy_of_mine.py"
+    source = "from simlora.policies.scheduling.fcfs import Fcfs\n\n\nclass Mine(Fcfs):\n    pass\n"
+    module.write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    real, ran = running.simulate, []
+    monkeypatch.setattr(running, "simulate", lambda overrides: ran.append(overrides) or real(overrides))
+    mine = "scheduler._target_=a_policy_of_mine.Mine"
+    first = found(mine, seeds=1)
+    count = len(ran)
+    assert count == len(first.runs)
+    assert found(mine, seeds=1).to_dict() == first.to_dict()
+    assert len(ran) == count
+    module.write_text(f"{source}# changed\n")
+    found(mine, seeds=1)
+    assert len(ran) == 2 * count
+
+
+def test_a_trace_from_a_file_is_sped_up(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
-    path.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,10\n")
-    with pytest.raises(InputError, match="no rate_rps to search for; name what is to be varied with key"):
-        capacity(["workload=file", f"workload.path={path}"])
+    rows = "\n".join(f"{i / 2},a,8,200,40" for i in range(100))
+    path.write_text(f"arrival_s,adapter,rank,prompt_tokens,output_tokens\n{rows}\n")
+    answer = capacity(["workload=file", f"workload.path={path}"], seeds=2, jobs=1)
+    assert answer.question.key == "speedup"
+    assert answer.question.unit == "times the trace's rate"
+    assert answer.value > 1
+    assert answer.interval == pytest.approx((answer.value, answer.seeds["beyond"][0])), "seeds change nothing"
