@@ -86,6 +86,7 @@ def _result(
         run=setup.about,
         command=command,
         complete=complete,
+        window=setup.window,
     )
     return Result(
         summary,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -33,6 +34,7 @@ from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Kernel
 from simlora.latency.transfer import AdapterLoad
 from simlora.metrics.slo import SloTargets
+from simlora.metrics.window import Window
 from simlora.policies.eviction.base import Eviction
 from simlora.policies.eviction.on_demand import OnDemand
 from simlora.policies.loading.base import Loader
@@ -59,6 +61,7 @@ KEYS = (
     "slo",
     "until_s",
     "speedup",
+    "window",
 )
 CLUSTER_KEYS = (
     "replicas",
@@ -102,6 +105,7 @@ class Setup:
     about: dict[str, Any]
     workload: dict[str, Any]
     config: str
+    window: Window | None
     notices: tuple[str, ...]
     report: bool
     progress: bool | None
@@ -173,6 +177,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         targets=targets,
         about=_about(tree, scenario, gpu, choices),
         workload=_workload_facts(scenario, choices),
+        window=_window(section(tree, "window", ("warm_up_s", "drain_s")), trace),
         config=yaml.safe_dump(tree, sort_keys=False, allow_unicode=True),
         notices=(*notices, *trace.notices, *_nothing_to_share(replica, trace)),
         **shows,
@@ -418,6 +423,23 @@ def _targets(tree: dict[str, Any]) -> SloTargets:
         if value is not None:
             number(f"slo.{key}", value, "seconds", above=0)
     return SloTargets(**tree)
+
+
+def _window(tree: Tree, trace: Trace) -> Window | None:
+    """Return what figures are of; None: of all requests."""
+    warm_up_s = number("window.warm_up_s", tree.get("warm_up_s"), "seconds", least=0)
+    drain_s = number("window.drain_s", tree.get("drain_s"), "seconds", least=0)
+    if not warm_up_s and not drain_s:
+        return None
+    # The last arrival counts where nothing is left out at the end.
+    until_s = trace.duration_s - drain_s if drain_s else math.nextafter(trace.duration_s, math.inf)
+    inside = (trace.arrival_s >= warm_up_s) & (trace.arrival_s < until_s)
+    if not inside.any():
+        raise InputError(
+            f"window.warm_up_s={warm_up_s:g} and window.drain_s={drain_s:g} leave no request of a workload whose last "
+            f"one arrives at {trace.duration_s:g} s; make them shorter, or the workload longer"
+        )
+    return Window(warm_up_s, until_s)
 
 
 def _workload(tree: Tree) -> Any:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simlora.metrics.histogram import TokenGaps
 from simlora.metrics.slo import SloTargets, attainment, column, goodput_rps, is_finished, user_satisfaction
+from simlora.metrics.window import Window
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,14 +56,19 @@ def summarise(
     run: Mapping[str, Any] | None = None,
     command: str = "",
     complete: bool = True,
+    window: Window | None = None,
 ) -> dict[str, Any]:
     """Return the summary of a run, ready for `json.dumps(..., allow_nan=False)`.
 
     Times are in seconds and describe finished requests, `tbt_s` all tokens; `cold_start_share` is of their latencies;
     what does not exist is None, `migration` where nothing migrates, `placement` where it does not plan anew, `failures`
-    where none is configured. `run` says what was simulated (`system`, `model`,
-    `gpu`, `tp`, `replicas`), `command` how to do it again, `complete` whether it reached its end.
+    where none is configured. `run` says what was simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command` how
+    to do it again, `complete` whether it reached its end. With a `window`, counts, times, rates and the SLO are of the
+    requests that arrive in it, per second of it; `load`, `tbt_s` and what is counted by replica stay the whole run's.
     """
+    all_requests, span_s = requests, makespan_s
+    if window is not None:
+        requests, span_s = window.of(requests), window.span_s
     done = requests[is_finished(requests)]
     tokens = float(done["output_tokens"].sum())
     summary: dict[str, Any] = {
@@ -72,12 +78,13 @@ def summarise(
         "workload": workload,
         "requests": _statuses(requests),
         "makespan_s": makespan_s,
-        "throughput_rps": len(done) / makespan_s if makespan_s > 0 else None,
-        "throughput_tps": tokens / makespan_s if makespan_s > 0 else None,
+        "window": None if window is None else window.describe(),
+        "throughput_rps": len(done) / span_s if span_s > 0 else None,
+        "throughput_tps": tokens / span_s if span_s > 0 else None,
         **{metric: distribution(column(done, metric)) for metric in REQUEST_METRICS},
         "tbt_s": _gap_distribution(token_gaps),
-        "slo": _slo(requests, targets, makespan_s),
-        "load": load(requests) if complete else load(requests) | {"label": "unknown"},
+        "slo": _slo(requests, targets, span_s),
+        "load": load(all_requests) if complete else load(all_requests) | {"label": "unknown"},
         "adapters": adapters,
         "kv": kv,
         "migration": migration,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 ABSENT = "–"
@@ -160,3 +161,8 @@ def workload_in_words(summary: dict[str, Any]) -> str:
     if is_number(workload.get("rate_rps")):
         facts.append(f"{digits(workload['rate_rps'])} requests/s")
     return " · ".join([*facts, f"seed {summary.get('seed', ABSENT)}"])
+
+
+def window_in_words(window: Mapping[str, Any]) -> str:
+    """Return which requests figures are of: `requests that arrive from 60 s to 540 s`."""
+    return f"requests that arrive from {clock(window['from_s'])} to {clock(window['until_s'])}"

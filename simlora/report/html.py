@@ -11,10 +11,12 @@ import base64
 import functools
 import hashlib
 import os
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from simlora.metrics.window import Window
 from simlora.report import hosts, merging, sections
 from simlora.report.charts import Spec
 from simlora.report.format import headline
@@ -39,6 +41,7 @@ def write_report(folder: Path) -> Path:
 
 def render(results: RunResults) -> str:
     """Return the page of a run."""
+    results = _counted(results)
     specs: dict[str, Spec] = {}
     page: dict[str, Any] = {"charts": specs, "series": {}}
     main = tag(
@@ -58,6 +61,12 @@ def render(results: RunResults) -> str:
         tag("footer", "This page stands alone: it loads nothing from the network."),
     )
     return _document(" ".join(headline(results.summary)), main, page)
+
+
+def _counted(results: RunResults) -> RunResults:
+    """Return a run with only the requests that its figures are of."""
+    window = results.summary.get("window")
+    return replace(results, requests=Window(**window).of(results.requests)) if window else results
 
 
 def _document(title: str, main: Html, page: dict[str, Any]) -> str:

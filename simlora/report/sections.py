@@ -24,6 +24,7 @@ from simlora.report.format import (
     seconds,
     size,
     targets_in_words,
+    window_in_words,
     workload_in_words,
 )
 from simlora.report.hosts import outages
@@ -39,6 +40,7 @@ _LOAD_COLOURS = {"below": "good", "near": "warn", "past": "bad"}
 def header(summary: Mapping[str, Any]) -> Html:
     """Return the headline, and the banner of a run that was stopped."""
     system, place = headline(dict(summary))
+    window = summary.get("window")
     banner = tag(
         "p",
         tag("strong", "Incomplete run. "),
@@ -52,6 +54,9 @@ def header(summary: Mapping[str, Any]) -> Html:
         tag("p", "simlora · simulated run", class_="eyebrow"),
         tag("h1", system, " ", tag("small", place)),
         tag("p", workload_in_words(dict(summary)), class_="lede"),
+        tag("p", f"Counted are {window_in_words(window)}; all are simulated.", class_="note")
+        if window
+        else EMPTY,
     )
 
 

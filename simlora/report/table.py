@@ -17,6 +17,7 @@ from simlora.report.format import (
     seconds,
     size,
     targets_in_words,
+    window_in_words,
     workload_in_words,
 )
 
@@ -50,6 +51,7 @@ def _facts(summary: dict[str, Any]) -> list[str]:
         ("Throughput", f"{rate(summary['throughput_rps'], 'req')}, {rate(summary['throughput_tps'], 'tok')}"),
         ("Load", LOAD_WORDS.get((summary.get("load") or {}).get("label", "unknown"), "unknown")),
         ("Makespan", seconds(summary["makespan_s"])),
+        ("Counted", _window(summary.get("window"))),
         (
             "Adapter loads",
             f"{count(adapters.get('loads'))} ({size(adapters.get('load_bytes'))}{_kinds_of_loads(adapters)}), "
@@ -99,6 +101,11 @@ def _merged(adapters: dict[str, Any]) -> str:
     switches = counted(adapters["switches"], "switch", "switches")
     took = seconds(adapters.get("switch_s"))
     return f"{percent(adapters.get('merged_share'))} of the time, {switches} that took {took}"
+
+
+def _window(window: dict[str, Any] | None) -> str:
+    """Return which requests the figures are of; nothing where it is all of them."""
+    return ABSENT if window is None else window_in_words(window)
 
 
 def _moves(migration: dict[str, Any]) -> str:

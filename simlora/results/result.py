@@ -10,6 +10,7 @@ import pandas as pd
 
 from simlora.metrics.journal import Journal
 from simlora.metrics.slo import SloTargets
+from simlora.metrics.window import Window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,6 +49,12 @@ class Result:
         return folder
 
     @property
+    def counted(self) -> pd.DataFrame:
+        """The requests that the figures of the summary are of: all, or those that arrive in its window."""
+        window = self.summary.get("window")
+        return self.requests if window is None else Window(**window).of(self.requests)
+
+    @property
     def tables(self) -> dict[str, pd.DataFrame]:
         """The tables, by the names of their files."""
         return {
@@ -64,13 +71,13 @@ class Result:
         from simlora.report import figures
 
         targets = SloTargets(**self.summary["slo"]["targets"])
-        return figures.plot_slo_attainment(self.requests, metric, targets, ax)
+        return figures.plot_slo_attainment(self.counted, metric, targets, ax)
 
     def plot_latency_cdf(self, ax: Axes | None = None) -> Axes:
         """Draw the distributions of TTFT, TPOT and latency."""
         from simlora.report import figures
 
-        return figures.plot_latency_cdf(self.requests, ax=ax)
+        return figures.plot_latency_cdf(self.counted, ax=ax)
 
     def plot_timeline(self, replica: int | None = None, ax: Axes | None = None) -> Axes:
         """Draw batch and queue over time, of one replica or of all together."""
@@ -99,7 +106,7 @@ class Result:
         """Draw first-token time and cold start of the most requested adapters."""
         from simlora.report import figures
 
-        return figures.plot_adapters(self.requests, most, ax)
+        return figures.plot_adapters(self.counted, most, ax)
 
     def __repr__(self) -> str:
         requests = self.summary["requests"]

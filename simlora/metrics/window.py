@@ -1,0 +1,34 @@
+"""The window of a run that its figures are of."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Window:
+    """Figures are of the requests that arrive from `from_s` on and before `until_s`.
+
+    Those before find an emptier system than later ones, those after leave one that empties; all are simulated.
+    """
+
+    from_s: float
+    until_s: float
+
+    @property
+    def span_s(self) -> float:
+        """How long it is."""
+        return self.until_s - self.from_s
+
+    def of(self, requests: pd.DataFrame) -> pd.DataFrame:
+        """Return the requests that arrive in it."""
+        arrival_s = requests["arrival_s"]
+        return requests[(arrival_s >= self.from_s) & (arrival_s < self.until_s)]
+
+    def describe(self) -> dict[str, Any]:
+        """Return what summary.json says of it."""
+        return asdict(self)
