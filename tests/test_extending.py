@@ -1,0 +1,72 @@
+"""What docs/extending.md shows works as it stands there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+TEXT = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
+ROOM = Path(__file__).parents[1] / "simlora"
+QUIET = ("workload.duration_s=20", "report=false", "timeline=false")
+
+
+def block(language: str) -> str:
+    """Return the first block in a language."""
+    found = re.search(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+    assert found
+    return found[1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's folder with the policy and the system of the page."""
+    (tmp_path / "shortest.py").write_text(block("python"))
+    (tmp_path / "mine" / "system").mkdir(parents=True)
+    (tmp_path / "mine" / "system" / "shortest_first.yaml").write_text(block("yaml"))
+    return tmp_path
+
+
+def run(folder: Path, *command: str) -> str:
+    """Run a command of simlora's there; return what it printed."""
+    ended = subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_the_policy_changes_who_goes_first(folder: Path) -> None:
+    busy = ("workload.rate_rps=6", "replica.kv_token_budget=6000", *QUIET)
+    run(folder, "simlora", "scheduler._target_=shortest.ShortestFirst", *busy, "hydra.run.dir=ours")
+    run(folder, "simlora", *busy, "hydra.run.dir=theirs")
+    ours, theirs = (pd.read_parquet(folder / name / "requests.parquet") for name in ("ours", "theirs"))
+    assert ours["arrival_s"].equals(theirs["arrival_s"])
+    short = ours["prompt_tokens"] < ours["prompt_tokens"].median()
+    assert ours["ttft_s"][short].mean() < 0.8 * theirs["ttft_s"][short].mean()
+
+
+def test_a_sweep_takes_it_beside_others_in_any_number_of_processes(folder: Path) -> None:
+    both = "scheduler._target_=shortest.ShortestFirst,simlora.policies.scheduling.fcfs.Fcfs"
+    out = run(folder, "simlora.cli.sweep", both, "workload.rate_rps=2", "workload.duration_s=20", "--jobs=2")
+    assert "shortest.ShortestFirst" in out
+    assert len(pd.read_parquet(folder / "outputs/sweep/sweep.parquet")) == 2
+
+
+def test_the_system_is_a_choice(folder: Path) -> None:
+    out = run(folder, "simlora", "--config-dir", "mine", "system=shortest_first", *QUIET)
+    assert out.startswith("shortest_first: llama_7b on 2")
+
+
+def test_every_file_it_names_is_there() -> None:
+    slots = re.findall(r"^\| `\w+` \| .*? \| `([\w/.]+)` \| (.*?) \|$", TEXT, re.MULTILINE)
+    assert len(slots) == 7
+    for base, examples in slots:
+        assert (ROOM / base).exists()
+        for name in re.findall(r"`([\w.]+)`", examples):
+            found = (ROOM / base).parent / name
+            assert found.exists() or f"class {name}" in (ROOM / base).read_text(), name
