@@ -23,8 +23,8 @@ examples
   simlora-capacity workload=file workload.path=trace.csv slo.ttft_s=2     how much more of your own traffic it carries
   simlora-capacity --key workload.adapters --limit ttft_s.p99=6 system=vllm workload=per_adapter
 
-Each of --seeds seeds is searched by itself, the same for every system; the interval is over seeds. A run whose queue
-still grew when it ended does not meet the SLO. A trace of your own (workload=file) is sped up or slowed down.
+Each of --seeds seeds is searched by itself, the same for every system; the interval is over seeds. A run in which
+requests wait ever longer does not meet the SLO. A trace of your own (workload=file) is sped up or slowed down.
 Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here): after an interruption the same command goes on where
 it was, and more --seeds or a finer --precision only adds runs. Written are capacity.json, runs.parquet (a row a run)
 and capacity.png. Exit status: 0 done, 2 bad input, 130 interrupted."""

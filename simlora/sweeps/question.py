@@ -22,6 +22,7 @@ ATTAINMENT = "slo.attainment"
 DEFAULT_ATTAINMENT = 0.95
 LEAST, MOST, MOST_REPLICAS = 1e-4, 1e6, 100_000
 SEEDS_MOST = 1000
+GROWTH = 0.05
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,11 @@ class Question:
     def met(self, outcome: Outcome) -> bool:
         """Whether a run kept the SLO, and could have gone on so. Raises InputError if it has no such figure.
 
-        One whose queue still grew when it ended (`load` past) could not. Figures are of requests that finished: of a
-        percentile no more may have been given up than lie above it, of others one in twenty.
+        One whose queue grew all the time could not. Figures are of requests that finished: of a percentile no more may
+        have been given up than lie above it, of others one in twenty.
         """
         found = {name: _figure(outcome, name) for name in self.figures}
-        if outcome.summary["load"]["label"] == "past":
+        if grows(outcome):
             return False
         requests = outcome.summary["requests"]
         lost = 1.0 - requests["finished"] / max(requests["submitted"], 1)
@@ -163,6 +164,18 @@ def _key(key: str | None, config: DictConfig) -> str:
         if candidate in known:
             return candidate
     return SPEEDUP_KEY
+
+
+def grows(outcome: Outcome) -> bool:
+    """Whether requests had to wait ever longer: the rate is more than 5 % above what is served.
+
+    A queue that grows so for T has grown by 5 % of T, and the mean wait of the last third of the arrivals is two thirds
+    of that above the first third's (`load.drift_s`). It is of all requests: one server in a hundred may fall behind.
+    """
+    load = outcome.summary["load"]
+    return bool(
+        load["drift_s"] is not None and load["drift_s"] > GROWTH * 2 / 3 * (load["arrivals_s"] or 0.0)
+    )
 
 
 def _above(figure: str) -> float:

@@ -165,7 +165,7 @@ def capacity(
 
     For each of `seeds` seeds (from the configuration's on) the rate is doubled or halved from where the configuration
     has it, or from `start`, until one meets the SLO and one does not, and these are brought together until they are
-    `precision` apart: 0.02 is 2 %. A run whose queue still grew when it ended does not meet it, whatever its figures;
+    `precision` apart: 0.02 is 2 %. A run in which requests waited ever longer does not meet it, whatever its figures;
     nor does one that gave up more requests than a limit on a percentile leaves. Assumed is that what a lower rate
     misses a higher one misses too.
 
