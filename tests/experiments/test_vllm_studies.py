@@ -18,13 +18,14 @@ from experiments.scenarios import scenario
 from experiments.studies import measured, vllm_runs
 from experiments.studies.command import main
 from experiments.studies.fitted import was_fitted
-from experiments.studies.metrics import METRICS, figure
+from experiments.studies.metrics import METRICS
 from experiments.studies.points import Point, points
 from experiments.studies.study import read as read_study
 from experiments.studies.study import read_all
 from simlora.api import simulate
 from simlora.core.errors import DoesNotFit
 from simlora.engine.cluster import Cluster
+from simlora.sweeps.outcome import figure
 from simlora.workload.lengths import Fixed
 from simlora.workload.per_adapter import PerAdapter
 from tests.experiments.studied import a_vllm_study, vllm_runs_csv
