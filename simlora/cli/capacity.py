@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simlora import __version__
-from simlora.cli.guarded import BAD_INPUT, DONE, guarded
+from simlora.cli.guarded import DONE, guarded_options
 from simlora.cli.messages import show
 from simlora.core.errors import InputError
 
@@ -28,17 +28,11 @@ requests wait ever longer does not meet the SLO. A trace of your own (workload=f
 Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here): after an interruption the same command goes on where
 it was, and more --seeds or a finer --precision only adds runs. Written are capacity.json, runs.parquet (a row a run)
 and capacity.png. Exit status: 0 done, 2 bad input, 130 interrupted."""
-NO_ANSWER = "interrupted; the runs that were finished are kept, and the same command goes on from there"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        options = _parser().parse_intermixed_args(arguments)
-    except SystemExit as leave:
-        return leave.code if isinstance(leave.code, int) else BAD_INPUT
-    return guarded(lambda: _run(options), NO_ANSWER)
+    return guarded_options(_parser(), argv, _run)
 
 
 def _parser() -> argparse.ArgumentParser:

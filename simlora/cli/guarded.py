@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -28,6 +29,20 @@ def guarded(command: Callable[[], int], when_interrupted: str) -> int:
     except KeyboardInterrupt:
         say(when_interrupted)
         return INTERRUPTED
+
+
+def guarded_options(
+    parser: ArgumentParser, argv: Sequence[str] | None, command: Callable[[Namespace], int]
+) -> int:
+    """Run a command of many runs, which are kept, with its options; overrides may stand anywhere between these."""
+    try:
+        options = parser.parse_intermixed_args(list(sys.argv[1:] if argv is None else argv))
+    except SystemExit as leave:  # --help, or what argparse has complained about
+        return leave.code if isinstance(leave.code, int) else BAD_INPUT
+    return guarded(
+        lambda: command(options),
+        "interrupted; the runs that were finished are kept, and the same command goes on from there",
+    )
 
 
 @contextmanager

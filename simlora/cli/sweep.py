@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simlora import __version__
-from simlora.cli.guarded import BAD_INPUT, DONE, guarded
+from simlora.cli.guarded import DONE, guarded_options
 from simlora.cli.messages import say, show
 from simlora.core.errors import InputError, nearest
 
@@ -30,18 +30,12 @@ Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here) as they end: ki
 was, and another grid runs only what is new. sweep.parquet has a row a run: key, what was varied, seed, status, reason,
 load, and every number of summary.json; a run that is refused or fails is a row with its reason. Later sweeps into the
 same folder add their rows. Exit status: 0 done, 2 bad input, 130 interrupted."""
-STOPPED = "interrupted; the runs that were finished are kept, and the same command goes on from there"
 FIGURES = ("slo.attainment", "ttft_s.mean", "tpot_s.mean")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        options = _parser().parse_intermixed_args(arguments)
-    except SystemExit as leave:
-        return leave.code if isinstance(leave.code, int) else BAD_INPUT
-    return guarded(lambda: _run(options), STOPPED)
+    return guarded_options(_parser(), argv, _run)
 
 
 def _parser() -> argparse.ArgumentParser:

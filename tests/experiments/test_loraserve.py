@@ -202,7 +202,7 @@ def test_claims_are_the_most_over_toppings_and_over_either_static_placement(
 
 def test_twice_the_servers_carry_twice_as_much() -> None:
     one, two = (scaling.rate_rps(servers, "slora_toppings", duration_s=60.0) for servers in (4, 8))
-    assert 1.7 < two / one < 2.3
+    assert 1.8 < two / one < 2.2
 
 
 def test_operating_points_of_one_gpu_are_near_those_that_were_published() -> None:
