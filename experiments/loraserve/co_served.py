@@ -17,7 +17,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 
-from experiments.studies.draw import COLOURS, GRID
+from experiments.studies.draw import COLOURS, GRID, save
 from simlora.api import simulate
 
 matplotlib.use("Agg")
@@ -141,9 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"Published: {PUBLISHED:.0f} % more beside rank 128, at a load that is not told.")
     path = folder / "figure_1_rank_8.png"
     figure = draw(found)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    print(path)
+    save(figure, path)
     return 0
 
 

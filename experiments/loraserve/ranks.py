@@ -15,7 +15,7 @@ from pathlib import Path
 import matplotlib
 
 from experiments.loraserve.calibration import OUTPUT_TOKENS, Runs, Single, available, markdown, name, runs
-from experiments.studies.draw import COLOURS, GRID, THEIRS
+from experiments.studies.draw import COLOURS, GRID, THEIRS, save
 from simlora.latency import calibration as calibrations
 
 matplotlib.use("Agg")
@@ -197,9 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     for key, figure in figures.items():
         path = folder / f"{key}.png"
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
-        print(path)
+        save(figure, path)
     return 0
 
 

@@ -15,7 +15,7 @@ import matplotlib
 import numpy as np
 from joblib import Parallel, delayed
 
-from experiments.studies.draw import COLOURS, GRID
+from experiments.studies.draw import COLOURS, GRID, save
 from simlora import capacity
 from simlora.api.cache import HELP
 from simlora.core.errors import InputError
@@ -123,9 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     path = options.out / "rates.png"
     figure = draw(found)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    print(path)
+    save(figure, path)
     return 0
 
 

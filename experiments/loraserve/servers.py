@@ -22,7 +22,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 
-from experiments.studies.draw import COLOURS, GRID
+from experiments.studies.draw import COLOURS, GRID, save
 from simlora.api import simulate
 from simlora.results.result import Result
 
@@ -233,9 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"Published: up to {PUBLISHED['adapters']:.0f} times the space.\n")
     for name, figure in {"figure_12": draw_12(open_trace), "figure_18": draw_18(by_rate)}.items():
         path = folder / f"{name}.png"
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
-        print(path)
+        save(figure, path)
     return 0
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from experiments.studies.draw import COLOURS, GRID
+from experiments.studies.draw import COLOURS, GRID, save
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
 from simlora.workload.popularity import Zipf
@@ -131,9 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"loraserve_production, {len(evaluation)} adapters: {shown(evaluation)}")
     path = folder / "figure_8.png"
     figure = draw(week, law, exponent, evaluation)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    print(path)
+    save(figure, path)
     return 0
 
 

@@ -23,6 +23,7 @@ from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -55,6 +56,13 @@ APART = 0.05
 
 BETWEEN = 0.1
 """Inches around plots that each have a label of their own at the left."""
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, and say where it is."""
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    print(path)
 
 
 def draw(study: Study, gathered: Sequence[Gathered], path: Path) -> None:
