@@ -1,4 +1,4 @@
-"""The Azure LLM inference trace of 2023, as published."""
+"""The Azure LLM inference traces of 2023 and 2024, as published."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simlora.core.checks import shown
+from simlora.core.errors import InputError
 from simlora.core.trace import Trace
 from simlora.workload.adapters import adapter_specs, check_ranks
 from simlora.workload.columns import refuse, tokens
@@ -15,22 +17,33 @@ from simlora.workload.published import Published
 from simlora.workload.table import Table
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+FILES = {2023: "AzureLLMInferenceTrace_conv.csv", 2024: "AzureLLMInferenceTrace_conv_1week.csv"}
+"""Of conversations, a year; for coding there is one beside each."""
 
 
 @dataclass(frozen=True)
 class AzureLlm(Published):
     """Arrivals and lengths of the trace; adapters, which it does not have, drawn by `popularity`.
 
-    See Published for the window and the limits.
-    Source: Azure/AzurePublicDataset, AzureLLMInferenceTrace_*.csv; Splitwise (ISCA'24).
+    That of 2024 has a week, of which `rows` says how much is read. See Published for the window and the limits.
+    Source: Azure/AzurePublicDataset, AzureLLMInferenceTrace_*.csv; Splitwise (ISCA'24), DynamoLLM (HPCA'25).
     """
+
+    year: int = 2023
+
+    def __post_init__(self) -> None:
+        if self.year not in FILES:
+            raise InputError(
+                f"workload.year is {shown(self.year)}, must be one of {', '.join(map(str, FILES))}"
+            )
+        super().__post_init__()
 
     def build(self, seed: int) -> Trace:
         """Return the trace; `seed` decides which adapter each request is for, and nothing else."""
         table = self._read(
             COLUMNS,
-            "the Azure LLM trace of 2023",
-            "AzureLLMInferenceTrace_conv.csv from Azure/AzurePublicDataset",
+            f"the Azure LLM trace of {self.year}",
+            f"{FILES[self.year]} from Azure/AzurePublicDataset",
         )
         since_s = _since_first_s(table)
         prompts, outputs = tokens(table, "ContextTokens", least=0), tokens(table, "GeneratedTokens", least=0)
@@ -43,7 +56,7 @@ class AzureLlm(Published):
             output_tokens=outputs[order],
             max_output_tokens=outputs[order],
             adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
-            source=f"Azure LLM inference trace 2023, {table.path}",
+            source=f"Azure LLM inference trace {self.year}, {table.path}",
             notices=notices,
         )
 

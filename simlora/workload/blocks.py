@@ -32,6 +32,22 @@ def check_prefixes(table: Table, name: str, hashes: Sequence[tuple[int, ...]]) -
     refuse(table, name, twisted, "of prefixes: behind equal numbers equal numbers must lie")
 
 
+def of_prefixes(hashes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return hashes of prefixes for hashes of blocks by themselves, numbered from 0 as they come.
+
+    Two are equal where the block and all before it are. Hashes that are of prefixes already are only renumbered.
+    """
+    numbers: dict[tuple[int, int], int] = {}
+    found = []
+    for each in hashes:
+        own, last = [], -1
+        for value in each:
+            last = numbers.setdefault((last, value), len(numbers))
+            own.append(last)
+        found.append(tuple(own))
+    return found
+
+
 def _whole_list(cell: Any) -> tuple[int, ...] | None:
     """Return the whole numbers of one cell; None where it holds something else."""
     if cell is None:

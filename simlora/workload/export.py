@@ -21,8 +21,7 @@ def write(trace: Trace, path: str | Path) -> None:
     Blocks of other than 16 tokens have to be named once more to read it: workload.hash_block_tokens.
     """
     file = Path(path)
-    if file.suffix.lower() not in READERS:
-        raise InputError(f"{path} has the suffix {shown(file.suffix)}, must be one of {', '.join(READERS)}")
+    check_suffix(path)
     partial = file.with_name(f".{file.name}.partial")
     try:
         _write(_frame(trace), file.suffix.lower(), partial)
@@ -31,6 +30,13 @@ def write(trace: Trace, path: str | Path) -> None:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
     finally:
         partial.unlink(missing_ok=True)
+
+
+def check_suffix(path: str | Path) -> None:
+    """Raise InputError for a file whose name does not say which format it is to have."""
+    suffix = Path(path).suffix
+    if suffix.lower() not in READERS:
+        raise InputError(f"{path} has the suffix {shown(suffix)}, must be one of {', '.join(READERS)}")
 
 
 def _frame(trace: Trace) -> pd.DataFrame:

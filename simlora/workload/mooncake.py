@@ -11,7 +11,7 @@ from simlora.core.trace import Trace
 from simlora.workload.adapters import adapter_specs, check_ranks
 from simlora.workload.blocks import block_hashes, check_prefixes
 from simlora.workload.columns import refuse, tokens, whole_numbers
-from simlora.workload.published import Published
+from simlora.workload.published import Published, numbered
 from simlora.workload.table import Table
 
 COLUMNS = ("timestamp", "input_length", "output_length", "hash_ids")
@@ -46,7 +46,7 @@ class Mooncake(Published):
         prompts, outputs = tokens(table, "input_length", least=0), tokens(table, "output_length", least=0)
         hashes = _hashes(table, prompts)
         order, notices = self._window(table, "timestamp", since_s, prompts, outputs)
-        session = _sessions(hashes, since_s)
+        session = numbered([own[TENANT] if len(own) > TENANT else None for own in hashes], since_s)
         return Trace(
             arrival_s=self._arrival_s(since_s[order]),
             adapter=self._drawn(seed, int(session.max()) + 1)[session[order]],
@@ -80,14 +80,3 @@ def _hashes(table: Table, prompts: NDArray[np.int64]) -> list[tuple[int, ...]]:
     refuse(table, "hash_ids", wrong, must)
     check_prefixes(table, "hash_ids", hashes)
     return hashes
-
-
-def _sessions(hashes: list[tuple[int, ...]], since_s: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the session of each row [rows], numbered from 0 in the order in which they come."""
-    numbers: dict[object, int] = {}
-    session = np.empty(len(hashes), dtype=np.int64)
-    for row in np.argsort(since_s, kind="stable").tolist():
-        own = hashes[row]
-        name = own[TENANT] if len(own) > TENANT else ("alone", row)
-        session[row] = numbers.setdefault(name, len(numbers))
-    return session

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import number, whole
-from simlora.core.errors import InputError
+from simlora.core.checks import listed, number, shown, whole
+from simlora.core.errors import InputError, nearest
 from simlora.core.random import stream
 from simlora.core.trace import BASE_MODEL
 from simlora.workload.adapters import ADAPTERS_MAX, check_ranks
+from simlora.workload.columns import names
 from simlora.workload.file import in_order
 from simlora.workload.popularity import Popularity
 from simlora.workload.table import Table, check_names, read_table
@@ -27,6 +28,7 @@ class Published:
     starts with the window. `speedup` then divides every arrival: 2 is twice the rate and half the time, same
     lengths. Longer requests than `prompt_tokens_max` or `output_tokens_max` are dropped (LoRAServe: 1024, 256),
     and so are rows without a prompt or an answer; a notice says how many. `adapters` 0 is the base model alone.
+    Of a large file no more than the first `rows` are read.
     """
 
     path: str
@@ -38,6 +40,7 @@ class Published:
     speedup: float = 1.0
     prompt_tokens_max: int | None = None
     output_tokens_max: int | None = None
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         whole("workload.adapters", self.adapters, "adapters", least=0, most=ADAPTERS_MAX)
@@ -48,21 +51,17 @@ class Published:
         if self.duration_s is not None:
             number("workload.duration_s", self.duration_s, "seconds", above=0)
         number("workload.speedup", self.speedup, above=0)
+        if self.rows is not None:
+            whole("workload.rows", self.rows, "rows", least=1)
         for key in ("prompt_tokens_max", "output_tokens_max"):
             if getattr(self, key) is not None:
                 whole(f"workload.{key}", getattr(self, key), "tokens", least=1)
 
-    def _read(self, columns: Sequence[str], trace: str, source: str) -> Table:
+    def _read(self, columns: Sequence[str], trace: str, source: str, optional: Sequence[str] = ()) -> Table:
         """Return the file's table. Where there is none, the InputError says which `trace` it is to be, and whence."""
-        if not self.path:
-            raise InputError(f"workload.path is not set, must be {trace} as published")
-        if not Path(self.path).expanduser().exists():
-            raise InputError(
-                f"{self.path} does not exist; get {source} on GitHub, save it under that name, and set "
-                "SIMLORA_TRACE_DIR to its folder or workload.path to the file"
-            )
-        table = read_table(self.path)
-        check_names(table, columns)
+        check_path(self.path, trace, f"{source} on GitHub")
+        table = read_table(self.path, self.rows)
+        check_names(table, columns, optional)
         return table
 
     def _window(
@@ -116,3 +115,40 @@ class Published:
         if arrival_s is None or not arrival_s[-1]:
             return self.popularity.draw(rng, adapters, n)
         return self.popularity.draw_at(rng, adapters, arrival_s / arrival_s[-1])
+
+
+def check_path(path: str, trace: str, source: str) -> None:
+    """Raise InputError, which says which `trace` it is to be and whence it comes, unless there is such a file."""
+    if not path:
+        raise InputError(f"workload.path is not set, must be {trace} as published")
+    if not Path(path).expanduser().exists():
+        raise InputError(
+            f"{path} does not exist; get {source}, save it under that name, and set "
+            "SIMLORA_TRACE_DIR to its folder or workload.path to the file"
+        )
+
+
+def with_one_of(table: Table, name: str, wanted: Sequence[str] | None, key: str) -> NDArray[np.int64]:
+    """Return the rows whose column is one of those `wanted` [rows]; None: all. `key` is where they are set.
+
+    Raises InputError for one that no row has.
+    """
+    if wanted is None:
+        return np.arange(len(table))
+    cells = np.array([cell or "" for cell in names(table, name)], dtype=object)
+    for value in listed(key, wanted, "[a,b]"):
+        if value not in cells:
+            raise InputError(
+                f"{key} has {shown(value)}, which no row of {table.path} has; {nearest(str(value), set(cells))}"
+            )
+    return np.flatnonzero(np.isin(cells, list(wanted)))
+
+
+def numbered(sessions: Sequence[object], since_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the number of each row's session [rows], from 0 in the order in which they come; None is one by itself."""
+    numbers: dict[object, int] = {}
+    found = np.empty(len(sessions), dtype=np.int64)
+    for row in np.argsort(since_s, kind="stable").tolist():
+        name = ("alone", row) if sessions[row] is None else sessions[row]
+        found[row] = numbers.setdefault(name, len(numbers))
+    return found

@@ -42,11 +42,23 @@ class Table:
         """Return one column at some rows, which keep their numbers."""
         return Table(self.path, {name: self.columns[name][index]}, self.rows[index])
 
+    def at(self, index: NDArray[np.int64]) -> Table:
+        """Return all columns at some rows, which keep their numbers."""
+        return Table(
+            self.path, {name: cells[index] for name, cells in self.columns.items()}, self.rows[index]
+        )
 
-def read_table(path: str) -> Table:
-    """Return the file's columns. Raises InputError where there is no such table, in one sentence."""
+
+def read_table(
+    path: str, rows: int | None = None, only: Sequence[str] | None = None, foreign: bool = False
+) -> Table:
+    """Return the file's columns. Raises InputError where there is no such table, in one sentence.
+
+    `rows`: no more than the first so many are kept. `only`: of the columns those of these names that are there.
+    `foreign`: suffixes of FOREIGN are read too.
+    """
     file = Path(path).expanduser()
-    reader = READERS.get(file.suffix.lower())
+    reader = (READERS | FOREIGN if foreign else READERS).get(file.suffix.lower())
     if not file.exists():
         raise InputError(f"{path} does not exist")
     if file.is_dir():
@@ -56,12 +68,15 @@ def read_table(path: str) -> Table:
     try:
         if not file.stat().st_size:
             raise InputError(f"{path} is empty")
-        names, columns, rows = reader(path)
+        names, columns, numbers = reader(path, rows, only)
     except UnicodeDecodeError:
         raise InputError(f"{path} is not text in UTF-8") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    return Table(path, _by_name(path, names, columns), rows)
+    table = Table(path, _by_name(path, names, columns), numbers)
+    if only is None:
+        return table
+    return Table(path, {name: table.columns[name] for name in only if name in table.columns}, numbers)
 
 
 def check_names(table: Table, required: Sequence[str], optional: Sequence[str] = ()) -> None:
@@ -84,7 +99,7 @@ def _by_name(path: str, names: list[str], columns: list[Column]) -> dict[str, Co
     return dict(zip(names, columns, strict=True))
 
 
-def _read_csv(path: str) -> Columns:
+def _read_csv(path: str, most: int | None, only: Sequence[str] | None) -> Columns:
     """Return the columns as text. The header is read as a row, so that longer rows are errors."""
     try:
         frame = pd.read_csv(
@@ -95,6 +110,7 @@ def _read_csv(path: str) -> Columns:
             skip_blank_lines=False,
             skipinitialspace=True,
             encoding="utf-8-sig",
+            nrows=None if most is None else most + 1,
         )
     except pd.errors.EmptyDataError:
         raise InputError(f"{path} has no header in line 1") from None
@@ -114,7 +130,7 @@ def _read_csv(path: str) -> Columns:
     return names, columns, kept + 1
 
 
-def _read_jsonl(path: str) -> Columns:
+def _read_jsonl(path: str, most: int | None, only: Sequence[str] | None) -> Columns:
     """Return the columns of an object a line; a key that a line lacks is an empty cell."""
     decode = json.JSONDecoder(object_pairs_hook=_unique_keys).decode
     objects, rows = [], []
@@ -132,14 +148,42 @@ def _read_jsonl(path: str) -> Columns:
                 raise InputError(f"{path}, row {row} is {shown(text)}, must be a JSON object such as {{...}}")
             objects.append(value)
             rows.append(row)
-    names = list(dict.fromkeys(name for value in objects for name in value))
-    columns = [_objects([value.get(name) for value in objects]) for name in names]
-    return names, columns, np.array(rows, dtype=np.int64)
+            if len(rows) == most:
+                break
+    return *_by_key(objects), np.array(rows, dtype=np.int64)
 
 
-def _read_parquet(path: str) -> Columns:
+def _read_json(path: str, most: int | None, only: Sequence[str] | None) -> Columns:
+    """Return the columns of a list of objects; the row of an object is its place in the list, from 1."""
+    decode = json.JSONDecoder(object_pairs_hook=_unique_keys).decode
     try:
-        frame = pd.read_parquet(Path(path).expanduser(), dtype_backend="numpy_nullable", engine="pyarrow")
+        objects = decode(_text_file(path).read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not well-formed JSON: {error}") from None
+    if not isinstance(objects, list) or not all(isinstance(value, dict) for value in objects):
+        raise InputError(
+            f"{path} is JSON of another kind, must be a list of objects such as [{{...}}, {{...}}]"
+        )
+    objects = objects[:most]
+    return *_by_key(objects), np.arange(1, len(objects) + 1)
+
+
+def _by_key(objects: list[dict[str, Any]]) -> tuple[list[str], list[Column]]:
+    """Return the keys of objects in the order in which they come, and a column for each."""
+    names = list(dict.fromkeys(name for value in objects for name in value))
+    return names, [_objects([value.get(name) for value in objects]) for name in names]
+
+
+def _read_parquet(path: str, most: int | None, only: Sequence[str] | None) -> Columns:
+    from pyarrow.parquet import read_schema
+
+    try:
+        file = Path(path).expanduser()
+        wanted = None if only is None else [name for name in read_schema(file).names if name in only]
+        frame = pd.read_parquet(file, columns=wanted, dtype_backend="numpy_nullable", engine="pyarrow")
+        frame = frame.head(len(frame) if most is None else most)
     except OSError:
         raise
     except Exception as error:
@@ -178,8 +222,11 @@ def _objects(cells: list[Any]) -> Column:
     return column
 
 
-READERS: dict[str, Callable[[str], Columns]] = {
+Reader = Callable[[str, int | None, Sequence[str] | None], Columns]
+READERS: dict[str, Reader] = {
     ".csv": _read_csv,
     ".parquet": _read_parquet,
     ".jsonl": _read_jsonl,
 }
+FOREIGN: dict[str, Reader] = {".txt": _read_csv, ".json": _read_json}
+"""Suffixes that others have published such tables under; we write none."""

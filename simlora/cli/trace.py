@@ -1,0 +1,322 @@
+"""`simlora-trace list|show|info|convert`: which public traces there are, what one is like, and it in our own schema."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simlora import __version__
+from simlora.cli.guarded import BAD_INPUT, DONE, guarded
+from simlora.cli.messages import say, show
+from simlora.core.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from simlora.core.trace import Trace
+    from simlora.workload.facts import Facts
+
+DESCRIPTION = """\
+Look at traces of requests: those that are public, and your own.
+
+  list                     the public traces that simlora reads
+  show NAME                one of them: origin, licence, columns, checksums, how to get it, which adapters suit it
+  info FILE [key=value]    what a trace is like: rates, bursts, lengths, reuse, popularity; and a picture
+  convert FILE OUT [...]   write it in our own schema, as .csv, .parquet or .jsonl"""
+EXAMPLES = """\
+examples
+  simlora-trace show mooncake
+  simlora-trace info mooncake_conversation.jsonl
+  simlora-trace info AzureLLMInferenceTrace_conv.csv workload/popularity=zipf workload.adapters=50 --picture azure.png
+  simlora-trace info AzureFunctionsInvocationTraceForTwoWeeksJan2021.txt workload.adapters=32 workload.stride=4
+  simlora-trace convert BurstGPT_3.csv burst.parquet workload.start_s=3600 workload.duration_s=3600 seed=1
+  simlora workload=file workload.path=burst.parquet
+
+A file's format is told by its columns; --format names it otherwise: an entry of the list, or file for our own schema:
+arrival_s, adapter, rank, prompt_tokens, output_tokens[, max_output_tokens, session, block_hashes]. What a trace does
+not say (which adapter, in some how long or when) is drawn: the keys of its workload say how, as in a run, and seed=N
+with which seed; simlora-trace show NAME names that workload. A week of requests is not read whole unless
+workload.rows=null. Exit status: 0 done, 2 bad input, 130 interrupted."""
+WORDS = {"list": (), "show": ("NAME",), "info": ("FILE",), "convert": ("FILE", "OUT")}
+LIMITS = (
+    "rows",
+    "start_s",
+    "duration_s",
+    "rate_rps",
+    "context_tokens",
+    "prompt_tokens_max",
+    "output_tokens_max",
+)
+"""Keys of a workload that leave something of a file out."""
+ONE = "one adapter for all"
+OWN = "these adapters"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    try:
+        options = _parser().parse_intermixed_args(list(sys.argv[1:] if argv is None else argv))
+    except SystemExit as leave:  # --help, or what argparse has complained about
+        return leave.code if isinstance(leave.code, int) else BAD_INPUT
+    return guarded(lambda: _run(options), "interrupted; nothing was written")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="simlora-trace",
+        usage="simlora-trace [option ...] list | show NAME | info FILE [key=value ...] | convert FILE OUT [...]",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("command", metavar="command", help="list, show, info or convert")
+    add("words", nargs="*", metavar="word", help="what it is about, as above")
+    add("--format", metavar="NAME", help="the file's format (default: told by its columns)")
+    add("--picture", type=Path, metavar="PATH", help="where info's picture goes (default: <file>.png, here)")
+    add("--version", action="version", version=f"simlora {__version__}")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.command not in WORDS:
+        raise InputError(f"there is no command {options.command!r}; {nearest(options.command, WORDS)}")
+    wanted = WORDS[options.command]
+    words, rest = options.words[: len(wanted)], options.words[len(wanted) :]
+    if len(words) < len(wanted):
+        raise InputError(
+            f"simlora-trace {options.command} needs {' and '.join(wanted)}; see simlora-trace --help"
+        )
+    if rest and options.command in ("list", "show"):
+        raise InputError(f"simlora-trace {options.command} takes no {rest[0]!r}; see simlora-trace --help")
+    if options.command == "list":
+        return _list()
+    if options.command == "show":
+        return _show(*words)
+    if options.command == "info":
+        return _info(words[0], options.format, rest, options.picture)
+    return _convert(words[0], words[1], options.format, rest)
+
+
+def _list() -> int:
+    from simlora.workload import catalogue
+
+    entries = [catalogue.entry(name) for name in catalogue.names()]
+    width = max(len(entry.name) for entry in entries)
+    show("\n".join(f"{entry.name:<{width}}  {entry.title}; {entry.licence}" for entry in entries))
+    return DONE
+
+
+def _show(name: str) -> int:
+    from simlora.workload import catalogue
+
+    entry = catalogue.entry(name)
+    parts = [
+        ("origin", entry.origin),
+        ("home", entry.home),
+        ("licence", entry.licence),
+        ("cite", entry.citation),
+        ("get it", entry.get),
+        ("read it", f"workload={entry.workload}"),
+        ("adapters", entry.adapters),
+        ("schema", f"{entry.schema_source}."),
+        ("uncertain", entry.uncertain),
+    ]
+    lines = [entry.title, "", *(_paragraph(head, text) for head, text in parts), "", "columns"]
+    wide = max(len(column.name) for column in entry.columns)
+    for column in entry.columns:
+        lines.append(
+            f"  {column.name:<{wide}}  {column.holds} ({column.unit}{', optional' * column.optional})"
+        )
+    lines += ["", "files"]
+    for file in entry.files:
+        rows = "rows not known" if file.rows is None else f"{file.rows:,} rows"
+        size = "size not known" if file.size_bytes is None else f"{file.size_bytes:,} bytes"
+        lines += [
+            f"  {file.name}: {rows}, {size}",
+            f"    sha256 {file.sha256 or 'not known'}",
+            f"    {file.known}",
+        ]
+    show("\n".join(lines))
+    return DONE
+
+
+def _paragraph(head: str, text: str) -> str:
+    import textwrap
+
+    return textwrap.fill(
+        text, 116, initial_indent=f"{head:<11}", subsequent_indent=" " * 11, break_long_words=False
+    )
+
+
+def _info(path: str, named: str | None, overrides: Sequence[str], picture: Path | None) -> int:
+    from simlora.report.traces import draw_trace
+    from simlora.workload.facts import facts
+
+    out = picture or Path(f"{Path(path).name}.png")
+    if out.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InputError(f"--picture is {str(out)!r}, must end in .png, .svg or .pdf")
+    with _working(f"reading {path}"):
+        name, trace, cut = _read(path, named, overrides)
+        found = facts(trace)
+    again = {}
+    if found.reuse and found.reuse_of_one:
+        again = {OWN: found.reuse.of_blocks, ONE: found.reuse_of_one.of_blocks}
+        again = again if found.shares.used > 1 else {ONE: found.reuse.of_blocks}
+    title = f"{Path(path).name}: {found.requests:,} requests"
+    _save(draw_trace(trace, title, found.rates.dispersion, again), out)
+    show(f"{path}\n{_about(name, path)}{cut}\n\n{_text(found)}\n\nPicture: {out}")
+    return DONE
+
+
+def _about(name: str, path: str) -> str:
+    """Return what file it is: the entry, and whether it is a published one byte for byte."""
+    from simlora.workload import catalogue
+
+    if name == catalogue.OWN:
+        return "our own schema"
+    entry = catalogue.entry(name)
+    known = catalogue.known_file(entry, Path(path).expanduser())
+    same = f"{known.name} as published (sha256)" if known else "not one of the files whose checksum is known"
+    drawn = "" if name.startswith("azure_functions") else "; adapters are drawn, the trace has none"
+    return f"{entry.title} ({name}): {same}{drawn}"
+
+
+def _text(found: Facts) -> str:
+    """Return the facts as lines."""
+    from simlora.report.format import digits, percent
+    from simlora.workload.facts import QUANTILES
+
+    rates, shares = found.rates, found.shares
+    lines = [
+        f"{'requests':<12}{found.requests:,} in {_long(rates.span_s)}",
+        f"{'rate':<12}mean {digits(rates.mean_rps)}/s, busiest minute {digits(rates.peak_rps)}/s, "
+        f"peak to mean {digits(rates.peak_to_mean)}",
+        f"{'burstiness':<12}gaps' coefficient of variation {digits(rates.gap_cv)} (Poisson: 1)",
+    ]
+    if rates.dispersion:
+        windows = ", ".join(f"{digits(value)} in {width:g} s" for width, value in rates.dispersion.items())
+        lines.append(f"{'':<12}variance over mean of counts {windows} (Poisson: 1)")
+    heads = [{0.0: "least", 1.0: "most"}.get(share, f"p{share * 100:g}") for share in QUANTILES]
+    lines += ["", f"{'tokens':<12}" + "".join(f"{head:>9}" for head in (*heads, "mean"))]
+    for name, values in (("prompts", found.prompts), ("answers", found.outputs)):
+        lines.append(
+            f"{name:<12}" + "".join(f"{value:>9,.0f}" for value in values[:-1]) + f"{values[-1]:>9,.1f}"
+        )
+    lines.append("")
+    if found.sessions:
+        each = found.sessions.requests / found.sessions.sessions
+        lines.append(
+            f"{'sessions':<12}{found.sessions.sessions:,}, of {digits(each)} requests on average and at most "
+            f"{found.sessions.longest:,}"
+        )
+    if found.reuse and found.reuse_of_one:
+        lines.append(
+            f"{'reuse':<12}at best {percent(found.reuse.of_blocks)} of the prompts' blocks of "
+            f"{found.reuse.block_tokens} tokens came before; with {ONE} {percent(found.reuse_of_one.of_blocks)}"
+        )
+    else:
+        lines.append(f"{'reuse':<12}not known: the trace has neither sessions nor block hashes")
+    if shares.used:
+        lines.append(
+            f"{'adapters':<12}{shares.used:,} used of {shares.adapters:,}; the first has {percent(shares.top)} of the "
+            f"requests, the first tenth {percent(shares.top_tenth)}"
+        )
+        lines.append(f"{'':<12}Gini {shares.gini:.3f}, as if {digits(shares.effective)} were alike")
+    if shares.base_model:
+        lines.append(f"{'base model':<12}{shares.base_model:,} requests")
+    return "\n".join(lines)
+
+
+def _long(seconds: float) -> str:
+    """Return a time as people say it."""
+    from simlora.report.format import digits
+
+    for unit, length in (("days", 2 * 86400), ("h", 2 * 3600), ("min", 120)):
+        if seconds >= length:
+            return f"{digits(seconds / {'days': 86400, 'h': 3600, 'min': 60}[unit])} {unit}"
+    return f"{digits(seconds)} s"
+
+
+def _convert(path: str, out: str, named: str | None, overrides: Sequence[str]) -> int:
+    from simlora.workload.export import check_suffix, write
+    from simlora.workload.file import File
+
+    check_suffix(out)
+    if (
+        Path(out).exists()
+        and Path(path).expanduser().exists()
+        and os.path.samefile(Path(path).expanduser(), out)
+    ):
+        raise InputError(f"{out} is the file to be read, must be another")
+    with _working(f"reading {path}"):
+        _, trace, _ = _read(path, named, overrides)
+        write(trace, out)
+    run = f"simlora workload=file workload.path={out}"
+    if trace.has_hashes and trace.hash_block_tokens != File.hash_block_tokens:
+        run += f" workload.hash_block_tokens={trace.hash_block_tokens}"
+    show(f"{out}: {len(trace):,} requests, {len(trace.adapters):,} adapters\nRun it: {run}")
+    return DONE
+
+
+def _read(path: str, named: str | None, overrides: Sequence[str]) -> tuple[str, Trace, str]:
+    """Return the format's name, the trace, and a line about what of it is left out, if its workload does so.
+
+    Its notices are said. Raises InputError.
+    """
+    from omegaconf import OmegaConf
+
+    from simlora.api.preparing import composed
+    from simlora.config.making import make
+    from simlora.core.checks import whole
+    from simlora.workload import catalogue
+
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0]
+        if key != "seed" and not key.startswith(("workload.", "workload/")):
+            raise InputError(
+                f"{override!r} changes no trace, must be a key of its workload, such as workload.adapters=50, "
+                "or seed=1"
+            )
+    name = named or catalogue.format_of(path)
+    config, _ = composed([f"workload={catalogue.workload_of(name)}", *overrides])
+    OmegaConf.update(config, "workload.path", path)
+    tree = {"workload": OmegaConf.to_container(config.workload, resolve=True)}
+    trace: Trace = make(tree, "workload", object).build(whole("seed", config.seed, least=0))  # type: ignore[attr-defined]
+    for notice in trace.notices:
+        say(f"notice: {notice}")
+    limits = [f"{key}={config.workload[key]:.10g}" for key in LIMITS if config.workload.get(key)]
+    cut = f"\nof which workload.{', workload.'.join(limits)} is read (null: all)" if limits else ""
+    return name, trace, cut
+
+
+def _save(picture: object, out: Path) -> None:
+    """Write a picture under its name once it is whole. Raises InputError where that cannot be."""
+    partial = out.with_name(f".{out.stem}.partial{out.suffix}")
+    try:
+        picture.savefig(partial, dpi=150)  # type: ignore[attr-defined]
+        os.replace(partial, out)
+    except OSError as error:
+        raise InputError(f"{out} cannot be written: {error.strerror or error}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _working(what: str) -> Iterator[None]:
+    """Say on a terminal what takes its time."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""Transcripts: what people and models said to each other, as text without times."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.checks import number, whole
+from simlora.core.errors import InputError
+from simlora.core.random import stream
+from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
+from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.workload.arrivals import CV_MAX, Arrivals, Gamma
+from simlora.workload.columns import refuse
+from simlora.workload.popularity import Popularity
+from simlora.workload.table import Table
+from simlora.workload.turns import so_far
+
+ASKS, ANSWERS = ("human", "user"), ("gpt", "chatgpt", "assistant", "bing", "bard", "model")
+"""Who says a thing, as such files call them. Everybody else (system, tool) is part of the next prompt."""
+Whole = NDArray[np.int64]
+
+
+@dataclass
+class Said:
+    """Turns [turns] of one conversation after the other: tokens that are new before each answer, and the answer's.
+
+    `counts` [conversations] says how many turns each has.
+    """
+
+    counts: list[int] = field(default_factory=list)
+    new: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Transcripts(ABC):
+    """Requests made of conversations: a turn is what somebody asks, and its prompt is all that was said before, too.
+
+    Conversations begin, in the order of the file, as `arrivals` say, whose rate is that of conversations; between the
+    arrivals of a turn and the next lie gamma gaps of mean `gap_s` and variation `gap_cv`. Neither is in the files.
+
+    Texts have `tokens_per_character` tokens, rounded up: 0.25 is the rule of thumb for English, other languages
+    and code have more. Turns without a question or an answer are left out, and a conversation ends before the turn that
+    would have more than `context_tokens` with its answer; a notice says how often. Of the file no more than the first
+    `rows` are read. Each conversation has one adapter, drawn by `popularity`; `adapters` 0 is the base model alone.
+    """
+
+    path: str
+    popularity: Popularity
+    arrivals: Arrivals | None = None
+    adapters: int = 100
+    ranks: Sequence[int] = (8,)
+    tokens_per_character: float = 0.25
+    gap_s: float = 60.0
+    gap_cv: float = 1.0
+    context_tokens: int | None = None
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        whole("workload.adapters", self.adapters, "adapters", least=0, most=ADAPTERS_MAX)
+        check_ranks(self.ranks)
+        if self.arrivals is not None:
+            self.arrivals.check("workload.arrivals")
+        if self.adapters:
+            self.popularity.check("workload.popularity", int(self.adapters))
+        number("workload.tokens_per_character", self.tokens_per_character, "tokens", above=0, most=10)
+        number("workload.gap_s", self.gap_s, "seconds", above=0)
+        number("workload.gap_cv", self.gap_cv, least=0, most=CV_MAX)
+        for key, unit, least in (("context_tokens", "tokens", 2), ("rows", "rows", 1)):
+            if getattr(self, key) is not None:
+                whole(f"workload.{key}", getattr(self, key), unit, least=least)
+
+    @abstractmethod
+    def _table(self) -> Table:
+        """Return the file's table, a row a conversation."""
+
+    @abstractmethod
+    def _said(self, table: Table) -> Said:
+        """Return what was said, in tokens."""
+
+    def _begin_s(self, table: Table, seed: int) -> NDArray[np.float64]:
+        """Return when each conversation begins [conversations]."""
+        if self.arrivals is None:
+            raise InputError(
+                "workload.arrivals is empty, must be chosen with workload/arrivals=poisson or another: "
+                f"{table.path} says nothing about time"
+            )
+        return np.cumsum(self.arrivals.gaps_s(stream(seed, "arrivals").spawn(2)[0], len(table)))
+
+    def _adapters(self, table: Table, seed: int) -> tuple[Whole, tuple[AdapterSpec, ...]]:
+        """Return the adapter of each conversation [conversations], and all adapters."""
+        adapters = int(self.adapters)
+        if not adapters:
+            return np.full(len(table), BASE_MODEL, dtype=np.int64), ()
+        drawn = self.popularity.draw(stream(seed, "adapters"), adapters, len(table))
+        return drawn, adapter_specs(adapters, check_ranks(self.ranks))
+
+    def build(self, seed: int) -> Trace:
+        """Return the trace for the run's seed."""
+        table = self._table()
+        said = self._said(table)
+        counts = np.array(said.counts, dtype=np.int64)
+        conversation = np.repeat(np.arange(len(counts)), counts)
+        outputs = np.array(said.outputs, dtype=np.int64)
+        together = so_far(np.array(said.new, dtype=np.int64) + outputs, counts)
+        gaps_s = Gamma(1 / self.gap_s, self.gap_cv).gaps_s(stream(seed, "arrivals").spawn(2)[1], len(outputs))
+        gaps_s[np.cumsum(counts)[counts > 0] - counts[counts > 0]] = 0.0
+        arrival_s = self._begin_s(table, seed)[conversation] + so_far(gaps_s, counts)
+        fits = np.full(len(outputs), True)
+        if self.context_tokens is not None:
+            fits = together <= int(self.context_tokens)
+        if not fits.any():
+            raise InputError(
+                f"{table.path} has no turn with a question and an answer within workload.context_tokens"
+            )
+        order = np.flatnonzero(fits)
+        order = order[np.argsort(arrival_s[order], kind="stable")]
+        adapter, specs = self._adapters(table, seed)
+        return Trace(
+            arrival_s=arrival_s[order],
+            adapter=adapter[conversation[order]],
+            prompt_tokens=(together - outputs)[order],
+            output_tokens=outputs[order],
+            max_output_tokens=outputs[order],
+            adapters=specs,
+            session=[f"conversation_{i}" for i in conversation[order]],
+            source=f"{type(self).__name__} transcripts, {table.path}",
+            notices=self._notices(table, counts, fits),
+        )
+
+    def _notices(self, table: Table, counts: Whole, fits: NDArray[np.bool_]) -> tuple[str, ...]:
+        notices = []
+        if silent := int((counts == 0).sum()):
+            notices.append(
+                f"{table.path}: {silent:,} of {len(table):,} rows have no question with an answer and were dropped."
+            )
+        if long := int((~fits).sum()):
+            notices.append(
+                f"{table.path}: {long:,} of {len(fits):,} turns exceed workload.context_tokens and were dropped."
+            )
+        return tuple(notices)
+
+    def _in_tokens(self, table: Table, name: str, speaker: str, text: str) -> Said:
+        """Return the turns of a column of messages, each of which has the keys `speaker` and `text`."""
+        said = Said()
+        talks = [_messages(cell, speaker, text) for cell in table.columns[name]]
+        must = f"a list of messages, each with {speaker} and {text}"
+        refuse(table, name, np.array([talk is None for talk in talks]), must)
+        for talk in talks:
+            before = len(said.new)
+            new, asked = 0, False
+            for who, characters in talk or ():
+                count = ceil(characters * self.tokens_per_character)
+                if who in ANSWERS and asked and count:
+                    said.new.append(new)
+                    said.outputs.append(count)
+                    new, asked = 0, False
+                else:
+                    new += count
+                    asked |= who in ASKS and count > 0
+            said.counts.append(len(said.new) - before)
+        return said
+
+
+def _messages(cell: object, speaker: str, text: str) -> list[tuple[str, int]] | None:
+    """Return who speaks and how many characters, message by message; None where the cell is something else."""
+    if not isinstance(cell, list | np.ndarray):
+        return None
+    found = []
+    for message in cell:
+        if not isinstance(message, dict):
+            return None
+        who, what = message.get(speaker), message.get(text)
+        if not isinstance(who, str) or not isinstance(what, str):
+            return None
+        found.append((who, len(what)))
+    return found

@@ -1,0 +1,272 @@
+"""The catalogue of public traces: every entry is whole, every sample readable, every reader refuses another file."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from omegaconf import OmegaConf
+
+from simlora.api.preparing import composed
+from simlora.config.composing import choices
+from simlora.config.making import make
+from simlora.core.errors import InputError
+from simlora.workload import catalogue
+from simlora.workload.catalogue import DataFile, entry, format_of, known_file, names, sha256, workload_of
+
+TRACES = Path(os.environ.get("SIMLORA_TRACE_DIR", "../shared/traces"))
+NAMES = (
+    "azure_functions_2019",
+    "azure_functions_2021",
+    "azure_llm_2023",
+    "azure_llm_2024",
+    "burstgpt",
+    "lmsys",
+    "mooncake",
+    "qwen_bailian",
+    "sharegpt",
+)
+WHOLE = {"azure_functions_2019": ["workload.rate_rps=null", "workload.duration_s=null"]}
+REQUESTS = {
+    "azure_functions_2019": 21,
+    "azure_functions_2021": 6,
+    "azure_llm_2023": 5,
+    "azure_llm_2024": 5,
+    "burstgpt": 5,
+    "lmsys": 3,
+    "mooncake": 4,
+    "qwen_bailian": 5,
+    "sharegpt": 3,
+}
+"""Of the samples."""
+
+
+def built(name, path, *overrides, seed=0):
+    """Return what the workload of an entry makes of a file."""
+    config, _ = composed([f"workload={workload_of(name)}", *WHOLE.get(name, ()), *overrides])
+    OmegaConf.update(config, "workload.path", str(path))
+    tree = {"workload": OmegaConf.to_container(config.workload, resolve=True)}
+    return make(tree, "workload", object).build(seed)
+
+
+def test_these_are_in_it():
+    assert names() == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_entry_is_whole(name):
+    found = entry(name)
+    texts = (found.title, found.origin, found.licence, found.citation, found.get, found.adapters)
+    assert all(len(text) > 3 and "\n" not in text for text in (*texts, found.schema_source, found.uncertain))
+    assert found.home.startswith(("https://github.com/", "https://huggingface.co/datasets/"))
+    assert found.workload in choices("workload")
+    assert "SIMLORA_TRACE_DIR" in found.get
+    assert found.columns
+    assert all(column.unit and column.holds for column in found.columns)
+    assert found.files
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_checksums_are_checksums_or_not_known(name):
+    for file in entry(name).files:
+        assert file.sha256 is None or re.fullmatch("[0-9a-f]{64}", file.sha256)
+        assert file.rows is None or file.rows > 0
+        assert file.size_bytes is None or file.size_bytes > 0
+        assert file.known
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_is_known_by_its_columns(name):
+    assert format_of(str(entry(name).sample_path)) == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_is_read_and_the_same_twice(name):
+    sample = entry(name).sample_path
+    assert sample.stat().st_size < 50_000
+    one, other = built(name, sample), built(name, sample)
+    assert len(one) == REQUESTS[name]
+    for column in ("arrival_s", "adapter", "prompt_tokens", "output_tokens"):
+        assert np.array_equal(getattr(one, column), getattr(other, column))
+    assert (one.adapters, one.session, one.block_hashes) == (
+        other.adapters,
+        other.session,
+        other.block_hashes,
+    )
+    assert str(sample) in one.source
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_seed_draws_what_the_trace_does_not_say(name):
+    sample = entry(name).sample_path
+    drawn = {tuple(np.bincount(built(name, sample, seed=seed).adapter).tolist()) for seed in range(5)}
+    assert (len(drawn) > 1) == (not name.startswith("azure_functions"))  # whose functions are the adapters
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_of_another_trace_is_refused_in_one_sentence(name, tmp_path):
+    suffix = entry(name).sample_path.suffix
+    other = tmp_path / f"other{suffix if suffix in ('.csv', '.txt') else '.csv'}"
+    other.write_text("colour,weight\nred,5\n")
+    with pytest.raises(InputError) as error:
+        built(name, other)
+    sentence = str(error.value)
+    assert sentence.startswith(str(other))
+    assert "\n" not in sentence
+    assert "colour" in sentence or "has no column" in sentence
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_file_says_where_to_get_it(name, tmp_path):
+    with pytest.raises(
+        InputError, match=r"gone\.csv does not exist; get .* save it under that name, and set SIMLORA_TR"
+    ):
+        built(name, tmp_path / "gone.csv")
+    with pytest.raises(InputError, match=r"workload.path is not set, must be .* as published"):
+        built(name, "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_few_rows_of_a_large_file_are_read_as_its_beginning(name):
+    sample = entry(name).sample_path
+    rows = 1 if name in ("lmsys", "sharegpt") else 2
+    some, whole = built(name, sample, f"workload.rows={rows}"), built(name, sample)
+    assert 0 < len(some) < len(whole)
+    with pytest.raises(InputError, match=r"workload.rows is 0, must be a whole number of rows, at least 1"):
+        built(name, sample, "workload.rows=0")
+
+
+def test_unknown_names_are_refused_with_what_there_is():
+    with pytest.raises(InputError, match=r"no trace 'mooncak' in the catalogue; did you mean mooncake\?"):
+        entry("mooncak")
+    with pytest.raises(InputError, match=r"there is no format 'azure'; did you mean azure_llm_20"):
+        workload_of("azure")
+    assert workload_of("file") == "file"
+
+
+def test_an_entry_that_lacks_something_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "half.yaml").write_text("title: Half\ncolumns: []\nfiles: []\n")
+    monkeypatch.setattr(catalogue, "FOLDER", tmp_path)
+    with pytest.raises(InputError, match=r"half.yaml must have the keys adapters, citation, columns, "):
+        entry("half")
+
+
+# Formats -------------------------------------------------------------------------------------
+
+
+def test_our_own_schema_is_a_format(tmp_path):
+    file = tmp_path / "own.csv"
+    file.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens,session\n0,a,8,1,1,s\n")
+    assert format_of(str(file)) == "file"
+
+
+@pytest.mark.parametrize("columns", ["input_tokens,output_tokens", "arrival_s,input_tokens,output_tokens"])
+def test_lengths_alone_are_share_gpt_s(columns, tmp_path):
+    file = tmp_path / "lengths.csv"
+    file.write_text(f"{columns}\n" + ",".join("1" * len(columns.split(","))) + "\n")
+    assert format_of(str(file)) == "sharegpt"
+
+
+@pytest.mark.parametrize(
+    ("first", "name"),
+    [
+        ("2023-11-16 18:15:46", "azure_llm_2023"),
+        ("2024-05-10 00:00:00", "azure_llm_2024"),
+        ("2031-1-1", "azure_llm_2023"),
+    ],
+)
+def test_the_years_of_the_azure_traces_are_told_apart_by_their_first_row(first, name, tmp_path):
+    file = tmp_path / "azure.csv"
+    file.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{first},1,2024\n")
+    assert format_of(str(file)) == name
+
+
+def test_lmsys_s_parquet_is_known_without_reading_it(tmp_path):
+    file = tmp_path / "train.parquet"
+    pd.DataFrame(
+        {"conversation_id": ["a"], "model": ["b"], "conversation": [[]], "language": ["c"]}
+    ).to_parquet(file)
+    assert format_of(str(file)) == "lmsys"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        (
+            "x.csv",
+            "when,how_long\n1,2\n",
+            "has the columns when, how_long, which are those of no trace that is known",
+        ),
+        (
+            "x.csv",
+            ",".join(f"c{i}" for i in range(20)),
+            "has the columns c0, c1, c2, c3, c4, c5, c6, c7, ..., which",
+        ),
+        ("x.parquet", "no parquet", "is not a readable Parquet file"),
+        ("x.dat", "a,b\n", r"has the suffix '.dat', must be one of .csv, .parquet, .jsonl, .txt, .json"),
+        ("x.csv", "", "is empty"),
+    ],
+)
+def test_a_file_of_no_known_format_is_refused(name, text, sentence, tmp_path):
+    file = tmp_path / name
+    file.write_text(text)
+    with pytest.raises(InputError, match=sentence):
+        format_of(str(file))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    for suffix in ("csv", "json", "parquet", "dat"):
+        with pytest.raises(InputError, match=f"gone.{suffix} does not exist"):
+            format_of(f"{tmp_path}/gone.{suffix}")
+
+
+# Files as published --------------------------------------------------------------------------
+
+
+def test_a_file_is_known_byte_for_byte(tmp_path):
+    file = tmp_path / "data.csv"
+    file.write_bytes(b"abc")
+    sums = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sha256(file) == sums
+    whole = entry("burstgpt")
+    known = DataFile("data.csv", 1, 3, sums, "by us")
+    object.__setattr__(whole, "files", (known,))
+    assert known_file(whole, file) == known
+    file.write_bytes(b"abd")
+    assert known_file(whole, file) is None
+    file.write_bytes(b"abcd")
+    assert known_file(whole, file) is None
+    object.__setattr__(whole, "files", (DataFile("data.csv", 1, None, None, "not known"),))
+    assert known_file(whole, file) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "rows"),
+    [
+        ("azure_llm_2023", "azure_llm_2023_conv.csv", 19_366),
+        ("mooncake", "mooncake_conversation.jsonl", 12_031),
+    ],
+)
+def test_the_published_files_are_those_of_the_catalogue(name, file, rows):
+    path = TRACES / file
+    if not path.exists():
+        pytest.skip(f"{path} is not here; set SIMLORA_TRACE_DIR")
+    known = known_file(entry(name), path)
+    assert known is not None
+    assert (known.rows, known.size_bytes) == (rows, path.stat().st_size)
+    assert format_of(str(path)) == name
+    assert len(built(name, path)) == rows
+
+
+def test_the_lengths_of_share_gpt_are_read_with_their_arrivals():
+    path = TRACES / "sharegpt_lengths.csv"
+    if not path.exists():
+        pytest.skip(f"{path} is not here; set SIMLORA_TRACE_DIR")
+    trace = built("sharegpt", path, "workload.arrivals=null", "workload.context_tokens=null")
+    table = pd.read_csv(path)
+    assert trace.arrival_s.tolist() == sorted(table["arrival_s"])
+    assert sorted(trace.prompt_tokens.tolist()) == sorted(table["input_tokens"])

@@ -1,0 +1,98 @@
+"""Tables as others publish them: a part of the rows, some of the columns, suffixes of theirs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simlora.core.errors import InputError
+from simlora.workload.azure import AzureLlm
+from simlora.workload.popularity import Uniform
+from simlora.workload.published import numbered, with_one_of
+from simlora.workload.table import Table, read_table
+
+FRAME = pd.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"], "c": [[1], [2, 3], []]})
+
+
+def written(folder, suffix):
+    file = folder / f"table{suffix}"
+    rows = FRAME.to_dict("records")
+    if suffix == ".parquet":
+        FRAME.to_parquet(file)
+    elif suffix == ".jsonl":
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif suffix == ".json":
+        file.write_text(json.dumps(rows))
+    else:
+        FRAME.drop(columns="c").to_csv(file, index=False)
+    return str(file)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".txt", ".jsonl", ".json", ".parquet"])
+def test_some_rows_and_columns(suffix, tmp_path):
+    path = written(tmp_path, suffix)
+    whole = read_table(path, foreign=True)
+    assert (len(whole), list(whole.columns)[:2]) == (3, ["a", "b"])
+    part = read_table(path, rows=2, only=["b", "none"], foreign=True)
+    assert list(part.columns) == ["b"]
+    assert part.columns["b"].tolist() == ["x", "y"]
+    assert part.rows.tolist() == whole.rows[:2].tolist()
+    assert len(read_table(path, rows=9, foreign=True)) == 3
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".json"])
+def test_suffixes_of_others_are_read_only_where_they_are_expected(suffix, tmp_path):
+    with pytest.raises(
+        InputError, match=rf"has the suffix '{suffix}', must be one of .csv, .parquet, .jsonl"
+    ):
+        read_table(written(tmp_path, suffix))
+
+
+def test_rows_of_a_table_keep_their_numbers(tmp_path):
+    part = read_table(written(tmp_path, ".csv")).at(np.array([2, 0]))
+    assert part.columns["a"].tolist() == ["3", "1"]
+    assert part.where(0).endswith("table.csv, row 4")
+
+
+def test_rows_with_one_of_some_values():
+    cells = np.array(["x", None, "y", "x"], dtype=object)
+    table = Table("t.csv", {"kind": cells}, np.arange(2, 6))
+    assert with_one_of(table, "kind", None, "workload.kinds").tolist() == [0, 1, 2, 3]
+    assert with_one_of(table, "kind", ["x"], "workload.kinds").tolist() == [0, 3]
+    assert with_one_of(table, "kind", ["y", "x"], "workload.kinds").tolist() == [0, 2, 3]
+    with pytest.raises(
+        InputError, match=r"workload.kinds has 'xx', which no row of t.csv has; did you mean x"
+    ):
+        with_one_of(table, "kind", ["xx"], "workload.kinds")
+
+
+def test_sessions_are_numbered_as_they_come():
+    assert numbered(["b", "a", None, "b", None], np.array([5.0, 1.0, 2.0, 0.0, 2.0])).tolist() == [
+        0,
+        1,
+        2,
+        0,
+        3,
+    ]
+
+
+def test_times_of_2024_come_with_and_without_a_fraction(tmp_path):
+    file = tmp_path / "week.csv"
+    rows = "2024-05-10 00:00:00.009930+00:00,5,1\n2024-05-10 00:00:01+00:00,6,2\n2024-05-11 00:00:00.5+00:00,7,3\n"
+    file.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
+    week = AzureLlm(str(file), Uniform(), year=2024)
+    assert week.build(0).arrival_s == pytest.approx([0.0, 0.99007, 86400.49007], abs=1e-9)
+    assert len(AzureLlm(str(file), Uniform(), year=2024, rows=2).build(0)) == 2
+    assert week.build(0).source == f"Azure LLM inference trace 2024, {file}"
+
+
+def test_a_missing_week_says_which_file_it_is():
+    with pytest.raises(
+        InputError, match=r"get AzureLLMInferenceTrace_conv_1week.csv from Azure/AzurePublicDataset"
+    ):
+        AzureLlm("gone.csv", Uniform(), year=2024).build(0)
+    with pytest.raises(InputError, match=r"workload.year is 2025, must be one of 2023, 2024"):
+        AzureLlm("gone.csv", Uniform(), year=2025)
