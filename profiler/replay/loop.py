@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from time import perf_counter
 
 import numpy as np
@@ -120,6 +121,10 @@ class Loop:
     def adapters(self) -> int:
         """Distinct adapters of the running batch."""
         return self._holdings.pool.pinned
+
+    def due_s(self, request: Request) -> float:
+        """When a request is to have its first token: nobody is promised anything here."""
+        return inf
 
     def resident(self, adapter: Adapter) -> bool:
         """Whether an adapter is on the device: all are."""

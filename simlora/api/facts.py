@@ -68,7 +68,7 @@ def _host_facts(cluster: Cluster) -> dict[str, Any]:
             "host_storage_loads": list(stores.storage_loads),
         }
     scenario = cluster.scenario
-    hosts = -(-scenario.replicas // scenario.replicas_per_host)
+    hosts = scenario.hosts
     held = scenario.replica.host_adapters
     every = len(cluster.adapters) if held is None else min(held, len(cluster.adapters))
     sizes = sorted((adapter.size_bytes for adapter in cluster.adapters), reverse=True)[:every]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from simlora.api.costs import cost_facts, scaling_facts
 from simlora.api.facts import (
     adapter_facts,
     failure_facts,
@@ -26,6 +27,7 @@ from simlora.engine.cluster import Cluster
 from simlora.metrics.journal import Planned
 from simlora.metrics.recorder import CACHE, REGION
 from simlora.metrics.summary import summarise
+from simlora.metrics.tracing import Traced
 from simlora.results.result import Result
 
 
@@ -67,6 +69,7 @@ def _result(
     stopped = not complete or bool((requests["status"] == "unfinished").any())
     submitted = requests[requests["arrival_s"] <= cluster.now_s] if stopped else requests
     makespan_s = cluster.now_s if stopped else recorder.last_s
+    traced = None if recorder.tracing is None else recorder.tracing.until(makespan_s)
     summary = summarise(
         submitted,
         recorder.token_gaps,
@@ -79,6 +82,8 @@ def _result(
         kv=kv_facts(cluster, makespan_s),
         replicas=replica_facts(requests, cluster, makespan_s),
         calibration=setup.scenario.calibration.describe(),
+        scaling=scaling_facts(cluster, makespan_s),
+        cost=cost_facts(cluster, requests),
         simulation=simulation_facts(cluster, wall_s, migration_wall_s),
         versions=versions(),
         seed=setup.scenario.seed,
@@ -93,11 +98,13 @@ def _result(
         requests,
         timeline,
         setup.config,
-        (*setup.notices, *notices),
+        (*setup.notices, *notices, *_cut(traced)),
         decisions=journal.decisions(),
         moves=journal.moves(),
         plans=journal.plans(),
         placements=journal.placements(),
+        scaling=journal.scalings(),
+        traced=traced,
     )
 
 
@@ -128,17 +135,31 @@ def _unsolved(planned: Sequence[Planned]) -> list[str]:
     ]
 
 
+def _cut(traced: Traced | None) -> list[str]:
+    """Return a notice if more happened than is kept to be looked at."""
+    if traced is None or not traced.cut:
+        return []
+    return [
+        f"timeline.json.gz ends at {traced.until_s:g} s, with the first {len(traced.happened):,} things that happened; "
+        "what comes later is in the other files."
+    ]
+
+
 def _timeline(cluster: Cluster) -> pd.DataFrame:
     """Return the samples; what a run does not have is 0."""
-    timeline, config = cluster.recorder.timeline, cluster.scenario.replica
+    timeline = cluster.recorder.timeline
     if timeline is None:
         return pd.DataFrame()
     # Of a divided pool both parts are drawn as one.
-    adapters = config.adapter_region_tokens if config.divided else 0
-    budgets = {replica.id: replica.config.kv_token_budget + adapters for replica in cluster.replicas}
+    configs = {replica.id: replica.config for replica in cluster.replicas}
+    budgets = {
+        id: each.kv_token_budget + (each.adapter_region_tokens if each.divided else 0)
+        for id, each in configs.items()
+    }
+    regions = {id: each.adapter_region_tokens if each.own_region else 0 for id, each in configs.items()}
     frame = timeline.frame()
     frame = frame.assign(
         capacity_tokens=frame["replica"].map(budgets),
-        region_capacity_tokens=config.adapter_region_tokens if config.own_region else 0,
+        region_capacity_tokens=frame["replica"].map(regions),
     )
     return frame.assign(**{name: 0 for name in (*CACHE, *REGION) if name not in frame})

@@ -16,6 +16,7 @@ class Timed(Migration):
         self.period_s = migration.period_s
         self.delay_s = migration.delay_s
         self.brings = migration.brings
+        self.assumes_alike = migration.assumes_alike
         self.wall_s = 0.0
 
     def plan(self, view: ClusterView) -> Plan:

@@ -16,6 +16,9 @@ STREAMS = (
     "placement",
     "migration",
     "faults",
+    "stragglers",
+    "slow_links",
+    "tenants",
 )
 """Every stream of randomness. New names go to the end, or old seeds change their meaning."""
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import simpy
 
-ARRIVAL, FAILURE, STORE, PLACEMENT, MIGRATION, BOUNDARY = (kind << 40 for kind in range(6))
+ARRIVAL, FAILURE, STORE, PLACEMENT, SCALING, MIGRATION, BOUNDARY = (kind << 40 for kind in range(7))
 """Kinds of events: those at the same time happen in this order, and within a kind by id, which is below 2 ** 40."""
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 from array import array
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import repeat
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +21,26 @@ from simlora.engine.admission import reservation, unservable
 from simlora.engine.clock import ARRIVAL, MIGRATION, STORE, Clock
 from simlora.engine.host import Host
 from simlora.engine.loads import Loads
+from simlora.engine.members import Members
 from simlora.engine.outages import Outages
 from simlora.engine.placing import Placing
 from simlora.engine.replica import Replica
-from simlora.engine.scenario import Scenario
+from simlora.engine.scaling import Scaling
+from simlora.engine.scenario import Kind, Scenario
 from simlora.engine.sharing import SharedGpu
+from simlora.engine.slowness import Slowness
 from simlora.engine.status import Status
 from simlora.engine.stores import Stores
 from simlora.latency.collectives import folded
 from simlora.latency.cpu_lora import CpuLora
 from simlora.latency.iteration import HostTime, IterationModel
+from simlora.latency.kernels import Kernel
+from simlora.latency.mixed import MixedIterations, MixedKernels
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import AdapterLoad, Merge
 from simlora.metrics.journal import Moved, Planned
 from simlora.metrics.recorder import Recorder
+from simlora.metrics.tracing import Tracing
 from simlora.policies.migration.base import Plan
 from simlora.policies.views import ClusterView
 
@@ -65,28 +72,13 @@ class Cluster:
             scenario.replica.own_region,
             scenario.replica.prefix_caching,
             reservation(scenario.replica).grows,
+            Tracing(lambda: self.clock.now) if scenario.tracing else None,
         )
         self.adapters = _adapters(scenario)
         self._outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
-        config = scenario.replica
-        calibration = folded(
-            scenario.calibration, scenario.model, config.target_modules, config.lora_communication
-        )
-        latency = LatencyModels(
-            iteration=IterationModel(calibration),
-            kernel=scenario.policies.kernel(calibration),
-            load=AdapterLoad(scenario.calibration),
-            merge=Merge(scenario.calibration) if scenario.policies.scheduler().merges else None,
-            flush_s=scenario.calibration.need("adapter_load.flush_s")
-            if config.adapter_memory == "contiguous"
-            else 0.0,
-            host=HostTime(scenario.calibration) if scenario.engines_per_gpu > 1 else None,
-            cpu_lora=CpuLora(calibration, scenario.model.layers)
-            if scenario.policies.loader().assists
-            else None,
-            passed_over_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
-        )
-        hosts = [Host(scenario.host_cores) for _ in range(0, scenario.replicas, scenario.replicas_per_host)]
+        self._latencies = [_latency_models(scenario, kind) for kind in scenario.kinds]
+        self._kind_of = scenario.kind_of
+        hosts = [Host(scenario.host_cores) for _ in range(scenario.hosts)]
         self.stores: Stores | None = None
         if scenario.adapter_pool == "distributed":
             self.stores = Stores(
@@ -97,25 +89,24 @@ class Cluster:
                 scenario.storage,
                 scenario.host_memory_bytes,
                 self.recorder,
-                self._at,
+                self.at,
             )
-        self._hosts = hosts if latency.cpu_lora is not None else None
-        self._latency = latency
+        self._hosts = hosts if scenario.policies.loader().assists else None
+        self.members, self._slowness = Members(scenario.replicas), Slowness(self)
         self.replicas = [self._replica(id) for id in range(scenario.replicas)]
-        self._outages = Outages(self)
+        self._outages, self.scaling = Outages(self), Scaling(self)
         if scenario.engines_per_gpu > 1:
             for first in range(0, scenario.replicas, scenario.engines_per_gpu):
                 gpu = SharedGpu()
                 for replica in self.replicas[first : first + scenario.engines_per_gpu]:
                     replica.share(gpu)
-        self.iteration, self.kernel = latency.iteration, latency.kernel
-        self._front_end_s = calibration.coefficients.get("front_end.per_request_s", 0.0)
+        self.iteration, self.kernel = _as_seen(self._latencies, self._kind_of)
+        self._front_end_s = scenario.calibration.coefficients.get("front_end.per_request_s", 0.0)
         self._most = scenario.max_outstanding
         self._executed: dict[int, tuple[float, int]] = {}  # seconds and requests that have ended, by adapter
         self._executed_s, self._execution_count = 0.0, 0
         self._why: dict[int, tuple[float, str, bool]] = {}  # of the requests that are to move
         self.kv_bytes_per_token = scenario.model.kv_bytes_per_token
-        self._load = latency.load
         self._progress: Callable[[int], None] = lambda ended: None
         self._router = scenario.policies.router
         self._everywhere: NDArray[np.int64] = np.arange(scenario.replicas, dtype=np.int64)
@@ -123,20 +114,21 @@ class Cluster:
         self._status = Status(self, every_s) if every_s is not None else None
         self._placing = Placing(scenario, self.adapters, self.stores, self.recorder.journal)
         self._plans, self._asked = self._placing.plans, self._placing.asked
+        self.scaling.begin()
         preloads = self._placing.begin(self)
         self._pools = [replica.holdings.pool for replica in self.replicas]
         for id, homes in preloads.items():
-            for home in homes.tolist():
+            for home in homes[self.members.open[homes]].tolist():
                 self.replicas[home].holdings.preload(self.adapters[id])
 
     def _replica(self, id: int) -> Replica:
         """Return a new replica with nothing in its memory."""
         scenario = self.scenario
-        return Replica(
+        replica = Replica(
             id,
             self.clock,
             scenario,
-            self._latency,
+            self._latencies[self._kind_of[id]],
             self._outputs,
             self.recorder,
             self._left,
@@ -146,6 +138,8 @@ class Cluster:
             self.adapters,
             self.stores,
         )
+        self._slowness.afflict(replica)
+        return replica
 
     @property
     def now_s(self) -> float:
@@ -169,8 +163,22 @@ class Cluster:
 
     @property
     def alive(self) -> NDArray[np.bool_]:
-        """Which replicas have not failed `[replicas]`."""
-        return self._outages.alive
+        """Which replicas take requests: they have not failed, and are switched on `[replicas]`."""
+        return self.members.open
+
+    @property
+    def on(self) -> int:
+        """Replicas that take requests, or will when they have booted."""
+        return self.scaling.on
+
+    @property
+    def waits_s(self) -> NDArray[np.float64]:
+        """How long each of those has waited that waits for its first prefill now `[waiting]`."""
+        return self.scaling.waits_s
+
+    def first_tokens_s(self, window_s: float) -> NDArray[np.float64]:
+        """TTFT of the requests that ended in the last `window_s` seconds and had a first token `[ended]`."""
+        return self.scaling.first_tokens_s(window_s)
 
     @property
     def loads(self) -> Loads:
@@ -184,13 +192,18 @@ class Cluster:
         An interrupt leaves the recorder with what was finished; the rest is unfinished.
         """
         self._progress = progress
-        for replica in self.replicas:
-            self.clock.process(replica.live())
+        self.start(range(len(self.replicas)))
         self.clock.process(self._arrive())
         for failure in self.scenario.failures:
             self.clock.process(self._outages.happen(failure))
+        for straggler in self.scenario.stragglers:
+            self.clock.process(self._slowness.straggle(straggler))
+        for slow in self.scenario.slow_links:
+            self.clock.process(self._slowness.choke(slow))
         if self._plans:
-            self.clock.process(self._placing.plan_again(self.clock, self, self._all_ended))
+            self.clock.process(self._placing.plan_again(self.clock, self, self.all_ended))
+        if self.scaling.active:
+            self.clock.process(self.scaling.run())
         if self.scenario.policies.migration.period_s is not None:
             self.clock.process(self._migrate(self.scenario.policies.migration.period_s))
         with _no_garbage_collection():
@@ -198,11 +211,29 @@ class Cluster:
         if self.scenario.until_s is not None:
             for replica in self.replicas:
                 replica.settle()
+        self.scaling.settle(self.clock.now if self.scenario.until_s is not None else self.recorder.last_s)
         whole = self.recorder.ended == len(self.scenario.trace)
         assert whole or self.scenario.until_s is not None, "a request neither ended nor runs"
         return self.recorder
 
-    def _all_ended(self) -> bool:
+    def start(self, ids: Iterable[int]) -> None:
+        """Let replicas run that take requests."""
+        for id in ids:
+            if self.members.open[id]:
+                self.clock.process(self.replicas[id].live())
+
+    def house(self) -> None:
+        """Somebody takes requests again: those who waited for that go there."""
+        for request, token_s in self.members.take_homeless():
+            self.send(request, token_s)
+
+    def give_up_waiting(self) -> None:
+        """Somebody is gone for good: who waits waits in vain if nobody is expected."""
+        if not self.members.is_expected:
+            self.house()
+
+    def all_ended(self) -> bool:
+        """Whether there is nothing more to do."""
         return self.recorder.ended == len(self.scenario.trace)
 
     def _arrive(self) -> Generator[Event, None, None]:
@@ -213,6 +244,8 @@ class Cluster:
     def _route(self, request: Request) -> None:
         if self._plans and request.adapter is not None:
             self._asked[request.adapter.id] += request.prompt_tokens
+        if self.scaling.active:
+            self.scaling.arrives(request)
         # As many came before as its number says.
         if self._most is not None and request.id - self.recorder.ended == self._most:
             reason = f"cluster.max_outstanding, {self._most} requests, were there already"
@@ -226,7 +259,7 @@ class Cluster:
         """Ask the router; return who gets a request, or None: nobody does now, or ever."""
         candidates = self._candidates(request)
         if not len(candidates):
-            if not self._outages.wait(request, token_s):
+            if not self.members.wait(request, token_s):
                 self.recorder.reject(request, -1, self.clock.now, "no replica is left")
             return None
         view: ClusterView = self
@@ -250,7 +283,7 @@ class Cluster:
         found = self._everywhere
         if serves and request.adapter is not None:
             found = serves.get(request.adapter.id, found)
-        return found if self._outages.none else self._outages.up(found)
+        return self.members.among(found)
 
     # Failures ---------------------------------------------------------------------------
 
@@ -293,8 +326,11 @@ class Cluster:
         return np.array([pool.holds(adapter.id) for pool in self._pools], dtype=np.bool_)
 
     def load_s(self, adapter: Adapter) -> float:
-        """Seconds that it takes to load an adapter from host memory."""
-        return self._load.load_s(adapter.size_bytes // self.scenario.replica.tp)
+        """Seconds that it takes to load an adapter from host memory, of replicas that differ the longest."""
+        return max(
+            models.load.load_s(adapter.size_bytes // kind.replica.tp)
+            for models, kind in zip(self._latencies, self.scenario.kinds, strict=True)
+        )
 
     def execution_s(self, adapter: Adapter | None = None) -> float | None:
         """Mean seconds from start to end of the requests that have finished; None without any."""
@@ -316,7 +352,7 @@ class Cluster:
             before_s, count = self._executed.get(request.adapter.id, (0.0, 0))
             self._executed[request.adapter.id] = before_s + seconds, count + 1
 
-    def _at(self, time_s: float, does: Callable[[], None]) -> None:
+    def at(self, time_s: float, does: Callable[[], None]) -> None:
         """Let something happen at a host at that time."""
         moment = self.clock.moment(time_s, STORE, 0)
         assert moment.callbacks is not None, "nothing has happened yet"
@@ -325,7 +361,7 @@ class Cluster:
     def _migrate(self, period_s: float) -> Generator[Event, None, None]:
         migration, clock = self.scenario.policies.migration, self.clock
         tick = 0
-        while not self._all_ended():
+        while not self.all_ended():
             tick = max(tick, int(clock.now // period_s)) + 1
             yield clock.moment(tick * period_s, MIGRATION, 0)
             decided_s = clock.now
@@ -383,8 +419,35 @@ class Cluster:
                 self._asked[request.adapter.id] += self._outputs[request.id]
         if self._loads is not None:
             self._loads.leave(replica, request)
+        if self.scaling.active:
+            self.scaling.leaves(replica, request)
         if self.recorder.ended % TELL_EVERY == 0:
             self._progress(self.recorder.ended)
+
+
+def _latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
+    """Return how long things take on replicas of a kind."""
+    config, own = kind.replica, kind.calibration
+    calibration = folded(own, scenario.model, config.target_modules, config.lora_communication)
+    assists, merges = scenario.policies.loader().assists, scenario.policies.scheduler().merges
+    return LatencyModels(
+        iteration=IterationModel(calibration),
+        kernel=scenario.policies.kernel(calibration),
+        load=AdapterLoad(own),
+        merge=Merge(own) if merges else None,
+        flush_s=own.need("adapter_load.flush_s") if config.adapter_memory == "contiguous" else 0.0,
+        host=HostTime(own) if scenario.engines_per_gpu > 1 else None,
+        cpu_lora=CpuLora(calibration, scenario.model.layers) if assists else None,
+        passed_over_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
+    )
+
+
+def _as_seen(models: Sequence[LatencyModels], kind_of: NDArray[np.int64]) -> tuple[IterationModel, Kernel]:
+    """Return what a router is told of iterations and kernels: of replicas that differ those of each."""
+    if len(models) == 1:
+        return models[0].iteration, models[0].kernel
+    iterations = MixedIterations([each.iteration for each in models], kind_of)
+    return iterations, cast(Kernel, MixedKernels([each.kernel for each in models], kind_of))
 
 
 def _adapters(scenario: Scenario) -> tuple[Adapter, ...]:

@@ -19,6 +19,7 @@ from simlora.memory.adapter_region import adapter_region
 from simlora.memory.pool import Pool
 from simlora.memory.prefix_tree import PrefixTree, Segment
 from simlora.metrics.recorder import Recorder
+from simlora.metrics.tracing import TO_GPU, TO_HOST, Came, Copied, Left, Tracing
 from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.loading.base import Loader, Miss
 
@@ -97,7 +98,7 @@ class Holdings:
             self._eviction.victims,
             self.region,
             config.adapter_region_tokens if config.divided else None,
-            self._moved if config.prefix_caching else None,
+            self._moved if config.prefix_caching or recorder.tracing is not None else None,
         )
         self._just_left: set[int] = set()  # adapters whose last user left at `_left_s`
         self._left_s = -1.0
@@ -118,6 +119,15 @@ class Holdings:
         self.swapping: Swapping | None = None
         if config.prefix_caching:
             self._cache(scenario.cache_block_tokens, config.host_kv_tokens, adapters)
+        if recorder.tracing is not None:
+            self._trace(recorder.tracing)
+
+    def _trace(self, tracing: Tracing) -> None:
+        """Have what the links carry written down."""
+        for link, name in ((self.link, TO_GPU), (self.link_out, TO_HOST)):
+            link.told = lambda begin_s, until_s, what, name=name: tracing.add(
+                Copied(self._id, name, begin_s, until_s, what)
+            )
 
     def _cache(self, block_tokens: int, host_tokens: int, adapters: Sequence[Adapter]) -> None:
         """Keep KV that outlives its request, and adapters with it where one policy decides over both."""
@@ -158,10 +168,18 @@ class Holdings:
 
     def _moved(self, id: int, resident: bool) -> None:
         """An adapter has come into HBM, or has left it."""
-        assert self.prefixes is not None
-        self.prefixes.adapter(id, resident)
+        if self.prefixes is not None:
+            self.prefixes.adapter(id, resident)
         if self.swapping is not None:
             self.swapping.adapter(id, resident)
+        tracing = self._recorder.tracing
+        if tracing is not None:
+            now_s = tracing.now()
+            if resident:
+                adapter = self.pool.adapter(id)
+                tracing.add(Came(self._id, now_s, adapter, self.pool.ready_s(adapter)))
+            else:
+                tracing.add(Left(self._id, now_s, id))
 
     def _copy_s(self, tokens: int) -> float:
         """Seconds to copy the KV of so many tokens, either way, over an idle link."""
@@ -170,7 +188,7 @@ class Holdings:
     def _copy(self, link: Link, tokens: int, now_s: float) -> float:
         """Copy the KV of so many tokens; return when that is done."""
         load = self._latency.load
-        return link.transfer(now_s, tokens * self._kv_bytes / load.bytes_per_s, load.latency_s)
+        return link.transfer(now_s, tokens * self._kv_bytes / load.bytes_per_s, load.latency_s, tokens)
 
     def _copy_in(self, tokens: int, now_s: float) -> float:
         return self._copy(self.link, tokens, now_s)
@@ -187,6 +205,10 @@ class Holdings:
         done_s = self._copy(self.link_out, tokens, now_s)
         self._leaving.add(done_s, tokens)
         return done_s
+
+    def slow_down(self, factor: float) -> None:
+        """What goes over the host link, either way, takes so many times as long from now on."""
+        self.link.slowdown = self.link_out.slowdown = factor
 
     def follows(self, failed: Holdings, now_s: float) -> None:
         """These take the place of those of a replica that fails now; what was moved until then counts."""
@@ -506,7 +528,7 @@ class Holdings:
             return self._stores.fetch(self._id, adapter, shard_bytes, now_s, self.link_out)
         from_disk = self._host is not None and not self._host.use(adapter)
         self._recorder.adapter_load(adapter.size_bytes, from_disk)
-        return self.link.transfer(now_s, self._load_s(adapter.size_bytes, from_disk))
+        return self.link.transfer(now_s, self._load_s(adapter.size_bytes, from_disk), what=adapter)
 
     def _load_s(self, size_bytes: int, from_disk: bool) -> float:
         load, each = self._latency.load, size_bytes // self._tp

@@ -14,13 +14,17 @@ from simlora.latency.models import LatencyModels
 
 
 class Pace:
-    """`merged` is the adapter in the weights, for whose requests there is no LoRA work."""
+    """`merged` is the adapter in the weights, for whose requests there is no LoRA work.
 
-    __slots__ = ("_id", "_latency", "_tp", "gpu", "merged")
+    All takes `slowdown` times as long as the latency models say.
+    """
+
+    __slots__ = ("_id", "_latency", "_tp", "gpu", "merged", "slowdown")
 
     def __init__(self, id: int, latency: LatencyModels, tp: int) -> None:
         self._id = id
         self.merged: Adapter | None = None
+        self.slowdown = 1.0
         self.gpu: SharedGpu | None = None
         self._latency = latency
         self._tp = tp
@@ -45,10 +49,11 @@ class Pace:
         scheduling_s = self._latency.passed_over_s * passed_over
         if decoding is None:
             own_s = iteration.prefill_s(tokens, tokens_sq) + kernel.prefill_s(work) + scheduling_s
+            own_s *= self.slowdown
             return own_s if self.gpu is None else self._beside_others(own_s, 0.0, len(requests), True)[0]
         base_s = iteration.mixed_s(tokens, tokens_sq, len(decoding), decoding.context_tokens)
         theirs = NO_LORA if self.merged else decoding.work(adapters, kernel.counts_segments)
-        own_s = base_s + kernel.mixed_s(work, theirs) + scheduling_s
+        own_s = (base_s + kernel.mixed_s(work, theirs) + scheduling_s) * self.slowdown
         return self._beside_others(own_s, 0.0, len(requests) + len(decoding), True)[0]
 
     def decode_run(self, start_s: float, batch: Batch, passed_over: int, adapters: int) -> DecodeRun:
@@ -59,7 +64,8 @@ class Pace:
             step_s += self._latency.passed_over_s * passed_over
         if self.merged is None:
             step_s += kernel.decode_s(batch.work(adapters, kernel.counts_segments))
-        slope_s = iteration.decode_slope_s(size)
+        step_s *= self.slowdown
+        slope_s = iteration.decode_slope_s(size) * self.slowdown
         if self.gpu is None:
             return DecodeRun(start_s, step_s, slope_s)
         return DecodeRun(start_s, *self._beside_others(step_s, slope_s, size, False))
@@ -75,7 +81,7 @@ class Pace:
             assert self.merged is None, f"{merge.name} is merged on top of {self.merged}"
             seconds += model.merge_s(merge.size_bytes // self._tp)
             self.merged = merge
-        return seconds
+        return seconds * self.slowdown
 
     def _beside_others(
         self, own_s: float, slope_s: float, sequences: int, prefilling: bool

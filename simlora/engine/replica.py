@@ -30,6 +30,7 @@ from simlora.engine.token_times import TokenTimes
 from simlora.engine.waiting import WaitingQueue
 from simlora.latency.models import LatencyModels
 from simlora.metrics.recorder import Recorder
+from simlora.metrics.tracing import Failed, Ran
 from simlora.policies.scheduling.base import Decision
 
 
@@ -123,7 +124,7 @@ class Replica:
         self._wake: Event = clock.event()
         self._idle = True
         self._token_times = TokenTimes(recorder.token_gaps)
-        self._pace = Pace(id, latency, scenario.replica.tp)
+        self._pace = Pace(id, latency, self.config.tp)
         self.sight = Sight(
             clock,
             self.config,
@@ -134,6 +135,7 @@ class Replica:
             self.holdings,
             self._pace,
             len(scenario.trace.adapters),
+            None if scenario.ttft_targets_s is None else scenario.ttft_targets_s.tolist(),
         )
         self._help: CpuHelp | None = None
         if host is not None and latency.cpu_lora is not None:
@@ -230,7 +232,7 @@ class Replica:
                 self._since_s = clock.now
                 self._sample(clock.now)
                 yield self._wake
-                self.busy_s += clock.now - self._since_s
+                self._ran(clock.now)
                 self.advance()
             else:
                 self._idle = True
@@ -306,6 +308,17 @@ class Replica:
         """Start the decided iterations; return the time of the boundary at which they are over."""
         return self._execute_prefill() if self._prefill else self._execute_decode()
 
+    def _ran(self, until_s: float) -> None:
+        """Count the time of the iterations that are over now."""
+        self.busy_s += until_s - self._since_s
+        if self._recorder.tracing is not None:
+            run, prefill = self._run, self._prefill
+            begin_s = self._start_s if run is None else run.end_s(run.done)
+            tokens = sum(self._decision.chunks or (request.prefill_tokens for request in prefill))
+            batch, steps = (0, 0) if run is None else (len(self._batch.members), self._steps - run.done)
+            ran = Ran(self.id, self._since_s, begin_s, until_s, len(prefill), tokens, batch, steps)
+            self._recorder.tracing.add(ran)
+
     def advance(self) -> None:
         """Move tokens, memory and the batch to the boundary that was reached."""
         run = self._run
@@ -364,6 +377,7 @@ class Replica:
         for request in requests:
             if request.admitted_s < 0.0:
                 request.admitted_s = start
+        self._start_s = start
         if decoding is None:
             self.sight.iterations += 1
         else:
@@ -555,6 +569,14 @@ class Replica:
 
     def neighbours_changed(self, by: int) -> None:
         """Engine `by` on this GPU has begun, ended or changed its phase: the next step takes another time."""
+        self._change_pace(by)
+
+    def slow_down(self, factor: float) -> None:
+        """From the next step on all takes so many times as long."""
+        self._pace.slowdown = factor
+        self._change_pace()
+
+    def _change_pace(self, by: int = -1) -> None:
         run = self._run
         if run is None or self._prefill:
             return
@@ -590,7 +612,7 @@ class Replica:
         if self._steps <= run.done:
             return None
         ended_s = run.end_s(self._steps)
-        self.busy_s += ended_s - self._since_s
+        self._ran(ended_s)
         self._advance_decode(run, ended_s)
         self.holdings.make_room(self._batch.step, ended_s)
         came_s = self._came_s
@@ -606,10 +628,14 @@ class Replica:
         tokens were prefilled in vain.
         """
         self._wake.callbacks = []
+        broke_s = self._clock.now
         if self._run is not None or self._prefill:
             busy_s = self.busy_s + self._clock.now - self._since_s
-            self._count_steps()
+            ended_s = self._count_steps()
+            broke_s = self._since_s if ended_s is None else ended_s
             self.busy_s = busy_s  # with the step that broke off
+        if self._recorder.tracing is not None:
+            self._recorder.tracing.add(Failed(self.id, self._clock.now, broke_s))
         waiting = {request.id for request in self.waiting}
         prefill = {request.id for request in self._prefill} - self._standing.prefilling.keys()
         requests = sorted(self.requests(), key=lambda request: (request.arrival_s, request.id))
@@ -623,6 +649,8 @@ class Replica:
             else:
                 self._stop(request)
             request.cached_tokens = request.chunked_tokens = request.host_tokens = 0
+            if request.admitted_s > self._clock.now:  # it was still waiting for its weights
+                request.admitted_s = -1.0
             token_s = None
             if request.generated_tokens:
                 token_s, lost_tokens = self._token_times.leaves(request.id), request.prefill_tokens

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simlora.core.adapter import RANK_MAX
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.trace import Trace
+from simlora.engine.incidents import Failure, SlowLink, Straggler, check_incidents
+from simlora.hardware.gpu import Gpu
 from simlora.hardware.link import LINKS, Link
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
@@ -21,6 +25,8 @@ from simlora.policies.migration.base import Migration
 from simlora.policies.migration.stay import Stay
 from simlora.policies.placement.base import Placement
 from simlora.policies.routing.base import Router
+from simlora.policies.scaling.base import Autoscaler
+from simlora.policies.scaling.fixed import Fixed
 from simlora.policies.scheduling.base import Scheduler
 
 RESERVES = ("full", "peak", "paged", "padded")
@@ -143,18 +149,32 @@ class Policies:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A host fails at `at_s`, with its replicas and its memory, and is back, empty, at `until_s`; None: never."""
+class Kind:
+    """Replicas that are alike: how many, on which GPU, with what limits, and how long things take on it."""
 
-    host: int
-    at_s: float
-    until_s: float | None = None
+    replicas: int
+    replica: ReplicaConfig
+    calibration: Calibration
+    gpu: Gpu | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingConfig:
+    """Who says how many replicas there are, and what it takes to add one.
+
+    At least `least_replicas` stay on. A new one is there `boot_s` later; then it loads the `warm_up_adapters` adapters
+    that were asked for most so far, and takes requests when they have landed.
+    """
+
+    autoscaler: Autoscaler = Fixed()  # noqa: RUF009  # it has no state
+    least_replicas: int = 1
+    boot_s: float = 0.0
+    warm_up_adapters: int = 0
 
     def __post_init__(self) -> None:
-        whole("host of cluster.failures", self.host, least=0)
-        number("at_s of cluster.failures", self.at_s, "seconds", least=0)
-        if self.until_s is not None:
-            number("until_s of cluster.failures", self.until_s, "seconds", above=self.at_s)
+        whole("cluster.least_replicas", self.least_replicas, "replicas", least=1)
+        number("cluster.boot_s", self.boot_s, "seconds", least=0)
+        whole("cluster.warm_up_adapters", self.warm_up_adapters, "adapters", least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +183,9 @@ class Scenario:
 
     `engines_per_gpu` replicas share the memory and the time of one GPU; 1: each has its own.
     `kv_token_budgets`: the pools of the replicas, where they differ from `replica.kv_token_budget`.
+    `gpu`: what `replica` and `calibration` are of; None: nobody asks what it costs. `others`: the last of the
+    `replicas`, kind by kind, which are of other GPUs. `ttft_targets_s` `[adapters + 1]`: the first-token target of each
+    adapter's requests and, last, of the base model's, inf where there is none; None: there are none.
     `max_outstanding`: requests that wait and run together; who comes beyond them is rejected. None: no limit.
     `status_every_s`: how often replicas tell the router what they have; None: always.
     `host_cores`: CPU cores that `replicas_per_host` replicas share, for a loader that assists.
@@ -181,6 +204,7 @@ class Scenario:
     seed: int = 0
     fast_forward: bool = True
     timeline: bool = True
+    tracing: bool = False
     engines_per_gpu: int = 1
     kv_token_budgets: tuple[int, ...] = ()
     max_outstanding: int | None = None
@@ -193,12 +217,42 @@ class Scenario:
     network: Link = LINKS["infiniband_hdr"]
     storage: Link = LINKS["nvme_pcie_3_x4"]
     failures: tuple[Failure, ...] = ()
+    stragglers: tuple[Straggler, ...] = ()
+    slow_links: tuple[SlowLink, ...] = ()
+    scaling: ScalingConfig = ScalingConfig()
+    gpu: Gpu | None = None
+    others: tuple[Kind, ...] = ()
+    ttft_targets_s: NDArray[np.float64] | None = None
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """All replicas, by kind, in the order of their numbers."""
+        first = self.replicas - sum(kind.replicas for kind in self.others)
+        return (
+            Kind(replicas=first, replica=self.replica, calibration=self.calibration, gpu=self.gpu),
+            *self.others,
+        )
+
+    @property
+    def kind_of(self) -> NDArray[np.int64]:
+        """Of which of the `kinds` each replica is `[replicas]`."""
+        return np.repeat(np.arange(len(self.kinds)), [kind.replicas for kind in self.kinds])
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts the replicas lie on."""
+        return -(-self.replicas // self.replicas_per_host)
+
+    def replicas_of(self, host: int) -> list[int]:
+        """Return the replicas that a host carries."""
+        first = host * self.replicas_per_host
+        return list(range(first, min(first + self.replicas_per_host, self.replicas)))
 
     def config_of(self, replica: int) -> ReplicaConfig:
         """Return the limits of one replica."""
-        if not self.kv_token_budgets:
-            return self.replica
-        return replace(self.replica, kv_token_budget=self.kv_token_budgets[replica])
+        if self.kv_token_budgets:
+            return replace(self.replica, kv_token_budget=self.kv_token_budgets[replica])
+        return self.kinds[self.kind_of[replica]].replica if self.others else self.replica
 
     def __post_init__(self) -> None:
         whole("cluster.replicas", self.replicas, "replicas", least=1)
@@ -216,7 +270,9 @@ class Scenario:
             number("host.memory_bytes", self.host_memory_bytes, "bytes", above=0)
         if self.adapter_pool == "distributed":
             self._check_pool()
-        self._check_failures()
+        self._check_incidents()
+        self._check_kinds()
+        self._check_scaling()
         if self.replica.prefix_caching:
             self._check_blocks()
         if isinstance(self.policies.eviction(), Swapper):
@@ -231,22 +287,46 @@ class Scenario:
         """Tokens of a block of cached KV: the trace's where it has hashes, or else those of memory."""
         return self.trace.hash_block_tokens if self.trace.has_hashes else self.replica.block_tokens
 
-    def _check_failures(self) -> None:
-        """Each is of a host that there is, and over before the next one of that host."""
-        hosts = -(-self.replicas // self.replicas_per_host)
-        up_s: dict[int, float] = {}
-        for failure in sorted(self.failures, key=lambda failure: failure.at_s):
-            if failure.host >= hosts:
+    def _check_incidents(self) -> None:
+        """Each is of a host or a replica that there is, and over before the next one of it."""
+        failed = [(each.host, each.at_s, each.until_s) for each in self.failures]
+        check_incidents("cluster.failures", failed, "host", self.hosts)
+        slow = [(each.replica, each.at_s, each.until_s) for each in self.stragglers]
+        check_incidents("cluster.stragglers", slow, "replica", self.replicas)
+        links = [(each.host, each.at_s, each.until_s) for each in self.slow_links]
+        check_incidents("cluster.slow_links", links, "host", self.hosts)
+        if (self.failures or self.stragglers or self.slow_links) and self.engines_per_gpu > 1:
+            key = "failures" if self.failures else "stragglers" if self.stragglers else "slow_links"
+            raise InputError(f"cluster.{key} needs cluster.engines_per_gpu=1")
+
+    def _check_kinds(self) -> None:
+        """What counts or solves for one kind of replica does not for several."""
+        if not self.others:
+            return
+        if self.kinds[0].replicas < 1:
+            raise InputError(
+                "cluster.others has all of the replicas, must leave at least one of cluster.replicas"
+            )
+        if self.engines_per_gpu > 1:
+            raise InputError("cluster.others needs cluster.engines_per_gpu=1")
+        for slot in ("placement", "migration"):
+            if getattr(self.policies, slot).assumes_alike:
                 raise InputError(
-                    f"cluster.failures has host {failure.host}, must be one of the {hosts} hosts, from 0 on"
+                    f"cluster.others needs another {slot}: this one takes all replicas for alike"
                 )
-            if failure.at_s < up_s.get(failure.host, 0.0):
-                raise InputError(
-                    f"cluster.failures has host {failure.host} fail at {failure.at_s:g} s, when it has not come back"
-                )
-            up_s[failure.host] = inf if failure.until_s is None else failure.until_s
-        if self.failures and self.engines_per_gpu > 1:
-            raise InputError("cluster.failures needs cluster.engines_per_gpu=1")
+
+    def _check_scaling(self) -> None:
+        """Who comes and goes has nothing that somebody else counts on."""
+        if self.scaling.autoscaler.period_s is None:
+            return
+        for wrong, needs in (
+            (self.engines_per_gpu > 1, "cluster.engines_per_gpu=1"),
+            (self.policies.migration.period_s is not None, "migration=stay"),
+            (self.replica.own_region, "replica.adapter_memory=unified, partition or slots"),
+        ):
+            if wrong:
+                raise InputError(f"an autoscaler needs {needs}")
+        whole("cluster.least_replicas", self.scaling.least_replicas, "replicas", least=1, most=self.replicas)
 
     def _check_pool(self) -> None:
         """What a host holds is one thing, what it forgets by last use another; cores compute with what is there."""

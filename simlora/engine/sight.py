@@ -29,6 +29,7 @@ class Sight:
         "_pace",
         "_scheduler",
         "_standing",
+        "_ttft_targets_s",
         "admit_every",
         "iterations",
         "max_batch_size",
@@ -49,12 +50,14 @@ class Sight:
         holdings: Holdings,
         pace: Pace,
         served_adapters: int,
+        ttft_targets_s: Sequence[float] | None = None,
     ) -> None:
         self._clock, self._config, self._scheduler = clock, config, scheduler
         self._batch, self._standing, self._holdings, self._pace = batch, standing, holdings, pace
         self.waiting = waiting
         self.admit_every, self.max_batch_size = config.admit_every, config.max_batch_size
         self.served_adapters = served_adapters
+        self._ttft_targets_s = ttft_targets_s
         self.iterations = self.steps_since_prefill = 0
         self.preempted = False
 
@@ -62,6 +65,12 @@ class Sight:
     def now_s(self) -> float:
         """The time."""
         return self._clock.now
+
+    def due_s(self, request: Request) -> float:
+        """When a request is to have its first token: inf where no target says so."""
+        if self._ttft_targets_s is None:
+            return inf
+        return request.arrival_s + self._ttft_targets_s[request.adapter_id]
 
     @property
     def running(self) -> int:

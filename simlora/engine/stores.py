@@ -50,6 +50,7 @@ class Stores:
         self._reads = [Link() for _ in range(hosts)]
         self._loads: list[list[Link]] = [[] for _ in range(hosts)]  # PCIe to its GPUs
         self._times = [0] * hosts  # how often each has failed
+        self._slowdowns = [1.0] * hosts  # of the network
         self._copy_s: Callable[[int], float] = lambda size_bytes: 0.0
 
     def joins(self, replica: int, link: Link, copy_s: Callable[[int], float]) -> None:
@@ -68,7 +69,13 @@ class Stores:
         self._loads[host] = []
         self._times[host] += 1
         self._sends[host], self._receives[host], self._reads[host] = Link(), Link(), Link()
+        self.slow_down(host, self._slowdowns[host])
         return lost
+
+    def slow_down(self, host: int, factor: float) -> None:
+        """What goes over a host's network cards takes `factor` times as long from now on."""
+        self._slowdowns[host] = factor
+        self._sends[host].slowdown = self._receives[host].slowdown = factor
 
     # What the placement says --------------------------------------------------------------
 
@@ -106,17 +113,17 @@ class Stores:
             read_s = self._reads[host].transfer(now_s, self._storage.transfer_s(adapter.size_bytes))
             self._keep(read_s, host, adapter)
             own = min(self._loads[host], key=lambda link: link.free_at_s)
-            return own.transfer(read_s, self._copy_s(shard_bytes))
+            return own.transfer(read_s, self._copy_s(shard_bytes), what=adapter)
         self.remote_loads[host] += 1
         self._recorder.fetched(adapter.size_bytes, from_storage=False)
         _, source, link = min(
             ((link.free_at_s, holder, link) for holder in holders for link in self._loads[holder]),
             key=lambda found: found[:2],
         )
-        there_s = link.transfer(now_s, self._copy_s(shard_bytes))
+        there_s = link.transfer(now_s, self._copy_s(shard_bytes), what=adapter)
         cards = (self._sends[source], self._receives[host])
         lands_s = together(cards, there_s, self._network.transfer_s(shard_bytes))
-        self._keep(out.transfer(lands_s, self._copy_s(shard_bytes)), host, adapter)
+        self._keep(out.transfer(lands_s, self._copy_s(shard_bytes), what=adapter), host, adapter)
         return lands_s
 
     def _keep(self, time_s: float, host: int, adapter: Adapter) -> None:

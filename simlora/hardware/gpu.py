@@ -15,7 +15,8 @@ class Gpu:
     `memory_bytes` is what a program can address (what CUDA reports), which a data sheet rounds:
     a card sold with 80 GB of HBM reports 79.1 to 79.3 GiB. `fp16_flops` is dense, without sparsity.
     `host_link` carries adapters from host memory, `peer_link` the collectives between a replica's GPUs;
-    each is a Link or the name of one of link.LINKS.
+    each is a Link or the name of one of link.LINKS. `usd_per_hour` is what renting one costs, `idle_w` what it draws
+    with a model in its memory and nothing to do, `busy_w` at work; None: not known.
     """
 
     name: str
@@ -24,12 +25,18 @@ class Gpu:
     fp16_flops: float
     host_link: Link
     peer_link: Link
+    usd_per_hour: float | None = None
+    idle_w: float | None = None
+    busy_w: float | None = None
 
     def __post_init__(self) -> None:
         memory_bytes = whole("gpu.memory_bytes", self.memory_bytes, "bytes", least=1)
         bandwidth = self.memory_bandwidth_bytes_per_s
         number("gpu.memory_bandwidth_bytes_per_s", bandwidth, "bytes per second", above=0)
         number("gpu.fp16_flops", self.fp16_flops, "operations per second", above=0)
+        for name, unit in (("usd_per_hour", "USD"), ("idle_w", "W"), ("busy_w", "W")):
+            if getattr(self, name) is not None:
+                number(f"gpu.{name}", getattr(self, name), unit, least=0)
         object.__setattr__(self, "memory_bytes", memory_bytes)
         object.__setattr__(self, "host_link", as_link("gpu.host_link", self.host_link))
         object.__setattr__(self, "peer_link", as_link("gpu.peer_link", self.peer_link))

@@ -83,10 +83,25 @@ class Failed(NamedTuple):
     lost_adapters: int
 
 
+class Scaled(NamedTuple):
+    """The number of replicas changed that are wanted.
+
+    From then on so many are `on`: they are `serving`, or `booting`; others are `draining`, they do what they have and
+    go.
+    """
+
+    time_s: float
+    on: int
+    serving: int
+    booting: int
+    draining: int
+    reason: str
+
+
 class Journal:
     """Rows in the order in which they were written."""
 
-    __slots__ = ("_noted", "decided", "failed", "moved", "planned", "replanned")
+    __slots__ = ("_noted", "decided", "failed", "moved", "planned", "replanned", "scaled")
 
     def __init__(self) -> None:
         self._noted: dict[tuple[int, str], float] = {}
@@ -95,6 +110,7 @@ class Journal:
         self.planned: list[Planned] = []
         self.replanned: list[Replanned] = []
         self.failed: list[Failed] = []
+        self.scaled: list[Scaled] = []
 
     def note(self, time_s: float, replica: int, name: str, value: float) -> None:
         """Write a scheduler's number down, unless it is what it was; `credit:a` is the credit of adapter a."""
@@ -122,6 +138,10 @@ class Journal:
     def placements(self) -> pd.DataFrame:
         """Return what a placement planned anew, a row a plan."""
         return _table(self.replanned, Replanned)
+
+    def scalings(self) -> pd.DataFrame:
+        """Return how the number of replicas changed, a row a change."""
+        return _table(self.scaled, Scaled)
 
     def placement_facts(self) -> dict[str, int]:
         """Return what the summary says of a placement that plans anew."""

@@ -15,6 +15,7 @@ from simlora.core.trace import BASE_MODEL, Trace
 from simlora.metrics.histogram import TokenGaps
 from simlora.metrics.journal import Journal
 from simlora.metrics.timeline import Timeline
+from simlora.metrics.tracing import Level, Switched, Tracing
 from simlora.metrics.usage import Cache, Usage
 
 
@@ -48,7 +49,7 @@ class Recorder:
     """Columns indexed by request id; a request is written once, when it ends.
 
     `region`: whether adapters have memory of their own; `cache`: whether KV outlives its requests; `grows`: whether
-    that of a running one takes a slot more for each token.
+    that of a running one takes a slot more for each token. With `tracing` all that happens is kept there, too.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Recorder:
         region: bool = False,
         cache: bool = False,
         grows: bool = True,
+        tracing: Tracing | None = None,
     ) -> None:
         n = self._requests = len(trace)
         self._trace = trace
@@ -79,6 +81,7 @@ class Recorder:
         self.timeline = Timeline(replicas, samples) if timeline else None
         self.usage = Usage(replicas, grows)
         self.journal = Journal()
+        self.tracing = tracing
         self.ended = 0
         self.last_s = 0.0
         self.boundaries = 0
@@ -154,6 +157,9 @@ class Recorder:
         if self.ended == self._requests and now_s > self.last_s:
             return  # a swapper goes on when the last request has ended
         self.usage.hold(replica, now_s, self.token_steps, kv_tokens + adapter_tokens, cache)
+        if self.tracing is not None:
+            idle, host = (0, 0) if cache is None else (cache.tokens - cache.held_tokens, cache.host_tokens)
+            self.tracing.add(Level(replica, now_s, running, waiting, kv_tokens, adapter_tokens, idle, host))
         if self.timeline is None:
             return
         sample: tuple[float, ...] = (replica, now_s, running, waiting, kv_tokens, adapter_tokens)
@@ -171,6 +177,8 @@ class Recorder:
         self._merged_s += now_s - self._merged_since_s.pop(replica, now_s)
         if merged is not None:
             self._merged_since_s[replica] = now_s
+        if self.tracing is not None:
+            self.tracing.add(Switched(replica, now_s, seconds, merged))
         if self.timeline is not None:
             name, id = ("", BASE_MODEL) if merged is None else (merged.name, merged.id)
             self.journal.switch(now_s, replica, name, id)

@@ -18,17 +18,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class SloClass:
+    """Tenants who were promised something else: the requests for these `adapters`, by name, and what it is."""
+
+    name: str
+    adapters: frozenset[str]
+    targets: SloTargets
+
+    def owns(self, requests: pd.DataFrame) -> NDArray[np.bool_]:
+        """Return which requests `[requests]` are theirs."""
+        return np.asarray(requests["adapter"].isin(self.adapters), dtype=np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
 class SloTargets:
     """Upper limits in seconds, per request; None sets no target.
 
     `latency_per_output_token_s` is latency / output tokens. TPOT does not exist for a request of
-    one output token, which therefore cannot miss it.
+    one output token, which therefore cannot miss it. Requests of `classes` have targets of their own.
     """
 
     ttft_s: float | None = None
     tpot_s: float | None = None
     latency_s: float | None = None
     latency_per_output_token_s: float | None = None
+    classes: tuple[SloClass, ...] = ()
 
     def __post_init__(self) -> None:
         for name, limit in self.set.items():
@@ -38,8 +52,12 @@ class SloTargets:
     @property
     def set(self) -> dict[str, float]:
         """The targets that were set, by column."""
-        pairs = ((field.name, getattr(self, field.name)) for field in fields(self))
+        pairs = ((name, getattr(self, name)) for name in TARGETS)
         return {name: limit for name, limit in pairs if limit is not None}
+
+
+TARGETS = tuple(field.name for field in fields(SloTargets) if field.name != "classes")
+"""What there can be a target for."""
 
 
 def column(requests: pd.DataFrame, metric: str) -> NDArray[np.float64]:
@@ -65,6 +83,14 @@ def is_finished(requests: pd.DataFrame) -> NDArray[np.bool_]:
 
 def met(requests: pd.DataFrame, targets: SloTargets) -> NDArray[np.bool_]:
     """Return which requests `[requests]` finished within every target set."""
+    within = _within(requests, targets)
+    for tenants in targets.classes:
+        within = np.where(tenants.owns(requests), _within(requests, tenants.targets), within)
+    return within
+
+
+def _within(requests: pd.DataFrame, targets: SloTargets) -> NDArray[np.bool_]:
+    """Return which requests finished within the targets of no class."""
     within = is_finished(requests)
     for metric, limit in targets.set.items():
         values = column(requests, metric)

@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.metrics.histogram import TokenGaps
-from simlora.metrics.slo import SloTargets, attainment, column, goodput_rps, is_finished, user_satisfaction
+from simlora.metrics.slo import (
+    SloClass,
+    SloTargets,
+    attainment,
+    column,
+    goodput_rps,
+    is_finished,
+    user_satisfaction,
+)
 from simlora.metrics.window import Window
 
 if TYPE_CHECKING:
@@ -53,6 +61,8 @@ def summarise(
     migration: Mapping[str, Any] | None = None,
     placement: Mapping[str, Any] | None = None,
     failures: Mapping[str, Any] | None = None,
+    scaling: Mapping[str, Any] | None = None,
+    cost: Mapping[str, Any] | None = None,
     run: Mapping[str, Any] | None = None,
     command: str = "",
     complete: bool = True,
@@ -90,6 +100,8 @@ def summarise(
         "migration": migration,
         "placement": placement,
         "failures": failures,
+        "scaling": scaling,
+        "cost": cost,
         "replicas": replicas,
         "calibration": calibration,
         "simulation": simulation,
@@ -193,6 +205,20 @@ def _slo(requests: pd.DataFrame, targets: SloTargets, makespan_s: float) -> dict
         "attainment": attainment(requests, targets),
         "goodput_rps": goodput_rps(requests, targets, makespan_s),
         "satisfaction": satisfaction,
+        "classes": {tenants.name: _class(requests, tenants) for tenants in targets.classes},
+    }
+
+
+def _class(requests: pd.DataFrame, tenants: SloClass) -> dict[str, Any]:
+    """Return what a class of tenants got."""
+    theirs = requests[tenants.owns(requests)]
+    done = theirs[is_finished(theirs)]
+    return {
+        "targets": tenants.targets.set,
+        "adapters": len(tenants.adapters),
+        "requests": len(theirs),
+        "attainment": attainment(theirs, tenants.targets),
+        **{metric: distribution(column(done, metric)) for metric in ("ttft_s", "tpot_s", "latency_s")},
     }
 
 

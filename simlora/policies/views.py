@@ -87,6 +87,10 @@ class ReplicaView(Protocol):
     def now_s(self) -> float: ...
     @property
     def waiting(self) -> WaitingView: ...
+    def due_s(self, request: Request) -> float:
+        """When a request is to have its first token, as its tenant was promised; inf where no target says so."""
+        ...
+
     @property
     def running(self) -> int:
         """Requests in the running batch."""
@@ -315,4 +319,22 @@ class ClusterView(Protocol):
     @property
     def rng(self) -> np.random.Generator:
         """This policy's own stream of randomness."""
+        ...
+
+
+class FleetView(ClusterView, Protocol):
+    """The cluster as an autoscaler sees it; arrays `[replicas]` are of all that there could be."""
+
+    @property
+    def on(self) -> int:
+        """Replicas that take requests, or will when they have booted."""
+        ...
+
+    @property
+    def waits_s(self) -> NDArray[np.float64]:
+        """How long each of those has waited that waits for its first prefill now `[waiting]`."""
+        ...
+
+    def first_tokens_s(self, window_s: float) -> NDArray[np.float64]:
+        """TTFT of the requests that ended in the last `window_s` seconds and had a first token `[ended]`."""
         ...

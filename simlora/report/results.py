@@ -44,6 +44,7 @@ class RunResults:
     moves: pd.DataFrame = field(default_factory=Journal().moves)
     plans: pd.DataFrame = field(default_factory=Journal().plans)
     placements: pd.DataFrame = field(default_factory=Journal().placements)
+    scaling: pd.DataFrame = field(default_factory=Journal().scalings)
 
 
 def load_results(folder: Path) -> RunResults:
@@ -65,6 +66,7 @@ def load_results(folder: Path) -> RunResults:
         moves=_table(folder / "moves.parquet", nothing.moves()),
         plans=_table(folder / "plans.parquet", nothing.plans()),
         placements=_table(folder / "placements.parquet", nothing.placements()),
+        scaling=_table(folder / "scaling.parquet", nothing.scalings()),
     )
 
 

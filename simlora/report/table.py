@@ -62,6 +62,9 @@ def _facts(summary: dict[str, Any]) -> list[str]:
         ("Moves", _moves(migration)),
         ("Placement", _plans(summary.get("placement") or {})),
         ("Failures", _failures(summary.get("failures") or {})),
+        ("Replicas", _scaling(summary.get("scaling") or {})),
+        *((f"SLO of {name}", _tenants(each)) for name, each in (slo.get("classes") or {}).items()),
+        ("Cost", _cost(summary.get("cost") or {})),
         ("Prefix cache", f"{percent(kv.get('hit_rate'))} of prompt tokens"),
         ("Preemptions", count(kv.get("preemptions"))),
         (
@@ -140,6 +143,39 @@ def _failures(failures: dict[str, Any]) -> str:
         gone += f", {anew} with {counted(failures['recomputed_tokens'], 'token')} recomputed"
     read = f"; {counted(failures['storage_loads'], 'load')} from storage" if failures["storage_loads"] else ""
     return f"{hosts}, down for {clock(failures['downtime_s'])} in all; {gone}{read}"
+
+
+def _scaling(scaling: dict[str, Any]) -> str:
+    """Return how many replicas were on; nothing where all were all the time."""
+    if not scaling:
+        return ABSENT
+    boots = f"{counted(scaling['boots'], 'boot')} of {seconds(scaling['boot_s'])}"
+    return f"{scaling['least_on']} to {scaling['most_on']}, {scaling['mean_on']:.2f} on average; {boots}"
+
+
+def _tenants(tenants: dict[str, Any]) -> str:
+    """Return what a class of tenants got of what it was promised."""
+    of = f"{counted(tenants['requests'], 'request')} for {counted(tenants['adapters'], 'adapter')}"
+    return f"{percent(tenants['attainment'])} of {of}  ({targets_in_words(tenants['targets'])})"
+
+
+def _cost(cost: dict[str, Any]) -> str:
+    """Return GPU hours, rent and energy, as far as they are known."""
+    if not cost:
+        return ABSENT
+    words = [f"{cost['gpu_hours']:.3g} GPU hours"]
+    if cost["usd"] is not None:
+        tokens = cost["usd_per_million_tokens"]
+        words.append(
+            f"{cost['usd']:.3g} USD" + ("" if tokens is None else f", {tokens:.3g} a million tokens")
+        )
+    if cost["energy_j"] is not None:
+        each = cost["energy_j_per_output_token"]
+        words.append(
+            f"at most {cost['energy_j'] / 3.6e6:.3g} kWh"
+            + ("" if each is None else f", {each:.3g} J a token out")
+        )
+    return "; ".join(words)
 
 
 def _planning(simulation: dict[str, Any]) -> str:

@@ -14,10 +14,12 @@ from typing import Any
 import pandas as pd
 
 from simlora.core.errors import InputError
+from simlora.metrics.tracing import Traced
 from simlora.report.results import RunResults
 from simlora.results.tables import REQUESTS, TABLES, write_table
 
-WHOLE = (*(f"{name}.parquet" for name in TABLES), "config.yaml", "report.html", "summary.json")
+PERFETTO = "timeline.json.gz"
+WHOLE = (*(f"{name}.parquet" for name in TABLES), "config.yaml", "report.html", PERFETTO, "summary.json")
 """In the order in which they appear: a folder with a summary.json has everything."""
 INCOMPLETE = ("requests.incomplete.parquet", "summary.incomplete.json")
 
@@ -28,6 +30,7 @@ def write_whole(
     tables: Mapping[str, pd.DataFrame],
     config: str,
     report: bool,
+    traced: Traced | None = None,
 ) -> None:
     """Write a run that reached its end; `tables` by the names of TABLES, requests and timeline among them.
 
@@ -43,6 +46,10 @@ def write_whole(
 
             page = render(RunResults(folder=folder, summary=summary, config=config, **tables))
             _write_text(draft / "report.html", page)
+        if traced is not None:
+            from simlora.report.perfetto import write_perfetto
+
+            write_perfetto(draft / PERFETTO, traced)
         _write_json(draft / "summary.json", summary)
 
 

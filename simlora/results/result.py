@@ -10,6 +10,7 @@ import pandas as pd
 
 from simlora.metrics.journal import Journal
 from simlora.metrics.slo import SloTargets
+from simlora.metrics.tracing import Traced
 from simlora.metrics.window import Window
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ class Result:
     batch, queue and HBM (empty with timeline=false), `config` the resolved configuration as YAML. `decisions` has a
     row whenever an adapter is merged or taken out, or a scheduler's threshold or an adapter's credit changes (empty
     with timeline=false), `moves` a row a request that went to another replica, `plans` one for each time that a
-    migration had cause to plan, `placements` one for each time that a placement planned anew.
+    migration had cause to plan, `placements` one for each time that a placement planned anew, `scaling` one
+    for each time that the number of replicas changed. `traced` is what timeline.json.gz shows, None without
+    perfetto=true.
     """
 
     summary: dict[str, Any]
@@ -36,6 +39,8 @@ class Result:
     moves: pd.DataFrame = field(default_factory=Journal().moves)
     plans: pd.DataFrame = field(default_factory=Journal().plans)
     placements: pd.DataFrame = field(default_factory=Journal().placements)
+    scaling: pd.DataFrame = field(default_factory=Journal().scalings)
+    traced: Traced | None = None
 
     def save(self, folder: str | Path, report: bool = True) -> Path:
         """Write the files of a run into a folder, report.html among them; return the folder."""
@@ -43,7 +48,7 @@ class Result:
 
         folder = Path(folder)
         if self.summary["complete"]:
-            write_whole(folder, self.summary, self.tables, self.config, report)
+            write_whole(folder, self.summary, self.tables, self.config, report, self.traced)
         else:
             write_incomplete(folder, self.summary, self.requests)
         return folder
@@ -64,6 +69,7 @@ class Result:
             "moves": self.moves,
             "plans": self.plans,
             "placements": self.placements,
+            "scaling": self.scaling,
         }
 
     def plot_slo_attainment(self, metric: str = "ttft_s", ax: Axes | None = None) -> Axes:

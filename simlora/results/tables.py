@@ -89,6 +89,16 @@ PLACEMENTS = pa.schema(
         ("size_bytes", pa.int64()),
     ]
 )
+SCALING = pa.schema(
+    [
+        ("time_s", pa.float64()),
+        ("on", pa.int64()),
+        ("serving", pa.int64()),
+        ("booting", pa.int64()),
+        ("draining", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
 TABLES = {
     "requests": REQUESTS,
     "timeline": TIMELINE,
@@ -96,6 +106,7 @@ TABLES = {
     "moves": MOVES,
     "plans": PLANS,
     "placements": PLACEMENTS,
+    "scaling": SCALING,
 }
 """Of a run that reached its end, by the names of their files; of those but the first only what has rows."""
 

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
 from simlora.engine.cluster import Cluster
-from simlora.engine.scenario import DIVIDED, OWN_REGIONS, Failure, Policies, ReplicaConfig, Scenario
+from simlora.engine.incidents import Failure, SlowLink, Straggler
+from simlora.engine.scenario import (
+    DIVIDED,
+    OWN_REGIONS,
+    Kind,
+    Policies,
+    ReplicaConfig,
+    ScalingConfig,
+    Scenario,
+)
 from simlora.hardware.link import Link
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
@@ -36,6 +45,7 @@ from simlora.policies.migration.consolidate import Consolidate
 from simlora.policies.migration.selective_ilp import SelectiveIlp
 from simlora.policies.migration.stay import Stay
 from simlora.policies.placement.burst_tolerance import BurstTolerance
+from simlora.policies.placement.by_speed import BySpeed
 from simlora.policies.placement.contiguous import Contiguous
 from simlora.policies.placement.random import Random as RandomPlacement
 from simlora.policies.placement.rank_demand import RankDemand
@@ -46,9 +56,15 @@ from simlora.policies.routing.pending_time import PendingTime
 from simlora.policies.routing.rank_aware import RankAware
 from simlora.policies.routing.round_robin import RoundRobin
 from simlora.policies.routing.routing_table import RoutingTable
+from simlora.policies.scaling.base import Autoscaler
+from simlora.policies.scaling.by_queue import ByQueue
+from simlora.policies.scaling.by_schedule import BySchedule
+from simlora.policies.scaling.by_slo import BySlo
+from simlora.policies.scaling.fixed import Fixed
 from simlora.policies.scheduling.adapter_clustering import AdapterClustering
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
 from simlora.policies.scheduling.credit import Credit
+from simlora.policies.scheduling.earliest_deadline import EarliestDeadline
 from simlora.policies.scheduling.early_abort import EarlyAbort
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.scheduling.lcfs import Lcfs
@@ -64,6 +80,7 @@ TINY = ModelShape("tiny", layers=1, hidden=4, heads=1, kv_heads=1, head_dim=4, i
 SCHEDULERS = {
     "fcfs": Fcfs,
     "lcfs": Lcfs,
+    "earliest_deadline": EarliestDeadline,
     "early_abort": lambda: EarlyAbort(slo_s=0.75, margin_s=0.125),
     "adapter_clustering": lambda: AdapterClustering(clusters=2),
     "merged_per_batch": lambda: MergedPerBatch(most_others=3),
@@ -101,11 +118,22 @@ MIGRATIONS: dict[str, Callable[[float], Migration]] = {
 }
 PLACEMENTS = {"replicate_all": ReplicateAll, "burst_tolerance": lambda: BurstTolerance(request_tokens=16)}
 BINDING = {
+    "by_speed": BySpeed,
     "random": RandomPlacement,
     "contiguous": Contiguous,
     "rank_demand": lambda: RankDemand({1: 400.0, 8: 300.0}, period_s=2**-2, trend_periods=3),
 }
 """Those that say who may serve what."""
+AUTOSCALERS: dict[str, Callable[[], Autoscaler]] = {
+    "fixed": Fixed,
+    "by_queue": lambda: ByQueue(target_requests=2, period_s=2**-3, down_after_s=2**-1),
+    "by_slo": lambda: BySlo(ttft_s=2**-2, period_s=2**-4, window_s=0.5, down_after_s=2**-2),
+    "by_schedule": lambda: BySchedule(
+        [{"at_s": 0, "replicas": 1}, {"at_s": 0.5, "replicas": 3}, {"at_s": 1.25, "replicas": 1}],
+        every_s=2.0,
+        period_s=2**-4,
+    ),
+}
 SWAPPERS: dict[str, Callable[[], Swapper]] = {
     "cost_model": lambda: CostModel(every_s=2**-5, recency_s=0.25),
     "cost_model_released": lambda: CostModel("released", backlog_s=2**-6),
@@ -194,6 +222,16 @@ class Row(NamedTuple):
     max_output_tokens: int
 
 
+def slower(calibration: Calibration) -> Calibration:
+    """The others' GPU: computes in half as long again, loads in half the time."""
+    faster = {"adapter_load.latency_s": 0.5, "adapter_load.bytes_per_s": 2.0}
+    coefficients = {
+        name: value * faster.get(name, 1.0 if name.startswith("collectives") else 1.5)
+        for name, value in calibration.coefficients.items()
+    }
+    return replace(calibration, coefficients=coefficients)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A scenario as numbers and names."""
@@ -233,6 +271,14 @@ class Case:
     adapter_pool: str = "replicated"
     network_bytes_per_s: float = 1024.0
     failures: tuple[tuple[int, float, float | None], ...] = ()
+    stragglers: tuple[tuple[int, float, float | None, float], ...] = ()
+    slow_links: tuple[tuple[int, float, float | None, float], ...] = ()
+    autoscaler: str = "fixed"
+    least_replicas: int = 1
+    boot_s: float = 2**-3
+    warm_up_adapters: int = 0
+    others: int = 0
+    ttft_targets_s: tuple[float, ...] | None = None
     replicas_per_host: int = 1
     host_cores: int = 128
     layers: int = 1
@@ -263,30 +309,56 @@ class Case:
             hash_block_tokens=self.hash_block_tokens,
         )
 
+    def limits(self) -> ReplicaConfig:
+        """The limits of a replica as the engine takes them."""
+        return ReplicaConfig(
+            kv_token_budget=self.capacity,
+            max_batch_size=self.max_batch_size,
+            max_prefill_tokens=self.max_prefill_tokens,
+            admit_every=self.admit_every,
+            reserve=self.reserve,
+            block_tokens=self.block_tokens,
+            watermark=self.watermark,
+            preemption=self.preemption,
+            tp=self.tp,
+            max_adapters=self.max_adapters,
+            adapter_memory=self.adapter_memory,
+            adapter_region_tokens=self.adapter_region_tokens,
+            host_adapters=self.host_adapters,
+            prefix_caching=self.prefix_caching,
+            host_kv_tokens=self.host_kv_tokens,
+        )
+
+    def larger(self, limits: ReplicaConfig) -> ReplicaConfig:
+        """The limits of the others: half as much memory again."""
+        return replace(limits, kv_token_budget=limits.kv_token_budget * 3 // 2)
+
     def scenario(self, *, fast_forward: bool = True, timeline: bool = True) -> Scenario:
         """The case as the engine takes it."""
+        of = lambda key, kind, rows: tuple(  # noqa: E731
+            kind(**{key: id, "at_s": at_s, "until_s": until_s, "factor": factor})
+            for id, at_s, until_s, factor in rows
+        )
+        calibration = Calibration("test", "gpu", "tiny", self.tp, {}, self.coefficients)
+        limits = self.limits()
         return Scenario(
             trace=self.trace(),
             model=replace(TINY, layers=self.layers),
-            calibration=Calibration("test", "gpu", "tiny", self.tp, {}, self.coefficients),
+            calibration=calibration,
             replicas=self.replicas,
-            replica=ReplicaConfig(
-                kv_token_budget=self.capacity,
-                max_batch_size=self.max_batch_size,
-                max_prefill_tokens=self.max_prefill_tokens,
-                admit_every=self.admit_every,
-                reserve=self.reserve,
-                block_tokens=self.block_tokens,
-                watermark=self.watermark,
-                preemption=self.preemption,
-                tp=self.tp,
-                max_adapters=self.max_adapters,
-                adapter_memory=self.adapter_memory,
-                adapter_region_tokens=self.adapter_region_tokens,
-                host_adapters=self.host_adapters,
-                prefix_caching=self.prefix_caching,
-                host_kv_tokens=self.host_kv_tokens,
+            replica=limits,
+            others=(Kind(replicas=self.others, replica=self.larger(limits), calibration=slower(calibration)),)
+            if self.others
+            else (),
+            stragglers=of("replica", Straggler, self.stragglers),
+            slow_links=of("host", SlowLink, self.slow_links),
+            scaling=ScalingConfig(
+                autoscaler=AUTOSCALERS[self.autoscaler](),
+                least_replicas=self.least_replicas,
+                boot_s=self.boot_s,
+                warm_up_adapters=self.warm_up_adapters,
             ),
+            ttft_targets_s=None if self.ttft_targets_s is None else np.array(self.ttft_targets_s),
             policies=Policies(
                 scheduler=SCHEDULERS[self.scheduler],
                 loader=LOADERS[self.loader],
@@ -506,6 +578,37 @@ def failing(draw: st.DrawFn) -> Case:
         lasts_s = draw(st.one_of(st.none(), st.sampled_from((2**-8, 0.25, 3.0))))
         failures.append((host, at_s, None if lasts_s is None else at_s + lasts_s))
     return case.but(failures=tuple(failures))
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Case:
+    """Scenarios whose replicas come and go, are slow for a while, fail, and are of two kinds, or some of it."""
+    case = draw(failing() if draw(st.booleans()) else placed())
+    moments = st.one_of(st.integers(0, 256).map(lambda k: k * 2**-7), st.floats(0.0, 4.0))
+    factors, lengths = st.sampled_from((0.5, 2.0, 3.7)), st.one_of(st.none(), st.sampled_from((2**-6, 0.5)))
+
+    def slow(count: int) -> tuple[tuple[int, float, float | None, float], ...]:
+        found = []
+        for id in draw(st.lists(st.integers(0, count - 1), unique=True)):
+            at_s, lasts_s = draw(moments), draw(lengths)
+            found.append((id, at_s, None if lasts_s is None else at_s + lasts_s, draw(factors)))
+        return tuple(found)
+
+    if draw(st.booleans()):
+        case = case.but(stragglers=slow(case.replicas))
+    if draw(st.booleans()):
+        case = case.but(slow_links=slow(-(-case.replicas // case.replicas_per_host)))
+    if case.placement != "rank_demand" and draw(st.booleans()):
+        case = case.but(others=draw(st.integers(1, case.replicas - 1)))
+    if case.scheduler == "earliest_deadline" or draw(st.booleans()):
+        targets = st.sampled_from((2**-4, 0.25, 8.0, math.inf))
+        case = case.but(ttft_targets_s=tuple(draw(targets) for _ in range(len(case.ranks) + 1)))
+    return case.but(
+        autoscaler=draw(st.sampled_from(tuple(AUTOSCALERS))),
+        least_replicas=draw(st.sampled_from((1, 1, 2))),
+        boot_s=draw(st.sampled_from((0.0, 2**-3, 0.7))),
+        warm_up_adapters=draw(st.sampled_from((0, 2))),
+    )
 
 
 def swapped(**chosen: object) -> st.SearchStrategy[Case]:

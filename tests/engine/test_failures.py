@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simlora.api.facts import adapter_facts, failure_facts
 from simlora.core.errors import InputError
-from simlora.engine.scenario import Failure
+from simlora.engine.incidents import Failure
 from simlora.metrics.journal import Failed
 from tests.engine.by_hand import load_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row, failing
@@ -224,11 +224,11 @@ def test_fast_forward_equals_the_plain_loop_whatever_fails(case: Case) -> None:
         (((2, 1.0, None),), "cluster.failures has host 2, must be one of the 2 hosts, from 0 on"),
         (
             ((0, 1.0, None), (0, 2.0, None)),
-            "cluster.failures has host 0 fail at 2 s, when it has not come back",
+            "cluster.failures has host 0 at 2 s, when what began before is not over",
         ),
         (
             ((0, 1.0, 3.0), (0, 2.0, 4.0)),
-            "cluster.failures has host 0 fail at 2 s, when it has not come back",
+            "cluster.failures has host 0 at 2 s, when what began before is not over",
         ),
     ],
 )

@@ -14,13 +14,17 @@ from simlora.policies.loading.base import Loader
 from simlora.policies.migration.base import Migration
 from simlora.policies.placement.base import Placement
 from simlora.policies.routing.base import Router
+from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scheduling.base import Scheduler
 
-SLOTS = (Scheduler, Loader, Eviction, Router, Placement, Migration, Kernel)
+SLOTS = (Scheduler, Loader, Eviction, Router, Placement, Migration, Kernel, Autoscaler)
 
 ARGUMENTS: dict[str, dict] = {
     "SelectiveIlp": {"more_requests": 2},
     "Credit": {"starving": 2.0, "normal": 1.0},
+    "BySchedule": {"steps": [{"at_s": 0, "replicas": 1}, {"at_s": 0.5, "replicas": 3}], "period_s": 2**-4},
+    "ByQueue": {"target_requests": 2, "period_s": 2**-4, "down_after_s": 2**-1},
+    "BySlo": {"ttft_s": 2**-2, "period_s": 2**-4, "window_s": 0.5, "down_after_s": 2**-2},
     "RankDemand": {"operating_points": {8: 5500.0, 128: 4500.0}},
 }
 """What the constructor of a policy needs, by class name, where it has no default."""

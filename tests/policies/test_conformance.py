@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.cluster import Cluster
+from simlora.engine.scenario import ScalingConfig
 from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Kernel, LoraWork, priced
 from simlora.metrics.recorder import Recorder
@@ -37,8 +38,9 @@ from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.placement.burst_tolerance import BurstTolerance
 from simlora.policies.placement.dedicated import Dedicated
 from simlora.policies.routing.base import Router
+from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scheduling.base import Decision, Scheduler
-from simlora.policies.views import ClusterView, ReplicaView
+from simlora.policies.views import ClusterView, FleetView, ReplicaView
 from tests.engine.cases import LOADERS, Case, Row, cases, divided, swapped
 from tests.examples import share
 from tests.policies import hand as by_hand
@@ -46,7 +48,7 @@ from tests.policies.catalogue import SLOTS, make, policies
 from tests.policies.guard import Guard, cluster_state, replica_state
 
 ANY = cases(loaders=tuple(LOADERS), preemptions=("recompute", "swap"))
-SCHEDULERS, LOADING, EVICTIONS, ROUTERS, PLACEMENTS, MIGRATIONS, KERNELS = map(policies, SLOTS)
+SCHEDULERS, LOADING, EVICTIONS, ROUTERS, PLACEMENTS, MIGRATIONS, KERNELS, AUTOSCALERS = map(policies, SLOTS)
 SWAPPERS = [policy for policy in EVICTIONS if issubclass(policy, Swapper)]
 ALONE = [policy for policy in EVICTIONS if policy not in SWAPPERS]
 """Those that decide over adapters alone."""
@@ -332,6 +334,29 @@ def test_a_placement_keeps_its_promises(policy: type[Placement], count: int, his
         may = set(placed.serves.get(id, range(5)))
         assert set(replicas.tolist()) <= may, "lies where it may not be served"
     assert cluster_state(cluster) == before
+
+
+class CheckedAutoscaler(Autoscaler):
+    def __init__(self, policy: Autoscaler) -> None:
+        self.policy, self.period_s = policy, policy.period_s
+
+    def replicas(self, view: FleetView) -> int:
+        before = cluster_state(view)
+        twin = copy.deepcopy(self.policy).replicas(Guard(view, FleetView))
+        wanted = self.policy.replicas(Guard(view, FleetView))
+        assert wanted == twin, "not deterministic"
+        assert isinstance(wanted, int)
+        assert cluster_state(view) == before, "the view was changed"
+        return wanted
+
+
+@pytest.mark.parametrize("policy", AUTOSCALERS)
+@given(case=ANY)
+@few
+def test_an_autoscaler_keeps_its_promises(policy: type[Autoscaler], case: Case) -> None:
+    scaling = ScalingConfig(autoscaler=CheckedAutoscaler(make(policy)), boot_s=2**-3)
+    scenario = replace(case.but(adapter_memory="unified").scenario(), scaling=scaling)
+    assert Cluster(scenario).run().ended == len(case.rows)
 
 
 class EveryCoefficient(Mapping[str, float]):

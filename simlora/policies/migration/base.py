@@ -37,12 +37,14 @@ class Migration(ABC):
 
     What it decides takes `delay_s` to decide: requests leave after that time, at the end of the iteration that their
     replica is in then; those that have ended by then do not. A request keeps the tokens it has, and has its KV
-    computed anew where it goes, together with its prompt. With `brings` its adapter is sent for at once.
+    computed anew where it goes, together with its prompt. With `brings` its adapter is sent for at once. One that
+    `assumes_alike` cannot tell replicas on different GPUs apart.
     """
 
     period_s: float | None = None
     delay_s: float = 0.0
     brings = False
+    assumes_alike = False
 
     @abstractmethod
     def plan(self, view: ClusterView) -> Plan:

@@ -25,6 +25,7 @@ class Ilp(Migration):
     """
 
     brings = True
+    assumes_alike = True
 
     def __init__(
         self,

@@ -45,6 +45,7 @@ class SelectiveIlp(Migration):
     """
 
     brings = True
+    assumes_alike = True
 
     def __init__(
         self,

@@ -38,10 +38,11 @@ class Placed(NamedTuple):
 class Placement(ABC):
     """One instance a cluster, asked before anything runs, and then every `period_s` seconds unless that is None.
 
-    What it preloads counts before the run only.
+    What it preloads counts before the run only. One that `assumes_alike` cannot tell replicas on different GPUs apart.
     """
 
     period_s: float | None = None
+    assumes_alike = False
 
     @abstractmethod
     def place(self, adapters: Sequence[Adapter], view: ClusterView) -> Placed:

@@ -45,6 +45,8 @@ class RankDemand(Placement):
       stays.
     """
 
+    assumes_alike = True
+
     def __init__(
         self,
         operating_points: Mapping[int, float] | None = None,

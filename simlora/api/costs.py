@@ -1,0 +1,82 @@
+"""What a run costs: GPU hours, rent, energy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from simlora.engine.cluster import Cluster
+from simlora.engine.scenario import Kind
+from simlora.metrics.slo import is_finished
+
+HOUR_S = 3600.0
+
+
+def cost_facts(cluster: Cluster, requests: pd.DataFrame) -> dict[str, Any]:
+    """Return GPU hours, USD and joules of all replicas while they were on, and of each kind of GPU.
+
+    Rent is `gpu.usd_per_hour`, paid from the start of a boot until a replica is off. A GPU draws `gpu.busy_w` during
+    iterations and `gpu.idle_w` otherwise; as decoding draws less than a data sheet's limit, that is an upper bound.
+    Tokens are those of finished requests, prompts included where it says so. None where the GPU's are not known.
+    """
+    kinds, first = [], 0
+    for kind in cluster.scenario.kinds:
+        kinds.append(_kind(cluster, kind, range(first, first + kind.replicas)))
+        first += kind.replicas
+    done = requests[is_finished(requests)]
+    output = int(done["output_tokens"].sum())
+    tokens = output + int(done["prompt_tokens"].sum())
+    usd, energy_j = _sum([kind["usd"] for kind in kinds]), _sum([kind["energy_j"] for kind in kinds])
+    return {
+        "gpu_hours": sum(kind["gpu_hours"] for kind in kinds),
+        "usd": usd,
+        "usd_per_million_tokens": _share(usd, tokens / 1e6),
+        "usd_per_million_output_tokens": _share(usd, output / 1e6),
+        "energy_j": energy_j,
+        "energy_j_per_output_token": _share(energy_j, output),
+        "each": kinds,
+    }
+
+
+def _kind(cluster: Cluster, kind: Kind, ids: range) -> dict[str, Any]:
+    """Return what the replicas of one kind cost."""
+    engines = cluster.scenario.engines_per_gpu
+    gpus = kind.replica.tp / engines  # of a replica
+    on_s = sum(float(cluster.scaling.on_s[id]) for id in ids)
+    busy_s = sum(cluster.replicas[id].busy_s for id in ids)
+    if engines > 1:  # each is also busy while it waits for the others
+        busy_s = min(engines * busy_s, on_s)
+    hours, gpu = gpus * on_s / HOUR_S, kind.gpu
+    usd = energy_j = None
+    if gpu is not None and gpu.usd_per_hour is not None:
+        usd = hours * gpu.usd_per_hour
+    if gpu is not None and gpu.idle_w is not None and gpu.busy_w is not None:
+        energy_j = gpus * (gpu.busy_w * busy_s + gpu.idle_w * max(on_s - busy_s, 0.0))
+    name = "" if gpu is None else gpu.name
+    return {"gpu": name, "gpus": gpus * len(ids), "gpu_hours": hours, "usd": usd, "energy_j": energy_j}
+
+
+def scaling_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any] | None:
+    """Return how many replicas were on; None without an autoscaler."""
+    scaling = cluster.scaling
+    if not scaling.active:
+        return None
+    rows = cluster.recorder.journal.scaled
+    return {
+        "changes": len(rows) - 1,
+        "boots": scaling.boots,
+        "boot_s": cluster.scenario.scaling.boot_s,
+        "mean_on": float(scaling.on_s.sum()) / makespan_s if makespan_s > 0 else None,
+        "most_on": max(row.on for row in rows),
+        "least_on": min(row.on for row in rows),
+    }
+
+
+def _sum(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _share(amount: float | None, of: float) -> float | None:
+    return None if amount is None or not of else amount / of

@@ -1,0 +1,52 @@
+"""What a router may ask of replicas that are not alike: how long the same work takes on each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import Kernel, LoraWork, priced
+
+Kinds = NDArray[np.int64]
+"""Of which kind each replica is `[replicas]`."""
+
+
+class MixedIterations(IterationModel):
+    """Iterations of the base model by replica: of numbers or arrays `[…, replicas]` the seconds `[…, replicas]`."""
+
+    __slots__ = ("_kind_of", "_models")
+
+    def __init__(self, models: Sequence[IterationModel], kind_of: Kinds) -> None:
+        self._models, self._kind_of = models, kind_of
+
+    def prefill_s(self, tokens: int, tokens_sq: int) -> float:
+        return _chosen(self._kind_of, [model.prefill_s(tokens, tokens_sq) for model in self._models])
+
+    def decode_s(self, sequences: int, context_tokens: int) -> float:
+        return _chosen(self._kind_of, [model.decode_s(sequences, context_tokens) for model in self._models])
+
+
+class MixedKernels:
+    """LoRA kernels by replica: takes work whose fields are arrays `[…, replicas]`, returns seconds `[…, replicas]`."""
+
+    def __init__(self, kernels: Sequence[Kernel], kind_of: Kinds) -> None:
+        self._kernels, self._kind_of = kernels, kind_of
+        self.counts_adapters = any(kernel.counts_adapters for kernel in kernels)
+        self.counts_segments = any(kernel.counts_segments for kernel in kernels)
+
+    def decode_s(self, work: LoraWork) -> float:
+        """Seconds added to a decode step of each."""
+        return _chosen(self._kind_of, [priced(kernel.decode_s, work) for kernel in self._kernels])
+
+    def prefill_s(self, work: LoraWork) -> float:
+        """Seconds added to a prefill of each."""
+        return _chosen(self._kind_of, [priced(kernel.prefill_s, work) for kernel in self._kernels])
+
+
+def _chosen(kind_of: Kinds, by_kind: Sequence[float | NDArray[np.float64]]) -> float:
+    """Return what is said of each replica's own kind; typed as the latency models' users take it."""
+    return cast(float, np.choose(kind_of, np.broadcast_arrays(*by_kind)))

@@ -1,0 +1,50 @@
+"""High ranks on fast GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.adapter import Adapter
+from simlora.core.checks import number, whole
+from simlora.policies.placement.base import Placed, Placement
+from simlora.policies.views import ClusterView
+
+
+class BySpeed(Placement):
+    """Adapters in order of rank, from the highest, are dealt to kinds of replicas, from the fastest.
+
+    How fast a replica is: the tokens per second of a decode step of `sequences` requests of `context_tokens` each, of
+    the base model. Replicas of one speed are a kind, and each kind serves adapters with as much of the expected demand
+    as it has of the cluster's speed; the router chooses within it. Demand is the history of the days before, or else
+    equal. Where all replicas are alike every one of them serves all.
+    A placement of ours, for clusters of different GPUs; no paper has it.
+    """
+
+    def __init__(self, sequences: int = 16, context_tokens: float = 512.0) -> None:
+        self.sequences = whole("placement.sequences", sequences, "requests", least=1)
+        self.context_tokens = number("placement.context_tokens", context_tokens, "tokens", least=1)
+
+    def place(self, adapters: Sequence[Adapter], view: ClusterView) -> Placed:
+        speed = self._tokens_per_s(view)
+        kinds = sorted(set(speed.tolist()), reverse=True)
+        if len(kinds) == 1 or not adapters:
+            return Placed()
+        members = [np.flatnonzero(speed == kind) for kind in kinds]
+        share = np.cumsum([speed[replicas].sum() for replicas in members]) / speed.sum()
+        ordered = sorted(adapters, key=lambda adapter: (-adapter.rank, adapter.id))
+        demand = np.ones(len(ordered))
+        if view.history is not None and view.history.sum() > 0:
+            demand = view.history[[adapter.id for adapter in ordered]]
+        middle = (np.cumsum(demand) - demand / 2) / demand.sum()
+        kind_of = np.searchsorted(share[:-1], middle, side="right")
+        return Placed(
+            {adapter.id: members[kind] for adapter, kind in zip(ordered, kind_of.tolist(), strict=True)}
+        )
+
+    def _tokens_per_s(self, view: ClusterView) -> NDArray[np.float64]:
+        """Return how fast each replica decodes `[replicas]`."""
+        step_s = view.iteration.decode_s(self.sequences, int(self.sequences * self.context_tokens))
+        return np.asarray(np.broadcast_to(self.sequences / np.asarray(step_s), view.outstanding.shape))

@@ -1,0 +1,28 @@
+"""Whoever was promised the earliest first token goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop
+
+from simlora.core.request import Request
+from simlora.policies.scheduling.fcfs import Fcfs
+from simlora.policies.views import ReplicaView
+
+
+class EarliestDeadline(Fcfs):
+    """Admit in order of deadlines, arrival plus the tenant's first-token target, up to the first that does not fit.
+
+    With one target for all that is fcfs. A request that has missed its deadline keeps its place: none is given up.
+    A look costs O(waiting). Source: earliest deadline first (Liu and Layland, JACM 1973), without preemption.
+    """
+
+    def order(self, view: ReplicaView) -> Iterator[Request]:
+        due = [(view.due_s(request), place, request) for place, request in enumerate(view.waiting)]
+        heapify(due)
+        while due:
+            yield heappop(due)[2]
+
+    def on_arrival(self) -> int:
+        """After a refusal: an arrival may be due before the one that was refused."""
+        return 0

@@ -1,0 +1,38 @@
+"""Replicas that come and go, are slow for a while, or are of two kinds: everything of it together."""
+
+from __future__ import annotations
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from tests.engine.cases import Case, fleets
+from tests.engine.test_fast_forward import assert_same
+from tests.invariants.watch import watched
+
+
+@given(fleets(), st.booleans())
+def test_everybody_ends_whoever_comes_and_goes(case: Case, fast_forward: bool) -> None:
+    cluster = watched(case, fast_forward=fast_forward)
+    table = cluster.recorder.requests()
+    assert (table.status != "unfinished").all()
+    done = table[table.status == "finished"]
+    assert (done.arrival_s <= done.admitted_s).all()
+    assert (done.admitted_s <= done.first_token_s).all()
+    assert cluster.outstanding.sum() == 0
+    assert sum(len(replica.held()) for replica in cluster.replicas) == 0, "everything is given back"
+    lasts_s = cluster.recorder.last_s
+    assert (cluster.scaling.on_s >= 0.0).all()
+    assert (cluster.scaling.on_s <= lasts_s + 1e-9).all()
+    changes = cluster.recorder.journal.scaled
+    if changes:
+        assert min(row.on for row in changes) >= 0
+        assert max(row.on for row in changes) <= case.replicas
+        assert all(row.on == row.serving + row.booting for row in changes)
+    event(f"autoscaler: {case.autoscaler}, changes: {min(len(changes), 3)}")
+
+
+@given(fleets())
+def test_fast_forward_equals_the_plain_loop_whoever_comes_and_goes(case: Case) -> None:
+    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    assert_same(fast, plain)
+    assert fast.recorder.journal.scaled == plain.recorder.journal.scaled

@@ -1,0 +1,128 @@
+"""Replicas on different GPUs: each takes its own times, has its own memory, and routers are told so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simlora.core.errors import InputError
+from simlora.core.request import Request
+from simlora.engine.cluster import Cluster
+from simlora.engine.scenario import Kind
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import LoraWork, Mbgmv
+from simlora.latency.mixed import MixedIterations, MixedKernels
+from simlora.policies.routing.rank_aware import RankAware
+from tests.engine.by_hand import load_s, prefill_s, steps_s
+from tests.engine.cases import Case, Row, slower
+
+ONE = Row(0.0, None, 9, 5, 5)
+
+
+def case(*rows: Row, **changes: object) -> Case:
+    known = {
+        "ranks": (1, 8),
+        "replicas": 2,
+        "others": 1,
+        "kernel": "mbgmv",
+        "reserve": "full",
+        "eviction": "lru",
+    }
+    return Case(rows=rows, **(known | changes))  # type: ignore[arg-type]
+
+
+def test_each_takes_its_own_times() -> None:
+    """The second computes in half as long again, and loads in half the time."""
+    table = case(ONE, ONE).run().requests()
+    assert table.replica.tolist() == [0, 1]
+    first_s = prefill_s(9) + steps_s(4, 10)
+    assert table.finish_s.tolist() == pytest.approx([first_s, 1.5 * first_s])
+    rows = (Row(0.0, 0, 9, 1, 1), Row(0.0, 0, 9, 1, 1))
+    loaded = case(*rows).run().requests()
+    assert loaded.cold_start_s.tolist() == pytest.approx([load_s(1), load_s(1) / 2])
+
+
+def test_each_has_its_own_memory() -> None:
+    """A request of 100 slots fits only the second, whose pool is half as large again."""
+    large = Row(0.0, None, 90, 10, 10)
+    of = case(large, large, capacity=80)
+    table = of.run().requests()
+    assert table.status.tolist() == ["rejected", "finished"]
+    assert [replica.config.kv_token_budget for replica in of.cluster().replicas] == [80, 120]
+    assert of.cluster().kv_token_budgets.tolist() == [80, 120]
+
+
+def test_routers_are_told_each_ones_times() -> None:
+    """Of two empty replicas the rank-aware router prefers the faster; alike, the first."""
+    of = case(ONE, replicas=3, others=2, router="rank_aware")
+    cluster = of.cluster()
+    costs = RankAware().costs(Request(9, None, 9.0, 10, 10), cluster, 10.0)
+    assert costs.tolist() == [0.0, 0.0, 0.0], "nobody is there who could be slowed down"
+    steps = np.asarray(cluster.iteration.decode_s(4, 40))
+    assert steps.tolist() == pytest.approx([steps[0], 1.5 * steps[0], 1.5 * steps[0]])
+    loads = case(ONE, ONE, ONE._replace(arrival_s=0.01), replicas=2, router="rank_aware").run().requests()
+    assert loads.replica.tolist() == [0, 1, 0], "the third slows down those on the faster one less"
+
+
+def test_mixed_models_price_every_replica_with_its_own() -> None:
+    calibration = Case(rows=(ONE,)).scenario().calibration
+    own = [calibration, slower(calibration)]
+    kind_of = np.array([0, 1, 0])
+    iterations = MixedIterations([IterationModel(each) for each in own], kind_of)
+    tokens = np.array([[1, 2, 3], [4, 5, 6]])
+    found = np.asarray(iterations.prefill_s(tokens, 0))  # type: ignore[arg-type]
+    plain = IterationModel(calibration)
+    expected = [
+        [plain.prefill_s(n, 0) * (1.5 if kind else 1.0) for n, kind in zip(row, kind_of, strict=True)]
+        for row in tokens
+    ]
+    assert found.tolist() == [pytest.approx(row) for row in expected]
+    kernels = MixedKernels([Mbgmv(each) for each in own], kind_of)
+    work = LoraWork(*(np.full((2, 3), n) for n in (4, 32, 8, 2, 0)))  # type: ignore[arg-type]
+    alone_s = Mbgmv(calibration).decode_s(LoraWork(4, 32, 8, 2))
+    assert (
+        np.asarray(kernels.decode_s(work)).tolist() == [pytest.approx([alone_s, 1.5 * alone_s, alone_s])] * 2
+    )
+    alone_s = Mbgmv(calibration).prefill_s(LoraWork(4, 32, 8, 2))
+    assert (
+        np.asarray(kernels.prefill_s(work)).tolist() == [pytest.approx([alone_s, 1.5 * alone_s, alone_s])] * 2
+    )
+    assert not kernels.counts_adapters
+    assert not kernels.counts_segments
+
+
+def test_who_differs_in_nothing_is_as_if_there_were_one_kind() -> None:
+    rows = tuple(Row(i / 50, i % 2, 9, 20, 20) for i in range(20))
+    of = case(*rows, others=0, replicas=3, router="rank_aware")
+    scenario = of.scenario()
+    twin = Kind(replicas=1, replica=scenario.replica, calibration=scenario.calibration)
+    alike, split = Cluster(scenario), Cluster(replace(of.scenario(), others=(twin,)))
+    alike.run()
+    split.run()
+    assert split.recorder.requests().equals(alike.recorder.requests())
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (
+            {"others": 2},
+            "cluster.others has all of the replicas, must leave at least one of cluster.replicas",
+        ),
+        ({"engines_per_gpu": 2}, "cluster.others needs cluster.engines_per_gpu=1"),
+        (
+            {"placement": "rank_demand"},
+            "cluster.others needs another placement: this one takes all replicas for alike",
+        ),
+        (
+            {"migrates_every_s": 1.0, "migration": "selective_ilp"},
+            "cluster.others needs another migration: this one takes all replicas for alike",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_plainly(changes: dict, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        case(ONE, **changes).scenario()
+    assert str(error.value) == message

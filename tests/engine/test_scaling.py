@@ -1,0 +1,228 @@
+"""Replicas that are added and taken away: what it takes, who goes where, and what it costs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simlora.core.errors import InputError
+from simlora.engine.cluster import Cluster
+from simlora.policies.scaling.base import Autoscaler
+from simlora.policies.views import FleetView
+from tests.engine.by_hand import load_s, prefill_s, steps_s
+from tests.engine.cases import AUTOSCALERS, Case, Row
+
+BOOT_S = 2**-3
+
+
+class Told(Autoscaler):
+    """Says what it is told to say, look by look, and from then on the last."""
+
+    def __init__(self, *counts: int, period_s: float = 0.25) -> None:
+        self.counts, self.period_s = list(counts), period_s
+        self.seen: list[tuple[float, int]] = []
+
+    def replicas(self, view: FleetView) -> int:
+        self.seen.append((view.now_s, view.on))
+        return self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch):
+    def scaled(*counts: int, rows: tuple[Row, ...], **changes: object) -> tuple[Cluster, Told]:
+        policy = Told(*counts)
+        monkeypatch.setitem(AUTOSCALERS, "told", lambda: policy)
+        known = {"ranks": (1, 1), "replicas": 3, "kernel": "merged", "reserve": "full", "router": "most_idle"}
+        known |= {"autoscaler": "told", "boot_s": BOOT_S}
+        cluster = Cluster(Case(rows=rows, **(known | changes)).scenario())  # type: ignore[arg-type]
+        cluster.run()
+        return cluster, policy
+
+    return scaled
+
+
+def row(arrival_s: float, adapter: int | None = None, output_tokens: int = 40) -> Row:
+    return Row(arrival_s, adapter, 9, output_tokens, output_tokens)
+
+
+def lasts_s(output_tokens: int = 40) -> float:
+    return prefill_s(9) + steps_s(output_tokens - 1, 10)
+
+
+def scalings(cluster: Cluster) -> list[tuple[float, int, int, int, int]]:
+    return [tuple(row[:5]) for row in cluster.recorder.journal.scaled]
+
+
+def test_who_is_there_at_first_need_not_boot(told) -> None:
+    cluster, policy = told(2, rows=(row(0.0), row(0.0), row(0.0)))
+    table = cluster.recorder.requests()
+    assert sorted(table.replica) == [0, 0, 1]
+    assert scalings(cluster) == [(0.0, 2, 2, 0, 0)]
+    assert policy.seen[0] == (0.0, 1), "it is asked as if the least were on"
+
+
+def test_a_new_replica_takes_requests_when_it_has_booted(told) -> None:
+    """It is wanted at 0.25 s and there an eighth of a second later: who comes before goes to the first."""
+    rows = (row(0.0), row(0.26), row(0.25 + BOOT_S + 0.01))
+    cluster, _ = told(1, 2, rows=rows)
+    assert cluster.recorder.requests().replica.tolist() == [0, 0, 1]
+    assert scalings(cluster) == [(0.0, 1, 1, 0, 0), (0.25, 2, 1, 1, 0), (0.25 + BOOT_S, 2, 2, 0, 0)]
+
+
+def test_it_costs_from_the_start_of_its_boot_until_it_is_off(told) -> None:
+    cluster, _ = told(1, 2, rows=(row(0.0, output_tokens=60),))
+    ends_s = lasts_s(60)
+    assert cluster.recorder.last_s == pytest.approx(ends_s)
+    assert cluster.scaling.on_s.tolist() == pytest.approx([ends_s, ends_s - 0.25, 0.0])
+
+
+def test_one_that_is_to_go_does_what_it_has_and_takes_nothing_more(told) -> None:
+    """Of two the second is no longer wanted at 0.25 s; it finishes its request, while new ones go to the first."""
+    rows = (
+        row(0.0),
+        row(0.0),
+        row(0.3, output_tokens=1),
+        row(0.3, output_tokens=1),
+        row(2.0, output_tokens=1),
+    )
+    cluster, _ = told(2, 1, rows=rows)
+    table = cluster.recorder.requests()
+    assert table.replica.tolist() == [0, 1, 0, 0, 0]
+    assert table.finish_s[1] == pytest.approx(lasts_s())
+    assert cluster.scaling.on_s.tolist() == pytest.approx([cluster.recorder.last_s, lasts_s(), 0.0])
+    draining = scalings(cluster)[1:]
+    assert draining[0] == (0.25, 1, 1, 0, 1)
+    assert draining[1][1:] == (1, 1, 0, 0)
+    assert draining[1][0] == pytest.approx(lasts_s())
+
+
+def test_one_that_has_nothing_to_do_is_off_at_once(told) -> None:
+    cluster, _ = told(2, 1, rows=(row(0.0), row(3.0, output_tokens=1)))
+    assert cluster.scaling.on_s[1] == pytest.approx(0.25)
+
+
+def test_one_that_is_about_to_go_can_be_had_back_without_a_boot(told) -> None:
+    rows = (row(0.0, output_tokens=60), row(0.0, output_tokens=60), row(0.51, output_tokens=1))
+    cluster, _ = told(2, 1, 2, rows=rows)
+    assert cluster.scaling.boots == 0
+    assert [row[1:] for row in scalings(cluster)] == [(2, 2, 0, 0), (1, 1, 0, 1), (2, 2, 0, 0)]
+
+
+def test_a_boot_can_be_called_off(told) -> None:
+    cluster, _ = told(1, 2, 1, rows=(row(0.0, output_tokens=60), row(2.0)), boot_s=1.0)
+    assert cluster.recorder.requests().replica.tolist() == [0, 0]
+    assert cluster.scaling.on_s[1] == pytest.approx(0.25), "which it cost nevertheless"
+
+
+def test_who_comes_back_has_nothing_in_memory(told) -> None:
+    """The second has adapter 1 until it goes; when it is there again it has to load it again."""
+    known = {"placement": "contiguous", "eviction": "lru"}
+    rows = (row(0.0, 1, 2), row(0.5, 0, 1), row(1.5, 1, 2), row(2.6, 1, 1))
+    cluster, _ = told(2, 2, 2, 2, 1, 1, 1, 1, 1, 2, rows=rows, replicas=2, **known)
+    table = cluster.recorder.requests()
+    assert table.replica.tolist() == [1, 0, 0, 1], "whose replica is not there goes elsewhere"
+    assert table.cold_start_s.tolist() == pytest.approx([load_s(1)] * 4)
+
+
+def test_a_new_replica_loads_what_is_asked_for_most_before_it_takes_requests(told) -> None:
+    """Adapter 1 was asked for twice, adapter 0 once, and there is time for one of them."""
+    rows = (
+        row(0.0, 0),
+        row(0.0, 1),
+        row(0.1, 1),
+        row(0.25 + BOOT_S, 1, 1),
+        row(0.26 + BOOT_S + load_s(1), 1, 1),
+    )
+    cluster, _ = told(1, 2, rows=rows, warm_up_adapters=1, eviction="lru")
+    table = cluster.recorder.requests()
+    assert table.replica.tolist() == [0, 0, 0, 0, 1]
+    assert table.cold_start_s[4] == 0.0
+    assert scalings(cluster)[-1][0] == pytest.approx(0.25 + BOOT_S + load_s(1))
+
+
+def test_nobody_is_turned_away_while_a_replica_can_still_be_added(told) -> None:
+    """The only one fails for good before the first look; who comes then waits for the next to boot."""
+    cluster, _ = told(1, rows=(row(0.2, output_tokens=1),), failures=((0, 0.1, None),))
+    table = cluster.recorder.requests()
+    assert table.status.tolist() == ["finished"]
+    assert table.replica.tolist() == [1]
+    assert table.first_token_s[0] == pytest.approx(0.25 + BOOT_S + prefill_s(9))
+
+
+def test_but_they_are_when_every_host_is_gone_for_good(told) -> None:
+    failures = tuple((host, 0.1 + host / 100, None) for host in range(3))
+    cluster, _ = told(1, rows=(row(0.2),), failures=failures)
+    assert cluster.recorder.requests().status.tolist() == ["rejected"]
+
+
+def test_a_host_that_fails_takes_its_boots_with_it(told) -> None:
+    cluster, _ = told(
+        1, 2, rows=(row(0.0, output_tokens=99), row(1.2)), failures=((1, 0.3, 0.9),), boot_s=0.5
+    )
+    assert cluster.scaling.boots == 2, "the third boots instead"
+    assert cluster.recorder.requests().replica.tolist() == [0, 2]
+    assert cluster.scaling.on_s[1] == pytest.approx(0.3 - 0.25)
+
+
+def test_what_an_autoscaler_sees(told) -> None:
+    """How long who waits has waited, and the first tokens of who has ended lately."""
+    found: list[tuple[float, list[float], list[float]]] = []
+
+    class Looks(Told):
+        def replicas(self, view: FleetView) -> int:
+            found.append((view.now_s, view.waits_s.tolist(), view.first_tokens_s(0.5).tolist()))
+            return 1
+
+    policy = Looks(1)
+    AUTOSCALERS["looks"] = lambda: policy
+    try:
+        rows = (row(0.0, output_tokens=2), row(0.2), row(0.21))
+        case = Case(
+            rows=rows, kernel="merged", reserve="full", max_batch_size=1, autoscaler="looks", replicas=2
+        )
+        Cluster(case.scenario()).run()
+    finally:
+        del AUTOSCALERS["looks"]
+    assert found[0] == (0.0, [], [])
+    assert found[1] == (0.25, pytest.approx([0.25 - 0.21]), pytest.approx([prefill_s(9)]))
+    ended_s = prefill_s(9) + steps_s(1, 10)
+    assert all(len(first) == 0 for now_s, _, first in found if ended_s + 0.5 <= now_s < 0.2 + lasts_s())
+
+
+def test_without_an_autoscaler_all_are_on_all_the_time() -> None:
+    case = Case(rows=(row(0.0),), kernel="merged", reserve="full", replicas=2)
+    cluster = case.cluster()
+    assert cluster.scaling.on_s.tolist() == pytest.approx([cluster.recorder.last_s] * 2)
+    assert not cluster.recorder.journal.scaled
+
+
+def test_a_run_that_is_stopped_has_cost_what_it_did_until_then(told) -> None:
+    cluster, _ = told(1, 2, rows=(row(0.0, output_tokens=60),), until_s=0.5)
+    assert cluster.scaling.on_s.tolist() == [0.5, 0.25, 0.0]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"engines_per_gpu": 3}, "an autoscaler needs cluster.engines_per_gpu=1"),
+        ({"migrates_every_s": 1.0}, "an autoscaler needs migration=stay"),
+        (
+            {"adapter_memory": "padded", "adapter_region_tokens": 99},
+            "an autoscaler needs replica.adapter_memory=unified, partition or slots",
+        ),
+        (
+            {"least_replicas": 4},
+            "cluster.least_replicas is 4, must be a whole number of replicas, at least 1 and at most 3",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_plainly(told, changes: dict, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        told(1, rows=(row(0.0),), **changes)
+    assert str(error.value) == message
+
+
+def test_homeless_requests_count_as_waiting(told) -> None:
+    cluster, policy = told(1, rows=(row(0.2, output_tokens=1),), failures=((0, 0.1, 5.0),), replicas=1)
+    assert np.diff([seen_s for seen_s, _ in policy.seen]).tolist() == [0.25] * (len(policy.seen) - 1)
+    assert cluster.recorder.requests().first_token_s[0] == pytest.approx(5.0 + prefill_s(9))

@@ -1,0 +1,168 @@
+"""Autoscalers on hand-made fleets: how many replicas they want, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from simlora.core.errors import InputError
+from simlora.policies.scaling.by_queue import ByQueue
+from simlora.policies.scaling.by_schedule import BySchedule
+from simlora.policies.scaling.by_slo import BySlo
+from simlora.policies.scaling.fixed import Fixed
+from tests.policies.hand import Cluster
+
+
+class Fleet(Cluster):
+    """`on` of eight replicas, with so many requests, at a time."""
+
+    def __init__(
+        self,
+        on: int,
+        requests: int = 0,
+        now_s: float = 0.0,
+        *,
+        waits_s: Sequence[float] = (),
+        had_s: Sequence[float] = (),
+    ) -> None:
+        super().__init__((requests, *(0,) * 7))
+        self.on, self.now_s = on, now_s
+        self.waits_s, self._had_s = np.array(waits_s), np.array(had_s)
+        self.asked: list[float] = []
+
+    def first_tokens_s(self, window_s: float) -> np.ndarray:
+        self.asked.append(window_s)
+        return self._had_s
+
+
+def test_fixed_wants_all_and_never_looks() -> None:
+    assert Fixed().replicas(Fleet(3)) == 8
+    assert Fixed().period_s is None
+
+
+# By queue -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "on, requests, wanted",
+    [
+        (2, 20, 2),  # ten each, as they should
+        (2, 21, 2),  # within a tenth of it
+        (2, 23, 3),
+        (2, 80, 8),
+        (2, 990, 99),  # the cluster keeps it to what there is
+        (4, 37, 4),
+        (0, 30, 3),  # all have failed
+    ],
+)
+def test_by_queue_wants_as_many_as_have_the_target_each(on: int, requests: int, wanted: int) -> None:
+    assert ByQueue(target_requests=10).replicas(Fleet(on, requests)) == wanted
+
+
+def test_by_queue_goes_down_to_the_most_of_the_last_minutes_and_up_at_once() -> None:
+    policy = ByQueue(target_requests=10, down_after_s=300)
+    said = [
+        policy.replicas(Fleet(on, requests, now_s))
+        for now_s, on, requests in [
+            (0.0, 1, 60),
+            (15.0, 6, 20),
+            (200.0, 6, 35),
+            (300.0, 6, 10),  # what was said at 0 s is forgotten, and 4 at 200 s is the most since
+            (400.0, 4, 5),
+            (501.0, 4, 5),
+            (510.0, 1, 90),
+        ]
+    ]
+    assert said == [6, 6, 6, 4, 4, 1, 9]
+
+
+# By SLO -------------------------------------------------------------------------------------
+
+
+def test_by_slo_grows_by_a_share_while_too_few_are_in_time() -> None:
+    policy = BySlo(ttft_s=2.0, attainment=0.9, grow=0.25, window_s=30)
+    fleet = Fleet(4, had_s=[1.0] * 8 + [3.0] * 2)
+    assert policy.replicas(fleet) == 5
+    assert fleet.asked == [30]
+    assert policy.replicas(Fleet(8, had_s=[1.0] * 8 + [2.0] * 2)) == 10, "at the target is too late"
+    assert policy.replicas(Fleet(1, had_s=[3.0])) == 2, "at least one"
+    assert policy.replicas(Fleet(4, had_s=[1.0] * 9 + [3.0])) == 4, "nine of ten are what it wants"
+
+
+def test_by_slo_counts_who_has_waited_past_the_target() -> None:
+    assert BySlo(ttft_s=2.0).replicas(Fleet(4, had_s=[1.0] * 10, waits_s=[2.5])) == 5
+    assert BySlo(ttft_s=2.0).replicas(Fleet(4, had_s=[1.0] * 10, waits_s=[1.5])) == 4
+
+
+def test_by_slo_lets_one_go_when_it_has_been_calm_for_long() -> None:
+    policy = BySlo(ttft_s=2.0, headroom=0.25, down_after_s=300)
+    calm, near = {"had_s": [0.5] * 9}, {"had_s": [0.5] * 9 + [0.6]}
+    assert policy.replicas(Fleet(4, now_s=299.0, **calm)) == 4
+    assert policy.replicas(Fleet(4, now_s=300.0, **near)) == 4
+    assert policy.replicas(Fleet(4, now_s=300.0, waits_s=[0.1], **calm)) == 4
+    assert policy.replicas(Fleet(4, now_s=300.0, **calm)) == 3
+    assert policy.replicas(Fleet(3, now_s=315.0, **calm)) == 3, "one at a time"
+    assert policy.replicas(Fleet(3, now_s=600.0)) == 2, "nobody at all is calm too"
+
+
+def test_by_slo_waits_as_long_after_it_has_grown() -> None:
+    policy = BySlo(ttft_s=2.0, down_after_s=300)
+    assert policy.replicas(Fleet(4, now_s=100.0, had_s=[9.0])) == 5
+    assert policy.replicas(Fleet(5, now_s=399.0, had_s=[0.1])) == 5
+    assert policy.replicas(Fleet(5, now_s=400.0, had_s=[0.1])) == 4
+
+
+# By schedule --------------------------------------------------------------------------------
+
+DAY = [{"at_s": 0, "replicas": 2}, {"at_s": 100, "replicas": 6}, {"at_s": 200, "replicas": 3}]
+
+
+@pytest.mark.parametrize("now_s, wanted", [(0, 2), (99.9, 2), (100, 6), (199, 6), (200, 3), (9999, 3)])
+def test_by_schedule_wants_what_the_last_step_says(now_s: float, wanted: int) -> None:
+    assert BySchedule(DAY).replicas(Fleet(1, now_s=now_s)) == wanted
+
+
+@pytest.mark.parametrize("now_s, wanted", [(1000, 2), (1100, 6), (1999, 3)])
+def test_by_schedule_begins_anew(now_s: float, wanted: int) -> None:
+    assert BySchedule(DAY, every_s=1000).replicas(Fleet(1, now_s=now_s)) == wanted
+
+
+def test_before_the_first_step_it_is_as_after_the_last() -> None:
+    assert (
+        BySchedule([{"at_s": 50, "replicas": 4}, {"at_s": 60, "replicas": 1}]).replicas(Fleet(2, now_s=10))
+        == 1
+    )
+
+
+# What they are told -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (
+            lambda: ByQueue(target_requests=0),
+            "autoscaler.target_requests is 0, must be greater than 0 requests",
+        ),
+        (lambda: ByQueue(period_s=0), "autoscaler.period_s is 0, must be greater than 0 seconds"),
+        (lambda: BySlo(attainment=1.5), "autoscaler.attainment is 1.5, must be greater than 0 and at most 1"),
+        (lambda: BySlo(grow=0), "autoscaler.grow is 0, must be greater than 0"),
+        (lambda: BySchedule([]), "autoscaler.steps is [], must be a list with at least one entry"),
+        (lambda: BySchedule([{"at_s": 1}]), "autoscaler.steps has {'at_s': 1}, must have at_s and replicas"),
+        (lambda: BySchedule([*DAY, DAY[0]]), "autoscaler.steps has 0 s after 200, must be in order of time"),
+        (
+            lambda: BySchedule(DAY, every_s=150),
+            "autoscaler.steps has 200 s, must be below autoscaler.every_s, 150",
+        ),
+        (
+            lambda: BySchedule([{"at_s": 1, "replicas": 0}]),
+            "replicas of autoscaler.steps is 0, must be a whole",
+        ),
+    ],
+)
+def test_what_they_cannot_go_by_is_said_plainly(make, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value).startswith(message)
