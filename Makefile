@@ -8,7 +8,7 @@ TORCH  := $(VENV)/.torch-ready
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format-check types arrows format bench wheel-test clean
+.PHONY: help setup demo test check lint format-check types arrows format bench notebooks wheel-test clean
 
 help:  ## this list
 	@echo "simlora: make <target>"
@@ -58,6 +58,9 @@ format: $(READY)  ## fix what ruff can fix, then format
 
 bench: $(READY)  ## measure the simulator's speed
 	@$(BIN)/python -m experiments.speed $(ARGS)
+
+notebooks: $(TORCH)  ## execute notebooks/*.py and write their .ipynb, e.g. make notebooks ARGS="own_trace"
+	@$(BIN)/python -m notebooks.run $(ARGS)
 
 wheel-test: $(TORCH)  ## install the wheel into an empty environment and run simlora from another folder
 	@set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,16 +33,27 @@ class Job:
     def run(self, config: DictConfig) -> None:
         """Simulate, write and show. Leaves with SystemExit, after one sentence, where that does not work.
 
-        SystemExit, because it passes through Hydra without a word, and ends a sweep.
+        SystemExit, because it passes through Hydra without a word, and ends a sweep. From a process that a launcher
+        has started, InputError instead, which it brings back to the command; who leaves there is waited for in vain.
         """
         try:
             _simulate(config)
         except InputError as error:
             say(f"error: {error}")
+            if _launched():
+                raise
             raise SystemExit(BAD_INPUT) from error
         except Exception:
             self.crashed = True
+            if _launched():
+                raise RuntimeError(f"a run has crashed:\n{traceback.format_exc()}") from None
             raise
+
+
+def _launched() -> bool:
+    """Whether this is a process that a launcher of Hydra's has started: SLURM's job, not the command itself."""
+    launcher = HydraConfig.get().launcher
+    return not str(launcher["_target_"]).endswith(".BasicLauncher")
 
 
 def _simulate(config: DictConfig) -> None:

@@ -1,0 +1,89 @@
+"""Execute the notebooks and keep what they show: `python -m notebooks.run [NAME ...]`.
+
+Each is a script in jupytext's percent format, which people read and change, and an .ipynb of the same name, which this
+writes, with pictures. tests/test_notebooks.py holds the two together.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+FOLDER = Path(__file__).parent
+NAMES = ("first_run", "slo_attainment", "own_trace", "own_policy", "capacity_plan")
+"""In the order in which to read them."""
+LIMIT_S = 600
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+
+
+def main(names: Sequence[str]) -> None:
+    """Execute these notebooks, or all, and write their .ipynb."""
+    for name in names or NAMES:
+        started = time.perf_counter()
+        notebook = scripted(name)
+        with tempfile.TemporaryDirectory() as folder:
+            execute(notebook, Path(folder))
+        nbformat.write(notebook, paired(name))
+        print(f"{name}: {time.perf_counter() - started:.0f} s, {paired(name).stat().st_size / 1e3:.0f} kB")
+
+
+def paired(name: str) -> Path:
+    """Return the place of a notebook's .ipynb."""
+    return FOLDER / f"{name}.ipynb"
+
+
+def scripted(name: str) -> NotebookNode:
+    """Return the notebook that a script is; its cells are numbered, so that the file is the same each time."""
+    notebook = jupytext.read(FOLDER / f"{name}.py")
+    notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
+    return notebook
+
+
+def execute(notebook: NotebookNode, folder: Path) -> None:
+    """Run all cells in a folder, and leave their outputs in the notebook. Raises CellExecutionError at the first error.
+
+    Jupyter's own files go there too.
+    """
+    with _at_home(folder):
+        NotebookClient(
+            notebook,
+            timeout=LIMIT_S,
+            kernel_name="python3",
+            record_timing=False,
+            coalesce_streams=True,
+            extra_arguments=["--log-level=ERROR"],
+            resources={"metadata": {"path": str(folder)}},
+        ).execute()
+    notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
+
+
+@contextmanager
+def _at_home(folder: Path) -> Iterator[None]:
+    own = {"IPYTHONDIR": str(folder / ".ipython"), "JUPYTER_RUNTIME_DIR": str(folder / ".jupyter")}
+    own["JUPYTER_PLATFORM_DIRS"] = "1"  # or jupyter_core warns that it will be so one day
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

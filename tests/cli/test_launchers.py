@@ -1,0 +1,61 @@
+"""A sweep whose runs a launcher of Hydra's starts in processes of their own, as it does in SLURM's jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.cli.command import SHORT, Command
+
+LOCAL = ("hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5")
+
+
+def told(simlora: Command, folder: str) -> dict[str, Any]:
+    """Return a run's summary without what the clock on the wall says."""
+    summary = simlora.summary(folder)
+    summary["simulation"] = {k: v for k, v in summary["simulation"].items() if "wall" not in k}
+    return summary
+
+
+def test_a_launchers_process_hands_a_mistake_back(simlora: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simlora.cli.job._launched", lambda: True)
+    ended = simlora("-m", "hydra.sweep.dir=out", "workload.rate_rps=-1,1", *SHORT)
+    assert ended.status == 2
+    assert "workload.rate_rps is -1" in ended.err.splitlines()[-1]
+    assert simlora.summary("out/1")["complete"]  # the others go on
+
+
+def test_a_launchers_process_hands_a_crash_back_as_one(
+    simlora: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(config: object) -> None:
+        raise ValueError("ours")
+
+    monkeypatch.setattr("simlora.cli.job._launched", lambda: True)
+    monkeypatch.setattr("simlora.cli.job._simulate", crash)
+    with pytest.raises(RuntimeError, match=r"a run has crashed:\nTraceback[\s\S]*ValueError: ours"):
+        simlora("-m", "hydra.sweep.dir=out", "seed=0,1", *SHORT)
+
+
+def test_runs_in_processes_of_their_own_are_the_same(simlora: Command) -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs simlora[slurm]")
+    grid = ("scheduler=fcfs,lcfs", "workload.rate_rps=2", *SHORT)
+    assert simlora("-m", "hydra.sweep.dir=here", *grid).status == 0
+    assert simlora.apart("-m", *LOCAL, "hydra.sweep.dir=there", *grid).status == 0
+    for number in ("0", "1"):
+        assert told(simlora, f"there/{number}") == told(simlora, f"here/{number}")
+        tables = [
+            pd.read_parquet(simlora.folder / where / number / "requests.parquet")
+            for where in ("here", "there")
+        ]
+        pd.testing.assert_frame_equal(*tables)
+
+
+def test_one_mistake_there_leaves_the_other_runs(simlora: Command) -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs simlora[slurm]")
+    ended = simlora.apart("-m", *LOCAL, "hydra.sweep.dir=out", "workload.rate_rps=-1,1", *SHORT)
+    assert ended.status == 2
+    assert "simlora: error: workload.rate_rps is -1" in ended.err
+    assert simlora.summary("out/1")["complete"]
