@@ -50,6 +50,13 @@ METRICS = {
     "migration.moves": Metric("requests moved"),
     "slo.attainment": Metric("SLO attainment", ("attainment_6s",)),
     "slo.satisfaction": Metric("user satisfaction", ("satisfaction",)),
+    "slo.classes.gold.attainment": Metric("attainment of gold tenants"),
+    "slo.classes.free.attainment": Metric("attainment of the others"),
+    "cost.gpu_hours": Metric("GPU hours"),
+    "cost.usd_per_million_tokens": Metric("USD a million tokens"),
+    "cost.energy_j_per_output_token": Metric("energy (J an output token)"),
+    "scaling.mean_on": Metric("replicas on, on average"),
+    "failures.restarted": Metric("requests begun anew"),
     "replicas.most_running": Metric("largest batch (requests)"),
     "replicas.kv_token_budget": Metric("KV pool (tokens)"),
 }

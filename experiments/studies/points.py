@@ -58,7 +58,7 @@ def point(study: Study, panel: Panel, series: Series, x: Any) -> Point:
         "system": series.system,
         **study.settings,
         **panel.settings,
-        study.x.key: x,
+        study.x.key: study.x.value(x),
         **series.settings,
     }
     skip = beyond = ""

@@ -22,7 +22,7 @@ class Axis:
     """What is varied: the key that each value of x sets.
 
     `categories`: x is a name, at equal distances. `apart`: curves that would cover each other are drawn beside each
-    other.
+    other. `written`: what the key is set to where that is not x itself, with `{x}` in the place of x.
     """
 
     key: str
@@ -31,6 +31,11 @@ class Axis:
     scale: str
     categories: bool
     apart: bool
+    written: str = ""
+
+    def value(self, x: Any) -> Any:
+        """Return what the key is set to."""
+        return self.written.replace("{x}", str(x)) if self.written else x
 
 
 @dataclass(frozen=True)
@@ -149,11 +154,11 @@ def _rules(tree: Mapping[str, Any]) -> list[tuple[int, Any]]:
 
 
 def _axis(tree: Any, place: str) -> Axis:
-    entry = check(tree, place, ("key", "label"), ("values", "scale", "categories", "apart"))
+    entry = check(tree, place, ("key", "label"), ("values", "scale", "categories", "apart", "written"))
     scale = known(entry.get("scale", "linear"), ("linear", "log"), f"{place}.scale")
     values = tuple(listed(entry.get("values", ())))
     flags = (bool(entry.get(name, False)) for name in ("categories", "apart"))
-    return Axis(entry["key"], entry["label"], values, scale, *flags)
+    return Axis(entry["key"], entry["label"], values, scale, *flags, entry.get("written", ""))
 
 
 def _panel(name: str, tree: Any, axis: Axis, place: str) -> Panel:

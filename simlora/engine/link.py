@@ -28,7 +28,8 @@ class Link:
     ) -> float:
         """Start a transfer as soon as the link is free; return when it is done.
 
-        It is of an adapter, or of so many tokens' KV; None: of several adapters. To launch it takes the host `launch_s` besides, unless it can do so while the link is busy with others.
+        It is of an adapter, or of so many tokens' KV; None: of several adapters. To launch it takes the host
+        `launch_s` besides, unless it can do so while the link is busy with others.
         """
         duration_s *= self.slowdown
         if self.free_at_s <= now_s:

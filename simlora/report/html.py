@@ -60,7 +60,7 @@ def render(results: RunResults) -> str:
         sections.origin(results),
         tag("footer", "This page stands alone: it loads nothing from the network."),
     )
-    return _document(" ".join(headline(results.summary)), main, page)
+    return document(" ".join(headline(results.summary)), main, page)
 
 
 def _counted(results: RunResults) -> RunResults:
@@ -69,7 +69,8 @@ def _counted(results: RunResults) -> RunResults:
     return replace(results, requests=Window(**window).of(results.requests)) if window else results
 
 
-def _document(title: str, main: Html, page: dict[str, Any]) -> str:
+def document(title: str, main: Html, page: dict[str, Any]) -> str:
+    """Return a page: its content, and the charts and series that its script draws."""
     scripts = [_vega(), Html(_asset("page.js"))]
     head = tag(
         "head",

@@ -31,11 +31,11 @@ class Outcome:
 
 def figure(summary: Mapping[str, Any], metric: str) -> float | None:
     """Return a figure of a summary, as `Outcome.figure` does."""
-    section, _, name = metric.partition(".")
-    found = summary[section]
-    if found is None and name:
-        return 0.0
-    if isinstance(found, list):
-        return max((float(replica[name]) for replica in found), default=None)
-    value = found[name] if name else found
-    return None if value is None else float(value)
+    found: Any = summary
+    for name in metric.split("."):
+        if isinstance(found, list):
+            return max((float(replica[name]) for replica in found), default=None)
+        found = found[name]
+        if found is None:
+            return 0.0 if name != metric.rpartition(".")[2] else None
+    return float(found)

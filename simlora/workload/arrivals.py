@@ -12,6 +12,8 @@ from simlora.core.checks import number
 from simlora.core.errors import InputError
 
 REQUESTS_MAX = 100_000_000
+PHASES = 10_001
+"""Moments of a period between which the rate is taken as constant."""
 CV_MIN, CV_MAX = 1e-6, 1000
 """Below the first, gaps are all but equal; both keep the gamma's parameters finite."""
 
@@ -22,6 +24,10 @@ class Arrivals(ABC):
     @abstractmethod
     def gaps_s(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
         """Return the next `n` gaps [n] in seconds; two calls for n and m draw what one for n + m would."""
+
+    def arrivals_s(self, gaps_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return when requests arrive that follow each other after these gaps, the first from 0 on [n]."""
+        return np.cumsum(gaps_s)
 
     def check(self, key: str) -> None:
         """Raise InputError for an argument out of range; `key` is where it stands in the configuration."""
@@ -60,6 +66,36 @@ class Gamma(Arrivals):
         return rng.gamma(1 / self.cv**2, self.cv**2 / self.rate_rps, n)
 
 
+@dataclass(frozen=True)
+class Diurnal(Arrivals):
+    """Independent users, more of them by day: a Poisson process whose rate goes up and down like a sine.
+
+    `rate_rps` is the mean over a period of `period_s`, in which the rate rises from its least to `peak_to_trough` times
+    that and falls back. Exact: the arrivals of a Poisson process of constant rate, each at the time by which the
+    expected number is the same.
+    """
+
+    rate_rps: float
+    period_s: float = 86_400.0
+    peak_to_trough: float = 4.0
+
+    def check(self, key: str) -> None:
+        number(f"{key}.rate_rps", self.rate_rps, "requests per second", above=0)
+        number(f"{key}.period_s", self.period_s, "seconds", above=0)
+        number(f"{key}.peak_to_trough", self.peak_to_trough, least=1)
+
+    def gaps_s(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+        return rng.exponential(1 / self.rate_rps, n)
+
+    def arrivals_s(self, gaps_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        whole, part = np.divmod(np.cumsum(gaps_s), self.period_s)
+        swing = (self.peak_to_trough - 1) / (self.peak_to_trough + 1)
+        # Within a period, expected requests over the mean rate at each of its moments: straight in between.
+        phase = np.linspace(0, 1, PHASES)
+        expected = phase - swing * np.sin(2 * np.pi * phase) / (2 * np.pi)
+        return np.asarray(self.period_s * (whole + np.interp(part / self.period_s, expected, phase)))
+
+
 def before(
     duration_s: float, arrivals: Arrivals, rng: np.random.Generator, key: str = "workload.arrivals"
 ) -> NDArray[np.float64]:
@@ -67,17 +103,17 @@ def before(
 
     Raises InputError, naming `key` as where the rate stands, for none and for more than REQUESTS_MAX.
     """
-    gaps_s = [arrivals.gaps_s(rng, 1024)]
-    drawn, total_s = 1024, float(gaps_s[0].sum())
-    while total_s < duration_s:
+    gaps_s = arrivals.gaps_s(rng, 1024)
+    arrival_s = arrivals.arrivals_s(gaps_s)
+    while arrival_s[-1] < duration_s:
+        drawn = len(gaps_s)
         if drawn > REQUESTS_MAX:
             raise InputError(
                 f"workload.duration_s is {duration_s:g} seconds, in which {key} brings more "
                 f"than {REQUESTS_MAX:,} requests; lower one of them"
             )
-        gaps_s.append(arrivals.gaps_s(rng, drawn))
-        drawn, total_s = 2 * drawn, total_s + float(gaps_s[-1].sum())
-    arrival_s = np.cumsum(np.concatenate(gaps_s))
+        gaps_s = np.concatenate([gaps_s, arrivals.gaps_s(rng, drawn)])
+        arrival_s = arrivals.arrivals_s(gaps_s)
     arrival_s = arrival_s[: int(np.searchsorted(arrival_s, duration_s))]
     if not len(arrival_s):
         raise InputError(

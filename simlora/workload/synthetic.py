@@ -82,7 +82,7 @@ class Synthetic:
     def _arrival_s(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return the arrivals [requests]; by duration, those before duration_s."""
         if self.requests is not None:
-            return np.cumsum(self.arrivals.gaps_s(rng, int(self.requests)))
+            return self.arrivals.arrivals_s(self.arrivals.gaps_s(rng, int(self.requests)))
         assert self.duration_s is not None
         return before(self.duration_s, self.arrivals, rng)
 

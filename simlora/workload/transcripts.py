@@ -91,7 +91,8 @@ class Transcripts(ABC):
                 "workload.arrivals is empty, must be chosen with workload/arrivals=poisson or another: "
                 f"{table.path} says nothing about time"
             )
-        return np.cumsum(self.arrivals.gaps_s(stream(seed, "arrivals").spawn(2)[0], len(table)))
+        gaps_s = self.arrivals.gaps_s(stream(seed, "arrivals").spawn(2)[0], len(table))
+        return self.arrivals.arrivals_s(gaps_s)
 
     def _adapters(self, table: Table, seed: int) -> tuple[Whole, tuple[AdapterSpec, ...]]:
         """Return the adapter of each conversation [conversations], and all adapters."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.workload.arrivals import Gamma, Poisson
+from simlora.workload.arrivals import Diurnal, Gamma, Poisson, before
 
 N = 200_000
 
@@ -64,3 +64,42 @@ def test_two_short_draws_are_one_long_one(process):
 def test_arguments_out_of_range_are_refused_by_their_key(process, message):
     with pytest.raises(InputError, match=message):
         process.check("workload.arrivals")
+
+
+def diurnal_s(duration_s=40_000.0, **changes):
+    process = Diurnal(**({"rate_rps": 10.0, "period_s": 1000.0, "peak_to_trough": 4.0} | changes))
+    return before(duration_s, process, np.random.default_rng(5))
+
+
+def test_a_diurnal_rate_is_what_it_is_on_average_and_at_its_peak_and_its_trough():
+    """A tenth of the period around each extreme: the mean of a sine there is within 2 % of the extreme."""
+    arrival_s = diurnal_s()
+    assert len(arrival_s) == pytest.approx(400_000, abs=4 * math.sqrt(400_000))
+    phase = arrival_s % 1000 / 1000
+    trough, peak = (phase < 0.05) | (phase >= 0.95), abs(phase - 0.5) < 0.05
+    assert trough.sum() / 4000 == pytest.approx(4.0, rel=0.05)
+    assert peak.sum() / 4000 == pytest.approx(16.0, rel=0.02)
+
+
+def test_a_diurnal_process_is_poisson_on_its_own_clock():
+    """Warped back by the expected number of requests, its gaps are exponential."""
+    arrival_s = diurnal_s()
+    swing = 3 / 5
+    expected = 10.0 * (arrival_s - swing * 1000 / (2 * np.pi) * np.sin(2 * np.pi * arrival_s / 1000))
+    gaps = np.sort(np.diff(expected))
+    distance = np.abs(1 - np.exp(-gaps) - np.arange(1, len(gaps) + 1) / len(gaps)).max()
+    assert distance < 1.95 / math.sqrt(len(gaps))
+
+
+def test_without_a_swing_it_is_a_poisson_process():
+    even = before(500.0, Poisson(10.0), np.random.default_rng(5))
+    assert diurnal_s(500.0, peak_to_trough=1.0) == pytest.approx(even)
+
+
+def test_a_longer_diurnal_time_begins_with_the_shorter_one():
+    assert diurnal_s(700.0).tolist() == diurnal_s(900.0)[: len(diurnal_s(700.0))].tolist()
+
+
+def test_a_trough_is_no_higher_than_the_peak():
+    with pytest.raises(InputError, match=r"arrivals\.peak_to_trough is 0\.5, must be at least 1"):
+        Diurnal(1.0, peak_to_trough=0.5).check("arrivals")

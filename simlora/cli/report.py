@@ -1,0 +1,113 @@
+"""`simlora-report RUN_OR_SWEEP …`: one page that compares runs."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from simlora import __version__
+from simlora.cli.guarded import BAD_INPUT, DONE, guarded
+from simlora.cli.messages import say, show
+from simlora.report.format import counted, size
+from simlora.results.files import cannot_write
+
+DESCRIPTION = """\
+Write one page that compares runs: SLO attainment over rate, how long requests took, cost against attainment, and a
+table with intervals and winners. It stands alone: any browser opens it, and it loads nothing from the network."""
+EXAMPLES = """\
+examples
+  simlora system=slora hydra.run.dir=a
+  simlora system=vllm hydra.run.dir=b
+  simlora-report a b                                       two runs: distributions and a table
+
+  simlora-sweep system=slora,dlora workload.rate_rps=1,2,3,4 --seeds 5
+  simlora-report outputs/sweep                             curves with intervals, a line a system
+  simlora-report outputs/sweep --metric tpot_s.p95         and another figure of summary.json
+  simlora-report outputs/sweep --x cluster.replicas --by system -o replicas.html
+
+What is compared: folders of runs (summary.json, requests.parquet and config.yaml), and of sweeps (sweep.parquet). Runs
+that differ in their seed only are averaged; with two seeds or more there are intervals, and winners. A sweep keeps no
+requests, so that distributions are drawn of folders of runs. Colours follow the browser's light or dark theme.
+Exit status: 0 done, 2 bad input, 130 interrupted."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as leave:  # --help, or what argparse has complained about
+        return leave.code if isinstance(leave.code, int) else BAD_INPUT
+    command = shlex.join(["simlora-report", *arguments])
+    return guarded(lambda: _run(options, command), "interrupted; no page was written")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="simlora-report",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="RUN_OR_SWEEP",
+        help="a run's folder, a sweep's, or a sweep.parquet",
+    )
+    add(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("comparison.html"),
+        metavar="FILE",
+        help="(default: comparison.html)",
+    )
+    add(
+        "--x",
+        metavar="KEY",
+        help="a number in the configuration to draw curves over (default: the rate, the speedup, or whatever varies)",
+    )
+    add(
+        "--by",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="a line for each of its values, may be given several times (default: whatever else varies)",
+    )
+    add(
+        "--metric",
+        action="append",
+        default=[],
+        metavar="FIGURE",
+        help="a figure of summary.json to draw too, such as kv.hit_rate; may be given several times",
+    )
+    add("--version", action="version", version=f"simlora {__version__}")
+    return parser
+
+
+def _run(options: argparse.Namespace, command: str) -> int:
+    from simlora.report.comparison import write_comparison
+    from simlora.sweeps.comparing import compare
+
+    found = compare(options.paths, options.x, options.by, options.metric, command)
+    for notice in found.notices:
+        say(f"notice: {notice}")
+    try:
+        write_comparison(options.output, found)
+    except OSError as error:
+        raise cannot_write(options.output, error) from error
+    over = f" over {found.x}" if found.x else ""
+    show(f"{counted(found.runs, 'run')}, {counted(len(found.lines), 'line')}{over}")
+    show(f"Report: {options.output}, {size(options.output.stat().st_size)}\n")
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,322 @@
+"""comparison.html: what several configurations did, side by side, on one page that needs nothing but itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simlora.report import lines
+from simlora.report.charts import Spec
+from simlora.report.format import ABSENT, METRIC_NAMES, count, counted, is_number
+from simlora.report.html import document
+from simlora.report.markup import EMPTY, Html, join, rows, tag
+from simlora.report.modes import PALETTE
+from simlora.report.parts import chart, section
+from simlora.report.sections import quantity
+
+MOST_LINES = len(PALETTE)
+MOST_ROWS = 400
+MOST_LOST = 100
+BEST, TIE = "best", "tie"
+CDF_METRICS = ("ttft_s", "tpot_s", "latency_s")
+ATTAINMENT = "slo.attainment"
+SHARES: NDArray[np.float64] = np.linspace(0.0, 0.995, 200)
+"""Of requests: where distributions are drawn."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What there is to be seen of runs of several configurations.
+
+    `lines` are the names of configurations, over `x`, a numeric key, where one is varied. `means` has a row for each
+    line and x of every figure: line, x, mean, low, high, runs, failed, load, and mark: BEST, TIE or "". `columns`
+    are the figures of the table, `asked` those to be drawn that are not drawn anyway, `cost` is the
+    figure on that axis. `quantiles` are by x and metric, and by line `[SHARES]`. `lost` are the runs that have no
+    figures: line, x, seed, status, reason.
+    """
+
+    sources: Sequence[str]
+    command: str
+    x: str | None
+    by: Sequence[str]
+    lines: Sequence[str]
+    runs: int
+    targets: Sequence[str]
+    means: Mapping[str, pd.DataFrame]
+    columns: Sequence[str]
+    asked: Sequence[str]
+    cost: str | None
+    quantiles: Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
+    lost: pd.DataFrame
+    notices: Sequence[str]
+
+
+def write_comparison(path: Path, comparison: Comparison) -> None:
+    """Write the page under a temporary name, and rename it when whole."""
+    page = render(comparison)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(page, encoding="utf-8")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def render(comparison: Comparison) -> str:
+    """Return the page."""
+    specs: dict[str, Spec] = {}
+    page: dict[str, Any] = {"charts": specs, "series": {}}
+    main = tag(
+        "main",
+        _header(comparison),
+        _attainment(comparison, specs),
+        _asked(comparison, specs),
+        _pareto(comparison, specs),
+        _over(comparison, specs),
+        _distributions(comparison, specs, page),
+        _table(comparison),
+        _lost(comparison.lost, comparison.x),
+        section("How it was made", "", tag("pre", comparison.command, class_="command")),
+        tag("footer", "This page stands alone: it loads nothing from the network."),
+    )
+    return document(f"{len(comparison.lines)} configurations compared", main, page)
+
+
+def _header(found: Comparison) -> Html:
+    over = f" over {found.x}" if found.x else ""
+    what = f" by {', '.join(found.by)}" if found.by else ""
+    notices = [*found.notices]
+    if len(found.lines) > MOST_LINES:
+        notices.append(
+            f"Of {len(found.lines)} lines the figures show the first {MOST_LINES}; the table has the others, too. "
+            "Fewer keys in --by, or fewer runs, make fewer lines."
+        )
+    return tag(
+        "header",
+        tag("p", "simlora · comparison of simulated runs", class_="eyebrow"),
+        tag("h1", f"{counted(found.runs, 'run')} compared", tag("small", f"{what}{over}")),
+        tag("p", " · ".join(found.sources), class_="lede"),
+        tag("p", f"SLO: {'; or '.join(found.targets)}.", class_="note") if found.targets else EMPTY,
+        join(tag("p", notice, class_="note") for notice in notices),
+    )
+
+
+def _shown(found: Comparison) -> Sequence[str]:
+    return found.lines[:MOST_LINES]
+
+
+def _legend(names: Sequence[str]) -> Html:
+    """Return the colours of lines; nothing where there is but one."""
+    keys = [
+        tag("span", tag("i", style=f"background:{colour}"), name, class_="key")
+        for name, colour in zip(names, PALETTE, strict=False)
+    ]
+    return tag("p", *keys) if len(names) > 1 else EMPTY
+
+
+def _attainment(found: Comparison, specs: dict[str, Spec]) -> Html:
+    seeds = int(found.means[ATTAINMENT]["runs"].max())
+    band = (
+        "Means over seeds, with 95 % intervals by Student's t."
+        if seeds > 1
+        else "One seed each, so there is no interval."
+    )
+    specs["attainment"] = lines.over(found.means[ATTAINMENT], _shown(found), found.x, share=True)
+    return section(
+        "SLO attainment",
+        f"{band} Open points are past saturation: what they show depends on how long the runs were.",
+        _legend(_shown(found)),
+        chart("attainment", f"SLO attainment over {found.x or 'configurations'}"),
+    )
+
+
+def _asked(found: Comparison, specs: dict[str, Spec]) -> Html:
+    """Return the figures that were asked for."""
+    parts = []
+    for figure in found.asked:
+        specs[f"asked-{figure}"] = lines.over(found.means[figure], _shown(found), found.x)
+        parts += [tag("h3", figure), chart(f"asked-{figure}", f"{figure} over {found.x or 'configurations'}")]
+    return section("Figures asked for", "", _legend(_shown(found)), *parts) if parts else EMPTY
+
+
+def _pareto(found: Comparison, specs: dict[str, Spec]) -> Html:
+    """Return cost against attainment, with those than whom nobody is both cheaper and better."""
+    if found.cost is None:
+        return section(
+            "Cost against attainment",
+            "Not drawn: the table says neither what these runs cost nor how many GPUs they had.",
+        )
+    both = lines.with_cost(found.means[found.cost], found.means[ATTAINMENT])
+    if both.empty:
+        return EMPTY
+    specs["pareto"] = lines.pareto(both, _shown(found), found.x, name_of(found.cost))
+    return section(
+        "Cost against attainment",
+        f"Each point is one configuration{f' at one {found.x}' if found.x else ''}. On the dashed line are those that "
+        "no other beats: nobody is cheaper and meets the SLO as often.",
+        _legend(_shown(found)),
+        chart("pareto", "Cost against SLO attainment"),
+    )
+
+
+def _over(found: Comparison, specs: dict[str, Spec]) -> Html:
+    """Return the median and the 99th percentile of times over x."""
+    parts = []
+    for metric in CDF_METRICS:
+        if f"{metric}.p50" not in found.means:
+            continue
+        name = f"over-{metric}"
+        specs[name] = lines.quantiles(
+            found.means[f"{metric}.p50"], found.means[f"{metric}.p99"], _shown(found), found.x
+        )
+        title = METRIC_NAMES[metric]
+        body = chart(name, f"Median and 99th percentile of {title} over {found.x or 'configurations'}")
+        parts.append(tag("div", tag("h3", title), body))
+    return section(
+        "How long it took",
+        "Solid and filled: the median; dashed and hollow: the 99th percentile. Of each run, then the mean over seeds.",
+        _legend(_shown(found)),
+        tag("div", *parts, class_="three"),
+    )
+
+
+def _distributions(found: Comparison, specs: dict[str, Spec], page: dict[str, Any]) -> Html:
+    title = "Distributions"
+    if not found.quantiles:
+        return section(
+            title,
+            "Not drawn: a sweep keeps no requests. Give simlora-report folders of runs, as simlora writes them.",
+        )
+    shown = next(iter(found.quantiles))
+    page["series"]["cdf"] = lines.cdf_series(found.quantiles, _shown(found), SHARES)
+    drawn = dict.fromkeys(
+        name for own in found.quantiles.values() for metric in own.values() for name in metric
+    )
+    parts = []
+    for metric in CDF_METRICS:
+        specs[f"cdf-{metric}"] = lines.cdf(metric, found.quantiles)
+        parts.append(
+            tag(
+                "div",
+                tag("h3", METRIC_NAMES[metric]),
+                chart(f"cdf-{metric}", f"{METRIC_NAMES[metric]} distribution"),
+            )
+        )
+    options = [tag("option", f"{found.x} = {value}", value=value) for value in found.quantiles]
+    choice = (
+        tag("p", tag("select", *options, data_of="cdf", aria_label=str(found.x)))
+        if len(options) > 1
+        else EMPTY
+    )
+    at = f", at {found.x} = {shown}" if found.x and not choice else ""
+    return section(
+        title,
+        f"Share of finished requests at or below each time{at}, of all seeds together, up to the 99.5th percentile.",
+        choice,
+        _legend(
+            [name for name in _shown(found) if name in drawn]
+            if len(drawn) < len(_shown(found))
+            else _shown(found)
+        ),
+        tag("div", *parts, class_="three"),
+    )
+
+
+# The table ------------------------------------------------------------------------------
+
+
+def name_of(figure: str) -> str:
+    """Return a figure as a column's title: ttft_s.p99 as TTFT, p99."""
+    names = {
+        ATTAINMENT: "attainment",
+        "throughput_tps": "tokens/s",
+        "cost.usd_per_million_tokens": "USD per million tokens",
+        "gpu_s_per_thousand_requests": "GPU-seconds per 1,000 requests",
+    }
+    metric, _, statistic = figure.partition(".")
+    return names.get(figure) or (f"{METRIC_NAMES[metric]}, {statistic}" if metric in METRIC_NAMES else figure)
+
+
+def _table(found: Comparison) -> Html:
+    figures = list(found.columns)
+    cells: dict[str, dict[Any, Any]] = {
+        figure: found.means[figure].set_index(["line", "x"]).to_dict("index") for figure in figures
+    }
+    places = list(cells[ATTAINMENT])
+    body = []
+    for place in places[:MOST_ROWS]:
+        own = cells[ATTAINMENT][place]
+        runs = f"{own['runs']}" + (f" + {own['failed']} lost" if own["failed"] else "")
+        load = own["load"] or ABSENT
+        at = [digits_of(place[1])] if found.x else []
+        body.append([place[0], *at, load, runs, *(_cell(figure, cells[figure][place]) for figure in figures)])
+    titles = [
+        ", ".join(found.by) or "configuration",
+        *([found.x] if found.x else []),
+        "load",
+        "runs",
+        *map(name_of, figures),
+    ]
+    more = len(places) - MOST_ROWS
+    where = f"At each {found.x}, the" if found.x else "The"
+    return section(
+        "All figures",
+        "Mean over seeds ± half of its 95 % interval."
+        + (f" The first {MOST_ROWS} of {count(len(places))} rows." if more > 0 else ""),
+        tag("div", rows(titles, body), class_="figures"),
+        tag(
+            "p",
+            tag("span", "best", class_="kind measured"),
+            f" {where} configuration that is better than every other: the interval of the difference, seed by seed, "
+            "excludes 0, or where there are no common seeds, the two intervals do not overlap. ",
+            tag("span", "tie", class_="kind derived"),
+            " Those that cannot be told from the one with the best mean. No mark: nobody can be told from it, as with "
+            "one seed alone. Each pair is looked at by itself: of many that do not differ, one in forty seems to.",
+            class_="note",
+        ),
+    )
+
+
+def digits_of(x: Any) -> str:
+    """Return a value of a key as it would be written."""
+    return f"{x:g}" if isinstance(x, int | float) else str(x)
+
+
+def _cell(figure: str, found: Mapping[str, Any]) -> Html:
+    if not is_number(found["mean"]):
+        return Html(ABSENT)
+    half = (found["high"] - found["low"]) / 2
+    shown = quantity(_unit(figure), found["mean"])
+    more = tag("small", f"± {quantity(_unit(figure), half)}") if is_number(half) else EMPTY
+    kinds = {BEST: "kind measured", TIE: "kind derived"}
+    mark = [" ", tag("span", found["mark"], class_=kinds[found["mark"]])] if found["mark"] else []
+    return join([shown, *mark, more])
+
+
+def _unit(figure: str) -> str:
+    """Return the part of a figure's name that says its unit: ttft_s of ttft_s.p99; slo.attainment is a share."""
+    if figure in (ATTAINMENT, "slo.satisfaction"):
+        return "_share"
+    metric, _, statistic = figure.partition(".")
+    return metric if metric.endswith("_s") and statistic else figure
+
+
+def _lost(lost: pd.DataFrame, x: str | None) -> Html:
+    if lost.empty:
+        return EMPTY
+    more = f" The first {MOST_LOST} of {count(len(lost))}." if len(lost) > MOST_LOST else ""
+    titles = ["configuration", *([x] if x else []), "seed", "status", "reason"]
+    body = (
+        [row.line, *([digits_of(row.x)] if x else []), row.seed, row.status, row.reason]
+        for row in lost.head(MOST_LOST).itertuples()
+    )
+    table = tag("div", rows(titles, body, texts=len(titles)), class_="wrap")
+    return section("Runs without figures", f"They were refused, or failed.{more}", table)

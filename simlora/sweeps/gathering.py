@@ -1,0 +1,149 @@
+"""Runs from wherever they are kept, in one table: folders of runs, and tables of sweeps."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from simlora.config.setup import KEYS, OUTPUTS, POLICIES
+from simlora.core.errors import InputError
+from simlora.sweeps.outcome import RAN
+from simlora.sweeps.table import TABLE, figures, read_sweep
+
+FIRST = ("system", "model", "gpu", *POLICIES)
+"""Keys that say in a word what many others say."""
+SOURCE = "source"
+_NOT_KEYS = {"slo", "window", "migration", "placement", "seed"}
+"""Groups whose numbers may also be figures, so that only their place in a table tells."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A row a run: its configuration in the columns `keys`, seed, status, reason, load and figures, as in a sweep.
+
+    `folder` is where its requests are, "" if nowhere. `targets` are the SLOs that were set; `notices` say what is not
+    as one might expect.
+    """
+
+    table: pd.DataFrame
+    keys: tuple[str, ...]
+    notices: tuple[str, ...]
+
+
+def gather(paths: Sequence[Path]) -> Runs:
+    """Read folders of runs, and of sweeps or their tables. Raises InputError for what is neither."""
+    singles, sweeps = [], []
+    for path in dict.fromkeys(paths):
+        if path.name == TABLE or (path / TABLE).exists():
+            sweeps.append(_sweep(path.parent if path.name == TABLE else path))
+        else:
+            singles.append(_single(path))
+    notices: list[str] = []
+    keys = dict.fromkeys(key for _, own in sweeps for key in own)
+    if singles and not sweeps:
+        keys = dict.fromkeys([*FIRST, *(key for _, own in singles for key in own)])
+    tables = [pd.DataFrame([row for row, _ in singles])] if singles else []
+    tables += [table for table, _ in sweeps]
+    if (singles and sweeps) or len({frozenset(own) for _, own in sweeps}) > 1:
+        keys = dict.fromkeys([SOURCE, *keys])  # what one does not say may differ
+    table = pd.concat(tables, ignore_index=True)
+    table = table.reindex(columns=[*table.columns, *(key for key in keys if key not in table)])
+    for first, again in _twice(table):
+        notices.append(f"{again} is the very run that {first} is, with the same seed, and is left out")
+    table = table[~_repeats(table)].reset_index(drop=True)
+    return Runs(table, tuple(keys), tuple(notices))
+
+
+def _single(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the row of a run's folder, and its keys."""
+    for name in ("summary.json", "requests.parquet", "config.yaml"):
+        if not (folder / name).exists():
+            raise InputError(
+                f"{folder} is neither the folder of a run nor of a sweep: it has no {name} and no {TABLE}"
+            )
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"{folder} cannot be read as the folder of a run: {error}") from None
+    if not isinstance(summary, dict) or not isinstance(config, dict):
+        raise InputError(
+            f"{folder} cannot be read as the folder of a run: summary.json or config.yaml is no mapping"
+        )
+    run = summary.get("run") or {}
+    values = {key: run.get(key) for key in FIRST[:3]} | _policies(config) | dict(_leaves(config))
+    seeds = {str(values.pop(key)) for key in [*values] if key == "seed" or key.endswith(".seed")}
+    gpus = (run.get("replicas") or 1) * (run.get("tp") or 1)
+    row = values | {
+        "key": json.dumps([*values.items(), *sorted(seeds)], default=str),
+        SOURCE: "runs",
+        "seed": "/".join(sorted(seeds)),
+        "status": RAN,
+        "reason": "",
+        "load": (summary.get("load") or {}).get("label", "unknown"),
+        "folder": str(folder),
+        "gpus": float(gpus),
+        **dict(figures(summary)),
+    }
+    return row, [*values]
+
+
+def _policies(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the policies by the names of their files: MostIdle as most_idle."""
+    targets = {key: (config.get(key) or {}).get("_target_", "") for key in POLICIES}
+    names = {key: str(target).rpartition(".")[2] for key, target in targets.items()}
+    return {key: re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() for key, name in names.items()}
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Return what is configured, by its dotted place, but for what is only shown."""
+    found: list[tuple[str, Any]] = []
+    for name, value in tree.items():
+        if not prefix and name in OUTPUTS:
+            continue
+        if isinstance(value, Mapping):
+            found += _leaves(value, f"{prefix}{name}.")
+        else:
+            plain = value is None or isinstance(value, bool | int | float | str)
+            found.append((f"{prefix}{name}", value if plain else json.dumps(value, default=str)))
+    return found
+
+
+def _sweep(folder: Path) -> tuple[pd.DataFrame, list[str]]:
+    """Return the rows of a sweep, and its keys: those before the seed, and those that later sweeps brought along."""
+    table = read_sweep(folder)
+    missing = [column for column in ("key", "seed", "status", "reason", "load") if column not in table]
+    if missing:
+        raise InputError(f"{folder / TABLE} has no column {missing[0]}, must be a sweep's table")
+    columns = list(map(str, table.columns))
+    place = columns.index("seed")
+    groups = {*KEYS, "system"} - _NOT_KEYS
+    keys = [key for key in columns[:place] if key not in ("key", "source")]
+    keys += [key for key in columns[place + 1 :] if key.partition(".")[0] in groups]
+    gpus = pd.Series(1.0, table.index)
+    known = [key for key in ("cluster.replicas", "replica.tp") if key in keys]
+    for key in known:
+        gpus *= pd.to_numeric(table[key], errors="coerce")
+    gpus = gpus if known else gpus * float("nan")  # as many as the system has
+    table = table.drop(columns=SOURCE, errors="ignore")
+    own = pd.DataFrame({SOURCE: str(folder), "folder": "", "gpus": gpus}, index=table.index)
+    return pd.concat([table.assign(seed=table["seed"].astype(str)), own], axis=1), keys
+
+
+def _repeats(table: pd.DataFrame) -> pd.Series[bool]:
+    return table.duplicated("key")
+
+
+def _twice(table: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return which place has the same run as which before it; of sweeps, whose rows are many, each once."""
+    place = table["folder"].where(table["folder"] != "", table[SOURCE])
+    first = place.groupby(table["key"]).transform("first")
+    pairs = zip(first[_repeats(table)], place[_repeats(table)], strict=True)
+    return list(dict.fromkeys(pairs))

@@ -1,0 +1,114 @@
+"""`simlora-report` on the command line: a page, or one sentence and nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simlora.cli.report import main
+from tests.report.make_sweep import make_run, make_sweep
+from tests.report.test_html import Page
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def sweep() -> Path:
+    return make_sweep(Path("sweep"), lambda system, rate, seed: 0.9 - 0.1 * rate - 0.01 * seed)
+
+
+def test_it_writes_a_page_and_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(sweep())]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("12 runs, 2 lines over workload.rate_rps\nReport: comparison.html, ")
+    text = Path("comparison.html").read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert sorted(path.name for path in Path().iterdir()) == ["comparison.html", "sweep"]
+
+
+def test_the_page_has_the_command_that_makes_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(Path("a run"))
+    arguments = ["a run", str(sweep()), "-o", "pages/here.html", "--by=system", "--metric", "makespan_s"]
+    assert main(arguments) == 0
+    page = Page(Path("pages/here.html").read_text(encoding="utf-8"))
+    assert "simlora-report 'a run' sweep -o pages/here.html --by=system --metric makespan_s" in page.text
+    assert "asked-makespan_s" in page.data["charts"]
+
+
+def test_what_is_not_as_expected_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(Path("a"))
+    make_run(Path("b"))
+    assert main(["a", "b"]) == 0
+    captured = capsys.readouterr()
+    assert "notice: b is the very run that a is" in captured.err
+    assert captured.out.startswith("1 run, 1 line\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere"], "nowhere is neither the folder of a run nor of a sweep: it has no summary.json"),
+        (["nowhere/sweep.parquet"], "there is no nowhere/sweep.parquet; must be the folder of a sweep"),
+        (["sweep", "broken"], "broken cannot be read as the folder of a run"),
+        (["sweep", "text"], "must be a sweep's table"),
+        (["sweep", "--x", "system"], "--x system is not a number in every run"),
+        (["sweep", "--metric", "ttft"], "'ttft' is no figure of these runs"),
+        (
+            ["sweep", "-o", "sweep/sweep.parquet/page.html"],
+            "cannot write results to sweep/sweep.parquet/page.html",
+        ),
+    ],
+)
+def test_bad_input_is_a_sentence_and_leaves_nothing(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep()
+    make_run(Path("broken"))
+    Path("broken/summary.json").write_text("{")
+    Path("text").mkdir()
+    Path("text/sweep.parquet").write_text("no table")
+    before = sorted(Path().rglob("*"))
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("simlora: error: ")
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_an_earlier_page_stays_until_the_new_one_is_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("comparison.html").write_text("earlier")
+
+    def full(self: Path, text: str, encoding: str) -> None:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    folder = str(sweep())
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        assert main([folder]) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert Path("comparison.html").read_text() == "earlier"
+    assert sorted(path.name for path in Path().iterdir()) == ["comparison.html", "sweep"]
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    for word in (
+        "examples",
+        "--x",
+        "--by",
+        "--metric",
+        "-o",
+        "simlora-sweep",
+        "requests.parquet",
+        "Exit status",
+    ):
+        assert word in out
+    assert main([]) == 2

@@ -1,0 +1,316 @@
+"""comparison.html: what differs, by how much, and whether that is more than chance."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simlora.core.errors import InputError
+from simlora.report.comparison import MOST_LINES, render
+from simlora.report.lines import with_cost
+from simlora.sweeps.comparing import better, compare, direction, varying
+from tests.report.make_sweep import lose, make_run, make_sweep
+from tests.report.test_html import ATTACKS, Page
+
+NOISE = (0.03, -0.02, 0.01)
+
+
+def steady(system: str, rate: float, seed: int) -> float:
+    """vLLM is 0.1 better at rate 2, with the same noise."""
+    return 1.0 if rate < 2 else 0.6 + 0.1 * (system == "vllm") + NOISE[seed % 3]
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_sweep(tmp_path_factory.mktemp("sweep"), steady)
+
+
+def cells(found: Any, figure: str = "slo.attainment") -> dict[tuple[str, Any], dict[str, Any]]:
+    return found.means[figure].set_index(["line", "x"]).to_dict("index")
+
+
+# What is compared -----------------------------------------------------------------------
+
+
+def test_a_sweep_is_curves_over_rate_with_a_line_a_system(sweep):
+    found = compare([sweep])
+    assert (found.x, found.by, found.lines) == ("workload.rate_rps", ("system",), ("slora", "vllm"))
+    assert (found.runs, found.targets, found.notices) == (12, ("TTFT < 6 s",), ())
+    at = cells(found)["slora", 2.0]
+    values = 0.6 + np.array(NOISE)
+    half = 4.302653 * values.std(ddof=1) / math.sqrt(3)  # Student's t of 2 degrees of freedom
+    assert at["mean"] == pytest.approx(values.mean())
+    assert (at["low"], at["high"]) == pytest.approx((values.mean() - half, values.mean() + half), rel=1e-6)
+    assert at["runs"] == 3
+
+
+def test_a_sweep_is_its_table_too(sweep):
+    one, two = compare([sweep]), compare([sweep / "sweep.parquet"])
+    assert all(one.means[figure].equals(two.means[figure]) for figure in one.means)
+
+
+def test_what_curves_are_drawn_over_can_be_chosen(tmp_path):
+    sweep = make_sweep(tmp_path, steady)
+    table = pd.read_parquet(sweep / "sweep.parquet")
+    table.insert(3, "cluster.replicas", 4)
+    twice = table.assign(**{"cluster.replicas": 8, "key": table["key"] + "b"})
+    pd.concat([table, twice]).to_parquet(sweep / "sweep.parquet", index=False)
+    assert compare([sweep]).by == ("system", "cluster.replicas")
+    assert compare([sweep]).lines == (
+        "slora, replicas=4",
+        "vllm, replicas=4",
+        "slora, replicas=8",
+        "vllm, replicas=8",
+    )
+    found = compare([sweep], x="cluster.replicas", by=["system"])
+    assert (found.x, found.lines) == ("cluster.replicas", ("slora", "vllm"))
+    assert found.notices == ("Runs that differ in workload.rate_rps are averaged, too.",)
+    assert cells(found)["slora", 8]["runs"] == 6
+
+
+def test_no_more_keys_than_tell_configurations_apart():
+    table = pd.DataFrame(
+        {
+            "system": ["a", "a", "b", "b"],
+            "replica.max_batch_size": [10, 10, 20, 20],  # as the system sets it
+            "scheduler": ["x", "x", "y", "y"],
+            "workload.rate_rps": [1, 2, 1, 2.0],
+            "cluster.replicas": [4, 4, 4.0, 4],
+            "until_s": [None, None, None, None],
+        }
+    )
+    assert varying(table, list(table)) == ["system", "workload.rate_rps"]
+    assert varying(table.drop(columns="system"), list(table)[1:]) == ["scheduler", "workload.rate_rps"]
+    assert varying(table[:1], list(table)) == []
+
+
+def test_runs_that_differ_in_their_seed_are_averaged(tmp_path):
+    folders = [
+        make_run(
+            tmp_path / f"{name}{seed}", seed, scheduler={"_target_": f"simlora.{name}"}, perfetto=bool(seed)
+        )
+        for name in ("Fcfs", "MostIdle")
+        for seed in range(2)
+    ]
+    found = compare(folders)
+    assert (found.x, found.by, found.lines) == (None, ("scheduler",), ("fcfs", "most_idle"))
+    assert set(found.means["slo.attainment"]["runs"]) == {2}
+    requests = pd.concat([pd.read_parquet(folder / "requests.parquet") for folder in folders[:2]])
+    ttft_s = requests.loc[requests["status"] == "finished", "ttft_s"]
+    drawn = found.quantiles[""]["ttft_s"]["fcfs"]
+    assert len(drawn) == 200
+    assert drawn[100] == pytest.approx(np.quantile(ttft_s, 100 * 0.995 / 199))
+    page = Page(render(found))
+    assert len(page.data["series"]["cdf"]["levels"][""]) == 2
+
+
+def test_curves_over_a_number_that_folders_vary_come_with_distributions_to_choose(tmp_path):
+    folders = [make_run(tmp_path / str(rate), workload={"rate_rps": rate, "seed": 0}) for rate in (4, 1, 2)]
+    found = compare(folders)
+    assert (found.x, found.lines) == ("workload.rate_rps", ("all runs",))
+    assert list(found.quantiles) == ["1", "2", "4"]
+    page = Page(render(found))
+    assert [attrs["value"] for tag, attrs in page.elements if tag == "option"] == ["1", "2", "4"]
+    assert page.data["series"]["cdf"]["shown"] == "1"
+
+
+def test_the_same_run_twice_is_told_and_counted_once(tmp_path):
+    one, two = (make_run(tmp_path / name, gpu={"name": "a10g"}) for name in "ab")
+    found = compare([one, two, one])
+    assert found.runs == 1
+    (notice,) = found.notices
+    assert notice.startswith(f"{two} is the very run that {one} is, with the same seed")
+
+
+def test_runs_and_sweeps_are_never_averaged_together(sweep, tmp_path):
+    folder = make_run(tmp_path / "run", workload={"rate_rps": 2, "seed": 0})
+    found = compare([sweep, folder])
+    assert found.by == ("source", "system")
+    assert found.lines == ("runs, slora", f"{sweep}, slora", f"{sweep}, vllm")
+    assert list(found.quantiles) == ["2"]
+
+
+# Who is better --------------------------------------------------------------------------
+
+
+def test_a_winner_is_better_seed_by_seed_even_where_intervals_overlap(sweep):
+    found = cells(compare([sweep]))
+    assert found["slora", 2.0]["high"] > found["vllm", 2.0]["low"]
+    assert [found[line, 2.0]["mark"] for line in ("slora", "vllm")] == ["", "best"]
+    assert [found[line, 1.0]["mark"] for line in ("slora", "vllm")] == ["", ""]  # all alike
+    times = cells(compare([sweep]), "ttft_s.mean")
+    assert [times[line, 2.0]["mark"] for line in ("slora", "vllm")] == ["", "best"]  # less is better
+
+
+def test_whom_chance_may_have_made_better_ties(tmp_path):
+    def noisy(system: str, rate: float, seed: int) -> float:
+        return {"slora": 0.3, "vllm": 0.8, "dlora": 0.82}[system] + NOISE[seed] * (
+            1 - 2 * (system == "dlora")
+        )
+
+    found = cells(compare([make_sweep(tmp_path, noisy, ("slora", "vllm", "dlora"))]))
+    assert [found[line, 2.0]["mark"] for line in ("slora", "vllm", "dlora")] == ["", "tie", "tie"]
+
+
+def test_one_seed_decides_nothing(tmp_path):
+    found = compare([make_sweep(tmp_path, steady, seeds=1)])
+    assert set(found.means["slo.attainment"]["mark"]) == {""}
+    assert found.means["slo.attainment"]["low"].isna().all()
+    assert "One seed each" in Page(render(found)).text
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ({0: 2.0, 1: 3.0}, {0: 1.0, 1: 2.1}, True),
+        ({0: 2.0, 1: 3.0}, {0: 1.0, 1: 3.0}, False),
+        ({0: 2.0, 1: 2.1}, {5: 1.0, 6: 1.1}, False),  # no seed in common: intervals overlap
+        ({0: 2.0, 1: 2.001}, {5: 1.0, 6: 1.001}, True),
+        ({0: 2.0}, {0: 1.0}, False),
+        ({0: 1.0, 1: 1.0}, {0: 1.0, 1: 1.0}, False),
+    ],
+)
+def test_better_is_beyond_chance(one, other, expected):
+    assert better(pd.Series(one, dtype=float), pd.Series(other, dtype=float)) is expected
+
+
+@pytest.mark.parametrize(
+    ("figure", "expected"),
+    [
+        ("slo.attainment", 1),
+        ("slo.goodput_rps", 1),
+        ("throughput_tps", 1),
+        ("kv.hit_rate", 1),
+        ("ttft_s.p99", -1),
+        ("makespan_s", -1),
+        ("cost.usd_per_million_tokens", -1),
+        ("kv.preemptions", -1),
+        ("adapters.count", 0),
+        ("kv.hbm_share", 0),
+    ],
+)
+def test_the_name_of_a_figure_says_what_is_better(figure, expected):
+    assert direction(figure) == expected
+
+
+# Cost -----------------------------------------------------------------------------------
+
+
+def test_nobody_on_the_front_is_beaten():
+    rng = np.random.default_rng(0)
+    cost, share = rng.integers(1, 9, 60).astype(float), rng.integers(0, 9, 60) / 8
+    both = with_cost(pd.DataFrame({"mean": cost}), pd.DataFrame({"mean": share}))
+    front = {(row.cost, row.mean) for row in both.itertuples() if row.front}
+    points = set(zip(cost, share, strict=True))
+    assert front == {
+        (c, s) for c, s in points if not any((a <= c and b >= s) and (a, b) != (c, s) for a, b in points)
+    }
+
+
+def test_costs_are_rent_where_it_is_known_else_gpu_seconds(tmp_path, sweep):
+    priced = make_sweep(
+        tmp_path / "priced", steady, **{"cost.usd_per_million_tokens": 3.0, "cost.gpu_hours": 0.5}
+    )
+    assert compare([priced]).cost == "cost.usd_per_million_tokens"
+    hours = make_sweep(tmp_path / "hours", steady, **{"cost.gpu_hours": 0.5})
+    found = compare([hours])
+    assert found.cost == "gpu_s_per_thousand_requests"
+    assert cells(found, found.cost)["slora", 2.0]["mean"] == pytest.approx(1000 * 1800 / 200)
+    assert compare([sweep]).cost is None
+    assert "neither what these runs cost" in Page(render(compare([sweep]))).text
+    run = compare([make_run(tmp_path / "run")])
+    assert run.cost == "gpu_s_per_thousand_requests"
+    (cell,) = cells(run, run.cost).values()
+    requests = pd.read_parquet(tmp_path / "run" / "requests.parquet")
+    done = requests["status"] == "finished"
+    assert cell["mean"] == pytest.approx(2000 * requests["finish_s"].max() / done.sum())
+
+
+# The page -------------------------------------------------------------------------------
+
+
+def test_every_chart_has_its_place_and_its_data(sweep, tmp_path):
+    folder = make_run(tmp_path / "run")
+    for found in (compare([sweep], figures=["makespan_s"]), compare([folder]), compare([sweep, folder])):
+        page = Page(render(found))
+        places = [attrs["id"] for tag, attrs in page.elements if attrs.get("class") == "chart"]
+        assert set(places) == set(page.data["charts"])
+        assert len(places) == len(set(places))
+        named = {spec["data"].get("name") for spec in page.data["charts"].values()} - {None}
+        assert named == set(page.data["series"])
+    assert "asked-makespan_s" in Page(render(compare([sweep], figures=["makespan_s"]))).data["charts"]
+
+
+def test_runs_that_were_lost_are_shown_with_their_reason(tmp_path):
+    sweep = make_sweep(tmp_path, steady)
+    lose(sweep, 0, "does not fit", "needs 30 GB")
+    lose(sweep, 7, "failed", ATTACKS[0])
+    found = compare([sweep])
+    assert found.lost["reason"].tolist() == ["needs 30 GB", ATTACKS[0]]
+    page = Page(render(found))
+    assert "needs 30 GB" in page.text
+    assert "2 + 1 lost" in page.text
+    assert len(page.scripts) == 3
+
+
+def test_names_from_a_table_stay_text(tmp_path):
+    sweep = make_sweep(tmp_path, lambda *_: 0.5, systems=ATTACKS)
+    page = Page(render(compare([sweep], command=ATTACKS[1])))
+    tame = Page(render(compare([make_sweep(tmp_path / "tame", steady)])))
+    assert len(page.scripts) == len(tame.scripts)
+    assert {tag for tag, _ in page.elements} <= {tag for tag, _ in tame.elements} | {"small"}
+    assert not any(name.startswith("on") for _, attrs in page.elements for name in attrs)
+    assert all(attack in page.text for attack in ATTACKS)
+
+
+def test_of_many_lines_the_first_are_drawn_and_the_rest_is_told(tmp_path):
+    names = tuple(f"system{i:03d}" for i in range(60))
+    sweep = make_sweep(tmp_path, lambda *_: 0.9, systems=names, rates=tuple(range(1, 11)), seeds=2)
+    text = render(compare([sweep]))
+    page = Page(text)
+    drawn = {row["name"] for row in page.data["charts"]["attainment"]["data"]["values"]}
+    assert drawn == set(names[:MOST_LINES])
+    assert f"show the first {MOST_LINES}" in page.text
+    assert "The first 400 of 600 rows" in page.text
+    assert len(text) - len(page.scripts[1]) < 600_000
+
+
+def test_an_interval_that_goes_past_all_or_nothing_is_drawn_up_to_there(tmp_path):
+    sweep = make_sweep(tmp_path, lambda system, rate, seed: (0.0, 0.5, 1.0)[seed])
+    drawn = Page(render(compare([sweep]))).data["charts"]["attainment"]["data"]["values"]
+    assert {(row["low"], row["high"]) for row in drawn} == {(0.0, 1.0)}
+
+
+# Mistakes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"x": "system"}, "--x system is not a number"),
+        ({"x": "workload.rate"}, "'workload.rate' is no key of these runs; did you mean workload.rate_rps"),
+        ({"by": ["sistem"]}, "'sistem' is no key of these runs; did you mean system"),
+        (
+            {"figures": ["slo.attainmnt"]},
+            "'slo.attainmnt' is no figure of these runs; did you mean slo.attainment",
+        ),
+        ({"figures": ["system"]}, "'system' is no figure"),
+    ],
+)
+def test_a_mistake_is_named_with_what_was_meant(sweep, asked, sentence):
+    with pytest.raises(InputError) as error:
+        compare([sweep], **asked)
+    assert sentence in str(error.value)
+
+
+def test_a_sweep_of_which_nothing_ran_has_no_page(tmp_path):
+    sweep = make_sweep(tmp_path, steady, ("slora",), (1.0,), seeds=2)
+    for row in range(2):
+        lose(sweep, row, "does not fit", "needs 30 GB")
+    with pytest.raises(InputError, match="none of the 2 runs has any figures; the first: needs 30 GB"):
+        compare([sweep])

@@ -1,0 +1,178 @@
+"""The pages in a real browser: they are drawn whole, without an error, and without a look at the network."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from simlora.report.comparison import write_comparison
+from simlora.report.html import write_report
+from simlora.sweeps.comparing import compare
+from tests.report.make_results import (
+    make_journal,
+    make_requests,
+    make_summary,
+    make_timeline,
+    write_results,
+)
+from tests.report.make_sweep import make_run, make_sweep
+from tests.report.test_html import Page
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",  # or root may not
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-extensions",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=10000",
+    "--window-size=1200,2000",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+)
+ITS_OWN = "not an origin"
+"""Who asks where it is the browser itself: for updates, and accounts."""
+
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason=f"no browser is installed here: none of {', '.join(BROWSERS)} is on PATH"
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A page as a browser drew it."""
+
+    text: str
+    dom: str
+    requests: list[str]
+    console: list[str]
+
+    @property
+    def sizes(self) -> dict[str, tuple[float, float]]:
+        """Width and height of every figure that was drawn, in pixels."""
+        found = {}
+        for part in re.split(r'(?=<div class="chart)', self.dom)[1:]:
+            name, drawn = re.search(r' id="([^"]+)"', part), re.search(r"<svg ([^>]*)>", part)
+            assert name
+            size = dict(re.findall(r'(width|height)="([\d.]+)"', drawn[1])) if drawn else {}
+            found[name[1]] = float(size.get("width", 0)), float(size.get("height", 0))
+        return found
+
+
+def seen(page: Path, folder: Path) -> Seen:
+    """Open a page and wait until it is drawn."""
+    log = folder / "net.json"
+    command = [
+        str(BROWSER),
+        *FLAGS,
+        f"--user-data-dir={folder / 'profile'}",
+        f"--log-net-log={log}",
+        "--dump-dom",
+        page.as_uri(),
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return Seen(
+        text=page.read_text(encoding="utf-8"),
+        dom=ran.stdout,
+        requests=_requests(json.loads(log.read_text(encoding="utf-8"))),
+        console=[line for line in ran.stderr.splitlines() if ":CONSOLE" in line],
+    )
+
+
+def _requests(log: dict) -> list[str]:
+    """Return what was asked for by anybody but the browser itself."""
+    start = log["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"]
+    params = [event.get("params", {}) for event in log["events"] if event["type"] == start]
+    asked = [p["url"] for p in params if "url" in p and p.get("initiator") != ITS_OWN]
+    return [url for url in asked if urlsplit(url).scheme != "file"]
+
+
+def a_run(folder: Path) -> Path:
+    """A run with every section, in which hardly anybody waited for weights, so that many points coincide."""
+    requests = make_requests(1_000)
+    requests["cold_start_s"] = (requests["cold_start_s"] - 0.05).clip(lower=0.0)
+    requests["blocked_s"] = 0.0
+    journal = make_journal()
+    summary = make_summary(requests, migration=journal.facts())
+    summary["adapters"] |= {"switches": 80, "switch_s": 1.6, "merged_share": 0.42}
+    write_results(folder, requests, make_timeline(2, rows=200), summary, journal=journal)
+    return write_report(folder)
+
+
+def of_a_sweep(folder: Path) -> Path:
+    def attainment(system: str, rate: float, seed: int) -> float:
+        return 1.0 - 0.2 * rate + 0.05 * (system == "vllm") + 0.03 * seed
+
+    rates = (0.5, 1.0, 2.0, 4.0)
+    return make_sweep(folder, attainment, rates=rates, **{"cost.usd_per_million_tokens": 3.0})
+
+
+def of_runs(folder: Path) -> list[Path]:
+    return [
+        make_run(folder / f"{system}{rate}{seed}", seed, system=system, workload={"rate_rps": rate})
+        for system in ("slora", "<b>vllm</b>")
+        for rate in (1, 2)
+        for seed in range(2)
+    ]
+
+
+@pytest.fixture(scope="module", params=["a run", "a sweep", "runs over rate", "two runs"])
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    folder = tmp_path_factory.mktemp("pages")
+    if request.param == "a run":
+        path = a_run(folder)
+    else:
+        path = folder / "comparison.html"
+        compared = {
+            "a sweep": lambda: [of_a_sweep(folder / "sweep")],
+            "runs over rate": lambda: of_runs(folder),
+            "two runs": lambda: of_runs(folder)[::4],
+        }[request.param]()
+        write_comparison(path, compare(compared, figures=["makespan_s"]))
+    return seen(path, folder)
+
+
+def test_every_figure_is_drawn_in_a_size_to_be_seen(page):
+    assert page.sizes.keys() == Page(page.text).data["charts"].keys()
+    for name, (width, height) in page.sizes.items():
+        assert 200 <= width <= 1200, f"{name} is {width} pixels wide"
+        assert 60 <= height <= 500, f"{name} is {height} pixels high"
+    assert "could not be drawn" not in page.dom.split("</main>")[0]
+
+
+def test_every_figure_has_something_in_it(page):
+    for part in re.split(r'(?=<div class="chart)', page.dom)[1:]:
+        marks = re.findall(
+            r'<path [^>]*aria-roledescription="[^"]*mark"|role-mark[^>]*><path', part.split("</svg>")[0]
+        )
+        assert marks, part[:200]
+
+
+def test_nothing_is_asked_of_the_network(page):
+    assert page.requests == []
+
+
+def test_nothing_is_complained_about(page):
+    assert page.console == []
+
+
+def test_a_page_that_does_all_that_is_caught(tmp_path):
+    bad = tmp_path / "bad.html"
+    bad.write_text(
+        '<!doctype html><img src="http://elsewhere.invalid/x.png"><div class="chart" id="none"></div>'
+        "<script>fetch('https://elsewhere.invalid/y'); throw new Error('boom')</script>"
+    )
+    found = seen(bad, tmp_path)
+    assert sorted(found.requests) == ["http://elsewhere.invalid/x.png", "https://elsewhere.invalid/y"]
+    assert any("boom" in line for line in found.console)
+    assert found.sizes == {"none": (0.0, 0.0)}
