@@ -59,7 +59,7 @@ def test_the_layout():
     summary = summary_of(FOUR)
     assert set(summary["requests"]) == {"submitted", "finished", "aborted", "rejected", "unfinished"}
     assert all(set(summary[metric]) == STATISTICS for metric in METRICS)
-    assert set(summary["slo"]) == {"targets", "attainment", "goodput_rps", "satisfaction"}
+    assert set(summary["slo"]) == {"targets", "attainment", "goodput_rps", "satisfaction", "classes"}
     assert {"makespan_s", "throughput_rps", "throughput_tps", "adapters", "kv", "replicas"} <= set(summary)
     assert {"calibration", "simulation", "versions", "seed", "workload", "load"} <= set(summary)
     assert (summary["complete"], summary["command"], summary["run"]) == (True, "", {})
