@@ -202,6 +202,50 @@ def placements(plans: pd.DataFrame, end_s: float) -> Spec:
     }
 
 
+def scaling(changes: pd.DataFrame, end_s: float) -> Spec:
+    """Return replicas over time: filled those that take requests, as a line with those that boot."""
+    _, factor = clock_unit(end_s)
+    changes = changes.drop_duplicates("time_s", keep="last")
+    last = changes.iloc[-1]
+    x = _time_axis(np.array([end_s])) | {"field": "x"}
+    columns = {
+        name: np.append(changes[name].to_numpy(), last[name])
+        for name in ("on", "serving", "booting", "draining")
+    }
+    values = _rows(x=np.append(changes["time_s"].to_numpy(), max(end_s, last["time_s"])) * factor, **columns)
+    tips = [{"field": "x", "title": x["title"], "format": ",.4~g"}]
+    tips += [{"field": name} for name in ("on", "serving", "booting", "draining")]
+
+    def level(name: str) -> Spec:
+        return {
+            "field": name,
+            "type": "quantitative",
+            "title": None,
+            "stack": None,
+            "axis": {"minExtent": 56, "tickMinStep": 1},
+        }
+
+    step = {"interpolate": "step-after"}
+    return {
+        "height": 120,
+        "data": {"values": values},
+        "layer": [
+            {
+                "mark": step | {"type": "area", "color": BLUE, "opacity": 0.2},
+                "encoding": {"x": x, "y": level("serving")},
+            },
+            {
+                "mark": step | {"type": "line", "color": AMBER, "strokeWidth": 1.5},
+                "encoding": {"x": x, "y": level("on")},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 22, "color": AMBER, "opacity": 1},
+                "encoding": {"x": x, "y": level("on"), "tooltip": tips},
+            },
+        ],
+    }
+
+
 def hbm(times_s: Numbers, cache: bool = False) -> Spec:
     """Return the pool over time: adapters and KV stacked, below the capacity.
 

@@ -145,9 +145,18 @@ def headline(summary: dict[str, Any]) -> tuple[str, str]:
     replicas = run.get("replicas") or len(summary.get("replicas") or [])
     gpu, tp = run.get("gpu") or calibration.get("gpu"), run.get("tp") or calibration.get("tp") or 1
     model = run.get("model") or calibration.get("model") or "unknown model"
-    each = f"{gpu} (TP {tp})" if tp != 1 else str(gpu)
-    where = f" on {replicas} × {each}" if gpu and replicas else ""
+    others = run.get("others") or []
+    kinds = [
+        {"gpu": gpu, "tp": tp, "replicas": (replicas or 0) - sum(kind["replicas"] for kind in others)},
+        *others,
+    ]
+    where = " and ".join(f"{kind['replicas']} × {_gpu(kind)}" for kind in kinds)
+    where = f" on {where}" if gpu and replicas else ""
     return system_name(str(run.get("system") or "simlora")), f"{model}{where}"
+
+
+def _gpu(kind: Mapping[str, Any]) -> str:
+    return f"{kind['gpu']} (TP {kind['tp']})" if kind["tp"] != 1 else str(kind["gpu"])
 
 
 def workload_in_words(summary: dict[str, Any]) -> str:

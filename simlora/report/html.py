@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from simlora.metrics.window import Window
-from simlora.report import hosts, merging, sections
+from simlora.report import fleet, hosts, merging, sections
 from simlora.report.charts import Spec
 from simlora.report.format import headline
 from simlora.report.markup import Html, embedded_json, join, tag
@@ -49,13 +49,16 @@ def render(results: RunResults) -> str:
         sections.header(results.summary),
         sections.tiles(results.summary),
         sections.slo(results, specs),
+        fleet.tenants(results.summary),
         sections.latency(results, specs),
         sections.replicas(results, specs, page),
         sections.adapters(results, specs),
+        fleet.scaling(results, specs),
         hosts.hosts(results),
         hosts.plans(results, specs),
         merging.merging_and_moving(results, specs, page),
         sections.lost(results),
+        fleet.cost(results.summary),
         sections.calibration(results.summary),
         sections.origin(results),
         tag("footer", "This page stands alone: it loads nothing from the network."),

@@ -352,12 +352,15 @@ def calibration(summary: Mapping[str, Any]) -> Html:
     titles = ["coefficient", "kind", *([] if alone else ["source"])]
     about = [leaf for leaf in _leaves(provenance) if not leaf[0].startswith("coefficients.")]
     where = f"{known.get('model', ABSENT)} on {known.get('gpu', ABSENT)}, TP {known.get('tp', ABSENT)}"
+    others = [kind["calibration"] for kind in (summary.get("run") or {}).get("others") or []]
+    more = "".join(f"; {one['model']} on {one['gpu']}, TP {one['tp']}" for one in others)
     return section(
         "Calibration",
-        f"The latency model: {where}.",
+        f"The latency model{'s' if others else ''}: {where}{more}.",
         tag("p", _kind(provenance), " ", provenance.get("source", ABSENT)),
         _provenance(about),
         tag("div", rows([*titles, "value"], body, texts=len(titles)), class_="wrap"),
+        join(folded(f"{one['model']} on {one['gpu']}", calibration({"calibration": one})) for one in others),
     )
 
 

@@ -1,0 +1,147 @@
+"""Tenants, costs and replicas that come and go, on the page and in the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from simlora.metrics.journal import Journal, Scaled
+from simlora.report import charts, fleet
+from simlora.report.format import headline
+from simlora.report.html import render
+from simlora.report.results import RunResults
+from simlora.report.table import summary_table
+from tests.report.make_results import make_requests, make_summary
+
+COST = {
+    "gpu_hours": 3.0,
+    "usd": 4.5,
+    "usd_per_million_tokens": 0.25,
+    "usd_per_million_output_tokens": 0.75,
+    "energy_j": 7.2e6,
+    "energy_j_per_output_token": 1.2,
+    "each": [
+        {"gpu": "a10g", "gpus": 2.0, "gpu_hours": 2.0, "usd": 2.0, "energy_j": 3.6e6},
+        {"gpu": "<b>a100</b>", "gpus": 1.0, "gpu_hours": 1.0, "usd": 2.5, "energy_j": 3.6e6},
+    ],
+}
+TIMES = {"p50": 0.25, "p99": 2.0}
+CLASSES = {
+    "<gold>": {
+        "targets": {"ttft_s": 1.0},
+        "attainment": 0.875,
+        "requests": 80,
+        "adapters": 2,
+        "ttft_s": TIMES,
+        "tpot_s": TIMES,
+        "latency_s": TIMES,
+    }
+}
+SCALING = {"changes": 2, "boots": 1, "boot_s": 33.9, "mean_on": 1.5, "most_on": 2, "least_on": 1}
+
+
+def changes(*rows: tuple[float, int, int, int, int]) -> Journal:
+    journal = Journal()
+    journal.scaled += [Scaled(*row, reason="2 wanted") for row in rows]
+    return journal
+
+
+def results(frame: pd.DataFrame, summary: dict[str, Any], journal: Journal | None = None) -> RunResults:
+    scaling = (journal or Journal()).scalings()
+    return RunResults(
+        folder=Path("run"),
+        requests=frame,
+        timeline=pd.DataFrame(),
+        summary=summary,
+        config="",
+        scaling=scaling,
+    )
+
+
+def page(**more: Any) -> str:
+    frame = make_requests(200)
+    journal = changes((0.0, 1, 1, 0, 0), (60.0, 2, 1, 1, 0), (90.0, 2, 2, 0, 0))
+    summary = make_summary(frame, **{"cost": COST, "scaling": SCALING, **more})
+    summary["slo"]["classes"] = CLASSES
+    return render(results(frame, summary, journal))
+
+
+def test_the_page_has_them_and_escapes_what_a_user_named() -> None:
+    text = page()
+    assert "&lt;gold&gt;" in text
+    assert "<gold>" not in text.replace("&lt;gold&gt;", "")
+    assert "87.5 %" in text
+    assert "&lt;b&gt;a100&lt;/b&gt;" in text
+    assert "0.750 USD a million output tokens" in text
+    assert "at most 1.20 J an output token" in text
+    assert "1 to 2 replicas, 1.50 on average; 1 boot, each of 33.9 s" in text
+
+
+def test_both_kinds_and_their_sum_are_listed() -> None:
+    found = str(fleet.cost({"cost": COST}))
+    assert found.count("<tr>") == 4, "a head, two kinds, together"
+    assert "4.50 USD" in found
+    assert "2.00 kWh" in found
+    alone = str(fleet.cost({"cost": COST | {"each": COST["each"][:1]}}))  # type: ignore[index]
+    assert "together" not in alone
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    nothing = {"usd": None, "energy_j": None}
+    each = [one | nothing for one in COST["each"]]  # type: ignore[attr-defined]
+    unknown = (
+        COST
+        | nothing
+        | {
+            "each": each,
+            "usd_per_million_tokens": None,
+            "usd_per_million_output_tokens": None,
+            "energy_j_per_output_token": None,
+        }
+    )
+    found = str(fleet.cost({"cost": unknown}))
+    assert "USD" not in found
+    assert "million" not in found
+    assert "kWh" not in found
+
+
+@pytest.mark.parametrize("summary", [{"slo": {}}, {"slo": {"classes": {}}, "cost": None, "scaling": None}])
+def test_an_older_run_has_none_of_it(summary: dict[str, Any]) -> None:
+    assert not fleet.tenants(summary)
+    assert not fleet.cost(summary)
+    assert not fleet.scaling(results(make_requests(3), summary), {})
+
+
+def test_replicas_are_drawn_to_the_end_each_time_once() -> None:
+    """Of two changes at one moment the later; the last goes on until the run ends."""
+    table = changes((0.0, 1, 1, 0, 0), (60.0, 3, 1, 2, 0), (60.0, 2, 1, 1, 1), (120.0, 2, 2, 0, 0)).scalings()
+    values = charts.scaling(table, 600.0)["data"]["values"]
+    assert [(row["x"], row["on"], row["serving"]) for row in values] == [
+        (0, 1, 1),
+        (1, 2, 1),
+        (2, 2, 2),
+        (10, 2, 2),
+    ]
+
+
+def test_areas_of_replicas_are_not_stacked() -> None:
+    layers = charts.scaling(changes((0.0, 1, 1, 0, 0)).scalings(), 60.0)["layer"]
+    assert all(layer["encoding"]["y"]["stack"] is None for layer in layers)
+
+
+def test_the_headline_names_every_kind_of_gpu() -> None:
+    run = {"system": "slora", "model": "llama_7b", "gpu": "a10g", "tp": 1, "replicas": 5}
+    run["others"] = [{"gpu": "h100_80g", "tp": 2, "replicas": 2}]
+    assert headline({"run": run}) == ("S-LoRA", "llama_7b on 3 × a10g and 2 × h100_80g (TP 2)")
+
+
+def test_the_table_says_what_it_cost_and_what_tenants_got() -> None:
+    summary = make_summary(make_requests(200), cost=COST, scaling=SCALING)
+    summary["slo"]["classes"] = {"gold": CLASSES["<gold>"]}
+    lines = " ".join(summary_table(summary).split())
+    assert "SLO of gold 87.5 % of 80 requests for 2 adapters (TTFT < 1 s)" in lines
+    assert "Cost 3 GPU hours; 4.5 USD, 0.25 a million tokens; at most 2 kWh, 1.2 J a token out" in lines
+    assert "Replicas 1 to 2, 1.50 on average; 1 boot of 33.9 s" in lines
