@@ -42,7 +42,7 @@ def cost_facts(cluster: Cluster, requests: pd.DataFrame) -> dict[str, Any]:
 def _kind(cluster: Cluster, kind: Kind, ids: range) -> dict[str, Any]:
     """Return what the replicas of one kind cost."""
     engines = cluster.scenario.engines_per_gpu
-    gpus = kind.replica.tp / engines  # of a replica
+    gpus = kind.replica.tp * -(-len(ids) // engines) / len(ids)  # of a replica; the last GPU may have fewer
     on_s = sum(float(cluster.scaling.on_s[id]) for id in ids)
     busy_s = sum(cluster.replicas[id].busy_s for id in ids)
     if engines > 1:  # each is also busy while it waits for the others

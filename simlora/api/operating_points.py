@@ -40,7 +40,9 @@ ALONE: Mapping[str, Any] = {
     "placement": {"_target_": "simlora.policies.placement.replicate_all.ReplicateAll"},
     "router": {"_target_": "simlora.policies.routing.round_robin.RoundRobin"},
     "migration": {"_target_": "simlora.policies.migration.stay.Stay"},
+    "autoscaler": {"_target_": "simlora.policies.scaling.fixed.Fixed"},
     "timeline": False,
+    "perfetto": False,
     "until_s": None,
 }
 IRRELEVANT = ("workload", "speedup", "report", "progress", "fast_forward")
@@ -52,6 +54,12 @@ CLUSTER_ALONE: Mapping[str, Any] = {
     "network": "infiniband_hdr",
     "storage": "nvme_pcie_3_x4",
     "failures": [],
+    "stragglers": [],
+    "slow_links": [],
+    "others": [],
+    "least_replicas": 1,
+    "start_s": 0,
+    "warm_up_adapters": 0,
 }
 HOST_ALONE: Mapping[str, Any] = {"replicas": 1, "memory_bytes": None}
 """What is set for one replica by itself; all else is as the run has it."""

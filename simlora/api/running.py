@@ -69,6 +69,8 @@ def _result(
     stopped = not complete or bool((requests["status"] == "unfinished").any())
     submitted = requests[requests["arrival_s"] <= cluster.now_s] if stopped else requests
     makespan_s = cluster.now_s if stopped else recorder.last_s
+    if not complete:
+        cluster.scaling.settle(makespan_s)
     traced = None if recorder.tracing is None else recorder.tracing.until(makespan_s)
     summary = summarise(
         submitted,

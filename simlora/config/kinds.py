@@ -39,8 +39,11 @@ def other_kinds(
             )
         gpu = _gpu(each["gpu"])
         own = {"tp": each.get("tp", replica.get("tp")), "kv_token_budget": each.get("kv_token_budget")}
-        config = replica_config(replica | own, gpu, model, 1, chunks)
-        calibration, differs = calibration_for(each.get("calibration"), gpu, model, config, engine)
+        try:
+            config = replica_config(replica | own, gpu, model, 1, chunks)
+            calibration, differs = calibration_for(each.get("calibration"), gpu, model, config, engine)
+        except InputError as error:
+            raise InputError(f"cluster.others: on {gpu.name}, {error}") from error
         count = whole("replicas of cluster.others", each["replicas"], "replicas", least=1)
         kinds.append(Kind(replicas=count, replica=config, calibration=calibration, gpu=gpu))
         notices += differs

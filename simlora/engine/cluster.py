@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import repeat
+from operator import attrgetter
 from typing import cast
 
 import numpy as np
@@ -177,7 +178,7 @@ class Cluster:
         return self.scaling.waits_s
 
     def first_tokens_s(self, window_s: float) -> NDArray[np.float64]:
-        """TTFT of the requests that ended in the last `window_s` seconds and had a first token `[ended]`."""
+        """TTFT of the requests that ended in the last `window_s` seconds, inf where there was none `[ended]`."""
         return self.scaling.first_tokens_s(window_s)
 
     @property
@@ -191,14 +192,14 @@ class Cluster:
 
         An interrupt leaves the recorder with what was finished; the rest is unfinished.
         """
-        self._progress = progress
+        self._progress, began = progress, attrgetter("at_s")
         self.start(range(len(self.replicas)))
         self.clock.process(self._arrive())
-        for failure in self.scenario.failures:
+        for failure in sorted(self.scenario.failures, key=began):
             self.clock.process(self._outages.happen(failure))
-        for straggler in self.scenario.stragglers:
+        for straggler in sorted(self.scenario.stragglers, key=began):
             self.clock.process(self._slowness.straggle(straggler))
-        for slow in self.scenario.slow_links:
+        for slow in sorted(self.scenario.slow_links, key=began):
             self.clock.process(self._slowness.choke(slow))
         if self._plans:
             self.clock.process(self._placing.plan_again(self.clock, self, self.all_ended))
@@ -211,8 +212,8 @@ class Cluster:
         if self.scenario.until_s is not None:
             for replica in self.replicas:
                 replica.settle()
-        self.scaling.settle(self.clock.now if self.scenario.until_s is not None else self.recorder.last_s)
-        whole = self.recorder.ended == len(self.scenario.trace)
+        whole = self.all_ended()
+        self.scaling.settle(self.recorder.last_s if whole else self.clock.now)
         assert whole or self.scenario.until_s is not None, "a request neither ended nor runs"
         return self.recorder
 
@@ -250,6 +251,8 @@ class Cluster:
         if self._most is not None and request.id - self.recorder.ended == self._most:
             reason = f"cluster.max_outstanding, {self._most} requests, were there already"
             self.recorder.reject(request, -1, self.clock.now, reason)
+            if self.scaling.active:
+                self.scaling.leaves(-1, request)
             return
         chosen = self._choose(request, None)
         if chosen is not None:

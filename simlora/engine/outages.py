@@ -27,7 +27,8 @@ class Outages:
         """A host fails: its requests begin anew elsewhere, with the tokens that they have; later it is back."""
         cluster, clock, host = self._cluster, self._cluster.clock, failure.host
         members, ids = cluster.members, cluster.scenario.replicas_of(host)
-        yield clock.moment(failure.at_s, FAILURE, host)
+        begins, ends = clock.span(failure.at_s, failure.until_s, FAILURE, host)
+        yield begins
         members.set_alive(ids, False)
         members.expected += failure.until_s is not None
         cluster.scaling.fails(ids)
@@ -39,10 +40,10 @@ class Outages:
         anew = [tokens for _, _, tokens, _ in lost if tokens]
         failed = Failed(clock.now, host, until_s, len(lost), len(anew), sum(anew), lost_adapters)
         cluster.recorder.journal.failed.append(failed)
-        if failure.until_s is None:
+        if ends is None:
             cluster.give_up_waiting()
             return
-        yield clock.moment(failure.until_s, FAILURE, host)
+        yield ends
         members.expected -= 1
         members.set_alive(ids, True)
         cluster.start(id for id in ids if members.on[id])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,7 +64,7 @@ class Scaling:
         )
 
     def first_tokens_s(self, window_s: float) -> NDArray[np.float64]:
-        """TTFT of the requests that ended in the last `window_s` seconds and had a first token."""
+        """TTFT of the requests that ended in the last `window_s` seconds, inf of those that had no first token."""
         if self._ended is None:
             self._ended = deque()
         while self._ended and self._ended[0][0] <= self._cluster.clock.now - window_s:
@@ -78,9 +79,10 @@ class Scaling:
             self._asked[request.adapter.id] = self._asked.get(request.adapter.id, 0) + 1
 
     def leaves(self, replica: int, request: Request) -> None:
-        """A request has ended at a replica, which may have been all that it had left."""
-        if self._ended is not None and request.first_token_s >= 0.0:
-            self._ended.append((self._cluster.clock.now, request.first_token_s - request.arrival_s))
+        """A request has ended at a replica, -1: at none, which may have been all that it had left."""
+        if self._ended is not None:
+            ttft_s = request.first_token_s - request.arrival_s if request.first_token_s >= 0.0 else inf
+            self._ended.append((self._cluster.clock.now, ttft_s))
         if replica in self._draining and not self._cluster.outstanding[replica]:
             self._switch_off(replica)
 
@@ -118,6 +120,7 @@ class Scaling:
     def settle(self, now_s: float) -> None:
         """The run was over then: count what replicas have cost."""
         members = self._cluster.members
+        self.on_s[:] = 0.0
         costs = members.on.copy()
         costs[[*self._booting, *self._draining]] = True
         spans = [*self._spans, *((id, float(self._since_s[id]), now_s) for id in np.flatnonzero(costs).tolist())]
@@ -170,7 +173,7 @@ class Scaling:
         """Boot, load the adapters that are asked for most, and take requests, unless it is called off meanwhile."""
         cluster, clock = self._cluster, self._cluster.clock
         yield clock.moment(clock.now + self._config.boot_s, SCALING, 1 + id)
-        if self._booting.get(id) != boot:
+        if self._booting.get(id) != boot or cluster.all_ended():
             return
         holdings = cluster.replicas[id].holdings
         often = sorted(self._asked, key=lambda adapter: (-self._asked[adapter], adapter))
@@ -179,7 +182,7 @@ class Scaling:
             holdings.prefetch(wanted, 0, clock.now)
             ready = [holdings.pool.ready_s(adapter) for adapter in wanted if adapter in holdings.pool]
             yield clock.moment(max(ready, default=clock.now), SCALING, 1 + id)
-            if self._booting.get(id) != boot:
+            if self._booting.get(id) != boot or cluster.all_ended():
                 return
         del self._booting[id]
         cluster.members.set_on([id], True)

@@ -31,21 +31,22 @@ class Slowness:
 
     def straggle(self, straggler: Straggler) -> Generator[Event, None, None]:
         """A replica is slow, until it is not."""
-        clock, id = self._cluster.clock, straggler.replica
-        yield clock.moment(straggler.at_s, FAILURE, id)
+        id = straggler.replica
+        begins, ends = self._cluster.clock.span(straggler.at_s, straggler.until_s, FAILURE, id)
+        yield begins
         self._set_replica(id, straggler.factor)
-        if straggler.until_s is not None:
-            yield clock.moment(straggler.until_s, FAILURE, id)
+        if ends is not None:
+            yield ends
             self._set_replica(id, 1.0)
 
     def choke(self, slow: SlowLink) -> Generator[Event, None, None]:
         """A host's links are slow, until they are not."""
-        clock, host = self._cluster.clock, slow.host
-        yield clock.moment(slow.at_s, FAILURE, host)
-        self._set_links(host, slow.factor)
-        if slow.until_s is not None:
-            yield clock.moment(slow.until_s, FAILURE, host)
-            self._set_links(host, 1.0)
+        begins, ends = self._cluster.clock.span(slow.at_s, slow.until_s, FAILURE, slow.host)
+        yield begins
+        self._set_links(slow.host, slow.factor)
+        if ends is not None:
+            yield ends
+            self._set_links(slow.host, 1.0)
 
     def _set_replica(self, id: int, factor: float) -> None:
         self.of_replica[id] = factor

@@ -49,7 +49,7 @@ class Status:
 
     @property
     def alive(self) -> NDArray[np.bool_]:
-        """Which replicas have not failed: as of now."""
+        """Which replicas take requests: as of now."""
         return self._cluster.alive
 
     @property

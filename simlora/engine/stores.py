@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from typing import NamedTuple
 
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
@@ -12,6 +13,13 @@ from simlora.metrics.recorder import Recorder
 
 Hosts = Mapping[int, Set[int]]
 """By adapter id the hosts whose replicas serve it."""
+
+
+class Loading(NamedTuple):
+    """The link over which a host loads into one replica, and how long that takes for so many bytes."""
+
+    link: Link
+    copy_s: Callable[[int], float]
 
 
 class Stores:
@@ -48,15 +56,13 @@ class Stores:
         self._serving: list[Set[int]] = [frozenset(range(hosts)) for _ in adapters]
         self._sends, self._receives = ([Link() for _ in range(hosts)] for _ in range(2))
         self._reads = [Link() for _ in range(hosts)]
-        self._loads: list[list[Link]] = [[] for _ in range(hosts)]  # PCIe to its GPUs
+        self._loads: list[dict[int, Loading]] = [{} for _ in range(hosts)]  # PCIe to its GPUs, by replica
         self._times = [0] * hosts  # how often each has failed
         self._slowdowns = [1.0] * hosts  # of the network
-        self._copy_s: Callable[[int], float] = lambda size_bytes: 0.0
 
     def joins(self, replica: int, link: Link, copy_s: Callable[[int], float]) -> None:
-        """A replica brings the link over which its host loads; `copy_s` is how long that takes for so many bytes."""
-        self._loads[replica // self._per_host].append(link)
-        self._copy_s = copy_s
+        """A replica brings the link over which its host loads, instead of that of the one whose place it takes."""
+        self._loads[replica // self._per_host][replica] = Loading(link, copy_s)
 
     def fails(self, host: int) -> int:
         """A host is gone, with what it held and what was on its way there; return how many adapters nobody has now."""
@@ -66,7 +72,7 @@ class Stores:
                 del holders[host]
                 lost += not holders
         self.held[host] = self.held_bytes[host] = 0
-        self._loads[host] = []
+        self._loads[host] = {}
         self._times[host] += 1
         self._sends[host], self._receives[host], self._reads[host] = Link(), Link(), Link()
         self.slow_down(host, self._slowdowns[host])
@@ -112,18 +118,23 @@ class Stores:
             self._recorder.fetched(adapter.size_bytes, from_storage=True)
             read_s = self._reads[host].transfer(now_s, self._storage.transfer_s(adapter.size_bytes))
             self._keep(read_s, host, adapter)
-            own = min(self._loads[host], key=lambda link: link.free_at_s)
-            return own.transfer(read_s, self._copy_s(shard_bytes), what=adapter)
+            own = min(self._loads[host].values(), key=lambda each: each.link.free_at_s)
+            return own.link.transfer(read_s, own.copy_s(shard_bytes), what=adapter)
         self.remote_loads[host] += 1
         self._recorder.fetched(adapter.size_bytes, from_storage=False)
-        _, source, link = min(
-            ((link.free_at_s, holder, link) for holder in holders for link in self._loads[holder]),
+        _, source, (link, copy_s) = min(
+            (
+                (each.link.free_at_s, holder, each)
+                for holder in holders
+                for each in self._loads[holder].values()
+            ),
             key=lambda found: found[:2],
         )
-        there_s = link.transfer(now_s, self._copy_s(shard_bytes), what=adapter)
+        there_s = link.transfer(now_s, copy_s(shard_bytes), what=adapter)
         cards = (self._sends[source], self._receives[host])
         lands_s = together(cards, there_s, self._network.transfer_s(shard_bytes))
-        self._keep(out.transfer(lands_s, self._copy_s(shard_bytes), what=adapter), host, adapter)
+        out_s = self._loads[host][replica].copy_s(shard_bytes)
+        self._keep(out.transfer(lands_s, out_s, what=adapter), host, adapter)
         return lands_s
 
     def _keep(self, time_s: float, host: int, adapter: Adapter) -> None:

@@ -250,7 +250,7 @@ class ClusterView(Protocol):
 
     @property
     def alive(self) -> NDArray[np.bool_]:
-        """Which replicas have not failed."""
+        """Which replicas take requests: they have not failed, and are switched on `[replicas]`."""
         ...
 
     @property
@@ -336,5 +336,8 @@ class FleetView(ClusterView, Protocol):
         ...
 
     def first_tokens_s(self, window_s: float) -> NDArray[np.float64]:
-        """TTFT of the requests that ended in the last `window_s` seconds and had a first token `[ended]`."""
+        """TTFT of the requests that ended in the last `window_s` seconds `[ended]`.
+
+        It is inf of those that were given up before they had a first token, or turned away as too many were there.
+        """
         ...

@@ -50,6 +50,7 @@ from simlora.policies.placement.contiguous import Contiguous
 from simlora.policies.placement.random import Random as RandomPlacement
 from simlora.policies.placement.rank_demand import RankDemand
 from simlora.policies.placement.replicate_all import ReplicateAll
+from simlora.policies.routing.adapter_affinity import AdapterAffinity
 from simlora.policies.routing.first_fit import FirstFit
 from simlora.policies.routing.most_idle import MostIdle
 from simlora.policies.routing.pending_time import PendingTime
@@ -109,6 +110,7 @@ ROUTERS = {
     "rank_aware": lambda: RankAware(slo_s=2**-5),
     "pending_time": lambda: PendingTime(unknown_execution_s=0.25),
     "routing_table": RoutingTable,
+    "adapter_affinity": AdapterAffinity,
 }
 MIGRATIONS: dict[str, Callable[[float], Migration]] = {
     "consolidate": Consolidate,
