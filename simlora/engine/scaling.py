@@ -123,7 +123,10 @@ class Scaling:
         self.on_s[:] = 0.0
         costs = members.on.copy()
         costs[[*self._booting, *self._draining]] = True
-        spans = [*self._spans, *((id, float(self._since_s[id]), now_s) for id in np.flatnonzero(costs).tolist())]
+        spans = [
+            *self._spans,
+            *((id, float(self._since_s[id]), now_s) for id in np.flatnonzero(costs).tolist()),
+        ]
         for id, since_s, until_s in spans:
             self.on_s[id] += max(min(until_s, now_s) - since_s, 0.0)
 

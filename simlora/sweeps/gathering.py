@@ -20,6 +20,10 @@ from simlora.sweeps.table import TABLE, figures, read_sweep
 FIRST = ("system", "model", "gpu", *POLICIES)
 """Keys that say in a word what many others say."""
 SOURCE = "source"
+DEVICE = "device"
+"""What was simulated of which hardware, in words: llama_7b on a10g."""
+NEEDED = ("makespan_s", "requests.finished", "slo.attainment")
+"""Figures that every run has, or it is none of ours."""
 _NOT_KEYS = {"slo", "window", "migration", "placement", "seed"}
 """Groups whose numbers may also be figures, so that only their place in a table tells."""
 
@@ -47,8 +51,8 @@ def gather(paths: Sequence[Path]) -> Runs:
             singles.append(_single(path))
     notices: list[str] = []
     keys = dict.fromkeys(key for _, own in sweeps for key in own)
-    if singles and not sweeps:
-        keys = dict.fromkeys([*FIRST, *(key for _, own in singles for key in own)])
+    if singles:
+        keys = dict.fromkeys([*FIRST, *keys, *(key for _, own in singles for key in own)])
     tables = [pd.DataFrame([row for row, _ in singles])] if singles else []
     tables += [table for table, _ in sweeps]
     if (singles and sweeps) or len({frozenset(own) for _, own in sweeps}) > 1:
@@ -63,6 +67,8 @@ def gather(paths: Sequence[Path]) -> Runs:
 
 def _single(folder: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the row of a run's folder, and its keys."""
+    if not folder.exists():
+        raise InputError(f"{folder} does not exist, must be the folder of a run or of a sweep")
     for name in ("summary.json", "requests.parquet", "config.yaml"):
         if not (folder / name).exists():
             raise InputError(
@@ -81,6 +87,9 @@ def _single(folder: Path) -> tuple[dict[str, Any], list[str]]:
     values = {key: run.get(key) for key in FIRST[:3]} | _policies(config) | dict(_leaves(config))
     seeds = {str(values.pop(key)) for key in [*values] if key == "seed" or key.endswith(".seed")}
     gpus = (run.get("replicas") or 1) * (run.get("tp") or 1)
+    found = dict(figures(summary))
+    if missing := [name for name in NEEDED if name not in found]:
+        raise InputError(f"{folder} cannot be read as the folder of a run: summary.json has no {missing[0]}")
     row = values | {
         "key": json.dumps([*values.items(), *sorted(seeds)], default=str),
         SOURCE: "runs",
@@ -90,7 +99,8 @@ def _single(folder: Path) -> tuple[dict[str, Any], list[str]]:
         "load": (summary.get("load") or {}).get("label", "unknown"),
         "folder": str(folder),
         "gpus": float(gpus),
-        **dict(figures(summary)),
+        DEVICE: device(summary),
+        **found,
     }
     return row, [*values]
 
@@ -119,7 +129,8 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 def _sweep(folder: Path) -> tuple[pd.DataFrame, list[str]]:
     """Return the rows of a sweep, and its keys: those before the seed, and those that later sweeps brought along."""
     table = read_sweep(folder)
-    missing = [column for column in ("key", "seed", "status", "reason", "load") if column not in table]
+    needed = ("key", "seed", "status", "reason", "load", *NEEDED)
+    missing = [column for column in needed if column not in table]
     if missing:
         raise InputError(f"{folder / TABLE} has no column {missing[0]}, must be a sweep's table")
     columns = list(map(str, table.columns))

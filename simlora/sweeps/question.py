@@ -114,7 +114,9 @@ def asked(
     if find not in (RATE, REPLICAS):
         raise InputError(f"find is {shown(find)}, must be {RATE} or {REPLICAS}")
     if find == REPLICAS and not str(OmegaConf.select(config, "autoscaler._target_")).endswith(".fixed.Fixed"):
-        raise InputError("an autoscaler says how many replicas there are; look for replicas with autoscaler=fixed")
+        raise InputError(
+            "an autoscaler says how many replicas there are; look for replicas with autoscaler=fixed"
+        )
     checked = {name: number(f"the limit of {name}", limit, above=0) for name, limit in (limits or {}).items()}
     if ATTAINMENT in checked:
         raise InputError(f"{ATTAINMENT} has no upper limit; give attainment, the least share of the requests")

@@ -13,6 +13,8 @@ from simlora.core.errors import InputError, nearest
 
 CONFIDENCE = 0.95
 LOADS = ("below", "near", "past", "unknown")
+TELLING = ("makespan_s", "throughput_tps", "ttft_s.mean", "tpot_s.mean", "latency_s.mean")
+"""Figures that no two runs share to the last digit unless they are the same run."""
 
 
 def interval(values: Any, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -33,7 +35,7 @@ def means(table: pd.DataFrame, figure: str, by: Sequence[str]) -> pd.DataFrame:
     `runs` are those that have the figure, `failed` those that did not run. `load` is the worst of a seed: `past` means
     that the queue grew as long as the run lasted, so that the mean says how long that was, and no more.
     """
-    _known(table, [figure, *by])
+    _known(table, figure, by)
     rows = []
     for key, own in table.groupby(list(by), sort=False, dropna=False) if by else [((), table)]:
         values = own[figure].dropna()
@@ -60,7 +62,7 @@ def paired(table: pd.DataFrame, figure: str, between: str, base: Any, by: Sequen
     the interval of the difference is narrower than those of the means. `differs` is whether it excludes 0. Raises
     InputError if `base` is not in the table.
     """
-    _known(table, [figure, between, *by])
+    _known(table, figure, [between, *by])
     if base not in set(table[between]):
         raise InputError(
             f"{between} has no {base!r}; {nearest(str(base), map(str, table[between].unique()))}"
@@ -89,7 +91,21 @@ def paired(table: pd.DataFrame, figure: str, between: str, base: Any, by: Sequen
     return pd.DataFrame(rows)
 
 
-def _known(table: pd.DataFrame, columns: Sequence[str]) -> None:
-    for column in columns:
+def echoes(table: pd.DataFrame, by: Sequence[str]) -> pd.Series[bool]:
+    """Return which runs are what another seed of the same `by` did, to the last digit [runs].
+
+    A trace that is read from a file has no chance in it: its seeds are one run, and say nothing of how sure that is.
+    """
+    told = [name for name in TELLING if name in table]
+    if not told:
+        return pd.Series(False, table.index)
+    return table.duplicated([*by, *told]) & table[told].notna().any(axis=1)
+
+
+def _known(table: pd.DataFrame, figure: str, columns: Sequence[str]) -> None:
+    for column in (figure, *columns):
         if column not in table:
             raise InputError(f"the sweep has no {column}; {nearest(column, map(str, table.columns))}")
+    if not pd.api.types.is_numeric_dtype(table[figure]):
+        numbers = (str(name) for name in table if pd.api.types.is_numeric_dtype(table[name]))
+        raise InputError(f"{figure} is no number; {nearest(figure, numbers)}")

@@ -39,7 +39,16 @@ def test_engines_of_one_gpu_share_its_cost() -> None:
     summary = simlora.simulate([*SHORT, *PRICED, *known, "gpu=a100_80g"]).summary
     cost = summary["cost"]
     assert cost["gpu_hours"] == pytest.approx(summary["makespan_s"] / 3600)
-    assert cost["energy_j"] <= 200 * summary["makespan_s"] * (1 + 1e-9), "no more than a GPU that is always busy"
+    assert cost["energy_j"] <= 200 * summary["makespan_s"] * (1 + 1e-9), (
+        "no more than a GPU that is always busy"
+    )
+
+
+def test_the_last_gpu_may_have_fewer_engines_and_costs_as_much() -> None:
+    known = ["system=vllm_packed", "cluster.replicas=5", "cluster.engines_per_gpu=4", "workload.adapters=5"]
+    summary = simlora.simulate([*SHORT, *PRICED, *known, "gpu=a100_80g"]).summary
+    assert summary["cost"]["gpu_hours"] == pytest.approx(2 * summary["makespan_s"] / 3600)
+    assert summary["cost"]["each"][0]["gpus"] == pytest.approx(2)
 
 
 def test_each_kind_of_gpu_has_its_own_price() -> None:
@@ -73,7 +82,9 @@ def test_an_autoscaler_saves_what_is_off_and_says_how_many_were_on() -> None:
     assert summary["cost"]["gpu_hours"] == pytest.approx((lasts_s + 2 * (lasts_s - 60)) / 3600)
     assert scaling["mean_on"] == pytest.approx((lasts_s + 2 * (lasts_s - 60)) / lasts_s)
     assert (scaling["least_on"], scaling["most_on"], scaling["boots"]) == (1, 3, 2)
-    assert scaling["boot_s"] == pytest.approx(10 + 1e-4 + 13.5e9 / 3.5e9, rel=0.02), "its weights are read, too"
+    assert scaling["boot_s"] == pytest.approx(10 + 1e-4 + 13.5e9 / 3.5e9, rel=0.02), (
+        "its weights are read, too"
+    )
     assert result.scaling.on.tolist() == [1, 3, 3, 3]
 
 

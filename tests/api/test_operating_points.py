@@ -85,6 +85,11 @@ def test_they_are_found_once_for_all_rates_seeds_and_clusters(monkeypatch: pytes
         "cluster.replicas=3",
         "workload.arrivals.rate_rps=7",
         "host.memory_bytes=null",
+        "cluster.stragglers=[{replica: 2, at_s: 0, factor: 3}]",
+        "cluster.slow_links=[{host: 1, at_s: 0, factor: 3}]",
+        "autoscaler=by_queue",
+        "cluster.least_replicas=2",
+        "perfetto=true",
     )
     assert points(*enough, *others) == first
     assert seen == []

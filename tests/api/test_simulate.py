@@ -108,6 +108,7 @@ def test_an_interrupt_brings_what_was_finished(
         run(setup)
     found = caught.value.result
     assert found.summary["complete"] is False
+    assert found.summary["cost"]["gpu_hours"] == pytest.approx(found.summary["makespan_s"] / 3600)
     assert set(found.requests["status"]) == {"finished", "unfinished"}
     found.save(tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [

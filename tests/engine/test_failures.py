@@ -54,6 +54,18 @@ def test_who_waited_waits_elsewhere_and_nobody_is_lost() -> None:
     assert cluster.outstanding.tolist() == [0, 0]
 
 
+def test_a_host_that_fails_as_soon_as_it_is_back_is_not_there() -> None:
+    """It is so from 1 s to 5 s: who arrives meanwhile waits for that, and is served once."""
+    rows = (Row(0.0, None, 1, 2, 2), Row(1.5, None, 1, 2, 2), Row(3.5, None, 1, 2, 2))
+    cluster = case(*rows, failures=((0, 3.0, 5.0), (0, 1.0, 3.0)), replicas=1, max_batch_size=1).cluster()
+    table = cluster.recorder.requests()
+    assert table.first_token_s[1:].tolist() == pytest.approx(
+        [5.0 + prefill_s(1), 5.0 + 2 * prefill_s(1) + steps_s(1, 2)]
+    )
+    assert cluster.recorder.token_steps == 3
+    assert [failed.time_s for failed in cluster.recorder.journal.failed] == [1.0, 3.0]
+
+
 def test_a_host_that_comes_back_is_empty_and_serves_again() -> None:
     """Its adapter has to be loaded anew."""
     rows = (Row(0.0, 0, 1, 2, 2), Row(2.0, None, 1, 2, 2), Row(9.0, 0, 1, 2, 2))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import pytest
 
@@ -199,6 +201,40 @@ def test_without_an_autoscaler_all_are_on_all_the_time() -> None:
 def test_a_run_that_is_stopped_has_cost_what_it_did_until_then(told) -> None:
     cluster, _ = told(1, 2, rows=(row(0.0, output_tokens=60),), until_s=0.5)
     assert cluster.scaling.on_s.tolist() == [0.5, 0.25, 0.0]
+
+
+def test_a_run_that_would_have_been_stopped_later_costs_until_its_end(told) -> None:
+    cluster, _ = told(2, rows=(row(0.0),), until_s=9.0)
+    assert cluster.scaling.on_s.tolist() == pytest.approx([lasts_s(), lasts_s(), 0.0])
+
+
+def test_who_has_booted_when_all_is_over_is_not_noted_and_loads_nothing(told) -> None:
+    cluster, _ = told(1, 2, rows=(row(0.0, 0),), boot_s=9.0, warm_up_adapters=1)
+    assert scalings(cluster) == [(0.0, 1, 1, 0, 0), (0.25, 2, 1, 1, 0)]
+    assert cluster.recorder.adapter_loads == 1
+    assert cluster.scaling.on_s[1] == pytest.approx(cluster.recorder.last_s - 0.25)
+
+
+def test_who_is_given_up_or_turned_away_never_had_a_first_token() -> None:
+    found: list[list[float]] = []
+
+    class Looks(Told):
+        def replicas(self, view: FleetView) -> int:
+            found.append(view.first_tokens_s(9.0).tolist())
+            return 1
+
+    AUTOSCALERS["looks"] = lambda: Looks(1)
+    try:
+        known = {"kernel": "merged", "reserve": "full", "autoscaler": "looks", "replicas": 2}
+        rows = (row(0.0), row(0.01))
+        Cluster(Case(rows=rows, max_outstanding=1, **known).scenario()).run()
+        turned_away = found.pop()
+        late = (*rows, row(2.0), row(2.0, output_tokens=80))
+        Case(rows=late, scheduler="early_abort", max_batch_size=1, **known).cluster()
+    finally:
+        del AUTOSCALERS["looks"]
+    assert turned_away == [inf]
+    assert inf in found[-1]
 
 
 @pytest.mark.parametrize(

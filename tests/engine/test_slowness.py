@@ -102,6 +102,14 @@ def test_a_host_that_comes_back_is_as_slow_as_it_was() -> None:
     assert table.ttft_s[0] == pytest.approx(8 * load_s(1) + 2 * prefill_s(9))
 
 
+def test_what_begins_when_the_one_before_it_ends_is_not_ended_with_it() -> None:
+    """Whatever the order in which they are listed."""
+    row = Row(2.5, 0, 9, 1, 1)
+    slow = ((0, 2.0, 3.0, 4.0), (0, 1.0, 2.0, 2.0))
+    table = case(row, replicas=1, stragglers=slow, slow_links=slow).run().requests()
+    assert table.ttft_s[0] == pytest.approx(4 * load_s(1) + 4 * prefill_s(9))
+
+
 def test_at_the_very_moment_of_a_boundary_the_next_step_is_slow() -> None:
     of = case(LONG, stragglers=((0, BEGIN_S + steps_s(5, 10), None, 2.0),))
     fast, plain = of.cluster(), of.cluster(fast_forward=False)

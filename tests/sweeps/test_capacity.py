@@ -270,6 +270,7 @@ def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
         ({"key": "cluster.replicas"}, (), "more of cluster.replicas is better"),
         ({"key": "slo.ttft_s"}, (), "more of slo.ttft_s is better"),
         ({}, ("until_s=30",), "until_s ends runs while requests still run"),
+        ({"find": "replicas"}, ("autoscaler=by_queue",), "look for replicas with autoscaler=fixed"),
         ({}, ("hydra.run.dir=here",), "hydra.run.dir=here is for simlora itself"),
         ({"jobs": 0}, (), "jobs is 0, must be a whole number of processes"),
         ({}, ("slo.ttft_s=0.001", "workload.duration_s=20", "workload.requests=null"), "is not met even at"),

@@ -15,8 +15,9 @@ class BySlo(Autoscaler):
     """More replicas while too few first tokens come within `ttft_s`, fewer while all come much sooner.
 
     Of the requests that ended in the last `window_s` seconds, and those that have waited for longer than the target,
-    fewer than `attainment` within it, as who was given up is not: a share `grow` more replicas, at least one. Nobody waits, and they all had their
-    first tokens within `headroom` of the target, and nothing has changed for `down_after_s`: one less.
+    fewer than `attainment` within it, and who was given up was not: a share `grow` more replicas, at least one. Nobody
+    waits, and they all had their first tokens within `headroom` of the target, and nothing has changed for
+    `down_after_s`: one less.
     A rule of ours, of the kind that operators write; nothing is predicted.
     """
 
