@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
@@ -142,6 +143,22 @@ def failure_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any] | None:
         return None
     facts = cluster.recorder.journal.failure_facts(makespan_s)
     return facts | {"storage_loads": cluster.recorder.storage_loads}
+
+
+def slowness_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any] | None:
+    """Return which replicas straggled and whose links were slow, from when, until when, by what factor.
+
+    Those that began before the end, in order of time; None if none was configured.
+    """
+    scenario = cluster.scenario
+    if not scenario.stragglers and not scenario.slow_links:
+        return None
+    return {
+        name: sorted(
+            (asdict(each) for each in those if each.at_s <= makespan_s), key=lambda each: each["at_s"]
+        )
+        for name, those in (("stragglers", scenario.stragglers), ("slow_links", scenario.slow_links))
+    }
 
 
 def replica_facts(requests: pd.DataFrame, cluster: Cluster, makespan_s: float) -> list[dict[str, Any]]:

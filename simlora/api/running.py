@@ -17,6 +17,7 @@ from simlora.api.facts import (
     placement_facts,
     replica_facts,
     simulation_facts,
+    slowness_facts,
     versions,
 )
 from simlora.api.progress import bar
@@ -84,6 +85,7 @@ def _result(
         kv=kv_facts(cluster, makespan_s),
         replicas=replica_facts(requests, cluster, makespan_s),
         calibration=setup.scenario.calibration.describe(),
+        slowness=slowness_facts(cluster, makespan_s),
         scaling=scaling_facts(cluster, makespan_s),
         cost=cost_facts(cluster, requests),
         simulation=simulation_facts(cluster, wall_s, migration_wall_s),

@@ -61,6 +61,7 @@ def summarise(
     migration: Mapping[str, Any] | None = None,
     placement: Mapping[str, Any] | None = None,
     failures: Mapping[str, Any] | None = None,
+    slowness: Mapping[str, Any] | None = None,
     scaling: Mapping[str, Any] | None = None,
     cost: Mapping[str, Any] | None = None,
     run: Mapping[str, Any] | None = None,
@@ -70,11 +71,12 @@ def summarise(
 ) -> dict[str, Any]:
     """Return the summary of a run, ready for `json.dumps(..., allow_nan=False)`.
 
-    Times are in seconds and describe finished requests, `tbt_s` all tokens; `cold_start_share` is of their latencies;
-    what does not exist is None, `migration` where nothing migrates, `placement` where it does not plan anew, `failures`
-    where none is configured. `run` says what was simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command` how
-    to do it again, `complete` whether it reached its end. With a `window`, counts, times, rates and the SLO are of the
-    requests that arrive in it, per second of it; `load`, `tbt_s` and what is counted by replica stay the whole run's.
+    Times are in seconds and describe finished requests, `tbt_s` all tokens; `cold_start_share` is of their
+    latencies; what does not exist is None, `migration` where nothing migrates, `placement` where it does not plan
+    anew, `failures` and `slowness` where none is configured, `scaling` without an autoscaler. `run` says what was
+    simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command` how to do it again, `complete` whether it
+    reached its end. With a `window`, counts, times, rates and the SLO are of the requests that arrive in it, per
+    second of it; `load`, `tbt_s` and what is counted by replica stay the whole run's.
     """
     all_requests, span_s = requests, makespan_s
     if window is not None:
@@ -100,6 +102,7 @@ def summarise(
         "migration": migration,
         "placement": placement,
         "failures": failures,
+        "slowness": slowness,
         "scaling": scaling,
         "cost": cost,
         "replicas": replicas,

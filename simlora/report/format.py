@@ -155,6 +155,13 @@ def headline(summary: dict[str, Any]) -> tuple[str, str]:
     return system_name(str(run.get("system") or "simlora")), f"{model}{where}"
 
 
+def device_in_words(summary: Mapping[str, Any]) -> str:
+    """Return the model and the kinds of GPU, however many of them: `llama_7b on a10g`."""
+    run = summary.get("run") or {}
+    kinds = [{"gpu": run.get("gpu", ABSENT), "tp": run.get("tp") or 1}, *(run.get("others") or [])]
+    return f"{run.get('model', ABSENT)} on {' and '.join(dict.fromkeys(map(_gpu, kinds)))}"
+
+
 def _gpu(kind: Mapping[str, Any]) -> str:
     return f"{kind['gpu']} (TP {kind['tp']})" if kind["tp"] != 1 else str(kind["gpu"])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from simlora.report import charts
 from simlora.report.charts import Spec
-from simlora.report.format import ABSENT, clock, count, counted, size
+from simlora.report.format import ABSENT, clock, count, counted, digits, size
 from simlora.report.markup import EMPTY, Html, join, rows, tag
 from simlora.report.parts import chart, folded, section
 from simlora.report.results import RunResults
@@ -106,6 +106,32 @@ def _failures(failures: Mapping[str, Any]) -> Html:
             tag("div", rows(titles, body), class_="wrap"),
             tag("p", f"and {count(rest)} more in summary.json", class_="note") if rest > 0 else EMPTY,
         ]
+    )
+
+
+def slowness(summary: Mapping[str, Any]) -> Html:
+    """Return when replicas straggled and links were slow; nothing where they never were."""
+    known = summary.get("slowness") or {}
+    found = [(f"replica {one['replica']}", "iterations", one) for one in known.get("stragglers") or []]
+    found += [(f"host {one['host']}", "PCIe and network", one) for one in known.get("slow_links") or []]
+    if not found:
+        return EMPTY
+    body = (
+        [
+            whose,
+            what,
+            f"{digits(one['factor'])} times",
+            clock(one["at_s"]),
+            ABSENT if one["until_s"] is None else clock(one["until_s"]),
+        ]
+        for whose, what, one in found[:TOP_FAILURES]
+    )
+    rest = len(found) - TOP_FAILURES
+    return section(
+        "What was slow",
+        "Nobody is told: a router sees only that it does not get done.",
+        tag("div", rows(["", "what", "took", "from", "until"], body, texts=2), class_="wrap"),
+        tag("p", f"and {count(rest)} more in summary.json", class_="note") if rest > 0 else EMPTY,
     )
 
 

@@ -55,6 +55,7 @@ def render(results: RunResults) -> str:
         sections.adapters(results, specs),
         fleet.scaling(results, specs),
         hosts.hosts(results),
+        hosts.slowness(results.summary),
         hosts.plans(results, specs),
         merging.merging_and_moving(results, specs, page),
         sections.lost(results),

@@ -62,6 +62,7 @@ def _facts(summary: dict[str, Any]) -> list[str]:
         ("Moves", _moves(migration)),
         ("Placement", _plans(summary.get("placement") or {})),
         ("Failures", _failures(summary.get("failures") or {})),
+        ("Slow", _slowness(summary.get("slowness") or {})),
         ("Replicas", _scaling(summary.get("scaling") or {})),
         *((f"SLO of {name}", _tenants(each)) for name, each in (slo.get("classes") or {}).items()),
         ("Cost", _cost(summary.get("cost") or {})),
@@ -143,6 +144,16 @@ def _failures(failures: dict[str, Any]) -> str:
         gone += f", {anew} with {counted(failures['recomputed_tokens'], 'token')} recomputed"
     read = f"; {counted(failures['storage_loads'], 'load')} from storage" if failures["storage_loads"] else ""
     return f"{hosts}, down for {clock(failures['downtime_s'])} in all; {gone}{read}"
+
+
+def _slowness(slowness: dict[str, Any]) -> str:
+    """Return how often replicas straggled and links were slow; nothing where they never were."""
+    words = [
+        f"{counted(len(slowness[name]), 'time')} {of} of {counted(len({one[key] for one in slowness[name]}), key)}"
+        for name, key, of in (("stragglers", "replica", "iterations"), ("slow_links", "host", "the links"))
+        if slowness.get(name)
+    ]
+    return "; ".join(words) or ABSENT
 
 
 def _scaling(scaling: dict[str, Any]) -> str:

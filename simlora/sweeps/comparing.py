@@ -17,12 +17,17 @@ from simlora.report.format import targets_in_words
 from simlora.report.results import load_results
 from simlora.sweeps.gathering import FIRST, SOURCE, gather
 from simlora.sweeps.outcome import RAN
-from simlora.sweeps.statistics import interval, means
+from simlora.sweeps.statistics import echoes, interval, means
+from simlora.sweeps.table import DEVICE
 
 PREFERRED = ("workload.rate_rps", "workload.arrivals.rate_rps", "speedup")
 """Of the numbers that vary, what curves are drawn over."""
 COSTS = ("cost.usd_per_million_tokens", "gpu_s_per_thousand_requests")
 COLUMNS = (ATTAINMENT, "ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "latency_s.mean", "throughput_tps")
+ASKED = ("workload", "speedup", "slo", "window", "until_s", "cluster")
+"""Groups of keys that say what is asked of systems, and how much there is to serve it."""
+MOST_KEYS = 6
+"""That are named in a notice."""
 HIGHER = ("attainment", "goodput", "satisfaction", "throughput", "hit_rate")
 LOWER = ("cost.", "gpu_s_", "preemptions", "loads", "load_bytes", "aborted", "rejected")
 """Words in the names of figures of which more is better, and less; times, by their name, are better short."""
@@ -57,6 +62,9 @@ def compare(
         "x": pd.to_numeric(table[axis]) if axis else "",
     }
     table = pd.concat([table, pd.DataFrame(places, index=table.index)], axis=1)
+    runs_of_all, again = len(table), echoes(table, ["line", "x"])
+    alike = _alike(table[again])
+    table = table[~again].reset_index(drop=True)
     lines = tuple(dict.fromkeys(table["line"]))
     ran = table[table["status"] == RAN]
     known = [name for name in COSTS if name in ran and ran[name].notna().any()]
@@ -71,7 +79,7 @@ def compare(
         x=axis,
         by=names,
         lines=lines,
-        runs=len(table),
+        runs=runs_of_all,
         targets=_targets(table),
         means={figure: _means(table, figure, lines) for figure in drawn if figure in table},
         columns=tuple(figure for figure in columns if figure in table),
@@ -79,7 +87,13 @@ def compare(
         cost=cost,
         quantiles=_quantiles(table),
         lost=table[table["status"] != RAN][["line", "x", "seed", "status", "reason"]],
-        notices=(*runs.notices, *_averaged(axis, names, vary)),
+        notices=(
+            *runs.notices,
+            *_averaged(axis, names, vary),
+            *_unlike(table, runs.keys, axis, names, vary),
+            *_on_several(table, axis, names),
+            *alike,
+        ),
     )
 
 
@@ -163,6 +177,45 @@ def _averaged(axis: str | None, names: Sequence[str], vary: Sequence[str]) -> li
     return [f"Runs that differ in {', '.join(others)} are averaged, too."] if others else []
 
 
+def _unlike(
+    table: pd.DataFrame, keys: Sequence[str], axis: str | None, names: Sequence[str], vary: Sequence[str]
+) -> list[str]:
+    """Return what else differs of what is asked of systems, not of how they work."""
+    named = {axis, *names, *vary}
+    asked = [key for key in keys if key.partition(".")[0] in ASKED and key not in named and key not in FIRST]
+    others = [key for key in asked if table[key].map(_plain).nunique() > 1]
+    if not others:
+        return []
+    more = f" and {len(others) - MOST_KEYS} more" if len(others) > MOST_KEYS else ""
+    return [
+        f"These runs also differ in {', '.join(others[:MOST_KEYS])}{more}, which their names here do not say."
+    ]
+
+
+def _on_several(table: pd.DataFrame, axis: str | None, names: Sequence[str]) -> list[str]:
+    """Return which lines ran on which models and GPUs, if these are not the same and not what is compared."""
+    if DEVICE not in table or {"model", "gpu"} & {axis, *names}:
+        return []
+    found = table.dropna(subset=[DEVICE]).groupby(DEVICE, sort=False)["line"].unique()
+    if len(found) < 2:
+        return []
+    words = []
+    for device, lines in found.items():
+        more = f" and {len(lines) - MOST_KEYS} more" if len(lines) > MOST_KEYS else ""
+        words.append(f"{device} ({', '.join(lines[:MOST_KEYS])}{more})")
+    return [f"Not all ran the same model on the same GPU, which may be what differs: {'; '.join(words)}."]
+
+
+def _alike(again: pd.DataFrame) -> list[str]:
+    """Return what is to be said of runs that are left out, as they are what another seed did."""
+    if again.empty:
+        return []
+    return [
+        f"{len(again):,} runs did the very same as the first seed of their configuration, to the last digit, and count "
+        "as one with it: nothing in them is drawn, as where a trace has been read from a file. One run has no interval."
+    ]
+
+
 def _targets(table: pd.DataFrame) -> tuple[str, ...]:
     """Return the SLOs that were set, in words."""
     prefix = "slo.targets."
@@ -186,9 +239,8 @@ def _means(table: pd.DataFrame, figure: str, lines: Sequence[str]) -> pd.DataFra
     found = found.sort_values(
         ["x", "line"], key=lambda column: column.map(place) if column.name == "line" else column
     )
-    own = {
-        at: rows.set_index("seed")[figure].dropna() for at, rows in table.groupby(["line", "x"], sort=False)
-    }
+    by_seed = table.groupby(["line", "x", "seed"], sort=False)[figure].mean().dropna()
+    own = {at: rows.droplevel(["line", "x"]) for at, rows in by_seed.groupby(["line", "x"], sort=False)}
     marks: dict[int, str] = {}
     for _, rivals in found.groupby("x"):
         marks |= _marks(figure, rivals, own)
@@ -221,8 +273,7 @@ def direction(figure: str) -> int:
 
 
 def better(one: pd.Series[Any], other: pd.Series[Any]) -> bool:
-    """Return whether one figure is above another beyond chance, both by seed: of two seeds at least."""
-    one, other = one.groupby(level=0).mean(), other.groupby(level=0).mean()
+    """Return whether one figure is above another beyond chance, both by seed, each once: of two seeds at least."""
     differences = (one - other).dropna()
     if len(differences) > 1:
         return interval(differences)[0] > 0

@@ -14,14 +14,13 @@ import yaml
 
 from simlora.config.setup import KEYS, OUTPUTS, POLICIES
 from simlora.core.errors import InputError
+from simlora.report.format import device_in_words
 from simlora.sweeps.outcome import RAN
-from simlora.sweeps.table import TABLE, figures, read_sweep
+from simlora.sweeps.table import DEVICE, TABLE, figures, read_sweep
 
 FIRST = ("system", "model", "gpu", *POLICIES)
 """Keys that say in a word what many others say."""
 SOURCE = "source"
-DEVICE = "device"
-"""What was simulated of which hardware, in words: llama_7b on a10g."""
 NEEDED = ("makespan_s", "requests.finished", "slo.attainment")
 """Figures that every run has, or it is none of ours."""
 _NOT_KEYS = {"slo", "window", "migration", "placement", "seed"}
@@ -99,7 +98,7 @@ def _single(folder: Path) -> tuple[dict[str, Any], list[str]]:
         "load": (summary.get("load") or {}).get("label", "unknown"),
         "folder": str(folder),
         "gpus": float(gpus),
-        DEVICE: device(summary),
+        DEVICE: device_in_words(summary),
         **found,
     }
     return row, [*values]

@@ -14,6 +14,7 @@ import yaml
 from simlora.api.cache import Cache, open_cache
 from simlora.core.checks import whole
 from simlora.core.errors import InputError, nearest
+from simlora.report.format import device_in_words
 from simlora.results.files import writing
 from simlora.sweeps import statistics
 from simlora.sweeps.backends import LOKY
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TABLE = "sweep.parquet"
+DEVICE = "device"
+"""What was simulated on what, in words: llama_7b on a10g."""
 EVERY_S = 20.0
 """Between two times that the table is written while runs go on; a run is kept by itself before that."""
 NO_FIGURES = ("command", "run", "workload", "versions", "seed", "calibration", "complete")
@@ -34,7 +37,7 @@ NO_FIGURES = ("command", "run", "workload", "versions", "seed", "calibration", "
 
 @dataclass(frozen=True)
 class Sweep:
-    """A table of runs, a row each: `key`, what was set, `seed`, `status`, `reason`, `load`, and every figure.
+    """A table of runs, a row each: `key`, what was set, `seed`, `status`, `reason`, `load`, `device`, and every figure.
 
     Figures are the numbers of summary.json by their dotted place, such as `ttft_s.p95`. `key` is the hash of the
     configuration, of the files that it names and of simlora's own. `axes` are the columns that were varied. `status` is
@@ -174,8 +177,12 @@ def row_of(cache: Cache, cell: Cell, outcome: Outcome) -> dict[str, Any]:
         for key, value in cell.values.items()
     }
     found |= {"seed": cell.seed, "status": outcome.status, "reason": outcome.reason}
-    load = outcome.summary["load"]["label"] if outcome.status == RAN else None
-    return found | {"load": load, "seconds": outcome.seconds, **dict(figures(outcome.summary))}
+    ran = outcome.status == RAN
+    found |= {
+        "load": outcome.summary["load"]["label"] if ran else None,
+        DEVICE: device_in_words(outcome.summary) if ran else None,
+    }
+    return found | {"seconds": outcome.seconds, **dict(figures(outcome.summary))}
 
 
 def figures(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

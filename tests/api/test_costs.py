@@ -105,3 +105,13 @@ def test_tenants_have_their_own_figures() -> None:
     met = gold["attainment"] * gold["requests"] + free["attainment"] * free["requests"]
     assert slo["attainment"] == pytest.approx(met / len(requests))
     assert gold["attainment"] < free["attainment"]
+
+
+def test_a_run_says_what_was_slow_in_it() -> None:
+    slow = ["cluster.stragglers=[{replica: 0, at_s: 5, factor: 2, until_s: 9}]"]
+    rare = ["cluster.slow_links=[{every_s: 50, for_s: 5, factor: 4}]", "cluster.replicas=2"]
+    found = simlora.simulate([*SHORT, *slow, *rare]).summary["slowness"]
+    assert found["stragglers"] == [{"replica": 0, "at_s": 5, "factor": 2, "until_s": 9}]
+    assert len(found["slow_links"]) > 1
+    assert [one["at_s"] for one in found["slow_links"]] == sorted(one["at_s"] for one in found["slow_links"])
+    assert simlora.simulate(SHORT).summary["slowness"] is None

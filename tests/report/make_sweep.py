@@ -39,7 +39,7 @@ def make_sweep(
                         "reason": "",
                         "load": "past" if share < 0.5 else "below",
                         "seconds": 0.1,
-                        "makespan_s": 100.0,
+                        "makespan_s": 100.0 + 1e-7 * seed,  # no two seeds are the same run
                         "requests.finished": 100.0 * rate,
                         "throughput_tps": 50.0 * rate,
                         "slo.targets.ttft_s": 6.0,

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from simlora.metrics.journal import Journal, Scaled
-from simlora.report import charts, fleet
+from simlora.report import charts, fleet, hosts
 from simlora.report.format import headline
 from simlora.report.html import render
 from simlora.report.results import RunResults
@@ -113,6 +113,26 @@ def test_an_older_run_has_none_of_it(summary: dict[str, Any]) -> None:
     assert not fleet.tenants(summary)
     assert not fleet.cost(summary)
     assert not fleet.scaling(results(make_requests(3), summary), {})
+
+
+SLOWNESS = {
+    "stragglers": [{"replica": 1, "at_s": 60.0, "factor": 3.0, "until_s": None}] * 2,
+    "slow_links": [{"host": 0, "at_s": 5.0, "factor": 10.0, "until_s": 8.0}] * 30,
+}
+
+
+def test_what_was_slow_is_listed_up_to_some() -> None:
+    found = str(hosts.slowness({"slowness": SLOWNESS}))
+    assert found.count("<tr>") == 21
+    assert "3.00 times" in found
+    assert "and 12 more in summary.json" in found
+    assert not hosts.slowness({})
+    assert not hosts.slowness({"slowness": {"stragglers": [], "slow_links": []}})
+
+
+def test_and_counted_in_the_table() -> None:
+    lines = " ".join(summary_table(make_summary(make_requests(50), slowness=SLOWNESS)).split())
+    assert "Slow 2 times iterations of 1 replica; 30 times the links of 1 host" in lines
 
 
 def test_replicas_are_drawn_to_the_end_each_time_once() -> None:
