@@ -148,47 +148,53 @@ def write_csv(path: Path, study: Study, found: Gathered) -> None:
 
 
 def draw(study: Study, found: Gathered, path: Path) -> None:
-    """Draw metrics below each other and panels beside each other; bars are 95 % intervals."""
+    """Draw metrics below each other and panels beside each other; of one panel, metrics beside each other.
+
+    Bars are 95 % intervals.
+    """
     from matplotlib import pyplot as plt
 
-    columns, rows = len(study.panels), len(study.metrics)
+    cells = [(metric, panel) for metric in study.metrics for panel in study.panels]
+    columns = len(study.panels) if len(study.panels) > 1 else len(study.metrics)
+    rows = len(cells) // columns
     figure, axes = plt.subplots(
         rows, columns, figsize=(1.2 + WIDE * columns, 1.1 + HIGH * rows), squeeze=False, layout="constrained"
     )
-    for row, metric in enumerate(study.metrics):
-        for column, panel in enumerate(study.panels):
-            ax = axes[row][column]
-            for place, series in enumerate(study.series):
-                _curve(ax, study, found, panel.name, series.name, metric, place)
-            ax.set_ylabel(METRICS[metric].label if column == 0 else "")
-            ax.set_title(panel.title if row == 0 else "", fontsize=10)
-            ax.set_xlabel(study.x.label if row == rows - 1 else "")
-            if metric in study.logarithmic:
-                ax.set_yscale("log")
-            elif metric.endswith("attainment"):
-                ax.set_ylim(-0.03, 1.03)
-            else:
-                ax.set_ylim(bottom=0)
-            if study.x.scale == "log" and not study.x.categories:
-                ax.set_xscale("log")
-            ax.grid(color=GRID, linewidth=0.7)
-            ax.spines[["top", "right"]].set_visible(False)
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    for other in axes[0][1:]:
-        for handle, label in zip(*other.get_legend_handles_labels(), strict=True):
-            if label not in labels:
-                handles.append(handle)
-                labels.append(label)
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=min(len(labels), 2 + columns),
-        frameon=False,
-        fontsize=9,
-    )
-    figure.suptitle(study.title, color=INK, fontsize=12)
+    for ax, (metric, panel) in zip(axes.flat, cells, strict=True):
+        for place, series in enumerate(study.series):
+            _curve(ax, study, found, panel.name, series.name, metric, place)
+        _axes(ax, study, metric)
+        ax.set_title(panel.title if len(study.panels) > 1 else "", fontsize=10)
+    curves: dict[str, Any] = {}
+    for ax in axes.flat:
+        curves |= {label: curve for curve, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    style = {
+        "loc": "outside lower center",
+        "ncols": min(len(curves), 2 + columns),
+        "frameon": False,
+        "fontsize": 9,
+    }
+    figure.legend(curves.values(), curves.keys(), **style)
+    only = f": {study.panels[0].title}" if len(study.panels) == 1 else ""
+    figure.suptitle(f"{study.title}{only}", color=INK, fontsize=12)
     save(figure, path)
+
+
+def _axes(ax: Any, study: Study, metric: str) -> None:
+    ax.set_ylabel(METRICS[metric].label)
+    ax.set_xlabel(study.x.label)
+    if metric in study.logarithmic:
+        ax.set_yscale("log")
+    elif metric.endswith("attainment"):
+        ax.set_ylim(-0.03, 1.03)
+    else:
+        ax.set_ylim(bottom=0)
+    if study.x.categories:
+        ax.set_xticks(range(len(_every_x(study))), [str(x).replace("_", "\n") for x in _every_x(study)])
+    elif study.x.scale == "log":
+        ax.set_xscale("log")
+    ax.grid(color=GRID, linewidth=0.7)
+    ax.spines[["top", "right"]].set_visible(False)
 
 
 def _curve(ax: Any, study: Study, found: Gathered, panel: str, series: str, metric: str, place: int) -> None:
@@ -217,10 +223,8 @@ def _curve(ax: Any, study: Study, found: Gathered, panel: str, series: str, metr
         linewidth=1.5,
         capsize=2.5,
         label=title,
-        linestyle="--" if place >= len(COLOURS) else "-",
+        linestyle="none" if study.x.categories else "-",
     )
-    if study.x.categories:
-        ax.set_xticks(range(len(_every_x(study))), [str(x) for x in _every_x(study)])
 
 
 def _every_x(study: Study) -> Sequence[Any]:

@@ -12,6 +12,7 @@ from simlora.config.names import close_keys, dotted
 from simlora.core.bisection import DIGITS, Bracket
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError
+from simlora.metrics.slo import TARGETS
 from simlora.sweeps.grid import seeded
 from simlora.sweeps.outcome import Outcome, Overrides
 
@@ -124,7 +125,8 @@ def asked(
         attainment = DEFAULT_ATTAINMENT
     if attainment is not None:
         number("attainment", attainment, "of the requests", above=0, most=1)
-        if not any(value is not None for value in (OmegaConf.select(config, "slo") or {}).values()):
+        slo = OmegaConf.select(config, "slo") or {}
+        if not slo.get("classes") and all(slo.get(name) is None for name in TARGETS):
             raise InputError("an attainment is of slo.*, and none is set; set slo.ttft_s, or give limits")
     first = whole("seed", OmegaConf.select(config, "seed"), least=0)
     chosen = REPLICAS_KEY if find == REPLICAS else _key(key, config)

@@ -50,7 +50,7 @@ def test_what_is_not_as_expected_is_noticed(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["nowhere"], "nowhere is neither the folder of a run nor of a sweep: it has no summary.json"),
+        (["nowhere"], "nowhere does not exist, must be the folder of a run or of a sweep"),
         (["nowhere/sweep.parquet"], "there is no nowhere/sweep.parquet; must be the folder of a sweep"),
         (["sweep", "broken"], "broken cannot be read as the folder of a run"),
         (["sweep", "text"], "must be a sweep's table"),

@@ -1,0 +1,121 @@
+"""What-ifs: every study can be composed, points run with seeds, and what is printed has its interval."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.claims.spots import seeded
+from experiments.studies.points import points
+from experiments.studies.study import Study, read, read_all
+from experiments.what_if import __main__ as what_if
+from simlora.api.preparing import composed
+from simlora.sweeps.outcome import NOT_SIMULATED, RAN, Outcome
+
+STUDIES = read_all(what_if.FOLDER)
+SMALL = """
+title: Two routers
+source: nowhere
+note: A study that takes no time.
+metrics: [slo.attainment, ttft_s.p95]
+logarithmic: [ttft_s.p95]
+x: {key: cluster.stragglers, written: "[{replica: 1, at_s: 0, factor: {x}}]", label: times as long, values: [1, 4]}
+set: {workload: synthetic, workload.duration_s: 30, workload.adapters: 5, cluster.replicas: 2}
+panels:
+  all: {title: "all"}
+series:
+  blind: {title: round robin, system: slora}
+  idle: {title: fewest requests, system: slora, set: {router: most_idle}}
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Study:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    return read(tmp_path / "small.yaml")
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+def test_every_point_of_every_study_is_a_configuration(study: Study) -> None:
+    for point in points(study):
+        composed(point.overrides)
+
+
+def test_what_is_asked_for_has_a_study() -> None:
+    asked = {
+        "crossing",
+        "caches",
+        "mixed_gpus",
+        "failures",
+        "stragglers",
+        "slow_links",
+        "autoscaling",
+        "stale",
+    }
+    assert asked | {"max_loras", "pool_share", "tenants"} <= STUDIES.keys()
+
+
+def test_x_is_written_into_the_key_that_it_stands_for(small: Study) -> None:
+    written = {
+        dict(o.split("=", 1) for o in point.overrides)["cluster.stragglers"] for point in points(small)
+    }
+    assert written == {"[{replica: 1, at_s: 0, factor: 1}]", "[{replica: 1, at_s: 0, factor: 4}]"}
+
+
+def test_means_and_intervals_are_over_seeds(small: Study) -> None:
+    """Of three seeds with attainments 0.7, 0.8, 0.9: Student's 4.303 times 0.1 / sqrt(3)."""
+    own = list(points(small))
+    attained = {0: 0.7, 1: 0.8, 2: 0.9}
+    outcomes = {
+        seeded(point, seed).overrides: Outcome(
+            RAN, {"slo": {"attainment": attained[seed]}, "ttft_s": {"p95": None if seed else 2.0}}
+        )
+        for point in own
+        for seed in attained
+    }
+    lost = seeded(own[0], 2).overrides
+    found = what_if.gather(small, own, outcomes | {lost: Outcome(NOT_SIMULATED, reason="no")}, range(3))
+    whole = found["all", "idle", 1, "slo.attainment"]
+    assert whole.mean == pytest.approx(0.8)
+    assert whole.high - whole.mean == pytest.approx(4.303 * 0.1 / 3**0.5, rel=1e-3)
+    assert found["all", "blind", 1, "slo.attainment"].mean == pytest.approx(0.75), "of those that ran"
+    assert str(found["all", "idle", 1, "ttft_s.p95"]) == "2", "one run has no interval"
+    text = what_if.table(small, found, "slo.attainment")
+    assert text.splitlines()[0] == "  SLO attainment over times as long"
+    assert text.splitlines()[2].split() == ["round", "robin", "0.75", "±", "0.64", "0.8", "±", "0.25"]
+
+
+def test_the_command_draws_writes_and_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], small: Study
+) -> None:
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(what_if, "read_all", lambda folder: {"small": small})
+    assert what_if.main(["small", "--seeds", "2", "--jobs", "1", "--out", str(tmp_path / "out")]) == 0
+    told = capsys.readouterr().out
+    assert "95th percentile of TTFT (s) over times as long" in told
+    assert "A study that takes no time." in told
+    rows = (tmp_path / "out" / "small.csv").read_text().splitlines()
+    assert rows[0] == "panel,series,cluster.stragglers,metric,mean,low,high"
+    assert len(rows) == 1 + 2 * 2 * 2
+    assert (tmp_path / "out" / "small.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    "typed, sentence",
+    [
+        (["smal"], "error: study is 'smal'; did you mean small?"),
+        (["small", "--seeds", "0"], "error: --seeds is 0, must be a whole number of runs, at least 1"),
+        (["small", "--out", "/dev/null/x"], "error: --out /dev/null/x cannot be made: Not a directory"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    small: Study,
+    typed: list[str],
+    sentence: str,
+) -> None:
+    monkeypatch.setattr(what_if, "read_all", lambda folder: {"small": small})
+    assert what_if.main(typed) == 2
+    assert capsys.readouterr().err.startswith(sentence)
