@@ -94,8 +94,11 @@ def test_every_metric_is_in_the_summary_of_a_run(tmp_path: Path) -> None:
     kept = simulate(
         ["system=fastlibra", "workload=agent", "workload.duration_s=120", "timeline=false"]
     ).summary
+    classes = "slo.classes=[{name: gold, share: 0.2, ttft_s: 1}, {name: free, share: 0.8, ttft_s: 9}]"
+    rented = simulate([classes, "autoscaler=by_queue", "cluster.replicas=2", "timeline=false"]).summary
+    runs = {"kv": kept, "slo": rented, "cost": rented, "scaling": rented}
     for metric in METRICS:
-        assert figure(kept if metric.startswith("kv.") else summary, metric) is not None, metric
+        assert figure(runs.get(metric.partition(".")[0], summary), metric) is not None, metric
 
 
 def test_metrics_are_those_that_the_measured_client_reports(tmp_path: Path) -> None:
