@@ -6,8 +6,8 @@ writes, with pictures. tests/test_notebooks.py holds the two together.
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,18 @@ LIMIT_S = 600
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
-def main(names: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Execute these notebooks, or all, and write their .ipynb."""
+    parser = argparse.ArgumentParser(
+        prog="python -m notebooks.run",
+        description="Execute notebooks/NAME.py cell by cell, and write what it shows beside it as NAME.ipynb.",
+        epilog="The first cell that fails ends it, and its .ipynb stays as it was. Exit status: 0 done, 1 a cell "
+        "failed, 2 bad input.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)} (default: all)")
+    names = parser.parse_args(arguments).names
+    if unknown := [name for name in names if name not in NAMES]:
+        parser.error(f"there is no notebook {unknown[0]!r}; choose one of {', '.join(NAMES)}")
     for name in names or NAMES:
         started = time.perf_counter()
         notebook = scripted(name)
@@ -86,4 +96,4 @@ def _at_home(folder: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

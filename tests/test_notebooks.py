@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbclient.exceptions import CellExecutionError
 
-from notebooks.run import FOLDER, NAMES, execute, paired, scripted
+from notebooks.run import FOLDER, NAMES, execute, main, paired, scripted
 
 LARGEST_BYTES = 300_000
 
@@ -21,6 +21,19 @@ def said(notebook: nbformat.NotebookNode) -> list[tuple[str, str, str]]:
 def test_every_script_is_a_notebook_and_the_other_way_round() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.py")) == sorted([*NAMES, "run"])
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == sorted(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "word"), [(["--help"], 0, "capacity_plan"), (["firstrun"], 2, "no notebook")]
+)
+def test_the_command_says_which_there_are(
+    arguments: list[str], status: int, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == status
+    captured = capsys.readouterr()
+    assert word in captured.out + captured.err
 
 
 @pytest.mark.parametrize("name", NAMES)

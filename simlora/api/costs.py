@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -64,7 +65,7 @@ def scaling_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any] | None:
         return None
     rows = cluster.recorder.journal.scaled
     return {
-        "changes": len(rows) - 1,
+        "changes": sum(before.on != after.on for before, after in pairwise(rows)),
         "boots": scaling.boots,
         "boot_s": cluster.scenario.scaling.boot_s,
         "mean_on": float(scaling.on_s.sum()) / makespan_s if makespan_s > 0 else None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from simlora import __version__
 from simlora.cli.guarded import BAD_INPUT, DONE, guarded
 from simlora.cli.messages import say, show
+from simlora.core.errors import InputError
 from simlora.report.format import counted, size
 from simlora.results.files import cannot_write
 
@@ -29,8 +30,10 @@ examples
   simlora-report outputs/sweep --x cluster.replicas --by system -o replicas.html
 
 What is compared: folders of runs (summary.json, requests.parquet and config.yaml), and of sweeps (sweep.parquet). Runs
-that differ in their seed only are averaged; with two seeds or more there are intervals, and winners. A sweep keeps no
-requests, so that distributions are drawn of folders of runs. Colours follow the browser's light or dark theme.
+that differ in their seed only are averaged; with two seeds or more there are intervals, and winners. Seeds that change
+nothing, as of a trace read from a file, count as one run. A sweep keeps no requests, so that distributions are drawn of
+folders of runs. Systems bring their own model and GPU: the page says where these differ, and gpu=, model= set them.
+Colours follow the browser's light or dark theme.
 Exit status: 0 done, 2 bad input, 130 interrupted."""
 
 
@@ -96,6 +99,10 @@ def _run(options: argparse.Namespace, command: str) -> int:
     from simlora.report.comparison import write_comparison
     from simlora.sweeps.comparing import compare
 
+    if options.output.is_dir():
+        raise InputError(
+            f"-o {options.output} is a folder, must be a file such as {options.output / 'page.html'}"
+        )
     found = compare(options.paths, options.x, options.by, options.metric, command)
     for notice in found.notices:
         say(f"notice: {notice}")

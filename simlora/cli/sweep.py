@@ -28,8 +28,9 @@ examples
 
 Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here) as they end: killed, the same command goes on where it
 was, and another grid runs only what is new. sweep.parquet has a row a run: key, what was varied, seed, status, reason,
-load, and every number of summary.json; a run that is refused or fails is a row with its reason. Later sweeps into the
-same folder add their rows. Exit status: 0 done, 2 bad input, 130 interrupted."""
+load, device, and every number of summary.json; a run that is refused or fails is a row with its reason. Later sweeps
+into the same folder add their rows. simlora-report DIR draws it, with winners.
+Exit status: 0 done, 2 bad input, 130 interrupted."""
 FIGURES = ("slo.attainment", "ttft_s.mean", "tpot_s.mean")
 
 
@@ -78,12 +79,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDRESS",
         help="where that cluster is, such as 10.0.0.1:6379 or tcp://10.0.0.1:8786",
     )
-    add("--out", type=Path, default=Path("outputs/sweep"), metavar="DIR", help="folder of sweep.parquet")
+    add(
+        "--out",
+        type=Path,
+        default=Path("outputs/sweep"),
+        metavar="DIR",
+        help="folder of sweep.parquet (default: outputs/sweep)",
+    )
     add("--version", action="version", version=f"simlora {__version__}")
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
+    import yaml
+
     from simlora.sweeps import sweep
     from simlora.sweeps.grid import grid
 
@@ -93,6 +102,9 @@ def _run(options: argparse.Namespace) -> int:
             raise InputError(
                 f"--against {options.against!r} is no value of what is varied; {nearest(axis, axes)}"
             )
+        base = options.against.partition("=")[2]
+        if yaml.safe_load(base) not in map(yaml.safe_load, axes[axis]):
+            raise InputError(f"--against: {axis} has no {base!r}; {nearest(base, axes[axis])}")
     found = sweep(
         options.overrides,
         seeds=options.seeds,
@@ -110,6 +122,13 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _warn(found: Sweep) -> None:
+    from simlora.sweeps.statistics import echoes
+
+    if again := int(echoes(found.table, found.axes).sum()):
+        say(
+            f"notice: {again:,} runs did the very same as another seed of their configuration, to the last digit; "
+            "where nothing is drawn, as of a trace read from a file, intervals say nothing"
+        )
     lost = found.table[found.table["status"] != "ran"]
     if len(lost):
         first = lost.iloc[0]

@@ -17,7 +17,7 @@ from simlora.core.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from simlora.core.trace import Trace
-    from simlora.workload.facts import Facts
+    from simlora.workload.facts import Facts, Rates
 
 DESCRIPTION = """\
 Look at traces of requests: those that are public, and your own.
@@ -194,8 +194,7 @@ def _text(found: Facts) -> str:
     rates, shares = found.rates, found.shares
     lines = [
         f"{'requests':<12}{found.requests:,} in {_long(rates.span_s)}",
-        f"{'rate':<12}mean {digits(rates.mean_rps)}/s, busiest minute {digits(rates.peak_rps)}/s, "
-        f"peak to mean {digits(rates.peak_to_mean)}",
+        f"{'rate':<12}mean {digits(rates.mean_rps)}/s{_peak(rates)}",
         f"{'burstiness':<12}gaps' coefficient of variation {digits(rates.gap_cv)} (Poisson: 1)",
     ]
     if rates.dispersion:
@@ -230,6 +229,15 @@ def _text(found: Facts) -> str:
     if shares.base_model:
         lines.append(f"{'base model':<12}{shares.base_model:,} requests")
     return "\n".join(lines)
+
+
+def _peak(rates: Rates) -> str:
+    """Return what the busiest minute had; nothing of a trace that is shorter."""
+    from simlora.report.format import digits
+
+    if rates.peak_rps is None:
+        return ""
+    return f", busiest minute {digits(rates.peak_rps)}/s, peak to mean {digits(rates.peak_to_mean)}"
 
 
 def _long(seconds: float) -> str:

@@ -43,7 +43,7 @@ def other_kinds(
             config = replica_config(replica | own, gpu, model, 1, chunks)
             calibration, differs = calibration_for(each.get("calibration"), gpu, model, config, engine)
         except InputError as error:
-            raise InputError(f"cluster.others: on {gpu.name}, {error}") from error
+            raise type(error)(f"cluster.others: on {gpu.name}, {error}") from error
         count = whole("replicas of cluster.others", each["replicas"], "replicas", least=1)
         kinds.append(Kind(replicas=count, replica=config, calibration=calibration, gpu=gpu))
         notices += differs

@@ -286,7 +286,14 @@ class Cluster:
         found = self._everywhere
         if serves and request.adapter is not None:
             found = serves.get(request.adapter.id, found)
-        return self.members.among(found)
+        found = self.members.among(found)
+        return self._large_enough(found, request) if self.scenario.others else found
+
+    def _large_enough(self, replicas: NDArray[np.int64], request: Request) -> NDArray[np.int64]:
+        """Those of some replicas whose kind could serve a request; all of them if none could."""
+        could = np.array([not unservable(request, kind.replica) for kind in self.scenario.kinds])
+        found = replicas[could[self._kind_of[replicas]]]
+        return found if len(found) else replicas
 
     # Failures ---------------------------------------------------------------------------
 

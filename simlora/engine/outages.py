@@ -46,7 +46,7 @@ class Outages:
         yield ends
         members.expected -= 1
         members.set_alive(ids, True)
-        cluster.start(id for id in ids if members.on[id])
+        cluster.start(ids)
         cluster.house()
 
     def _restart(

@@ -651,6 +651,7 @@ class Replica:
             request.cached_tokens = request.chunked_tokens = request.host_tokens = 0
             if request.admitted_s > self._clock.now:  # it was still waiting for its weights
                 request.admitted_s = -1.0
+                self._stalls.broke_off(request, self._clock.now, self._help is not None)
             token_s = None
             if request.generated_tokens:
                 token_s, lost_tokens = self._token_times.leaves(request.id), request.prefill_tokens

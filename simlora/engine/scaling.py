@@ -141,7 +141,7 @@ class Scaling:
         while self.on < wanted:
             back = sorted(id for id in self._draining if members.alive[id])
             off = np.flatnonzero(members.alive & ~members.on)
-            fresh = [id for id in off.tolist() if id not in self._booting and id not in self._draining]
+            fresh = [id for id in off.tolist() if id not in self._booting]
             if back:
                 self._draining.discard(back[0])
                 members.set_on(back[:1], True)

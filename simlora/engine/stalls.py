@@ -31,6 +31,16 @@ class Stalls:
         request.kv_cold_start_s += for_kv_s
         request.cold_start_s += seconds - for_kv_s
 
+    def broke_off(self, request: Request, now_s: float, assisted: bool) -> None:
+        """A request waits no longer for its own KV and, unless CPU cores stand in, weights: its replica fails.
+
+        All of its wait was counted when it was admitted.
+        """
+        lands_s = max(self._holdings.lands_s(request), now_s)
+        if not assisted:
+            request.cold_start_s -= lands_s - now_s
+        request.kv_cold_start_s -= max(self._holdings.ready_s(request) - lands_s, 0.0)
+
     def stands_still(self, requests: Sequence[Request], from_s: float, until_s: float) -> None:
         """The replica has stood still for weights: whose it was not, and the batch, could have run."""
         self.batch_s += until_s - from_s

@@ -29,6 +29,13 @@ class MixedIterations(IterationModel):
     def decode_s(self, sequences: int, context_tokens: int) -> float:
         return _chosen(self._kind_of, [model.decode_s(sequences, context_tokens) for model in self._models])
 
+    def mixed_s(self, tokens: int, tokens_sq: int, sequences: int, context_tokens: int) -> float:
+        work = (tokens, tokens_sq, sequences, context_tokens)
+        return _chosen(self._kind_of, [model.mixed_s(*work) for model in self._models])
+
+    def decode_slope_s(self, sequences: int) -> float:
+        return _chosen(self._kind_of, [model.decode_slope_s(sequences) for model in self._models])
+
 
 class MixedKernels:
     """LoRA kernels by replica: takes work whose fields are arrays `[…, replicas]`, returns seconds `[…, replicas]`."""

@@ -25,6 +25,8 @@ MOST_LINES = len(PALETTE)
 MOST_ROWS = 400
 MOST_LOST = 100
 BEST, TIE = "best", "tie"
+ROUNDING = 1e-12
+"""Of a mean: less than that is none of an interval."""
 CDF_METRICS = ("ttft_s", "tpot_s", "latency_s")
 ATTAINMENT = "slo.attainment"
 SHARES: NDArray[np.float64] = np.linspace(0.0, 0.995, 200)
@@ -182,7 +184,8 @@ def _over(found: Comparison, specs: dict[str, Spec]) -> Html:
         parts.append(tag("div", tag("h3", title), body))
     return section(
         "How long it took",
-        "Solid and filled: the median; dashed and hollow: the 99th percentile. Of each run, then the mean over seeds.",
+        "Solid and filled: the median; dashed and hollow: the 99th percentile. Of each run, then the mean over seeds. "
+        "Of those past saturation both depend on how long the runs were.",
         _legend(_shown(found)),
         tag("div", *parts, class_="three"),
     )
@@ -279,7 +282,7 @@ def _table(found: Comparison) -> Html:
             "excludes 0, or where there are no common seeds, the two intervals do not overlap. ",
             tag("span", "tie", class_="kind derived"),
             " Those that cannot be told from the one with the best mean. No mark: nobody can be told from it, as with "
-            "one seed alone. Each pair is looked at by itself: of many that do not differ, one in forty seems to.",
+            "one seed alone. Each pair is looked at by itself: of many that do not differ, one in twenty seems to.",
             class_="note",
         ),
     )
@@ -294,6 +297,7 @@ def _cell(figure: str, found: Mapping[str, Any]) -> Html:
     if not is_number(found["mean"]):
         return Html(ABSENT)
     half = (found["high"] - found["low"]) / 2
+    half = 0.0 if half < ROUNDING * abs(found["mean"]) else half
     shown = quantity(_unit(figure), found["mean"])
     more = tag("small", f"± {quantity(_unit(figure), half)}") if is_number(half) else EMPTY
     kinds = {BEST: "kind measured", TIE: "kind derived"}

@@ -14,6 +14,11 @@ from simlora.report.format import METRIC_NAMES, time_unit
 from simlora.report.modes import PALETTE
 
 Numbers = NDArray[np.float64]
+WHOLE_PX, THIRD_PX, LABEL_PX = 900, 240, 40
+"""How wide charts are, about, and a name has to be so that it says something."""
+
+
+TITLES = {None: "mean", False: "median", True: "99th percentile"}
 
 
 def over(means: pd.DataFrame, names: Sequence[str], x: str | None, share: bool = False) -> Spec:
@@ -41,7 +46,7 @@ def quantiles(median: pd.DataFrame, tail: pd.DataFrame, names: Sequence[str], x:
     y: Spec = {"field": "mean", "type": "quantitative", "title": unit}
     if _spans(both, 30):
         y |= {"scale": {"type": "log"}}
-    axis = _x(median, x)
+    axis = _x(median, x, THIRD_PX)
     layers = []
     for frame, dashed in ((median, False), (tail, True)):
         scaled = frame.assign(**{name: frame[name] * factor for name in ("mean", "low", "high")})
@@ -50,14 +55,17 @@ def quantiles(median: pd.DataFrame, tail: pd.DataFrame, names: Sequence[str], x:
     return {"height": 220, "data": {"values": []}, "layer": layers}
 
 
-def _layers(x: Spec, y: Spec, share: bool, dashed: bool = False, intervals: bool = True) -> list[Spec]:
-    """Return points with their intervals, and lines between them; hollow points are past saturation, or `dashed`."""
+def _layers(x: Spec, y: Spec, share: bool, dashed: bool | None = None, intervals: bool = True) -> list[Spec]:
+    """Return points with their intervals, and lines between them; hollow points are past saturation.
+
+    `dashed` says that there are two figures in the chart, and whether it is the second: then its points are hollow.
+    """
     at = {"x": x, "y": y, "color": _colour()}
     number = ".1%" if share else ",.4~g"
     tips = [
         {"field": "name", "title": "configuration"},
         {"field": "x", "title": x["title"] or "at"},
-        {"field": "mean", "title": "99th percentile" if dashed else "mean", "format": number},
+        {"field": "mean", "title": TITLES[dashed], "format": number},
         {"field": "low", "title": "from", "format": number},
         {"field": "high", "title": "to", "format": number},
         {"field": "runs", "title": "seeds"},
@@ -66,7 +74,7 @@ def _layers(x: Spec, y: Spec, share: bool, dashed: bool = False, intervals: bool
     line: Spec = {"type": "line", "strokeWidth": 1.8} | ({"strokeDash": [5, 4]} if dashed else {})
     ends = {"y": y | {"field": "low"}, "y2": {"field": "high"}}
     numeric = x["type"] == "quantitative"
-    hollow = "true" if dashed else "datum.load == 'past'"
+    hollow = "datum.load == 'past'" if dashed is None else str(dashed).lower()
     point = {"type": "point", "size": 42, "strokeWidth": 1.8, "opacity": 1}
     fill = {"condition": {"test": hollow, "value": "var(--card)"}, **_colour()}
     interval = (
@@ -192,9 +200,11 @@ def cdf(metric: str, found: Mapping[str, Mapping[str, Mapping[str, Numbers]]]) -
     }
 
 
-def _x(means: pd.DataFrame, x: str | None) -> Spec:
+def _x(means: pd.DataFrame, x: str | None, width_px: float = WHOLE_PX) -> Spec:
+    """Return the axis; names are written where there is room for them, and always in the legend."""
     if x is None:
-        axis = {"labelAngle": 0, "labelLimit": 160}
+        room_px = width_px / max(means["line"].nunique(), 1) - 8
+        axis = {"labelAngle": 0, "labelLimit": room_px, "labels": room_px >= LABEL_PX}
         return {"field": "name", "type": "nominal", "title": None, "sort": None, "axis": axis}
     scale: Spec = (
         {"type": "log", "nice": False}

@@ -54,7 +54,7 @@ def load_results(folder: Path) -> RunResults:
     folder is not a run's.
     """
     summary = json.loads(_present(folder / "summary.json").read_text(encoding="utf-8"))
-    requests = pd.read_parquet(_present(folder / "requests.parquet"), columns=REQUEST_COLUMNS)
+    requests = _read(_present(folder / "requests.parquet"), REQUEST_COLUMNS)
     config, nothing = folder / "config.yaml", Journal()
     return RunResults(
         folder=folder,
@@ -71,7 +71,14 @@ def load_results(folder: Path) -> RunResults:
 
 
 def _table(path: Path, none: pd.DataFrame) -> pd.DataFrame:
-    return pd.read_parquet(path) if path.exists() else none
+    return _read(path) if path.exists() else none
+
+
+def _read(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path, columns=columns)
+    except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+        raise InputError(f"{path} cannot be read, must be as a run wrote it: {error}") from None
 
 
 def _present(path: Path) -> Path:

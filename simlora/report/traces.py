@@ -97,7 +97,9 @@ def _dispersion(ax: Axes, dispersion: Mapping[float, float]) -> None:
     ax.minorticks_off()
     low, high = min(1.0, *dispersion.values()), max(1.0, *dispersion.values())
     ax.set_ylim(low / 2, high * 2)
-    ax.set_yticks([power for power in (0.01, 0.1, 1, 10, 100, 1e3, 1e4, 1e5) if low / 2 <= power <= high * 2])
+    powers = [power for power in (0.01, 0.1, 1, 10, 100, 1e3, 1e4, 1e5) if low / 2 <= power <= high * 2]
+    some = [0.2, 0.5, 1, 2, 5]  # where hardly anything but 1 lies between
+    ax.set_yticks(powers if len(powers) > 1 else [each for each in some if low / 2 <= each <= high * 2])
     ax.yaxis.set_major_formatter("{x:g}")
     ax.legend(frameon=False, fontsize=9)
     return None
@@ -111,8 +113,19 @@ def _lengths(ax: Axes, trace: Trace) -> None:
         at, shares = cdf(tokens.astype(np.float64), upto=1.0)
         ax.step([at[0], *at], [0.0, *shares], where="post", color=colour, linewidth=1.6, label=name)
     ax.set_xscale("log")
+    _plain_decades(ax)
     ax.set(title="Lengths", xlabel="tokens", ylabel="share at most so long", ylim=(0, 1.02))
     ax.legend(frameon=False, fontsize=9)
+
+
+def _plain_decades(ax: Axes) -> None:
+    """Write 1, 2 and 5 of each decade as people do, and nothing between them: of few decades all would overlap."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = ax.get_xlim()
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _popularity(ax: Axes, trace: Trace) -> None:

@@ -183,7 +183,8 @@ def _unlike(
     """Return what else differs of what is asked of systems, not of how they work."""
     named = {axis, *names, *vary}
     asked = [key for key in keys if key.partition(".")[0] in ASKED and key not in named and key not in FIRST]
-    others = [key for key in asked if table[key].map(_plain).nunique() > 1]
+    singles = table[table["folder"] != ""]  # of a sweep, what it does not name is not known
+    others = [key for key in asked if singles[key].map(_plain).nunique() > 1]
     if not others:
         return []
     more = f" and {len(others) - MOST_KEYS} more" if len(others) > MOST_KEYS else ""

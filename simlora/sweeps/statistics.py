@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -23,10 +24,16 @@ def interval(values: Any, confidence: float = CONFIDENCE) -> tuple[float, float]
     values = values[~np.isnan(values)]
     if len(values) < 2:
         return math.nan, math.nan
+    half = _student(confidence, len(values)) * values.std(ddof=1) / math.sqrt(len(values))
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+@functools.cache
+def _student(confidence: float, count: int) -> float:
+    """Return how many standard errors the interval of the mean of so many values reaches to either side."""
     from scipy import stats  # half a second
 
-    half = stats.t.ppf(0.5 + confidence / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
-    return float(values.mean() - half), float(values.mean() + half)
+    return float(stats.t.ppf(0.5 + confidence / 2, count - 1))
 
 
 def means(table: pd.DataFrame, figure: str, by: Sequence[str]) -> pd.DataFrame:

@@ -127,7 +127,7 @@ class Invocations(ABC):
         if self.rate_rps is not None and self.rate_rps > own_rps:
             raise InputError(
                 f"workload.rate_rps is {self.rate_rps:g}, must be at most the trace's own {own_rps:.6g} requests per "
-                "second; workload.speedup makes more of them"
+                "second; null keeps all of them, and workload.speedup makes them come faster"
             )
         share = 1.0 if self.rate_rps is None else self.rate_rps / own_rps
         if share * total > REQUESTS_MAX:

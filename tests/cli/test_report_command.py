@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from simlora.cli.report import main
@@ -52,6 +53,10 @@ def test_what_is_not_as_expected_is_noticed(capsys: pytest.CaptureFixture[str]) 
     [
         (["nowhere"], "nowhere does not exist, must be the folder of a run or of a sweep"),
         (["nowhere/sweep.parquet"], "there is no nowhere/sweep.parquet; must be the folder of a sweep"),
+        (["sweep", "empty"], "empty cannot be read as the folder of a run: summary.json has no makespan_s"),
+        (["sweep", "table"], "table/sweep.parquet has no column makespan_s, must be a sweep's table"),
+        (["sweep", "torn"], "torn/requests.parquet cannot be read"),
+        (["sweep", "-o", "sweep"], "-o sweep is a folder, must be a file such as sweep/page.html"),
         (["sweep", "broken"], "broken cannot be read as the folder of a run"),
         (["sweep", "text"], "must be a sweep's table"),
         (["sweep", "--x", "system"], "--x system is not a number in every run"),
@@ -68,6 +73,13 @@ def test_bad_input_is_a_sentence_and_leaves_nothing(
     sweep()
     make_run(Path("broken"))
     Path("broken/summary.json").write_text("{")
+    make_run(Path("empty"))
+    Path("empty/summary.json").write_text("{}")
+    make_run(Path("torn"))
+    Path("torn/requests.parquet").write_text("no table")
+    Path("table").mkdir()
+    short = pd.DataFrame({"key": ["a"], "seed": [0], "status": ["ran"], "reason": [""], "load": ["below"]})
+    short.to_parquet("table/sweep.parquet")
     Path("text").mkdir()
     Path("text/sweep.parquet").write_text("no table")
     before = sorted(Path().rglob("*"))

@@ -59,6 +59,17 @@ def test_differences_are_from_a_value_that_was_varied(capsys: pytest.CaptureFixt
     assert "--against 'gpu=a10g' is no value of what is varied; choose one of system, workload.rate_rps" in (
         capsys.readouterr().err
     )
+    assert main([*SMALL, "--against=system=slorra"]) == 2  # before anything is simulated
+    assert "--against: system has no 'slorra'; did you mean slora" in capsys.readouterr().err
+    assert main([*SMALL, "--figure=status"]) == 2
+    assert "status is no number; " in capsys.readouterr().err
+
+
+def test_seeds_that_change_nothing_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,10\n1,b,8,100,10\n")
+    assert main(["workload=file", f"workload.path={trace}", "speedup=1,2", "--seeds=3", "--jobs=1"]) == 0
+    assert "notice: 4 runs did the very same as another seed" in capsys.readouterr().err
 
 
 def test_runs_without_figures_are_noticed(capsys: pytest.CaptureFixture[str]) -> None:

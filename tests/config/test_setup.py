@@ -191,14 +191,15 @@ def test_adapters_in_memory_of_their_own_need_an_eviction_that_keeps_none(calibr
     "group, name",
     [
         (group, name)
-        for group in ("scheduler", "loader", "eviction", "router", "placement", "migration")
+        for group in ("scheduler", "loader", "eviction", "router", "placement", "migration", "autoscaler")
         for name in choices(group)
     ],
 )
 def test_every_policy_can_be_chosen(calibration: str, group: str, name: str):
     slots = ("replica.adapter_memory=slots", "replica.max_adapters=4", "replica.max_lora_rank=64")
     kept = ("replica.prefix_caching=true", "replica.reserve=paged")
-    also = {"lru_in_turn": slots, "cost_model": kept, "banded_lru": kept}.get(name, ())
+    steps = ("autoscaler.steps=[{at_s: 0, replicas: 1}]",)
+    also = {"lru_in_turn": slots, "cost_model": kept, "banded_lru": kept, "by_schedule": steps}.get(name, ())
     assert (
         setup(calibration, f"{group}={name}", *also).about["policies"][group].startswith("simlora.policies.")
     )
@@ -230,3 +231,46 @@ def test_adapters_can_all_be_taken_for_the_same_size(calibration: str) -> None:
         InputError, match=r"replica\.adapter_tokens is 0, must be a whole number of token slots, at least 1"
     ):
         setup(calibration, "replica.adapter_tokens=0")
+
+
+def test_others_have_their_own_pool_and_gpus_and_else_what_all_have() -> None:
+    others = "cluster.others=[{gpu: a100_80g, replicas: 1}, {gpu: a100_80g, replicas: 2, tp: 2, kv_token_budget: 777}]"
+    known = ("cluster.replicas=4", "replica.kv_token_budget=1000", "replica.max_batch_size=9")
+    one, two = setup("model=llama_2_7b", "gpu=a100_80g", *known, others).scenario.others
+    assert (one.replicas, one.replica.tp, two.replicas, two.replica.tp) == (1, 1, 2, 2)
+    assert one.replica.kv_token_budget > 50_000, "what the GPU has left, not what was given to the others"
+    assert two.replica.kv_token_budget == 777
+    assert (one.replica.max_batch_size, two.replica.max_batch_size) == (9, 9)
+
+
+@pytest.mark.parametrize(
+    "others, message",
+    [
+        ("3", "cluster.others is 3, must be a list, such as [{gpu: a100_80g, replicas: 2}]"),
+        ("[{gpu: a10}]", "cluster.others has {'gpu': 'a10'}, must have gpu and replicas"),
+        ("[{gpu: a10, replicas: 1, model: b}]", "must have gpu and replicas, and may have tp"),
+        ("[{gpu: a11, replicas: 1}]", "gpu of cluster.others is 'a11', which is unknown; did you mean a10"),
+        (
+            "[{gpu: a100_80g, replicas: 0}]",
+            "replicas of cluster.others is 0, must be a whole number of replicas",
+        ),
+        (
+            "[{gpu: a100_80g, replicas: 1, tp: 3}]",
+            "cluster.others: on a100_80g, replica.tp is 3, must divide",
+        ),
+        (
+            "[{gpu: h100_80g, replicas: 1}]",
+            "cluster.others: on h100_80g, there is no calibration h100_80g-llama",
+        ),
+        ("[{gpu: a100_80g, replicas: 2}]", "cluster.others has all of the replicas"),
+    ],
+)
+def test_others_that_cannot_be_are_said_plainly(calibration: str, others: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        setup(calibration, "cluster.replicas=2", f"cluster.others={others}")
+    assert message in str(error.value)
+
+
+def test_others_whose_gpu_is_too_small_do_not_fit(calibration: str) -> None:
+    with pytest.raises(DoesNotFit, match=r"cluster\.others: on a10, "):
+        setup(calibration, "model=llama_30b", "gpu=a100_80g", "cluster.others=[{gpu: a10, replicas: 1}]")

@@ -45,6 +45,13 @@ def test_a_prefill_that_is_under_way_is_lost() -> None:
     assert table.first_token_s[0] == pytest.approx(1.5 * prefill_s(9))
 
 
+def test_a_load_that_is_under_way_is_a_cold_start_until_then() -> None:
+    """It waits for half of one, and elsewhere for all of another; nothing was prefilled."""
+    table = case(Row(0.0, 0, 9, 1, 1), failures=((0, load_s(1) / 2, None),)).run().requests()
+    assert table.cold_start_s[0] == pytest.approx(1.5 * load_s(1))
+    assert table.queue_s[0] == table.cold_start_s[0]
+
+
 def test_who_waited_waits_elsewhere_and_nobody_is_lost() -> None:
     rows = tuple(Row(0.0, None, 9, 20, 20) for _ in range(9))
     cluster = case(*rows, failures=((0, 0.1, None),), max_batch_size=1).cluster()
@@ -64,6 +71,13 @@ def test_a_host_that_fails_as_soon_as_it_is_back_is_not_there() -> None:
     )
     assert cluster.recorder.token_steps == 3
     assert [failed.time_s for failed in cluster.recorder.journal.failed] == [1.0, 3.0]
+
+
+def test_who_was_back_and_is_gone_for_good_is_not_waited_for() -> None:
+    rows = (Row(1.5, None, 1, 2, 2), Row(4.0, None, 1, 2, 2))
+    table = case(*rows, failures=((0, 1.0, 2.0), (0, 3.0, None)), replicas=1).run().requests()
+    assert table.status.tolist() == ["finished", "rejected"]
+    assert table.reason[1] == "no replica is left"
 
 
 def test_a_host_that_comes_back_is_empty_and_serves_again() -> None:

@@ -18,6 +18,7 @@ def test_everybody_ends_whoever_comes_and_goes(case: Case, fast_forward: bool) -
     done = table[table.status == "finished"]
     assert (done.arrival_s <= done.admitted_s).all()
     assert (done.admitted_s <= done.first_token_s).all()
+    assert (done.cold_start_s + done.kv_cold_start_s <= done.queue_s + 1e-9).all()
     assert cluster.outstanding.sum() == 0
     assert sum(len(replica.held()) for replica in cluster.replicas) == 0, "everything is given back"
     lasts_s = cluster.recorder.last_s

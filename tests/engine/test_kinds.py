@@ -12,7 +12,7 @@ from simlora.core.request import Request
 from simlora.engine.cluster import Cluster
 from simlora.engine.scenario import Kind
 from simlora.latency.iteration import IterationModel
-from simlora.latency.kernels import LoraWork, Mbgmv
+from simlora.latency.kernels import LoraWork, Mbgmv, PaddedBmm, Vllm
 from simlora.latency.mixed import MixedIterations, MixedKernels
 from simlora.policies.routing.rank_aware import RankAware
 from tests.engine.by_hand import load_s, prefill_s, steps_s
@@ -48,10 +48,17 @@ def test_each_has_its_own_memory() -> None:
     """A request of 100 slots fits only the second, whose pool is half as large again."""
     large = Row(0.0, None, 90, 10, 10)
     of = case(large, large, capacity=80)
-    table = of.run().requests()
-    assert table.status.tolist() == ["rejected", "finished"]
+    assert of.run().requests().replica.tolist() == [1, 1]
     assert [replica.config.kv_token_budget for replica in of.cluster().replicas] == [80, 120]
     assert of.cluster().kv_token_budgets.tolist() == [80, 120]
+
+
+def test_who_is_too_small_for_a_request_is_not_asked() -> None:
+    """Of three the last has half as much memory again; what fits nobody is turned away."""
+    large, small, huge = (Row(i / 10, None, prompt, 10, 10) for i, prompt in enumerate((90, 9, 300)))
+    table = case(large, small, huge, capacity=80, replicas=3, router="most_idle").run().requests()
+    assert table.status.tolist() == ["finished", "finished", "rejected"]
+    assert table.replica.tolist()[:2] == [2, 0]
 
 
 def test_routers_are_told_each_ones_times() -> None:
@@ -91,6 +98,9 @@ def test_mixed_models_price_every_replica_with_its_own() -> None:
     )
     assert not kernels.counts_adapters
     assert not kernels.counts_segments
+    other = Vllm(calibration, slots=3, max_lora_rank=32)
+    assert MixedKernels([Mbgmv(calibration), other], kind_of).counts_adapters, "one is enough"
+    assert MixedKernels([Mbgmv(calibration), PaddedBmm(calibration)], kind_of).counts_segments
 
 
 def test_who_differs_in_nothing_is_as_if_there_were_one_kind() -> None:

@@ -23,9 +23,11 @@ class Told(Autoscaler):
     def __init__(self, *counts: int, period_s: float = 0.25) -> None:
         self.counts, self.period_s = list(counts), period_s
         self.seen: list[tuple[float, int]] = []
+        self.waits_s: list[list[float]] = []
 
     def replicas(self, view: FleetView) -> int:
         self.seen.append((view.now_s, view.on))
+        self.waits_s.append(view.waits_s.tolist())
         return self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
 
 
@@ -110,10 +112,51 @@ def test_one_that_is_about_to_go_can_be_had_back_without_a_boot(told) -> None:
     assert [row[1:] for row in scalings(cluster)] == [(2, 2, 0, 0), (1, 1, 0, 1), (2, 2, 0, 0)]
 
 
+def test_who_found_nobody_goes_to_one_that_is_had_back(told) -> None:
+    """The second is about to go when the host of the first fails; at the next look it is wanted after all."""
+    rows = (row(0.0), row(0.0, output_tokens=60))
+    cluster, _ = told(2, 1, rows=rows, replicas=2, failures=((0, 0.3, None),))
+    table = cluster.recorder.requests()
+    assert table.replica.tolist() == [1, 1]
+    (moved,) = cluster.recorder.journal.moved
+    assert moved.target == -1, "nobody took it at first"
+    assert cluster.scaling.boots == 0
+
+
 def test_a_boot_can_be_called_off(told) -> None:
     cluster, _ = told(1, 2, 1, rows=(row(0.0, output_tokens=60), row(2.0)), boot_s=1.0)
     assert cluster.recorder.requests().replica.tolist() == [0, 0]
     assert cluster.scaling.on_s[1] == pytest.approx(0.25), "which it cost nevertheless"
+
+
+def test_of_two_boots_the_later_replica_s_is_called_off(told) -> None:
+    rows = (row(0.0, output_tokens=60), row(1.1, output_tokens=1))
+    cluster, _ = told(1, 3, 2, rows=rows, boot_s=0.5)
+    assert cluster.recorder.requests().replica.tolist() == [0, 1]
+    assert cluster.scaling.on_s[2] == pytest.approx(0.25)
+
+
+def test_a_boot_that_is_called_off_forgets_what_it_was_loading(told) -> None:
+    """At 0.5 s it is half way through its warm-up; the boot that begins at 0.75 s loads the adapter again."""
+    rows = (row(0.0, 0, 60), row(2.0, output_tokens=1))
+    known = {"boot_s": 0.25 - load_s(1) / 2, "warm_up_adapters": 1, "eviction": "lru"}
+    cluster, _ = told(1, 2, 1, 2, rows=rows, **known)
+    assert cluster.recorder.adapter_loads == 3
+
+
+def test_one_that_is_to_go_does_all_that_it_has(told) -> None:
+    rows = (row(0.0), row(0.0, output_tokens=60), row(0.0), row(0.0, output_tokens=30), row(4.0))
+    cluster, _ = told(2, 1, rows=rows, replicas=2)
+    table = cluster.recorder.requests()
+    assert table.replica.tolist() == [0, 1, 0, 1, 0]
+    assert cluster.scaling.on_s[1] == pytest.approx(table.finish_s[1])
+
+
+def test_one_that_is_to_go_and_whose_host_fails_costs_until_then(told) -> None:
+    rows = (row(0.0), row(0.0, output_tokens=60), row(2.0, output_tokens=1))
+    cluster, _ = told(2, 1, 1, 2, rows=rows, replicas=2, failures=((1, 0.3, 0.6),))
+    lasts_s = cluster.recorder.last_s
+    assert cluster.scaling.on_s.tolist() == pytest.approx([lasts_s, 0.3 + lasts_s - 0.75])
 
 
 def test_who_comes_back_has_nothing_in_memory(told) -> None:
@@ -140,6 +183,12 @@ def test_a_new_replica_loads_what_is_asked_for_most_before_it_takes_requests(tol
     assert table.replica.tolist() == [0, 0, 0, 0, 1]
     assert table.cold_start_s[4] == 0.0
     assert scalings(cluster)[-1][0] == pytest.approx(0.25 + BOOT_S + load_s(1))
+
+
+def test_it_waits_for_all_that_it_loads(told) -> None:
+    rows = (row(0.0, 0, 60), row(0.0, 1, 60))
+    cluster, _ = told(1, 2, rows=rows, warm_up_adapters=2, eviction="lru")
+    assert scalings(cluster)[-1][0] == pytest.approx(0.25 + BOOT_S + 2 * load_s(1))
 
 
 def test_nobody_is_turned_away_while_a_replica_can_still_be_added(told) -> None:
@@ -258,7 +307,22 @@ def test_what_cannot_be_is_said_plainly(told, changes: dict, message: str) -> No
     assert str(error.value) == message
 
 
+def test_what_would_still_boot_costs_until_the_end_whatever_comes_later(told) -> None:
+    cluster, _ = told(1, 2, rows=(row(0.0),), boot_s=9.0, failures=((1, 5.0, None),))
+    assert cluster.scaling.on_s[1] == pytest.approx(lasts_s() - 0.25)
+
+
+def test_only_who_is_on_has_adapters_in_memory_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(AUTOSCALERS, "told", lambda: Told(1))
+    case = Case(rows=(row(0.0, 0),), replicas=2, placement="burst_tolerance", autoscaler="told")
+    held = [replica.holdings.pool.adapter_tokens > 0 for replica in Cluster(case.scenario()).replicas]
+    assert held == [True, False]
+    both = Cluster(case.but(autoscaler="fixed").scenario()).replicas
+    assert all(replica.holdings.pool.adapter_tokens > 0 for replica in both)
+
+
 def test_homeless_requests_count_as_waiting(told) -> None:
     cluster, policy = told(1, rows=(row(0.2, output_tokens=1),), failures=((0, 0.1, 5.0),), replicas=1)
+    assert policy.waits_s[1:3] == [[pytest.approx(0.05)], [pytest.approx(0.3)]]
     assert np.diff([seen_s for seen_s, _ in policy.seen]).tolist() == [0.25] * (len(policy.seen) - 1)
     assert cluster.recorder.requests().first_token_s[0] == pytest.approx(5.0 + prefill_s(9))

@@ -88,6 +88,7 @@ def test_a_host_with_slow_links_is_slow_to_give_and_to_take_over_the_network() -
     assert stores is not None
     assert [link.slowdown for link in stores._sends] == [1.0, 8.0]
     assert [link.slowdown for link in stores._receives] == [1.0, 8.0]
+    assert [replica.holdings.link_out.slowdown for replica in cluster.replicas] == [1.0, 8.0]
     stores.fails(1)
     assert [link.slowdown for link in stores._receives] == [1.0, 8.0], "also when it comes back"
     assert cluster.recorder.requests().cold_start_s[0] == pytest.approx(load_s(1)), (
@@ -100,6 +101,14 @@ def test_a_host_that_comes_back_is_as_slow_as_it_was() -> None:
     slow = {"stragglers": ((0, 0.0, None, 2.0),), "slow_links": ((0, 0.0, None, 8.0),)}
     table = case(*rows, replicas=1, failures=((0, 1.0, 2.0),), **slow).run().requests()
     assert table.ttft_s[0] == pytest.approx(8 * load_s(1) + 2 * prefill_s(9))
+
+
+def test_so_is_each_of_its_replicas() -> None:
+    rows = (Row(3.0, None, 9, 40, 40), Row(3.0, 0, 9, 1, 1))
+    known = {"replicas": 2, "replicas_per_host": 2, "slow_links": ((0, 0.0, None, 8.0),)}
+    table = case(*rows, failures=((0, 1.0, 2.0),), **known).run().requests()
+    assert table.replica.tolist() == [0, 1]
+    assert table.cold_start_s[1] == pytest.approx(8 * load_s(1))
 
 
 def test_what_begins_when_the_one_before_it_ends_is_not_ended_with_it() -> None:

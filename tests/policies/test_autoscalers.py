@@ -78,6 +78,12 @@ def test_by_queue_goes_down_to_the_most_of_the_last_minutes_and_up_at_once() -> 
     assert said == [6, 6, 6, 4, 4, 1, 9]
 
 
+def test_by_queue_adds_nobody_because_of_what_it_said_before() -> None:
+    """Of eight four have failed since, and the four that are left have less to do than they could."""
+    policy = ByQueue(target_requests=10)
+    assert [policy.replicas(Fleet(8, 80)), policy.replicas(Fleet(4, 20, 15.0))] == [8, 4]
+
+
 # By SLO -------------------------------------------------------------------------------------
 
 
@@ -94,6 +100,8 @@ def test_by_slo_grows_by_a_share_while_too_few_are_in_time() -> None:
 def test_by_slo_counts_who_has_waited_past_the_target() -> None:
     assert BySlo(ttft_s=2.0).replicas(Fleet(4, had_s=[1.0] * 10, waits_s=[2.5])) == 5
     assert BySlo(ttft_s=2.0).replicas(Fleet(4, had_s=[1.0] * 10, waits_s=[1.5])) == 4
+    many = Fleet(4, had_s=[1.0] * 5, waits_s=[2.5] + [0.5] * 94)
+    assert BySlo(ttft_s=2.0, attainment=0.9).replicas(many) == 5, "who waits in time is not in time yet"
 
 
 def test_by_slo_lets_one_go_when_it_has_been_calm_for_long() -> None:

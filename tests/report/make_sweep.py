@@ -65,9 +65,16 @@ def lose(folder: Path, row: int, status: str, reason: str) -> None:
     table.to_parquet(folder / "sweep.parquet", index=False)
 
 
-def make_run(folder: Path, seed: int = 0, requests: int = 200, system: str = "slora", **config: Any) -> Path:
+def make_run(
+    folder: Path,
+    seed: int = 0,
+    requests: int = 200,
+    system: str = "slora",
+    gpu_name: str = "a10g",
+    **config: Any,
+) -> Path:
     """Write the folder of a run with that configuration."""
     frame = make_requests(requests, seed=seed)
-    run = {"system": system, "model": "llama_7b", "gpu": "a10g", "tp": 1, "replicas": 2}
+    run = {"system": system, "model": "llama_7b", "gpu": gpu_name, "tp": 1, "replicas": 2}
     tree = {"seed": seed, "workload": {"seed": seed}, "report": True, **config}
     return write_results(folder, frame, summary=make_summary(frame, run=run), config=yaml.safe_dump(tree))

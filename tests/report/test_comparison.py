@@ -135,6 +135,42 @@ def test_runs_and_sweeps_are_never_averaged_together(sweep, tmp_path):
     assert list(found.quantiles) == ["2"]
 
 
+def test_runs_beside_a_sweep_are_told_apart_by_what_it_does_not_name(tmp_path):
+    sweep = make_sweep(tmp_path / "sweep", steady, ("slora",), seeds=1)
+    table = pd.read_parquet(sweep / "sweep.parquet").drop(columns="system")
+    table.to_parquet(sweep / "sweep.parquet", index=False)
+    folders = [make_run(tmp_path / name, system=name, workload={"rate_rps": 2}) for name in ("slora", "vllm")]
+    found = compare([*folders, sweep])
+    assert found.lines == ("runs, slora", "runs, vllm", f"{sweep}, system=–")
+
+
+def test_a_comparison_says_where_more_differs_than_its_lines_say(tmp_path):
+    folders = [
+        make_run(tmp_path / name, system=name, gpu_name=gpu, slo={"ttft_s": target}, speedup=1)
+        for name, gpu, target in (("slora", "a10g", 2), ("vllm", "h100_80g", 6))
+    ]
+    found = compare(folders)
+    assert found.lines == ("slora", "vllm")
+    assert found.notices == (
+        "These runs also differ in slo.ttft_s, which their names here do not say.",
+        "Not all ran the same model on the same GPU, which may be what differs: llama_7b on a10g (slora); "
+        "llama_7b on h100_80g (vllm).",
+    )
+    assert "llama_7b on h100_80g (vllm)" in Page(render(found)).text
+    assert compare(folders, by=["gpu"]).notices == (
+        "Runs that differ in system are averaged, too.",
+        "These runs also differ in slo.ttft_s, which their names here do not say.",
+    )
+
+
+def test_seeds_that_change_nothing_are_one_run(tmp_path):
+    sweep = make_sweep(tmp_path, lambda system, rate, seed: 0.5 + 0.1 * (system == "vllm"), makespan_s=100.0)
+    found = compare([sweep])
+    assert {(at["runs"], at["mark"]) for at in cells(found).values()} == {(1, "")}
+    (notice,) = found.notices
+    assert notice.startswith("8 runs did the very same as the first seed of their configuration")
+
+
 # Who is better --------------------------------------------------------------------------
 
 
@@ -284,6 +320,28 @@ def test_an_interval_that_goes_past_all_or_nothing_is_drawn_up_to_there(tmp_path
     sweep = make_sweep(tmp_path, lambda system, rate, seed: (0.0, 0.5, 1.0)[seed])
     drawn = Page(render(compare([sweep]))).data["charts"]["attainment"]["data"]["values"]
     assert {(row["low"], row["high"]) for row in drawn} == {(0.0, 1.0)}
+
+
+def test_beside_the_99th_percentile_a_median_is_filled_even_past_saturation(sweep):
+    specs = Page(render(compare([sweep]))).data["charts"]
+    hollow = [
+        layer["encoding"]["fill"]["condition"]["test"]
+        for layer in specs["over-ttft_s"]["layer"]
+        if layer["mark"]["type"] == "point"
+    ]
+    assert hollow == ["false", "true"]
+    (one,) = [layer for layer in specs["attainment"]["layer"] if layer["mark"]["type"] == "point"]
+    assert one["encoding"]["fill"]["condition"]["test"] == "datum.load == 'past'"
+
+
+@pytest.mark.parametrize(("lines", "wide", "narrow"), [(3, True, True), (8, True, False)])
+def test_names_are_written_below_where_there_is_room(tmp_path, lines, wide, narrow):
+    sweep = make_sweep(tmp_path, steady, tuple(f"s{i}" for i in range(lines)), (1.0,))
+    specs = Page(render(compare([sweep]))).data["charts"]
+    shown = [
+        specs[name]["layer"][-1]["encoding"]["x"]["axis"]["labels"] for name in ("attainment", "over-ttft_s")
+    ]
+    assert shown == [wide, narrow]
 
 
 # Mistakes -------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from simlora.report.format import (
     clock_unit,
     count,
     counted,
+    device_in_words,
     digits,
     headline,
     limit,
@@ -120,6 +121,14 @@ def test_targets_in_words():
 def test_the_headline_says_what_ran_on_what():
     run = {"system": "dlora", "model": "llama_7b", "gpu": "a100_80g", "tp": 2, "replicas": 4}
     assert headline({"run": run}) == ("dLoRA", "llama_7b on 4 × a100_80g (TP 2)")
+
+
+def test_a_device_is_a_model_and_kinds_of_gpu_however_many():
+    run = {"model": "llama_7b", "gpu": "a10g", "tp": 1, "replicas": 4}
+    assert device_in_words({"run": run}) == "llama_7b on a10g"
+    others = [{"gpu": "a100_80g", "tp": 2, "replicas": 2}, {"gpu": "a10g", "tp": 1, "replicas": 1}]
+    assert device_in_words({"run": {**run, "others": others}}) == "llama_7b on a10g and a100_80g (TP 2)"
+    assert device_in_words({}) == "– on –"
 
 
 def test_the_headline_falls_back_to_the_calibration():

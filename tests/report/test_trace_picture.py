@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -46,6 +49,21 @@ def test_lengths_end_at_one():
     for line in panels(trace(), "title", {}, {})["Lengths"].lines:
         assert line.get_ydata()[0] == 0
         assert line.get_ydata()[-1] == 1
+
+
+@pytest.mark.parametrize("most", [3, 90, 400, 50_000])
+def test_lengths_are_written_so_that_they_do_not_overlap(most):
+    own = replace(trace(), prompt_tokens=np.linspace(most / 2, most, 200).astype(np.int64))
+    ax = panels(own, "title", {}, {})["Lengths"]
+    boxes = [label.get_window_extent() for label in ax.get_xticklabels(which="both") if label.get_text()]
+    boxes.sort(key=lambda box: box.x0)
+    assert len(boxes) >= 2
+    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
+
+
+def test_burstiness_has_an_axis_where_all_is_near_poisson():
+    ax = panels(trace(), "title", {1.0: 0.8, 10.0: 0.6}, {})["Burstiness"]
+    assert len(ax.get_yticks()) >= 2
 
 
 def test_few_adapters_are_bars_and_many_a_line():

@@ -93,7 +93,8 @@ def test_a_rate_keeps_some_at_random_and_no_more_than_there_are(of_2019, tmp_pat
     assert len(set(found)) > 5
     assert np.array_equal(busy.build(3).arrival_s, busy.build(3).arrival_s)
     with pytest.raises(
-        InputError, match=r"workload.rate_rps is 5, must be at most the trace's own 1.66694 requests"
+        InputError,
+        match=r"workload.rate_rps is 5, must be at most the trace's own 1.66694 requests per second; null keeps all",
     ):
         replace(busy, rate_rps=5).build(0)
     with pytest.raises(InputError, match=r"workload.rate_rps keeps none of 6,001 invocations; raise it"):
