@@ -65,6 +65,14 @@ class Capacity:
         return math.exp(low), math.exp(high)
 
     @property
+    def _of_what(self) -> str:
+        """What the interval is of."""
+        told = ["value", "beyond", *self.question.figures]
+        if len(self.seeds) > 1 and len(self.seeds[told].drop_duplicates()) == 1:
+            return "what met it and what did not: all seeds are the same run, as of a trace from a file"
+        return "95 % interval over seeds"
+
+    @property
     def command(self) -> str:
         """The shell command that finds it again."""
         question = self.question
@@ -103,9 +111,7 @@ class Capacity:
             first = f"{self.value:.0f} replicas are enough with every seed"
         else:
             first = f"{self.value:.4g} {question.unit}"
-            first += (
-                f" [{low:.4g}, {high:.4g}], 95 % interval over seeds" if not math.isnan(low) else ", one seed"
-            )
+            first += ", one seed" if math.isnan(low) else f" [{low:.4g}, {high:.4g}], {self._of_what}"
         lines = [first, f"within {question.slo}", ""]
         lines.append(
             f"{'seed':>6}{'met at':>12}{'missed at':>12}"

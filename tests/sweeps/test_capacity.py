@@ -234,6 +234,7 @@ def test_it_is_written_and_drawn(tmp_path: Path) -> None:
 
 def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
     lines = found().table().splitlines()
+    assert lines[0].endswith("], 95 % interval over seeds")
     assert lines[0].startswith(f"{found().value:.4g} requests/s [")
     assert lines[1] == "within 95 % of the requests within every slo.*"
     assert len(lines) == 4 + 2
@@ -379,3 +380,4 @@ def test_a_trace_from_a_file_is_sped_up(tmp_path: Path) -> None:
     assert answer.question.unit == "times the trace's rate"
     assert answer.value > 1
     assert answer.interval == pytest.approx((answer.value, answer.seeds["beyond"][0])), "seeds change nothing"
+    assert "all seeds are the same run, as of a trace from a file" in answer.table().splitlines()[0]
