@@ -54,11 +54,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.what_if",
         description="Simulate what no paper could run, over several seeds; draw it, and print it with intervals.",
-        epilog=HELP,
+        epilog="\n".join(
+            ["studies:", *(f"  {name:<13}{study.title}" for name, study in studies.items()), "", HELP]
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(studies)} (default: all)")
+    parser.add_argument("studies", nargs="*", metavar="STUDY", help="of those below (default: all)")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each point (default: 5)")
-    parser.add_argument("--out", type=Path, default=Path("outputs") / "what_if", help="where PNG and CSV go")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("outputs") / "what_if",
+        help="where PNG and CSV go (default: outputs/what_if)",
+    )
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)
     try:

@@ -252,7 +252,10 @@ def _means(table: pd.DataFrame, figure: str, lines: Sequence[str]) -> pd.DataFra
 
 
 def _marks(figure: str, rivals: pd.DataFrame, own: dict[Any, pd.Series[Any]]) -> dict[int, str]:
-    """Return who is better than all others, or who cannot be told from the best; nothing if that is everybody."""
+    """Return who is better than all others, or who cannot be told from the best; nothing if that is everybody.
+
+    Nor is there a best time past saturation, where times say how long the run lasted.
+    """
     ranked = rivals.dropna(subset=["mean"])
     sign = direction(figure)
     if sign == 0 or len(ranked) < 2:
@@ -260,7 +263,8 @@ def _marks(figure: str, rivals: pd.DataFrame, own: dict[Any, pd.Series[Any]]) ->
     seen = {index: sign * own[line, x] for index, line, x in ranked[["line", "x"]].itertuples()}
     best = seen[(sign * ranked["mean"]).idxmax()]
     unbeaten = [index for index, other in seen.items() if not better(best, other)]
-    if len(unbeaten) == len(ranked):
+    is_time = figure.partition(".")[0].endswith("_s")
+    if len(unbeaten) == len(ranked) or (is_time and set(ranked.loc[unbeaten, "load"]) == {"past"}):
         return {}
     return {index: TIE if len(unbeaten) > 1 else BEST for index in unbeaten}
 

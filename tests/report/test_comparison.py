@@ -183,6 +183,19 @@ def test_a_winner_is_better_seed_by_seed_even_where_intervals_overlap(sweep):
     assert [times[line, 2.0]["mark"] for line in ("slora", "vllm")] == ["", "best"]  # less is better
 
 
+def test_past_saturation_there_is_no_best_time(tmp_path):
+    """Attainments of 0.2 and 0.4 are those of runs past saturation, whose times say how long they lasted."""
+
+    def overloaded(system: str, rate: float, seed: int) -> float:
+        return {"slora": 0.2, "vllm": 0.4}[system] + NOISE[seed] / 10
+
+    found = compare([make_sweep(tmp_path, overloaded)])
+    assert cells(found)["vllm", 2.0]["mark"] == "best"
+    times = cells(found, "ttft_s.mean")
+    assert {times[line, 2.0]["load"] for line in ("slora", "vllm")} == {"past"}
+    assert {times[line, 2.0]["mark"] for line in ("slora", "vllm")} == {""}
+
+
 def test_whom_chance_may_have_made_better_ties(tmp_path):
     def noisy(system: str, rate: float, seed: int) -> float:
         return {"slora": 0.3, "vllm": 0.8, "dlora": 0.82}[system] + NOISE[seed] * (
