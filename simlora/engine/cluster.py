@@ -78,7 +78,7 @@ class Cluster:
         self.adapters = _adapters(scenario)
         self._outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
         self._latencies = [_latency_models(scenario, kind) for kind in scenario.kinds]
-        self._kind_of = scenario.kind_of
+        self._kind_of, self._mixed = scenario.kind_of, bool(scenario.others)
         hosts = [Host(scenario.host_cores) for _ in range(scenario.hosts)]
         self.stores: Stores | None = None
         if scenario.adapter_pool == "distributed":
@@ -96,6 +96,7 @@ class Cluster:
         self.members, self._slowness = Members(scenario.replicas), Slowness(self)
         self.replicas = [self._replica(id) for id in range(scenario.replicas)]
         self._outages, self.scaling = Outages(self), Scaling(self)
+        self._scales = self.scaling.active
         if scenario.engines_per_gpu > 1:
             for first in range(0, scenario.replicas, scenario.engines_per_gpu):
                 gpu = SharedGpu()
@@ -245,7 +246,7 @@ class Cluster:
     def _route(self, request: Request) -> None:
         if self._plans and request.adapter is not None:
             self._asked[request.adapter.id] += request.prompt_tokens
-        if self.scaling.active:
+        if self._scales:
             self.scaling.arrives(request)
         # As many came before as its number says.
         if self._most is not None and request.id - self.recorder.ended == self._most:
@@ -286,8 +287,9 @@ class Cluster:
         found = self._everywhere
         if serves and request.adapter is not None:
             found = serves.get(request.adapter.id, found)
-        found = self.members.among(found)
-        return self._large_enough(found, request) if self.scenario.others else found
+        if not self.members.all_open:
+            found = self.members.among(found)
+        return self._large_enough(found, request) if self._mixed else found
 
     def _large_enough(self, replicas: NDArray[np.int64], request: Request) -> NDArray[np.int64]:
         """Those of some replicas whose kind could serve a request; all of them if none could."""
@@ -429,7 +431,7 @@ class Cluster:
                 self._asked[request.adapter.id] += self._outputs[request.id]
         if self._loads is not None:
             self._loads.leave(replica, request)
-        if self.scaling.active:
+        if self._scales:
             self.scaling.leaves(replica, request)
         if self.recorder.ended % TELL_EVERY == 0:
             self._progress(self.recorder.ended)

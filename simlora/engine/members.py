@@ -42,8 +42,6 @@ class Members:
 
     def among(self, replicas: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return those of some replicas that are open; if none of them is, whoever is."""
-        if self.all_open:
-            return replicas
         found = replicas[self.open[replicas]]
         return found if len(found) else self._everywhere[self.open]
 

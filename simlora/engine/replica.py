@@ -70,6 +70,7 @@ class Replica:
         "_start_s",
         "_steps",
         "_token_times",
+        "_tracing",
         "_wake",
         "busy_s",
         "config",
@@ -103,7 +104,7 @@ class Replica:
         self.most_running = self.most_waiting = 0
         self._clock = clock
         self._outputs = outputs
-        self._recorder = recorder
+        self._recorder, self._tracing = recorder, recorder.tracing
         self._on_leave, self._on_move = on_leave, on_move
         self._sends: dict[int, int] = {}  # where requests go at the end of this iteration
         self._brings: dict[int, Adapter] = {}  # to be sent for then
@@ -232,7 +233,9 @@ class Replica:
                 self._since_s = clock.now
                 self._sample(clock.now)
                 yield self._wake
-                self._ran(clock.now)
+                self.busy_s += clock.now - self._since_s
+                if self._tracing is not None:
+                    self._trace(clock.now)
                 self.advance()
             else:
                 self._idle = True
@@ -308,16 +311,15 @@ class Replica:
         """Start the decided iterations; return the time of the boundary at which they are over."""
         return self._execute_prefill() if self._prefill else self._execute_decode()
 
-    def _ran(self, until_s: float) -> None:
-        """Count the time of the iterations that are over now."""
-        self.busy_s += until_s - self._since_s
-        if self._recorder.tracing is not None:
-            run, prefill = self._run, self._prefill
-            begin_s = self._start_s if run is None else run.end_s(run.done)
-            tokens = sum(self._decision.chunks or (request.prefill_tokens for request in prefill))
-            batch, steps = (0, 0) if run is None else (len(self._batch.members), self._steps - run.done)
-            ran = Ran(self.id, self._since_s, begin_s, until_s, len(prefill), tokens, batch, steps)
-            self._recorder.tracing.add(ran)
+    def _trace(self, until_s: float) -> None:
+        """Tell of the iterations that are over now."""
+        assert self._tracing is not None, "nobody wants to hear of it"
+        run, prefill = self._run, self._prefill
+        begin_s = self._start_s if run is None else run.end_s(run.done)
+        tokens = sum(self._decision.chunks or (request.prefill_tokens for request in prefill))
+        batch, steps = (0, 0) if run is None else (len(self._batch.members), self._steps - run.done)
+        ran = Ran(self.id, self._since_s, begin_s, until_s, len(prefill), tokens, batch, steps)
+        self._tracing.add(ran)
 
     def advance(self) -> None:
         """Move tokens, memory and the batch to the boundary that was reached."""
@@ -612,7 +614,9 @@ class Replica:
         if self._steps <= run.done:
             return None
         ended_s = run.end_s(self._steps)
-        self._ran(ended_s)
+        self.busy_s += ended_s - self._since_s
+        if self._tracing is not None:
+            self._trace(ended_s)
         self._advance_decode(run, ended_s)
         self.holdings.make_room(self._batch.step, ended_s)
         came_s = self._came_s
@@ -634,8 +638,8 @@ class Replica:
             ended_s = self._count_steps()
             broke_s = self._since_s if ended_s is None else ended_s
             self.busy_s = busy_s  # with the step that broke off
-        if self._recorder.tracing is not None:
-            self._recorder.tracing.add(Failed(self.id, self._clock.now, broke_s))
+        if self._tracing is not None:
+            self._tracing.add(Failed(self.id, self._clock.now, broke_s))
         waiting = {request.id for request in self.waiting}
         prefill = {request.id for request in self._prefill} - self._standing.prefilling.keys()
         requests = sorted(self.requests(), key=lambda request: (request.arrival_s, request.id))

@@ -282,7 +282,8 @@ def _table(found: Comparison) -> Html:
             "excludes 0, or where there are no common seeds, the two intervals do not overlap. ",
             tag("span", "tie", class_="kind derived"),
             " Those that cannot be told from the one with the best mean. No mark: nobody can be told from it, as with "
-            "one seed alone; or the times are those of runs past saturation, which say how long they lasted. Each pair is looked at by itself: of many that do not differ, one in twenty seems to.",
+            "one seed alone; or the times are those of runs past saturation, which say how long they lasted. "
+            "Each pair is looked at by itself: of many that do not differ, one in twenty seems to.",
             class_="note",
         ),
     )
