@@ -40,6 +40,8 @@ def incidents(
     for each in value:
         has = set(each) if isinstance(each, dict) else set()
         if has == {"every_s", "for_s", *more}:
+            if sum("every_s" in other for other in value) > 1:
+                raise InputError(f"{key} has two rates, must have one: each would draw for every {whose}")
             found += _drawn(key, each, kind, whose, count, seed, until_s)
         elif {whose, "at_s", *more} <= has <= set(names):
             found.append(kind(**(each | {whose: as_whole(each[whose])})))

@@ -66,6 +66,7 @@ def test_each_kind_has_draws_of_its_own() -> None:
             "often",
             "cluster.failures is 'often', must be a list, such as [{host: 0, at_s: 60, until_s: 120}] or",
         ),
+        ([RATES, RATES], "cluster.failures has two rates, must have one: each would draw for every host"),
         ([{"host": 0}], "cluster.failures has {'host': 0}, must have host, at_s, or rates, such as"),
         ([{"every_s": 9}], "cluster.failures has {'every_s': 9}, must have host, at_s, or rates"),
         ([RATES | {"every_s": 0}], "cluster.failures.every_s is 0, must be greater than 0 seconds"),
