@@ -11,11 +11,9 @@ from pathlib import Path
 from experiments.dlora import measured
 from experiments.dlora.drawing import draw
 from experiments.dlora.several import FOLDER, SEEDS, Several, of_study, write_csv
-from experiments.studies.command import BAD_INPUT, DONE, INTERRUPTED
-from experiments.studies.reading import known
+from experiments.studies.command import chosen, ended, made
 from experiments.studies.study import Study, read_all
 from simlora.api.cache import HELP
-from simlora.core.errors import InputError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,29 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("outputs/dlora"), help="where PNG and CSV go")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)
-    try:
-        studies = read_all(FOLDER)
-        chosen = [studies[known(name, studies, "study")] for name in options.studies] or list(
-            studies.values()
-        )
-        _draw_all(chosen, options.out, options.jobs)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print("interrupted; the runs that were finished are kept", file=sys.stderr)
-        return INTERRUPTED
-    return DONE
+    return ended(lambda: _draw_all(chosen(read_all(FOLDER), options.studies), options.out, options.jobs))
 
 
 def _draw_all(studies: Sequence[Study], out: Path, jobs: int) -> None:
     theirs = measured.read()
     if theirs is None:
         print(f"without measured points: there is no {measured.path()}; set SIMLORA_MEASURED_DIR")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {out} cannot be made: {error.strerror}") from None
+    made(out)
     for study in studies:
         found = of_study(study, jobs, theirs)
         draw(study, found, out / f"{study.name}.png")

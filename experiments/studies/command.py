@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments.studies import measured
@@ -34,10 +34,14 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help=f"where PNG and CSV go (default: outputs/{paper})")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)
+    out = options.out or Path("outputs") / paper
+    return ended(lambda: _draw_all(chosen(read_all(folder), options.studies), out, options.jobs))
+
+
+def ended(does: Callable[[], None]) -> int:
+    """Do what a command is for; return its exit status, having said in a sentence what went wrong."""
     try:
-        _draw_all(
-            _chosen(read_all(folder), options.studies), options.out or Path("outputs") / paper, options.jobs
-        )
+        does()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -47,7 +51,17 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
     return DONE
 
 
-def _chosen(studies: dict[str, Study], names: Sequence[str]) -> list[Study]:
+def made(out: Path) -> Path:
+    """Return the folder of --out, which is there now. Raises InputError if it cannot be."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {out} cannot be made: {error.strerror}") from None
+    return out
+
+
+def chosen(studies: dict[str, Study], names: Sequence[str]) -> list[Study]:
+    """Return the studies of these names, all if there are none. Raises InputError with the nearest ones."""
     return [studies[known(name, studies, "study")] for name in names] or list(studies.values())
 
 
@@ -55,10 +69,7 @@ def _draw_all(studies: Sequence[Study], out: Path, jobs: int) -> None:
     rows = measured.rows()
     for path in measured.missing(studies):
         print(f"without measured points: there is no {path}; set SIMLORA_MEASURED_DIR")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {out} cannot be made: {error.strerror}") from None
+    made(out)
     outcomes = run_all([point for study in studies for point in points(study)], jobs)
     for study in studies:
         gathered = gather(study, outcomes, rows)

@@ -13,16 +13,14 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from experiments.claims.spots import seeded
-from experiments.studies.command import BAD_INPUT, DONE, INTERRUPTED
+from experiments.studies.command import chosen, ended, made
 from experiments.studies.draw import COLOURS, GRID, INK, save
 from experiments.studies.metrics import METRICS
 from experiments.studies.points import Point, points
-from experiments.studies.reading import known
 from experiments.studies.running import run_all
 from experiments.studies.study import Study, read_all
 from simlora.api.cache import HELP
 from simlora.core.checks import whole
-from simlora.core.errors import InputError
 from simlora.sweeps.outcome import Outcome, Overrides
 from simlora.sweeps.statistics import interval
 
@@ -69,23 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)
-    try:
+
+    def answer() -> None:
         whole("--seeds", options.seeds, "runs", least=1)
-        chosen = [studies[known(name, studies, "study")] for name in options.studies] or list(
-            studies.values()
-        )
-        try:
-            options.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"--out {options.out} cannot be made: {error.strerror}") from None
-        _answer(chosen, range(options.seeds), options.out, options.jobs)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print("interrupted; the runs that were finished are kept", file=sys.stderr)
-        return INTERRUPTED
-    return DONE
+        _answer(chosen(studies, options.studies), range(options.seeds), made(options.out), options.jobs)
+
+    return ended(answer)
 
 
 def _answer(studies: Sequence[Study], seeds: Sequence[int], out: Path, jobs: int) -> None:

@@ -174,6 +174,11 @@ class Cluster:
         return self.scaling.on
 
     @property
+    def homeless(self) -> int:
+        """Requests that wait for a replica to take any."""
+        return self.members.homeless
+
+    @property
     def waits_s(self) -> NDArray[np.float64]:
         """How long each of those has waited that waits for its first prefill now `[waiting]`."""
         return self.scaling.waits_s
@@ -204,7 +209,7 @@ class Cluster:
             self.clock.process(self._slowness.choke(slow))
         if self._plans:
             self.clock.process(self._placing.plan_again(self.clock, self, self.all_ended))
-        if self.scaling.active:
+        if self._scales:
             self.clock.process(self.scaling.run())
         if self.scenario.policies.migration.period_s is not None:
             self.clock.process(self._migrate(self.scenario.policies.migration.period_s))
@@ -252,7 +257,7 @@ class Cluster:
         if self._most is not None and request.id - self.recorder.ended == self._most:
             reason = f"cluster.max_outstanding, {self._most} requests, were there already"
             self.recorder.reject(request, -1, self.clock.now, reason)
-            if self.scaling.active:
+            if self._scales:
                 self.scaling.leaves(-1, request)
             return
         chosen = self._choose(request, None)

@@ -57,7 +57,7 @@ class Members:
 
     @property
     def arrivals_s(self) -> list[float]:
-        """When they arrived."""
+        """When those arrived who wait for somebody to be open."""
         return [request.arrival_s for request, _ in self._homeless]
 
     def wait(self, request: Request, token_s: float | None) -> bool:

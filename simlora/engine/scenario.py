@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -224,7 +225,7 @@ class Scenario:
     others: tuple[Kind, ...] = ()
     ttft_targets_s: NDArray[np.float64] | None = None
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[Kind, ...]:
         """All replicas, by kind, in the order of their numbers."""
         first = self.replicas - sum(kind.replicas for kind in self.others)
@@ -233,7 +234,7 @@ class Scenario:
             *self.others,
         )
 
-    @property
+    @cached_property
     def kind_of(self) -> NDArray[np.int64]:
         """Of which of the `kinds` each replica is `[replicas]`."""
         return np.repeat(np.arange(len(self.kinds)), [kind.replicas for kind in self.kinds])

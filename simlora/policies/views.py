@@ -331,6 +331,11 @@ class FleetView(ClusterView, Protocol):
         ...
 
     @property
+    def homeless(self) -> int:
+        """Requests that no replica has, as none takes any now."""
+        ...
+
+    @property
     def waits_s(self) -> NDArray[np.float64]:
         """How long each of those has waited that waits for its first prefill now `[waiting]`."""
         ...

@@ -31,6 +31,7 @@ class Fleet(Cluster):
         self.on, self.now_s = on, now_s
         self.waits_s, self._had_s = np.array(waits_s), np.array(had_s)
         self.asked: list[float] = []
+        self.homeless = 0
 
     def first_tokens_s(self, window_s: float) -> np.ndarray:
         self.asked.append(window_s)
@@ -59,6 +60,12 @@ def test_fixed_wants_all_and_never_looks() -> None:
 )
 def test_by_queue_wants_as_many_as_have_the_target_each(on: int, requests: int, wanted: int) -> None:
     assert ByQueue(target_requests=10).replicas(Fleet(on, requests)) == wanted
+
+
+def test_by_queue_counts_requests_that_nobody_takes_now() -> None:
+    fleet = Fleet(0, 0)
+    fleet.homeless = 25
+    assert ByQueue(target_requests=10).replicas(fleet) == 3
 
 
 def test_by_queue_goes_down_to_the_most_of_the_last_minutes_and_up_at_once() -> None:

@@ -11,7 +11,7 @@ from simlora.policies.views import FleetView
 
 
 class ByQueue(Autoscaler):
-    """Target tracking: the replicas for which each would have `target_requests`, running or waiting.
+    """Target tracking: the replicas for which each would have `target_requests`, running or waiting anywhere.
 
     Every `period_s` seconds that is ceil(on x (requests a replica / target)), unless the ratio is within `tolerance`
     of 1. It goes up at once, and down to the most that it has said in the last `down_after_s` seconds, so that a short
@@ -34,7 +34,7 @@ class ByQueue(Autoscaler):
         self._said: deque[tuple[float, int]] = deque()
 
     def replicas(self, view: FleetView) -> int:
-        requests = float(view.outstanding.sum())
+        requests = float(view.outstanding.sum()) + view.homeless
         ratio = requests / (max(view.on, 1) * self.target_requests)
         wanted = view.on if abs(ratio - 1.0) <= self.tolerance else ceil(requests / self.target_requests)
         said = self._said
