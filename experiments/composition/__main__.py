@@ -1,0 +1,140 @@
+"""Search for a system that beats all published ones: `python -m experiments.composition [--trials 140] [--seeds 5]`."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from experiments.composition.drawing import draw_ahead, draw_search
+from experiments.composition.judging import NAME, chosen, overall, rival_of
+from experiments.composition.page import AHEAD, PROGRESS, Study, markdown, verdict
+from experiments.composition.publishing import text
+from experiments.composition.search import Tried, explore
+from experiments.composition.space import read as read_space
+from experiments.cross_table.capacities import Asked, Span, search, span
+from experiments.cross_table.compared import compare
+from experiments.cross_table.page import spanned
+from experiments.cross_table.why import parts
+from experiments.cross_table.world import HELD_OUT, TRAINING, System, World, read
+from experiments.studies.command import ended, made
+from simlora.api.cache import HELP
+from simlora.core.checks import whole
+
+BASE = "slora"
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEM = ROOT / "simlora" / "conf" / "system" / f"{NAME}.yaml"
+TRIALS, SEEDS = 140, 5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Search, judge, print and write; 0 when done, 2 for bad input, 130 when interrupted."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.composition",
+        description="Search over all policy slots for the composition that carries most on the training workloads of "
+        "experiments/cross_table/world.yaml, and judge it on the held-out ones against every published system.",
+        epilog=f"It takes two hours of two cores. {HELP}",
+    )
+    parser.add_argument("--trials", type=int, default=TRIALS, help=f"compositions to try (default: {TRIALS})")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"of the judgement (default: {SEEDS})")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
+    parser.add_argument(
+        "--docs", type=Path, default=ROOT / "docs", help="folder of composition.md, its table and figures"
+    )
+    parser.add_argument(
+        "--publish", type=Path, default=SYSTEM, help="the system's file (default: in simlora/conf/system)"
+    )
+    options = parser.parse_args(arguments)
+    return ended(lambda: _find(read(), options))
+
+
+def _find(world: World, options: argparse.Namespace) -> None:
+    whole("--trials", options.trials, "compositions", least=1)
+    whole("--seeds", options.seeds, "seeds", least=1)
+    space, base = read_space(), world.systems[BASE]
+    begun = list(space.published)
+    tried = explore(world, space, world.of(TRAINING), options.trials, options.jobs, _tell)
+    found = chosen(world, tried, base, world.of(TRAINING), options.jobs)
+    published = list(world.systems.values())
+    seeds = range(options.seeds)
+    rows = compare(world, [found.system, *published], list(world.workloads.values()), seeds, options.jobs)
+    own = {row.workload.name: next(cell for cell in row.cells if cell.system.name == NAME) for row in rows}
+    swapped = parts(
+        world, [(row, found.system, own[row.workload.name].rates_rps) for row in rows], base, options.jobs
+    )
+    study = Study(
+        tried=tried,
+        begun=begun,
+        found=found,
+        rows=rows,
+        published=published,
+        ablation={row.workload.name: one for row, one in zip(rows, swapped, strict=True)},
+        oracle=_oracle(world, found.system, seeds, options.jobs),
+        seeds=options.seeds,
+    )
+    _print(study)
+    _write(study, options.docs, options.publish)
+
+
+def _tell(tried: Sequence[Tried]) -> None:
+    one = max((one for one in tried if not one.refused), key=lambda one: one.score, default=None)
+    if one is not None and sys.stderr.isatty():
+        print(f"\r{len(tried)} trials; best is {one.number}: {one.composition}", file=sys.stderr)
+
+
+def _oracle(world: World, system: System, seeds: Sequence[int], jobs: int) -> dict[str, Span]:
+    """Return what a system would carry if all adapters were on the GPU from the start, by workload."""
+    settings = {key: value for key, value in system.settings.items() if not key.startswith("loader.")}
+    ideal = System(
+        f"{system.name} with all adapters on the GPU", system.title, {**settings, "loader": "cached"}
+    )
+    asked = [Asked(ideal, workload, seed) for workload in world.workloads.values() for seed in seeds]
+    found = search(world, asked, jobs)
+    return {
+        workload.name: span(found[ideal.name, workload.name, seed].rate_rps for seed in seeds)
+        for workload in world.workloads.values()
+    }
+
+
+def _print(study: Study) -> None:
+    held_out = study.ahead(HELD_OUT)
+    for line in verdict(held_out, overall(held_out), study.rows, study.published):
+        print(line)
+    for part in (HELD_OUT, TRAINING):
+        for name, by_seed in study.ahead(part).items():
+            print(f"  {part:<9} {name:<16} {spanned(span(by_seed.values()))}")
+
+
+def _write(study: Study, docs: Path, publish: Path) -> None:
+    made((docs / AHEAD).parent)
+    draw_search(study.tried, study.begun, docs / PROGRESS)
+    ratios = study.ahead(HELD_OUT) | study.ahead(TRAINING)
+    rivals = {row.workload.name: rival_of(row, study.published).system.title for row in study.rows}
+    ordered = [*study.of(HELD_OUT), *study.of(TRAINING)]
+    draw_ahead(ordered, ratios, rivals, docs / AHEAD)
+    write_csv(docs / "composition.csv", study.tried)
+    (docs / "composition.md").write_text(markdown(study), encoding="utf-8")
+    print(docs / "composition.md")
+    # Runs are kept only while simlora's files do not change: the same system is not written again.
+    if not publish.exists() or publish.read_text(encoding="utf-8") != text(study.found.system):
+        publish.write_text(text(study.found.system), encoding="utf-8")
+        print(publish)
+
+
+def write_csv(path: Path, tried: Sequence[Tried]) -> None:
+    """Write a row a trial: its capacities, and what it set."""
+    keys = list(dict.fromkeys(key for one in tried for key in one.composition.settings if key != "system"))
+    workloads = list(tried[0].rates_rps)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["trial", *(f"{name}_rps" for name in workloads), "refused", *keys])
+        for one in tried:
+            rates = ["" if one.refused else f"{one.rates_rps[name]:g}" for name in workloads]
+            settings: Mapping[str, object] = one.composition.settings
+            rows.writerow([one.number, *rates, one.refused, *(settings.get(key, "") for key in keys)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

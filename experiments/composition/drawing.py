@@ -1,0 +1,77 @@
+"""Pictures of the search and of the judgement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+from experiments.composition.search import Tried
+from experiments.cross_table.capacities import span
+from experiments.cross_table.compared import Row
+from experiments.cross_table.world import HELD_OUT
+from experiments.studies.draw import COLOURS, GRID, INK, save
+
+BLUE, AMBER = COLOURS[:2]
+
+
+def draw_search(tried: Sequence[Tried], begun: Sequence[str], path: Path) -> None:
+    """Draw the score of every trial, the published systems' among them, and the best so far."""
+    from matplotlib import pyplot as plt
+
+    done = [(one.number, math.exp(one.score)) for one in tried if not one.refused]
+    figure, ax = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    ax.scatter(*zip(*done, strict=True), s=14, color=BLUE, alpha=0.6, label="a composition")
+    first = [pair for pair in done if pair[0] < len(begun)]
+    ax.scatter(
+        *zip(*first, strict=True), s=34, marker="D", color=AMBER, label="the slots of a published system"
+    )
+    ax.step(
+        [number for number, _ in done],
+        list(accumulate((rate for _, rate in done), max)),
+        where="post",
+        color=INK,
+        linewidth=1.2,
+        label="the best so far",
+    )
+    ax.set(
+        xlabel="trial", ylabel="capacity on training workloads,\ngeometric mean (requests/s)", ylim=(0, None)
+    )
+    ax.legend(frameon=False, loc="lower right")
+    ax.grid(color=GRID, linewidth=0.7)
+    ax.spines[["top", "right"]].set_visible(False)
+    save(figure, path)
+
+
+def draw_ahead(
+    rows: Sequence[Row], ratios: dict[str, dict[int, float]], rivals: dict[str, str], path: Path
+) -> None:
+    """Draw, for each workload, how many times the best published system's capacity the composition has."""
+    from matplotlib import pyplot as plt
+
+    figure, ax = plt.subplots(figsize=(8, 1.3 + 0.42 * len(rows)), layout="constrained")
+    for place, row in enumerate(reversed(rows)):
+        found = span(ratios[row.workload.name].values())
+        held_out = row.workload.part == HELD_OUT
+        ax.errorbar(
+            found.mean,
+            place,
+            xerr=[[max(found.mean - found.low, 0.0)], [max(found.high - found.mean, 0.0)]]
+            if found.low > 0
+            else None,
+            marker="o",
+            markersize=7,
+            color=BLUE,
+            markerfacecolor=BLUE if held_out else "white",
+            capsize=3,
+        )
+    ax.axvline(1.0, color=INK, linewidth=1)
+    ax.axvline(1.1, color=AMBER, linewidth=1, linestyle="--")
+    labels = [f"{row.workload.title}\nagainst {rivals[row.workload.name]}" for row in reversed(rows)]
+    ax.set_yticks(range(len(rows)), labels, fontsize=8)
+    ax.set_xlabel("capacity over that of the best published system (filled: held out; dashed: 10 % ahead)")
+    ax.grid(color=GRID, linewidth=0.7, axis="x")
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    save(figure, path)

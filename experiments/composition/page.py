@@ -1,0 +1,188 @@
+"""docs/composition.md: the search, what it found, how it is judged, and what each of its slots does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from experiments.composition.judging import FINALISTS, NAME, SEEDS, WORTH, Found, ahead, overall, rival_of
+from experiments.composition.publishing import text
+from experiments.composition.search import AT_ONCE, COARSE, Tried
+from experiments.cross_table.capacities import Span, span
+from experiments.cross_table.compared import Row
+from experiments.cross_table.page import number, spanned
+from experiments.cross_table.why import Part
+from experiments.cross_table.world import HELD_OUT, TRAINING, System
+
+COMMAND = "python -m experiments.composition"
+ASKED = 1.10
+"""How far ahead of the best published system the composition is asked to be."""
+PROGRESS, AHEAD = "figures/composition/search.png", "figures/composition/ahead.png"
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that the page tells. `oracle`: the capacity if every adapter were on the GPU from the start, by workload."""
+
+    tried: Sequence[Tried]
+    begun: Sequence[str]
+    found: Found
+    rows: Sequence[Row]
+    published: Sequence[System]
+    ablation: Mapping[str, Sequence[Part]]
+    oracle: Mapping[str, Span]
+    seeds: int
+
+    def of(self, part: str) -> list[Row]:
+        """Return the rows of the training workloads, or of the held-out ones."""
+        return [row for row in self.rows if row.workload.part == part]
+
+    def ahead(self, part: str) -> dict[str, dict[int, float]]:
+        """Return what the composition carries of the best published system's capacity, by workload and seed."""
+        return ahead(self.of(part), self.published)
+
+
+def markdown(study: Study) -> str:
+    """Return the page."""
+    refused = sum(bool(one.refused) for one in study.tried)
+    held_out = study.ahead(HELD_OUT)
+    return "\n".join(
+        [
+            "# The system nobody has built yet",
+            "",
+            f"Written by `{COMMAND}`; do not edit it. World, SLO, workloads and rivals are those of "
+            "[the cross-table](cross_table.md).",
+            "",
+            *verdict(held_out, overall(held_out), study.rows, study.published),
+            "",
+            f"![Ahead of the best published system on each workload]({AHEAD})",
+            "",
+            "## What was found",
+            "",
+            "```yaml",
+            text(study.found.system).rstrip(),
+            "```",
+            "",
+            f"`simlora system={NAME}` runs it. It was trial {study.found.number} of {len(study.tried)}"
+            + (f", without its own {', '.join(study.found.left_out)}" if study.found.left_out else "")
+            + f": a slot that adds less than {100 * WORTH:g} % is as S-LoRA has it.",
+            "",
+            "## On every workload",
+            "",
+            "Capacity in requests/s within the SLO, with 95 % intervals over "
+            f"{study.seeds} seeds; the ratio is taken seed by seed. The best published system is chosen by workload, "
+            "with the same seeds: that is in its favour. *All adapters on the GPU*: the composition if no adapter ever "
+            "had to be loaded, which bounds what loading and caching adapters better could still add.",
+            "",
+            "| | workload | the composition | best published | | ahead | all adapters on the GPU |",
+            "|---|---|---|---|---|---|---|",
+            *(_row(study, row) for part in (HELD_OUT, TRAINING) for row in study.of(part)),
+            "",
+            "Over workloads (geometric mean): "
+            f"**{spanned(overall(held_out))} on held-out ones**, {spanned(overall(study.ahead(TRAINING)))} on training "
+            "ones. Against one system for all held-out workloads, instead of the best on each:",
+            "",
+            *(f"* {system.title}: {spanned(mean)}" for system, mean in singles(study)),
+            "",
+            "## What each slot does",
+            "",
+            "The composition with one slot as S-LoRA has it: what it still carries.",
+            "",
+            *ablation(study),
+            "",
+            "## How it was searched",
+            "",
+            f"Optuna's TPE over `experiments/composition/space.yaml`: {len(study.tried)} compositions, {AT_ONCE} at a "
+            f"time, of which {refused} are none that simlora runs. The first {len(study.begun)} are the slots of the "
+            f"published systems ({', '.join(study.begun)}). The score is the geometric mean of the capacities on the "
+            f"training workloads, found to {100 * COARSE:.0f} % with one seed. The {FINALISTS} best were searched "
+            f"again, finer and with {len(SEEDS)} other seeds: "
+            + ", ".join(f"trial {one} {_rps(score)}" for one, score in study.found.finalists.items())
+            + " requests/s. All trials are in [composition.csv](composition.csv).",
+            "",
+            f"![The best capacity after each trial]({PROGRESS})",
+            "",
+        ]
+    )
+
+
+def verdict(
+    held_out: Mapping[str, Mapping[int, float]], mean: Span, rows: Sequence[Row], published: Sequence[System]
+) -> list[str]:
+    """Return the answer: where the composition is as far ahead as it is asked to be, and where it is not."""
+    spans = {name: span(by_seed.values()) for name, by_seed in held_out.items()}
+    titles = {row.workload.name: row.workload.title for row in rows}
+    won = [titles[name] for name, one in spans.items() if one.mean >= ASKED and one.low > 1.0]
+    some = [titles[name] for name, one in spans.items() if one.low > 1.0 and one.mean < ASKED]
+    lost = [titles[name] for name, one in spans.items() if one.high < 1.0]
+    clear = {*won, *some, *lost}
+    level = [titles[name] for name in spans if titles[name] not in clear]
+    return [
+        f"**Over the {len(spans)} held-out workloads it carries {number(mean.mean)} times what the best published "
+        f"system does [{number(mean.low)}, {number(mean.high)}].**",
+        "",
+        f"* ahead by 10 % and more, beyond doubt: {', '.join(won) or 'nowhere'}",
+        f"* ahead by less, beyond doubt: {', '.join(some) or 'nowhere'}",
+        f"* not to be told apart: {', '.join(level) or 'nowhere'}",
+        f"* behind, beyond doubt: {', '.join(lost) or 'nowhere'}",
+    ]
+
+
+def _row(study: Study, row: Row) -> str:
+    own = next(cell for cell in row.cells if cell.system.name == NAME)
+    rival = rival_of(row, study.published)
+    part = "held out" if row.workload.part == HELD_OUT else "training"
+    ratios = study.ahead(row.workload.part)[row.workload.name]
+    oracle = study.oracle.get(row.workload.name)
+    cells = [
+        part,
+        row.workload.title,
+        spanned(own.capacity),
+        spanned(rival.capacity),
+        rival.system.title,
+        spanned(span(ratios.values())),
+        spanned(oracle),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def singles(study: Study) -> list[tuple[System, Span]]:
+    """Return what the composition carries of each published system's capacity over held-out workloads, the best first.
+
+    Systems that carry nothing on one of them are left out.
+    """
+    rows = study.of(HELD_OUT)
+    found = []
+    for system in study.published:
+        ratios = {}
+        for row in rows:
+            by_name = {cell.system.name: cell.rates_rps for cell in row.cells}
+            if min(by_name[system.name].values()) > 0.0:
+                ratios[row.workload.name] = {
+                    seed: rate / by_name[system.name][seed] for seed, rate in by_name[NAME].items()
+                }
+        if len(ratios) == len(rows):
+            found.append((system, overall(ratios)))
+    return sorted(found, key=lambda pair: pair[1].mean)
+
+
+def ablation(study: Study) -> list[str]:
+    """Return a table: a line a slot, a column a workload."""
+    rows = [row for part in (HELD_OUT, TRAINING) for row in study.of(part)]
+    slots = list(
+        dict.fromkeys(part.exchange.slot for row in rows for part in study.ablation[row.workload.name])
+    )
+    lines = [f"| slot | {' | '.join(row.workload.title for row in rows)} |", f"|{'---|' * (len(rows) + 1)}"]
+    for slot in slots:
+        cells, told = [], ""
+        for row in rows:
+            part = next((one for one in study.ablation[row.workload.name] if one.exchange.slot == slot), None)
+            told = told or (f"{part.exchange.had} → {part.exchange.has}" if part else "")
+            cells.append(spanned(part.kept) if part else "")
+        lines.append(f"| **{slot}**: {told} | {' | '.join(cells)} |")
+    return lines
+
+
+def _rps(score: float) -> str:
+    return number(math.exp(score))

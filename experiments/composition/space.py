@@ -1,0 +1,136 @@
+"""The space of compositions: of every slot one choice, with what it sets and what of it is tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from experiments.studies.reading import check, known, listed, load
+from simlora.core.errors import InputError
+
+SPACE = Path(__file__).with_name("space.yaml")
+GROUPS = ("scheduler", "loader", "eviction", "router", "placement", "migration")
+"""Slots that are policies, each a group of the configuration; the others are keys of a replica."""
+DIGITS = 3
+"""Significant digits of a number that is tuned: more say nothing, and are written in commands."""
+
+
+class Trial(Protocol):
+    """What Optuna's trials and a table of values have in common."""
+
+    def suggest_categorical(self, name: str, choices: list[Any]) -> Any: ...
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float: ...
+
+    def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int: ...
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers that a key may be tuned to: those listed, or all between two."""
+
+    values: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    whole: bool = False
+
+    def suggested(self, trial: Trial, key: str) -> Any:
+        """Return what a trial tunes the key to."""
+        if self.values:
+            return trial.suggest_categorical(key, list(self.values))
+        if self.whole:
+            return trial.suggest_int(key, int(self.low), int(self.high), log=self.log)
+        return float(f"{trial.suggest_float(key, self.low, self.high, log=self.log):.{DIGITS}g}")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a slot may hold: what it sets, and what of it is tuned."""
+
+    settings: Mapping[str, Any]
+    tuned: Mapping[str, Range]
+
+
+@dataclass(frozen=True)
+class Composition:
+    """One choice for every slot, and what they set together, on top of S-LoRA."""
+
+    choices: Mapping[str, str]
+    of_slots: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Overrides as on the command line."""
+        return {
+            "system": "slora",
+            **{key: value for own in self.of_slots.values() for key, value in own.items()},
+        }
+
+    def without(self, slot: str, first: str) -> Composition:
+        """Return the same with the slot as S-LoRA has it, its `first` choice."""
+        return Composition(
+            {**self.choices, slot: first}, {**self.of_slots, slot: {slot: first} if slot in GROUPS else {}}
+        )
+
+    def __str__(self) -> str:
+        return ", ".join(f"{slot} {choice}" for slot, choice in self.choices.items())
+
+
+@dataclass(frozen=True)
+class Space:
+    """All slots by name, each with its choices, the first of which is S-LoRA's; and compositions to begin with."""
+
+    slots: Mapping[str, Mapping[str, Choice]]
+    published: Mapping[str, Mapping[str, Any]]
+
+    def first(self, slot: str) -> str:
+        """Return S-LoRA's choice for a slot."""
+        return next(iter(self.slots[slot]))
+
+    def suggested(self, trial: Trial) -> Composition:
+        """Return the composition that a trial asks for. What is tuned goes by its key."""
+        choices, of_slots = {}, {}
+        for slot, held in self.slots.items():
+            name = trial.suggest_categorical(slot, list(held))
+            tuned = {key: one.suggested(trial, key) for key, one in held[name].tuned.items()}
+            own = {slot: name} if slot in GROUPS else {}
+            choices[slot], of_slots[slot] = name, {**own, **held[name].settings, **tuned}
+        return Composition(choices, of_slots)
+
+
+def read(path: Path = SPACE) -> Space:
+    """Read a space. Raises InputError, naming file and key, for what is not said right."""
+    tree = check(load(path), str(path), ("slots", "published"))
+    slots = {
+        slot: {name: _choice(entry, f"{path}: {slot} {name}") for name, entry in held.items()}
+        for slot, held in tree["slots"].items()
+    }
+    published = {}
+    for name, begun in tree["published"].items():
+        keys = {key for held in slots.values() for choice in held.values() for key in choice.tuned}
+        for key, value in begun.items():
+            known(key, [*slots, *keys], f"{path}: published {name}")
+            if key in slots:
+                known(value, slots[key], f"{path}: published {name}.{key}")
+        published[name] = {slot: next(iter(held)) for slot, held in slots.items()} | begun
+    return Space(slots, published)
+
+
+def _choice(tree: Any, place: str) -> Choice:
+    entry = check(tree, place, (), ("set", "tune"))
+    tuned = {key: _range(span, f"{place}.tune.{key}") for key, span in entry.get("tune", {}).items()}
+    return Choice(entry.get("set", {}), tuned)
+
+
+def _range(tree: Any, place: str) -> Range:
+    if isinstance(tree, list):
+        if not tree:
+            raise InputError(f"{place} has no values")
+        return Range(values=tuple(listed(tree)))
+    entry = check(tree, place, ("low", "high"), ("log", "whole"))
+    if not entry["low"] < entry["high"]:
+        raise InputError(f"{place} goes from {entry['low']} to {entry['high']}, must go up")
+    return Range(**{name: entry[name] for name in ("low", "high", "log", "whole") if name in entry})

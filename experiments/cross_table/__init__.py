@@ -1,0 +1,1 @@
+"""All systems on all papers' workloads, in one world."""

@@ -1,0 +1,85 @@
+"""All systems on all papers' workloads: `python -m experiments.cross_table [--workload NAME …] [--system NAME …]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.cross_table.compared import Row, compare
+from experiments.cross_table.drawing import draw
+from experiments.cross_table.page import PICTURE, markdown, spanned, why
+from experiments.cross_table.why import parts
+from experiments.cross_table.world import World, read
+from experiments.studies.command import ended, made
+from experiments.studies.reading import known
+from simlora.api.cache import HELP
+from simlora.core.checks import whole
+
+BASE = "slora"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare, print and write; 0 when done, 2 for bad input, 130 when interrupted."""
+    world = read()
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.cross_table",
+        description="Put every system to every paper's workload, on the same GPUs and within the same SLO: what each "
+        "carries, what it costs, who wins and which of its slots does it.",
+        epilog=f"The whole table takes an hour of two cores. {HELP}",
+    )
+    parser.add_argument("--workload", action="append", help=f"only this one: {', '.join(world.workloads)}")
+    parser.add_argument("--system", action="append", help=f"only this one: {', '.join(world.systems)}")
+    parser.add_argument("--seeds", type=int, default=3, help="searches of each capacity (default: 3)")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
+    parser.add_argument(
+        "--docs",
+        type=Path,
+        help="folder of cross_table.md and its figure (default: docs, for the whole table)",
+    )
+    options = parser.parse_args(arguments)
+    return ended(lambda: _cross(world, options))
+
+
+def _cross(world: World, options: argparse.Namespace) -> None:
+    whole("--seeds", options.seeds, "searches", least=1)
+    workloads = [
+        world.workloads[known(name, world.workloads, "--workload")]
+        for name in options.workload or world.workloads
+    ]
+    systems = [
+        world.systems[known(name, world.systems, "--system")] for name in options.system or world.systems
+    ]
+    rows = compare(world, systems, workloads, range(options.seeds), options.jobs)
+    base = world.systems[BASE]
+    winners = [(row, row.best.system, row.best.rates_rps) for row in rows]
+    reasons = dict(
+        zip((row.workload.name for row in rows), parts(world, winners, base, options.jobs), strict=True)
+    )
+    for row in rows:
+        print(_printed(row))
+        print(f"  {row.best.system.title}: {why(reasons[row.workload.name])}")
+    docs = options.docs or (None if options.workload or options.system else DOCS)
+    if docs is not None:
+        made((docs / PICTURE).parent)
+        draw(rows, systems, docs / PICTURE)
+        (docs / "cross_table.md").write_text(markdown(world, rows, reasons, options.seeds), encoding="utf-8")
+        print(docs / "cross_table.md")
+
+
+def _printed(row: Row) -> str:
+    lines = [f"{row.workload.title}: capacity in requests/s, and of the best's"]
+    for cell in row.cells:
+        told = (
+            f"{spanned(cell.capacity):<28}{spanned(row.against_best(cell))}"
+            if not cell.refused
+            else cell.refused
+        )
+        lines.append(f"  {cell.system.title:<30}{told}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Capacities of many systems on many workloads, seed by seed."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+from omegaconf import OmegaConf
+
+import simlora
+from experiments.cross_table.world import System, Workload, World
+from simlora.api.operating_points import filled
+from simlora.api.preparing import composed, ready
+from simlora.core.errors import InputError
+from simlora.sweeps.outcome import Overrides
+from simlora.sweeps.statistics import interval
+
+PRECISION = 0.03
+"""Between the rate that met the SLO and the one that did not."""
+
+
+class Asked(NamedTuple):
+    """What one search is about."""
+
+    system: System
+    workload: Workload
+    seed: int
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What was found for one seed: the highest rate that met the SLO, in requests/s.
+
+    It is 0 if none did, and if simlora refused the system: `refused` says why.
+    """
+
+    rate_rps: float
+    refused: str = ""
+
+
+class Span(NamedTuple):
+    """A mean over seeds, and the ends of its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def search(
+    world: World, asked: Sequence[Asked], jobs: int = -1, precision: float = PRECISION
+) -> dict[tuple[str, str, int], Carried]:
+    """Return the capacity of every system on every workload with every seed, by their names.
+
+    Runs are kept, so that what was searched before takes no time. Searches are independent: what is found does not
+    depend on `jobs`, nor on what else is asked.
+    """
+    unique = {(one.system.name, one.workload.name, one.seed): one for one in asked}
+    pool = Parallel(n_jobs=jobs, return_as="generator")
+    found = pool(delayed(_carried)(world, one, precision) for one in unique.values())
+    tell = _teller(len(unique))
+    result = {}
+    for key, carried in zip(unique, found, strict=True):
+        result[key] = carried
+        tell(len(result))
+    return result
+
+
+def _carried(world: World, one: Asked, precision: float) -> Carried:
+    workload = one.workload
+    try:
+        asked = settled(world, one.system, workload)
+        ready(*composed([*asked, f"{workload.key}={workload.start}"]))
+    except InputError as error:
+        return Carried(0.0, str(error))
+    try:
+        found = simlora.capacity(
+            [*asked, f"seed={one.seed}"],
+            key=workload.key,
+            start=workload.start,
+            seeds=1,
+            precision=precision,
+            jobs=1,
+        )
+    except InputError:  # not met at any rate
+        return Carried(0.0)
+    return Carried(found.value)
+
+
+def settled(world: World, system: System, workload: Workload) -> Overrides:
+    """Return a system's overrides, which say the operating points that its placement would look for.
+
+    They depend on the lengths of requests; a workload that draws others for another rate would have them searched for
+    at each. They are those of the placement behind S-LoRA's replicas, as LoRAServe has it, whatever else a system sets.
+    """
+    overrides = world.overrides(system, workload)
+    rate = f"{workload.key}={workload.start}"
+    config, _ = composed([*overrides, rate])
+    if OmegaConf.select(config, "placement.operating_points", default=0) is not None:
+        return overrides
+    plain = System("plain", "", {"system": "slora", "placement": "rank_demand", "router": "routing_table"})
+    points = filled(*composed([*world.overrides(plain, workload), rate]))[0].placement.operating_points
+    told = ",".join(f"{rank}:{tps}" for rank, tps in points.items())
+    return (*overrides, f"placement.operating_points={{{told}}}")
+
+
+def span(rates: Iterable[float]) -> Span:
+    """Return the geometric mean over seeds and its interval, NaN of one seed; 0 if one of them is."""
+    rates = list(rates)
+    if not rates or min(rates) <= 0.0:
+        return Span(0.0, math.nan, math.nan)
+    logs = np.log(rates)
+    low, high = interval(logs)
+    return Span(math.exp(logs.mean()), math.exp(low), math.exp(high))
+
+
+def ratio(own: Mapping[int, float], others: Mapping[int, float]) -> Span:
+    """Return how many times as much one carries as the other, seed by seed: most of the luck of a seed cancels."""
+    return span(own[seed] / others[seed] if others[seed] > 0.0 else 0.0 for seed in own)
+
+
+def _teller(total: int) -> Callable[[int], None]:
+    def tell(done: int) -> None:
+        if sys.stderr.isatty():
+            print(
+                f"\r{done} of {total} capacities",
+                end="" if done < total else "\n",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    return tell

@@ -1,0 +1,141 @@
+"""What systems carry and what they do at one and the same rate, with intervals over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from experiments.cross_table.capacities import Asked, Carried, Span, ratio, search, settled, span
+from experiments.cross_table.world import System, Workload, World
+from simlora.core.errors import InputError
+from simlora.sweeps.outcome import Outcome, Overrides
+from simlora.sweeps.running import run_all
+from simlora.sweeps.statistics import interval
+
+SHARE = 0.8
+"""Of the best capacity: the rate at which all systems are compared."""
+FIGURES = ("slo.attainment", "ttft_s.mean", "ttft_s.p95", "tpot_s.mean", "adapters.hit_rate", "kv.hit_rate")
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One system on one workload. `rates_rps`: its capacity by seed. `figures`: at the common rate, by metric."""
+
+    system: System
+    workload: Workload
+    rates_rps: Mapping[int, float]
+    figures: Mapping[str, Span]
+    usd_per_million_output_tokens: float
+    refused: str = ""
+
+    @property
+    def capacity(self) -> Span:
+        """The highest rate within the SLO, in requests/s."""
+        return span(self.rates_rps.values())
+
+
+@dataclass(frozen=True)
+class Row:
+    """All systems on one workload, those that carry most first, and the rate at which they are compared."""
+
+    workload: Workload
+    cells: Sequence[Cell]
+    rate_rps: float
+
+    @property
+    def best(self) -> Cell:
+        """The system that carries most on average; of equals the first in the world's order."""
+        return self.cells[0]
+
+    def against_best(self, cell: Cell) -> Span:
+        """Return how many times the best's capacity a system carries, seed by seed."""
+        return ratio(cell.rates_rps, self.best.rates_rps)
+
+    @property
+    def level(self) -> list[Cell]:
+        """The systems that cannot be told from the best: the interval of what they carry of its capacity includes 1."""
+        return [cell for cell in self.cells if cell is self.best or self.against_best(cell).high >= 1.0]
+
+
+def compare(
+    world: World,
+    systems: Sequence[System],
+    workloads: Sequence[Workload],
+    seeds: Sequence[int],
+    jobs: int = -1,
+) -> list[Row]:
+    """Return a row a workload. Raises InputError if no system keeps the SLO on it."""
+    asked = [Asked(system, workload, seed) for workload in workloads for system in systems for seed in seeds]
+    carried = search(world, asked, jobs)
+    ranked = {}
+    for workload in workloads:
+        means = {one.name: _mean(carried, one, workload, seeds) for one in systems}
+        order = sorted(systems, key=lambda one, means=means: -means[one.name])  # type: ignore[misc]
+        if means[order[0].name] <= 0.0:
+            raise InputError(f"no system keeps the SLO on {workload.name} at any rate")
+        ranked[workload.name] = (order, float(f"{SHARE * means[order[0].name]:.3g}"))
+    runs = {
+        (system.name, workload.name, seed): (
+            *settled(world, system, workload),
+            f"{workload.key}={ranked[workload.name][1]}",
+            f"seed={seed}",
+        )
+        for system, workload, seed in asked
+        if not carried[system.name, workload.name, seed].refused
+    }
+    outcomes = run_all(runs.values(), jobs, False)
+    return [
+        Row(
+            workload,
+            [_cell(system, workload, seeds, carried, runs, outcomes) for system in ranked[workload.name][0]],
+            ranked[workload.name][1],
+        )
+        for workload in workloads
+    ]
+
+
+def _mean(
+    carried: Mapping[tuple[str, str, int], Carried], system: System, workload: Workload, seeds: Sequence[int]
+) -> float:
+    return span(carried[system.name, workload.name, seed].rate_rps for seed in seeds).mean
+
+
+def _cell(
+    system: System,
+    workload: Workload,
+    seeds: Sequence[int],
+    carried: Mapping[tuple[str, str, int], Carried],
+    runs: Mapping[tuple[str, str, int], Overrides],
+    outcomes: Mapping[Overrides, Outcome],
+) -> Cell:
+    keys = [(system.name, workload.name, seed) for seed in seeds]
+    rates = {seed: carried[key].rate_rps for seed, key in zip(seeds, keys, strict=True)}
+    own = [outcomes[runs[key]] for key in keys if key in runs]
+    figures = {}
+    for metric in FIGURES:
+        values = [value for outcome in own if (value := outcome.figure(metric)) is not None]
+        if values:
+            figures[metric] = Span(fmean(values), *interval(values))
+    usd = _usd(own, span(rates.values()).mean)
+    refused = next((carried[key].refused for key in keys if carried[key].refused), "")
+    return Cell(system, workload, rates, figures, usd, refused)
+
+
+def _usd(outcomes: Sequence[Outcome], rate_rps: float) -> float:
+    """Return the rent of all GPUs over the output tokens that they make at their capacity, NaN if unknown.
+
+    A run lasts beyond its last arrival, and its own cost counts that; a server does not.
+    """
+    found = []
+    for outcome in outcomes:
+        tokens, requests = outcome.figure("throughput_tps"), outcome.figure("throughput_rps")
+        usd, hours = outcome.figure("cost.usd"), outcome.figure("cost.gpu_hours")
+        if tokens and requests and usd and hours:
+            gpus = hours * HOUR_S / float(outcome.summary["makespan_s"])
+            found.append(
+                gpus * usd / hours / HOUR_S / (rate_rps * tokens / requests) * 1e6 if rate_rps else math.nan
+            )
+    return fmean(found) if found else math.nan

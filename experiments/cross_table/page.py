@@ -1,0 +1,130 @@
+"""docs/cross_table.md: the cross-table as people read it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from experiments.cross_table.capacities import PRECISION, Span
+from experiments.cross_table.compared import SHARE, Cell, Row
+from experiments.cross_table.why import Part
+from experiments.cross_table.world import World
+
+COMMAND = "python -m experiments.cross_table"
+PICTURE = "figures/cross_table/capacity.png"
+TELLING = 0.02
+"""A slot that changes the winner's capacity by less is not named as a reason."""
+COLUMNS = (
+    "system",
+    "capacity (requests/s)",
+    "of the best's",
+    "USD a million output tokens",
+    "SLO attainment",
+    "mean TTFT (s)",
+    "P95 of TTFT (s)",
+    "mean TPOT (ms)",
+    "prompt tokens found",
+)
+
+
+def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[Part]], seeds: int) -> str:
+    """Return the page."""
+    hardware = ", ".join(f"`{key}={value}`" for key, value in world.same.items() if value is not None)
+    lines = [
+        "# All systems on all papers' workloads",
+        "",
+        f"Written by `{COMMAND}`; do not edit it. What is the same for all: {hardware}. **Capacity** is the highest "
+        f"rate at which 95 % of the requests meet both targets, found to {100 * PRECISION:.0f} % for each of {seeds} "
+        "seeds; a seed is the same requests for every system. Brackets are 95 % intervals over seeds, of ratios seed "
+        "by seed. Dollars are the rent of the GPUs over the tokens that they make at that rate. All other columns are "
+        f"at one rate for all, {100 * SHARE:.0f} % of the best capacity. `experiments/cross_table/world.yaml` has the "
+        "workloads and systems.",
+        "",
+        "What this does not compare: kernels and engines. Every system has the same iteration times and the same LoRA "
+        "kernel here, so one whose gain is a faster kernel does not show it. The calibration is derived from others' "
+        "measurements ([calibrations](calibrations.md)), and nobody has measured these systems side by side: nothing "
+        "real stands behind this table but its parts ([fidelity](fidelity.md)).",
+        "",
+        f"![Capacity of every system as a share of the best]({PICTURE})",
+        "",
+        "## Who wins where, and why",
+        "",
+        "*Not to be told from it*: systems whose capacity is not lower beyond doubt. *Why*: what the winner carries "
+        "with one slot as S-LoRA has it, where that changes anything.",
+        "",
+        "| workload | ahead | capacity | not to be told from it | why |",
+        "|---|---|---|---|---|",
+        *(_winner(row, reasons.get(row.workload.name, ())) for row in rows),
+        "",
+    ]
+    for row in rows:
+        lines += _section(row)
+    return "\n".join(lines)
+
+
+def _winner(row: Row, parts: Sequence[Part]) -> str:
+    others = ", ".join(cell.system.title for cell in row.level if cell is not row.best)
+    cells = [
+        row.workload.title,
+        row.best.system.title,
+        spanned(row.best.capacity),
+        others or "nobody",
+        why(parts),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def why(parts: Sequence[Part]) -> str:
+    """Return in words what each slot does for a system."""
+    told = [
+        f"{part.exchange.slot} ({part.exchange.had} for {part.exchange.has}): {spanned(part.kept)}"
+        for part in parts
+        if abs(part.kept.mean - 1.0) >= TELLING
+    ]
+    return "; ".join(told) or "no slot alone changes it"
+
+
+def _section(row: Row) -> list[str]:
+    workload = row.workload
+    return [
+        f"## {workload.title}",
+        "",
+        f"{workload.about[0].upper()}{workload.about[1:]} ({workload.paper}). Compared at {row.rate_rps:g} requests/s.",
+        "",
+        f"| {' | '.join(COLUMNS)} |",
+        f"|{'---|' * len(COLUMNS)}",
+        *(f"| {' | '.join(_cells(row, cell))} |" for cell in row.cells),
+        "",
+    ]
+
+
+def _cells(row: Row, cell: Cell) -> list[str]:
+    if cell.refused:
+        return [cell.system.title, f"refused: {cell.refused}", *[""] * (len(COLUMNS) - 2)]
+    figures = cell.figures
+    return [
+        cell.system.title,
+        spanned(cell.capacity),
+        "" if cell is row.best else spanned(row.against_best(cell)),
+        number(cell.usd_per_million_output_tokens),
+        spanned(figures.get("slo.attainment")),
+        spanned(figures.get("ttft_s.mean")),
+        spanned(figures.get("ttft_s.p95")),
+        spanned(figures.get("tpot_s.mean"), 1000.0),
+        spanned(figures.get("kv.hit_rate"), 100.0, " %"),
+    ]
+
+
+def spanned(found: Span | None, factor: float = 1.0, unit: str = "") -> str:
+    """Return a mean and its interval: `37.2 [36.1, 38.4]`."""
+    if found is None:
+        return ""
+    mean = f"{number(factor * found.mean)}{unit}"
+    if math.isnan(found.low):
+        return mean
+    return f"{mean} [{number(factor * found.low)}, {number(factor * found.high)}]"
+
+
+def number(value: float) -> str:
+    """Return three digits of a number."""
+    return "" if math.isnan(value) else f"{value:.3g}"

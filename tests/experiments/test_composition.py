@@ -1,0 +1,321 @@
+"""The search for a composition: its space, its steps, what is published and what is written of it."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import optuna
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from experiments.composition import __main__ as command
+from experiments.composition import space as spaces
+from experiments.composition.judging import NAME, WORTH, ahead, best, chosen, overall, rival_of, scores
+from experiments.composition.page import verdict
+from experiments.composition.publishing import text
+from experiments.composition.search import AT_ONCE, Tried, explore
+from experiments.composition.space import Composition, Space
+from experiments.cross_table import world as worlds
+from experiments.cross_table.compared import Cell, Row
+from experiments.cross_table.slots import POLICIES
+from experiments.cross_table.world import HELD_OUT, TRAINING, System, World
+from simlora.api.preparing import composed, ready
+from simlora.core.errors import InputError
+from tests.experiments.small_world import small_world
+
+REAL, WORLD = spaces.read(), worlds.read()
+SMALL = """
+slots:
+  scheduler: {fcfs: {}, lcfs: {}}
+  loader: {blocking: {}, asynchronous: {}}
+  eviction: {on_demand: {}, cost_model: {}}
+  admission: {every_10: {}, every: {tune: {replica.admit_every: {low: 0, high: 40, whole: true}}}}
+  batch: {default: {}, bounded: {tune: {replica.max_batch_size: [2, 200]}}}
+published:
+  slora: {}
+  small: {loader: asynchronous, batch: bounded, replica.max_batch_size: 2}
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
+    return small_world(tmp_path)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Space:
+    path = tmp_path / "space.yaml"
+    path.write_text(SMALL)
+    return spaces.read(path)
+
+
+def fixed(space: Space, **values: object) -> Composition:
+    """Return the composition of these values; other slots are S-LoRA's."""
+    first = {slot: space.first(slot) for slot in space.slots}
+    return space.suggested(optuna.trial.FixedTrial(first | values))
+
+
+# The space
+
+
+def test_every_policy_slot_is_searched_and_begins_with_what_slora_has() -> None:
+    assert set(POLICIES) <= REAL.slots.keys()
+    _, choices = composed(["system=slora"])
+    for slot in POLICIES:
+        assert REAL.first(slot) == choices[slot]
+
+
+def test_the_first_composition_is_slora() -> None:
+    workload = WORLD.workloads["shifting"]
+    rate = f"{workload.key}=10"
+    ours, _ = composed([*WORLD.overrides(System("", "", fixed(REAL).settings), workload), rate])
+    theirs, _ = composed([*WORLD.overrides(WORLD.systems["slora"], workload), rate])
+    assert OmegaConf.to_container(ours) == OmegaConf.to_container(theirs)
+
+
+@pytest.mark.parametrize("name", REAL.published)
+def test_published_systems_are_in_the_space(name: str) -> None:
+    composition = REAL.suggested(optuna.trial.FixedTrial(dict(REAL.published[name])))
+    workload = WORLD.workloads["shifting"]
+    overrides = WORLD.overrides(System(name, "", composition.settings), workload)
+    points = ["placement.operating_points={8: 5000}"] if name == "loraserve" else []
+    _, choices = composed([*overrides, *points, f"{workload.key}=10"])
+    _, published = composed([*WORLD.overrides(WORLD.systems[name], workload), f"{workload.key}=10"])
+    assert {slot: choices[slot] for slot in POLICIES} == {slot: published[slot] for slot in POLICIES}
+
+
+@pytest.mark.parametrize(
+    ("slot", "choice"), [(slot, choice) for slot, held in REAL.slots.items() for choice in held]
+)
+def test_every_choice_can_be_run_with_one_composition_at_least(slot: str, choice: str) -> None:
+    tuned = {
+        key: span.values[0] if span.values else span.low
+        for key, span in REAL.slots[slot][choice].tuned.items()
+    }
+    kept = {"memory": "kept"} if choice in ("banded_lru", "cost_model") else {}
+    composition = fixed(REAL, **{slot: choice}, **kept, **tuned)
+    workload = WORLD.workloads["shifting"]
+    overrides = [*WORLD.overrides(System("", "", composition.settings), workload), f"{workload.key}=10"]
+    points = ["placement.operating_points={8: 5000}"] if choice == "rank_demand" else []
+    ready(*composed([*overrides, *points, "workload.requests=10"]))
+
+
+def test_what_is_tuned_hangs_on_its_choice(small: Space) -> None:
+    plain = fixed(small)
+    assert plain.settings == {
+        "system": "slora",
+        "scheduler": "fcfs",
+        "loader": "blocking",
+        "eviction": "on_demand",
+    }
+    tuned = fixed(small, admission="every", **{"replica.admit_every": 7})
+    assert tuned.settings == {**plain.settings, "replica.admit_every": 7}
+    assert "admission every" in str(tuned)
+
+
+def test_numbers_are_as_short_as_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(
+        "slots: {router: {a: {tune: {router.x: {low: 0.001, high: 1, log: true}}}}}\npublished: {}\n"
+    )
+    found = spaces.read(path).suggested(optuna.trial.FixedTrial({"router": "a", "router.x": 0.0123456}))
+    assert found.settings["router.x"] == 0.0123
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("slots: {loader: {blocking: {sett: {}}}}\npublished: {}", "loader blocking has an unknown key sett"),
+        ("slots: {loader: {a: {tune: {x: []}}}}\npublished: {}", "loader a.tune.x has no values"),
+        (
+            "slots: {loader: {a: {tune: {x: {low: 2, high: 1}}}}}\npublished: {}",
+            "goes from 2 to 1, must go up",
+        ),
+        ("slots: {loader: {blocking: {}}}\npublished: {us: {loadr: blocking}}", "did you mean loader"),
+        ("slots: {loader: {blocking: {}}}\npublished: {us: {loader: blockin}}", "did you mean blocking"),
+        ("slots: {}", "has no published"),
+    ],
+)
+def test_mistakes_in_a_space_are_said_with_their_place(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=sentence):
+        spaces.read(path)
+
+
+# The search
+
+
+def test_the_search_begins_with_what_was_published_and_is_the_same_every_time(
+    world: World, small: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    workloads = world.of(TRAINING)
+    tried = explore(world, small, workloads, 10, 1, lambda so_far: told.append(len(so_far)))
+    assert told == [AT_ONCE, 2 * AT_ONCE, 10]
+    assert [one.number for one in tried] == list(range(10))
+    assert tried[0].composition.settings == fixed(small).settings
+    assert tried[1].composition.settings["replica.max_batch_size"] == 2
+    assert tried[1].score < tried[0].score
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "other"))
+    assert explore(world, small, workloads, 10, 2) == tried
+
+
+def test_compositions_that_simlora_refuses_are_kept_with_the_reason(world: World, small: Space) -> None:
+    tried = explore(world, small, world.of(TRAINING), 16, 1)
+    refused = [one for one in tried if one.composition.choices["eviction"] == "cost_model"]
+    assert refused
+    assert all("prefix_caching" in one.refused for one in refused)
+    assert all(one.refused == "" for one in tried if one not in refused)
+
+
+def test_a_score_is_the_mean_of_logarithms_and_stays_finite() -> None:
+    assert Tried(0, Composition({}), {"a": 2.0, "b": 8.0}).score == pytest.approx(math.log(4.0))
+    assert math.isfinite(Tried(0, Composition({}), {"a": 2.0, "b": 0.0}).score)
+
+
+def test_the_best_are_each_there_once_and_never_refused() -> None:
+    def one(number: int, rate: float, batch: int, refused: str = "") -> Tried:
+        return Tried(number, Composition({}, {"batch": {"b": batch}}), {"a": rate}, refused)
+
+    tried = [one(0, 1, 1), one(1, 9, 2, "no"), one(2, 5, 3), one(3, 5, 3), one(4, 4, 4), one(5, 5, 5)]
+    assert [each.number for each in best(tried, 3)] == [2, 5, 4]
+
+
+# What is found
+
+
+def test_what_does_not_help_is_left_out(world: World, small: Space) -> None:
+    # An oldest-first queue with a larger batch: newest first alone is never worth anything here below saturation.
+    useless = fixed(small, batch="bounded", **{"replica.max_batch_size": 200})
+    tried = [Tried(0, useless, {"short": 1.0})]
+    found = chosen(world, tried, world.systems["slora"], world.of(TRAINING), jobs=1)
+    assert found.number == 0
+    assert found.left_out == ["batch"]
+    assert found.system.settings["replica.max_batch_size"] == 1000
+    assert found.system.name == NAME
+    assert found.score > found.finalists[0] - WORTH
+
+
+def test_the_finalist_that_does_best_with_other_seeds_is_chosen(world: World, small: Space) -> None:
+    bad = fixed(small, batch="bounded", **{"replica.max_batch_size": 2})
+    tried = [Tried(0, bad, {"short": 99.0}), Tried(1, fixed(small), {"short": 1.0})]
+    found = chosen(world, tried, world.systems["slora"], world.of(TRAINING), jobs=1)
+    assert found.number == 1
+    assert found.finalists[1] > found.finalists[0]
+    again = scores(world, [world.systems["slora"]], world.of(TRAINING), 1)
+    assert found.score == pytest.approx(again["slora"])
+
+
+def a_row(rates: dict[str, dict[int, float]], world: World, name: str = "long") -> Row:
+    cells = [
+        Cell(System(system, system, {}), world.workloads[name], by_seed, {}, 1.0)
+        for system, by_seed in sorted(rates.items(), key=lambda pair: -sum(pair[1].values()))
+    ]
+    return Row(world.workloads[name], cells, 1.0)
+
+
+def test_the_composition_is_held_against_the_best_published_of_each_workload(world: World) -> None:
+    row = a_row({NAME: {0: 11.0, 1: 12.0}, "slora": {0: 10.0, 1: 10.0}, "lcfs": {0: 9.0, 1: 12.5}}, world)
+    published = [world.systems["slora"], world.systems["lcfs"]]
+    assert rival_of(row, published).system.name == "lcfs"
+    assert ahead([row], published) == {"long": {0: pytest.approx(11 / 9), 1: pytest.approx(12 / 12.5)}}
+    assert overall({"a": {0: 4.0, 1: 1.0}, "b": {0: 1.0, 1: 1.0}}).mean == pytest.approx(math.sqrt(2))
+
+
+@pytest.mark.parametrize(
+    ("ratios", "line"),
+    [
+        ({0: 1.2, 1: 1.21, 2: 1.19}, "ahead by 10 % and more, beyond doubt: Longer ones"),
+        ({0: 1.05, 1: 1.06, 2: 1.055}, "ahead by less, beyond doubt: Longer ones"),
+        ({0: 1.3, 1: 0.9, 2: 1.2}, "not to be told apart: Longer ones"),
+        ({0: 0.8, 1: 0.81, 2: 0.79}, "behind, beyond doubt: Longer ones"),
+    ],
+)
+def test_the_verdict_says_where_it_is_ahead_and_where_it_is_not(
+    world: World, ratios: dict[int, float], line: str
+) -> None:
+    row = a_row({NAME: ratios, "slora": dict.fromkeys(ratios, 1.0)}, world)
+    lines = verdict({"long": ratios}, overall({"long": ratios}), [row], [world.systems["slora"]])
+    assert f"* {line}" in lines
+    assert sum("nowhere" in one for one in lines) == 3
+
+
+# What is published
+
+
+def test_a_published_system_is_what_was_found() -> None:
+    settings = {
+        "system": "slora",
+        "router": "adapter_affinity",
+        "router.slack": 8,
+        "replica.prefix_caching": True,
+        "replica.reserve": "paged",
+    }
+    written = text(System(NAME, "", settings))
+    assert written.startswith("# @package _global_\n")
+    tree = yaml.safe_load(written)
+    assert tree["defaults"] == ["slora", {"override /router": "adapter_affinity"}]
+    assert tree["router"] == {"slack": 8}
+    assert tree["replica"] == {"prefix_caching": True, "reserve": "paged"}
+
+
+def test_the_command_writes_the_study_and_the_system(
+    world: World,
+    small: Space,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(command, "read", lambda: world)
+    monkeypatch.setattr(command, "read_space", lambda: small)
+    docs, system = tmp_path / "docs", tmp_path / "simlora.yaml"
+    arguments = [
+        "--trials",
+        "6",
+        "--seeds",
+        "2",
+        "--jobs",
+        "1",
+        "--docs",
+        str(docs),
+        "--publish",
+        str(system),
+    ]
+    assert command.main(arguments) == 0
+    page = (docs / "composition.md").read_text()
+    for heading in ("What was found", "On every workload", "What each slot does", "How it was searched"):
+        assert f"## {heading}" in page
+    assert "| held out | Longer ones |" in page
+    assert "| training | Short ones, many |" in page
+    assert "nan" not in page
+    assert (docs / "figures" / "composition" / "search.png").exists()
+    assert (docs / "figures" / "composition" / "ahead.png").exists()
+    assert system.read_text() in page + "\n"
+    with (docs / "composition.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["trial"] for row in rows] == list("012345")
+    assert float(rows[0]["short_rps"]) > float(rows[1]["short_rps"])
+    printed = capsys.readouterr().out
+    assert "held_out  long" in printed
+    stamp = system.stat().st_mtime_ns
+    assert command.main(arguments) == 0
+    assert system.stat().st_mtime_ns == stamp  # or nothing that was kept would be found again
+    assert (docs / "composition.md").read_text() == page
+
+
+@pytest.mark.parametrize("option", ["--trials", "--seeds"])
+def test_bad_input_is_one_sentence(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([option, "0"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {option} is 0")
+    assert said.count("\n") == 1
+
+
+def test_workloads_to_judge_on_are_none_that_was_searched_on() -> None:
+    training, held_out = ([one.name for one in WORLD.of(part)] for part in (TRAINING, HELD_OUT))
+    assert not set(training) & set(held_out)

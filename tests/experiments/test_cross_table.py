@@ -1,0 +1,324 @@
+"""The cross-table: one world for all, capacities seed by seed, who wins and which slot does it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+import simlora
+from experiments.cross_table import __main__ as command
+from experiments.cross_table import world as worlds
+from experiments.cross_table.capacities import Asked, ratio, search, settled, span
+from experiments.cross_table.compared import SHARE, compare
+from experiments.cross_table.page import number, spanned, why
+from experiments.cross_table.slots import exchanges
+from experiments.cross_table.why import parts
+from experiments.cross_table.world import HELD_OUT, TRAINING, System, World
+from simlora.api.preparing import composed, ready
+from simlora.core.errors import InputError
+from tests.experiments.small_world import WORLD, small_world, written
+
+REAL = worlds.read()
+SYSTEMS = {"slora", "caraserve", "toppings", "dlora", "fastlibra", "loraserve"}
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
+    return small_world(tmp_path)
+
+
+# The real world
+
+
+def test_all_five_papers_are_there_with_their_systems_and_workloads() -> None:
+    assert REAL.systems.keys() >= SYSTEMS
+    papers = {"S-LoRA", "CaraServe", "dLoRA", "FastLibra", "LoRAServe"}
+    assert {workload.paper for workload in REAL.of(TRAINING)} == papers
+    assert {workload.paper for workload in REAL.of(HELD_OUT)} == papers
+
+
+@pytest.mark.parametrize("workload", REAL.workloads.values(), ids=REAL.workloads)
+@pytest.mark.parametrize("system", REAL.systems.values(), ids=REAL.systems)
+def test_every_system_runs_on_every_workload(system: System, workload: worlds.Workload) -> None:
+    config, _ = composed([*REAL.overrides(system, workload), f"{workload.key}={workload.start}"])
+    assert config.gpu.name == "a100_80g"
+    assert config.model.name == "llama_2_7b"
+    assert config.replica.tp == 1
+    assert list(config.replica.target_modules) == ["q", "k", "v", "o"]
+    assert config.kernel._target_.endswith(".Mbgmv")
+    assert config.slo.ttft_s == 1
+    assert config.slo.latency_per_output_token_s is None
+
+
+@pytest.mark.parametrize("system", REAL.systems.values(), ids=REAL.systems)
+def test_no_system_is_refused(system: System) -> None:
+    workload = REAL.workloads["shifting"]
+    overrides = [
+        *REAL.overrides(system, workload),
+        f"{workload.key}={workload.start}",
+        "workload.requests=10",
+    ]
+    if system.name == "loraserve":
+        overrides.append("placement.operating_points={8: 5000, 128: 4000}")
+    ready(*composed(overrides))
+
+
+# Its file
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("for: training", "for: trainin", "workload short.for is 'trainin'; did you mean training?"),
+        ("about: short answers", "abut: short answers", "workload short has an unknown key abut"),
+        ("title: newest first, ", "", "system lcfs has no title"),
+        ("systems:", "sytems:", "unknown key sytems"),
+    ],
+)
+def test_mistakes_in_a_world_are_said_with_their_place(
+    tmp_path: Path, old: str, new: str, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence.replace(".", r"\.").replace("?", r"\?")):
+        worlds.read(written(tmp_path, WORLD.replace(old, new)))
+
+
+def test_what_is_the_same_for_all_wins_over_what_a_system_sets(world: World) -> None:
+    system = System("greedy", "", {"system": "slora", "cluster.replicas": 8, "replica.admit_every": 3})
+    config, _ = composed([*world.overrides(system, world.workloads["short"]), "workload.arrivals.rate_rps=1"])
+    assert config.cluster.replicas == 1
+    assert config.replica.admit_every == 3
+
+
+# Capacities
+
+
+def test_a_capacity_is_what_the_command_finds(world: World) -> None:
+    system, workload = world.systems["slora"], world.workloads["short"]
+    found = search(world, [Asked(system, workload, 3)], jobs=1)["slora", "short", 3]
+    overrides = [*world.overrides(system, workload), "seed=3"]
+    expected = simlora.capacity(overrides, seeds=1, precision=0.03, start=8, jobs=1)
+    assert found.rate_rps == expected.value
+    assert found.rate_rps > 1
+
+
+def test_what_is_found_does_not_depend_on_what_else_is_asked_nor_on_jobs(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [
+        Asked(system, world.workloads["short"], seed) for system in world.systems.values() for seed in (0, 1)
+    ]
+    alone = search(world, asked[2:3], jobs=1)
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "other"))
+    together = search(world, asked, jobs=2)
+    assert len(together) == len(asked)
+    assert together.items() >= alone.items()
+
+
+def test_a_system_that_simlora_refuses_says_why_and_carries_nothing(world: World) -> None:
+    broken = System("broken", "", {"system": "slora", "eviction": "cost_model"})
+    found = search(world, [Asked(broken, world.workloads["short"], 0)], jobs=1)["broken", "short", 0]
+    assert found.rate_rps == 0
+    assert "prefix_caching" in found.refused
+
+
+def test_a_system_that_never_keeps_the_slo_carries_nothing_and_is_not_refused(world: World) -> None:
+    # One request at a time, and prompts beyond what a prefill may take are rejected.
+    hopeless = System("hopeless", "", {"system": "slora", "replica.max_prefill_tokens": 9})
+    found = search(world, [Asked(hopeless, world.workloads["short"], 0)], jobs=1)["hopeless", "short", 0]
+    assert (found.rate_rps, found.refused) == (0, "")
+
+
+def test_operating_points_are_looked_for_once_and_then_said(world: World) -> None:
+    workload = world.workloads["short"]
+    placed = System("placed", "", {"system": "slora", "placement": "rank_demand", "router": "routing_table"})
+    overrides = settled(world, placed, workload)
+    assert overrides[-1].startswith("placement.operating_points={8:")
+    ready(*composed([*overrides, f"{workload.key}=2"]))
+    plain = world.systems["slora"]
+    assert settled(world, plain, workload) == world.overrides(plain, workload)
+
+
+def test_a_span_is_geometric_and_nothing_if_a_seed_has_nothing() -> None:
+    assert span([2.0, 8.0]).mean == pytest.approx(4.0)
+    assert span([3.0, 3.0, 3.0]) == pytest.approx((3.0, 3.0, 3.0))
+    low, high = span([2.0, 8.0])[1:]
+    assert low < 4.0 < high
+    assert math.isnan(span([5.0]).low)
+    assert span([5.0, 0.0]).mean == 0.0
+    assert span([]).mean == 0.0
+
+
+def test_a_ratio_is_taken_seed_by_seed_so_that_what_both_share_cancels() -> None:
+    found = ratio({0: 10.0, 1: 1000.0}, {0: 5.0, 1: 500.0})
+    assert found == pytest.approx((2.0, 2.0, 2.0))
+    assert ratio({0: 1.0}, {0: 0.0}).mean == 0.0
+
+
+# The table
+
+
+def test_rows_rank_systems_by_what_they_carry_and_compare_them_at_one_rate(world: World) -> None:
+    rows = compare(world, list(world.systems.values()), list(world.workloads.values()), range(2), jobs=1)
+    for row in rows:
+        means = [cell.capacity.mean for cell in row.cells]
+        assert means == sorted(means, reverse=True)
+        assert row.rate_rps == pytest.approx(SHARE * means[0], rel=0.005)
+        assert row.against_best(row.best) == pytest.approx((1.0, 1.0, 1.0))
+        assert row.level[0] is row.best
+        assert row.best.figures["slo.attainment"].mean >= 0.95
+        assert row.cells[-1].system.name == "eager"  # four at a time
+        assert row.cells[-1] not in row.level
+    short, long = rows
+    assert short.best.capacity.mean > long.best.capacity.mean
+
+
+def test_dollars_are_the_rent_over_the_tokens_that_the_capacity_makes(world: World) -> None:
+    workload = world.workloads["short"]
+    (row,) = compare(world, [world.systems["slora"]], [workload], range(1), jobs=1)
+    cell = row.best
+    config, _ = composed([*world.overrides(cell.system, workload), "workload.arrivals.rate_rps=1"])
+    tokens = 35.0  # 8 to 63, all alike, 200 of them
+    per_hour = cell.rates_rps[0] * tokens * 3600 / 1e6
+    assert cell.usd_per_million_output_tokens == pytest.approx(config.gpu.usd_per_hour / per_hour, rel=0.1)
+
+
+def test_no_system_within_the_slo_is_said(world: World) -> None:
+    hopeless = System("hopeless", "", {"system": "slora", "replica.max_prefill_tokens": 9})
+    with pytest.raises(InputError, match="no system keeps the SLO on short"):
+        compare(world, [hopeless], [world.workloads["short"]], range(1), jobs=1)
+
+
+# Slots
+
+
+def test_slots_are_exchanged_one_at_a_time(world: World) -> None:
+    workload, base = world.workloads["short"], world.systems["slora"]
+    found = {one.slot: one for one in exchanges(world, world.systems["eager"], base, workload)}
+    assert found.keys() == {"loader", "admission", "batch"}
+    loader = found["loader"]
+    assert (loader.had, loader.has) == ("asynchronous", "blocking")
+    config, choices = composed([*world.overrides(loader.system, workload), "workload.arrivals.rate_rps=1"])
+    assert choices["loader"] == "blocking"
+    assert config.replica.admit_every == 0
+    assert config.replica.max_batch_size == 4
+    assert (found["batch"].had, found["batch"].has) == ("max_batch_size 4", "max_batch_size 1000")
+
+
+def test_parameters_of_a_policy_go_with_it(world: World) -> None:
+    tuned = System("tuned", "", {"system": "slora", "router": "adapter_affinity", "router.slack": 9})
+    (found,) = exchanges(world, tuned, world.systems["slora"], world.workloads["short"])
+    assert (found.slot, found.had, found.has, found.refused) == (
+        "router",
+        "adapter_affinity",
+        "round_robin",
+        "",
+    )
+    other = System("other", "", {"system": "slora", "router": "adapter_affinity", "router.slack": 2})
+    (found,) = exchanges(world, tuned, other, world.workloads["short"])
+    assert (found.had, found.has) == ("slack 9", "slack 2")
+
+
+def test_memory_takes_eviction_along_where_it_decides_over_kv(world: World) -> None:
+    keeping = System(
+        "keeping",
+        "",
+        {
+            "system": "slora",
+            "eviction": "cost_model",
+            "replica.reserve": "paged",
+            "replica.prefix_caching": True,
+        },
+    )
+    found = {
+        one.slot: one for one in exchanges(world, keeping, world.systems["slora"], world.workloads["short"])
+    }
+    assert found.keys() == {"eviction", "memory, eviction"}
+    assert not found["memory, eviction"].refused
+    assert found["memory, eviction"].system.settings["eviction"] == "on_demand"
+
+
+def test_nothing_differs_from_itself(world: World) -> None:
+    base = world.systems["slora"]
+    assert exchanges(world, base, base, world.workloads["short"]) == []
+
+
+def test_why_a_system_is_behind_is_the_slot_that_holds_it_back(world: World) -> None:
+    systems = [world.systems["eager"]]
+    (row,) = compare(world, systems, [world.workloads["short"]], range(2), jobs=1)
+    (found,) = parts(world, [(row, systems[0], row.best.rates_rps)], world.systems["slora"], jobs=1)
+    assert [part.kept.mean for part in found] == sorted(part.kept.mean for part in found)
+    assert found[-1].exchange.slot == "batch"
+    assert found[-1].kept.mean > 1.5  # a batch of four is what it suffers from
+    assert "batch (max_batch_size 4 for max_batch_size 1000)" in why(found)
+    assert why([]) == "no slot alone changes it"
+
+
+# The command
+
+
+def run(monkeypatch: pytest.MonkeyPatch, world: World, *arguments: str) -> int:
+    monkeypatch.setattr(command, "read", lambda: world)
+    return command.main([*arguments, "--jobs", "1"])
+
+
+def test_the_command_writes_page_and_picture(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, world, "--seeds", "2", "--docs", str(tmp_path)) == 0
+    page = (tmp_path / "cross_table.md").read_text()
+    assert (tmp_path / "figures" / "cross_table" / "capacity.png").stat().st_size > 5000
+    assert "](figures/cross_table/capacity.png)" in page
+    for workload in world.workloads.values():
+        assert f"## {workload.title}" in page
+    for line in page.splitlines():
+        assert not line.startswith("|") or line.endswith("|")
+    tables = [line for line in page.splitlines() if line.startswith("| newest first")]
+    assert len(tables) == len(world.workloads)
+    assert "nan" not in page
+    printed = capsys.readouterr().out
+    assert "Short ones, many: capacity in requests/s" in printed
+    first = page
+    assert run(monkeypatch, world, "--seeds", "2", "--docs", str(tmp_path)) == 0
+    assert (tmp_path / "cross_table.md").read_text() == first
+
+
+def test_a_part_of_the_table_is_printed_and_not_written(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "DOCS", tmp_path / "docs")
+    assert run(monkeypatch, world, "--seeds", "1", "--workload", "long", "--system", "lcfs") == 0
+    assert not (tmp_path / "docs").exists()
+    assert "Longer ones" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--workload", "shrt"], "--workload is 'shrt'; did you mean short?"),
+        (["--system", "slor"], "--system is 'slor'; did you mean slora?"),
+        (["--seeds", "0"], "--seeds is 0"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    sentence: str,
+) -> None:
+    assert run(monkeypatch, world, *arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+def test_numbers_have_three_digits_and_an_interval_where_there_is_one() -> None:
+    assert number(37.249) == "37.2"
+    assert number(math.nan) == ""
+    assert spanned(span([2.0, 8.0])).startswith("4 [")
+    assert spanned(span([5.0])) == "5"
+    assert spanned(None) == ""
