@@ -22,6 +22,8 @@ from simlora.sweeps.statistics import interval
 
 PRECISION = 0.03
 """Between the rate that met the SLO and the one that did not."""
+LEAST = 1 / 16
+"""Of the rate from which it is searched: who carries less is said to carry nothing."""
 
 
 class Asked(NamedTuple):
@@ -36,7 +38,8 @@ class Asked(NamedTuple):
 class Carried:
     """What was found for one seed: the highest rate that met the SLO, in requests/s.
 
-    It is 0 if none did, and if simlora refused the system: `refused` says why.
+    It is 0 if it would be below LEAST of where the search starts, or if simlora refused the system: then `refused` says
+    why.
     """
 
     rate_rps: float
@@ -82,11 +85,12 @@ def _carried(world: World, one: Asked, precision: float) -> Carried:
             [*asked, f"seed={one.seed}"],
             key=workload.key,
             start=workload.start,
+            least=LEAST * workload.start,
             seeds=1,
             precision=precision,
             jobs=1,
         )
-    except InputError:  # not met at any rate
+    except InputError:  # not met even at the least rate
         return Carried(0.0)
     return Carried(found.value)
 

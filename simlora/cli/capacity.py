@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what to vary instead of the workload's rate_rps, or speedup where it has none; more is worse",
     )
     add("--start", type=float, metavar="VALUE", help="where to begin (default: as configured)")
+    add("--least", type=float, metavar="VALUE", help="rates below are not looked at (default: 0.0001)")
     add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
     add("--out", type=Path, metavar="DIR", help="where the results go (default: outputs/capacity)")
     add("--version", action="version", version=f"simlora {__version__}")
@@ -92,6 +93,7 @@ def _run(options: argparse.Namespace) -> int:
         precision=options.precision,
         key=options.key,
         start=options.start,
+        least=options.least,
         jobs=options.jobs,
         progress=sys.stderr.isatty(),
     )

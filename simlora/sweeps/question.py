@@ -30,7 +30,7 @@ GROWTH = 0.05
 class Question:
     """A configuration, the key that is varied, from `start` on, and the SLO: `limits` of figures and an `attainment`.
 
-    `seeds` are those that are searched for.
+    `seeds` are those that are searched for; a rate below `least` is not looked at.
     """
 
     overrides: Overrides
@@ -42,6 +42,7 @@ class Question:
     attainment: float | None
     precision: float
     seeds: Sequence[int]
+    least: float = LEAST
 
     @property
     def figures(self) -> list[str]:
@@ -70,7 +71,9 @@ class Question:
         """Return what is known before anything was run."""
         if self.find == REPLICAS:
             return Bracket(self.start, 1, MOST_REPLICAS, whole=True)
-        return Bracket(self.start, 1 if self.whole else LEAST, MOST, self.precision, self.whole)
+        return Bracket(
+            self.start, max(self.least, 1) if self.whole else self.least, MOST, self.precision, self.whole
+        )
 
     def run(self, seed: int, value: float) -> Overrides:
         """Return the overrides of one run: the user's, what is varied, and the seed."""
@@ -105,6 +108,7 @@ def asked(
     attainment: float | None,
     seeds: int,
     precision: float,
+    least: float | None = None,
 ) -> Question:
     """Return the question, all of it checked. Raises InputError for what cannot be asked."""
     config, _ = composed(overrides)
@@ -140,6 +144,8 @@ def asked(
         begin = whole(words, begin, least=1, most=MOST_REPLICAS if find == REPLICAS else int(MOST))
     else:
         begin = float(f"{number(words, begin, least=LEAST, most=MOST):.{DIGITS}g}")
+    if least is not None and find == REPLICAS:
+        raise InputError("least is of a rate; the fewest replicas are looked for from 1 on")
     return Question(
         overrides=tuple(overrides),
         find=find,
@@ -150,6 +156,7 @@ def asked(
         attainment=attainment,
         precision=number("precision", precision, least=10.0 ** (2 - DIGITS), most=1),
         seeds=range(first, first + whole("seeds", seeds, least=1, most=SEEDS_MOST)),
+        least=LEAST if least is None else number("least", least, least=LEAST, most=begin),
     )
 
 

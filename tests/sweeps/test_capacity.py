@@ -198,6 +198,23 @@ def test_more_seeds_only_add_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {word for overrides in again for word in overrides if word.startswith("seed=")} <= {"seed=2"}
 
 
+# The least rate of interest
+
+
+def test_below_the_least_rate_nothing_is_looked_at() -> None:
+    hopeless = ("slo.ttft_s=0.001",)
+    with pytest.raises(
+        InputError, match=r"not met even at workload.arrivals.rate_rps=0.5; set one that can be met"
+    ):
+        found(*hopeless, start=4.0, least=0.5, seeds=1)
+
+
+def test_a_least_rate_that_is_carried_changes_nothing() -> None:
+    assert found(least=1.0).seeds.equals(found().seeds)
+    assert "--least=1" in found(least=1.0).command
+    assert "--least" not in found().command
+
+
 # What comes out
 
 
@@ -256,6 +273,8 @@ def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
         ({"attainment": 1.5}, (), "attainment is 1.5, must be greater than 0 and at most 1"),
         ({}, ("slo.ttft_s=null",), "an attainment is of slo.*, and none is set"),
         ({"seeds": 0}, (), "seeds is 0, must be a whole number, at least 1"),
+        ({"least": 5.0, "start": 4.0}, (), "least is 5.0, must be at least 0.0001 and at most 4"),
+        ({"least": 1.0, "find": "replicas"}, (), "least is of a rate"),
         ({"precision": 1e-9}, (), "precision is 1e-09, must be at least 0.0001"),
         (
             {"key": "workload.rate_rps"},
