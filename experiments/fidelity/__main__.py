@@ -1,75 +1,110 @@
-"""Predict measured runs: `python -m experiments.fidelity [--runs FILE.csv] [--json OUT]`."""
+"""Predict measured runs: `python -m experiments.fidelity [--runs FILE.csv] [--json OUT] [--markdown OUT]`."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from experiments.fidelity import dlora, profiles, single_requests
 from experiments.fidelity import report as slora
 from experiments.fidelity.cells import columns
+from experiments.fidelity.page import PAGE, write
+from experiments.fidelity.section import Section
+from experiments.fidelity.unused import unused
 from experiments.fidelity.vllm import report as vllm
 from experiments.measured import measured_dir
+from experiments.studies.command import ended
 from simlora.api.cache import HELP
 from simlora.core.errors import InputError
 
-FILES = ("slora_runs.csv", "vllm_lora_runs.csv")
-"""The measured files; the JSON of the first is OUT, that of the second has its name in front of OUT's suffix."""
+
+class Source(NamedTuple):
+    """A measured file, or folder of files, and what reports it."""
+
+    file: str
+    report: Callable[[Path, int], Section]
 
 
-def report(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return what to print about a file and what its JSON holds, by the schema that its columns show."""
-    schema = vllm if vllm.MARK in columns(path) else slora
-    return schema.report(path)
-
-
-def asked(runs: Path | None, out: Path | None) -> list[tuple[Path, Path | None]]:
-    """Return the files to report, each with where its JSON goes; says which of the measured ones are missing."""
-    if runs is not None:
-        return [(runs, out)]
-    found = []
-    for name in FILES:
-        path = measured_dir() / name
-        if path.exists():
-            own = out if out is None or name == FILES[0] else out.with_suffix(f".{path.stem}{out.suffix}")
-            found.append((path, own))
-        else:
-            print(f"skipped: there is no {path}; set SIMLORA_MEASURED_DIR to the folder with {name}")
-    return found
+SOURCES = {
+    "slora": Source("slora_runs.csv", slora.report),
+    "vllm": Source("vllm_lora_runs.csv", vllm.report),
+    "dlora": Source(dlora.FILE, dlora.report),
+    "loraserve": Source(single_requests.FILE, single_requests.report),
+    "profiles": Source(profiles.FILE, profiles.report),
+}
+"""By the names of their notes. The JSON of the first is OUT; the others have their names before its suffix."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the comparison; 0 when done, 2 for bad input."""
+    """Run the comparison; 0 when done, 2 for bad input, 130 when interrupted."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.fidelity",
-        description="Simulate runs that others measured, and print how far off we are.",
-        epilog=f"The hours of {FILES[1]} take an hour of two cores. {HELP}",
+        description="Simulate runs that others measured, print how far off we are, and write the page that says so.",
+        epilog=f"The hours of {SOURCES['vllm'].file} take an hour of two cores the first time. {HELP}",
     )
     parser.add_argument(
-        "--runs", type=Path, help=f"a file in the schema of {' or '.join(FILES)} (default: the measured ones)"
+        "--runs",
+        type=Path,
+        help=f"a file in the schema of {SOURCES['slora'].file} or {SOURCES['vllm'].file} (default: all measured ones)",
     )
     parser.add_argument(
         "--json",
         type=Path,
         metavar="OUT",
-        help="write every row, measured and simulated, as JSON; without --runs, "
-        f"that of {FILES[1]} as OUT with its name in front of the suffix",
+        help="write every row, measured and simulated, as JSON; without --runs the other files' as OUT with their "
+        "names before the suffix",
     )
+    parser.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="OUT",
+        help="write the page there, its pictures beside it (default: docs/fidelity.md if all measured files are there)",
+    )
+    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)
-    for path, out in asked(options.runs, options.json):
-        try:
-            printed, tree = report(path)
-        except InputError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
-        print(printed)
+    return ended(lambda: _compare(options.runs, options.json, options.markdown, options.jobs))
+
+
+def asked(runs: Path | None) -> dict[str, Path]:
+    """Return the files to report, by the names of their notes; that of --runs by the schema that its columns show."""
+    if runs is not None:
+        return {"vllm" if vllm.MARK in columns(runs) else "slora": runs}
+    return {name: measured_dir() / source.file for name, source in SOURCES.items()}
+
+
+def _compare(runs: Path | None, out: Path | None, page: Path | None, jobs: int) -> None:
+    sections = {}
+    files = asked(runs)
+    for name, path in files.items():
+        if runs is None and not path.exists():
+            print(f"skipped: there is no {path}; set SIMLORA_MEASURED_DIR to the folder with {path.name}")
+            continue
+        sections[name] = SOURCES[name].report(path, jobs)
+        print(sections[name].printed, flush=True)
         if out:
-            out.write_text(json.dumps(tree, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-            print(f"wrote {out}")
-    return 0
+            own = runs or name == "slora"
+            _write_json(out if own else out.with_suffix(f".{path.stem}{out.suffix}"), sections[name].tree)
+    if page or (runs is None and len(sections) == len(files)):
+        names = {name: path.name for name, path in files.items()}
+        others = "" if runs else unused(measured_dir(), set(names.values()))
+        absent = write(page or PAGE, sections, names, others)
+        print(f"wrote {page or PAGE}")
+        for place in absent:
+            print(f"without a number: {place}")
+    elif runs is None:
+        print(f"{PAGE.name} stays as it is, as files are missing; --markdown OUT writes what there is")
+
+
+def _write_json(path: Path, tree: Any) -> None:
+    try:
+        path.write_text(json.dumps(tree, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

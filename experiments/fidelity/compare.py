@@ -16,6 +16,14 @@ ERRORS = {
     "mean_first_token": "mean_first_token_s",
     "attainment": "attainment_6s",
 }
+LABELS = {
+    "throughput": "throughput",
+    "mean_latency": "mean latency",
+    "mean_first_token": "mean first token",
+    "attainment": "attainment",
+}
+RELATIVE = ("throughput", "mean_latency", "mean_first_token")
+"""Figures whose errors are relative."""
 SECONDS = ("mean_latency", "mean_first_token")
 NEAR, PAST = 0.5, 0.9
 """Attainment below which a run counts as past saturation, and above which as below it."""
@@ -102,3 +110,12 @@ def groups(comparisons: Sequence[Comparison]) -> dict[tuple[str, ...], list[Comp
         key = (columns["system"], columns["gpu"], columns["setting"], columns["campaign"], fitted)
         found.setdefault(key, []).append(comparison)
     return dict(sorted(found.items()))
+
+
+def furthest(comparisons: Sequence[Comparison], count: int) -> list[Comparison]:
+    """Return the predicted rows that are furthest off in throughput or mean latency, the worst first."""
+
+    def off(one: Comparison) -> float:
+        return max(abs(one.error.get(name, 0.0)) for name in ("throughput", "mean_latency"))
+
+    return sorted((c for c in comparisons if not c.fitted), key=off, reverse=True)[:count]

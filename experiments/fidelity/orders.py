@@ -27,15 +27,12 @@ class Pair:
         return figures[0] > figures[1]
 
     def __str__(self) -> str:
-        columns, workload = self.faster.row.columns, self.faster.row.workload
-        place = " ".join(columns[name] for name in ("gpu", "setting", "campaign"))
-        what = " ".join(f"{name}={workload[name]:g}" for name in ("num_adapters", "alpha", "req_rate", "cv"))
         sides = " over ".join(
             f"{side.row.columns['system']} {side.row.measured['throughput_rps']:.3g} "
             f"({side.simulated.get('throughput_rps', 0.0):.3g} simulated)"
             for side in (self.faster, self.slower)
         )
-        return f"{place} {what}: {sides}"
+        return f"{self.faster.row.place}: {sides}"
 
 
 def pairs(comparisons: Sequence[Comparison]) -> list[Pair]:

@@ -84,6 +84,12 @@ class Row:
         return re.sub(r"_\d+(?=_)", "", Path(self.columns.get("source") or "").stem)
 
     @property
+    def place(self) -> str:
+        """Where it is in the tables: hardware and campaign, and what its workloads differ in."""
+        parts = [self.columns[name] for name in ("gpu", "setting", "campaign")]
+        return " ".join([*parts, *(f"{name}={self.workload[name]:g}" for name in WORKLOAD[:4])])
+
+    @property
     def key(self) -> str:
         """What was run: system, hardware, pool and workload, in one line."""
         parts = [self.columns[name] for name in ("system", "gpu", "setting", "campaign")]

@@ -1,4 +1,4 @@
-"""Runs all rows, on all cores, and says how far it is."""
+"""Runs all rows, in as many processes as asked for, and says how far it is."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ EVERY_S = 10.0
 """Between two lines of progress on stderr; what takes less says nothing."""
 
 
-def in_parallel(simulate: Callable[[R], dict[str, float]], rows: Sequence[R]) -> list[dict[str, float]]:
-    """Return the figures of all rows, in their order."""
+def in_parallel(
+    simulate: Callable[[R], dict[str, float]], rows: Sequence[R], jobs: int = -1
+) -> list[dict[str, float]]:
+    """Return the figures of all rows, in their order. `jobs`: processes, -1 is one a core."""
     found: list[dict[str, float]] = []
     said_s = monotonic()
-    for figures in Parallel(n_jobs=-1, return_as="generator")(delayed(simulate)(row) for row in rows):
+    for figures in Parallel(n_jobs=jobs, return_as="generator")(delayed(simulate)(row) for row in rows):
         found.append(figures)
         if monotonic() - said_s > EVERY_S:
             print(f"{len(found)} of {len(rows)} rows", file=sys.stderr, flush=True)

@@ -100,7 +100,7 @@ def test_a_row_that_simlora_itself_measured_is_predicted_exactly(tmp_path: Path,
     figures = simulate(a_row(tmp_path))
     path = a_file(tmp_path, {name: repr(value) for name, value in figures.items()})
     out = tmp_path / "out.json"
-    assert main(["--runs", str(path), "--json", str(out)]) == 0
+    assert main(["--jobs", "1", "--runs", str(path), "--json", str(out)]) == 0
     found = json.loads(out.read_text())
     (row,) = found["rows"]
     assert row["error"] == {"throughput": 0, "mean_latency": 0, "mean_first_token": 0, "attainment": 0}
@@ -113,7 +113,7 @@ def test_a_row_that_simlora_itself_measured_is_predicted_exactly(tmp_path: Path,
 
 def test_systems_that_do_not_exist_yet_are_counted_and_named(tmp_path: Path, capsys) -> None:
     path = a_file(tmp_path, {}, {"system": "time_machine"}, {"system": "time_machine"}, {"gpu": "h100_80g"})
-    assert main(["--runs", str(path)]) == 0
+    assert main(["--jobs", "1", "--runs", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "not simulated: 2 rows, system time_machine does not exist yet" in printed
     assert "not simulated: 1 rows, there is no calibration h100_80g-llama_7b-tp1" in printed
@@ -159,7 +159,7 @@ def test_a_pool_that_was_lowered_by_hand_is_looked_up(
 
 def test_a_pool_that_nobody_knows_is_said_and_not_guessed(tmp_path: Path, capsys) -> None:
     path = a_file(tmp_path, {"system": "slora_bmm", "kv_token_budget": "", "gpu": "a100_40g"})
-    assert main(["--runs", str(path)]) == 0
+    assert main(["--jobs", "1", "--runs", str(path)]) == 0
     assert "slora_bmm on a100_40g S2 has no kv_token_budget in its row, nor in servers.yaml" in (
         capsys.readouterr().out
     )
@@ -217,7 +217,7 @@ def test_fitted_rows_are_told_from_others() -> None:
 def test_a_bad_row_is_one_sentence_that_names_it(
     tmp_path: Path, capsys, change: dict[str, str], said: str
 ) -> None:
-    assert main(["--runs", str(a_file(tmp_path, change))]) == 2
+    assert main(["--jobs", "1", "--runs", str(a_file(tmp_path, change))]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
@@ -226,9 +226,9 @@ def test_a_bad_row_is_one_sentence_that_names_it(
 def test_a_missing_column_or_file_is_named(tmp_path: Path, capsys) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("system,gpu\nslora,a10g\n")
-    assert main(["--runs", str(path)]) == 2
+    assert main(["--jobs", "1", "--runs", str(path)]) == 2
     assert "has no column setting" in capsys.readouterr().err
-    assert main(["--runs", str(tmp_path / "nowhere.csv")]) == 2
+    assert main(["--jobs", "1", "--runs", str(tmp_path / "nowhere.csv")]) == 2
     assert "nowhere.csv cannot be read" in capsys.readouterr().err
 
 
@@ -273,7 +273,7 @@ def test_reading_is_strict_about_text(tmp_path: Path) -> None:
 def test_a_figure_that_nobody_measured_is_left_out_and_the_others_are_compared(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     path = a_file(tmp_path, {"mean_first_token_s": "", "mean_latency_s": "0"}, {"req_rate": "1"})
-    assert main(["--runs", str(path), "--json", str(out)]) == 0
+    assert main(["--jobs", "1", "--runs", str(path), "--json", str(out)]) == 0
     first, second = json.loads(out.read_text())["rows"]
     assert set(first["error"]) == {"throughput", "attainment"}
     assert set(second["error"]) == {"throughput", "mean_latency", "mean_first_token", "attainment"}

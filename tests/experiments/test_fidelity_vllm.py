@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from experiments.fidelity.__main__ import asked, main
+from experiments.fidelity.__main__ import main
 from experiments.fidelity.running import in_parallel
 from experiments.fidelity.vllm import predict, report
 from experiments.fidelity.vllm.compare import Comparison, furthest, groups, medians
@@ -66,13 +66,13 @@ def a_row(folder: Path, **change: str) -> Row:
 
 def test_a_row_is_simulated_once(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = a_row(tmp_path)
-    first = report.kept(row)
+    first = report.figures(row)
     assert len(list(own_cache.iterdir())) == 1
     monkeypatch.setattr(predict, "simulate", lambda _: pytest.fail("simulated again"))
-    assert report.kept(row) == first
+    assert report.figures(row) == first
     monkeypatch.setattr(report, "FIGURES", "figures=others")
     with pytest.raises(pytest.fail.Exception, match="simulated again"):
-        report.kept(row)
+        report.figures(row)
 
 
 def test_errors_are_signed_relative_and_in_milliseconds(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_rows_that_are_furthest_off_are_named_the_worst_first(tmp_path: Path
     rows = [a_row(tmp_path, itl_mean_ms=measured) for measured in ("25", "50", "20", "10")]
     compared = [Comparison(row, SIMULATED, row is rows[3]) for row in rows]
     assert [c.row for c in furthest(compared, 2)] == [rows[1], rows[2]]
-    assert f"far off: {rows[1].place}: tokens/s -20.0 %, inter-token latency -50.0 %" in table(compared)
+    assert f"far off: line {rows[1].line}: tokens/s -20.0 %, inter-token latency -50.0 %" in table(compared)
 
 
 def test_a_row_is_a_command_line_of_simlora(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_row_that_simlora_itself_measured_is_predicted_exactly(tmp_path: Path,
     figures = predict.simulate(a_row(tmp_path))
     path = a_file(tmp_path, {name: repr(value) for name, value in figures.items()}, {"max_loras": "5"})
     out = tmp_path / "out.json"
-    assert main(["--runs", str(path), "--json", str(out)]) == 0
+    assert main(["--jobs", "1", "--runs", str(path), "--json", str(out)]) == 0
     found = json.loads(out.read_text())
     row, other = found["rows"]
     assert set(row["error"].values()) == {0}
@@ -220,7 +220,7 @@ def test_runs_that_are_yet_to_be_measured_are_predicted_too(tmp_path: Path) -> N
         "ttft_p50_ms": "",
     }
     out = tmp_path / "out.json"
-    assert main(["--runs", str(a_file(tmp_path, blank)), "--json", str(out)]) == 0
+    assert main(["--jobs", "1", "--runs", str(a_file(tmp_path, blank)), "--json", str(out)]) == 0
     (row,) = json.loads(out.read_text())["rows"]
     assert row["error"] == {}
     assert row["simulated"]["output_tokens_per_s"] > 0
@@ -228,7 +228,7 @@ def test_runs_that_are_yet_to_be_measured_are_predicted_too(tmp_path: Path) -> N
 
 def test_rows_without_a_calibration_are_counted_and_named(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(report.calibrations, "names", lambda: ["h100_64g-qwen_2_5_7b-tp1-vllm"])
-    assert main(["--runs", str(a_file(tmp_path, {}, {"max_loras": "5"}))]) == 0
+    assert main(["--jobs", "1", "--runs", str(a_file(tmp_path, {}, {"max_loras": "5"}))]) == 0
     expected = "not simulated: 2 rows, there is no calibration h100_64g-llama_3_1_8b-tp1-vllm\n"
     assert capsys.readouterr().out == expected
 
@@ -264,7 +264,7 @@ def test_fitted_rows_stand_in_the_calibration(tmp_path: Path, monkeypatch) -> No
 def test_a_bad_row_is_one_sentence_that_names_its_place(
     tmp_path: Path, capsys, change: dict[str, str], said: str
 ) -> None:
-    assert main(["--runs", str(a_file(tmp_path, change))]) == 2
+    assert main(["--jobs", "1", "--runs", str(a_file(tmp_path, change))]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
@@ -273,27 +273,22 @@ def test_a_bad_row_is_one_sentence_that_names_its_place(
 def test_a_missing_column_is_named(tmp_path: Path, capsys) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("model,max_loras\nqwen-2.5-7b-instruct,4\n")
-    assert main(["--runs", str(path)]) == 2
+    assert main(["--jobs", "1", "--runs", str(path)]) == 2
     assert "has no column max_cpu_loras" in capsys.readouterr().err
 
 
-def test_without_runs_both_measured_files_are_reported_each_with_its_json(
+def test_without_runs_the_measured_files_are_reported_each_with_its_json(
     tmp_path: Path, capsys, monkeypatch
 ) -> None:
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
     a_file(tmp_path, {}).rename(tmp_path / "vllm_lora_runs.csv")
-    assert main(["--json", str(tmp_path / "out.json")]) == 0
+    assert main(["--jobs", "1", "--json", str(tmp_path / "out.json")]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"skipped: there is no {tmp_path}/slora_runs.csv; set SIMLORA_MEASURED_DIR")
     assert len(json.loads((tmp_path / "out.vllm_lora_runs.json").read_text())["rows"]) == 1
-    (tmp_path / "slora_runs.csv").touch()
-    assert asked(None, Path("out.json")) == [
-        (tmp_path / "slora_runs.csv", Path("out.json")),
-        (tmp_path / "vllm_lora_runs.csv", Path("out.vllm_lora_runs.json")),
-    ]
 
 
 def test_long_work_says_how_far_it_is(capsys, monkeypatch) -> None:
     monkeypatch.setattr("experiments.fidelity.running.EVERY_S", -1.0)
-    assert in_parallel(dict, [{"a": 1.0}, {"a": 2.0}]) == [{"a": 1.0}, {"a": 2.0}]
+    assert in_parallel(dict, [{"a": 1.0}, {"a": 2.0}], 1) == [{"a": 1.0}, {"a": 2.0}]
     assert capsys.readouterr().err == "1 of 2 rows\n2 of 2 rows\n"

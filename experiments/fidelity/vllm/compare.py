@@ -12,6 +12,12 @@ from experiments.fidelity.vllm.rows import Row
 FIRST_TOKEN = ("ttft_mean_ms", "ttft_p50_ms")
 TIMES = ("itl_mean_ms", *FIRST_TOKEN)
 ERRORS = ("output_tokens_per_s", *TIMES)
+LABELS = {
+    "output_tokens_per_s": "output tokens/s",
+    "itl_mean_ms": "inter-token latency",
+    "ttft_mean_ms": "mean first token",
+    "ttft_p50_ms": "median first token",
+}
 SATURATED_MS = 2000.0
 """Mean time to first token from which on a run counts as saturated: its queue grows as long as it lasts."""
 
@@ -60,6 +66,7 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         """What the JSON holds for this row: its own columns, then ours."""
         return {
+            "line": self.row.line,
             **self.row.columns,
             "measured": dict(self.row.measured),
             "simulated": dict(self.simulated),
@@ -79,19 +86,23 @@ def medians(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """
     result: dict[str, Any] = {"rows": len(comparisons)}
     for name in ERRORS:
-        counted = [c for c in comparisons if name in c.error]
-        if name in FIRST_TOKEN:
-            counted = [c for c in counted if c.load == "below"]
-        if not counted:
+        own = counted(comparisons, name)
+        if not own:
             continue
-        result[name] = spread([c.error[name] for c in counted])
+        result[name] = spread([c.error[name] for c in own])
         if name in TIMES:
-            result[name] |= spread([c.error_ms[name] for c in counted], "_ms")
+            result[name] |= spread([c.error_ms[name] for c in own], "_ms")
     known = [c.saturated for c in comparisons if c.load != "unknown"]
     if known:
         right = sum(each["measured"] == each["simulated"] for each in known)
         result["saturation"] = {"right": right, "rows": len(known), "share": right / len(known)}
     return result
+
+
+def counted(comparisons: Sequence[Comparison], name: str) -> list[Comparison]:
+    """Return the rows that have a figure on both sides; of times to first token those below saturation."""
+    own = [c for c in comparisons if name in c.error]
+    return [c for c in own if c.load == "below"] if name in FIRST_TOKEN else own
 
 
 def groups(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:

@@ -54,6 +54,11 @@ class Row:
         return " ".join([*parts, f"duration_s={self.duration_s:g}"])
 
     @property
+    def line(self) -> int:
+        """Its line in the file."""
+        return int(self.place.rpartition(" ")[2])
+
+    @property
     def seed(self) -> int:
         """The seed of the row's workload: its own, and the same every time."""
         return crc32(self.key.encode())

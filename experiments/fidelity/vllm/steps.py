@@ -38,6 +38,8 @@ COLUMNS = (
     "tpot_mean_ms",
     "itl_mean_ms",
 )
+KINDS = ("no_lora", "single_request", "lora_batch")
+"""Of the table's rows those whose every step is known."""
 
 
 def read(folder: Path) -> pd.DataFrame:
@@ -120,29 +122,40 @@ def adapters(own: pd.DataFrame) -> dict[str, float]:
     return {"kernels.vllm.per_adapter_s": found["kernels.vllm.per_adapter_s"]}
 
 
-def errors(table: pd.DataFrame, calibration: Calibration) -> dict[str, dict[str, float]]:
-    """Return the median and the worst relative error of a calibration on the table, by kind of row, in magnitude."""
+def simulated(table: pd.DataFrame, calibration: Calibration) -> pd.DataFrame:
+    """Return the steps of the calibration's model: `kind`, `measured_ms` and `simulated_ms`.
+
+    Left out are requests for one token, and where the number of sequences is blank, as it changed during the run.
+    """
     theirs = {ours: name for name, ours in MODELS.items()}[calibration.model]
     own = table[(table["model"] == theirs) & (table["output_tokens_each"] > 1)]
-    iteration, found = IterationModel(calibration), {}
-    for kind in ("no_lora", "single_request", "lora_batch"):
-        # Where the number of sequences is blank, it changed during the run.
-        rows = own[(own["kind"] == kind) & own["max_num_seqs"].notna()]
-        off = []
-        for row in rows.itertuples():
-            size = 1 if kind == "single_request" else int(row.max_num_seqs)
-            step_s = iteration.decode_s(
-                size, int(size * (row.prompt_tokens_each + row.output_tokens_each / 2))
-            )
-            used = 1 if kind == "single_request" else row.adapters_used
-            if used > 0:
-                distinct = round(used * (1 - (1 - 1 / used) ** size))
-                kernel = Vllm(calibration, int(row.max_loras), int(row.max_lora_rank))
-                step_s += kernel.decode_s(LoraWork(size, 0, 0, distinct))
-            off.append(abs(1000 * step_s / row.itl_mean_ms - 1))
-        if off:
-            found[kind] = {"median": float(np.median(off)), "worst": max(off)}
-    return found
+    own = own[own["kind"].isin(KINDS) & own["max_num_seqs"].notna()]
+    iteration, found = IterationModel(calibration), []
+    for row in own.itertuples():
+        single = row.kind == "single_request"
+        size = 1 if single else int(row.max_num_seqs)
+        step_s = iteration.decode_s(size, int(size * (row.prompt_tokens_each + row.output_tokens_each / 2)))
+        used = 1 if single else row.adapters_used
+        if used > 0:
+            distinct = round(used * (1 - (1 - 1 / used) ** size))
+            kernel = Vllm(calibration, int(row.max_loras), int(row.max_lora_rank))
+            step_s += kernel.decode_s(LoraWork(size, 0, 0, distinct))
+        found.append((row.kind, float(row.itl_mean_ms), 1000 * step_s))
+    return pd.DataFrame(found, columns=["kind", "measured_ms", "simulated_ms"])
+
+
+def errors(table: pd.DataFrame, calibration: Calibration) -> dict[str, dict[str, float]]:
+    """Return the median and the worst relative error of a calibration on the table, by kind of row, in magnitude."""
+    steps = simulated(table, calibration)
+    off = (steps["simulated_ms"] / steps["measured_ms"] - 1).abs()
+    return {
+        kind: {
+            "median": float(off[steps["kind"] == kind].median()),
+            "worst": float(off[steps["kind"] == kind].max()),
+        }
+        for kind in KINDS
+        if (steps["kind"] == kind).any()
+    }
 
 
 def loads(own: pd.DataFrame) -> dict[str, float]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.fidelity.section import markdown, per_cent
 from experiments.fidelity.table import cell
-from experiments.fidelity.vllm.compare import TIMES, Comparison, furthest, groups, medians
+from experiments.fidelity.vllm.compare import LABELS, TIMES, Comparison, furthest, groups, medians
 
 WIDTH = 40
 HEAD = (
@@ -37,18 +38,43 @@ def line(found: dict[str, Any]) -> str:
 
 
 def table(comparisons: Sequence[Comparison]) -> str:
-    """Return the printed table."""
+    """Return the printed table, and the rows that are furthest off."""
     lines = [HEAD, UNITS]
     for name, members in groups(comparisons).items():
         label = name if " " not in name else f"  {name.partition(' ')[2]}"
         lines.append(f"{label:<{WIDTH}} {len(members):>5} {line(medians(members))}")
+    return "\n".join([*lines, *far_off(comparisons), first_tokens(comparisons)])
+
+
+def far_off(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return a line for each of the rows that are furthest off, by their lines in the file."""
+    found = []
     for c in furthest(comparisons, FURTHEST):
         errors = ", ".join(f"{NAMES[name]} {100 * c.error[name]:+.1f} %" for name in NAMES if name in c.error)
-        lines.append(f"far off: {c.row.place}: {errors}")
+        found.append(f"far off: line {c.row.line}: {errors}")
+    return found
+
+
+def first_tokens(comparisons: Sequence[Comparison]) -> str:
+    """Say by which rows first tokens are judged."""
     below = sum(c.load == "below" for c in comparisons)
-    return "\n".join(
-        [
-            *lines,
-            f"first tokens: over the {below} rows whose measured mean is below 2 s; the others are past saturation",
-        ]
-    )
+    return f"first tokens: over the {below} rows whose measured mean is below 2 s; the others are past saturation"
+
+
+def short(comparisons: Sequence[Comparison]) -> str:
+    """Return the table in Markdown, without a line for each number of slots."""
+    head = ["absolute errors: median, worst", "rows", *LABELS.values(), "saturation, called right"]
+    rows = []
+    for name, members in groups(comparisons).items():
+        if "max_loras=" not in name:
+            found = medians(members)
+            figures = [_median_and_worst(found, each) for each in LABELS]
+            right = per_cent(found["saturation"]["share"]) if "saturation" in found else ""
+            rows.append([name, str(found["rows"]), *figures, right])
+    return markdown(head, rows)
+
+
+def _median_and_worst(found: dict[str, Any], name: str) -> str:
+    if name not in found:
+        return ""
+    return f"{per_cent(found[name]['median'])}, {per_cent(found[name]['worst'], 0)}"
