@@ -10,18 +10,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from experiments.claims import board
-from experiments.claims.claim import Claim, read
-from experiments.claims.evaluate import Row, evaluate
+from experiments.claims import board, evaluate, pictures, verdicts
+from experiments.claims.claim import read
+from experiments.claims.evaluate import Outcomes, Row
+from experiments.claims.spots import Limit, Spot
+from experiments.studies.command import ended
 from experiments.studies.reading import known
-from experiments.studies.running import run_all
+from experiments.studies.running import Watch, run_all, watched
 from experiments.studies.study import read_all
 from simlora.api.cache import HELP
 from simlora.core.errors import InputError
 
-DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
 EXPERIMENTS = Path(__file__).resolve().parents[1]
 LIST = EXPERIMENTS.parents[1] / "shared" / "claims.csv"
+PAGE = EXPERIMENTS.parent / "docs" / "claims.md"
+"""Where the board of all papers is written."""
 
 
 def papers(folder: Path = EXPERIMENTS) -> dict[str, Path]:
@@ -29,17 +32,22 @@ def papers(folder: Path = EXPERIMENTS) -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(folder.glob("*/claims.yaml"))}
 
 
-def judge(chosen: Mapping[str, Path], jobs: int = -1) -> list[Row]:
-    """Simulate all that the claims of these papers need, and return a row a claim."""
-    claims = [(paper, claim) for paper, folder in chosen.items() for claim in _claims(folder)]
-    points = [point for _, claim in claims for point in claim.points()]
-    evidence = [point for _, claim in claims for spot in claim.evidence.values() for point in spot.points]
-    outcomes = run_all([*points, *evidence], jobs)
-    return [evaluate(paper, claim, outcomes) for paper, claim in claims]
+def judge(paper: str, folder: Path) -> list[Row]:
+    """Return a row a claim of a paper. Runs what claims look at, and what the reasons do of those that do not hold."""
+    claims = read(folder / "claims.yaml", read_all(folder))
+    outcomes = _run([spot for claim in claims for spot in claim.spots_looked_at()], {})
+    failing = [claim for claim in claims if evaluate.judge(claim, outcomes).verdict != verdicts.HOLDS]
+    outcomes = _run([spot for claim in failing for spot in claim.evidence.values()], outcomes)
+    return [evaluate.evaluate(paper, claim, outcomes) for claim in claims]
 
 
-def _claims(folder: Path) -> list[Claim]:
-    return read(folder / "claims.yaml", read_all(folder))
+def _run(spots: Sequence[Spot | Limit], outcomes: Outcomes) -> Outcomes:
+    """Return the outcomes with those of the runs that the spots are of; searches look at their next points at once."""
+    while new := [
+        one for one in evaluate.looked_at(spots, outcomes) if one.overrides not in outcomes and not one.skip
+    ]:
+        outcomes = {**outcomes, **run_all(new)}
+    return outcomes
 
 
 def notes(rows: Sequence[Row], have: Mapping[str, Path]) -> list[str]:
@@ -65,36 +73,72 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Make the board; 0 when it was made, whatever it says, 2 for bad input, 130 when interrupted."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.claims",
-        description="Simulate what the papers claim, and print published, simulated and verdict of each claim.",
+        description="Simulate what the papers claim, and print published, simulated and verdict of each claim. The "
+        "board of all papers is written to docs/claims.md, with its figures.",
         epilog=HELP,
     )
     parser.add_argument("--paper", action="append", help="only this paper (may be repeated)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the board as JSON")
-    parser.add_argument("--markdown", type=Path, metavar="OUT", help="write the board as a page")
+    parser.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="OUT",
+        help="write the board as a page, and its figures into the folder figures beside it",
+    )
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)
-    try:
-        have = papers()
-        names = [known(name, have, "--paper") for name in options.paper or have]
-        rows = judge({name: have[name] for name in names}, options.jobs)
-        said = notes(rows, have)
-        print(board.terminal(rows))
-        for note in said:
-            print(note)
-        if options.json:
-            _write(options.json, json.dumps(board.as_json(rows, said), indent=1, allow_nan=False) + "\n")
-        if options.markdown:
-            _write(options.markdown, board.markdown(rows, said))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print(
-            "interrupted; the runs that were finished are kept, and the next board goes on there",
-            file=sys.stderr,
-        )
-        return INTERRUPTED
-    return DONE
+    return ended(lambda: _make(options))
+
+
+def _make(options: argparse.Namespace) -> None:
+    have = papers()
+    chosen = {known(name, have, "--paper"): have[name] for name in options.paper or have}
+    page = options.markdown or (None if options.paper else PAGE)
+    rows: dict[str, list[Row]] = {}
+    with watched(options.jobs):
+        ran: dict[str, Watch] = {}
+        for paper, folder in chosen.items():
+            with watched() as ran[paper]:
+                rows[paper] = judge(paper, folder)
+    every = [row for own in rows.values() for row in own]
+    said = notes(every, have)
+    print(board.terminal(every))
+    for line in (*said, *_took(ran)):
+        print(line)
+    if options.json:
+        _write(options.json, json.dumps(board.as_json(every, said), indent=1, allow_nan=False) + "\n")
+        print(f"wrote {_shown(options.json)}")
+    if page:
+        drawn = _draw(rows, chosen, ran, page.parent / "figures")
+        asked = "".join(f" --paper {paper}" for paper in options.paper or ())
+        _write(page, board.markdown(every, said, f"python -m experiments.claims{asked}"))
+        print(f"wrote {_shown(page)} and {len(drawn)} figures in {_shown(page.parent / 'figures')}")
+
+
+def _took(ran: Mapping[str, Watch]) -> list[str]:
+    """Return a sentence about the runs of each paper. Those that were kept count with the seconds that they took."""
+    runs = {paper: watch.outcomes.values() for paper, watch in ran.items()}
+    return [
+        f"{paper}: {len(own):,} runs, which took {sum(outcome.seconds for outcome in own):,.0f} s to simulate"
+        for paper, own in runs.items()
+    ]
+
+
+def _draw(
+    rows: Mapping[str, Sequence[Row]], chosen: Mapping[str, Path], ran: Mapping[str, Watch], out: Path
+) -> list[Path]:
+    """Draw every figure that a row is about."""
+    paths = []
+    for paper, own in rows.items():
+        names = dict.fromkeys(study for row in own for study in row.studies)
+        paths += pictures.draw_all(chosen[paper], names, ran[paper], out / paper)
+    return paths
+
+
+def _shown(path: Path) -> Path:
+    """Return a path as one would write it in the current folder, if it is in there."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _write(path: Path, text: str) -> None:
@@ -102,7 +146,6 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from None
-    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

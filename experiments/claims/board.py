@@ -62,10 +62,9 @@ def terminal(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, "", summary(rows)])
 
 
-def markdown(rows: Sequence[Row], notes: Sequence[str]) -> str:
-    """Return the board as a page."""
+def markdown(rows: Sequence[Row], notes: Sequence[str], command: str) -> str:
+    """Return the board as a page, which says what command wrote it."""
     papers = list(dict.fromkeys(row.paper for row in rows))
-    chosen = "".join(f" --paper {paper}" for paper in papers)
     holding = sum(row.verdict == HOLDS for row in rows)
     fitted = sum(row.verdict == HOLDS and row.fitted > 0 for row in rows)
     lines = ["# What the papers claim, and what simlora says", "", f"{summary(rows)}", ""]
@@ -73,13 +72,14 @@ def markdown(rows: Sequence[Row], notes: Sequence[str]) -> str:
         lines.append(f"* **{count} {verdict}**: {MEANING[verdict]}.")
     lines += [
         "",
-        f"Written by `python -m experiments.claims{chosen} --markdown docs/claims.md`; do not edit it. What a "
-        "claim compares, and how a sentence of a paper is read, stands in `experiments/<paper>/claims.yaml`. Errors "
-        "are relative, and absolute where 0 was published. *Fitted*: to how many of the claim's runs coefficients "
-        f"were fitted; that is so for at least one run of {fitted} of the {holding} claims that hold. Nothing is "
-        "fitted to make a claim come out. A reason names its experiment: `python -m experiments.<paper> <figure>` "
-        "draws it, as it draws every figure. What a reason says was measured by the authors is in their published "
-        "runs (`slora_runs.csv`).",
+        f"Written by `{command}`, with its figures; do not edit it. What a claim compares, and how a sentence of a "
+        "paper is read, stands in `experiments/<paper>/claims.yaml`. Errors are relative, and absolute where 0 was "
+        "published. *Fitted*: to how many of the claim's runs coefficients were fitted; that is so for at least one "
+        f"run of {fitted} of the {holding} claims that hold. Nothing is fitted to make a claim come out. *Figure*: "
+        "those points that claims of this page look at, simulated, and hollow what was printed or measured; "
+        "`python -m experiments.<paper> <figure>` draws all of it, and the experiments that a reason names. Where "
+        "it is a command, that prints the numbers. What a reason says was measured by the authors is in their "
+        "published runs.",
         "",
         *[line for note in notes for line in (note, "")],
     ]
@@ -92,7 +92,6 @@ def markdown(rows: Sequence[Row], notes: Sequence[str]) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    drawn = (f"[{study}](../experiments/{row.paper}/{study}.yaml)" for study in row.studies)
     return (
         row.verdict if row.verdict == HOLDS else f"**{row.verdict}**",
         f"`{row.id}` {row.where}: {row.metric}",
@@ -100,9 +99,15 @@ def _cells(row: Row) -> tuple[str, ...]:
         shown(row.simulated),
         error_shown(row.published, row.errors),
         f"{row.fitted} of {row.runs}" if row.fitted else "",
-        ", ".join(drawn),
+        ", ".join(_figure(row.paper, study) for study in row.studies)
+        or (f"`{row.command}`" if row.command else ""),
         row.reason,
     )
+
+
+def _figure(paper: str, study: str) -> str:
+    """Return links to the picture, which lies beside the page, and to what it is drawn from."""
+    return f"[{study}](figures/{paper}/{study}.png) ([YAML](../experiments/{paper}/{study}.yaml))"
 
 
 def _cell(text: str) -> str:

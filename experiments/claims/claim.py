@@ -64,15 +64,18 @@ class Claim:
     reason: str
     evidence: Mapping[str, Spot | Limit]
 
-    def points(self) -> Iterator[Point]:
-        """Yield the runs that the claim is about, some perhaps twice."""
-        for spot in self.spots:
-            yield from spot.points
-        for above, below in self.ratios:
-            yield from (*above.points, *below.points)
+    def spots_looked_at(self) -> Iterator[Spot | Limit]:
+        """Yield all numbers that the claim is about, some perhaps twice."""
+        yield from self.spots
+        for pair in self.ratios:
+            yield from pair
         for name, arguments in self.checks:
-            for spot in spots_of(name, arguments):
-                yield from spot.points
+            yield from spots_of(name, arguments)
+
+    def points(self) -> Iterator[Point]:
+        """Yield the runs that the claim may be about, some perhaps twice."""
+        for spot in self.spots_looked_at():
+            yield from spot.points
 
 
 def read(path: Path, studies: Mapping[str, Study]) -> list[Claim]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from experiments.claims import verdicts
 from experiments.claims.checks import Comparison, compare
 from experiments.claims.claim import Claim
-from experiments.claims.formulas import NUMBERS, compare_formula
+from experiments.claims.formulas import NUMBERS, command, compare_formula
 from experiments.claims.numbers import shown
-from experiments.claims.spots import Limit, Spot
+from experiments.claims.spots import Figures, Limit, Spot
 from experiments.studies.fitted import was_fitted
 from experiments.studies.points import Overrides, Point
+from experiments.studies.running import watched
 from experiments.studies.study import OOM
 from simlora.sweeps.outcome import DOES_NOT_FIT, Outcome
 
@@ -21,7 +22,7 @@ Outcomes = Mapping[Overrides, Outcome]
 UNEXPLAINED = "Not explained yet."
 
 
-class NoNumberError(Exception):
+class NoNumberError(LookupError):
     """A spot has no simulated number: it was not simulated, or what was simulated does not fit the memory."""
 
     def __init__(self, point: Point, outcome: Outcome) -> None:
@@ -35,7 +36,7 @@ class Row:
 
     `errors` are relative to the published values (absolute where 0 was published), None where nothing is. `studies`
     are the figures and tables that have the claim's runs, of which there are `runs`; coefficients were fitted to
-    `fitted` of them. Simulating them took `seconds`.
+    `fitted` of them. Simulating them took `seconds`. `command` prints the numbers of a claim that no study has.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Row:
     verdict: str
     reason: str
     studies: list[str]
+    command: str
     runs: int
     fitted: int
     seconds: float
@@ -69,13 +71,13 @@ class Judged:
 
 
 def evaluate(paper: str, claim: Claim, outcomes: Outcomes) -> Row:
-    """Return the row of one claim."""
-    try:
-        judged = _HOW[claim.kind](claim, outcomes)
-    except NoNumberError as missing:
-        verdict = verdicts.OFF if missing.does_not_fit else verdicts.NOT_SIMULATED
-        judged = Judged(OOM if missing.does_not_fit else None, verdict, str(missing))
-    used = {point.overrides: point for point in claim.points()}
+    """Return the row of one claim. What computes its numbers runs what it needs."""
+    with watched() as watch:
+        judged = judge(claim, outcomes)
+    points = [*looked_at(claim.spots_looked_at(), outcomes), *watch.points.values()]
+    outcomes = {**outcomes, **watch.outcomes}
+    used = {point.overrides: point for point in points}
+    studies = list(dict.fromkeys(point.study for point in points if point.study))
     fitted = [was_fitted(point.settings, outcomes[key].summary) for key, point in used.items()]
     published = claim.published[0] if len(claim.published) == 1 else list(claim.published)
     return Row(
@@ -89,11 +91,26 @@ def evaluate(paper: str, claim: Claim, outcomes: Outcomes) -> Row:
         errors=judged.errors,
         verdict=judged.verdict,
         reason=_reason(claim, judged, outcomes),
-        studies=list(dict.fromkeys(point.study for point in claim.points())),
+        studies=studies,
+        command="" if studies else command(claim.formula, claim.computed),
         runs=len(used),
         fitted=sum(fitted),
         seconds=round(sum(outcomes[key].seconds for key in used), 3),
     )
+
+
+def judge(claim: Claim, outcomes: Outcomes) -> Judged:
+    """Return what becomes of a claim. Its own runs are among the outcomes; those that its reason names need not be."""
+    try:
+        return _HOW[claim.kind](claim, outcomes)
+    except NoNumberError as missing:
+        verdict = verdicts.OFF if missing.does_not_fit else verdicts.NOT_SIMULATED
+        return Judged(OOM if missing.does_not_fit else None, verdict, str(missing))
+
+
+def looked_at(spots: Iterable[Spot | Limit], outcomes: Outcomes) -> list[Point]:
+    """Return the runs that numbers are of; of one that is searched for the next to look at may not be there yet."""
+    return [point for spot in spots for point in spot.looked_at(_figures(outcomes))]
 
 
 def _reason(claim: Claim, judged: Judged, outcomes: Outcomes) -> str:
@@ -116,7 +133,11 @@ def _number_or_none(spot: Spot | Limit, outcomes: Outcomes) -> float | None:
 
 
 def _number(spot: Spot | Limit, outcomes: Outcomes) -> float:
-    return spot.number(lambda point, metric: _figure(point, metric, outcomes))
+    return spot.number(_figures(outcomes))
+
+
+def _figures(outcomes: Outcomes) -> Figures:
+    return lambda point, metric: _figure(point, metric, outcomes)
 
 
 def _figure(point: Point, metric: str, outcomes: Outcomes) -> float:

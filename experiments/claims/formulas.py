@@ -1,12 +1,16 @@
-"""Formulas of the papers, each against the function that has it in simlora."""
+"""Formulas of the papers against simlora's: `python -m experiments.claims.formulas [NAME …]`; numbers of no study."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 
 from experiments.claims.checks import Comparison
+from experiments.studies.command import ended
+from experiments.studies.reading import known
 from simlora.core.errors import InputError, nearest
 
 GPUS, TOKENS, RANKS, HIDDEN = (2, 4, 8), (1, 100), (8, 64), 6656
@@ -161,3 +165,46 @@ def compare_formula(name: str) -> list[Comparison] | None:
         return list(FORMULAS[name]())
     except ImportError:
         return None
+
+
+COMMANDS = {
+    "dlora_lora_cost": "experiments.dlora.kernels",
+    "dlora_imbalance": "experiments.dlora.replicas",
+    "fastlibra_vllm_ttft": "experiments.fastlibra.over_time",
+    "fastlibra_invalid": "experiments.fastlibra.over_time",
+    "loraserve_beside": "experiments.loraserve.co_served",
+    "loraserve_figure_3": "experiments.loraserve.ranks",
+    "loraserve_figure_4": "experiments.loraserve.ranks",
+    "loraserve_figure_5": "experiments.loraserve.ranks",
+    "loraserve_top": "experiments.loraserve.shares",
+}
+"""What prints, or draws, numbers that are of no point of a study."""
+
+
+def command(formula: str, computed: str) -> str:
+    """Return the command that prints a formula's comparisons or a computed number; empty for neither."""
+    if formula:
+        return f"python -m experiments.claims.formulas {formula}"
+    return f"python -m {COMMANDS[computed]}" if computed in COMMANDS else ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the comparisons of formulas. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.claims.formulas",
+        description="Compare formulas of the papers with simlora's.",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(FORMULAS)} (default: all)")
+    names = parser.parse_args(arguments).names
+    return ended(lambda: _print([known(name, FORMULAS, "formula") for name in names or FORMULAS]))
+
+
+def _print(names: Sequence[str]) -> None:
+    for name in names:
+        print(name)
+        for comparison in FORMULAS[name]():
+            print(f"  {'so' if comparison.passed else 'NOT SO'}: {comparison.says}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
@@ -15,7 +15,7 @@ from experiments.studies.study import Study
 from simlora.core.errors import InputError
 
 Figures = Callable[[Point, str], float]
-"""Returns a metric of a point's run."""
+"""Returns a metric of a point's run. Raises LookupError if there is none."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,10 @@ class Spot:
         """Return the number."""
         return fmean(figures(point, self.metric) for point in self.points)
 
+    def looked_at(self, figures: Figures) -> list[Point]:
+        """Return the runs that the number is of."""
+        return self.points
+
     def __str__(self) -> str:
         return f"{self.metric} of {self.point.series} ({self.point.panel}) at {self.point.x}"
 
@@ -72,7 +76,8 @@ class Spot:
 class Limit:
     """The largest x at which a curve is at most `most`, on straight lines between its points.
 
-    If the last point is below it is the last x; from the first point the line goes to 0 at x = 0.
+    If the last point is below it is the last x; from the first point the line goes to 0 at x = 0. Assumed is that a
+    curve that is above at an x is so at all larger ones: so that half of its points, or fewer, are looked at.
     """
 
     curve: Curve
@@ -80,22 +85,42 @@ class Limit:
 
     @property
     def point(self) -> Point:
-        """The first of the runs."""
+        """The first of the runs that it may look at."""
         return self.points[0]
 
     @property
     def points(self) -> list[Point]:
-        """The runs that it is about."""
+        """The runs that it may look at: all of the curve."""
         return [point for spot in self.curve.spots() for point in spot.points]
 
     def number(self, figures: Figures) -> float:
         """Return the number."""
+        return self._found(lambda spot: spot.number(figures))
+
+    def looked_at(self, figures: Figures) -> list[Point]:
+        """Return the runs that the number is of; where one is not among the figures, those until then and that one."""
+        seen = []
+
+        def value(spot: Spot) -> float:
+            seen.extend(spot.points)
+            return spot.number(figures)
+
+        with suppress(LookupError):
+            self._found(value)
+        return seen
+
+    def _found(self, value: Callable[[Spot], float]) -> float:
+        """Halve what may be until a point below and the next one above are left."""
         spots = self.curve.spots()
-        at = [(0.0, 0.0), *((float(spot.point.x), spot.number(figures)) for spot in spots)]
-        if at[-1][1] <= self.most:
-            return at[-1][0]
-        (left, below), (right, above) = [pair for pair in pairwise(at) if pair[0][1] <= self.most][-1]
-        return left + (right - left) * (self.most - below) / (above - below)
+        at, values = [0.0, *(float(spot.point.x) for spot in spots)], {0: 0.0}
+        low, high = 0, len(at)
+        while high - low > 1:
+            middle = (low + high) // 2
+            values[middle] = value(spots[middle - 1])
+            low, high = (middle, high) if values[middle] <= self.most else (low, middle)
+        if high == len(at):
+            return at[-1]
+        return at[low] + (at[high] - at[low]) * (self.most - values[low]) / (values[high] - values[low])
 
     def __str__(self) -> str:
         return f"x up to which {self.curve} is at most {self.most:g}"

@@ -15,7 +15,7 @@ from typing import Any
 import matplotlib
 
 from experiments.dlora.several import SEEDS, Several
-from experiments.studies.draw import COLOURS, GRID, INK, OURS, THEIRS
+from experiments.studies.draw import COLOURS, DPI, GRID, INK, OURS, THEIRS, write
 from experiments.studies.metrics import METRICS
 from experiments.studies.study import Panel, Study
 
@@ -38,7 +38,7 @@ LETTERS, WIDE = 10, 3.2
 """Letters of a tick that an inch holds, and the inches of a plot."""
 
 
-def draw(study: Study, found: Sequence[Several], path: Path) -> None:
+def draw(study: Study, found: Sequence[Several], path: Path, dpi: int = DPI) -> None:
     """Write a study's figure as PNG: a plot for every panel and metric."""
     cells = [(panel, metric) for metric in study.metrics for panel in study.panels]
     beside = len(study.panels) if len(study.panels) > 1 and len(study.metrics) > 1 else len(cells)
@@ -55,8 +55,7 @@ def draw(study: Study, found: Sequence[Several], path: Path) -> None:
     lines = [study.title, *textwrap.wrap(study.source, int(13 * size[0]))]
     figure.suptitle("\n".join(lines), fontsize="medium", color=INK)
     _legend(figure, study, found, size[0])
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    write(figure, path, dpi)
 
 
 def _curves(ax: Axes, study: Study, panel: Panel, metric: str, found: Sequence[Several]) -> None:

@@ -22,6 +22,7 @@ from experiments.dlora.several import FOLDER, SEEDS, runs
 from experiments.studies.draw import COLOURS, GRID, INK
 from experiments.studies.points import Point
 from experiments.studies.study import Study, read
+from experiments.studies.tables import of_run
 from simlora.api import simulate
 from simlora.results.result import Result
 
@@ -46,8 +47,12 @@ class Used(NamedTuple):
 
 def queueing_s(point: Point) -> list[float]:
     """Return the mean queueing delay of the requests of each replica, by replica; of one without requests nothing."""
-    requests = result(point, timeline=False).requests
-    found: list[float] = requests.groupby("replica")["queue_s"].mean().tolist()
+    found: list[float] = of_run(_overrides(point, timeline=False), _queueing_s)
+    return found
+
+
+def _queueing_s(result: Result) -> list[float]:
+    found: list[float] = result.requests.groupby("replica")["queue_s"].mean().tolist()
     return found
 
 
@@ -78,8 +83,12 @@ def _used(samples: pd.DataFrame, end_s: float) -> tuple[float, float]:
 
 def result(point: Point, timeline: bool) -> Result:
     """Simulate a point's run."""
+    return simulate(_overrides(point, timeline))
+
+
+def _overrides(point: Point, timeline: bool) -> list[str]:
     kept = [each for each in point.overrides if not each.startswith("timeline=")]
-    return simulate([*kept, f"timeline={str(timeline).lower()}"])
+    return [*kept, f"timeline={str(timeline).lower()}"]
 
 
 def _study(name: str) -> Study:

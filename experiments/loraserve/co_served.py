@@ -15,10 +15,10 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-import pandas as pd
 
 from experiments.studies.draw import COLOURS, GRID, save
-from simlora.api import simulate
+from experiments.studies.tables import of_run
+from simlora.results.result import Result
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -36,9 +36,9 @@ Waits = Mapping[tuple[str, int], Sequence[float]]
 """P95 of TTFT in seconds at each of RATES, by kernel and the other half's rank."""
 
 
-def requests(kernel: str, beside: int, rate_rps: float, duration_s: float = DURATION_S) -> pd.DataFrame:
-    """Return the requests of a run, half of them of the lowest rank or, beside that rank, all."""
-    settings = [
+def overrides(kernel: str, beside: int, rate_rps: float, duration_s: float = DURATION_S) -> list[str]:
+    """Return the overrides of a run, half of whose requests are of the lowest rank or, beside that rank, all."""
+    return [
         "system=slora_random",
         f"kernel={kernel}",
         "replica.tp=1",
@@ -52,13 +52,20 @@ def requests(kernel: str, beside: int, rate_rps: float, duration_s: float = DURA
         "workload.output_tokens.tokens=128",
         f"workload.duration_s={duration_s}",
         f"workload.arrivals.rate_rps={rate_rps}",
+        "timeline=false",
+        "report=false",
+        "progress=false",
     ]
-    return simulate([*settings, "timeline=false", "report=false", "progress=false"]).requests
 
 
 def p95_s(kernel: str, beside: int, rate_rps: float, duration_s: float = DURATION_S) -> float:
     """Return P95 of TTFT of the requests of the lowest rank."""
-    table = requests(kernel, beside, rate_rps, duration_s)
+    found: float = of_run(overrides(kernel, beside, rate_rps, duration_s), _p95_s)
+    return found
+
+
+def _p95_s(result: Result) -> float:
+    table = result.requests
     return float(np.percentile(table["ttft_s"][table["rank"] == LOWEST], 95))
 
 

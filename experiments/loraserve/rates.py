@@ -1,7 +1,7 @@
 """What four servers carry within the SLO, LoRAServe's Figure 17: `python -m experiments.loraserve.rates [--out DIR]`.
 
-The highest rate at which the 95th percentile of TTFT stays within 10 s on the production-like trace, of four systems
-with 50, 100 and 200 adapters. Figure 17 itself, P95 over the rate, is the study figure_17.
+The highest rate, in whole requests a second, at which the 95th percentile of TTFT stays within 10 s on the
+production-like trace, of four systems with 50, 100 and 200 adapters. P95 over the rate is the study figure_17.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-from joblib import Parallel, delayed
 
+from experiments.loraserve.carried import Servers, highest_rps
+from experiments.studies.command import ended, made
 from experiments.studies.draw import COLOURS, GRID, save
-from simlora import capacity
+from experiments.studies.study import read
 from simlora.api.cache import HELP
-from simlora.core.errors import InputError
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-SYSTEMS: Mapping[str, Sequence[str]] = {
-    "LoRAServe": ("system=loraserve",),
-    "Toppings": ("system=slora_toppings",),
-    "S-LoRA Random": ("system=slora_random",),
-    "S-LoRA Contiguous": ("system=slora_contiguous",),
+STUDY = Path(__file__).with_name("figure_17.yaml")
+SYSTEMS = {
+    "LoRAServe": "loraserve",
+    "Toppings": "toppings",
+    "S-LoRA Random": "random",
+    "S-LoRA Contiguous": "contiguous",
 }
-ADAPTERS = (50, 100, 200)
-LIMITS = {"ttft_s.p95": 10.0}
-START_RPS = 64.0
+ADAPTERS = {50: "few", 100: "hundred", 200: "many"}
+"""The study's series and panels."""
+START_RPS = {"loraserve": 78, "toppings": 92, "random": 67, "contiguous": 48}
+"""Where searches begin: near where they end, so that they are short."""
 OURS, THEIRS, STATIC = "LoRAServe", "Toppings", ("S-LoRA Random", "S-LoRA Contiguous")
 PUBLISHED = {"throughput": (1.2, 2.0), "gpus": (17.0, 50.0)}
 """Up to: LoRAServe's rate over Toppings' and over S-LoRA's, and by how many per cent fewer GPUs that is."""
@@ -40,22 +42,15 @@ Rates = Mapping[tuple[str, int], float]
 """Requests per second by system and number of adapters."""
 
 
-def rate_rps(system: str, adapters: int) -> float:
-    """Return what four servers carry, with one seed, to 2 %."""
-    overrides = [
-        *SYSTEMS[system],
-        "cluster.replicas=4",
-        "workload=loraserve_production",
-        f"workload.adapters={adapters}",
-    ]
-    return capacity(overrides, limits=LIMITS, seeds=1, start=START_RPS, jobs=1).value
-
-
 def rates(jobs: int = -1) -> dict[tuple[str, int], float]:
-    """Return what every system carries; as many searches at once as there are cores."""
-    cells = [(system, adapters) for system in SYSTEMS for adapters in ADAPTERS]
-    found = Parallel(n_jobs=jobs)(delayed(rate_rps)(*cell) for cell in cells)
-    return dict(zip(cells, found, strict=True))
+    """Return what every system carries, with one seed."""
+    study = read(STUDY)
+    cells = {
+        (system, adapters): Servers(study, panel, series, START_RPS[series])
+        for system, series in SYSTEMS.items()
+        for adapters, panel in ADAPTERS.items()
+    }
+    return dict(zip(cells, highest_rps(list(cells.values()), jobs), strict=True))
 
 
 def ahead(found: Rates, other: str) -> list[float]:
@@ -111,20 +106,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("outputs/loraserve"), help="folder of the picture")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
-    try:
-        found = rates(options.jobs)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return ended(lambda: _say(options.out, options.jobs))
+
+
+def _say(out: Path, jobs: int) -> None:
+    made(out)
+    found = rates(jobs)
     print(table(found))
     print(
         f"\nPublished: up to {PUBLISHED['throughput'][0]} times Toppings', {PUBLISHED['throughput'][1]} S-LoRA's."
     )
-    path = options.out / "rates.png"
-    figure = draw(found)
-    save(figure, path)
-    return 0
+    save(draw(found), out / "rates.png")
 
 
 if __name__ == "__main__":

@@ -58,14 +58,22 @@ BETWEEN = 0.1
 """Inches around plots that each have a label of their own at the left."""
 
 
+DPI = 150
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, and say where it is."""
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    write(figure, path)
     print(path)
 
 
-def draw(study: Study, gathered: Sequence[Gathered], path: Path) -> None:
+def write(figure: Figure, path: Path, dpi: int = DPI) -> None:
+    """Write a figure as PNG, of the same bytes for the same data: without the version of what drew it."""
+    figure.savefig(path, dpi=dpi, metadata={"Software": None})
+    plt.close(figure)
+
+
+def draw(study: Study, gathered: Sequence[Gathered], path: Path, dpi: int = DPI) -> None:
     """Write a study's figure as PNG. The plots of a single panel stand beside each other."""
     across, down = len(study.panels), len(study.metrics)
     if across == 1:
@@ -87,8 +95,7 @@ def draw(study: Study, gathered: Sequence[Gathered], path: Path) -> None:
         title.append(study.panels[0].title)
     figure.suptitle("\n".join(title), fontsize="medium", color=INK)
     _legend(figure, study, gathered, width)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    write(figure, path, dpi)
 
 
 def _frame(ax: Axes, study: Study, panel: Panel, metric: str) -> None:

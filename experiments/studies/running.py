@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from experiments.studies.points import Point
 from simlora.config.composing import choices
@@ -10,12 +12,52 @@ from simlora.sweeps import running
 from simlora.sweeps.outcome import NOT_SIMULATED, Outcome, Overrides
 
 
+@dataclass
+class Watch:
+    """The points that were asked for meanwhile, in the order in which they were, and the outcomes of their runs."""
+
+    jobs: int = -1
+    points: dict[tuple[str, Overrides], Point] = field(default_factory=dict)
+    outcomes: dict[Overrides, Outcome] = field(default_factory=dict)
+
+
+_watches: list[Watch] = []
+
+
+@contextmanager
+def watched(jobs: int = -1) -> Iterator[Watch]:
+    """Give what every run_all looks at meanwhile, also one inside a function that only returns a number.
+
+    Within the outermost a run is read from disk once, and `jobs` are what a run_all uses that asks for one a core.
+    """
+    watch = Watch(jobs)
+    _watches.append(watch)
+    try:
+        yield watch
+    finally:
+        _watches.pop()
+
+
 def run_all(points: Iterable[Point], jobs: int = -1, shown: bool | None = None) -> dict[Overrides, Outcome]:
     """Return the outcome of every run that the points need. `shown`: a progress bar; None is on a terminal."""
-    wanted = list(dict.fromkeys(point.overrides for point in points if not point.skip))
-    known = {overrides: unknown_system(overrides) for overrides in wanted}
-    found = running.run_all([overrides for overrides in wanted if not known[overrides]], jobs, shown)
-    return found | {run: Outcome(NOT_SIMULATED, reason=why) for run, why in known.items() if why}
+    asked = {(point.study, point.overrides): point for point in points if not point.skip}
+    wanted = list(dict.fromkeys(overrides for _, overrides in asked))
+    known = _watches[0].outcomes if _watches else {}
+    new = [overrides for overrides in wanted if overrides not in known]
+    simulated = _simulated(new, _watches[0].jobs if _watches and jobs == -1 else jobs, shown)
+    found = {
+        overrides: known[overrides] if overrides in known else simulated[overrides] for overrides in wanted
+    }
+    for watch in _watches:
+        watch.points |= asked
+        watch.outcomes |= found
+    return found
+
+
+def _simulated(wanted: Sequence[Overrides], jobs: int, shown: bool | None) -> dict[Overrides, Outcome]:
+    unknown = {overrides: unknown_system(overrides) for overrides in wanted}
+    found = running.run_all([overrides for overrides in wanted if not unknown[overrides]], jobs, shown)
+    return found | {run: Outcome(NOT_SIMULATED, reason=why) for run, why in unknown.items() if why}
 
 
 def unknown_system(overrides: Overrides) -> str:

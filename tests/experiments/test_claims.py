@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from experiments.claims import __main__ as command
-from experiments.claims import formulas
+from experiments.claims import formulas, pictures
 from experiments.claims.board import markdown, terminal
 from experiments.claims.checks import Comparison
 from experiments.claims.claim import Claim, read
 from experiments.claims.evaluate import UNEXPLAINED, Row, evaluate
 from experiments.claims.numbers import error_shown, shown
+from experiments.claims.spots import Curve, Limit
 from experiments.claims.verdicts import (
     CONTRADICTS,
     HOLDS,
@@ -26,11 +29,15 @@ from experiments.claims.verdicts import (
     of_value,
     with_disagreement,
 )
-from experiments.studies.study import read_all
+from experiments.studies import running
+from experiments.studies.points import Point, point
+from experiments.studies.running import Watch
+from experiments.studies.study import Study, read_all
+from experiments.studies.study import read as read_study
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import DOES_NOT_FIT, RAN, Outcome
 from simlora.sweeps.outcome import NOT_SIMULATED as WAS_NOT_SIMULATED
-from tests.experiments.studied import claims
+from tests.experiments.studied import a_study, claims
 
 THROUGHPUT = "figure_1 small fcfs 1 throughput_rps"
 VALUE = f"""
@@ -139,6 +146,7 @@ def test_a_row_has_both_numbers_the_verdict_and_the_seconds(tmp_path: Path) -> N
         "verdict": HOLDS,
         "reason": "",
         "studies": ["figure_1"],
+        "command": "",
         "runs": 1,
         "fitted": 0,
         "seconds": 2.5,
@@ -398,7 +406,10 @@ def a_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("SIMLORA_CLAIMS", str(tmp_path / "claims.csv"))
     folder = tmp_path / "experiments"
+    monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path / "measured"))
     monkeypatch.setattr(command, "papers", lambda: {"paper": folder / "paper"})
+    monkeypatch.setattr(command, "PAGE", tmp_path / "docs" / "claims.md")
+    (tmp_path / "docs").mkdir()
     second = VALUE.replace("a-value", "a-trend").replace("published: 1.0", "published: 100")
     claims(folder / "paper", VALUE.replace("published: 1.0", "published: 0.95") + second.strip("\n"))
     return tmp_path
@@ -423,6 +434,8 @@ def test_the_board_is_made_from_simulations(a_paper: Path, capsys: pytest.Captur
     printed = capsys.readouterr().out
     assert "a-value" in printed
     assert "Because it rained." in printed
+    assert "paper: 1 runs, which took " in printed
+    assert f"wrote {page} and 1 figures in {a_paper / 'figures'}" in printed
     assert "| **off** | `a-trend` Table 1: throughput_rps of fcfs | 100 |" in page.read_text()
 
 
@@ -463,7 +476,157 @@ def test_an_interrupted_board_says_how_to_go_on(
 
     monkeypatch.setattr("simlora.sweeps.running.simulate", interrupted)
     assert command.main(["--jobs", "1"]) == 130
-    assert "the next board goes on there" in capsys.readouterr().err
+    assert "interrupted; the runs that were finished are kept" in capsys.readouterr().err
+
+
+# What is written, and what it shows
+
+
+def test_the_board_of_all_papers_is_the_page_of_the_project_and_a_paper_s_none(a_paper: Path) -> None:
+    assert command.main(["--paper", "paper", "--jobs", "1"]) == 0
+    assert not (a_paper / "docs" / "claims.md").exists()
+    assert command.main(["--jobs", "1"]) == 0
+    page = (a_paper / "docs" / "claims.md").read_text()
+    assert "Written by `python -m experiments.claims`," in page
+    assert "(figures/paper/figure_1.png)" in page
+    assert (a_paper / "docs" / "figures" / "paper" / "figure_1.png").exists()
+
+
+def test_a_picture_has_the_bytes_of_its_data_and_is_drawn_once(
+    a_paper: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command.main(["--jobs", "1"]) == 0
+    path = a_paper / "docs" / "figures" / "paper" / "figure_1.png"
+    first = path.read_bytes()
+    with Image.open(path) as picture:
+        assert set(picture.info) - {"dpi", "transparency", "gamma"} == {pictures.DATA}
+    path.unlink()
+    assert command.main(["--jobs", "1"]) == 0
+    assert path.read_bytes() == first
+    monkeypatch.setattr(pictures, "draw", lambda *_: pytest.fail("drawn again"))
+    assert command.main(["--jobs", "1"]) == 0
+
+
+def watch_of(study: Study, *keys: tuple[str, str, Any]) -> Watch:
+    """Runs of these panels, series and values of x."""
+    here = [point(study, study.panel(p), study.series_named(s), x) for p, s, x in keys]
+    return Watch(
+        points={(one.study, one.overrides): one for one in here},
+        outcomes={one.overrides: ran(1.0) for one in here},
+    )
+
+
+def test_a_picture_has_the_points_that_were_run_and_those_that_a_search_made(tmp_path: Path) -> None:
+    study = read_study(a_study(tmp_path, rules=None))
+    watch = watch_of(study, ("small", "fcfs", 1), ("small", "fcfs", 1.5), ("large", "fcfs", 2))
+    found = list(pictures._found(study, watch, ()))
+    assert [one.key[1:] for one, _ in found] == [
+        ("small", "fcfs", 1),
+        ("large", "fcfs", 2),
+        ("small", "fcfs", 1.5),
+    ]
+    only = pictures._only(study, [one for one, _ in found])
+    assert [(panel.name, panel.x) for panel in only.panels] == [("small", [1, 1.5])], "one x is no curve"
+    assert [series.name for series in only.series] == ["fcfs"]
+
+
+def test_a_claim_of_no_study_names_the_command_that_prints_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = VALUE.replace("kind: value", "kind: formula").replace(f"simulated: {THROUGHPUT}", "formula: f")
+    monkeypatch.setitem(formulas.FORMULAS, "f", lambda: iter([Comparison("3 is 3", True)]))
+    row = row_of(tmp_path, text)
+    assert (row.studies, row.command) == ([], "python -m experiments.claims.formulas f")
+    assert "| `python -m experiments.claims.formulas f` |" in markdown([row], [], "")
+
+
+def test_formulas_are_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(formulas.FORMULAS, "f", lambda: iter([Comparison("3 is 4", False)]))
+    assert formulas.main(["f"]) == 0
+    assert capsys.readouterr().out == "f\n  NOT SO: 3 is 4\n"
+    assert formulas.main(["g"]) == 2
+
+
+def test_every_computed_number_has_a_figure_or_a_command() -> None:
+    computed = {
+        claim.computed
+        for folder in command.papers().values()
+        for claim in read(folder / "claims.yaml", read_all(folder))
+    } - {""}
+    assert computed <= formulas.NUMBERS.keys()
+    assert formulas.COMMANDS.keys() <= computed
+    for module in formulas.COMMANDS.values():
+        assert find_spec(module), module
+
+
+# Which runs a claim needs
+
+
+def test_what_computes_a_number_tells_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = read_study(a_study(tmp_path, rules=None))
+    one = point(study, study.panel("small"), study.series_named("fcfs"), 1)
+    monkeypatch.setattr(
+        running, "_simulated", lambda wanted, *_: {overrides: ran(1.0) for overrides in wanted}
+    )
+    monkeypatch.setitem(
+        formulas.NUMBERS, "n", lambda: [running.run_all([one])[one.overrides].figure("throughput_rps")]
+    )
+    row = row_of(tmp_path, VALUE.replace(f"simulated: {THROUGHPUT}", "computed: n"))
+    assert (row.simulated, row.studies, row.runs, row.seconds) == (1.0, ["figure_1"], 1, 1.0)
+
+
+def test_within_a_watch_a_run_is_looked_up_once_and_jobs_are_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, looked_up = read_study(a_study(tmp_path, rules=None)), []
+    one = point(study, study.panel("small"), study.series_named("fcfs"), 1)
+
+    def simulated(wanted: Any, jobs: int, shown: Any) -> Any:
+        looked_up.append((len(wanted), jobs))
+        return {overrides: ran(1.0) for overrides in wanted}
+
+    monkeypatch.setattr(running, "_simulated", simulated)
+    with running.watched(jobs=1) as outer, running.watched() as inner:
+        assert running.run_all([one]) == running.run_all([one])
+    assert looked_up == [(1, 1), (0, 1)]
+    assert list(outer.outcomes) == list(inner.outcomes) == [one.overrides]
+    running.run_all([one])
+    assert looked_up[-1] == (1, -1)
+
+
+def test_a_limit_looks_at_half_of_its_points_or_fewer(tmp_path: Path) -> None:
+    x = {"key": "workload.rate_rps", "label": "", "values": list(range(1, 17))}
+    panels = {"small": {"title": ""}}
+    study = read_study(a_study(tmp_path, x=x, panels=panels, rules=None, printed=None))
+    asked: list[Any] = []
+
+    def figures(point: Point, metric: str) -> float:
+        asked.append(point.x)
+        return 2.0 * point.x
+
+    limit = Limit(Curve(study, "small", "fcfs", "throughput_rps"), 11.0)
+    assert limit.number(figures) == 5.5
+    assert asked == [8, 4, 6, 5]
+    assert [one.x for one in limit.looked_at(figures)] == [8, 4, 6, 5]
+
+
+def test_reasons_are_simulated_only_where_a_claim_does_not_hold(
+    a_paper: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def simulated(wanted: Any, *_: Any) -> Any:
+        asked.extend(wanted)
+        return {overrides: ran(1.0) for overrides in wanted}
+
+    monkeypatch.setattr(running, "_simulated", simulated)
+    folder = a_paper / "experiments" / "paper"
+    text = VALUE.replace("rained", "rained, {figure_1 large fcfs 2 throughput_rps}")
+    for published, runs in (("1.0", 1), ("9.0", 2)):
+        claims(folder, text.replace("published: 1.0", f"published: {published}"))
+        asked.clear()
+        assert len(command.judge("paper", folder)) == 1
+        assert len(asked) == runs
 
 
 def test_papers_are_the_folders_that_have_claims(tmp_path: Path) -> None:
@@ -493,14 +656,14 @@ def test_the_page_and_the_terminal_show_every_claim(tmp_path: Path) -> None:
     text = terminal(rows)
     assert "2 claims: 1 holds, 1 off." in text
     assert text.index("Because it rained.") < text.index("holds"), "the worst come first"
-    page = markdown(rows, ["A note."])
+    page = markdown(rows, ["A note."], "python -m experiments.claims")
     assert page.count("`a-value`") == 2
     assert "A note." in page
     off, holds = (page.index(f"| {verdict} | `a-value`") for verdict in ("**off**", "holds"))
     assert off < holds, "the worst come first"
-    link = "[figure_1](../experiments/paper/figure_1.yaml)"
+    link = "[figure_1](figures/paper/figure_1.png) ([YAML](../experiments/paper/figure_1.yaml))"
     assert f"| 1 | 2 | +100.0 % |  | {link} | Because it rained. |" in page
-    assert "--paper paper --markdown docs/claims.md" in page
+    assert "Written by `python -m experiments.claims`, with its figures" in page
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_the_finalist_that_does_best_with_other_seeds_is_chosen(world: World, sm
 
 def a_row(rates: dict[str, dict[int, float]], world: World, name: str = "long") -> Row:
     cells = [
-        Cell(System(system, system, {}), world.workloads[name], by_seed, {}, 1.0)
+        Cell(System(system, system, {}), world.workloads[name], by_seed, {}, 1.0, 0.9, 0.5)
         for system, by_seed in sorted(rates.items(), key=lambda pair: -sum(pair[1].values()))
     ]
     return Row(world.workloads[name], cells, 1.0)

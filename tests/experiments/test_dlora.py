@@ -201,17 +201,17 @@ def test_published_ratios_and_pairs_must_be_as_many(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "bound", "found"),
+    ("first", "second", "bound", "found", "runs"),
     [
-        (1.0, 3.0, "2.5", 1.75),
-        (1.0, 2.0, "2.0", 2.0),
-        (1.0, 1.5, "2.0", 2.0),
-        (4.0, 8.0, "2.0", 0.5),
-        (4.0, 1.0, "2.0", 2.0),
+        (1.0, 3.0, "2.5", 1.75, 2),
+        (1.0, 2.0, "2.0", 2.0, 2),
+        (1.0, 1.5, "2.0", 2.0, 2),
+        (4.0, 8.0, "2.0", 0.5, 1),
+        (4.0, 1.0, "2.0", 0.5, 1),
     ],
 )
-def test_a_limit_is_the_largest_x_under_a_bound(
-    tmp_path: Path, first: float, second: float, bound: str, found: float
+def test_a_limit_is_the_largest_x_under_a_bound_and_looks_no_further_than_a_point_above(
+    tmp_path: Path, first: float, second: float, bound: str, found: float, runs: int
 ) -> None:
     text = f"""
     - id: a-value
@@ -223,7 +223,7 @@ def test_a_limit_is_the_largest_x_under_a_bound(
     """
     row = row_of(tmp_path, text, lambda p: {1: first, 2: second}[p.x])
     assert row.simulated == pytest.approx(found)
-    assert row.runs == 2
+    assert row.runs == runs
 
 
 def test_a_limit_has_a_number_for_its_bound(tmp_path: Path) -> None:

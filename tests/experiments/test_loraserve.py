@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import experiments.loraserve
-from experiments.loraserve import co_served, improvements, operating_points, rates, scaling, servers, shares
-from experiments.studies.points import points
+from experiments.loraserve import (
+    carried,
+    co_served,
+    improvements,
+    operating_points,
+    rates,
+    scaling,
+    servers,
+    shares,
+)
+from experiments.studies.points import Point, points
 from experiments.studies.running import run_all
 from experiments.studies.study import Study, read_all
 from simlora.api import simulate
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
+from simlora.core.errors import InputError
+from simlora.sweeps.outcome import RAN, Outcome
 
 FOLDER = Path(experiments.loraserve.__file__).parent
 STUDIES = read_all(FOLDER)
@@ -177,6 +189,35 @@ def test_improvements_are_of_points_where_both_are_within_the_slo() -> None:
 
 
 # Capacities
+
+
+@pytest.mark.parametrize(("limit", "start"), [(78.5, 78), (40.2, 67), (97.0, 60), (3.9, 10)])
+def test_a_search_ends_at_the_last_step_within_the_slo(
+    limit: float, start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole steps; two searches at a time look at their next rates together."""
+    rounds = []
+
+    def simulated(runs: Iterable[Point], jobs: int) -> dict[tuple[str, ...], Outcome]:
+        here = list(runs)
+        rounds.append([run.x for run in here])
+        return {run.overrides: Outcome(RAN, {"ttft_s": {"p95": 10.0 * run.x / limit}}) for run in here}
+
+    monkeypatch.setattr(carried, "run_all", simulated)
+    study = STUDIES["figure_17"]
+    curves = [
+        carried.Servers(study, panel, "loraserve", start, step) for panel, step in (("few", 1), ("many", 3))
+    ]
+    assert carried.highest_rps(curves) == [int(limit), limit // 3 * 3]
+    assert rounds[0] == [start, 3 * round(start / 3)]
+    assert max(map(len, rounds)) == 2
+
+
+def test_an_slo_that_is_never_kept_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Outcome(RAN, {"ttft_s": {"p95": 11.0}})
+    monkeypatch.setattr(carried, "run_all", lambda runs, jobs: {run.overrides: late for run in runs})
+    with pytest.raises(InputError, match="is missed even at the lowest rate"):
+        carried.highest_rps([carried.Servers(STUDIES["figure_17"], "few", "toppings", 20)])
 
 
 def test_rates_are_compared_for_each_number_of_adapters() -> None:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from experiments.fidelity import rows as fidelity_rows
 from experiments.fidelity.rows import Row
-from experiments.studies import measured
+from experiments.studies import measured, tables
 from experiments.studies.command import main
 from experiments.studies.draw import _beside, _missing, draw
 from experiments.studies.gathered import gather, write_csv
@@ -18,6 +18,7 @@ from experiments.studies.points import points, written
 from experiments.studies.slora_runs import setting_of
 from experiments.studies.study import read, read_all
 from simlora.core.errors import InputError
+from simlora.results.result import Result
 from simlora.sweeps import running
 from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome
 from tests.experiments.studied import a_study, tree
@@ -319,3 +320,18 @@ def test_the_settings_of_the_paper_are_those_of_the_measured_runs() -> None:
     assert fidelity_rows.RANKS["S2"] == (64, 32, 16, 8)
     assert setting_of({"model": "llama_13b", "workload.ranks": [64, 32, 16]}) == "S4"
     assert setting_of({"model": "llama_30b", "workload.ranks": [32]}) == ""
+
+
+# What only the tables of a run have
+
+
+def test_a_number_of_a_run_s_tables_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = [*next(points(read(a_study(tmp_path)))).overrides]
+    first = tables.of_run(run, longest_s)
+    assert first > 0
+    monkeypatch.setattr(tables, "simulate", lambda overrides: pytest.fail("simulated again"))
+    assert tables.of_run(run, longest_s) == first
+
+
+def longest_s(result: Result) -> float:
+    return float(result.requests["latency_s"].max())
