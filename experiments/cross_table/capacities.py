@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from simlora.api.operating_points import filled
 from simlora.api.preparing import composed, ready
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import Overrides
+from simlora.sweeps.running import run_all
 from simlora.sweeps.statistics import interval
 
 PRECISION = 0.03
@@ -39,11 +41,14 @@ class Carried:
     """What was found for one seed: the highest rate that met the SLO, in requests/s.
 
     It is 0 if it would be below LEAST of where the search starts, or if simlora refused the system: then `refused` says
-    why.
+    why. At that rate, until the last request ends, GPUs computed for `busy_share` of the time, and had `hbm_share` of
+    their pools in use.
     """
 
     rate_rps: float
     refused: str = ""
+    busy_share: float = math.nan
+    hbm_share: float = math.nan
 
 
 class Span(NamedTuple):
@@ -92,7 +97,10 @@ def _carried(world: World, one: Asked, precision: float) -> Carried:
         )
     except InputError:  # not met even at the least rate
         return Carried(0.0)
-    return Carried(found.value)
+    overrides = found.question.run(one.seed, found.value)
+    outcome = run_all([overrides], 1, False)[overrides]  # which was kept
+    busy = fmean(replica["busy_share"] for replica in outcome.summary["replicas"])
+    return Carried(found.value, busy_share=busy, hbm_share=outcome.figure("kv.hbm_share") or math.nan)
 
 
 def settled(world: World, system: System, workload: Workload) -> Overrides:

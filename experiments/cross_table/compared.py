@@ -22,13 +22,18 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Cell:
-    """One system on one workload. `rates_rps`: its capacity by seed. `figures`: at the common rate, by metric."""
+    """One system on one workload. `rates_rps`: its capacity by seed. `figures`: at the common rate, by metric.
+
+    `busy_share` and `hbm_share`: of the GPUs' time, and of their pools, at its capacity.
+    """
 
     system: System
     workload: Workload
     rates_rps: Mapping[int, float]
     figures: Mapping[str, Span]
     usd_per_million_output_tokens: float
+    busy_share: float
+    hbm_share: float
     refused: str = ""
 
     @property
@@ -121,7 +126,8 @@ def _cell(
             figures[metric] = Span(fmean(values), *interval(values))
     usd = _usd(own, span(rates.values()).mean)
     refused = next((carried[key].refused for key in keys if carried[key].refused), "")
-    return Cell(system, workload, rates, figures, usd, refused)
+    busy, hbm = (fmean(getattr(carried[key], name) for key in keys) for name in ("busy_share", "hbm_share"))
+    return Cell(system, workload, rates, figures, usd, busy, hbm, refused)
 
 
 def _usd(outcomes: Sequence[Outcome], rate_rps: float) -> float:

@@ -19,6 +19,8 @@ COLUMNS = (
     "capacity (requests/s)",
     "of the best's",
     "USD a million output tokens",
+    "GPUs busy",
+    "HBM in use",
     "SLO attainment",
     "mean TTFT (s)",
     "P95 of TTFT (s)",
@@ -36,8 +38,9 @@ def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[P
         f"Written by `{COMMAND}`; do not edit it. What is the same for all: {hardware}. **Capacity** is the highest "
         f"rate at which 95 % of the requests meet both targets, found to {100 * PRECISION:.0f} % for each of {seeds} "
         "seeds; a seed is the same requests for every system. Brackets are 95 % intervals over seeds, of ratios seed "
-        "by seed. Dollars are the rent of the GPUs over the tokens that they make at that rate. All other columns are "
-        f"at one rate for all, {100 * SHARE:.0f} % of the best capacity. `experiments/cross_table/world.yaml` has the "
+        "by seed. Dollars are the rent of the GPUs over the tokens that they make at that rate; how busy GPUs and "
+        "their memory are is at that rate too, on average until the last request ends. All other columns are at one "
+        f"rate for all, {100 * SHARE:.0f} % of the best capacity. `experiments/cross_table/world.yaml` has the "
         "workloads and systems.",
         "",
         "What this does not compare: kernels and engines. Every system has the same iteration times and the same LoRA "
@@ -107,6 +110,8 @@ def _cells(row: Row, cell: Cell) -> list[str]:
         spanned(cell.capacity),
         "" if cell is row.best else spanned(row.against_best(cell)),
         number(cell.usd_per_million_output_tokens),
+        percent(cell.busy_share),
+        percent(cell.hbm_share),
         spanned(figures.get("slo.attainment")),
         spanned(figures.get("ttft_s.mean")),
         spanned(figures.get("ttft_s.p95")),
@@ -123,6 +128,11 @@ def spanned(found: Span | None, factor: float = 1.0, unit: str = "") -> str:
     if math.isnan(found.low):
         return mean
     return f"{mean} [{number(factor * found.low)}, {number(factor * found.high)}]"
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent; nothing if it is not known."""
+    return "" if math.isnan(share) else f"{100 * share:.0f} %"
 
 
 def number(value: float) -> str:

@@ -14,15 +14,8 @@ from hypothesis import strategies as st
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
 from simlora.engine.cluster import Cluster
 from simlora.engine.incidents import Failure, SlowLink, Straggler
-from simlora.engine.scenario import (
-    DIVIDED,
-    OWN_REGIONS,
-    Kind,
-    Policies,
-    ReplicaConfig,
-    ScalingConfig,
-    Scenario,
-)
+from simlora.engine.replica_config import DIVIDED, OWN_REGIONS, ReplicaConfig
+from simlora.engine.scenario import Kind, Policies, ScalingConfig, Scenario
 from simlora.hardware.link import Link
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
@@ -55,6 +48,7 @@ from simlora.policies.routing.first_fit import FirstFit
 from simlora.policies.routing.most_idle import MostIdle
 from simlora.policies.routing.pending_time import PendingTime
 from simlora.policies.routing.rank_aware import RankAware
+from simlora.policies.routing.rank_bands import RankBands
 from simlora.policies.routing.round_robin import RoundRobin
 from simlora.policies.routing.routing_table import RoutingTable
 from simlora.policies.scaling.base import Autoscaler
@@ -111,6 +105,7 @@ ROUTERS = {
     "pending_time": lambda: PendingTime(unknown_execution_s=0.25),
     "routing_table": RoutingTable,
     "adapter_affinity": AdapterAffinity,
+    "rank_bands": lambda: RankBands(slack=2.0),
 }
 MIGRATIONS: dict[str, Callable[[float], Migration]] = {
     "consolidate": Consolidate,

@@ -1,0 +1,59 @@
+"""Requests of like rank together, as far as nobody has too much to do."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.checks import number
+from simlora.core.request import Request
+from simlora.policies.routing.base import Router
+from simlora.policies.views import ClusterView
+
+
+class RankBands(Router):
+    """Candidates stand in a row, and above them the ranks, each as wide as its share of the tokens declared so far.
+
+    A rank's band are the candidates whose middle is below it; of a rank too narrow for that the one that its own middle
+    is above. Of these the one with the fewest requests gets the request, of equals the lowest number; but none that has
+    `slack` more than the idlest of all. If that leaves nobody, it is the idlest of those within the slack that have a
+    request of this rank or a higher one, which it slows down no further, and if there is none of them either, the
+    idlest of all.
+    Source: none of the five papers. LoRAServe (§IV-A) has ranks that cost alike together by a plan for the next minute;
+    here that is seen to at each request, adapters stay everywhere, and what a band cannot take goes elsewhere.
+    """
+
+    informed = True
+
+    def __init__(self, slack: float = 32.0) -> None:
+        self.slack = number("router.slack", slack, "requests", above=0)
+        self._tokens: dict[int, int] = {}  # declared so far, by rank
+
+    def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
+        rank = request.rank
+        self._tokens[rank] = self._tokens.get(rank, 0) + request.max_output_tokens
+        outstanding = view.outstanding[candidates]
+        free = outstanding < outstanding.min() + self.slack
+        first, last = self._band(rank, len(candidates))
+        chosen = np.flatnonzero(free[first:last]) + first
+        if not len(chosen):
+            chosen = np.flatnonzero(free & (view.loads.all.max_rank[candidates] >= rank))
+        if not len(chosen):
+            return int(candidates[outstanding.argmin()])
+        return int(candidates[chosen[outstanding[chosen].argmin()]])
+
+    def _band(self, rank: int, candidates: int) -> tuple[int, int]:
+        """Return the first candidate of a rank's band, and the one after the last."""
+        total, own = sum(self._tokens.values()), self._tokens[rank]
+        below = sum(tokens for other, tokens in self._tokens.items() if other < rank)
+        first = _middles_before(below, total, candidates)
+        last = _middles_before(below + own, total, candidates)
+        if first == last:
+            first = min(candidates * (2 * below + own) // (2 * total), candidates - 1)
+            last = first + 1
+        return first, last
+
+
+def _middles_before(tokens: int, total: int, candidates: int) -> int:
+    """Return how many candidates' middles lie before a place in the row, `tokens` of the `total` from its start."""
+    return -((total - 2 * candidates * tokens) // (2 * total))

@@ -1,0 +1,112 @@
+"""The router that keeps requests of like rank together, on hand-made clusters."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import simlora
+from simlora.core.adapter import Adapter
+from simlora.core.errors import InputError
+from simlora.core.request import Request
+from simlora.policies.routing.rank_bands import RankBands
+from tests.policies.hand import Cluster
+
+ALL = np.arange(4)
+
+
+def asked(rank: int, tokens: int = 10) -> Request:
+    adapter = Adapter(rank, f"rank {rank}", rank, 64 * rank, 3 * rank) if rank else None
+    return Request(rank, adapter, 0.0, 10, tokens)
+
+
+def told(*requests: Request, slack: float = 4) -> RankBands:
+    """Return a router that has seen these requests."""
+    router = RankBands(slack)
+    for request in requests:
+        router.route(request, ALL, Cluster())
+    return router
+
+
+@pytest.mark.parametrize("rank, chosen", [(8, 0), (16, 1), (32, 2), (64, 3)])
+def test_four_ranks_alike_have_a_replica_each(rank: int, chosen: int) -> None:
+    router = told(asked(8), asked(16), asked(32), asked(64))
+    for _ in range(3):  # what one asks more changes its share by less than a replica
+        assert router.route(asked(rank, tokens=1), ALL, Cluster()) == chosen
+
+
+def test_a_band_is_as_wide_as_its_share_of_the_tokens() -> None:
+    router = told(asked(8, tokens=29), asked(64, tokens=10))
+    assert (
+        router.route(asked(8, tokens=1), ALL, Cluster((1, 2, 0, 0))) == 2
+    )  # three of four, the idlest of them
+    assert router.route(asked(64, tokens=0), ALL, Cluster((0, 0, 0, 3))) == 3
+
+
+def test_a_rank_that_nobody_asks_for_has_one_replica_all_the_same() -> None:
+    router = told(asked(8, tokens=1000))
+    assert router.route(asked(64, tokens=1), ALL, Cluster((0, 0, 0, 3))) == 3
+    router = told(asked(64, tokens=1000))
+    assert router.route(asked(8, tokens=1), ALL, Cluster((3, 0, 0, 0))) == 0
+
+
+def crowded(requests: dict[int, list[Request]]) -> Cluster:
+    return Cluster(requests={replica: (own, []) for replica, own in requests.items()})
+
+
+def test_who_has_too_much_to_do_is_left_out_for_one_that_is_as_slow_already() -> None:
+    router = told(asked(8), asked(16), asked(32), asked(64), slack=2)
+    view = crowded({1: [asked(16), asked(16)], 3: [asked(64)]})
+    assert router.route(asked(16, tokens=1), ALL, view) == 3  # whose rank is higher, though 0 and 2 are idle
+    view = crowded({1: [asked(16), asked(16)], 0: [asked(8)]})
+    assert (
+        router.route(asked(16, tokens=1), ALL, view) == 2
+    )  # nobody has a higher one: the idlest, the lowest number
+
+
+def test_the_slack_is_against_the_idlest_of_all() -> None:
+    router = told(asked(8), asked(16), asked(32), asked(64), slack=2)
+    assert router.route(asked(8, tokens=1), ALL, Cluster((1, 0, 0, 0))) == 0
+    assert router.route(asked(8, tokens=1), ALL, Cluster((2, 0, 1, 1))) == 1
+    assert router.route(asked(8, tokens=1), ALL, Cluster((9, 8, 8, 8))) == 0
+
+
+def test_the_row_is_of_those_who_may_serve_it() -> None:
+    router = told(asked(8), asked(64))
+    some = np.array([1, 3])
+    assert router.route(asked(8, tokens=1), some, Cluster()) == 1
+    assert router.route(asked(64, tokens=1), some, Cluster()) == 3
+    assert router.route(asked(64, tokens=1), np.array([2]), Cluster()) == 2
+
+
+def test_the_base_model_stands_below_all_ranks() -> None:
+    router = told(asked(0), asked(64))
+    assert router.route(asked(0, tokens=1), np.array([0, 1]), Cluster()) == 0
+    assert router.route(asked(64, tokens=1), np.array([0, 1]), Cluster()) == 1
+
+
+def test_no_slack_is_no_band() -> None:
+    with pytest.raises(InputError, match=r"router\.slack is 0, must be greater than 0 requests"):
+        RankBands(slack=0)
+
+
+def test_in_a_cluster_ranks_are_apart_and_replicas_even() -> None:
+    settings = [
+        "workload=synthetic",
+        "workload.ranks=[64,32,16,8]",
+        "workload.adapters=40",
+        "cluster.replicas=4",
+    ]
+    settings += ["workload.arrivals.rate_rps=12", "workload.duration_s=60", "gpu=a100_80g", "timeline=false"]
+    mixed, apart = (
+        simlora.simulate([*settings, f"router={name}"]).requests for name in ("most_idle", "rank_bands")
+    )
+    for requests, most in ((mixed, 0.4), (apart, 1.0)):
+        shares = requests.groupby("replica")["rank"].agg(
+            lambda ranks: Counter(ranks).most_common(1)[0][1] / len(ranks)
+        )
+        assert shares.mean() <= most
+    assert shares.mean() > 0.75
+    assert apart["replica"].value_counts(normalize=True).between(0.15, 0.35).all()
