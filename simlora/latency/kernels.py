@@ -134,10 +134,12 @@ class MbgmvMax(Mbgmv):
     """
 
     def decode_s(self, work: LoraWork) -> float:
-        return super().decode_s(work._replace(token_rank_sum=work.tokens * work.max_rank))
+        tokens, _, max_rank, adapters, segments = work  # `_replace` takes as long as all the rest
+        return super().decode_s(LoraWork(tokens, tokens * max_rank, max_rank, adapters, segments))
 
     def prefill_s(self, work: LoraWork) -> float:
-        return super().prefill_s(work._replace(token_rank_sum=work.tokens * work.max_rank))
+        tokens, _, max_rank, adapters, segments = work
+        return super().prefill_s(LoraWork(tokens, tokens * max_rank, max_rank, adapters, segments))
 
 
 class Vllm(Kernel):

@@ -10,9 +10,9 @@ from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.latency import calibration as calibrations
 from simlora.latency.iteration import IterationModel
-from simlora.latency.kernels import Bgmv, Kernel, LoraWork, Mbgmv
+from simlora.latency.kernels import Bgmv, Kernel, LoraWork, Mbgmv, MbgmvMax, Vllm
 from simlora.policies.routing.first_fit import FirstFit
-from simlora.policies.routing.rank_aware import RankAware
+from simlora.policies.routing.rank_aware import FEW, RankAware
 from tests.policies.hand import Cluster
 
 A10 = calibrations.load("a10-llama_2_7b-tp1")
@@ -102,6 +102,43 @@ def test_the_mean_output_is_that_of_what_was_declared() -> None:
     for declared in (10, 30):
         router.route(Request(0, None, 0.0, 1, declared), BOTH, Cluster((0, 0)))
     assert router._declared / router._seen == 20
+
+
+H100 = calibrations.load("h100_64g-llama_3_1_8b-tp1-vllm")
+KERNELS = {
+    "bgmv": (A10, Bgmv(A10)),
+    "mbgmv": (A10, Mbgmv(A10)),
+    "mbgmv_max": (A10, MbgmvMax(A10)),
+    "vllm": (H100, Vllm(H100, slots=64, max_lora_rank=64)),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("slo_s", [None, 0.05])
+def test_prices_one_by_one_are_those_at_once_to_the_bit(kernel: str, slo_s: float | None) -> None:
+    """Replicas with and without queues, of many ranks and of the base model alone; some have the adapter."""
+    calibration, lora = KERNELS[kernel]
+    rng = np.random.default_rng(0)
+    bare = [Request(900 + i, None, 0.0, 7 + i, 10) for i in range(2)]
+    has = {0: ([], []), 1: (bare, bare[1:])}
+    for replica in range(2, 7):
+        tokens, ranks = rng.integers(1, 2000, 30), rng.choice([8, 16, 64, 128], 30)
+        there = [
+            crowd(1, int(rank), 100 * replica + i, int(count))[0]
+            for i, (rank, count) in enumerate(zip(ranks, tokens, strict=True))
+        ]
+        has[replica] = (there, there[20 + replica :])
+    view = Cluster((0,) * 7, has, kernel=lora, iteration=IterationModel(calibration))
+    router = RankAware(slo_s=slo_s)
+    for newcomer in (*crowd(1, 32, 999, 333), has[3][0][0], Request(1000, None, 0.0, 512, 128)):
+        one_by_one = np.array(list(router.one_by_one(newcomer, view, 317.3)))
+        assert one_by_one.tobytes() == router.at_once(newcomer, view, 317.3).tobytes()
+
+
+def test_few_replicas_are_priced_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RankAware, "at_once", lambda *_: pytest.fail("at once"))
+    (newcomer,) = crowd(1, 8, first=500)
+    assert RankAware().costs(newcomer, Cluster((0,) * FEW), 1.0).tolist() == [0.0] * FEW
 
 
 @pytest.mark.parametrize("arguments", [{"slo_s": 0}, {"penalty_s": -1}, {"mean_output_tokens": 0}])

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import repeat
+from operator import add
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.checks import number
 from simlora.core.request import Request
+from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import LoraWork, priced
+from simlora.latency.mixed import MixedKernels
 from simlora.policies.routing.base import Router
 from simlora.policies.views import SUMS, ClusterView, LoadView, amounts
 
-Amounts = NDArray[np.int64]
 Seconds = NDArray[np.float64]
+Price = Callable[[LoraWork], Any]
+FEW = 6
+"""Up to so many replicas plain numbers of one after the other are faster than arrays of all: with four, twice."""
 
 
 class RankAware(Router):
-    """CaraServe's and Toppings' router: all replicas are priced at once, with the latency models of the run.
+    """CaraServe's and Toppings' router: replicas are priced with the latency models of the run.
 
     Of a replica with running and queued requests, the cost of a further one is what the prefill of its queue takes
     longer, over the mean output, plus what a decode step of all of them takes longer, plus `penalty_s` if that
@@ -48,74 +56,81 @@ class RankAware(Router):
         room = view.kv_token_budgets - view.loads.held_tokens
         if len(candidates) < len(costs):
             costs, room = costs[candidates], room[candidates]
-        need = request.prompt_tokens + request.max_output_tokens
-        if room.min() < need <= room.max():
-            costs[room < need] = np.inf
+        full = room < request.prompt_tokens + request.max_output_tokens
+        if 0 < np.count_nonzero(full) < len(full):
+            costs[full] = np.inf
         return int(candidates[costs.argmin()])
 
     def costs(self, request: Request, view: ClusterView, mean_tokens: float) -> Seconds:
-        """Return the total cost of every replica [replicas]."""
-        every, more = view.loads.all, _More(request)
-        before_s, after_s = self._prefill_s(more, view)
-        now_s, step_s = self._decode_s(more, view, mean_tokens)
+        """Return the total cost of every replica [replicas]. Both ways come to the same bits."""
+        if len(view.kv_token_budgets) > FEW or isinstance(view.kernel, MixedKernels):
+            return self.at_once(request, view, mean_tokens)
+        return np.array(list(self.one_by_one(request, view, mean_tokens)))
+
+    def at_once(self, request: Request, view: ClusterView, mean_tokens: float) -> Seconds:
+        """Return the costs of all, from arrays [2, replicas] of the loads as they are, and with the request."""
+        every, waiting, iteration, kernel = view.loads.all, view.loads.waiting, view.iteration, view.kernel
+        more = np.array(((0,) * len(SUMS), amounts(request)))[:, None]
+        squared, rank = np.array(((0,), (request.prompt_tokens**2,))), np.array(((0,), (request.rank,)))
+        sums, ranks = (waiting.sums + more).transpose(2, 0, 1), np.maximum(waiting.max_rank, rank)
+        before_s, after_s = _prefill_s(iteration, partial(priced, kernel.prefill_s), sums, ranks, squared)
+        sums, ranks, adapters = (every.sums + more).transpose(2, 0, 1), np.maximum(every.max_rank, rank), None
+        if kernel.counts_adapters:
+            adapters = np.array((every.adapters, every.adapters + _lacks(every, request)))
+        price = partial(priced, kernel.decode_s)
+        now_s, step_s = _decode_s(iteration, price, sums, ranks, adapters, mean_tokens)
+        found: Seconds = self._cost(before_s, after_s, now_s, step_s, mean_tokens) * every.sums[:, 0]
+        return found
+
+    def one_by_one(self, request: Request, view: ClusterView, mean_tokens: float) -> Iterator[float]:
+        """Yield the cost of each replica, from plain numbers."""
+        every, waiting, iteration, kernel = view.loads.all, view.loads.waiting, view.iteration, view.kernel
+        more, rank, squared = amounts(request), request.rank, request.prompt_tokens**2
+        adapters = with_it = repeat(None)
+        if kernel.counts_adapters:
+            adapters, with_it = every.adapters.tolist(), (every.adapters + _lacks(every, request)).tolist()
+        loads = (load.tolist() for load in (every.sums, every.max_rank, waiting.sums, waiting.max_rank))
+        for now, highest, queue, queued, ids, ids_then in zip(*loads, adapters, with_it, strict=False):
+            if not now[0]:
+                yield 0.0
+                continue
+            before_s = _prefill_s(iteration, kernel.prefill_s, queue, queued, 0) if queue[0] else 0.0
+            after = map(add, queue, more)
+            after_s = _prefill_s(iteration, kernel.prefill_s, after, max(queued, rank), squared)
+            now_s = _decode_s(iteration, kernel.decode_s, now, highest, ids, mean_tokens)
+            then = map(add, now, more)
+            step_s = _decode_s(iteration, kernel.decode_s, then, max(highest, rank), ids_then, mean_tokens)
+            yield self._cost(before_s, after_s, now_s, step_s, mean_tokens) * now[0]
+
+    def _cost(self, before_s: Any, after_s: Any, now_s: Any, step_s: Any, mean_tokens: float) -> Any:
+        """Return what a request costs each request that is there, of numbers or arrays."""
         cost = (after_s - before_s) / mean_tokens + (step_s - now_s)
         if self.slo_s is not None:
             cost += self.penalty_s * (step_s > self.slo_s)
-        found: Seconds = cost * every.sums[:, 0]
-        return found
-
-    def _prefill_s(self, more: _More, view: ClusterView) -> Seconds:
-        """Seconds to prefill the queues at once, as they are and with the request [2, replicas]; 0 for none."""
-        (requests, tokens, lora, lora_tokens, _, token_rank_sum), max_rank = more.beside(view.loads.waiting)
-        # The squares of those that wait are in both, and cancel out.
-        base_s = np.asarray(view.iteration.prefill_s(_as_int(tokens), _as_int(more.squared)))
-        lora_s = priced(view.kernel.prefill_s, _work(lora_tokens, token_rank_sum, max_rank, lora, lora))
-        found: Seconds = base_s * (requests > 0) + lora_s
-        return found
-
-    def _decode_s(self, more: _More, view: ClusterView, mean_tokens: float) -> Seconds:
-        """Seconds of a decode step of all requests, as they are and with the request [2, replicas].
-
-        Without any it is that of an empty batch; such a replica costs nothing whatever it says.
-        """
-        every = view.loads.all
-        (requests, prompts, lora, _, rank_sum, _), max_rank = more.beside(every)
-        contexts = prompts + requests * (mean_tokens / 2)
-        base_s = np.asarray(view.iteration.decode_s(_as_int(requests), _as_int(contexts)))
-        adapters = lora
-        if view.kernel.counts_adapters:
-            adapters = np.array((every.adapters, every.adapters))
-            if more.request.adapter is not None:
-                adapters[1] += ~every.uses(more.request.adapter.id)
-        found: Seconds = base_s + priced(
-            view.kernel.decode_s, _work(lora, rank_sum, max_rank, adapters, lora)
-        )
-        return found
+        return cost
 
 
-class _More:
-    """Nothing more, and one request more: what is added to the sums, the highest rank and the squares [2, 1, …]."""
+def _prefill_s(iteration: IterationModel, price: Price, sums: Any, max_rank: Any, squared: Any) -> Any:
+    """Return the seconds to prefill a queue at once, of numbers or arrays; 0 for none.
 
-    __slots__ = ("rank", "request", "squared", "sums")
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.sums = np.zeros((2, 1, len(SUMS)), dtype=np.int64)
-        self.sums[1, 0] = amounts(request)
-        self.rank = np.array(((0,), (request.rank,)), dtype=np.int64)
-        self.squared = np.array(((0,), (request.prompt_tokens**2,)), dtype=np.int64)
-
-    def beside(self, load: LoadView) -> tuple[Amounts, Amounts]:
-        """Return sums [sums, 2, replicas] and highest ranks [2, replicas], of a load as it is and with the request."""
-        return (load.sums + self.sums).transpose(2, 0, 1), np.maximum(load.max_rank, self.rank)
+    `squared` are those of the request: of those that wait they are in both that are compared, and cancel out.
+    """
+    requests, tokens, lora, lora_tokens, _, token_rank_sum = sums
+    lora_s = price(LoraWork(lora_tokens, token_rank_sum, max_rank, lora, lora))
+    return iteration.prefill_s(tokens, squared) * (requests > 0) + lora_s
 
 
-def _work(
-    tokens: Amounts, token_rank_sum: Amounts, max_rank: Amounts, adapters: Amounts, segments: Amounts
-) -> LoraWork:
-    """The latency models are arithmetic, and take arrays for numbers."""
-    return LoraWork(tokens, token_rank_sum, max_rank, adapters, segments)  # type: ignore[arg-type]
+def _decode_s(
+    iteration: IterationModel, price: Price, sums: Any, max_rank: Any, adapters: Any, mean_tokens: float
+) -> Any:
+    """Return the seconds of a decode step of all requests, of numbers or arrays; `adapters` None: one a request."""
+    requests, prompts, lora, _, rank_sum, _ = sums
+    work = LoraWork(lora, rank_sum, max_rank, lora if adapters is None else adapters, lora)
+    return iteration.decode_s(requests, prompts + requests * (mean_tokens / 2)) + price(work)
 
 
-def _as_int(amounts: Amounts | Seconds) -> int:
-    return cast(int, amounts)
+def _lacks(load: LoadView, request: Request) -> NDArray[np.bool_]:
+    """Return which replicas have no request for its adapter [replicas]; none, for one of the base model."""
+    if request.adapter is None:
+        return np.zeros(len(load.adapters), dtype=np.bool_)
+    return ~load.uses(request.adapter.id)
