@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -18,6 +16,7 @@ import pyarrow.parquet as pq
 
 from profiler.points import Plan, Point
 from simlora.core.errors import InputError
+from simlora.core.files import whole_file
 
 FILE = "measurements.parquet"
 KEPT_EVERY_S = 10.0
@@ -61,18 +60,12 @@ class Samples:
             self.keep()
 
     def keep(self) -> None:
-        """Write all samples under a temporary name, then rename the file."""
+        """Write all samples."""
         table = pa.Table.from_pylist(self._rows)
         table = table.replace_schema_metadata({IDENTITY: self._identity.encode()})
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(prefix=".writing-", dir=self.path.parent)
-        os.close(handle)
-        try:
+        with whole_file(self.path) as draft:
             pq.write_table(table, draft, compression="zstd")
-            os.replace(draft, self.path)
-        except BaseException:
-            Path(draft).unlink(missing_ok=True)
-            raise
         self._kept_s = monotonic()
 
     def by_point(self) -> pd.DataFrame:

@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from simlora.api.progress import bar
+from simlora.cli.guarded import BAD_INPUT, DONE, INTERRUPTED
 from simlora.config.composing import FOLDER, VERSION_BASE
 from simlora.config.making import make
 from simlora.config.mistakes import COMPOSING, in_plain_words
+from simlora.config.reading import plain
 from simlora.core.checks import whole
 from simlora.core.errors import InputError, nearest
 from simlora.hardware.model import ModelShape
 
 CONF = Path(__file__).with_name("conf")
-DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
 MODELS = {"cpu": "llama_16m", "cuda": "llama_2_7b"}
 """What is profiled when nobody chooses a model."""
 HELP = """\
@@ -107,16 +106,9 @@ def _run(arguments: list[str]) -> int:
     identity = {**on.describe(), "model": settings.model.name, "dtype": str(on.dtype), "seed": settings.seed}
     samples = collect.Samples(out, identity)
     print(f"{settings.model.name} on {on.name}: {len(plan.points)} points, {plan.rounds} rounds", flush=True)
-    with _progress() as shown:
-        task = shown.add_task("measuring", total=None)
+    with bar(len(plan.points) * plan.rounds, "points", doing="measuring") as tell:
         bench = Bench(on, settings.model, plan.points, settings.seed)
-        collect.collect(
-            plan,
-            bench.samples_s,
-            samples,
-            settings.seed,
-            lambda done, total: shown.update(task, completed=done, total=total),
-        )
+        collect.collect(plan, bench.samples_s, samples, settings.seed, lambda done, total: tell(done))
     table = samples.by_point()
     fitted = fit.fit_all(table, settings.model)
     command = shlex.join(["simlora-profile", *arguments])
@@ -134,11 +126,9 @@ def _composed(arguments: Sequence[str]) -> dict[str, object]:
     try:
         with initialize_config_dir(str(CONF), job_name="simlora-profile", version_base=VERSION_BASE):
             config = compose("profile", overrides=[*arguments, f"hydra.searchpath=['file://{FOLDER}']"])
-        tree = OmegaConf.to_container(config, resolve=True)
+        return plain(config, resolve=True)
     except COMPOSING as error:
         raise in_plain_words(error, arguments) from None
-    assert isinstance(tree, dict)
-    return {str(key): value for key, value in tree.items()}
 
 
 def _settings(arguments: Sequence[str], model: str) -> Settings:
@@ -157,11 +147,6 @@ def _settings(arguments: Sequence[str], model: str) -> Settings:
         out=None if out is None else Path(str(out)),
         model=make(tree, "model", ModelShape),
     )
-
-
-def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty())
 
 
 if __name__ == "__main__":

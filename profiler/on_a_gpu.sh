@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# All that waits for a CUDA GPU, in under nine minutes: the kernels' checks and bandwidth, profiles of Llama-2-7B and
-# 13B, and the replay. Usage: profiler/gpu_session.sh FOLDER. Needs torch with CUDA, triton and simlora's own
+# Everything that needs a CUDA GPU, in under nine minutes: the kernels' checks and bandwidth, profiles of Llama-2-7B and
+# 13B, and the replay. Usage: profiler/on_a_gpu.sh FOLDER. Needs torch with CUDA, triton and simlora's own
 # dependencies; every step is told apart in FOLDER/log.txt, and one that fails does not stop the next.
 set -uo pipefail
-out=${1:?usage: profiler/gpu_session.sh FOLDER}
+out=${1:?usage: profiler/on_a_gpu.sh FOLDER}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -13,14 +12,15 @@ import matplotlib
 import pandas as pd
 
 from profiler.fit import Fitted, readings
+from simlora.core.files import whole_file
 from simlora.hardware.model import ModelShape
+from simlora.report.colours import BLUE, GRID, INK
 from simlora.report.markup import Html, rows, tag
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib import ticker
 
-BLUE, AMBER, INK, GRID = "#2b6cd4", "#d08700", "#1b1d21", "#e2e3e1"
 ACROSS = 3
 MANY = 0.1
 """A relative error that is worth a second look, drawn as the edge of a band."""
@@ -99,9 +99,8 @@ def write(
         tag("section", tag("h2", "Where this comes from"), rows(("what", "value"), said, texts=2)),
     )
     page = f"<!doctype html>\n{tag('html', head, tag('body', body), lang='en')}\n"
-    draft = path.with_name(f".{path.name}.partial")
-    draft.write_text(page, encoding="utf-8")
-    os.replace(draft, path)
+    with whole_file(path) as draft:
+        draft.write_text(page, encoding="utf-8")
 
 
 def _shares(fitted: Fitted) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -13,6 +12,7 @@ import pandas as pd
 import yaml
 
 from profiler.fit import Fitted
+from simlora.core.files import whole_file
 from simlora.latency import calibration as calibrations
 
 DIGITS = 5
@@ -72,9 +72,8 @@ def calibration(
     text = yaml.safe_dump(tree, sort_keys=False, width=110)
     calibrations.parse(text, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.partial")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)
+    with whole_file(path) as draft:
+        draft.write_text(text, encoding="utf-8")
 
 
 def commit() -> str:

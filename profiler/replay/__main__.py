@@ -18,6 +18,7 @@ from profiler.model.engine import SPARE_TOKENS, Engine, Live
 from profiler.replay.compare import Compared, Served, compare, table
 from profiler.replay.draw import draw
 from profiler.replay.loop import Loop
+from simlora.cli.guarded import BAD_INPUT, DONE, INTERRUPTED
 from simlora.config.composing import compose
 from simlora.config.mistakes import COMPOSING, in_plain_words
 from simlora.config.setup import prepare
@@ -26,7 +27,6 @@ from simlora.core.errors import InputError
 from simlora.engine.cluster import Cluster
 from simlora.engine.scenario import Scenario
 
-DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
 KERNEL = "mbgmv"
 SYSTEM = ("system=slora", "loader=cached", "kernel=mbgmv")
 """S-LoRA's scheduler and memory; all adapters are on the device from the start."""

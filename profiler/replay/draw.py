@@ -10,14 +10,13 @@ import numpy as np
 import pandas as pd
 
 from profiler.replay.compare import Compared
+from simlora.report.colours import AMBER, BLUE, INK
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-BLUE, AMBER, INK, GRID = "#2b6cd4", "#d08700", "#1b1d21", "#e2e3e1"
 
 
 def draw(compared: Compared, path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 
 from simlora.api.fingerprint import code_files, contents, foreign_code, is_foreign, named_files, source
 from simlora.core.errors import InputError
+from simlora.core.files import whole_file
 
 DEFAULT = Path("outputs") / "cache"
 HELP = (
@@ -103,11 +103,5 @@ def _values(overrides: Sequence[str]) -> list[str]:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(draft, path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+    with whole_file(path) as draft:
+        draft.write_text(text, encoding="utf-8")

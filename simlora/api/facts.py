@@ -11,7 +11,8 @@ import pandas as pd
 
 from simlora import __version__
 from simlora.engine.cluster import Cluster
-from simlora.engine.scenario import ReplicaConfig
+from simlora.engine.replica_config import ReplicaConfig
+from simlora.metrics.slo import is_finished
 
 
 def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
@@ -95,11 +96,11 @@ def kv_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
     if held is not None:
         facts["hbm_share"] = float(held.used.sum()) / sum(capacities)
     if recorder.prompt_tokens:
-        from_host = sum(replica.holdings.kv_tokens_in for replica in replicas)
+        from_host = sum(replica.holdings.host_link.kv_tokens_in for replica in replicas)
         facts |= {
             "hit_rate": recorder.prefix_hit_rate,
             "hbm_hit_rate": max(recorder.cached_tokens - from_host, 0) / recorder.prompt_tokens,
-            "tokens_to_host": sum(replica.holdings.kv_tokens_out for replica in replicas),
+            "tokens_to_host": sum(replica.holdings.host_link.kv_tokens_out for replica in replicas),
             "tokens_from_host": from_host,
             "tokens_ahead": sum(
                 swapping.kv_tokens_in
@@ -163,7 +164,7 @@ def slowness_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any] | None
 
 def replica_facts(requests: pd.DataFrame, cluster: Cluster, makespan_s: float) -> list[dict[str, Any]]:
     """Return one entry a replica: what it was given, what it finished, how busy its host link was."""
-    done = requests["status"] == "finished"
+    done = is_finished(requests)
     table = pd.DataFrame(
         {
             "replica": requests["replica"],
@@ -183,8 +184,10 @@ def replica_facts(requests: pd.DataFrame, cluster: Cluster, makespan_s: float) -
             "most_waiting": replica.most_waiting,
             "busy_s": replica.busy_s,
             "busy_share": replica.busy_s / makespan_s if makespan_s > 0 else None,
-            "link_busy_s": replica.holdings.link.busy_s,
-            "link_busy_share": replica.holdings.link.busy_s / makespan_s if makespan_s > 0 else None,
+            "link_busy_s": replica.holdings.host_link.to_gpu.busy_s,
+            "link_busy_share": replica.holdings.host_link.to_gpu.busy_s / makespan_s
+            if makespan_s > 0
+            else None,
         }
         for replica, row in zip(cluster.replicas, counts.to_dict("records"), strict=True)
     ]

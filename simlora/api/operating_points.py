@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from simlora.api.cache import Cache, open_cache
 from simlora.api.fingerprint import contents, foreign_code, named_files
+from simlora.config.reading import plain
 from simlora.config.setup import Setup, prepare
 from simlora.core.bisection import Bracket
 from simlora.core.errors import InputError
@@ -98,18 +99,12 @@ def filled(config: DictConfig, choices: Mapping[str, str]) -> tuple[DictConfig, 
 
 
 def _alone(config: DictConfig) -> DictConfig:
-    tree = _plain(config) | dict(ALONE)
+    tree = plain(config, resolve=True) | dict(ALONE)
     for key, values in (("cluster", CLUSTER_ALONE), ("host", HOST_ALONE)):
         if isinstance(tree.get(key), dict):  # if not, `prepare` says so
             tree[key] |= values
     found: DictConfig = OmegaConf.create(tree)
     return found
-
-
-def _plain(config: DictConfig) -> dict[str, Any]:
-    tree = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(tree, dict)
-    return {str(key): value for key, value in tree.items()}
 
 
 def _ranks(trace: Trace) -> list[int]:
@@ -122,7 +117,7 @@ def _ranks(trace: Trace) -> list[int]:
 
 def _kept(alone: DictConfig, setup: Setup, ranks: list[int]) -> dict[int, float]:
     """Return the points, from the cache if nothing that they depend on has changed."""
-    depends = {key: value for key, value in _plain(alone).items() if key not in IRRELEVANT}
+    depends = {key: value for key, value in plain(alone, resolve=True).items() if key not in IRRELEVANT}
     prompts, outputs = _lengths(setup.scenario.trace, LENGTHS)
     lengths = hashlib.sha256(prompts.tobytes() + outputs.tobytes()).hexdigest()
     question = [depends, contents(named_files([depends])), lengths, ranks]

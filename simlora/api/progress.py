@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
-def bar(requests: int, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Give a function that is told how many requests have ended."""
-    if not shown:
-        yield lambda ended: None
+def bar(
+    total: int, what: str, shown: bool | None = None, doing: str = "simulating"
+) -> Iterator[Callable[[int], None]]:
+    """Give a function that is told how many of `total` requests, or `what` it is, are done.
+
+    `shown`: whether there is a bar; None: on a terminal.
+    """
+    if not (sys.stderr.isatty() if shown is None else shown):
+        yield lambda done: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TextColumn("requests"))
+    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn(what))
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("simulating", total=requests)
-        yield lambda ended: progress.update(task, completed=ended)
+        task = progress.add_task(doing, total=total)
+        yield lambda done: progress.update(task, completed=done)

@@ -48,7 +48,7 @@ def run(setup: Setup, *, command: str = "", progress: bool = False) -> Result:
     started = time.perf_counter()
     complete = False
     try:
-        with bar(len(setup.scenario.trace), progress) as tell:
+        with bar(len(setup.scenario.trace), "requests", progress) as tell:
             cluster.run(tell)
         complete = True
     except KeyboardInterrupt:
@@ -68,8 +68,8 @@ def _result(
     timeline = _timeline(cluster) if complete else pd.DataFrame()
     # Of a run that was stopped, what had not arrived yet says nothing.
     stopped = not complete or bool((requests["status"] == "unfinished").any())
-    submitted = requests[requests["arrival_s"] <= cluster.now_s] if stopped else requests
-    makespan_s = cluster.now_s if stopped else recorder.last_s
+    submitted = requests[requests["arrival_s"] <= cluster.clock.now] if stopped else requests
+    makespan_s = cluster.clock.now if stopped else recorder.last_s
     if not complete:
         cluster.scaling.settle(makespan_s)
     traced = None if recorder.tracing is None else recorder.tracing.until(makespan_s)
@@ -102,12 +102,12 @@ def _result(
         requests,
         timeline,
         setup.config,
-        (*setup.notices, *notices, *_cut(traced)),
         decisions=journal.decisions(),
         moves=journal.moves(),
         plans=journal.plans(),
         placements=journal.placements(),
         scaling=journal.scalings(),
+        notices=(*setup.notices, *notices, *_cut(traced)),
         traced=traced,
     )
 

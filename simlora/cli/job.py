@@ -15,13 +15,12 @@ from omegaconf import DictConfig
 
 from simlora.api import Interrupted, run
 from simlora.api.preparing import ready
+from simlora.cli.guarded import BAD_INPUT, INTERRUPTED
 from simlora.cli.messages import say, show
 from simlora.config.setup import Setup
 from simlora.core.errors import InputError
-from simlora.report.table import summary_table
+from simlora.report.terminal import summary_table
 from simlora.results.result import Result
-
-BAD_INPUT, INTERRUPTED = 2, 130
 
 
 class Job:

@@ -26,8 +26,8 @@ examples
 
   simlora-sweep system=slora,dlora workload.rate_rps=1,2,3,4 --seeds 5
   simlora-report outputs/sweep                             curves with intervals, a line a system
-  simlora-report outputs/sweep --metric tpot_s.p95         and another figure of summary.json
-  simlora-report outputs/sweep --x cluster.replicas --by system -o replicas.html
+  simlora-report outputs/sweep --figure tpot_s.p95         and another figure of summary.json
+  simlora-report outputs/sweep --x cluster.replicas --by system --out replicas.html
 
 What is compared: folders of runs (summary.json, requests.parquet and config.yaml), and of sweeps (sweep.parquet). Runs
 that differ in their seed only are averaged; with two seeds or more there are intervals, and winners. Seeds that change
@@ -65,8 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a run's folder, a sweep's, or a sweep.parquet",
     )
     add(
-        "-o",
-        "--output",
+        "--out",
         type=Path,
         default=Path("comparison.html"),
         metavar="FILE",
@@ -85,12 +84,15 @@ def _parser() -> argparse.ArgumentParser:
         help="a line for each of its values, may be given several times (default: whatever else varies)",
     )
     add(
-        "--metric",
+        "--figure",
         action="append",
         default=[],
         metavar="FIGURE",
         help="a figure of summary.json to draw too, such as kv.hit_rate; may be given several times",
     )
+    # What --out and --figure were called before.
+    add("-o", "--output", type=Path, dest="out", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    add("--metric", action="append", dest="figure", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     add("--version", action="version", version=f"simlora {__version__}")
     return parser
 
@@ -99,20 +101,20 @@ def _run(options: argparse.Namespace, command: str) -> int:
     from simlora.report.comparison import write_comparison
     from simlora.sweeps.comparing import compare
 
-    if options.output.is_dir():
+    if options.out.is_dir():
         raise InputError(
-            f"-o {options.output} is a folder, must be a file such as {options.output / 'page.html'}"
+            f"--out {options.out} is a folder, must be a file such as {options.out / 'page.html'}"
         )
-    found = compare(options.paths, options.x, options.by, options.metric, command)
+    found = compare(options.paths, options.x, options.by, options.figure, command)
     for notice in found.notices:
         say(f"notice: {notice}")
     try:
-        write_comparison(options.output, found)
+        write_comparison(options.out, found)
     except OSError as error:
-        raise cannot_write(options.output, error) from error
+        raise cannot_write(options.out, error) from error
     over = f" over {found.x}" if found.x else ""
     show(f"{counted(found.runs, 'run')}, {counted(len(found.lines), 'line')}{over}")
-    show(f"Report: {options.output}, {size(options.output.stat().st_size)}\n")
+    show(f"Report: {options.out}, {size(options.out.stat().st_size)}\n")
     return DONE
 
 

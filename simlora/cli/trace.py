@@ -14,6 +14,7 @@ from simlora import __version__
 from simlora.cli.guarded import BAD_INPUT, DONE, guarded
 from simlora.cli.messages import say, show
 from simlora.core.errors import InputError, nearest
+from simlora.core.files import whole_file
 
 if TYPE_CHECKING:
     from simlora.core.trace import Trace
@@ -304,14 +305,11 @@ def _read(path: str, named: str | None, overrides: Sequence[str]) -> tuple[str, 
 
 def _save(picture: object, out: Path) -> None:
     """Write a picture under its name once it is whole. Raises InputError where that cannot be."""
-    partial = out.with_name(f".{out.stem}.partial{out.suffix}")
     try:
-        picture.savefig(partial, dpi=150)  # type: ignore[attr-defined]
-        os.replace(partial, out)
+        with whole_file(out) as draft:
+            picture.savefig(draft, dpi=150)  # type: ignore[attr-defined]
     except OSError as error:
         raise InputError(f"{out} cannot be written: {error.strerror or error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from simlora.config.composing import FOLDER
+from simlora.config.composing import FOLDER, choices
 from simlora.config.making import make
 from simlora.config.replica import calibration_for, replica_config
 from simlora.core.checks import shown, whole
@@ -53,7 +53,7 @@ def other_kinds(
 def _gpu(value: Any) -> Gpu:
     if isinstance(value, dict):
         return make({"gpu": value}, "gpu", Gpu)
-    known = sorted(path.stem for path in (FOLDER / "gpu").glob("*.yaml"))
+    known = choices("gpu")
     if value not in known:
         raise InputError(
             f"gpu of cluster.others is {shown(value)}, which is unknown; {nearest(str(value), known)}"

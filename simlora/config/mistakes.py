@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import yaml
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue, OmegaConfBaseException
 
 from simlora.config.composing import choices, compose, groups
 from simlora.config.names import close_keys, dotted
+from simlora.config.reading import plain
 from simlora.core.errors import InputError, nearest
 
 COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
@@ -118,16 +118,10 @@ def _known(overrides: Sequence[str]) -> list[str]:
     by_choice = [override for override in overrides if override.split("=")[0] in chosen]
     for attempt in (by_choice, []):
         try:
-            tree = OmegaConf.to_container(compose(attempt)[0], resolve=False)
+            tree = plain(compose(attempt)[0], resolve=False)
         except COMPOSING:
             continue
-        assert isinstance(tree, dict)
-        return [
-            *dotted({str(key): value for key, value in tree.items()}),
-            *chosen,
-            "hydra.run.dir",
-            "hydra.sweep.dir",
-        ]
+        return [*dotted(tree), *chosen, "hydra.run.dir", "hydra.sweep.dir"]
     return chosen
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
+
 from simlora.config.names import close_keys
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
@@ -36,12 +38,14 @@ def check_known(tree: Tree, known: Iterable[str], prefix: str = "") -> None:
             raise InputError(f"there is no key {prefix}{key}; {hint}")
 
 
-def flag(tree: Tree, key: str) -> bool:
-    """Return a yes or no. Raises InputError for anything else."""
-    value = tree.get(key)
-    if not isinstance(value, bool):
-        raise InputError(f"{key} is {shown(value)}, must be true or false")
-    return value
+def plain(config: DictConfig, resolve: bool, complete: bool = False) -> dict[str, Any]:
+    """Return a configuration as dicts and lists, its ${...} resolved or as they are written.
+
+    Raises what OmegaConf raises where one cannot be resolved, and with `complete` where a value is not set.
+    """
+    tree = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=complete)
+    assert isinstance(tree, dict)
+    return {str(key): value for key, value in tree.items()}
 
 
 def as_whole(value: Any) -> Any:

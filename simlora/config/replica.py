@@ -12,7 +12,7 @@ from simlora.core.adapter import RANK_MAX
 from simlora.core.checks import listed, number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.trace import BASE_MODEL, Trace
-from simlora.engine.scenario import ReplicaConfig
+from simlora.engine.replica_config import ReplicaConfig
 from simlora.hardware.budget import ACTIVATION_RESERVE_BYTES, NO_SLOTS, AdapterSlots, kv_token_budget
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape

@@ -10,21 +10,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from simlora.config.incidents import Incident, incidents
 from simlora.config.kinds import other_kinds
 from simlora.config.making import factory, make, with_target
 from simlora.config.mistakes import in_plain_words
-from simlora.config.reading import Tree, as_whole, check_known, flag, section
+from simlora.config.reading import Tree, as_whole, check_known, plain, section
 from simlora.config.replica import REPLICA_KEYS, budgets_by_rate, calibration_for, check_ranks, replica_config
 from simlora.config.tenants import slo_targets, ttft_targets_s, with_classes
-from simlora.core.checks import number, shown, whole
+from simlora.core.checks import number, shown, switch, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.trace import Trace
 from simlora.engine.incidents import Failure, SlowLink, Straggler
-from simlora.engine.scenario import Policies, ReplicaConfig, ScalingConfig, Scenario
+from simlora.engine.replica_config import ReplicaConfig
+from simlora.engine.scenario import Policies, ScalingConfig, Scenario
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.link import as_link
 from simlora.hardware.model import ModelShape
@@ -134,8 +135,14 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     replicas = whole("cluster.replicas", cluster.get("replicas"), least=1, most=REPLICAS_MAX)
     slo = section(tree, "slo", (*TARGETS, "classes"))
     targets = slo_targets(slo)
-    shows = {"report": flag(tree, "report"), "progress": tree["progress"] and flag(tree, "progress")}
-    fast_forward, timeline = flag(tree, "fast_forward"), flag(tree, "timeline")
+    shows = {
+        "report": switch("report", tree.get("report")),
+        "progress": tree["progress"] and switch("progress", tree.get("progress")),
+    }
+    fast_forward, timeline = (
+        switch("fast_forward", tree.get("fast_forward")),
+        switch("timeline", tree.get("timeline")),
+    )
     until_s = None if tree["until_s"] is None else number("until_s", tree["until_s"], "seconds", above=0)
     speedup = number("speedup", tree["speedup"], above=0)
     trace = _workload(tree).build(seed).sped_up(speedup)
@@ -158,7 +165,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         seed=seed,
         fast_forward=fast_forward,
         timeline=timeline,
-        tracing=flag(tree, "perfetto"),
+        tracing=switch("perfetto", tree.get("perfetto")),
         max_outstanding=most,
         until_s=until_s,
         status_every_s=cluster.get("status_every_s"),
@@ -200,11 +207,9 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
 
 def _resolved(config: DictConfig) -> dict[str, Any]:
     try:
-        tree = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        return plain(config, resolve=True, complete=True)
     except OmegaConfBaseException as error:
         raise in_plain_words(error) from error
-    assert isinstance(tree, dict)
-    return {str(key): value for key, value in tree.items()}
 
 
 def _nothing_to_share(replica: ReplicaConfig, trace: Trace) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The verb `admit`: who could start now, beside the running batch, and who never could."""
+"""Who could start now, beside the running batch, as schedulers try it; and who never could."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Collection, Sequence, Set
 
 from simlora.core.request import Request
 from simlora.engine.batch import Batch
-from simlora.engine.scenario import ReplicaConfig
+from simlora.engine.replica_config import ReplicaConfig
 from simlora.memory.adapter_region import adapter_region
 from simlora.memory.pool import Pool
-from simlora.memory.prefix_tree import PrefixTree, Segment
+from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.reservation import UNLIMITED, Full, Padded, Paged, Peak, Reservation
+from simlora.memory.segments import Segment
 from simlora.policies.views import Refusal
 
 

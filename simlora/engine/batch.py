@@ -16,13 +16,22 @@ class Batch:
     changes no member. The order of completion is known to the engine alone.
     """
 
-    __slots__ = ("_finish", "_offset", "_rank_counts", "lora", "members", "offsets", "rank_sum", "step")
+    __slots__ = (
+        "_finish",
+        "_offset",
+        "_rank_counts",
+        "lora_requests",
+        "members",
+        "offsets",
+        "rank_sum",
+        "step",
+    )
 
     def __init__(self) -> None:
         self.step = 0
         self.members: dict[int, Request] = {}
         self.offsets = 0
-        self.lora = 0  # members that use an adapter
+        self.lora_requests = 0  # members that use an adapter
         self.rank_sum = 0
         self._offset: dict[int, int] = {}
         self._rank_counts: dict[int, int] = {}
@@ -50,7 +59,9 @@ class Batch:
     def work(self, adapters: int, count_segments: bool = False) -> LoraWork:
         """What the LoRA kernels of a decode step process, with `adapters` distinct ones."""
         top = max(self._rank_counts) if self._rank_counts else 0
-        return LoraWork(self.lora, self.rank_sum, top, adapters, segments(self) if count_segments else 0)
+        return LoraWork(
+            self.lora_requests, self.rank_sum, top, adapters, segments(self) if count_segments else 0
+        )
 
     def join(self, request: Request, generated: int, to_come: int) -> None:
         """Add a request that has `generated` tokens, and whose last is `to_come` steps away."""
@@ -62,7 +73,7 @@ class Batch:
         heappush(self._finish, (self.step + to_come, request.id))
         rank = request.rank
         if rank:
-            self.lora += 1
+            self.lora_requests += 1
             self.rank_sum += rank
             self._rank_counts[rank] = self._rank_counts.get(rank, 0) + 1
 
@@ -87,7 +98,7 @@ class Batch:
         self.offsets -= self._offset.pop(id)
         rank = request.rank
         if rank:
-            self.lora -= 1
+            self.lora_requests -= 1
             self.rank_sum -= rank
             left = self._rank_counts[rank] - 1
             if left:

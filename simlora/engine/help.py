@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from simlora.core.request import Request
-from simlora.engine.host import Host
+from simlora.engine.cores import Cores
 from simlora.latency.cpu_lora import Assisted, CpuLora
 
 
@@ -22,10 +22,10 @@ class Helped(NamedTuple):
 class CpuHelp:
     """The cores of a replica's host, and what they can do. Source: CaraServe (arXiv 2401.11240) §4.1."""
 
-    __slots__ = ("_cpu_lora", "_host", "_lands_s")
+    __slots__ = ("_cores", "_cpu_lora", "_lands_s")
 
-    def __init__(self, host: Host, cpu_lora: CpuLora, lands_s: Callable[[Request], float]) -> None:
-        self._host, self._cpu_lora, self._lands_s = host, cpu_lora, lands_s
+    def __init__(self, cores: Cores, cpu_lora: CpuLora, lands_s: Callable[[Request], float]) -> None:
+        self._cores, self._cpu_lora, self._lands_s = cores, cpu_lora, lands_s
 
     def prefill(
         self, tokens: Sequence[tuple[Request, int]], now_s: float, start_s: float, gpu_s: float
@@ -35,7 +35,7 @@ class CpuHelp:
         Cores go to requests in the order of the prefill; for those that get none the replica waits.
         """
         cpu_lora, lands_s = self._cpu_lora, self._lands_s
-        free, begin_s = self._host.free(now_s), start_s
+        free, begin_s = self._cores.free(now_s), start_s
         helped: list[tuple[Request, int]] = []
         alone: list[Request] = []
         for request, count in tokens:
@@ -53,5 +53,5 @@ class CpuHelp:
             slices = [Assisted(count, r.rank, lands_s(r) - begin_s) for r, count in pending]
             pass_s = cpu_lora.pass_s(gpu_s, slices)
             for request, count in pending:
-                self._host.hold(cpu_lora.cores(count), now_s, min(lands_s(request), begin_s + pass_s))
+                self._cores.hold(cpu_lora.cores(count), now_s, min(lands_s(request), begin_s + pass_s))
         return Helped(begin_s, pass_s, tuple(request for request, _ in helped), tuple(alone))

@@ -8,24 +8,26 @@ from math import inf
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.admission import reservation
+from simlora.engine.host_link import HostLink
 from simlora.engine.host_memory import HostMemory
-from simlora.engine.link import Link
-from simlora.engine.scenario import ReplicaConfig, Scenario
+from simlora.engine.replica_config import ReplicaConfig
+from simlora.engine.scenario import Scenario
 from simlora.engine.stores import Stores
-from simlora.engine.swapping import Swapping
+from simlora.engine.swapping import Swapping, tree_by_worth
 from simlora.engine.transit import Transit
 from simlora.latency.models import LatencyModels
 from simlora.memory.adapter_region import adapter_region
 from simlora.memory.pool import Pool
-from simlora.memory.prefix_tree import PrefixTree, Segment
+from simlora.memory.prefix_tree import PrefixTree
+from simlora.memory.segments import Segment
 from simlora.metrics.recorder import Recorder
-from simlora.metrics.tracing import TO_GPU, TO_HOST, Came, Copied, Left, Tracing
+from simlora.metrics.tracing import Came, Left
 from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.loading.base import Loader, Miss
 
 
 class Holdings:
-    """KV slots by the reservation's rule, adapters in the pool, and the links: one that brings, one that takes away.
+    """KV slots by the reservation's rule, adapters in the pool, and what `host_link` brings and takes away.
 
     `step` is the replica's count of decode steps, by which the KV of running requests has grown. `still_tokens` are the
     slots of those who are paused.
@@ -38,10 +40,9 @@ class Holdings:
         "_beside",
         "_eviction",
         "_flushes",
-        "_host",
+        "_host_memory",
         "_id",
         "_just_left",
-        "_kv_bytes",
         "_kv_ready_s",
         "_latency",
         "_leaving",
@@ -51,13 +52,8 @@ class Holdings:
         "_recorder",
         "_slots",
         "_still",
-        "_stores",
-        "_tp",
         "_watched",
-        "kv_tokens_in",
-        "kv_tokens_out",
-        "link",
-        "link_out",
+        "host_link",
         "pool",
         "prefixes",
         "region",
@@ -78,12 +74,8 @@ class Holdings:
         id: int = 0,
         stores: Stores | None = None,
     ) -> None:
-        self.link, self.link_out = Link(), Link()
-        self._id, self._stores = id, stores
-        if stores is not None:
-            stores.joins(id, self.link, latency.load.load_s)
+        self._id = id
         self._leaving = Transit()
-        self.kv_tokens_in = self.kv_tokens_out = 0  # cached KV from the host for requests, and to it
         self._kv_ready_s: dict[int, float] = {}  # when the KV is there that a request waits for
         self._still: dict[int, int] = {}  # the slots of those who are paused, by request
         self.still_tokens = 0
@@ -103,7 +95,10 @@ class Holdings:
         self._just_left: set[int] = set()  # adapters whose last user left at `_left_s`
         self._left_s = -1.0
         self._watched = self._eviction.in_turn or config.host_adapters is not None  # when adapters fall idle
-        self._host = HostMemory(config.host_adapters, self.pool) if config.host_adapters else None
+        self._host_memory = HostMemory(config.host_adapters, self.pool) if config.host_adapters else None
+        # KV heads are copied once there are more GPUs than heads.
+        kv_bytes = scenario.model.kv_bytes_per_token // min(config.tp, scenario.model.kv_heads)
+        self.host_link = HostLink(id, latency.load, config.tp, kv_bytes, recorder, self._host_memory, stores)
         self._slots = config.max_adapters
         self.reservation = reservation(config)
         self._loader = loader
@@ -112,59 +107,17 @@ class Holdings:
         self._overlaps = loader.overlaps and self._beside
         self._latency = latency
         self._recorder = recorder
-        self._tp = config.tp
-        # KV heads are copied once there are more GPUs than heads.
-        self._kv_bytes = scenario.model.kv_bytes_per_token // min(self._tp, scenario.model.kv_heads)
         self.prefixes: PrefixTree | None = None
         self.swapping: Swapping | None = None
         if config.prefix_caching:
-            self._cache(scenario.cache_block_tokens, config.host_kv_tokens, adapters)
-        if recorder.tracing is not None:
-            self._trace(recorder.tracing)
-
-    def _trace(self, tracing: Tracing) -> None:
-        """Have what the links carry written down."""
-        for link, name in ((self.link, TO_GPU), (self.link_out, TO_HOST)):
-            link.told = lambda begin_s, until_s, what, name=name: tracing.add(
-                Copied(self._id, name, begin_s, until_s, what)
-            )
-
-    def _cache(self, block_tokens: int, host_tokens: int, adapters: Sequence[Adapter]) -> None:
-        """Keep KV that outlives its request, and adapters with it where one policy decides over both."""
-        policy = self._eviction
-        if not isinstance(policy, Swapper):
-            self.prefixes = PrefixTree(block_tokens, host_tokens, send=self._send_out)
-            return
-
-        def key(segment: Segment) -> float:
-            cost_s = self._copy_s(len(segment.blocks) * block_tokens)
-            return policy.key(cost_s, segment.visits, segment.used_s)
-
-        def fade(segment: Segment, now_s: float) -> float:
-            return policy.fade(now_s - segment.used_s)
-
-        self.prefixes = tree = PrefixTree(
-            block_tokens,
-            host_tokens,
-            key,
-            fade if policy.most_fade else None,
-            policy.most_fade,
-            comes_back=True,
-            send=self._send_out,
-            behind_adapters=policy.dependencies,
-            needs_adapter=not policy.matches_invalid,
-            used_when_found=True,
-        )
-        self.swapping = Swapping(
-            policy,
-            tree,
-            self.pool,
-            adapters,
-            self.link,
-            self._copy_in,
-            lambda adapter: self._load_s(adapter.size_bytes, from_disk=False),
-            self._fetch,
-        )
+            policy, block_tokens = self._eviction, scenario.cache_block_tokens
+            if isinstance(policy, Swapper):
+                kv_s = self.host_link.kv_s
+                tree = tree_by_worth(policy, block_tokens, config.host_kv_tokens, kv_s, self._send_out)
+                self.swapping = Swapping(policy, tree, self.pool, adapters, self.host_link, self._fetch)
+            else:
+                tree = PrefixTree(block_tokens, config.host_kv_tokens, send=self._send_out)
+            self.prefixes = tree
 
     def _moved(self, id: int, resident: bool) -> None:
         """An adapter has come into HBM, or has left it."""
@@ -181,18 +134,6 @@ class Holdings:
             else:
                 tracing.add(Left(self._id, now_s, id))
 
-    def _copy_s(self, tokens: int) -> float:
-        """Seconds to copy the KV of so many tokens, either way, over an idle link."""
-        return self._latency.load.load_s(tokens * self._kv_bytes)
-
-    def _copy(self, link: Link, tokens: int, now_s: float) -> float:
-        """Copy the KV of so many tokens; return when that is done."""
-        load = self._latency.load
-        return link.transfer(now_s, tokens * self._kv_bytes / load.bytes_per_s, load.latency_s, tokens)
-
-    def _copy_in(self, tokens: int, now_s: float) -> float:
-        return self._copy(self.link, tokens, now_s)
-
     def _send_out(self, tokens: int, now_s: float, there_s: float) -> float:
         """Copy cached KV to the host that is in HBM since `there_s`; return when it lies there.
 
@@ -201,20 +142,14 @@ class Holdings:
         if there_s > now_s:
             self._leaving.add(there_s, tokens)
             return now_s
-        self.kv_tokens_out += tokens
-        done_s = self._copy(self.link_out, tokens, now_s)
+        self.host_link.kv_tokens_out += tokens
+        done_s = self.host_link.send_kv(tokens, now_s)
         self._leaving.add(done_s, tokens)
         return done_s
 
-    def slow_down(self, factor: float) -> None:
-        """What goes over the host link, either way, takes so many times as long from now on."""
-        self.link.slowdown = self.link_out.slowdown = factor
-
     def follows(self, failed: Holdings, now_s: float) -> None:
         """These take the place of those of a replica that fails now; what was moved until then counts."""
-        self.link.busy_s = failed.link.busy_until(now_s)
-        self.link_out.busy_s = failed.link_out.busy_until(now_s)
-        self.kv_tokens_in, self.kv_tokens_out = failed.kv_tokens_in, failed.kv_tokens_out
+        self.host_link.follows(failed.host_link, now_s)
         if self.swapping is not None and failed.swapping is not None:
             self.swapping.kv_tokens_in = failed.swapping.kv_tokens_in
         if self.region is not None and failed.region is not None:
@@ -229,18 +164,22 @@ class Holdings:
         self.pool.insert(adapter, 0.0)
         self.pool.pin(adapter)
         self.pool.unpin(adapter)
-        if self._host is not None:
-            self._host.use(adapter)
+        if self._host_memory is not None:
+            self._host_memory.use(adapter)
 
     def running_tokens(self, step: int) -> int:
         """Token slots of the KV that running requests hold."""
-        own_tokens = self.reservation.used_tokens(step) + self.still_tokens
+        own_tokens = self._own_kv_tokens(step)
         return own_tokens if self.prefixes is None else own_tokens + self.prefixes.held_tokens
 
     def kv_tokens(self, step: int) -> int:
         """Token slots of all KV."""
-        own_tokens = self.reservation.used_tokens(step) + self.still_tokens
+        own_tokens = self._own_kv_tokens(step)
         return own_tokens if self.prefixes is None else own_tokens + self.prefixes.tokens
+
+    def _own_kv_tokens(self, step: int) -> int:
+        """Token slots of the KV that is not cached: of one request each, running or paused."""
+        return self.reservation.used_tokens(step) + self.still_tokens
 
     def make_room(self, step: int, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
         """Evict until all KV, all adapters and `more` slots of another one fit; return the slots still short.
@@ -248,20 +187,20 @@ class Holdings:
         KV that nobody uses goes before adapters that nobody uses, if no policy decides over both.
         """
         pool, prefixes = self.pool, self.prefixes
-        kv_tokens = self.reservation.used_tokens(step) + self.still_tokens
         if self.swapping is not None:
             short = more - pool.free_tokens(self.kv_tokens(step))
             if short > 0:
                 self.swapping.make_room(short, now_s, keep)
-                self._leaving.look(pool, now_s)
+                self._leaving.note_given_up(pool, now_s)
             return max(more - pool.free_tokens(self.kv_tokens(step)), 0)
+        kv_tokens = self._own_kv_tokens(step)
         if prefixes is not None:
             beside = more if pool.adapter_capacity is None else 0
             prefixes.evict(beside - pool.free_tokens(kv_tokens + prefixes.tokens), now_s)
             kv_tokens += prefixes.tokens
         short = pool.make_room(kv_tokens, more, keep)
         if self._leaving.coming:
-            self._leaving.look(pool, now_s)
+            self._leaving.note_given_up(pool, now_s)
         return short
 
     def room_s(self, step: int, now_s: float, more: int = 0) -> float:
@@ -303,7 +242,7 @@ class Holdings:
         if self.swapping is not None and self.swapping.due(before_s, now_s):
             used_tokens = self.kv_tokens(step) + self.pool.adapter_tokens
             self.swapping.look(used_tokens, now_s, lambda more: self.room_s(step, now_s, more))
-            self._leaving.look(self.pool, now_s)
+            self._leaving.note_given_up(self.pool, now_s)
 
     def look_s(self, step: int, now_s: float) -> float:
         """Return from when on the swapper has something to do, as things are; inf: nothing."""
@@ -317,7 +256,7 @@ class Holdings:
         """After requests finished: drop the adapters that nobody keeps."""
         self.pool.sweep()
         if self._leaving.coming:
-            self._leaving.look(self.pool, now_s)
+            self._leaving.note_given_up(self.pool, now_s)
         if self.region is not None:
             self._flush(now_s)
 
@@ -404,17 +343,17 @@ class Holdings:
         for segments in comes:
             assert prefixes is not None
             tokens = sum(map(prefixes.size, segments))
-            self.kv_tokens_in += tokens
+            self.host_link.kv_tokens_in += tokens
             there_s = max(
                 begin_s, *(segment.ready_s for segment in segments)
             )  # the copies to the host are done
-            ready_s = self._copy(self.link, tokens, there_s)
+            ready_s = self.host_link.bring_kv(tokens, there_s)
             for segment in segments:
                 segment.ready_s = ready_s
         for request in requests:
             ready_s = begin_s
             if request.host_tokens:
-                ready_s = self._copy(self.link, request.host_tokens, begin_s)
+                ready_s = self.host_link.bring_kv(request.host_tokens, begin_s)
             if prefixes is not None:
                 ready_s = max(ready_s, prefixes.ready_s(request))
             self._kv_ready_s[request.id] = ready_s
@@ -509,30 +448,15 @@ class Holdings:
         if not sizes:
             return now_s
         # Host memory that holds no more adapters than HBM throws out the same ones.
-        from_disk = self._host is not None and self._host.capacity == self._slots
-        self._recorder.adapter_reloads(len(sizes), sum(sizes), from_disk)
-        seconds = sum(self._load_s(size_bytes, from_disk) for size_bytes in sizes)
-        return self.link.transfer(now_s, seconds)
+        from_disk = self._host_memory is not None and self._host_memory.capacity == self._slots
+        return self.host_link.load_again(sizes, from_disk, now_s)
 
     def _fetch(self, adapter: Adapter, now_s: float) -> float:
         """Send for an adapter; return when it lands."""
-        ready_s = self._load(adapter, now_s)
+        ready_s = self.host_link.load(adapter, now_s)
         if self.pool.adapter_capacity is None and self.region is None:  # KV takes what adapters leave
             self._leaving.comes(adapter.id, ready_s, adapter.kv_tokens)
         return ready_s
-
-    def _load(self, adapter: Adapter, now_s: float) -> float:
-        if self._stores is not None and not self._stores.holds(self._id, adapter):
-            self._recorder.adapter_load(adapter.size_bytes, from_disk=False)
-            shard_bytes = adapter.size_bytes // self._tp
-            return self._stores.fetch(self._id, adapter, shard_bytes, now_s, self.link_out)
-        from_disk = self._host is not None and not self._host.use(adapter)
-        self._recorder.adapter_load(adapter.size_bytes, from_disk)
-        return self.link.transfer(now_s, self._load_s(adapter.size_bytes, from_disk), what=adapter)
-
-    def _load_s(self, size_bytes: int, from_disk: bool) -> float:
-        load, each = self._latency.load, size_bytes // self._tp
-        return load.load_s(each) + (load.disk_s(each) if from_disk else 0.0)
 
     def prefetch(self, adapters: Iterable[Adapter], step: int, now_s: float) -> None:
         """Load the missing adapters in the background, as far as they fit beside all that KV will grow into."""
@@ -566,8 +490,8 @@ class Holdings:
             self.swapping.left(adapter)
         if not self._watched or self.pool.is_pinned(adapter):
             return
-        if self._host is not None:
-            self._host.left(adapter)
+        if self._host_memory is not None:
+            self._host_memory.left(adapter)
         if self._eviction.in_turn:
             if now_s != self._left_s:
                 self._left_s = now_s
@@ -576,4 +500,4 @@ class Holdings:
 
     def swap_out(self, tokens: int, now_s: float) -> None:
         """Send KV to the host; the GPU waits until it is there."""
-        self.stalled_s = self._copy(self.link_out, tokens, now_s)
+        self.stalled_s = self.host_link.send_kv(tokens, now_s)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.request import Request
+from simlora.engine.departed import Departed
 
 
 class Members:
@@ -24,19 +24,19 @@ class Members:
         self.all_open = True
         self.expected = 0  # hosts that are gone and come back
         self.grows = False  # whether somebody adds replicas when they are missing
-        self._homeless: list[tuple[Request, float | None]] = []  # each with when it had its last token
+        self._homeless: list[Departed] = []
 
     def set_alive(self, ids: Sequence[int], alive: bool) -> None:
         """The host of these replicas has failed, or is back."""
         self.alive[ids] = alive
-        self._look()
+        self._reopen()
 
     def set_on(self, ids: Sequence[int], on: bool) -> None:
         """These replicas are switched on, or to go."""
         self.on[ids] = on
-        self._look()
+        self._reopen()
 
-    def _look(self) -> None:
+    def _reopen(self) -> None:
         self.open = self.alive & self.on
         self.all_open = bool(self.open.all())
 
@@ -58,16 +58,16 @@ class Members:
     @property
     def arrivals_s(self) -> list[float]:
         """When those arrived who wait for somebody to be open."""
-        return [request.arrival_s for request, _ in self._homeless]
+        return [each.request.arrival_s for each in self._homeless]
 
-    def wait(self, request: Request, token_s: float | None) -> bool:
+    def wait(self, departed: Departed) -> bool:
         """A request finds nobody; return whether it waits."""
         if self.is_expected:
-            self._homeless.append((request, token_s))
+            self._homeless.append(departed)
             return True
         return False
 
-    def take_homeless(self) -> list[tuple[Request, float | None]]:
-        """Return who waits, in order, each with when it had its last token, if it has any; they wait no longer."""
+    def take_homeless(self) -> list[Departed]:
+        """Return who waits, in order; they wait no longer."""
         found, self._homeless = self._homeless, []
         return found

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from simpy import Event
 
-from simlora.core.request import Request
 from simlora.engine.clock import FAILURE
+from simlora.engine.departed import Departed
 from simlora.engine.incidents import Failure
-from simlora.metrics.journal import Failed, Moved
+from simlora.metrics.journal import Failed
 
 if TYPE_CHECKING:
     from simlora.engine.cluster import Cluster
@@ -33,11 +33,11 @@ class Outages:
         members.expected += failure.until_s is not None
         cluster.scaling.fails(ids)
         lost_adapters = cluster.stores.fails(host) if cluster.stores is not None else 0
-        lost = [(*found, id) for id in ids for found in cluster.replace(id)]
-        for request, token_s, tokens, source in sorted(lost, key=lambda each: each[0].id):
-            self._restart(request, source, token_s, tokens, f"host {host} failed")
+        lost = [(departed, id) for id in ids for departed in cluster.replace(id)]
+        for departed, source in sorted(lost, key=lambda each: each[0].request.id):
+            self._restart(departed, source, f"host {host} failed")
         until_s = inf if failure.until_s is None else failure.until_s
-        anew = [tokens for _, _, tokens, _ in lost if tokens]
+        anew = [departed.lost_tokens for departed, _ in lost if departed.lost_tokens]
         failed = Failed(clock.now, host, until_s, len(lost), len(anew), sum(anew), lost_adapters)
         cluster.recorder.journal.failed.append(failed)
         if ends is None:
@@ -49,15 +49,12 @@ class Outages:
         cluster.start(ids)
         cluster.house()
 
-    def _restart(
-        self, request: Request, source: int, token_s: float | None, lost_tokens: int, reason: str
-    ) -> None:
+    def _restart(self, departed: Departed, source: int, reason: str) -> None:
         """A request of a host that has failed goes on at whoever the router chooses."""
-        cluster = self._cluster
-        cluster.loses(request, source)
-        now_s, name = cluster.clock.now, request.adapter.name if request.adapter is not None else ""
+        cluster, moving, request = self._cluster, self._cluster.moving, departed.request
+        moving.forget(request)
+        cluster.take_from(source, request)
         request.migrations += 1
-        chosen = cluster.send(request, token_s)
+        chosen = cluster.send(departed)
         target = -1 if chosen is None else chosen
-        moved = Moved(now_s, now_s, request.id, name, source, target, lost_tokens, False, reason)
-        cluster.recorder.journal.moved.append(moved)
+        moving.note(departed, source, target, cluster.clock.now, False, reason)

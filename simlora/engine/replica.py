@@ -14,9 +14,10 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.batch import Batch
 from simlora.engine.clock import BOUNDARY, Clock
+from simlora.engine.cores import Cores
+from simlora.engine.departed import Departed
 from simlora.engine.help import CpuHelp
 from simlora.engine.holdings import Holdings
-from simlora.engine.host import Host
 from simlora.engine.loads import Load
 from simlora.engine.pace import Pace
 from simlora.engine.run import DecodeRun
@@ -91,8 +92,8 @@ class Replica:
         outputs: Sequence[int],
         recorder: Recorder,
         on_leave: Callable[[int, Request], None],
-        on_move: Callable[[Request, int, int, float | None, int], None],
-        host: Host | None = None,
+        on_move: Callable[[Departed, int, int], None],
+        cores: Cores | None = None,
         queued: Load | None = None,
         adapters: Sequence[Adapter] = (),
         stores: Stores | None = None,
@@ -139,8 +140,8 @@ class Replica:
             None if scenario.ttft_targets_s is None else scenario.ttft_targets_s.tolist(),
         )
         self._help: CpuHelp | None = None
-        if host is not None and latency.cpu_lora is not None:
-            self._help = CpuHelp(host, latency.cpu_lora, self.holdings.lands_s)
+        if cores is not None and latency.cpu_lora is not None:
+            self._help = CpuHelp(cores, latency.cpu_lora, self.holdings.lands_s)
         self._queued = queued  # what routers are told of the queue
         self._since_s = 0.0  # when the iterations that are under way began
         self._before_s = 0.0  # the boundary before the one that was reached
@@ -179,10 +180,15 @@ class Replica:
     @property
     def _ahead(self) -> int:
         """Decode steps that are over, and not counted yet."""
-        run = self._run
-        if run is None or self._prefill or self._idle:
+        run = self._decoding
+        if run is None or self._idle:
             return 0
         return run.first_boundary(self._clock.now) - 1 - run.done
+
+    @property
+    def _decoding(self) -> DecodeRun | None:
+        """The run of steps whose batch decodes, with no prefill beside it."""
+        return None if self._prefill else self._run
 
     # The life of a replica --------------------------------------------------------------
 
@@ -191,13 +197,13 @@ class Replica:
         self._enqueue(request)
         if self._idle:
             self._rouse()
-        elif self._run is not None and not self._prefill:
+        elif (run := self._decoding) is not None:
             # The loader may want to fetch for an arrival that the decision does not care about.
             wanted, pool = self._loader.ahead(self.sight), self.holdings.pool
             fetches = bool(wanted) and any(adapter not in pool for adapter in wanted)
             on_arrival = 0 if fetches else self._decision.on_arrival
-            if on_arrival < self._steps - self._run.done:
-                self._cut(self._run, on_arrival, by)
+            if on_arrival < self._steps - run.done:
+                self._cut(run, on_arrival, by)
 
     def _enqueue(self, request: Request) -> None:
         self.waiting.add(request)
@@ -447,7 +453,7 @@ class Replica:
         self.holdings.wait_apart(requests, self._batch.step, self._clock.now)
         for request in requests:
             self._standing.landing.add(request, self._clock.now, self.holdings.ready_s(request))
-        self._standing.look()
+        self._standing.find_next_landing()
         kept = [index for index, request in enumerate(self._prefill) if request.id not in gone]
         chunks = self._decision.chunks and tuple(self._decision.chunks[index] for index in kept)
         self._prefill = tuple(self._prefill[index] for index in kept)
@@ -458,7 +464,7 @@ class Replica:
         now = self._clock.now
         for request in self._standing.late.landed(now):
             request.blocked_s += self._standing.late.take(request.id, now)
-            self._token_times.joins(request.id)
+            self._token_times.rejoins(request.id)
             self._join(request)
             self._run = None
             self.most_running = max(self.most_running, len(self._batch.members))
@@ -470,7 +476,7 @@ class Replica:
                 break
             self._stalls.waited(request, self._standing.landing.take(request.id, now), now)
             begins.append(request)
-        self._standing.look()
+        self._standing.find_next_landing()
         if self._scheduler.chunks:
             self._standing.prefilling |= {request.id: request for request in begins}
             return ()
@@ -494,7 +500,7 @@ class Replica:
                 finished = True
             elif self._help is not None and self.holdings.lands_s(request) > now:
                 self._standing.late.add(request, now, self.holdings.lands_s(request))
-                self._standing.look()
+                self._standing.find_next_landing()
                 self._token_times.waits(request.id, now)
             else:
                 self._join(request)
@@ -525,7 +531,7 @@ class Replica:
         for request in resume:
             del self._standing.paused[request.id]
             self.holdings.resume(request, step)
-            self._token_times.joins(request.id)
+            self._token_times.rejoins(request.id)
             self._join(request)
             self.most_running = max(self.most_running, len(batch.members))
         self._run = None
@@ -579,8 +585,8 @@ class Replica:
         self._change_pace()
 
     def _change_pace(self, by: int = -1) -> None:
-        run = self._run
-        if run is None or self._prefill:
+        run = self._decoding
+        if run is None:
             return
         self._renew = True
         self._cut(run, 0, by)
@@ -607,8 +613,8 @@ class Replica:
 
     def _count_steps(self) -> float | None:
         """Count the steps that were over before now, of a run that is not; return when the last was, if any was."""
-        run = self._run
-        if run is None or self._prefill:
+        run = self._decoding
+        if run is None:
             return None
         self._steps = run.first_boundary(self._clock.now) - 1
         if self._steps <= run.done:
@@ -625,12 +631,8 @@ class Replica:
         )
         return ended_s
 
-    def fail(self) -> list[tuple[Request, float | None, int]]:
-        """Stop for good, with an iteration under way and all that is in memory.
-
-        Return the requests, in order of arrival, each with when it had its last token, if it has any, and how many
-        tokens were prefilled in vain.
-        """
+    def fail(self) -> list[Departed]:
+        """Stop for good, with an iteration under way and all that is in memory; return the requests by arrival."""
         self._wake.callbacks = []
         broke_s = self._clock.now
         if self._run is not None or self._prefill:
@@ -643,7 +645,7 @@ class Replica:
         waiting = {request.id for request in self.waiting}
         prefill = {request.id for request in self._prefill} - self._standing.prefilling.keys()
         requests = sorted(self.requests(), key=lambda request: (request.arrival_s, request.id))
-        found: list[tuple[Request, float | None, int]] = []
+        found: list[Departed] = []
         for request in requests:
             lost_tokens = request.chunked_tokens
             if request.id in waiting:
@@ -656,10 +658,7 @@ class Replica:
             if request.admitted_s > self._clock.now:  # it was still waiting for its weights
                 request.admitted_s = -1.0
                 self._stalls.broke_off(request, self._clock.now, self._help is not None)
-            token_s = None
-            if request.generated_tokens:
-                token_s, lost_tokens = self._token_times.leaves(request.id), request.prefill_tokens
-            found.append((request, token_s, lost_tokens))
+            found.append(self._depart(request, lost_tokens))
         return found
 
     def follows(self, failed: Replica) -> None:
@@ -729,24 +728,25 @@ class Replica:
         self._sends[request.id] = target
         if self._idle:
             self._rouse()
-        elif self._run is not None and not self._prefill:
-            self._cut(self._run, 0)
+        elif (run := self._decoding) is not None:
+            self._cut(run, 0)
 
     def bring(self, adapter: Adapter) -> None:
         """Send for an adapter as soon as the iteration under way is over, if there is room for it."""
         self._brings[adapter.id] = adapter
         if self._idle:
             self._fetch_brought()
-        elif self._run is not None and not self._prefill:
-            self._cut(self._run, 0)
+        elif (run := self._decoding) is not None:
+            self._cut(run, 0)
 
     def _fetch_brought(self) -> None:
         brings, self._brings = self._brings, {}
         if self.holdings.region is None:
             self.holdings.prefetch(brings.values(), self._batch.step, self._clock.now)
 
-    def receive(self, request: Request, source: int, token_s: float | None) -> None:
-        """A request comes at a boundary of replica `source`, -1: at none; `token_s` is when it had its last token."""
+    def receive(self, departed: Departed, source: int) -> None:
+        """A request comes at a boundary of replica `source`, -1: at none."""
+        request, token_s, _ = departed
         self._sends.pop(request.id, None)  # of an earlier visit, while this iteration has been under way
         if token_s is not None:
             self._token_times.waits(request.id, token_s)
@@ -754,8 +754,8 @@ class Replica:
         # A boundary of this replica at the same moment is over if its number is lower.
         self._came_s[request.id] = nextafter(now_s, inf) if source > self.id else now_s
         self.submit(request, by=source)
-        if self._run is not None and not self._prefill:
-            self._cut(self._run, 0, source)  # it may stand before those who were refused
+        if (run := self._decoding) is not None:
+            self._cut(run, 0, source)  # it may stand before those who were refused
 
     def _hand_over(self) -> None:
         """Send those away that have not ended meanwhile."""
@@ -769,13 +769,16 @@ class Replica:
                 self._put_back(request, swap=False)
             self._dequeue(request)
             request.host_tokens = 0
-            token_s = None
-            if request.generated_tokens:
-                token_s, lost_tokens = self._token_times.leaves(request.id), request.prefill_tokens
-            self._on_move(request, self.id, sends[request.id], token_s, lost_tokens)
+            self._on_move(self._depart(request, lost_tokens), self.id, sends[request.id])
         self.holdings.sweep(self._clock.now)
         if not self._batch.members:
             self.sight.preempted = False  # there is memory again for whoever made way
+
+    def _depart(self, request: Request, chunked_tokens: int) -> Departed:
+        """A request leaves for which nothing is held any more, with so much of a prefill that was not whole."""
+        if not request.generated_tokens:
+            return Departed(request, None, chunked_tokens)
+        return Departed(request, self._token_times.leaves(request.id), request.prefill_tokens)
 
     def _fit(self) -> None:
         """Preempt those admitted last until grown KV fits; no adapter is left to evict."""
@@ -818,7 +821,7 @@ class Replica:
             self._stalls.waited(
                 request, self._standing.landing.take(request.id, self._clock.now), self._clock.now
             )
-            self._standing.look()
+            self._standing.find_next_landing()
             return False
         if request.id in self._standing.prefilling:
             del self._standing.prefilling[request.id]
@@ -826,7 +829,7 @@ class Replica:
             return False
         if request.id in self._standing.late.requests:
             request.blocked_s += self._standing.late.take(request.id, self._clock.now)
-            self._standing.look()
+            self._standing.find_next_landing()
             request.generated_tokens += 1
             return True
         if standing.paused.pop(request.id, None) is not None:

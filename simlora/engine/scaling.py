@@ -131,7 +131,7 @@ class Scaling:
             self.on_s[id] += max(min(until_s, now_s) - since_s, 0.0)
 
     def _clipped(self) -> int:
-        wanted = self._config.autoscaler.replicas(self._cluster)
+        wanted = self._config.autoscaler.replicas(self._cluster.overview)
         return min(max(wanted, self._config.least_replicas), len(self.on_s))
 
     def _adjust(self, wanted: int) -> None:

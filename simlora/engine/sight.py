@@ -12,7 +12,7 @@ from simlora.engine.batch import Batch
 from simlora.engine.clock import Clock
 from simlora.engine.holdings import Holdings
 from simlora.engine.pace import Pace
-from simlora.engine.scenario import ReplicaConfig
+from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.standing import Standing
 from simlora.engine.waiting import WaitingQueue
 from simlora.policies.scheduling.base import Scheduler

@@ -27,7 +27,7 @@ class Slowness:
         """Let a new replica be as slow as the one whose place it takes."""
         host = replica.id // self._cluster.scenario.replicas_per_host
         replica.slow_down(self.of_replica.get(replica.id, 1.0))
-        replica.holdings.slow_down(self.of_link.get(host, 1.0))
+        replica.holdings.host_link.slow_down(self.of_link.get(host, 1.0))
 
     def straggle(self, straggler: Straggler) -> Generator[Event, None, None]:
         """A replica is slow, until it is not."""
@@ -55,6 +55,6 @@ class Slowness:
     def _set_links(self, host: int, factor: float) -> None:
         self.of_link[host] = factor
         for id in self._cluster.scenario.replicas_of(host):
-            self._cluster.replicas[id].holdings.slow_down(factor)
+            self._cluster.replicas[id].holdings.host_link.slow_down(factor)
         if self._cluster.stores is not None:
             self._cluster.stores.slow_down(host, factor)

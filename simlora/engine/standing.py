@@ -43,6 +43,6 @@ class Standing:
                 return held[next(reversed(held))]
         return None
 
-    def look(self) -> None:
+    def find_next_landing(self) -> None:
         """Somebody has come to wait for weights, or waits no longer."""
         self.lands_s = min(self.landing.next_s, self.late.next_s)

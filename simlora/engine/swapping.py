@@ -9,10 +9,11 @@ from math import inf, nextafter
 import numpy as np
 
 from simlora.core.adapter import Adapter
-from simlora.engine.link import Link
+from simlora.engine.host_link import HostLink
 from simlora.memory.order import Order
 from simlora.memory.pool import Pool
-from simlora.memory.prefix_tree import Branch, PrefixTree, Segment
+from simlora.memory.prefix_tree import PrefixTree
+from simlora.memory.segments import Branch, Segment
 from simlora.policies.eviction.swapper import Swapper
 
 WINDOW_S = 5.0
@@ -20,7 +21,7 @@ WINDOW_S = 5.0
 
 
 class Swapping:
-    """Over `link`, `fetch` (adapter, now) and `copy` (tokens of KV, from when on) bring from the host until they say.
+    """Moves KV over the `host_link`, and brings adapters by `fetch` (adapter, now), which returns when they land.
 
     What it looks at grows with what it moves, and with the adapters that there are, not with the tree.
     """
@@ -30,8 +31,8 @@ class Swapping:
         "_adapters",
         "_batches",
         "_capacity",
-        "_copy",
         "_fetch",
+        "_host_link",
         "_idle",
         "_in_vain",
         "_link",
@@ -49,16 +50,15 @@ class Swapping:
         tree: PrefixTree,
         pool: Pool,
         adapters: Sequence[Adapter],
-        link: Link,
-        copy: Callable[[int, float], float],
-        load_s: Callable[[Adapter], float],
+        host_link: HostLink,
         fetch: Callable[[Adapter, float], float],
     ) -> None:
         self.policy = policy
         self.kv_tokens_in = 0  # brought ahead of any request
-        self._tree, self._pool, self._link = tree, pool, link
+        self._tree, self._pool = tree, pool
+        self._host_link, self._link = host_link, host_link.to_gpu
         self._adapters = adapters
-        self._copy, self._fetch = copy, fetch
+        self._fetch = fetch
         self._capacity = pool.capacity
         self._visits = np.zeros(len(adapters), dtype=np.int64)
         self._requests = 0
@@ -69,7 +69,9 @@ class Swapping:
         self._batches: deque[tuple[float, int, float]] = deque([(0.0, 0, 0.0)])
 
         def key(branch: Branch) -> float:
-            return policy.key(load_s(adapters[branch.adapter_id]), branch.visits, branch.used_s)
+            return policy.key(
+                host_link.adapter_s(adapters[branch.adapter_id].size_bytes), branch.visits, branch.used_s
+            )
 
         def fade(branch: Branch, now_s: float) -> float:
             return policy.fade(now_s - branch.used_s)
@@ -140,11 +142,11 @@ class Swapping:
             return bool(len(self._tree.leaves) or len(self._idle))
         if used_tokens >= self.policy.idle * self._capacity or self._state(used_tokens) == self._in_vain:
             return False
-        return bool(self._tree.roots[0] or len(self._absent))
+        return bool(self._tree.doors.roots[0] or len(self._absent))
 
     def _state(self, used_tokens: int) -> tuple[int, int, int]:
         """Return what is the same as long as the same things could come."""
-        return used_tokens, self._tree.roots[1], self._absent.puts
+        return used_tokens, self._tree.doors.roots[1], self._absent.puts
 
     @property
     def busy_tokens(self) -> int:
@@ -215,7 +217,7 @@ class Swapping:
         before_tokens = used_tokens
         batch, resident = self._mean_batch(now_s), len(self._adapters) - len(self._absent)
         while used_tokens < until_tokens and self._link.free_at_s < now_s + policy.backlog_s:
-            root = tree.root(now_s)
+            root = tree.doors.root(now_s)
             absent = self._absent.first(now_s)
             if absent is not None and (root is None or absent[0] + self._reward(batch, resident) >= root[0]):
                 branch = absent[1]
@@ -230,10 +232,10 @@ class Swapping:
             elif root is not None:
                 segment, tokens = root[1], tree.size(root[1])
                 if used_tokens + tokens > self.busy_tokens:
-                    tree.pass_over(segment)
+                    tree.doors.pass_over(segment)
                     later.append(segment)
                     continue
-                segment.ready_s = self._copy(tokens, max(room_s(tokens), segment.ready_s))
+                segment.ready_s = self._host_link.bring_kv(tokens, max(room_s(tokens), segment.ready_s))
                 tree.enter(segment)
                 self.kv_tokens_in += tokens
                 used_tokens += tokens
@@ -243,7 +245,7 @@ class Swapping:
             if isinstance(thing, Branch):
                 self._absent.put(thing)
             else:
-                tree.stay_outside(thing)
+                tree.doors.stay_outside(thing)
         if used_tokens == before_tokens and self._link.free_at_s < now_s + policy.backlog_s:
             self._in_vain = self._state(used_tokens)
 
@@ -265,3 +267,35 @@ class Swapping:
         (first_s, first, first_area), (last_s, last, last_area) = batches[0], batches[-1]
         area = last_area + last * (now_s - last_s) - first_area - first * (since_s - first_s)
         return area / (now_s - since_s) if now_s > since_s else 0.0
+
+
+def tree_by_worth(
+    policy: Swapper,
+    block_tokens: int,
+    host_tokens: int,
+    kv_s: Callable[[int], float],
+    send: Callable[[int, float, float], float],
+) -> PrefixTree:
+    """Return a tree of KV that leaves and comes back by what the policy says it is worth.
+
+    `kv_s`: the seconds that so many tokens' KV takes to copy; `send` starts a copy to the host, as the tree asks it.
+    """
+
+    def key(segment: Segment) -> float:
+        return policy.key(kv_s(len(segment.blocks) * block_tokens), segment.visits, segment.used_s)
+
+    def fade(segment: Segment, now_s: float) -> float:
+        return policy.fade(now_s - segment.used_s)
+
+    return PrefixTree(
+        block_tokens,
+        host_tokens,
+        key,
+        fade if policy.most_fade else None,
+        policy.most_fade,
+        comes_back=True,
+        send=send,
+        behind_adapters=policy.dependencies,
+        needs_adapter=not policy.matches_invalid,
+        used_when_found=True,
+    )

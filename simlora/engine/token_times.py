@@ -34,8 +34,8 @@ class TokenTimes:
         """A request that had a token just now does not join the batch yet."""
         self._preempted_s[id] = now_s
 
-    def joins(self, id: int) -> None:
-        """A request that waited after its last token starts to decode."""
+    def rejoins(self, id: int) -> None:
+        """A request that waited after its last token starts to decode again."""
         self._joined_s[id] = self._preempted_s.pop(id)
 
     def leaves(self, id: int) -> float:

@@ -29,7 +29,7 @@ class Transit(deque[tuple[float, int]]):
         """An adapter is on its way into so many slots."""
         self.coming[id] = ready_s, tokens
 
-    def look(self, pool: Pool, now_s: float) -> None:
+    def note_given_up(self, pool: Pool, now_s: float) -> None:
         """Adapters may have left before they landed: their slots are written to until they would have."""
         for id, (ready_s, tokens) in list(self.coming.items()):
             if ready_s > now_s and pool.holds(id):

@@ -1,1 +1,1 @@
-"""What is resident in a replica's HBM: KV and adapters in one pool."""
+"""What is resident: KV and adapters in a replica's HBM, and the KV that outlives its requests there and on the host."""

@@ -2,60 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 
 from simlora.core.request import Request
-from simlora.core.trace import BASE_MODEL
+from simlora.memory.doors import Doors
 from simlora.memory.order import Order
-
-Blocks = Sequence[int]
-
-
-class Node:
-    """Something that is `resident`, in HBM or on its way there until `ready_s`, or else on the host.
-
-    `resident_children` are segments right below it in HBM; `outside` those right below it on the host, if anybody asks
-    which of them is worth most.
-    """
-
-    __slots__ = ("children", "outside", "ready_s", "resident", "resident_children", "used_s", "visits")
-
-    def __init__(self, resident: bool) -> None:
-        self.children: dict[Hashable, Segment] = {}
-        self.outside: Order[Segment] | None = None
-        self.resident = resident
-        self.resident_children = 0
-        self.ready_s = 0.0
-        self.used_s = 0.0
-        self.visits = 0
-
-
-class Branch(Node):
-    """An adapter, or the base model, with all KV that was made with it; of that, `tokens` are in HBM."""
-
-    __slots__ = ("adapter_id", "tokens")
-
-    def __init__(self, adapter_id: int) -> None:
-        super().__init__(resident=adapter_id == BASE_MODEL)
-        self.adapter_id = adapter_id
-        self.tokens = 0
-
-
-class Segment(Node):
-    """The KV of some blocks in a row behind those of `parent`, where it is found by `key`; `users` requests hold it.
-
-    `mark` is for whoever counts segments once; both parts of one that is cut have it.
-    """
-
-    __slots__ = ("blocks", "branch", "key", "mark", "parent", "users")
-
-    def __init__(
-        self, parent: Node, branch: Branch, key: Hashable, blocks: Blocks, resident: bool = True
-    ) -> None:
-        super().__init__(resident)
-        self.parent, self.branch, self.key, self.blocks = parent, branch, key, blocks
-        self.users = 0
-        self.mark: object = None
+from simlora.memory.segments import Blocks, Branch, Node, Segment, alike, joined
 
 
 class PrefixTree:
@@ -70,7 +22,7 @@ class PrefixTree:
     `Order`), or else what was used longest ago. It goes to the host while that has room for `host_tokens`, whose
     leaves of the least worth make way; what lies there comes back when a request begins with it.
     `send` (tokens, now, since when they are in HBM) starts the copy and returns when it is done. `comes_back`: whether
-    anybody asks for a `root`, the most worthy on the host of those that could follow what is in HBM; their adapter,
+    anybody asks the `doors` for the most worthy on the host of those that could follow what is in HBM; their adapter,
     too, if it is `behind_adapters`. `invalid_tokens` are in HBM while their adapter is not; `needs_adapter`: nobody
     finds KV then. Something is used until its request ends; or, with `used_when_found`, when it is found, and by
     whoever brought it until the end.
@@ -80,17 +32,15 @@ class PrefixTree:
     """
 
     __slots__ = (
-        "_behind_adapters",
         "_branches",
-        "_doors",
         "_held",
         "_host_leaves",
         "_most_host",
         "_needs_adapter",
-        "_outside",
         "_send",
         "_used_when_found",
         "block_tokens",
+        "doors",
         "held_tokens",
         "host_tokens",
         "invalid_tokens",
@@ -113,7 +63,6 @@ class PrefixTree:
         used_when_found: bool = False,
     ) -> None:
         self.block_tokens = block_tokens
-        self._behind_adapters = behind_adapters
         self._needs_adapter, self._used_when_found = needs_adapter, used_when_found
         self.tokens = self.held_tokens = self.host_tokens = self.invalid_tokens = self.segments = 0
         self._most_host, self._send = host_tokens, send
@@ -124,13 +73,7 @@ class PrefixTree:
         key = key or _last_use
         self.leaves: Order[Segment] = Order(key, fade, most_fade)
         self._host_leaves: Order[Segment] = Order(key, fade, most_fade)
-
-        def outside() -> Order[Segment]:
-            return Order(key, fade, most_fade, least_first=False)
-
-        self._outside = outside if comes_back else None
-        # Of all behind which something could come: by what they lead to. As many enter and leave as come and go.
-        self._doors: Order[Node] = Order(_most_outside, _less_than_most, most_fade, least_first=False)
+        self.doors = Doors(key, fade, most_fade, behind_adapters, comes_back)
 
     @property
     def keeps(self) -> bool:
@@ -154,8 +97,7 @@ class PrefixTree:
         assert branch.resident != resident, f"adapter {id} comes or leaves twice"
         branch.resident = resident
         self.invalid_tokens += -branch.tokens if resident else branch.tokens
-        if self._behind_adapters:
-            self._door(branch)
+        self.doors.adapter(branch)
 
     # Requests ---------------------------------------------------------------------------
 
@@ -172,12 +114,12 @@ class PrefixTree:
             segment = node.children.get(blocks[done] if done else first)
             if segment is None:
                 break
-            alike = _alike(segment.blocks, blocks, done)
-            if alike < len(segment.blocks):
-                path.append(self._cut(segment, alike))
+            same = alike(segment.blocks, blocks, done)
+            if same < len(segment.blocks):
+                path.append(self._cut(segment, same))
                 break
             path.append(segment)
-            done += alike
+            done += same
             node = segment
         return path
 
@@ -222,15 +164,15 @@ class PrefixTree:
                 self._grow(node, branch, key, blocks[done:], now_s)
                 node = node.children.get(key, node)
                 break
-            alike = _alike(segment.blocks, blocks, done)
-            if alike < len(segment.blocks):
-                segment = self._cut(segment, alike)
+            same = alike(segment.blocks, blocks, done)
+            if same < len(segment.blocks):
+                segment = self._cut(segment, same)
             self._use(segment, now_s)
             if not segment.resident:
                 self.enter(segment)
                 segment.ready_s = now_s
             node = segment
-            done += alike
+            done += same
         self._held[request.id] = node, len(blocks)
 
     def _grow(self, node: Node, branch: Branch, key: Hashable, blocks: Blocks, now_s: float) -> None:
@@ -242,7 +184,7 @@ class PrefixTree:
         if not branch.resident:
             self.invalid_tokens += tokens
         if isinstance(node, Segment) and node.users == node.visits == 1 and not node.children:
-            node.blocks = _joined(node.blocks, blocks)
+            node.blocks = joined(node.blocks, blocks)
             return
         segment = node.children[key] = Segment(node, branch, key, blocks)
         segment.users = segment.visits = 1
@@ -308,8 +250,8 @@ class PrefixTree:
         self.host_tokens += tokens
         if not segment.children:
             self._host_leaves.put(segment)
-        self._door(segment)
-        self.stay_outside(segment)
+        self.doors.change(segment)
+        self.doors.stay_outside(segment)
         self._fit_host(now_s)
         if self._send is not None and (self._is_there(segment) or segment.ready_s > now_s):
             segment.ready_s = self._send(tokens, now_s, segment.ready_s)
@@ -328,56 +270,12 @@ class PrefixTree:
         if not segment.branch.resident:
             self.invalid_tokens += tokens
         self._host_leaves.discard(segment)
-        self.pass_over(segment)
-        self._door(segment)
+        self.doors.pass_over(segment)
+        self.doors.change(segment)
         if isinstance(segment.parent, Segment):
             self.leaves.discard(segment.parent)
         if not segment.users:
             self.leaves.put(segment)
-
-    # What could come back ---------------------------------------------------------------
-
-    def root(self, now_s: float) -> tuple[float, Segment] | None:
-        """Return which segment on the host is worth most in HBM, of those that follow what is there."""
-        door = self._doors.first(now_s)
-        if door is None:
-            return None
-        outside = door[1].outside
-        assert outside is not None, "a door leads outside"
-        return outside.first(now_s)
-
-    @property
-    def roots(self) -> tuple[int, int]:
-        """Through how many nodes of HBM something could come, and a number that is another once more can."""
-        return len(self._doors), self._doors.puts
-
-    def stay_outside(self, segment: Segment) -> None:
-        """A segment on the host waits for its turn."""
-        if self._outside is None:
-            return
-        parent = segment.parent
-        if parent.outside is None:
-            parent.outside = self._outside()
-        parent.outside.put(segment)
-        self._door(parent)
-
-    def pass_over(self, segment: Segment) -> None:
-        """Leave a segment out of those that could come."""
-        parent = segment.parent
-        if parent.outside is None:
-            return
-        parent.outside.discard(segment)
-        if not len(parent.outside):
-            parent.outside = None
-            self._door(parent)
-
-    def _door(self, node: Node) -> None:
-        """A node has come or gone, or what lies outside behind it."""
-        open = node.resident or (isinstance(node, Branch) and not self._behind_adapters)
-        if open and node.outside is not None:
-            self._doors.put(node)
-        else:
-            self._doors.discard(node)
 
     def _fit_host(self, now_s: float) -> None:
         """The host gives up what is worth least until it has room for the rest."""
@@ -386,7 +284,7 @@ class PrefixTree:
             assert first is not None, "what lies on the host has leaves"
             segment = first[1]
             self._host_leaves.discard(segment)
-            self.pass_over(segment)
+            self.doors.pass_over(segment)
             self.host_tokens -= self.size(segment)
             self.segments -= 1
             parent = segment.parent
@@ -415,10 +313,7 @@ class PrefixTree:
             if segment in order:
                 order.put(segment)  # it is smaller now, and worth less
         if not upper.resident:
-            if parent.outside is not None:
-                parent.outside.discard(segment)
-            self.stay_outside(upper)
-            self.stay_outside(segment)
+            self.doors.part(upper, segment)
         return upper
 
     def _join(self, upper: Segment) -> None:
@@ -428,7 +323,7 @@ class PrefixTree:
         (lower,) = upper.children.values()
         if (lower.visits, lower.used_s) != (upper.visits, upper.used_s):
             return
-        upper.blocks = _joined(upper.blocks, lower.blocks)
+        upper.blocks = joined(upper.blocks, lower.blocks)
         upper.children = lower.children
         for segment in upper.children.values():
             segment.parent = upper
@@ -437,7 +332,7 @@ class PrefixTree:
         if not upper.children:
             self._host_leaves.put(upper)
         upper.outside = lower.outside
-        self.stay_outside(upper)
+        self.doors.stay_outside(upper)
         lower.children = {}
         self.segments -= 1
 
@@ -453,32 +348,3 @@ class PrefixTree:
 
 def _last_use(segment: Segment) -> float:
     return segment.used_s
-
-
-def _most_outside(node: Node) -> float:
-    """What nothing outside behind a node is worth more than."""
-    assert node.outside is not None, "a door leads outside"
-    return node.outside.most()
-
-
-def _less_than_most(node: Node, now_s: float) -> float:
-    """By how much the best outside behind a node is worth less than that now."""
-    assert node.outside is not None, "a door leads outside"
-    first = node.outside.first(now_s)
-    assert first is not None, "a door leads to somebody"
-    return node.outside.most() - first[0]
-
-
-def _alike(have: Blocks, blocks: Blocks, at: int) -> int:
-    """Return how many of the first blocks in `have` are those of `blocks` from there on."""
-    most = min(len(have), len(blocks) - at)
-    if isinstance(have, range) or have[:most] == blocks[at : at + most]:
-        return most
-    return next(i for i in range(most) if have[i] != blocks[at + i])
-
-
-def _joined(first: Blocks, then: Blocks) -> Blocks:
-    """Return blocks behind each other; those of a session are numbered."""
-    if isinstance(first, range):
-        return range(first.start, first.stop + len(then))
-    return (*first, *then)

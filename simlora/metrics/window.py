@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,3 +33,9 @@ class Window:
     def describe(self) -> dict[str, Any]:
         """Return what summary.json says of it."""
         return asdict(self)
+
+
+def counted(summary: Mapping[str, Any], requests: pd.DataFrame) -> pd.DataFrame:
+    """Return the requests that the figures of a summary are of: all, or those that arrive in its window."""
+    window = summary.get("window")
+    return requests if window is None else Window(**window).of(requests)

@@ -133,7 +133,7 @@ class ReplicaView(Protocol):
 
     @property
     def adapters(self) -> int:
-        """Distinct adapters of the running batch."""
+        """Distinct adapters that requests of the batch use, or admitted ones that stand still."""
         ...
 
     @property
@@ -177,13 +177,13 @@ SUMS = ("requests", "prompt_tokens", "lora_requests", "lora_tokens", "rank_sum",
 """What of a replica's requests adds up; `lora_tokens` are those of prompts, `token_rank_sum` is rank times prompt."""
 
 
-def amounts(request: Request) -> NDArray[np.int64]:
+def amounts(request: Request) -> tuple[int, ...]:
     """Return what a request adds to SUMS. A preempted one counts with its prompt."""
     tokens = request.prompt_tokens
     if request.adapter is None:
-        return np.array((1, tokens, 0, 0, 0, 0), dtype=np.int64)
+        return 1, tokens, 0, 0, 0, 0
     rank = request.adapter.rank
-    return np.array((1, tokens, 1, tokens, rank, tokens * rank), dtype=np.int64)
+    return 1, tokens, 1, tokens, rank, tokens * rank
 
 
 class LoadView(Protocol):
@@ -249,7 +249,7 @@ class ClusterView(Protocol):
         ...
 
     @property
-    def alive(self) -> NDArray[np.bool_]:
+    def open(self) -> NDArray[np.bool_]:
         """Which replicas take requests: they have not failed, and are switched on `[replicas]`."""
         ...
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from simlora.report.figures import BLUE, INK, TEAL
+from simlora.report.colours import BLUE, INK, TEAL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

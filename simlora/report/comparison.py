@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simlora.core.files import whole_file
 from simlora.report import lines
-from simlora.report.charts import Spec
 from simlora.report.format import ABSENT, METRIC_NAMES, count, counted, is_number
 from simlora.report.html import document
 from simlora.report.markup import EMPTY, Html, join, rows, tag
 from simlora.report.modes import PALETTE
-from simlora.report.parts import chart, section
-from simlora.report.sections import quantity
+from simlora.report.parts import chart, quantity, section
+from simlora.report.vega import Spec
 
 MOST_LINES = len(PALETTE)
 MOST_ROWS = 400
@@ -61,15 +60,11 @@ class Comparison:
 
 
 def write_comparison(path: Path, comparison: Comparison) -> None:
-    """Write the page under a temporary name, and rename it when whole."""
+    """Write the page; it appears when it is whole. Raises OSError."""
     page = render(comparison)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(page, encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as draft:
+        draft.write_text(page, encoding="utf-8")
 
 
 def render(comparison: Comparison) -> str:

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simlora.metrics.slo import is_finished
+
 LEVELS = (
     "running",
     "waiting",
@@ -91,7 +93,7 @@ def by_adapter(requests: pd.DataFrame) -> pd.DataFrame:
     Columns: adapter ("" is the base model), rank, requests, finished, and means over finished requests: ttft_s,
     cold_start_s, kv_cold_start_s and blocked_s.
     """
-    done = requests["status"] == "finished"
+    done = is_finished(requests)
     frame = pd.DataFrame(
         {
             "adapter": requests["adapter"].astype(object).fillna("").astype(str),
@@ -125,12 +127,7 @@ def thinned_ranks(length: int, points: int = 300) -> NDArray[np.int64]:
 
 def losses(requests: pd.DataFrame) -> pd.DataFrame:
     """Return `status, reason, requests` of what did not finish, most frequent first."""
-    lost = (
-        requests.loc[requests["status"] != "finished", ["status", "reason"]]
-        .astype(object)
-        .fillna("")
-        .astype(str)
-    )
+    lost = requests.loc[~is_finished(requests), ["status", "reason"]].astype(object).fillna("").astype(str)
     counts = lost.value_counts(sort=False).rename("requests").reset_index()
     order = ["requests", "status", "reason"]
     return counts.sort_values(order, ascending=[False, True, True], ignore_index=True)

@@ -13,16 +13,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simlora.metrics.slo import SloTargets, attainment_curve
+from simlora.metrics.slo import SloTargets, attainment_curve, is_finished
+from simlora.report.colours import AMBER, BLUE, GRID, INK, TEAL
 from simlora.report.curves import ALL, by_adapter, cdf, timelines
-from simlora.report.format import METRIC_NAMES, clock_unit, limit, percent, time_unit
+from simlora.report.format import KV_NAMES, METRIC_NAMES, clock_unit, limit, percent, time_unit
 from simlora.report.modes import OTHER, THRESHOLDS, colours, credits, merged_spans, thresholds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Numbers = NDArray[np.float64]
-BLUE, TEAL, AMBER, INK = "#2b6cd4", "#0e8f7e", "#d08700", "#1b1d21"
 _COLOURS = {"ttft_s": BLUE, "tpot_s": TEAL, "latency_s": AMBER}
 
 
@@ -58,7 +58,7 @@ def plot_latency_cdf(
 ) -> Axes:
     """Draw the share of finished requests at or below each time, on a logarithmic axis of seconds."""
     ax = _axes(ax)
-    done = requests[requests["status"] == "finished"]
+    done = requests[is_finished(requests)]
     for metric in metrics:
         at_s, shares = cdf(done[metric].to_numpy(dtype=np.float64), upto=1.0)
         ax.step(at_s, shares, where="post", label=METRIC_NAMES[metric], color=_COLOURS.get(metric))
@@ -98,9 +98,9 @@ def plot_hbm(timeline: pd.DataFrame, replica: int | None = None, ax: Axes | None
     kv, idle, invalid = (level.get(f"{name}kv_tokens", nothing) for name in ("", "idle_", "invalid_"))
     bands: list[tuple[str, Numbers, str, str | None]] = []
     bands += [("adapters", level.get("adapter_tokens", nothing), AMBER, None)]
-    bands += [("KV of running requests" if idle.any() else "KV", kv - idle, BLUE, None)]
-    bands += [("history KV", idle - invalid, TEAL, None)] if idle.any() else []
-    bands += [("history KV without its adapter", invalid, TEAL, "////")] if invalid.any() else []
+    bands += [(KV_NAMES["running"] if idle.any() else "KV", kv - idle, BLUE, None)]
+    bands += [(KV_NAMES["history"], idle - invalid, TEAL, None)] if idle.any() else []
+    bands += [(KV_NAMES["invalid_kv_tokens"], invalid, TEAL, "////")] if invalid.any() else []
     base = nothing
     for name, tokens, colour, hatch in bands:
         area = ax.fill_between(times_s * factor, base, base + tokens, step="post", linewidth=0, label=name)
@@ -226,7 +226,7 @@ def _shares(ax: Axes, legend: bool) -> Axes:
 
     ax.set_ylim(0, 1.02)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-    ax.grid(axis="y", color="#e2e3e1")
+    ax.grid(axis="y", color=GRID)
     if legend:
         ax.legend(frameon=False)
     return ax

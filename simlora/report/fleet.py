@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from simlora.report import charts
-from simlora.report.charts import Spec
+from simlora.report import time_charts
 from simlora.report.format import (
     ABSENT,
     clock,
@@ -20,6 +19,7 @@ from simlora.report.format import (
 from simlora.report.markup import EMPTY, Html, rows, tag
 from simlora.report.parts import chart, folded, section
 from simlora.report.results import RunResults
+from simlora.report.vega import Spec
 
 TOP_CHANGES = 40
 JOULES_A_KWH = 3.6e6
@@ -101,7 +101,7 @@ def scaling(results: RunResults, specs: dict[str, Spec]) -> Html:
     facts, changes = results.summary.get("scaling"), results.scaling
     if not facts or changes.empty:
         return EMPTY
-    specs["scaling"] = charts.scaling(changes, results.summary["makespan_s"])
+    specs["scaling"] = time_charts.scaling(changes, results.summary["makespan_s"])
     note = (
         f"{facts['least_on']} to {facts['most_on']} replicas, {digits(facts['mean_on'])} on average; "
         f"{counted(facts['boots'], 'boot')}, each of {seconds(facts['boot_s'])} before adapters are loaded. "

@@ -30,6 +30,13 @@ METRIC_NAMES = {
     "kv_cold_start_s": "KV cold start",
     "blocked_s": "Blocked by loads",
 }
+KV_NAMES = {
+    "running": "KV of running requests",
+    "history": "history KV",
+    "invalid_kv_tokens": "history KV without its adapter",
+    "host_kv_tokens": "KV on the host",
+}
+"""What KV is called where some of it outlives its requests."""
 
 
 def is_number(value: Any) -> bool:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from simlora.report import charts
-from simlora.report.charts import Spec
+from simlora.report import time_charts
 from simlora.report.format import ABSENT, clock, count, counted, digits, size
 from simlora.report.markup import EMPTY, Html, join, rows, tag
 from simlora.report.parts import chart, folded, section
 from simlora.report.results import RunResults
+from simlora.report.vega import Spec
 
 TOP_HOSTS = 32
 TOP_PLANS = 20
@@ -149,7 +149,7 @@ def plans(results: RunResults, specs: dict[str, Spec]) -> Html:
     if changed.empty:
         return section("Plans", note)
     has_bytes = bool(table["size_bytes"].any())
-    specs["placements"] = charts.placements(changed, results.summary["makespan_s"])
+    specs["placements"] = time_charts.placements(changed, results.summary["makespan_s"])
     top = changed.nlargest(TOP_PLANS, ["size_bytes", "assigned"]).sort_values("time_s")
     body = (
         [clock(plan.time_s), count(plan.assigned), count(plan.given_up), size(plan.size_bytes)]

@@ -10,38 +10,20 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import os
 from dataclasses import replace
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
-from simlora.metrics.window import Window
-from simlora.report import fleet, hosts, merging, sections
-from simlora.report.charts import Spec
+from simlora.report import adapters, fleet, hosts, merging, provenance, replicas, sections
 from simlora.report.format import headline
 from simlora.report.markup import Html, embedded_json, join, tag
-from simlora.report.results import RunResults, load_results
-
-
-def write_report(folder: Path) -> Path:
-    """Write `report.html` into a run's folder and return its path.
-
-    The page is written under a temporary name and renamed when whole. Raises InputError when the
-    folder is not a run's.
-    """
-    folder = Path(folder)
-    page = render(load_results(folder))
-    path = folder / "report.html"
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(page, encoding="utf-8")
-    os.replace(partial, path)
-    return path
+from simlora.report.results import RunResults
+from simlora.report.vega import Spec
 
 
 def render(results: RunResults) -> str:
     """Return the page of a run."""
-    results = _counted(results)
+    results = replace(results, requests=results.counted)
     specs: dict[str, Spec] = {}
     page: dict[str, Any] = {"charts": specs, "series": {}}
     main = tag(
@@ -51,8 +33,8 @@ def render(results: RunResults) -> str:
         sections.slo(results, specs),
         fleet.tenants(results.summary),
         sections.latency(results, specs),
-        sections.replicas(results, specs, page),
-        sections.adapters(results, specs),
+        replicas.replicas(results, specs, page),
+        adapters.adapters(results, specs),
         fleet.scaling(results, specs),
         hosts.hosts(results),
         hosts.slowness(results.summary),
@@ -60,17 +42,11 @@ def render(results: RunResults) -> str:
         merging.merging_and_moving(results, specs, page),
         sections.lost(results),
         fleet.cost(results.summary),
-        sections.calibration(results.summary),
-        sections.origin(results),
+        provenance.calibration(results.summary),
+        provenance.how_it_was_made(results),
         tag("footer", "This page stands alone: it loads nothing from the network."),
     )
     return document(" ".join(headline(results.summary)), main, page)
-
-
-def _counted(results: RunResults) -> RunResults:
-    """Return a run with only the requests that its figures are of."""
-    window = results.summary.get("window")
-    return replace(results, requests=Window(**window).of(results.requests)) if window else results
 
 
 def document(title: str, main: Html, page: dict[str, Any]) -> str:

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from simlora.report.charts import INK, Spec, known
 from simlora.report.format import METRIC_NAMES, time_unit
 from simlora.report.modes import PALETTE
+from simlora.report.vega import INK, PAPER, Numbers, Spec, known
 
-Numbers = NDArray[np.float64]
 WHOLE_PX, THIRD_PX, LABEL_PX = 900, 240, 40
 """How wide charts are, about, and a name has to be so that it says something."""
 
@@ -76,7 +74,7 @@ def _layers(x: Spec, y: Spec, share: bool, dashed: bool | None = None, intervals
     numeric = x["type"] == "quantitative"
     hollow = "datum.load == 'past'" if dashed is None else str(dashed).lower()
     point = {"type": "point", "size": 42, "strokeWidth": 1.8, "opacity": 1}
-    fill = {"condition": {"test": hollow, "value": "var(--card)"}, **_colour()}
+    fill = {"condition": {"test": hollow, "value": PAPER}, **_colour()}
     interval = (
         {"mark": {"type": "area", "opacity": 0.15}}
         if numeric

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simlora.report import charts, modes
-from simlora.report.charts import Spec
+from simlora.report import merging_charts, modes, vega
 from simlora.report.curves import ALL
 from simlora.report.format import (
     ABSENT,
@@ -22,6 +21,7 @@ from simlora.report.format import (
 from simlora.report.markup import EMPTY, Html, join, rows, tag
 from simlora.report.parts import TOP_REASONS, TOP_REPLICAS, chart, choice, colour_keys, folded, section
 from simlora.report.results import RunResults
+from simlora.report.vega import Spec
 
 TOP_CREDITS = 8
 STRETCHES = 300
@@ -63,18 +63,20 @@ def _merging(results: RunResults, specs: dict[str, Spec], page: dict[str, Any]) 
     if not keys:
         return parts
     parts.append(choice("thresholds credits", keys, total))
-    columns = {key: {name: charts.known(level) for name, level in limits[key].items()} for key in keys}
-    page["series"]["thresholds"] = charts.series(times_s, columns)
-    specs["thresholds"] = charts.thresholds(end_s)
+    columns = {key: {name: vega.known(level) for name, level in limits[key].items()} for key in keys}
+    page["series"]["thresholds"] = vega.series(times_s, columns)
+    specs["thresholds"] = merging_charts.thresholds(end_s)
     legend = colour_keys(("bg-blue", "alpha: merge above"), ("bg-amber", "beta: take out below"))
     parts += [
         tag("h3", "Thresholds (requests of the adapter for one in order of arrival) ", *legend),
         chart("thresholds", "Thresholds of merging over time"),
     ]
     if any(credits.values()):
-        lines = {key: [charts.credit_columns(*found, colours) for found in credits[key]] for key in keys}
-        page["series"]["credits"] = charts.series(times_s, lines)
-        specs["credits"] = charts.credits(end_s, colours)
+        lines = {
+            key: [merging_charts.credit_columns(*found, colours) for found in credits[key]] for key in keys
+        }
+        page["series"]["credits"] = vega.series(times_s, lines)
+        specs["credits"] = merging_charts.credits(end_s, colours)
         drawn = dict.fromkeys(name for key in keys for name, _ in credits[key])
         parts += [
             tag("h3", "Credits, beyond the start ", *_adapter_keys(drawn, colours)),
@@ -99,7 +101,7 @@ def _modes(
     merged = dict.fromkeys(name for some in spans.values() for name in some["adapter"])
     if not merged:
         return [tag("p", "No adapter was merged.", class_="note")]
-    specs["modes"] = charts.modes(spans, end_s, colours)
+    specs["modes"] = merging_charts.modes(spans, end_s, colours)
     lanes = "" if len(spans) < 2 else ", a lane a replica" if len(spans) == total else _busiest(spans, total)
     return [
         tag(

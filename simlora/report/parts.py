@@ -1,9 +1,13 @@
-"""What several sections of report.html are made of."""
+"""What sections of report.html and comparison.html are made of."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from simlora.report.curves import ALL
-from simlora.report.markup import EMPTY, Html, join, tag
+from simlora.report.format import ABSENT, count, digits, is_number, percent, seconds, size
+from simlora.report.markup import EMPTY, Html, join, rows, tag
 
 TOP_REPLICAS = 16
 TOP_REASONS = 20
@@ -37,3 +41,31 @@ def chart(name: str, title: str) -> Html:
 
 def section(title: str, note: str, *children: Html) -> Html:
     return tag("section", tag("h2", title), tag("p", note, class_="note") if note else EMPTY, join(children))
+
+
+def facts_table(facts: Mapping[str, Any]) -> Html:
+    """Return the plain values among facts, a row each; nothing where there is none."""
+    plain = [(name, value) for name, value in facts.items() if not isinstance(value, dict | list)]
+    return rows(["", ""], ([label(name), quantity(name, value)] for name, value in plain)) if plain else EMPTY
+
+
+def quantity(name: str, value: Any) -> str:
+    """Return a value as its name says: `load_s` a time, `load_bytes` a size, `hit_rate` a share."""
+    if not is_number(value):
+        return ABSENT if value is None else str(value)
+    if name.endswith("bytes_per_s"):
+        return f"{size(value)}/s"
+    if name.endswith("per_wall_s"):
+        return f"{digits(value)} /s"
+    if name.endswith("_s"):
+        return seconds(value)
+    if name.endswith("bytes"):
+        return size(value)
+    if name.endswith(("_rate", "_share", "utilisation")):
+        return percent(value)
+    return count(value) if isinstance(value, int) else digits(value)
+
+
+def label(name: str) -> str:
+    """Return a key of the summary as words, without `_s`: the value says its unit."""
+    return name.removesuffix("_s").replace("_", " ")

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from simlora.report.colours import AMBER, BLUE, TEAL
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#2b6cd4", "#d08700", "#0e8f7e", "#b3382c", "#7b4fc9", "#5c6773", "#c2478f", "#3d7a1f")
+COLOURS = (BLUE, AMBER, TEAL, "#b3382c", "#7b4fc9", "#5c6773", "#c2478f", "#3d7a1f")
 
 
 def plot_means(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+from simlora.metrics.summary import STATUSES
 from simlora.report.format import (
     ABSENT,
     METRIC_NAMES,
@@ -196,9 +197,7 @@ def _planning(simulation: dict[str, Any]) -> str:
 
 def _requests(requests: dict[str, Any]) -> str:
     others = [
-        f"{count(requests[name])} {name}"
-        for name in ("finished", "aborted", "rejected", "unfinished")
-        if name == "finished" or requests.get(name)
+        f"{count(requests[name])} {name}" for name in STATUSES if name == "finished" or requests.get(name)
     ]
     return f"{count(requests['submitted'])} submitted: {', '.join(others)}"
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.trace import BASE_MODEL, Trace
+from simlora.report.colours import AMBER, BLUE, INK, TEAL
 from simlora.report.curves import cdf, thinned_ranks
-from simlora.report.figures import AMBER, BLUE, INK, TEAL
 from simlora.report.format import clock_unit, percent
 
 if TYPE_CHECKING:

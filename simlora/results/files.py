@@ -15,7 +15,7 @@ import pandas as pd
 
 from simlora.core.errors import InputError
 from simlora.metrics.tracing import Traced
-from simlora.report.results import RunResults
+from simlora.report.results import REQUEST_COLUMNS, RunResults
 from simlora.results.tables import REQUESTS, TABLES, write_table
 
 PERFETTO = "timeline.json.gz"
@@ -44,7 +44,7 @@ def write_whole(
         if report:
             from simlora.report.html import render  # seconds of imports
 
-            page = render(RunResults(folder=folder, summary=summary, config=config, **tables))
+            page = render(RunResults(summary=summary, config=config, **tables))
             _write_text(draft / "report.html", page)
         if traced is not None:
             from simlora.report.perfetto import write_perfetto
@@ -58,6 +58,35 @@ def write_incomplete(folder: Path, summary: dict[str, Any], requests: pd.DataFra
     with writing(folder) as draft:
         write_table(requests, REQUESTS, draft / INCOMPLETE[0])
         _write_json(draft / INCOMPLETE[1], summary)
+
+
+def load_results(folder: Path) -> RunResults:
+    """Read the folder of a run that reached its end.
+
+    Of the requests only REQUEST_COLUMNS are read. Raises InputError, naming the file, when the folder is not a run's.
+    """
+    summary = json.loads(_present(folder / "summary.json").read_text(encoding="utf-8"))
+    found = {"requests": _read(_present(folder / "requests.parquet"), REQUEST_COLUMNS)}
+    for name in TABLES:
+        path = folder / f"{name}.parquet"
+        if name not in found and path.exists():
+            found[name] = _read(path)
+    config = folder / "config.yaml"
+    text = config.read_text(encoding="utf-8") if config.exists() else ""
+    return RunResults(summary=summary, config=text, **found)
+
+
+def _read(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path, columns=columns)
+    except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+        raise InputError(f"{path} cannot be read, must be as a run wrote it: {error}") from None
+
+
+def _present(path: Path) -> Path:
+    if not path.exists():
+        raise InputError(f"{path.parent} is not the folder of a run: it has no {path.name}")
+    return path
 
 
 @contextmanager

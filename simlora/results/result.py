@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from simlora.metrics.journal import Journal
 from simlora.metrics.slo import SloTargets
 from simlora.metrics.tracing import Traced
-from simlora.metrics.window import Window
+from simlora.report.results import RunResults
+from simlora.results.tables import TABLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a simulation found.
+class Result(RunResults):
+    """What a simulation found, to be looked at, drawn and saved.
 
-    `summary` is what summary.json holds, `requests` has a row a request, `timeline` samples of every replica's
-    batch, queue and HBM (empty with timeline=false), `config` the resolved configuration as YAML. `decisions` has a
-    row whenever an adapter is merged or taken out, or a scheduler's threshold or an adapter's credit changes (empty
-    with timeline=false), `moves` a row a request that went to another replica, `plans` one for each time that a
-    migration had cause to plan, `placements` one for each time that a placement planned anew, `scaling` one
-    for each time that the number of replicas changed. `traced` is what timeline.json.gz shows, None without
-    perfetto=true.
+    `notices` are what its user should know. `traced` is what timeline.json.gz shows, None without perfetto=true.
     """
 
-    summary: dict[str, Any]
-    requests: pd.DataFrame
-    timeline: pd.DataFrame
-    config: str
     notices: tuple[str, ...] = ()
-    decisions: pd.DataFrame = field(default_factory=Journal().decisions)
-    moves: pd.DataFrame = field(default_factory=Journal().moves)
-    plans: pd.DataFrame = field(default_factory=Journal().plans)
-    placements: pd.DataFrame = field(default_factory=Journal().placements)
-    scaling: pd.DataFrame = field(default_factory=Journal().scalings)
     traced: Traced | None = None
 
     def save(self, folder: str | Path, report: bool = True) -> Path:
@@ -54,23 +39,9 @@ class Result:
         return folder
 
     @property
-    def counted(self) -> pd.DataFrame:
-        """The requests that the figures of the summary are of: all, or those that arrive in its window."""
-        window = self.summary.get("window")
-        return self.requests if window is None else Window(**window).of(self.requests)
-
-    @property
     def tables(self) -> dict[str, pd.DataFrame]:
         """The tables, by the names of their files."""
-        return {
-            "requests": self.requests,
-            "timeline": self.timeline,
-            "decisions": self.decisions,
-            "moves": self.moves,
-            "plans": self.plans,
-            "placements": self.placements,
-            "scaling": self.scaling,
-        }
+        return {name: getattr(self, name) for name in TABLES}
 
     def plot_slo_attainment(self, metric: str = "ttft_s", ax: Axes | None = None) -> Axes:
         """Draw the share of requests that would meet the SLO, were its target of `metric` another one."""

@@ -11,10 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simlora.core.errors import InputError, nearest
-from simlora.metrics.window import Window
+from simlora.metrics.slo import is_finished
 from simlora.report.comparison import ATTAINMENT, BEST, CDF_METRICS, SHARES, TIE, Comparison, digits_of
 from simlora.report.format import targets_in_words
-from simlora.report.results import load_results
+from simlora.results.files import load_results
 from simlora.sweeps.gathering import FIRST, SOURCE, gather
 from simlora.sweeps.outcome import RAN
 from simlora.sweeps.statistics import echoes, interval, means
@@ -301,7 +301,5 @@ def _quantiles(table: pd.DataFrame) -> dict[str, dict[str, dict[str, NDArray[np.
 
 def _finished(folder: Path) -> pd.DataFrame:
     """Return the times of a run's requests that finished, of those that its figures are of."""
-    results = load_results(folder)
-    window, requests = results.summary.get("window"), results.requests
-    requests = requests if window is None else Window(**window).of(requests)
-    return requests.loc[requests["status"] == "finished", [*CDF_METRICS]]
+    requests = load_results(folder).counted
+    return requests.loc[is_finished(requests), [*CDF_METRICS]]

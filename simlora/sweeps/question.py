@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from simlora.api.preparing import composed
 from simlora.config.names import close_keys, dotted
+from simlora.config.reading import plain
 from simlora.core.bisection import DIGITS, Bracket
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError
@@ -162,9 +163,7 @@ def asked(
 
 def _key(key: str | None, config: DictConfig) -> str:
     """Return the key of a rate. Raises InputError if there is none, or not the one that was given."""
-    plain = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(plain, dict)
-    known = dotted({str(name): value for name, value in plain.items()})
+    known = dotted(plain(config, resolve=False))
     if key is not None:
         if key not in known:
             raise InputError(f"there is no key {key}; {close_keys(key, known)}")

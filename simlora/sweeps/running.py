@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
 
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from simlora.api import simulate
 from simlora.api.cache import Cache, open_cache
+from simlora.api.progress import bar
 from simlora.core.errors import DoesNotFit, InputError
 from simlora.sweeps.outcome import DOES_NOT_FIT, FAILED, NOT_SIMULATED, RAN, Outcome, Overrides
 
+KEPT = (RAN, DOES_NOT_FIT)
+"""What becomes of a run that only simlora's files and its overrides decide."""
 DEATHS_MOST = 3
 AT_ONCE = 4
 """Runs for each worker of a backend that tells results only all together."""
@@ -39,10 +37,10 @@ def run_all(
     """
     wanted = list(dict.fromkeys(wanted))
     found: dict[Overrides, Outcome] = {}
-    with progress_bar(len(wanted), shown) as advance:
+    with bar(len(wanted), "runs", shown) as tell:
         for overrides, outcome in each_run(wanted, jobs, cache, keep_going):
             found[overrides] = outcome
-            advance()
+            tell(len(found))
     return found
 
 
@@ -60,7 +58,7 @@ def each_run(
     if not missing:
         return
     for overrides, outcome, config in _simulated(missing, jobs, keep_going):
-        if outcome.status == RAN:
+        if outcome.status in KEPT:
             cache.put(overrides, asdict(outcome), config)
         yield overrides, outcome
 
@@ -115,7 +113,7 @@ def _died(error: Exception) -> bool:
 def run(overrides: Overrides, cache: Cache) -> Outcome:
     """Simulate and keep one run. What simlora refuses is an outcome too, its sentence the reason."""
     _, outcome, config = _run(overrides, keep_going=False)
-    if outcome.status == RAN:
+    if outcome.status in KEPT:
         cache.put(overrides, asdict(outcome), config)
     return outcome
 
@@ -134,15 +132,3 @@ def _run(overrides: Overrides, keep_going: bool) -> tuple[Overrides, Outcome, st
             raise
         return overrides, Outcome(FAILED, reason=f"{type(error).__name__}: {error}"), ""
     return overrides, Outcome(RAN, result.summary, seconds=time.perf_counter() - started), result.config
-
-
-@contextmanager
-def progress_bar(total: int, shown: bool | None) -> Iterator[Any]:
-    """Give a function to be called for every run that has ended."""
-    if not (sys.stderr.isatty() if shown is None else shown):
-        yield lambda: None
-        return
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("simulating", total=total)
-        yield lambda: progress.advance(task)

@@ -12,6 +12,7 @@ import pandas as pd
 import yaml
 
 from simlora.api.cache import Cache, open_cache
+from simlora.api.progress import bar
 from simlora.core.checks import whole
 from simlora.core.errors import InputError, nearest
 from simlora.report.format import device_in_words
@@ -21,7 +22,7 @@ from simlora.sweeps.backends import LOKY
 from simlora.sweeps.backends import backend as spread
 from simlora.sweeps.grid import Cell, grid
 from simlora.sweeps.outcome import RAN, Outcome, Overrides
-from simlora.sweeps.running import each_run, progress_bar
+from simlora.sweeps.running import each_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,10 +107,11 @@ def sweep(
     asked = grid(overrides, seeds)
     cells = {cell.overrides: cell for cell in asked.cells()}
     table = Table(list(asked.axes), list(cells), Path(out) if out is not None else None)
-    with spread(backend, address), progress_bar(len(cells), progress) as advance:
-        for run, outcome in each_run(list(cells), jobs, table.cache, keep_going=True):
+    with spread(backend, address), bar(len(cells), "runs", progress) as tell:
+        runs = each_run(list(cells), jobs, table.cache, keep_going=True)
+        for done, (run, outcome) in enumerate(runs, start=1):
             table.add(cells[run], outcome)
-            advance()
+            tell(done)
     return table.finished()
 
 

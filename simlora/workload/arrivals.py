@@ -116,8 +116,12 @@ def before(
         arrival_s = arrivals.arrivals_s(gaps_s)
     arrival_s = arrival_s[: int(np.searchsorted(arrival_s, duration_s))]
     if not len(arrival_s):
-        raise InputError(
-            f"workload.duration_s is {duration_s:g} seconds, in which no request arrives; "
-            f"make it longer or raise the rate of {key}"
-        )
+        raise no_request(duration_s, f"the rate of {key}")
     return arrival_s
+
+
+def no_request(duration_s: float, rate: str) -> InputError:
+    """Return the sentence for a duration that is over before anybody comes."""
+    return InputError(
+        f"workload.duration_s is {duration_s:g} seconds, in which no request arrives; make it longer or raise {rate}"
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pandas as pd
 
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
+from simlora.core.files import whole_file
 from simlora.core.trace import Trace
 from simlora.workload.table import READERS
 
@@ -22,14 +22,11 @@ def write(trace: Trace, path: str | Path) -> None:
     """
     file = Path(path)
     check_suffix(path)
-    partial = file.with_name(f".{file.name}.partial")
     try:
-        _write(_frame(trace), file.suffix.lower(), partial)
-        os.replace(partial, file)
+        with whole_file(file) as draft:
+            _write(_frame(trace), file.suffix.lower(), draft)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def check_suffix(path: str | Path) -> None:

@@ -15,7 +15,7 @@ from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import Trace
 from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
-from simlora.workload.arrivals import CV_MAX, CV_MIN, REQUESTS_MAX, Gamma
+from simlora.workload.arrivals import CV_MAX, CV_MIN, REQUESTS_MAX, Gamma, no_request
 from simlora.workload.lengths import Lengths
 from simlora.workload.popularity import log_normal_rates
 from simlora.workload.shape import FLAT, Shape, as_shape
@@ -142,10 +142,7 @@ class Functions:
         """Return when requests come and for whom [requests], by (time, adapter), at rates [epochs, adapters]."""
         arrival_s, adapter = of_their_own(rng, rates_rps, self.duration_s, self.cv)
         if not len(arrival_s):
-            raise InputError(
-                f"workload.duration_s is {self.duration_s:g} seconds, in which no request arrives; "
-                "make it longer or raise workload.rate_rps"
-            )
+            raise no_request(self.duration_s, "workload.rate_rps")
         if self._shape is not FLAT:
             edges_s, passed_s = self._shape.elapsed(self.duration_s, self.day_s, "workload.shape")
             arrival_s = np.interp(arrival_s, passed_s, edges_s)

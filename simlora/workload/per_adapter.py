@@ -15,9 +15,8 @@ from simlora.core.trace import Trace
 from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
 from simlora.workload.arrivals import Poisson, before
 from simlora.workload.lengths import Lengths
+from simlora.workload.pairs import CORRELATION_MAX
 from simlora.workload.popularity import weighted_index
-
-CORRELATION_MAX = 0.99
 
 
 @dataclass(frozen=True)

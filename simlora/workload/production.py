@@ -14,7 +14,7 @@ from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import AdapterSpec, Trace
 from simlora.workload.adapters import ADAPTERS_MAX, check_ranks
-from simlora.workload.arrivals import REQUESTS_MAX
+from simlora.workload.arrivals import REQUESTS_MAX, no_request
 from simlora.workload.lengths import Lengths
 from simlora.workload.pairs import Pairs, check_lengths, draw_lengths
 from simlora.workload.popularity import weighted_index
@@ -101,12 +101,11 @@ class Production:
             seed, len(arrival_s), self.prompt_tokens, self.output_tokens, self.lengths, self.correlation
         )
         order = np.argsort(arrival_s, kind="stable")
-        kept = len(order) if self.duration_s is None else np.searchsorted(arrival_s[order], self.duration_s)
-        if not kept:
-            raise InputError(
-                f"workload.duration_s is {self.duration_s:g} seconds, in which no request arrives; "
-                "make it longer or raise workload.rate_rps"
-            )
+        kept = len(order)
+        if self.duration_s is not None:
+            kept = int(np.searchsorted(arrival_s[order], self.duration_s))
+            if not kept:
+                raise no_request(self.duration_s, "workload.rate_rps")
         order, ranks = order[:kept], check_ranks(self.ranks)
         return Trace(
             arrival_s=arrival_s[order],

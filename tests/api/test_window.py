@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,8 +10,7 @@ from simlora import simulate
 from simlora.core.errors import InputError
 from simlora.metrics.window import Window
 from simlora.report.html import render
-from simlora.report.results import RunResults
-from simlora.report.table import summary_table
+from simlora.report.terminal import summary_table
 
 SHORT = ("workload.duration_s=120", "workload.rate_rps=2", "timeline=false")
 MIDDLE = (*SHORT, "window.warm_up_s=30", "window.drain_s=20")
@@ -53,7 +50,7 @@ def test_without_one_all_count() -> None:
 def test_the_table_and_the_page_say_so() -> None:
     middle = simulate(MIDDLE)
     assert "Counted         requests that arrive from 30.0 s to" in summary_table(middle.summary)
-    page = render(RunResults(folder=Path(), summary=middle.summary, config=middle.config, **middle.tables))
+    page = render(middle)
     assert "Counted are requests that arrive from 30.0 s to" in page
     assert "Counted" not in summary_table(simulate(SHORT).summary)
 

@@ -32,11 +32,18 @@ def test_it_writes_a_page_and_says_where(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_the_page_has_the_command_that_makes_it_again(capsys: pytest.CaptureFixture[str]) -> None:
     make_run(Path("a run"))
-    arguments = ["a run", str(sweep()), "-o", "pages/here.html", "--by=system", "--metric", "makespan_s"]
+    arguments = ["a run", str(sweep()), "--out", "pages/here.html", "--by=system", "--figure", "makespan_s"]
     assert main(arguments) == 0
     page = Page(Path("pages/here.html").read_text(encoding="utf-8"))
-    assert "simlora-report 'a run' sweep -o pages/here.html --by=system --metric makespan_s" in page.text
+    assert "simlora-report 'a run' sweep --out pages/here.html --by=system --figure makespan_s" in page.text
     assert "asked-makespan_s" in page.data["charts"]
+
+
+@pytest.mark.parametrize("out", ["-o", "--output"])
+def test_what_options_were_called_before_still_works(out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(sweep()), out, "here.html", "--metric", "makespan_s", "--figure", "ttft_s.p50"]) == 0
+    page = Page(Path("here.html").read_text(encoding="utf-8"))
+    assert {"asked-makespan_s", "asked-ttft_s.p50"} <= page.data["charts"].keys()
 
 
 def test_what_is_not_as_expected_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,13 +63,13 @@ def test_what_is_not_as_expected_is_noticed(capsys: pytest.CaptureFixture[str]) 
         (["sweep", "empty"], "empty cannot be read as the folder of a run: summary.json has no makespan_s"),
         (["sweep", "table"], "table/sweep.parquet has no column makespan_s, must be a sweep's table"),
         (["sweep", "torn"], "torn/requests.parquet cannot be read"),
-        (["sweep", "-o", "sweep"], "-o sweep is a folder, must be a file such as sweep/page.html"),
+        (["sweep", "--out", "sweep"], "--out sweep is a folder, must be a file such as sweep/page.html"),
         (["sweep", "broken"], "broken cannot be read as the folder of a run"),
         (["sweep", "text"], "must be a sweep's table"),
         (["sweep", "--x", "system"], "--x system is not a number in every run"),
-        (["sweep", "--metric", "ttft"], "'ttft' is no figure of these runs"),
+        (["sweep", "--figure", "ttft"], "'ttft' is no figure of these runs"),
         (
-            ["sweep", "-o", "sweep/sweep.parquet/page.html"],
+            ["sweep", "--out", "sweep/sweep.parquet/page.html"],
             "cannot write results to sweep/sweep.parquet/page.html",
         ),
     ],
@@ -116,11 +123,12 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         "examples",
         "--x",
         "--by",
-        "--metric",
-        "-o",
+        "--figure",
+        "--out",
         "simlora-sweep",
         "requests.parquet",
         "Exit status",
     ):
         assert word in out
+    assert not {"--metric", "--output", "-o"} & set(out.split())
     assert main([]) == 2

@@ -8,7 +8,7 @@ from simlora.core.errors import InputError, nearest
 from simlora.core.random import STREAMS, stream
 from simlora.core.request import Request
 from simlora.core.trace import AdapterSpec, Trace
-from simlora.engine.scenario import ReplicaConfig
+from simlora.engine.replica_config import ReplicaConfig
 from tests.engine.cases import TINY, Case, Row
 
 

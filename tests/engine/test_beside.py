@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from simlora.core.request import Request
-from simlora.engine.host import Host
+from simlora.engine.cores import Cores
 from simlora.engine.landing import Landing
 from tests.engine.by_hand import load_s, prefill_s, step_s
 from tests.engine.cases import COEFFICIENTS as C
@@ -189,13 +189,13 @@ def test_who_could_have_been_helped_and_waits_for_another_is_blocked() -> None:
 
 
 def test_a_host_counts_cores_until_they_are_given_back() -> None:
-    host = Host(4)
-    host.hold(3, now_s=1.0, until_s=2.0)
-    assert (host.free(1.0), host.free(1.9), host.free(2.0)) == (1, 1, 4)
-    host.hold(4, now_s=2.0, until_s=3.0)
-    assert host.most_busy == 4
+    cores = Cores(4)
+    cores.hold(3, now_s=1.0, until_s=2.0)
+    assert (cores.free(1.0), cores.free(1.9), cores.free(2.0)) == (1, 1, 4)
+    cores.hold(4, now_s=2.0, until_s=3.0)
+    assert cores.most_busy == 4
     with pytest.raises(AssertionError, match="5 cores are held of 4"):
-        host.hold(1, now_s=2.5, until_s=3.0)
+        cores.hold(1, now_s=2.5, until_s=3.0)
 
 
 def test_who_lands_is_listed_in_order_of_admission_and_stays_until_taken() -> None:

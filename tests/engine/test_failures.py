@@ -156,7 +156,7 @@ def test_how_busy_its_host_link_was_goes_on_and_a_load_that_broke_off_counts_in_
     half_s = load_s(1) / 2
     rows = (Row(0.0, 0, 1, 1, 1), Row(9.0, 0, 1, 1, 1))
     of = case(*rows, placement="contiguous", failures=((0, half_s, 5.0),), eviction="on_demand")
-    links = [replica.holdings.link.busy_s for replica in of.cluster().replicas]
+    links = [replica.holdings.host_link.to_gpu.busy_s for replica in of.cluster().replicas]
     assert links == pytest.approx([half_s + load_s(1), load_s(1)])
 
 

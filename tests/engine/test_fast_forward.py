@@ -79,9 +79,9 @@ def assert_same(fast: Cluster, plain: Cluster) -> None:
 
 
 def assert_same_memory(one: Holdings, other: Holdings) -> None:
-    assert one.link.busy_s == pytest.approx(other.link.busy_s, abs=1e-9)
-    assert one.link_out.busy_s == pytest.approx(other.link_out.busy_s, abs=1e-9)
-    assert one.kv_tokens_out == other.kv_tokens_out
+    assert one.host_link.to_gpu.busy_s == pytest.approx(other.host_link.to_gpu.busy_s, abs=1e-9)
+    assert one.host_link.to_host.busy_s == pytest.approx(other.host_link.to_host.busy_s, abs=1e-9)
+    assert one.host_link.kv_tokens_out == other.host_link.kv_tokens_out
     assert one.pool.adapter_tokens == other.pool.adapter_tokens
     if one.prefixes is not None:
         for name in ("tokens", "held_tokens", "host_tokens", "invalid_tokens"):
@@ -151,8 +151,8 @@ def test_fast_forward_equals_the_plain_loop_when_requests_begin_alike_and_the_cl
 def test_fast_forward_equals_the_plain_loop_when_kv_and_adapters_are_swapped(case: Case) -> None:
     fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert_same(fast, plain)
-    event(f"to the host: {any(r.holdings.kv_tokens_out for r in fast.replicas)}")
-    event(f"and back: {any(r.holdings.kv_tokens_in for r in fast.replicas)}")
+    event(f"to the host: {any(r.holdings.host_link.kv_tokens_out for r in fast.replicas)}")
+    event(f"and back: {any(r.holdings.host_link.kv_tokens_in for r in fast.replicas)}")
     event(f"ahead: {any(r.holdings.swapping and r.holdings.swapping.kv_tokens_in for r in fast.replicas)}")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from simlora.core.errors import InputError
 from simlora.engine.cluster import Cluster
-from simlora.engine.scenario import ReplicaConfig
+from simlora.engine.replica_config import ReplicaConfig
 from simlora.metrics.recorder import Recorder
 from simlora.policies.scheduling.peft_continuous import PeftContinuous
 from tests.engine.by_hand import prefill_s

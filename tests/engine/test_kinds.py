@@ -50,7 +50,7 @@ def test_each_has_its_own_memory() -> None:
     of = case(large, large, capacity=80)
     assert of.run().requests().replica.tolist() == [1, 1]
     assert [replica.config.kv_token_budget for replica in of.cluster().replicas] == [80, 120]
-    assert of.cluster().kv_token_budgets.tolist() == [80, 120]
+    assert of.cluster().overview.kv_token_budgets.tolist() == [80, 120]
 
 
 def test_who_is_too_small_for_a_request_is_not_asked() -> None:
@@ -65,9 +65,9 @@ def test_routers_are_told_each_ones_times() -> None:
     """Of two empty replicas the rank-aware router prefers the faster; alike, the first."""
     of = case(ONE, replicas=3, others=2, router="rank_aware")
     cluster = of.cluster()
-    costs = RankAware().costs(Request(9, None, 9.0, 10, 10), cluster, 10.0)
+    costs = RankAware().costs(Request(9, None, 9.0, 10, 10), cluster.overview, 10.0)
     assert costs.tolist() == [0.0, 0.0, 0.0], "nobody is there who could be slowed down"
-    steps = np.asarray(cluster.iteration.decode_s(4, 40))
+    steps = np.asarray(cluster.overview.iteration.decode_s(4, 40))
     assert steps.tolist() == pytest.approx([steps[0], 1.5 * steps[0], 1.5 * steps[0]])
     loads = case(ONE, ONE, ONE._replace(arrival_s=0.01), replicas=2, router="rank_aware").run().requests()
     assert loads.replica.tolist() == [0, 1, 0], "the third slows down those on the faster one less"

@@ -8,7 +8,7 @@ import pytest
 
 from simlora.core.errors import InputError
 from simlora.engine.cluster import Cluster
-from simlora.engine.scenario import ReplicaConfig
+from simlora.engine.replica_config import ReplicaConfig
 from simlora.policies.eviction.lru_in_turn import turn
 from tests.engine.by_hand import load_s, prefill_s
 from tests.engine.cases import COEFFICIENTS as C

@@ -88,7 +88,7 @@ def test_a_host_with_slow_links_is_slow_to_give_and_to_take_over_the_network() -
     assert stores is not None
     assert [link.slowdown for link in stores._sends] == [1.0, 8.0]
     assert [link.slowdown for link in stores._receives] == [1.0, 8.0]
-    assert [replica.holdings.link_out.slowdown for replica in cluster.replicas] == [1.0, 8.0]
+    assert [replica.holdings.host_link.to_host.slowdown for replica in cluster.replicas] == [1.0, 8.0]
     stores.fails(1)
     assert [link.slowdown for link in stores._receives] == [1.0, 8.0], "also when it comes back"
     assert cluster.recorder.requests().cold_start_s[0] == pytest.approx(load_s(1)), (

@@ -220,9 +220,9 @@ def test_two_copies_the_same_way_wait_for_each_other_and_pay_the_latency_once() 
     ran = Ran(BOTH)
     assert ran.kv_cold_start_s[3:] == pytest.approx([LATENCY_S + copy_s(8), LATENCY_S + copy_s(16)])
     assert ran.table.admitted_s.tolist()[3:] == pytest.approx([8.0 + LATENCY_S + copy_s(16)] * 2)
-    assert ran.holdings.link.busy_s == pytest.approx(LATENCY_S + copy_s(16))
-    assert ran.holdings.link_out.busy_s == pytest.approx(LATENCY_S + copy_s(16))
-    assert ran.holdings.kv_tokens_out == 16
+    assert ran.holdings.host_link.to_gpu.busy_s == pytest.approx(LATENCY_S + copy_s(16))
+    assert ran.holdings.host_link.to_host.busy_s == pytest.approx(LATENCY_S + copy_s(16))
+    assert ran.holdings.host_link.kv_tokens_out == 16
 
 
 def test_who_has_his_kv_begins_while_another_waits_for_his() -> None:
@@ -246,8 +246,8 @@ def test_copies_in_the_two_directions_do_not_wait_for_each_other() -> None:
     hashes = ((1, 4), tuple(range(20, 30)), (2, 7), (1, 4))
     swapper = BandedLru(every_s=6.0, busy=0.45, busy_to=0.4, idle=0.0, idle_to=0.0)
     ran = Ran(case(*rows, hashes=hashes, capacity=100), lambda: swapper)
-    assert ran.holdings.kv_tokens_out == 48
-    assert ran.holdings.link_out.busy_s == pytest.approx(2 * LATENCY_S + copy_s(48))
+    assert ran.holdings.host_link.kv_tokens_out == 48
+    assert ran.holdings.host_link.to_host.busy_s == pytest.approx(2 * LATENCY_S + copy_s(48))
     assert ran.table.cached_tokens[3] == 8
     assert ran.table.ttft_s[3] == pytest.approx(LATENCY_S + copy_s(8) + chunks_s((8, 1)))
 
@@ -260,7 +260,7 @@ def test_who_takes_the_slots_of_kv_that_leaves_waits_until_it_has_left(capacity:
     """Of 17 slots for the second, three, one or none are the first one's."""
     ran = Ran(TWICE.but(capacity=capacity))
     waits_s = LATENCY_S + copy_s(leaves) if leaves else 0.0
-    assert ran.holdings.kv_tokens_out == leaves
+    assert ran.holdings.host_link.kv_tokens_out == leaves
     assert ran.table.ttft_s[1] == pytest.approx(waits_s + prefill_s(15))
     assert ran.kv_cold_start_s[1] == pytest.approx(waits_s)
 
@@ -272,7 +272,7 @@ def test_a_step_that_writes_to_such_slots_waits_too(loader: str, fast: bool) -> 
     rows = (Row(0.0, None, 17, 1, 1), Row(4.0, None, 9, 24, 24))
     grows = case(*rows, hashes=((1, 2, 3, 4), ()), capacity=40, reserve="paged", watermark=0.0, loader=loader)
     ran = Ran(grows, fast=fast)
-    assert ran.holdings.kv_tokens_out == 8
+    assert ran.holdings.host_link.kv_tokens_out == 8
     unhindered_s = 4.0 + prefill_s(9) + steps_s(23, 10)
     assert ran.table.finish_s[1] == pytest.approx(unhindered_s + 2 * (LATENCY_S + copy_s(4)))
     assert Ran(grows.but(host_kv_tokens=0)).table.finish_s[1] == pytest.approx(unhindered_s)
@@ -375,7 +375,7 @@ def test_what_comes_back_while_it_still_leaves_has_to_have_left_first() -> None:
     ran = Ran(case(*rows, hashes=(tuple(range(1, 9)), ()), capacity=100, ranks=()), swapper)
     left_s = 4.0 + prefill_s(60) + LATENCY_S + copy_s(32)
     assert ran.table.finish_s[1] < left_s
-    assert ran.holdings.swapping.kv_tokens_in == ran.holdings.kv_tokens_out == 32
+    assert ran.holdings.swapping.kv_tokens_in == ran.holdings.host_link.kv_tokens_out == 32
     (segment,) = ran.tree.found(Request(999, None, 0.0, 33, 1, None, tuple(range(1, 9))))
     assert segment.ready_s == pytest.approx(left_s + LATENCY_S + copy_s(32))
 
@@ -444,7 +444,7 @@ def test_when_hbm_is_busy_the_least_worthy_leave_until_it_is_less(busy: float, l
     """Of 88 slots 38 have to go, in eights, to be 50; but not as long as 88 are not more than there may be."""
     ran = Ran(cached(11, ranks=()), band(busy=busy, busy_to=0.5, idle=0.0, idle_to=0.0))
     assert ran.tree.tokens == 8 * left
-    assert ran.holdings.kv_tokens_out == ran.tree.host_tokens == 88 - 8 * left
+    assert ran.holdings.host_link.kv_tokens_out == ran.tree.host_tokens == 88 - 8 * left
     assert [ran.cached(10 * i)[0] for i in range(11)] == [i >= 11 - left for i in range(11)]
 
 
@@ -472,7 +472,7 @@ PRESSED = case(*ADAPTERS, hashes=((1, 4), (), (1, 4)))
 def test_an_adapter_whose_kv_is_in_hbm_does_not_leave() -> None:
     """Four slots are short, and it is worth less: two thirds of what its KV costs to bring."""
     ran = Ran(PRESSED.but(capacity=40), lambda: CostModel(**NEVER))
-    assert (ran.recorder.adapter_loads, ran.holdings.kv_tokens_out) == (1, 8)
+    assert (ran.recorder.adapter_loads, ran.holdings.host_link.kv_tokens_out) == (1, 8)
     assert ran.table.cold_start_s[2] == 0.0
     assert ran.kv_cold_start_s[2] == pytest.approx(LATENCY_S + copy_s(8))
 
@@ -480,7 +480,7 @@ def test_an_adapter_whose_kv_is_in_hbm_does_not_leave() -> None:
 def test_without_dependencies_it_does_and_its_kv_is_invalid() -> None:
     without = lambda: CostModel(**NEVER, dependencies=False)  # noqa: E731
     ran = Ran(PRESSED.but(capacity=40), without)
-    assert (ran.recorder.adapter_loads, ran.holdings.kv_tokens_out) == (2, 0)
+    assert (ran.recorder.adapter_loads, ran.holdings.host_link.kv_tokens_out) == (2, 0)
     assert ran.table.cold_start_s[2] == pytest.approx(load_s(1))
     assert ran.kv_cold_start_s[2] == 0.0
     before = Ran(case(*ADAPTERS[:2], hashes=((1, 4), ()), capacity=40), without)
@@ -580,7 +580,7 @@ def test_adapters_take_as_many_slots_as_they_are_said_to() -> None:
     """Their loads take as long as their bytes."""
     ran = Ran(case(Row(1.0, None, 1, 1, 1), capacity=100), BandedLru, adapter_tokens=20)
     assert ran.pool.adapter_tokens == 60
-    assert ran.holdings.link.busy_s == pytest.approx(load_s(1) + load_s(2) + load_s(4))
+    assert ran.holdings.host_link.to_gpu.busy_s == pytest.approx(load_s(1) + load_s(2) + load_s(4))
 
 
 # Low, equation 3 ----------------------------------------------------------------------------

@@ -93,8 +93,8 @@ def test_3_5_7_memory_fits_also_where_the_clock_stops_before_the_end(case: Case)
 def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case: Case, fast_forward: bool) -> None:
     """Slots are written to while others wait for theirs, and things leave before they have come."""
     cluster = watched(case, fast_forward=fast_forward)
-    event(f"to the host: {any(replica.holdings.kv_tokens_out for replica in cluster.replicas)}")
-    event(f"and back: {any(replica.holdings.kv_tokens_in for replica in cluster.replicas)}")
+    event(f"to the host: {any(replica.holdings.host_link.kv_tokens_out for replica in cluster.replicas)}")
+    event(f"and back: {any(replica.holdings.host_link.kv_tokens_in for replica in cluster.replicas)}")
 
 
 @given(placed(), st.booleans())
@@ -167,7 +167,7 @@ def test_8_a_load_is_charged_once(case: Case) -> None:
         case.coefficients["adapter_load.latency_s"],
         case.coefficients["adapter_load.bytes_per_s"],
     )
-    busy_s = sum(replica.holdings.link.busy_s for replica in cluster.replicas)
+    busy_s = sum(replica.holdings.host_link.to_gpu.busy_s for replica in cluster.replicas)
     assert loads * (latency_s + min(sizes) / bytes_per_s) <= busy_s + 1e-9
     assert busy_s <= loads * (latency_s + max(sizes) / bytes_per_s) + 1e-9
 

@@ -12,7 +12,8 @@ from simlora.core.trace import BASE_MODEL
 from simlora.engine.cluster import Cluster
 from simlora.engine.replica import Replica
 from simlora.memory.pool import Pool
-from simlora.memory.prefix_tree import Branch, Node, PrefixTree, Segment
+from simlora.memory.prefix_tree import PrefixTree
+from simlora.memory.segments import Branch, Node, Segment
 from simlora.metrics.recorder import Recorder
 from tests.engine.cases import Case
 
@@ -207,7 +208,7 @@ class WatchedReplica(Replica):
 
     def check_hosts(self) -> None:
         """Together the hosts hold every adapter, and each what it counts."""
-        stores = self.holdings._stores
+        stores = self.holdings.host_link._stores
         if stores is None:
             return
         assert all(stores.holders) or any(stores._times), "an adapter that no host holds, and none has failed"
@@ -294,15 +295,15 @@ class WatchedReplica(Replica):
                 found = set() if node.outside is None else set(node.outside._live)
                 assert found == outside, "KV on the host that nobody would bring back"
                 alone = isinstance(node, Branch) and not swapping.policy.dependencies
-                assert (node in prefixes._doors) == bool(outside and (node.resident or alone))
+                assert (node in prefixes.doors) == bool(outside and (node.resident or alone))
         return prefixes.tokens
 
     def check_copies(self, prefixes: WatchedTree) -> None:
         """What goes to the host is copied once, and so is what comes back and is not computed anew."""
         holdings = self.holdings
         ahead_tokens = 0 if holdings.swapping is None else holdings.swapping.kv_tokens_in
-        assert holdings.kv_tokens_out == prefixes.sent_tokens <= prefixes.out_tokens
-        assert holdings.kv_tokens_in + ahead_tokens == prefixes.brought_tokens
+        assert holdings.host_link.kv_tokens_out == prefixes.sent_tokens <= prefixes.out_tokens
+        assert holdings.host_link.kv_tokens_in + ahead_tokens == prefixes.brought_tokens
 
     def check_region(self, used: dict[int, Adapter]) -> None:
         region = self.holdings.region
@@ -336,6 +337,7 @@ def watched(case: Case, *, fast_forward: bool = True) -> Cluster:
         mock.patch("simlora.engine.cluster.Replica", WatchedReplica),
         mock.patch("simlora.engine.holdings.Pool", WatchedPool),
         mock.patch("simlora.engine.holdings.PrefixTree", WatchedTree),
+        mock.patch("simlora.engine.swapping.PrefixTree", WatchedTree),
     ):
         cluster = Cluster(case.scenario(fast_forward=fast_forward))
         cluster.run()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.memory.prefix_tree import PrefixTree, Segment
+from simlora.memory.prefix_tree import PrefixTree
+from simlora.memory.segments import Segment
 from simlora.policies.eviction.cost_model import CostModel
 from tests.examples import share
 from tests.memory.trees import A, B, blocks, request, running, segments, served, started, walk
@@ -294,11 +295,11 @@ def test_of_one_that_was_cut_on_the_host_the_end_is_given_up_first() -> None:
 def coming(tree: PrefixTree, now_s: float = 9.0) -> list[tuple[int, ...]]:
     """The blocks of all that can come, one after the other; none of it does."""
     order: list[Segment] = []
-    while (first := tree.root(now_s)) is not None:
+    while (first := tree.doors.root(now_s)) is not None:
         order.append(first[1])
-        tree.pass_over(first[1])
+        tree.doors.pass_over(first[1])
     for segment in order:
-        tree.stay_outside(segment)
+        tree.doors.stay_outside(segment)
     return [tuple(segment.blocks) for segment in order]
 
 
@@ -334,7 +335,7 @@ def test_what_waits_for_what_it_follows_waits_at_its_side(returning: PrefixTree)
         out(returning, 1, 2 + id)
     out(returning, 1)
     assert coming(returning) == [(1,)]
-    assert returning.roots[0] == 1
+    assert returning.doors.roots[0] == 1
     (first,) = returning.found(request(9, 1))
     returning.enter(first)
     assert coming(returning) == [(6,), (5,), (4,), (3,), (2,)]
@@ -383,7 +384,7 @@ def test_an_adapter_that_comes_and_goes_costs_the_same_whatever_lies_behind_it()
     del asked[:]
     for _ in range(3):
         tree.adapter(A.id, True)
-        assert tree.root(9999.0) is not None
+        assert tree.doors.root(9999.0) is not None
         tree.adapter(A.id, False)
     assert len(asked) < 30
 
@@ -606,11 +607,11 @@ class Model:
 
     def bring(self, _: int) -> None:
         if not self.comes_back:
-            assert self.tree.roots == (0, 0)
+            assert self.tree.doors.roots == (0, 0)
             return
         there = self.in_hbm | {(id, name) for id in (self.resident | {-1}) for name in self.names()}
         could = {path for path in self.on_host if path[:-1] in there or (self.alone and len(path) == 3)}
-        first = self.tree.root(self.now_s)
+        first = self.tree.doors.root(self.now_s)
         assert (first is None) == (not could), "nobody says what could come"
         if first is None:
             return

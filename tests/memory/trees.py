@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.memory.prefix_tree import Branch, PrefixTree, Segment
+from simlora.memory.prefix_tree import PrefixTree
+from simlora.memory.segments import Branch, Segment
 
 A, B = Adapter(0, "a", 8, 512, 32), Adapter(1, "b", 8, 512, 32)
 

@@ -104,7 +104,7 @@ class Cluster:
         self.asked_tokens = np.array(asked_tokens, dtype=np.int64)
         self._shares = shares or {}
         self.outstanding = np.array(outstanding, dtype=np.int64)
-        self.alive = np.ones(len(outstanding), dtype=np.bool_)
+        self.open = np.ones(len(outstanding), dtype=np.bool_)
         self.rng = np.random.default_rng(0)
         self.max_batch_size = max_batch_size
         self.loads = Loads(len(outstanding), max_batch_size)

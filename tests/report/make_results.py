@@ -248,14 +248,17 @@ def write_results(
 
 
 def main(folder: str, requests: int = 2_000, replicas: int = 2) -> None:
-    from simlora.report.html import write_report
+    from simlora.report.html import render
+    from simlora.results.files import load_results
 
     frame = make_requests(requests, replicas)
     end_s = float(frame["finish_s"].max())
     journal = make_journal(replicas, end_s)
     summary = make_summary(frame, replicas, migration=journal.facts())
     write_results(Path(folder), frame, make_timeline(replicas, end_s=end_s), summary, journal=journal)
-    print(write_report(Path(folder)))
+    page = Path(folder) / "report.html"
+    page.write_text(render(load_results(Path(folder))), encoding="utf-8")
+    print(page)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simlora.report import charts
+from simlora.report import charts, merging_charts, time_charts, vega
 from simlora.report.curves import LEVELS, by_adapter
 from simlora.report.modes import OTHER
 from tests.metrics.frames import finished, table
@@ -54,7 +54,7 @@ def test_numbers_have_the_digits_of_a_screen():
 
 def test_timeline_data_are_columns_by_replica():
     levels = {"0": {name: np.array([1.0, 2.0, 3.0, 4.0]) for name in LEVELS}}
-    data = charts.timeline_data(TIMES_S, levels)
+    data = time_charts.timeline_data(TIMES_S, levels)
     assert data["shown"] == "0"
     assert data["t"] == [0, 5, 10, 15]  # minutes
     assert data["levels"]["0"]["kv_tokens"] == [1, 2, 3, 4]
@@ -67,13 +67,13 @@ def bands(spec):
 
 
 def test_the_pool_is_adapters_and_kv_one_above_the_other():
-    spec = charts.hbm(TIMES_S)
+    spec = time_charts.hbm(TIMES_S)
     assert bands(spec) == [("0", "datum.adapter_tokens"), ("datum.adapter_tokens", "datum.kv_tokens")]
     assert "transform" not in spec
 
 
 def test_of_a_cache_history_kv_lies_above_the_rest_and_what_has_no_adapter_at_the_top():
-    spec = charts.hbm(TIMES_S, cache=True)
+    spec = time_charts.hbm(TIMES_S, cache=True)
     below = [
         "datum.adapter_tokens",
         "datum.adapter_tokens + datum.running",
@@ -92,7 +92,7 @@ def merged(*rows):
 
 def test_modes_are_bars_in_a_lane_a_replica_in_the_units_of_their_axis():
     spans = {"0": merged((0.0, 300.0, "a"), (600.0, 900.0, "b")), "7": merged()}
-    spec = charts.modes(spans, 900.0, {"a": "#111111"})
+    spec = merging_charts.modes(spans, 900.0, {"a": "#111111"})
     assert [(row["replica"], row["from"], row["to"], row["adapter"]) for row in spec["data"]["values"]] == [
         ("0", 0, 5, "a"),
         ("0", 10, 15, "b"),
@@ -104,10 +104,11 @@ def test_modes_are_bars_in_a_lane_a_replica_in_the_units_of_their_axis():
 
 def test_an_adapter_has_one_colour_in_all_charts_whatever_its_name():
     colours = {"other": "#111111", "1": "#222222"}
-    modes = charts.modes({"0": merged((0.0, 1.0, "1"), (1.0, 2.0, "c"))}, 2.0, colours)
-    scales = [modes["layer"][1]["encoding"]["color"]["scale"], *_scales(charts.credits(2.0, colours))]
+    modes = merging_charts.modes({"0": merged((0.0, 1.0, "1"), (1.0, 2.0, "c"))}, 2.0, colours)
+    scales = [modes["layer"][1]["encoding"]["color"]["scale"], *_scales(merging_charts.credits(2.0, colours))]
     found = {
-        name: charts.credit_columns(name, np.zeros(1), colours)["colour"] for name in ("other", "1", "c")
+        name: merging_charts.credit_columns(name, np.zeros(1), colours)["colour"]
+        for name in ("other", "1", "c")
     }
     assert [row["colour"] for row in modes["data"]["values"]] == [found["1"], found["c"]]
     for scale in scales:
@@ -120,8 +121,8 @@ def _scales(spec):
 
 
 def test_credits_of_the_base_model_have_a_name_and_what_nobody_knows_no_number():
-    assert charts.credit_columns("", np.array([1.0]), {})["adapter"] == "base model"
-    assert charts.known(np.array([np.nan, 0.123456])) == [None, 0.12346]
+    assert merging_charts.credit_columns("", np.array([1.0]), {})["adapter"] == "base model"
+    assert vega.known(np.array([np.nan, 0.123456])) == [None, 0.12346]
 
 
 def popularity(adapters, most):
@@ -150,16 +151,16 @@ def test_the_base_model_has_a_name():
     [
         charts.attainment("ttft_s", TIMES_S, TIMES_S / 900, 6.0),
         charts.latency_cdf(TIMES_S),
-        charts.timeline("running", TIMES_S, charts.BLUE),
-        charts.hbm(TIMES_S),
-        charts.hbm(TIMES_S, cache=True),
-        charts.with_bands(charts.hbm(TIMES_S), TIMES_S, [("host 0", 60.0, 90.0)]),
-        charts.placements(make_plans().placements(), 600.0),
+        time_charts.timeline("running", TIMES_S, vega.BLUE),
+        time_charts.hbm(TIMES_S),
+        time_charts.hbm(TIMES_S, cache=True),
+        time_charts.with_bands(time_charts.hbm(TIMES_S), TIMES_S, [("host 0", 60.0, 90.0)]),
+        time_charts.placements(make_plans().placements(), 600.0),
         charts.popularity(by_adapter(table(finished()))),
-        charts.modes({"0": merged((0.0, 1.0, "a"))}, 2.0, {"a": "#111111"}),
-        charts.modes({"0": merged(), "1": merged()}, 2.0, {}),
-        charts.thresholds(2.0),
-        charts.credits(2.0, {"a": "#111111"}),
+        merging_charts.modes({"0": merged((0.0, 1.0, "a"))}, 2.0, {"a": "#111111"}),
+        merging_charts.modes({"0": merged(), "1": merged()}, 2.0, {}),
+        merging_charts.thresholds(2.0),
+        merging_charts.credits(2.0, {"a": "#111111"}),
     ],
 )
 def test_a_specification_is_json_and_compiles(spec):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from simlora.metrics.journal import Journal, Scaled
-from simlora.report import charts, fleet, hosts
+from simlora.report import fleet, hosts, time_charts
 from simlora.report.format import headline
 from simlora.report.html import render
 from simlora.report.results import RunResults
-from simlora.report.table import summary_table
+from simlora.report.terminal import summary_table
 from tests.report.make_results import make_requests, make_summary
 
 COST = {
@@ -51,14 +50,7 @@ def changes(*rows: tuple[float, int, int, int, int]) -> Journal:
 
 def results(frame: pd.DataFrame, summary: dict[str, Any], journal: Journal | None = None) -> RunResults:
     scaling = (journal or Journal()).scalings()
-    return RunResults(
-        folder=Path("run"),
-        requests=frame,
-        timeline=pd.DataFrame(),
-        summary=summary,
-        config="",
-        scaling=scaling,
-    )
+    return RunResults(summary, frame, scaling=scaling)
 
 
 def page(**more: Any) -> str:
@@ -138,7 +130,7 @@ def test_and_counted_in_the_table() -> None:
 def test_replicas_are_drawn_to_the_end_each_time_once() -> None:
     """Of two changes at one moment the later; the last goes on until the run ends."""
     table = changes((0.0, 1, 1, 0, 0), (60.0, 3, 1, 2, 0), (60.0, 2, 1, 1, 1), (120.0, 2, 2, 0, 0)).scalings()
-    values = charts.scaling(table, 600.0)["data"]["values"]
+    values = time_charts.scaling(table, 600.0)["data"]["values"]
     assert [(row["x"], row["on"], row["serving"]) for row in values] == [
         (0, 1, 1),
         (1, 2, 1),
@@ -148,7 +140,7 @@ def test_replicas_are_drawn_to_the_end_each_time_once() -> None:
 
 
 def test_areas_of_replicas_are_not_stacked() -> None:
-    layers = charts.scaling(changes((0.0, 1, 1, 0, 0)).scalings(), 60.0)["layer"]
+    layers = time_charts.scaling(changes((0.0, 1, 1, 0, 0)).scalings(), 60.0)["layer"]
     assert all(layer["encoding"]["y"]["stack"] is None for layer in layers)
 
 

@@ -16,8 +16,9 @@ from simlora.core.errors import InputError
 from simlora.metrics.journal import Journal, Planned
 from simlora.metrics.slo import SloTargets
 from simlora.report import html
-from simlora.report.html import render, write_report
+from simlora.report.html import render
 from simlora.report.results import RunResults
+from simlora.results.files import load_results, write_whole
 from tests.metrics.frames import finished, lost, table
 from tests.report.make_results import (
     HOSTS,
@@ -69,12 +70,12 @@ class Page(HTMLParser):
         return next(a["content"] for _, a in self.elements if a.get("http-equiv"))
 
 
-def page_of(requests, timeline=None, config="", folder=None, journal=None, **summary):
+def page_of(requests, timeline=None, config="", journal=None, **summary):
     replicas = 0 if timeline is None else timeline["replica"].nunique()
     found = {**make_summary(requests, replicas), **summary}
     timeline, journal = pd.DataFrame() if timeline is None else timeline, journal or Journal()
     decided = journal.decisions(), journal.moves(), journal.plans(), journal.placements()
-    return Page(render(RunResults(folder, found, requests, timeline, config, *decided)))
+    return Page(render(RunResults(found, requests, timeline, config, *decided)))
 
 
 @pytest.fixture(scope="module")
@@ -90,32 +91,39 @@ def page():
     )
 
 
-def test_it_is_written_beside_the_results(run_folder):
-    path = write_report(run_folder)
-    assert path == run_folder / "report.html"
-    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert [p.name for p in run_folder.iterdir() if "partial" in p.name] == []
+def save(run_folder, folder):
+    results = load_results(run_folder)
+    requests = pd.read_parquet(run_folder / "requests.parquet")
+    tables = {"requests": requests, "timeline": results.timeline}
+    write_whole(folder, results.summary, tables, results.config, report=True)
+
+
+def test_it_is_written_beside_the_results(run_folder, tmp_path):
+    save(run_folder, tmp_path)
+    written = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert written.startswith("<!doctype html>")
+    assert written == render(load_results(tmp_path))
+    assert (tmp_path / "summary.json").exists()
 
 
 def test_equal_results_give_equal_pages(run_folder):
-    assert write_report(run_folder).read_bytes() == write_report(run_folder).read_bytes()
+    assert render(load_results(run_folder)) == render(load_results(run_folder))
 
 
 def test_it_is_small_enough_to_send(run_folder):
-    assert write_report(run_folder).stat().st_size < 1_500_000
+    assert len(render(load_results(run_folder)).encode()) < 1_500_000
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"summary\.json"):
-        write_report(tmp_path)
+        load_results(tmp_path)
 
 
-def test_a_page_that_fails_leaves_no_page(run_folder, monkeypatch):
-    write_report(run_folder).unlink()
+def test_a_page_that_fails_leaves_no_page(run_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(html, "_vega", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        write_report(run_folder)
-    assert not (run_folder / "report.html").exists()
+        save(run_folder, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_it_loads_nothing(page):
@@ -459,12 +467,13 @@ def test_the_summary_of_an_older_run_may_lack_what_is_not_essential():
     summary = {**make_summary(frame)}
     for name in ("load", "run", "command", "workload", "simulation", "kv", "versions", "replicas"):
         del summary[name]
-    text = render(RunResults(None, summary, frame, pd.DataFrame(), ""))
+    text = render(RunResults(summary, frame, pd.DataFrame(), ""))
     assert "<h1>simlora" in text
     assert np.isfinite(Page(text).data["charts"]["cdf-ttft_s"]["data"]["values"][0]["x"])
 
 
 def test_a_page_can_be_written_twice(tmp_path):
     folder = write_results(tmp_path, make_requests(20))
-    write_report(folder)
-    assert write_report(folder).exists()
+    save(folder, tmp_path / "saved")
+    save(folder, tmp_path / "saved")
+    assert (tmp_path / "saved" / "report.html").exists()

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from simlora.report.comparison import write_comparison
-from simlora.report.html import write_report
+from simlora.report.html import render
+from simlora.results.files import load_results
 from simlora.sweeps.comparing import compare
 from tests.report.make_results import (
     make_journal,
@@ -106,7 +107,9 @@ def a_run(folder: Path) -> Path:
     summary = make_summary(requests, migration=journal.facts())
     summary["adapters"] |= {"switches": 80, "switch_s": 1.6, "merged_share": 0.42}
     write_results(folder, requests, make_timeline(2, rows=200), summary, journal=journal)
-    return write_report(folder)
+    page = folder / "report.html"
+    page.write_text(render(load_results(folder)), encoding="utf-8")
+    return page
 
 
 def of_a_sweep(folder: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simlora.report.table import WIDTH, summary_table
+from simlora.report.terminal import WIDTH, summary_table
 from tests.metrics.frames import table
 from tests.report.make_results import make_outages, make_plans, make_requests, make_summary
 

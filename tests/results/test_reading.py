@@ -6,12 +6,13 @@ import pandas as pd
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.report.results import REQUEST_COLUMNS, load_results
-from tests.report.make_results import make_journal, make_requests, write_results
+from simlora.report.results import REQUEST_COLUMNS
+from simlora.results.files import load_results
+from tests.report.make_results import make_journal, make_requests, make_timeline, write_results
 
 
-def test_a_folder_comes_back_as_tables(run_folder):
-    results = load_results(run_folder)
+def test_a_folder_comes_back_as_tables(tmp_path):
+    results = load_results(write_results(tmp_path, make_requests(1_000), make_timeline(2, rows=200)))
     assert results.summary["requests"]["submitted"] == len(results.requests) == 1_000
     assert results.requests.columns.tolist() == REQUEST_COLUMNS
     assert results.timeline["replica"].nunique() == 2

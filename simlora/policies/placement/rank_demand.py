@@ -74,7 +74,7 @@ class RankDemand(Placement):
         assert self.operating_points, (
             "operating points are found before a run (simlora/api/operating_points.py)"
         )
-        alive = np.flatnonzero(view.alive)
+        alive = np.flatnonzero(view.open)
         demand = self._demand(adapters, view)
         last = [self._last.get(id, {}) for id in alive.tolist()]
         if (not demand.any() and self._last.keys() == set(alive.tolist())) or not len(alive):

@@ -1,0 +1,91 @@
+"""What a scenario is built into before it runs: how long things take, the adapters, the requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import repeat
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.scenario import Kind, Scenario
+from simlora.latency.collectives import folded
+from simlora.latency.cpu_lora import CpuLora
+from simlora.latency.iteration import HostTime, IterationModel
+from simlora.latency.kernels import Kernel
+from simlora.latency.mixed import MixedIterations, MixedKernels
+from simlora.latency.models import LatencyModels
+from simlora.latency.transfer import AdapterLoad, Merge
+
+CHUNK = 1 << 15
+"""Requests taken out of the trace at a time: Python objects for a whole trace take gigabytes."""
+
+
+def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
+    """Return how long things take on replicas of a kind."""
+    config, own = kind.replica, kind.calibration
+    calibration = folded(own, scenario.model, config.target_modules, config.lora_communication)
+    assists, merges = scenario.policies.loader().assists, scenario.policies.scheduler().merges
+    return LatencyModels(
+        iteration=IterationModel(calibration),
+        kernel=scenario.policies.kernel(calibration),
+        load=AdapterLoad(own),
+        merge=Merge(own) if merges else None,
+        flush_s=own.need("adapter_load.flush_s") if config.adapter_memory == "contiguous" else 0.0,
+        host=HostTime(own) if scenario.engines_per_gpu > 1 else None,
+        cpu_lora=CpuLora(calibration, scenario.model.layers) if assists else None,
+        passed_over_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
+    )
+
+
+def as_seen(models: Sequence[LatencyModels], kind_of: NDArray[np.int64]) -> tuple[IterationModel, Kernel]:
+    """Return what a router is told of iterations and kernels: of replicas that differ those of each."""
+    if len(models) == 1:
+        return models[0].iteration, models[0].kernel
+    iterations = MixedIterations([each.iteration for each in models], kind_of)
+    return iterations, cast(Kernel, MixedKernels([each.kernel for each in models], kind_of))
+
+
+def adapters(scenario: Scenario) -> tuple[Adapter, ...]:
+    """Return the adapters of the trace, by id, as large as memory lays them out."""
+    config, model = scenario.replica, scenario.model
+    found = tuple(
+        model.adapter(id, spec.name, spec.rank, config.target_modules)
+        for id, spec in enumerate(scenario.trace.adapters)
+    )
+    if config.full_copies:
+        size_bytes = model.weight_bytes
+        slots = -(-size_bytes // model.kv_bytes_per_token)
+        return tuple(replace(adapter, size_bytes=size_bytes, kv_tokens=slots) for adapter in found)
+    if config.adapter_tokens is not None:
+        return tuple(replace(adapter, kv_tokens=config.adapter_tokens) for adapter in found)
+    if config.adapter_memory != "slots":
+        return found
+    assert config.max_adapters is not None, "slots are counted by max_adapters"
+    slot_tokens = config.adapter_region_tokens // config.max_adapters
+    return tuple(replace(adapter, kv_tokens=slot_tokens) for adapter in found)
+
+
+def requests(scenario: Scenario, adapters: tuple[Adapter, ...], later_s: float) -> Iterator[Request]:
+    """Make the requests of a trace as they are needed, each that much later."""
+    trace = scenario.trace
+    sessions = trace.session if trace.session is not None else repeat(None)
+    hashes = trace.block_hashes if trace.block_hashes is not None else repeat(())
+    extras = zip(sessions, hashes, strict=False)
+    served = (*adapters, None)  # index -1 is the base model
+    for start in range(0, len(trace), CHUNK):
+        part = slice(start, start + CHUNK)
+        columns = zip(
+            (trace.arrival_s[part] + later_s).tolist(),
+            trace.adapter[part].tolist(),
+            trace.prompt_tokens[part].tolist(),
+            trace.max_output_tokens[part].tolist(),
+            strict=True,
+        )
+        for id, (arrival_s, adapter, prompt, cap) in enumerate(columns, start):
+            session, blocks = next(extras)
+            yield Request(id, served[adapter], arrival_s, prompt, cap, session, blocks)

@@ -1,0 +1,113 @@
+"""The limits of one replica, and what of them goes together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simlora.core.adapter import RANK_MAX
+from simlora.core.checks import number, shown, whole
+from simlora.core.errors import InputError, nearest
+
+RESERVES = ("full", "peak", "paged", "padded")
+PREFIX_RESERVES = ("full", "paged")
+"""A peak would have to know when each of those that share KV leaves; padded tensors have nothing to share."""
+ADAPTER_MEMORIES = ("unified", "contiguous", "padded", "partition", "slots")
+OWN_REGIONS = ("contiguous", "padded")
+"""Memory of their own that adapters have to be laid out in."""
+DIVIDED = ("partition", "slots")
+"""Memory that is divided once and for all between KV and adapters."""
+PREEMPTIONS = ("recompute", "swap")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaConfig:
+    """Limits of one replica; raises InputError for a value out of its range.
+
+    `kv_token_budget`: token slots of the pool, adapters included. `max_batch_size`: running
+    requests. `max_prefill_tokens`: uncached prompt tokens of one iteration. `admit_every`: decode
+    steps after a prefill during which the queue is left alone. `reserve`: full, peak, paged or padded.
+    `block_tokens`, `watermark`, `preemption`: for paged. `prefix_caching`: whether KV outlives its request.
+    `host_kv_tokens`: of cached KV that leaves HBM, the host keeps so much; 0: it is dropped.
+    `target_modules`: what LoRA adapts.
+    `max_adapters`: distinct adapters in the running batch (vLLM's max_loras); None: no limit.
+    `adapter_memory`: unified (in the pool), or `adapter_region_tokens` token slots of their own: contiguous,
+    padded, a partition, or in `max_adapters` slots that each hold an adapter of up to `max_lora_rank`.
+    `host_adapters`: adapters that host memory holds, the least recently used of which makes room for one from
+    disk (vLLM's max_cpu_loras); None: all, from the start.
+    `adapter_tokens`: token slots that every adapter takes, whatever its rank; None: as many as its weights do.
+    `full_copies`: whether an adapter is a whole copy of the model, with it merged in beforehand.
+    `lora_communication`: whether its collectives between `tp` GPUs take time.
+    """
+
+    kv_token_budget: int
+    max_batch_size: int = 1000
+    max_prefill_tokens: int = 3072
+    admit_every: int = 10
+    reserve: str = "peak"
+    block_tokens: int = 16
+    watermark: float = 0.01
+    preemption: str = "recompute"
+    prefix_caching: bool = False
+    host_kv_tokens: int = 0
+    target_modules: tuple[str, ...] = ("q", "k", "v", "o")
+    tp: int = 1
+    lora_communication: bool = True
+    full_copies: bool = False
+    adapter_tokens: int | None = None
+    max_adapters: int | None = None
+    adapter_memory: str = "unified"
+    adapter_region_tokens: int = 0
+    max_lora_rank: int | None = None
+    host_adapters: int | None = None
+
+    @property
+    def own_region(self) -> bool:
+        """Whether adapters have memory of their own that they have to be laid out in."""
+        return self.adapter_memory in OWN_REGIONS
+
+    @property
+    def divided(self) -> bool:
+        """Whether neither KV nor adapters can use what the other leaves."""
+        return self.adapter_memory in DIVIDED
+
+    def __post_init__(self) -> None:
+        for name, unit, least in (
+            ("kv_token_budget", "token slots", 1),
+            ("max_batch_size", "requests", 1),
+            ("max_prefill_tokens", "tokens", 1),
+            ("admit_every", "decode steps", 0),
+            ("block_tokens", "tokens", 1),
+            ("tp", "GPUs", 1),
+            ("adapter_region_tokens", "token slots", 0),
+            ("host_kv_tokens", "tokens", 0),
+        ):
+            whole(f"replica.{name}", getattr(self, name), unit, least=least)
+        for name in ("lora_communication", "prefix_caching", "full_copies"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"replica.{name} is {shown(getattr(self, name))}, must be true or false")
+        if self.full_copies and (self.adapter_memory != "unified" or self.target_modules):
+            raise InputError(
+                "replica.full_copies is true, which needs replica.adapter_memory=unified and replica.target_modules=[]"
+            )
+        number("replica.watermark", self.watermark, "of the pool", least=0, most=0.99)
+        if self.max_adapters is not None:
+            whole("replica.max_adapters", self.max_adapters, "adapters", least=1)
+        if self.adapter_tokens is not None:
+            whole("replica.adapter_tokens", self.adapter_tokens, "token slots", least=1)
+        if self.max_lora_rank is not None:
+            whole("replica.max_lora_rank", self.max_lora_rank, least=1, most=RANK_MAX)
+        if self.host_adapters is not None:
+            whole("replica.host_adapters", self.host_adapters, "adapters", least=1)
+            if self.host_adapters < (self.max_adapters or 1):
+                raise InputError(
+                    f"replica.host_adapters is {self.host_adapters}, must be at least replica.max_adapters, "
+                    f"which is {self.max_adapters}"
+                )
+        for name, known in (
+            ("reserve", RESERVES),
+            ("preemption", PREEMPTIONS),
+            ("adapter_memory", ADAPTER_MEMORIES),
+        ):
+            value = getattr(self, name)
+            if value not in known:
+                raise InputError(f"replica.{name} is {value!r}; {nearest(str(value), known)}")

@@ -1,0 +1,72 @@
+"""What a tree of cached KV is made of: adapters, and below them segments, each some blocks in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from simlora.core.trace import BASE_MODEL
+from simlora.memory.order import Order
+
+Blocks = Sequence[int]
+
+
+class Node:
+    """Something that is `resident`, in HBM or on its way there until `ready_s`, or else on the host.
+
+    `resident_children` are segments right below it in HBM; `outside` those right below it on the host, if anybody asks
+    which of them is worth most.
+    """
+
+    __slots__ = ("children", "outside", "ready_s", "resident", "resident_children", "used_s", "visits")
+
+    def __init__(self, resident: bool) -> None:
+        self.children: dict[Hashable, Segment] = {}
+        self.outside: Order[Segment] | None = None
+        self.resident = resident
+        self.resident_children = 0
+        self.ready_s = 0.0
+        self.used_s = 0.0
+        self.visits = 0
+
+
+class Branch(Node):
+    """An adapter, or the base model, with all KV that was made with it; of that, `tokens` are in HBM."""
+
+    __slots__ = ("adapter_id", "tokens")
+
+    def __init__(self, adapter_id: int) -> None:
+        super().__init__(resident=adapter_id == BASE_MODEL)
+        self.adapter_id = adapter_id
+        self.tokens = 0
+
+
+class Segment(Node):
+    """The KV of some blocks in a row behind those of `parent`, where it is found by `key`; `users` requests hold it.
+
+    `mark` is for whoever counts segments once; both parts of one that is cut have it.
+    """
+
+    __slots__ = ("blocks", "branch", "key", "mark", "parent", "users")
+
+    def __init__(
+        self, parent: Node, branch: Branch, key: Hashable, blocks: Blocks, resident: bool = True
+    ) -> None:
+        super().__init__(resident)
+        self.parent, self.branch, self.key, self.blocks = parent, branch, key, blocks
+        self.users = 0
+        self.mark: object = None
+
+
+def alike(have: Blocks, blocks: Blocks, at: int) -> int:
+    """Return how many of the first blocks in `have` are those of `blocks` from there on."""
+    most = min(len(have), len(blocks) - at)
+    if isinstance(have, range) or have[:most] == blocks[at : at + most]:
+        return most
+    return next(i for i in range(most) if have[i] != blocks[at + i])
+
+
+def joined(first: Blocks, then: Blocks) -> Blocks:
+    """Return blocks behind each other; those of a session are numbered."""
+    if isinstance(first, range):
+        return range(first.start, first.stop + len(then))
+    return (*first, *then)

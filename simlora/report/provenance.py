@@ -1,0 +1,82 @@
+"""The sections of report.html on where numbers come from: the calibration, and how the run was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from simlora.report.format import ABSENT
+from simlora.report.markup import EMPTY, Html, join, rows, tag
+from simlora.report.parts import facts_table, folded, quantity, section
+from simlora.report.results import RunResults
+
+
+def calibration(summary: Mapping[str, Any]) -> Html:
+    """Return every coefficient with where it came from.
+
+    A coefficient takes the provenance of the longest dotted prefix in `provenance.coefficients`, else that
+    of the whole calibration.
+    """
+    known = summary.get("calibration") or {}
+    provenance = known.get("provenance") or {}
+    origins = [(*leaf, _origin(leaf[0], provenance)) for leaf in _leaves(known.get("coefficients") or {})]
+    alone = all(origin.get("source") == provenance.get("source") for _, _, origin in origins)
+    body = (
+        [name, _kind(origin), *([] if alone else [origin.get("source", ABSENT)]), quantity(name, value)]
+        for name, value, origin in origins
+    )
+    titles = ["coefficient", "kind", *([] if alone else ["source"])]
+    about = [leaf for leaf in _leaves(provenance) if not leaf[0].startswith("coefficients.")]
+    where = f"{known.get('model', ABSENT)} on {known.get('gpu', ABSENT)}, TP {known.get('tp', ABSENT)}"
+    others = [kind["calibration"] for kind in (summary.get("run") or {}).get("others") or []]
+    more = "".join(f"; {one['model']} on {one['gpu']}, TP {one['tp']}" for one in others)
+    return section(
+        "Calibration",
+        f"The latency model{'s' if others else ''}: {where}{more}.",
+        tag("p", _kind(provenance), " ", provenance.get("source", ABSENT)),
+        _provenance(about),
+        tag("div", rows([*titles, "value"], body, texts=len(titles)), class_="wrap"),
+        join(folded(f"{one['model']} on {one['gpu']}", calibration({"calibration": one})) for one in others),
+    )
+
+
+def _provenance(about: list[tuple[str, Any]]) -> Html:
+    lines = ([name, quantity(name, value)] for name, value in about)
+    table = tag("div", rows(["provenance", ""], lines, texts=2), class_="wrap")
+    return folded("Provenance and quality of the fit", table if about else EMPTY)
+
+
+def _origin(name: str, provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+    special = provenance.get("coefficients") or {}
+    prefixes = [key for key in special if name == key or name.startswith(f"{key}.")]
+    return dict(provenance) | (dict(special[max(prefixes, key=len)]) if prefixes else {})
+
+
+def _kind(origin: Mapping[str, Any]) -> Html:
+    kind = str(origin.get("kind", "unknown"))
+    return tag("span", kind, class_=f"kind {kind}")
+
+
+def _leaves(node: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Yield the dotted name and value of everything in a nested mapping that is not a mapping itself."""
+    if not isinstance(node, Mapping):
+        yield prefix, ", ".join(map(str, node)) if isinstance(node, list) else node
+        return
+    for key, value in node.items():
+        yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
+
+
+def how_it_was_made(results: RunResults) -> Html:
+    """Return how this run was made, and how to make it again."""
+    summary = results.summary
+    cost = {**(summary.get("simulation") or {}), **(summary.get("kv") or {})}
+    versions = " · ".join(f"{name} {version}" for name, version in (summary.get("versions") or {}).items())
+    return section(
+        "How it was made",
+        "",
+        tag("pre", summary["command"], class_="command") if summary.get("command") else EMPTY,
+        tag("p", f"seed {summary.get('seed', ABSENT)} · {versions}", class_="note"),
+        folded("What was run", facts_table(dict(_leaves(summary.get("run") or {})))),
+        folded("Simulation and KV cache figures", facts_table(cost)),
+        folded("Full configuration", tag("pre", results.config) if results.config else EMPTY),
+    )
