@@ -61,7 +61,7 @@ def calibration(
     table: pd.DataFrame,
     about: Mapping[str, Any],
 ) -> None:
-    """Write the YAML of design §4, checked by the simulator's own reader; whole or not at all."""
+    """Write the YAML of a calibration, checked by the simulator's own reader; whole or not at all."""
     tree: dict[str, Any] = {"gpu": gpu, "model": model, "tp": 1, "provenance": dict(about)}
     for name, value in coefficients(fitted, table).items():
         *parents, leaf = name.split(".")

@@ -166,7 +166,7 @@ def fit_campaigns(rows: Sequence[Row]) -> str:
 
 
 def as_yaml(plan: Plan, values: Sequence[float], provenance: Mapping[str, Any]) -> str:
-    """Return the calibration file of design §4; what other plans have added to it stays."""
+    """Return the calibration file; what other plans have added to it stays."""
     gpu, model, tp = plan.file.split("-")[:3]
     tree: dict[str, Any] = {
         "gpu": gpu,

@@ -1,4 +1,4 @@
-"""The calibration file of design §4, with its provenance."""
+"""The calibration file, with its provenance."""
 
 from __future__ import annotations
 

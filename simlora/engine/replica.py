@@ -36,7 +36,7 @@ from simlora.policies.scheduling.base import Decision
 
 
 class Replica:
-    """Runs the clock of design §3. The scheduler and the loader see what `sight` shows of it.
+    """Runs the clock of docs/clock.md. The scheduler and the loader see what `sight` shows of it.
 
     `busy_s` is the time spent in iterations and in waiting for weights or KV.
     """

@@ -130,7 +130,7 @@ def load(choice: str) -> Calibration:
 
 
 def parse(text: str, path: str) -> Calibration:
-    """Parse the YAML of design §4; see `load` for what it raises."""
+    """Parse a calibration file; see `load` for what it raises."""
     try:
         tree = yaml.safe_load(text)
     except yaml.YAMLError as error:

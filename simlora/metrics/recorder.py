@@ -237,7 +237,7 @@ class Recorder:
         return self.adapter_hits / lookups if lookups else None
 
     def requests(self) -> pd.DataFrame:
-        """Return the table of design §5, a row a request, in order of id."""
+        """Return the table of requests.parquet, a row a request, in order of id."""
         trace = self._trace
         status = np.frombuffer(self._status, dtype=np.int8)
         finished = status == Status.FINISHED

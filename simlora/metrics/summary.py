@@ -1,4 +1,4 @@
-"""summary.json: one run in a page of numbers (design: what comes out)."""
+"""summary.json: one run in a page of numbers."""
 
 from __future__ import annotations
 

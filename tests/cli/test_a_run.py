@@ -72,7 +72,7 @@ def test_the_table_and_the_place_of_the_report_are_printed(simlora: Command):
     assert ended.out.endswith("Report: out/report.html\n\n")
 
 
-def test_a_row_a_request_in_the_columns_of_the_design(simlora: Command):
+def test_a_row_a_request_in_the_columns_that_are_promised(simlora: Command):
     simlora(*SHORT, "hydra.run.dir=out")
     requests = pd.read_parquet("out/requests.parquet")
     assert list(requests.columns) == [
@@ -94,7 +94,7 @@ def test_a_row_a_request_in_the_columns_of_the_design(simlora: Command):
     assert set(requests["status"]) == {"finished"}
 
 
-def test_the_summary_has_what_the_design_asks_for(simlora: Command):
+def test_the_summary_has_what_is_promised(simlora: Command):
     simlora(*SHORT, "hydra.run.dir=out")
     summary = simlora.summary("out")
     assert {"submitted", "finished", "aborted", "rejected"} <= set(summary["requests"])

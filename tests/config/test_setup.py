@@ -32,7 +32,7 @@ def setup(*overrides: str) -> Setup:
     return prepare(*compose(["workload.duration_s=5", *overrides]))
 
 
-def test_slora_is_what_design_section_6_says(calibration: str):
+def test_slora_is_its_released_server(calibration: str):
     found = setup(calibration)
     replica, policies = found.scenario.replica, found.scenario.policies
     assert (replica.admit_every, replica.reserve) == (10, "peak")

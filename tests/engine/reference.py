@@ -1,10 +1,10 @@
-"""The replica's clock of design §3 once more, as a plain loop: one iteration at a time, naive sums.
+"""The replica's clock (docs/clock.md) once more, as a plain loop: one iteration at a time, naive sums.
 
-Written from design §1, §3, §4 and §6 before the engine was read, so that it can disagree with it.
+Written from what the clock is to do before the engine was read, so that it can disagree with it.
 Nothing is kept between two iterations but the requests and the list of resident adapters: every sum
 is taken again from explicit lists, every peak from the printed formula.
 
-Where the design is silent, this follows what the engine says it does:
+Where that is silent, this follows what the engine says it does:
 - paged: admission keeps int(watermark * capacity) slots free, unless the candidate would be alone;
   when KV has outgrown the pool at a boundary, idle adapters go first, then the request that was admitted
   last goes back to its place in the queue, to be prefilled with prompt and generated tokens; alone in a
@@ -272,7 +272,7 @@ class Node:
 
 
 def peak(running: Sequence[Job], candidates: Sequence[Job]) -> int:
-    """Return the most token slots that the batch will ever need: design §3, `reserve=peak`, as printed."""
+    """Return the most token slots that the batch will ever need: `reserve=peak` as docs/clock.md has it."""
     entries = [(job.declared - job.generated - 1, job.context) for job in running]
     entries += [(job.declared - 1, job.prompt + 1) for job in candidates]
     entries.sort(reverse=True)

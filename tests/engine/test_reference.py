@@ -1,4 +1,4 @@
-"""The engine against the plain loop of design §3 in tests/engine/reference.py, request by request."""
+"""The engine against the plain loop of tests/engine/reference.py, request by request."""
 
 import numpy as np
 import pytest

@@ -85,7 +85,9 @@ def test_published_systems_are_in_the_space(name: str) -> None:
     points = ["placement.operating_points={8: 5000}"] if name == "loraserve" else []
     _, choices = composed([*overrides, *points, f"{workload.key}=10"])
     _, published = composed([*WORLD.overrides(WORLD.systems[name], workload), f"{workload.key}=10"])
-    assert {slot: choices[slot] for slot in POLICIES} == {slot: published[slot] for slot in POLICIES}
+    searched = [slot for slot in POLICIES if published[slot] in REAL.slots[slot]]
+    assert set(POLICIES) - set(searched) <= {"migration"}  # dLoRA's is left out
+    assert {slot: choices[slot] for slot in searched} == {slot: published[slot] for slot in searched}
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_fast_forward_takes_fewer_events_a_request_than_the_plain_loop() -> None
     assert fast["events_per_request"] < plain["events_per_request"]
 
 
-def test_the_scenarios_of_the_design_are_there() -> None:
+def test_the_scenarios_that_are_promised_are_there() -> None:
     assert {(s.replicas, s.requests) for s in SCENARIOS} >= {(1, 10_000), (8, 10_000), (1_000, 1_000_000)}
 
 

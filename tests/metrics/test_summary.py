@@ -1,4 +1,4 @@
-"""summary.json has the layout that the design fixes, and numbers that a hand can check."""
+"""summary.json has one layout for every run, and numbers that a hand can check."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def fit(
 def as_yaml(
     calibration: Calibration, rows: Sequence[Row], table: pd.DataFrame, plan: Mapping[str, Any], command: str
 ) -> str:
-    """Return the calibration file of design §4; `table` is the one of step times."""
+    """Return the calibration file; `table` is the one of step times."""
     fitted = [Comparison(row, simulate(row, calibration), True) for row in rows]
     found = {name: value for name, value in medians(fitted).items() if name in ACCURACY}
     found |= {f"step_{kind}": error for kind, error in steps.errors(table, calibration).items()}

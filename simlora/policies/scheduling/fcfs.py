@@ -17,7 +17,7 @@ class Fcfs(Scheduler):
 
     While a batch runs, the queue is looked at once `admit_every` decode steps have passed since
     the last prefill, and from then on at every step until somebody is admitted.
-    Source: S-LoRA's released router (LightLLM), design §3.
+    Source: S-LoRA's released router (LightLLM).
     """
 
     def schedule(self, view: ReplicaView) -> Decision:
