@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
@@ -17,9 +16,11 @@ import simlora
 from experiments.cross_table.world import System, Workload, World
 from simlora.api.operating_points import filled
 from simlora.api.preparing import composed, ready
+from simlora.api.progress import bar
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import Overrides
 from simlora.sweeps.running import run_all
+from simlora.sweeps.search import NeverMet
 from simlora.sweeps.statistics import interval
 
 PRECISION = 0.03
@@ -68,37 +69,45 @@ def search(
     depend on `jobs`, nor on what else is asked.
     """
     unique = {(one.system.name, one.workload.name, one.seed): one for one in asked}
+    pairs = {(one.system.name, one.workload.name): one for one in unique.values()}
     pool = Parallel(n_jobs=jobs, return_as="generator")
-    found = pool(delayed(_carried)(world, one, precision) for one in unique.values())
-    tell = _teller(len(unique))
+    ready_to_run = pool(delayed(_settled_or_refused)(world, one) for one in pairs.values())
+    overrides = dict(zip(pairs, ready_to_run, strict=True))
+    pool = Parallel(n_jobs=jobs, return_as="generator")
+    found = pool(
+        delayed(_carried)(overrides[name, workload], one, precision)
+        for (name, workload, _), one in unique.items()
+    )
     result = {}
-    for key, carried in zip(unique, found, strict=True):
-        result[key] = carried
-        tell(len(result))
+    with bar(len(unique), "capacities", doing="searching") as tell:
+        for key, carried in zip(unique, found, strict=True):
+            result[key] = carried
+            tell(len(result))
     return result
 
 
-def _carried(world: World, one: Asked, precision: float) -> Carried:
-    workload = one.workload
+def _settled_or_refused(world: World, one: Asked) -> Overrides | str:
+    """Return the overrides of a system on a workload, or why simlora refuses them."""
     try:
-        asked = settled(world, one.system, workload)
-        ready(*composed([*asked, f"{workload.key}={workload.start}"]))
+        overrides = settled(world, one.system, one.workload)
+        ready(*composed([*overrides, f"{one.workload.key}={one.workload.start}"]))
     except InputError as error:
-        return Carried(0.0, str(error))
+        return str(error)
+    return overrides
+
+
+def _carried(overrides: Overrides | str, one: Asked, precision: float) -> Carried:
+    if isinstance(overrides, str):
+        return Carried(0.0, refused=overrides)
+    workload, own = one.workload, [*overrides, f"seed={one.seed}"]
+    least = LEAST * workload.start
+    search_of = {"key": workload.key, "start": workload.start, "least": least, "precision": precision}
     try:
-        found = simlora.capacity(
-            [*asked, f"seed={one.seed}"],
-            key=workload.key,
-            start=workload.start,
-            least=LEAST * workload.start,
-            seeds=1,
-            precision=precision,
-            jobs=1,
-        )
-    except InputError:  # not met even at the least rate
+        found = simlora.capacity(own, seeds=1, jobs=1, **search_of)
+    except NeverMet:
         return Carried(0.0)
-    overrides = found.question.run(one.seed, found.value)
-    outcome = run_all([overrides], 1, False)[overrides]  # which was kept
+    run = found.question.run(one.seed, found.value)
+    outcome = run_all([run], 1, False)[run]  # which was kept
     busy = fmean(replica["busy_share"] for replica in outcome.summary["replicas"])
     return Carried(found.value, busy_share=busy, hbm_share=outcome.figure("kv.hbm_share") or math.nan)
 
@@ -133,16 +142,3 @@ def span(rates: Iterable[float]) -> Span:
 def ratio(own: Mapping[int, float], others: Mapping[int, float]) -> Span:
     """Return how many times as much one carries as the other, seed by seed: most of the luck of a seed cancels."""
     return span(own[seed] / others[seed] if others[seed] > 0.0 else 0.0 for seed in own)
-
-
-def _teller(total: int) -> Callable[[int], None]:
-    def tell(done: int) -> None:
-        if sys.stderr.isatty():
-            print(
-                f"\r{done} of {total} capacities",
-                end="" if done < total else "\n",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    return tell

@@ -84,14 +84,17 @@ def compare(
         ranked[workload.name] = (order, float(f"{SHARE * means[order[0].name]:.3g}"))
     runs = {
         (system.name, workload.name, seed): (
-            *settled(world, system, workload),
+            *overrides,
             f"{workload.key}={ranked[workload.name][1]}",
             f"seed={seed}",
         )
-        for system, workload, seed in asked
-        if not carried[system.name, workload.name, seed].refused
+        for workload in workloads
+        for system in systems
+        if not carried[system.name, workload.name, seeds[0]].refused
+        for overrides in (settled(world, system, workload),)
+        for seed in seeds
     }
-    outcomes = run_all(runs.values(), jobs, False)
+    outcomes = run_all(runs.values(), jobs)
     return [
         Row(
             workload,

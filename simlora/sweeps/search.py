@@ -205,6 +205,10 @@ def capacity(
     return search.answer()
 
 
+class NeverMet(InputError):
+    """No value that was looked at keeps the SLO."""
+
+
 class _Search:
     """A bracket a seed, and the runs that narrow it, by seed and value."""
 
@@ -251,9 +255,9 @@ class _Search:
             raise self._never(value)
         return met is of_rate
 
-    def _never(self, value: float) -> InputError:
+    def _never(self, value: float) -> NeverMet:
         question = self.question
-        return InputError(
+        return NeverMet(
             f"the SLO ({question.slo}) is not met even at {question.key}={value:g}; set one that can be met"
         )
 

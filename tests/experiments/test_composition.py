@@ -12,6 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from experiments.composition import __main__ as command
+from experiments.composition import judging
 from experiments.composition import space as spaces
 from experiments.composition.judging import NAME, WORTH, ahead, best, chosen, overall, rival_of, scores
 from experiments.composition.page import verdict
@@ -157,14 +158,14 @@ def test_the_search_begins_with_what_was_published_and_is_the_same_every_time(
 ) -> None:
     told: list[int] = []
     workloads = world.of(TRAINING)
-    tried = explore(world, small, workloads, 10, 1, lambda so_far: told.append(len(so_far)))
-    assert told == [AT_ONCE, 2 * AT_ONCE, 10]
-    assert [one.number for one in tried] == list(range(10))
+    tried = explore(world, small, workloads, 8, 1, lambda so_far: told.append(len(so_far)))
+    assert told == [AT_ONCE, 2 * AT_ONCE]
+    assert [one.number for one in tried] == list(range(8))
     assert tried[0].composition.settings == fixed(small).settings
     assert tried[1].composition.settings["replica.max_batch_size"] == 2
     assert tried[1].score < tried[0].score
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "other"))
-    assert explore(world, small, workloads, 10, 2) == tried
+    assert explore(world, small, workloads, 8, 2) == tried
 
 
 def test_compositions_that_simlora_refuses_are_kept_with_the_reason(world: World, small: Space) -> None:
@@ -275,10 +276,12 @@ def test_the_command_writes_the_study_and_the_system(
 ) -> None:
     monkeypatch.setattr(command, "read", lambda: world)
     monkeypatch.setattr(command, "read_space", lambda: small)
+    monkeypatch.setattr(judging, "FINALISTS", 2)
+    monkeypatch.setattr(judging, "SEEDS", range(1, 3))
     docs, system = tmp_path / "docs", tmp_path / "simlora.yaml"
     arguments = [
         "--trials",
-        "6",
+        "4",
         "--seeds",
         "2",
         "--jobs",
@@ -300,7 +303,7 @@ def test_the_command_writes_the_study_and_the_system(
     assert system.read_text() in page + "\n"
     with (docs / "composition.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["trial"] for row in rows] == list("012345")
+    assert [row["trial"] for row in rows] == list("0123")
     assert float(rows[0]["short_rps"]) > float(rows[1]["short_rps"])
     printed = capsys.readouterr().out
     assert "held_out  long" in printed
