@@ -6,7 +6,6 @@ a10-llama_2_7b-tp1 and the workload that the other figures use.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +15,8 @@ import matplotlib
 import numpy as np
 
 from experiments.caraserve.calibration import FIGURE_5_S, NAME, SLO_S, decode_s
+from experiments.studies.command import into
+from experiments.studies.draw import save
 from simlora.latency import calibration as calibrations
 from simlora.latency.cpu_lora import CpuLora
 from simlora.workload.popularity import LogNormal
@@ -159,19 +160,13 @@ def _axes(ax: Axes, title: str, x: str, y: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write a PNG a figure."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.caraserve.kernels", description=__doc__.split("\n\n")[0]
-    )
-    parser.add_argument("--out", type=Path, default=Path("outputs/caraserve"), help="where PNGs go")
-    out = parser.parse_args(arguments).out
-    out.mkdir(parents=True, exist_ok=True)
+    """Draw the figures and print their numbers; returns the exit status."""
+    return into("outputs/caraserve", "experiments.caraserve.kernels", __doc__, _say, arguments)
+
+
+def _say(out: Path) -> None:
     for name, draw in FIGURES.items():
-        figure = draw()
-        figure.savefig(out / f"{name}.png", dpi=150)
-        plt.close(figure)
-        print(out / f"{name}.png")
-    return 0
+        save(draw(), out / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from experiments.composition.publishing import text
 from experiments.composition.search import AT_ONCE, COARSE, Tried
 from experiments.cross_table.capacities import Span, span
 from experiments.cross_table.compared import Row
-from experiments.cross_table.page import number, spanned
+from experiments.cross_table.page import number, spanned, used
 from experiments.cross_table.why import Part
 from experiments.cross_table.world import HELD_OUT, TRAINING, System
 
@@ -73,10 +73,13 @@ def markdown(study: Study) -> str:
             "Capacity in requests/s within the SLO, with 95 % intervals over "
             f"{study.seeds} seeds; the ratio is taken seed by seed. The best published system is chosen by workload, "
             "with the same seeds: that is in its favour. *All adapters on the GPU*: the composition if no adapter ever "
-            "had to be loaded, which bounds what loading and caching adapters better could still add.",
+            "had to be loaded, which bounds what loading and caching adapters better could still add. *In use*: how "
+            "much of GPUs, their memory and the links to their hosts it uses at its capacity, on average until the "
+            "last request ends. Where one of them is used up, no policy gets more out of it but by making work "
+            "cheaper.",
             "",
-            "| | workload | the composition | best published | | ahead | all adapters on the GPU |",
-            "|---|---|---|---|---|---|---|",
+            "| | workload | the composition | best published | | ahead | all adapters on the GPU | in use |",
+            "|---|---|---|---|---|---|---|---|",
             *(_row(study, row) for part in (HELD_OUT, TRAINING) for row in study.of(part)),
             "",
             "Over workloads (geometric mean): "
@@ -143,6 +146,7 @@ def _row(study: Study, row: Row) -> str:
         rival.system.title,
         spanned(span(ratios.values())),
         spanned(oracle),
+        used(own.use),
     ]
     return f"| {' | '.join(cells)} |"
 

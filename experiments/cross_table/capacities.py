@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -37,19 +37,32 @@ class Asked(NamedTuple):
     seed: int
 
 
+class Use(NamedTuple):
+    """How much of what there is a run used on average, until its last request ended.
+
+    `gpu_share`: of the time in which GPUs computed; `hbm_share`: of their pools; `link_share`: of the time in which the
+    links to their hosts copied.
+    """
+
+    gpu_share: float = math.nan
+    hbm_share: float = math.nan
+    link_share: float = math.nan
+
+
+UNKNOWN = Use()
+
+
 @dataclass(frozen=True)
 class Carried:
-    """What was found for one seed: the highest rate that met the SLO, in requests/s.
+    """What was found for one seed: the highest rate that met the SLO, in requests/s, and what it used.
 
-    It is 0 if it would be below LEAST of where the search starts, or if simlora refused the system: then `refused` says
-    why. At that rate, until the last request ends, GPUs computed for `busy_share` of the time, and had `hbm_share` of
-    their pools in use.
+    The rate is 0 if it would be below LEAST of where the search starts, or if simlora refused the system: then
+    `refused` says why.
     """
 
     rate_rps: float
     refused: str = ""
-    busy_share: float = math.nan
-    hbm_share: float = math.nan
+    use: Use = UNKNOWN
 
 
 class Span(NamedTuple):
@@ -108,8 +121,13 @@ def _carried(overrides: Overrides | str, one: Asked, precision: float) -> Carrie
         return Carried(0.0)
     run = found.question.run(one.seed, found.value)
     outcome = run_all([run], 1, False)[run]  # which was kept
-    busy = fmean(replica["busy_share"] for replica in outcome.summary["replicas"])
-    return Carried(found.value, busy_share=busy, hbm_share=outcome.figure("kv.hbm_share") or math.nan)
+    return Carried(found.value, use=_use(outcome.summary))
+
+
+def _use(summary: Mapping[str, Any]) -> Use:
+    replicas = summary["replicas"]
+    gpu, link = (fmean(each[name] for each in replicas) for name in ("busy_share", "link_busy_share"))
+    return Use(gpu, summary["kv"]["hbm_share"], link)
 
 
 def settled(world: World, system: System, workload: Workload) -> Overrides:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from experiments.cross_table.capacities import Asked, Carried, Span, ratio, search, settled, span
+from experiments.cross_table.capacities import Asked, Carried, Span, Use, ratio, search, settled, span
 from experiments.cross_table.world import System, Workload, World
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import Outcome, Overrides
@@ -24,7 +24,7 @@ HOUR_S = 3600.0
 class Cell:
     """One system on one workload. `rates_rps`: its capacity by seed. `figures`: at the common rate, by metric.
 
-    `busy_share` and `hbm_share`: of the GPUs' time, and of their pools, at its capacity.
+    `use`: of GPUs, HBM and links, at its capacity.
     """
 
     system: System
@@ -32,8 +32,7 @@ class Cell:
     rates_rps: Mapping[int, float]
     figures: Mapping[str, Span]
     usd_per_million_output_tokens: float
-    busy_share: float
-    hbm_share: float
+    use: Use
     refused: str = ""
 
     @property
@@ -129,8 +128,8 @@ def _cell(
             figures[metric] = Span(fmean(values), *interval(values))
     usd = _usd(own, span(rates.values()).mean)
     refused = next((carried[key].refused for key in keys if carried[key].refused), "")
-    busy, hbm = (fmean(getattr(carried[key], name) for key in keys) for name in ("busy_share", "hbm_share"))
-    return Cell(system, workload, rates, figures, usd, busy, hbm, refused)
+    use = Use(*(fmean(parts) for parts in zip(*(carried[key].use for key in keys), strict=True)))
+    return Cell(system, workload, rates, figures, usd, use, refused)
 
 
 def _usd(outcomes: Sequence[Outcome], rate_rps: float) -> float:

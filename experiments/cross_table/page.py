@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from experiments.cross_table.capacities import PRECISION, Span
+from experiments.cross_table.capacities import PRECISION, Span, Use
 from experiments.cross_table.compared import SHARE, Cell, Row
 from experiments.cross_table.why import Part
 from experiments.cross_table.world import World
@@ -19,8 +19,7 @@ COLUMNS = (
     "capacity (requests/s)",
     "of the best's",
     "USD a million output tokens",
-    "GPUs busy",
-    "HBM in use",
+    "GPUs; HBM; links in use",
     "SLO attainment",
     "mean TTFT (s)",
     "P95 of TTFT (s)",
@@ -38,10 +37,10 @@ def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[P
         f"Written by `{COMMAND}`; do not edit it. What is the same for all: {hardware}. **Capacity** is the highest "
         f"rate at which 95 % of the requests meet both targets, found to {100 * PRECISION:.0f} % for each of {seeds} "
         "seeds; a seed is the same requests for every system. Brackets are 95 % intervals over seeds, of ratios seed "
-        "by seed. Dollars are the rent of the GPUs over the tokens that they make at that rate; how busy GPUs and "
-        "their memory are is at that rate too, on average until the last request ends. All other columns are at one "
-        f"rate for all, {100 * SHARE:.0f} % of the best capacity. `experiments/cross_table/world.yaml` has the "
-        "workloads and systems.",
+        "by seed. Dollars are the rent of the GPUs over the tokens that they make at that rate; how much of GPUs, "
+        "their memory and the links to their hosts is in use is at that rate too, on average until the last request "
+        f"ends. All other columns are at one rate for all, {100 * SHARE:.0f} % of the best capacity. "
+        "`experiments/cross_table/world.yaml` has the workloads and systems.",
         "",
         "What this does not compare: kernels and engines. Every system has the same iteration times and the same LoRA "
         "kernel here, so one whose gain is a faster kernel does not show it. The calibration is derived from others' "
@@ -110,8 +109,7 @@ def _cells(row: Row, cell: Cell) -> list[str]:
         spanned(cell.capacity),
         "" if cell is row.best else spanned(row.against_best(cell)),
         number(cell.usd_per_million_output_tokens),
-        percent(cell.busy_share),
-        percent(cell.hbm_share),
+        used(cell.use),
         spanned(figures.get("slo.attainment")),
         spanned(figures.get("ttft_s.mean")),
         spanned(figures.get("ttft_s.p95")),
@@ -130,9 +128,9 @@ def spanned(found: Span | None, factor: float = 1.0, unit: str = "") -> str:
     return f"{mean} [{number(factor * found.low)}, {number(factor * found.high)}]"
 
 
-def percent(share: float) -> str:
-    """Return a share in per cent; nothing if it is not known."""
-    return "" if math.isnan(share) else f"{100 * share:.0f} %"
+def used(use: Use) -> str:
+    """Return the shares of GPUs, HBM and links in per cent: `98; 71; 12 %`; nothing if they are not known."""
+    return "" if any(map(math.isnan, use)) else f"{'; '.join(f'{100 * share:.0f}' for share in use)} %"
 
 
 def number(value: float) -> str:

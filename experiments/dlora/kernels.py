@@ -5,7 +5,6 @@ Figure 5, what adapters add to an iteration, from the calibrations; and section 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,8 @@ from experiments.dlora.calibration import (
     prefill_share,
 )
 from experiments.dlora.example import PUBLISHED_MS, milliseconds
-from experiments.studies.draw import COLOURS, GRID, INK, THEIRS
+from experiments.studies.command import into
+from experiments.studies.draw import COLOURS, GRID, INK, THEIRS, save
 from simlora.latency import calibration as calibrations
 
 matplotlib.use("Agg")
@@ -99,20 +99,14 @@ def _axes(ax: Axes, title: str, x: str, y: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write a PNG a figure."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.dlora.kernels", description=__doc__.split("\n\n")[0]
-    )
-    parser.add_argument("--out", type=Path, default=Path("outputs/dlora"), help="where PNGs go")
-    out = parser.parse_args(arguments).out
-    out.mkdir(parents=True, exist_ok=True)
+    """Draw the figures and print their numbers; returns the exit status."""
+    return into("outputs/dlora", "experiments.dlora.kernels", __doc__, _say, arguments)
+
+
+def _say(out: Path) -> None:
     for stem, draw in FIGURES.items():
-        figure = draw()
-        figure.savefig(out / f"{stem}.png", dpi=150)
-        plt.close(figure)
-        print(out / f"{stem}.png")
+        save(draw(), out / f"{stem}.png")
     print(f"BAx over Wx in a prefill of {BATCH} adapters: {lora_cost()[0]:.3f}, {FIGURE_5} in the paper")
-    return 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ the authors count it. What the solver takes us is in summary.json (simulation.mi
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,8 @@ import matplotlib
 
 from experiments.claims.checks import Comparison
 from experiments.dlora.several import FOLDER, Several, of_study
-from experiments.studies.draw import COLOURS, GRID, INK
+from experiments.studies.command import into
+from experiments.studies.draw import COLOURS, GRID, INK, write
 from experiments.studies.study import Study, read
 
 matplotlib.use("Agg")
@@ -112,18 +112,15 @@ def draw(path: Path) -> None:
     figure.suptitle(
         "Inference, switches and plans · dLoRA (OSDI'24), Figure 15 (dashed: published)", fontsize="medium"
     )
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    write(figure, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the PNG, and print its numbers and what the solver takes."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.dlora.overhead", description=__doc__.split("\n\n")[0]
-    )
-    parser.add_argument("--out", type=Path, default=Path("outputs/dlora"), help="where the PNG goes")
-    out = parser.parse_args(arguments).out
-    out.mkdir(parents=True, exist_ok=True)
+    """Draw the figures and print their numbers; returns the exit status."""
+    return into("outputs/dlora", "experiments.dlora.overhead", __doc__, _say, arguments)
+
+
+def _say(out: Path) -> None:
     draw(out / "figure_15_shares.png")
     print(out / "figure_15_shares.png")
     for one in of_study(study()):
@@ -134,7 +131,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{one.point.series} at {one.point.x}/s: inference {found.inference:.2%}, switching "
             f"{found.switching:.2%}, if it waited for plans {found.solving:.2%}; {solver}"
         )
-    return 0
 
 
 if __name__ == "__main__":

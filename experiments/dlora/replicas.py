@@ -6,7 +6,6 @@ not tell these apart, so the runs of the two studies are made anew here; that ta
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,8 @@ import pandas as pd
 
 from experiments.claims.spots import Curve
 from experiments.dlora.several import FOLDER, SEEDS, runs
-from experiments.studies.draw import COLOURS, GRID, INK
+from experiments.studies.command import into
+from experiments.studies.draw import COLOURS, GRID, INK, save
 from experiments.studies.points import Point
 from experiments.studies.study import Study, read
 from experiments.studies.tables import of_run
@@ -191,21 +191,15 @@ def _axes(ax: Axes, title: str, x: str, y: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write a PNG a figure, and print their numbers."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.dlora.replicas", description=__doc__.split("\n\n")[0]
-    )
-    parser.add_argument("--out", type=Path, default=Path("outputs/dlora"), help="where PNGs go")
-    out = parser.parse_args(arguments).out
-    out.mkdir(parents=True, exist_ok=True)
+    """Draw the figures and print their numbers; returns the exit status."""
+    return into("outputs/dlora", "experiments.dlora.replicas", __doc__, _say, arguments)
+
+
+def _say(out: Path) -> None:
     for stem, draw in FIGURES.items():
-        figure = draw()
-        figure.savefig(out / f"{stem}.png", dpi=150)
-        plt.close(figure)
-        print(out / f"{stem}.png")
+        save(draw(), out / f"{stem}.png")
     for line in lines():
         print(line)
-    return 0
 
 
 if __name__ == "__main__":

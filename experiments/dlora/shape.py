@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.errors import InputError
+from experiments.studies.command import ended
 from simlora.workload.shape import DIURNAL, SLOTS_A_DAY, Shape, harmonics, read_shape
 
 TRACES = Path(os.environ.get("SIMLORA_TRACE_DIR", Path(__file__).resolve().parents[3] / "shared" / "traces"))
@@ -53,11 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not path.exists():
         print(f"skipped: there is no {path}; SIMLORA_TRACE_DIR says where {NAME} is")
         return 0
-    try:
-        shape = read_shape(str(path))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return ended(lambda: _say(path))
+
+
+def _say(path: Path) -> None:
+    shape = read_shape(str(path))
     print("harmonics   left %   criterion   the last one: cosine, sine")
     for count in range(1, MOST + 1):
         bends, left = fit(shape, count)
@@ -65,7 +65,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{count:>9}{100 * left:>9.2f}{criterion(shape, count):>12.1f}   {last}")
     chosen, _ = fit(shape, len(DIURNAL))
     print("DIURNAL =", tuple(tuple(round(float(each), 4) for each in pair) for pair in chosen))
-    return 0
 
 
 if __name__ == "__main__":

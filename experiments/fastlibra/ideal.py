@@ -12,9 +12,9 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
+from experiments.studies.command import ended
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
-from simlora.core.errors import InputError
 from simlora.engine.cluster import Cluster
 from simlora.workload.reuse import ideal_reuse
 
@@ -47,13 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     argparse.ArgumentParser(
         prog="python -m experiments.fastlibra.ideal", description=__doc__.split("\n\n")[0]
     ).parse_args(arguments)
-    try:
-        for line in lines():
-            print(line)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return ended(lambda: print(*lines(), sep="\n"))
 
 
 if __name__ == "__main__":

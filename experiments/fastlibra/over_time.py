@@ -9,7 +9,6 @@ and down twice, around the rates at which FastLibra passes 500 ms.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,8 @@ import numpy as np
 import pandas as pd
 
 from experiments.fastlibra.reductions import SCENARIOS, study
-from experiments.studies.draw import COLOURS, GRID
+from experiments.studies.command import into
+from experiments.studies.draw import COLOURS, GRID, save
 from experiments.studies.points import Point, written
 from experiments.studies.running import run_all
 from simlora.api import simulate
@@ -232,20 +232,15 @@ def figures() -> Iterator[tuple[str, Figure, list[str]]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the figures, print the means. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.fastlibra.over_time", description=__doc__.split("\n\n")[0]
-    )
-    parser.add_argument("--out", type=Path, default=Path("outputs/fastlibra"), help="where PNG go")
-    folder = parser.parse_args(arguments).out
-    folder.mkdir(parents=True, exist_ok=True)
+    """Draw the figures and print their numbers; returns the exit status."""
+    return into("outputs/fastlibra", "experiments.fastlibra.over_time", __doc__, _say, arguments)
+
+
+def _say(folder: Path) -> None:
     for name, figure, said in figures():
-        figure.savefig(folder / f"{name}.png", dpi=130)
-        plt.close(figure)
-        print(f"{name} -> {folder / name}.png")
+        save(figure, folder / f"{name}.png")
         for line in said:
             print(f"  {line}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from statistics import fmean
 import matplotlib
 
 from experiments.claims.spots import Curve, Figures, Limit
-from experiments.studies.draw import COLOURS, GRID, INK
+from experiments.studies.draw import COLOURS, GRID, INK, write
 from experiments.studies.points import Point, points
 from experiments.studies.running import run_all
 from experiments.studies.study import Study, read
@@ -206,8 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     found = cells(options.jobs)
     figure = draw(found)
-    figure.savefig(options.out / "figure_11.png", dpi=130)
-    plt.close(figure)
+    write(figure, options.out / "figure_11.png")
     with (options.out / "figure_11.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         systems = (OURS, *OTHERS)

@@ -30,6 +30,7 @@ from experiments.fidelity.rows import Row, read
 from experiments.fidelity.servers import unknown
 from experiments.fidelity.table import table
 from experiments.measured import measured_dir
+from experiments.studies.command import ended
 from simlora.core.errors import InputError, nearest
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration, load, parse
@@ -301,23 +302,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--drop", action="append", default=[], metavar="COEFFICIENT", help="fit without it")
     parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
     options = parser.parse_args(arguments)
-    try:
-        known = {plan.name: plan for plan in plans()}
-        for name in options.names:
-            if name not in (*known, "campaigns"):
-                raise InputError(f"there is no plan for {name!r}; {nearest(name, [*known, 'campaigns'])}")
-        rows = read(options.runs)
-        for name in options.names or (*known, "campaigns"):
-            print(f"fitting {name} …", flush=True)
-            if name == "campaigns":
-                CAMPAIGNS.write_text(fit_campaigns(rows), encoding="utf-8")
-                print(f"wrote {CAMPAIGNS}", flush=True)
-            else:
-                print(f"wrote {write(without(known[name], options.drop), rows, options.out)}", flush=True)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return ended(lambda: _fit(options))
+
+
+def _fit(options: argparse.Namespace) -> None:
+    known = {plan.name: plan for plan in plans()}
+    for name in options.names:
+        if name not in (*known, "campaigns"):
+            raise InputError(f"there is no plan for {name!r}; {nearest(name, [*known, 'campaigns'])}")
+    rows = read(options.runs)
+    for name in options.names or (*known, "campaigns"):
+        print(f"fitting {name} …", flush=True)
+        if name == "campaigns":
+            CAMPAIGNS.write_text(fit_campaigns(rows), encoding="utf-8")
+            print(f"wrote {CAMPAIGNS}", flush=True)
+        else:
+            print(f"wrote {write(without(known[name], options.drop), rows, options.out)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Figure 6's lengths, and one GPU.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
+from experiments.studies.command import into
 from experiments.studies.draw import COLOURS, GRID, save
 from experiments.studies.tables import of_run
 from simlora.results.result import Result
@@ -136,20 +136,17 @@ def draw(found: Waits) -> Figure:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the numbers and draw the figure. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.loraserve.co_served", description=__doc__.split("\n\n")[0]
-    )
-    parser.add_argument("--out", type=Path, default=Path("outputs/loraserve"), help="folder of the figure")
-    folder = parser.parse_args(arguments).out
-    folder.mkdir(parents=True, exist_ok=True)
+    """Draw the figures and print their numbers; returns the exit status."""
+    return into("outputs/loraserve", "experiments.loraserve.co_served", __doc__, _say, arguments)
+
+
+def _say(folder: Path) -> None:
     found = waits()
     print(f"P95 of TTFT of the requests of rank {LOWEST}:\n\n{table(found)}\n")
     print(f"Published: {PUBLISHED:.0f} % more beside rank 128, at a load that is not told.")
     path = folder / "figure_1_rank_8.png"
     figure = draw(found)
     save(figure, path)
-    return 0
 
 
 if __name__ == "__main__":

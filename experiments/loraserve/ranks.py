@@ -7,7 +7,6 @@ stated: it is taken to be one GPU, where adapters weigh most.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import matplotlib
 
 from experiments.loraserve.calibration import OUTPUT_TOKENS, Runs, Single, available, markdown, name, runs
+from experiments.studies.command import into
 from experiments.studies.draw import COLOURS, GRID, THEIRS, save
 from simlora.latency import calibration as calibrations
 
@@ -175,13 +175,11 @@ def table(data: Runs | None) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the numbers and draw the figures. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.loraserve.ranks", description=__doc__.split("\n\n")[0]
-    )
-    parser.add_argument("--out", type=Path, default=Path("outputs/loraserve"), help="folder of the figures")
-    folder = parser.parse_args(arguments).out
-    folder.mkdir(parents=True, exist_ok=True)
+    """Draw the figures and print their numbers; returns the exit status."""
+    return into("outputs/loraserve", "experiments.loraserve.ranks", __doc__, _say, arguments)
+
+
+def _say(folder: Path) -> None:
     data = runs() if available() else None
     print(f"A prompt of {PROMPT:,} tokens:\n\n{table(data)}\n")
     print(f"Figure 3: {figure_3():.2f} times, published {PUBLISHED['figure_3']}")
@@ -198,7 +196,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for key, figure in figures.items():
         path = folder / f"{key}.png"
         save(figure, path)
-    return 0
 
 
 if __name__ == "__main__":

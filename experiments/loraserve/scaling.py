@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.loraserve.carried import Servers, highest_rps
+from experiments.studies.command import ended
 from experiments.studies.study import read
 from simlora import capacity
-from simlora.core.errors import InputError
 
 STUDY = Path(__file__).with_name("figure_21.yaml")
 SERVERS = (4, 8, 12, 32, 64, 128, 256)
@@ -60,19 +60,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     many = ", ".join(map(str, SERVERS))
     parser.add_argument("servers", nargs="*", type=int, metavar="SERVERS", help=f"how many (default: {many})")
+    options = parser.parse_args(arguments)
+    return ended(lambda: _say(options.servers or SERVERS))
+
+
+def _say(numbers: Sequence[int]) -> None:
     print(f"{'servers':>8}{'adapters':>10}{'requests/s':>12}{'a server':>10}{'published':>11}")
-    for servers in parser.parse_args(arguments).servers or SERVERS:
-        try:
-            found = rate_rps(servers)
-        except InputError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
+    for servers in numbers:
+        found = rate_rps(servers)
         published = PUBLISHED_RPS.get(servers, "")
         print(
             f"{servers:>8}{25 * servers // 4:>10,}{found:>12,.1f}{found / servers:>10.2f}{published:>11}",
             flush=True,
         )
-    return 0
 
 
 if __name__ == "__main__":

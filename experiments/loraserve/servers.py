@@ -12,7 +12,6 @@ that requests of one minute were for.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 
+from experiments.studies.command import into
 from experiments.studies.draw import COLOURS, GRID, save
 from experiments.studies.points import point
 from experiments.studies.running import run_all
@@ -221,13 +221,11 @@ def _frame(ax: Axes) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the numbers and draw the figures. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.loraserve.servers", description=__doc__.split("\n\n")[0]
-    )
-    parser.add_argument("--out", type=Path, default=Path("outputs/loraserve"), help="folder of the figures")
-    folder = parser.parse_args(arguments).out
-    folder.mkdir(parents=True, exist_ok=True)
+    """Draw the figures and print their numbers; returns the exit status."""
+    return into("outputs/loraserve", "experiments.loraserve.servers", __doc__, _say, arguments)
+
+
+def _say(folder: Path) -> None:
     open_trace = figure_12()
     print(f"Figure 12, {OPEN_RATE} requests/s, ranks' demand exponential:\n\n{table_12(open_trace)}\n")
     by_rate = {rate: figure_18(rate) for rate in RATES}
@@ -242,7 +240,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, figure in {"figure_12": draw_12(open_trace), "figure_18": draw_18(by_rate)}.items():
         path = folder / f"{name}.png"
         save(figure, path)
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ adapters are made from five (section V-E).
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from experiments.studies.command import into
 from experiments.studies.draw import COLOURS, GRID, save
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
@@ -117,13 +117,11 @@ def draw(week: Floats, law: Floats, exponent: float, evaluation: Floats) -> Figu
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the numbers and draw the figure. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.loraserve.shares", description=__doc__.split("\n\n")[0]
-    )
-    parser.add_argument("--out", type=Path, default=Path("outputs/loraserve"), help="folder of the figure")
-    folder = parser.parse_args(arguments).out
-    folder.mkdir(parents=True, exist_ok=True)
+    """Draw the figures and print their numbers; returns the exit status."""
+    return into("outputs/loraserve", "experiments.loraserve.shares", __doc__, _say, arguments)
+
+
+def _say(folder: Path) -> None:
     week, evaluation = drawn(WEEK), drawn(EVALUATION)
     exponent, law = power_law()
     print(f"top_heavy, {ADAPTERS:,} adapters, {REQUESTS:,} requests: {shown(week)}; published {PUBLISHED} %")
@@ -132,7 +130,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = folder / "figure_8.png"
     figure = draw(week, law, exponent, evaluation)
     save(figure, path)
-    return 0
 
 
 def shown(shares: Floats) -> str:

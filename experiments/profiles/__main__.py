@@ -15,6 +15,7 @@ from experiments.measured import measured_dir
 from experiments.profiles.build import Built, attention, build, entries
 from experiments.profiles.fits import Fit
 from experiments.profiles.write import as_yaml
+from experiments.studies.command import ended
 from simlora.core.errors import InputError, nearest
 from simlora.latency.calibration import parse
 
@@ -63,20 +64,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"skipped: there are no profiles in {options.profiles}; SIMLORA_MEASURED_DIR says where they are"
         )
         return 0
-    try:
-        known = entries()
-        for name in options.names:
-            if name not in known:
-                raise InputError(f"there is no plan for {name!r}; {nearest(name, list(known))}")
-        print(HEAD, UNITS, sep="\n")
-        for name in options.names or known:
-            print(line(write(name, options.profiles, options.out)), flush=True)
-        beside = attention(options.profiles)
-        print(f"{f'attention of {beside.source.name}':<39}{cell(beside.prefill)}{cell(beside.decode)}")
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return ended(lambda: _make(options))
+
+
+def _make(options: argparse.Namespace) -> None:
+    known = entries()
+    for name in options.names:
+        if name not in known:
+            raise InputError(f"there is no plan for {name!r}; {nearest(name, list(known))}")
+    print(HEAD, UNITS, sep="\n")
+    for name in options.names or known:
+        print(line(write(name, options.profiles, options.out)), flush=True)
+    beside = attention(options.profiles)
+    print(f"{f'attention of {beside.source.name}':<39}{cell(beside.prefill)}{cell(beside.decode)}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import pandas as pd
 from experiments.measured import measured_dir
 from experiments.profiles import build, sums, tables
 from experiments.profiles.scaling import Setting, gpu, model, pass_s, scaled
-from simlora.core.errors import InputError
+from experiments.studies.command import ended
 from simlora.latency.calibration import Calibration, load
 from simlora.latency.collectives import folded
 from simlora.latency.iteration import IterationModel
@@ -143,23 +143,22 @@ def _calibration(name: str, target: Setting, coefficients: dict[str, float]) -> 
 
 def main() -> int:
     """Print the comparisons, or say which cannot be made. Returns the exit status."""
+    return ended(_compare)
+
+
+def _compare() -> None:
     folder = measured_dir()
-    try:
-        print("\n".join(kernels_and_runs()))
-        if not (folder / "profiles").is_dir():
-            print(f"\nskipped: there are no profiles in {folder}; SIMLORA_MEASURED_DIR says where they are")
-            return 0
-        for part in (
-            scalings(folder / "profiles"),
-            all_reduces(folder / "profiles"),
-            engines(folder / "profiles"),
-            single_requests(folder / "loraserve_single_request.csv"),
-        ):
-            print("", *part, sep="\n")
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    print("\n".join(kernels_and_runs()))
+    if not (folder / "profiles").is_dir():
+        print(f"\nskipped: there are no profiles in {folder}; SIMLORA_MEASURED_DIR says where they are")
+        return
+    for part in (
+        scalings(folder / "profiles"),
+        all_reduces(folder / "profiles"),
+        engines(folder / "profiles"),
+        single_requests(folder / "loraserve_single_request.csv"),
+    ):
+        print("", *part, sep="\n")
 
 
 if __name__ == "__main__":

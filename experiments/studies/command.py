@@ -38,6 +38,18 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
     return ended(lambda: _draw_all(chosen(read_all(folder), options.studies), out, options.jobs))
 
 
+def into(
+    folder: str, module: str, about: str | None, does: Callable[[Path], None], arguments: Sequence[str] | None
+) -> int:
+    """Run a command whose one option is the folder that it writes into; `about` is the module's docstring."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=(about or "").split("\n\n")[0])
+    parser.add_argument(
+        "--out", type=Path, default=Path(folder), help=f"where what it writes goes (default: {folder})"
+    )
+    options = parser.parse_args(arguments)
+    return ended(lambda: does(made(options.out)))
+
+
 def ended(does: Callable[[], None]) -> int:
     """Do what a command is for; return its exit status, having said in a sentence what went wrong."""
     try:

@@ -159,8 +159,8 @@ class Counting(Cluster):
     since_s = 0.0
 
     def _tick(self) -> None:
-        self.request_seconds += float(self.outstanding.sum()) * (self.now_s - self.since_s)
-        self.since_s = self.now_s
+        self.request_seconds += float(self.outstanding.sum()) * (self.overview.now_s - self.since_s)
+        self.since_s = self.overview.now_s
 
     def _route(self, request: Request) -> None:
         self._tick()

@@ -20,6 +20,7 @@ from experiments.composition.publishing import text
 from experiments.composition.search import AT_ONCE, Tried, explore
 from experiments.composition.space import Composition, Space
 from experiments.cross_table import world as worlds
+from experiments.cross_table.capacities import Use
 from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.slots import POLICIES
 from experiments.cross_table.world import HELD_OUT, TRAINING, System, World
@@ -216,7 +217,7 @@ def test_the_finalist_that_does_best_with_other_seeds_is_chosen(world: World, sm
 
 def a_row(rates: dict[str, dict[int, float]], world: World, name: str = "long") -> Row:
     cells = [
-        Cell(System(system, system, {}), world.workloads[name], by_seed, {}, 1.0, 0.9, 0.5)
+        Cell(System(system, system, {}), world.workloads[name], by_seed, {}, 1.0, Use(0.9, 0.5, 0.1))
         for system, by_seed in sorted(rates.items(), key=lambda pair: -sum(pair[1].values()))
     ]
     return Row(world.workloads[name], cells, 1.0)

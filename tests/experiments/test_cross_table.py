@@ -169,7 +169,8 @@ def test_rows_rank_systems_by_what_they_carry_and_compare_them_at_one_rate(world
         assert row.against_best(row.best) == pytest.approx((1.0, 1.0, 1.0))
         assert row.level[0] is row.best
         assert row.best.figures["slo.attainment"].mean >= 0.95
-        assert all(0 < cell.hbm_share < cell.busy_share <= 1 for cell in row.cells)
+        assert all(0 < cell.use.hbm_share < cell.use.gpu_share <= 1 for cell in row.cells)
+        assert all(0 < cell.use.link_share < 1 for cell in row.cells)
         assert row.cells[-1].system.name == "eager"  # four at a time
         assert row.cells[-1] not in row.level
     short, long = rows

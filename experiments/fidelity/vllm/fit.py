@@ -30,6 +30,7 @@ from experiments.fidelity.vllm.compare import Comparison, medians
 from experiments.fidelity.vllm.predict import simulate
 from experiments.fidelity.vllm.rows import GPU, MODELS, Row, read
 from experiments.measured import measured_dir
+from experiments.studies.command import ended
 from simlora.core.errors import InputError, nearest
 from simlora.latency.calibration import Calibration
 
@@ -168,24 +169,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
     options = parser.parse_args(arguments)
+    return ended(lambda: _fit(options))
+
+
+def _fit(options: argparse.Namespace) -> None:
     plan = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
-    try:
-        for model in options.models:
-            if model not in plan["fit"]:
-                raise InputError(f"there is no plan for {model!r}; {nearest(model, list(plan['fit']))}")
-        table, rows = steps.read(measured_dir()), read(measured_dir() / "vllm_lora_runs.csv")
-        for model in options.models or MODELS.values():
-            mine = chosen(rows, model, plan)
-            print(f"fitting {model} to {len(mine)} runs …", flush=True)
-            found = fit(model, mine, steps.coefficients(table, model), plan, options.rounds)
-            command = f"python -m experiments.fidelity.vllm.fit {model} --rounds {options.rounds}"
-            path = options.out / f"{GPU}-{model}-tp1-vllm.yaml"
-            path.write_text(as_yaml(found, mine, table, plan, command), encoding="utf-8")
-            print(f"wrote {path}", flush=True)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    for model in options.models:
+        if model not in plan["fit"]:
+            raise InputError(f"there is no plan for {model!r}; {nearest(model, list(plan['fit']))}")
+    table, rows = steps.read(measured_dir()), read(measured_dir() / "vllm_lora_runs.csv")
+    for model in options.models or MODELS.values():
+        mine = chosen(rows, model, plan)
+        print(f"fitting {model} to {len(mine)} runs …", flush=True)
+        found = fit(model, mine, steps.coefficients(table, model), plan, options.rounds)
+        command = f"python -m experiments.fidelity.vllm.fit {model} --rounds {options.rounds}"
+        path = options.out / f"{GPU}-{model}-tp1-vllm.yaml"
+        path.write_text(as_yaml(found, mine, table, plan, command), encoding="utf-8")
+        print(f"wrote {path}", flush=True)
 
 
 if __name__ == "__main__":
