@@ -1,4 +1,4 @@
-"""Search for a system that beats all published ones: `python -m experiments.composition [--trials 120] [--seeds 5]`."""
+"""Search for a system that beats all published ones: `python -m experiments.composition [--trials 100] [--seeds 5]`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from simlora.core.checks import whole
 BASE = "slora"
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = ROOT / "simlora" / "conf" / "system" / f"{NAME}.yaml"
-TRIALS, SEEDS = 120, 5
+TRIALS, SEEDS = 100, 5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,8 +17,6 @@ SEED = 0
 AT_ONCE = 4
 """Compositions proposed together, whatever the number of cores: so that what is found does not depend on them."""
 COARSE = 0.05
-STARTUP = 24
-"""Trials that are drawn before TPE has enough to go by."""
 FLOOR_RPS = 0.1
 """What counts for a system that cannot keep the SLO at any rate: the logarithm of 0 cannot be averaged."""
 
@@ -49,32 +46,39 @@ def explore(
     jobs: int = -1,
     tell: Callable[[Sequence[Tried]], None] = lambda tried: None,
 ) -> list[Tried]:
-    """Return all compositions that were tried, in their order: those published first, then what TPE proposes.
+    """Return all compositions that were tried, in their order.
 
-    The same space, workloads and trials give the same answer. Refused compositions are told as failed.
+    First those published; then the best of them with one slot changed at a time, to every other choice; then what
+    Optuna's TPE proposes, which begins with what these have shown. The same space, workloads and trials give the same
+    answer. Refused compositions are told as failed.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with warnings.catch_warnings(category=optuna.exceptions.ExperimentalWarning, action="ignore"):
-        # A tree of densities, in which what is tuned hangs on its slot's choice.
-        sampler = optuna.samplers.TPESampler(
-            seed=SEED, n_startup_trials=STARTUP, multivariate=True, group=True, constant_liar=True
-        )
+    sampler = optuna.samplers.TPESampler(seed=SEED, n_startup_trials=len(space.published), constant_liar=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
+    tried: list[Tried] = []
+
+    def go_on(until: int) -> None:
+        while len(tried) < min(until, trials):
+            asked = [study.ask() for _ in range(min(AT_ONCE, until - len(tried), trials - len(tried)))]
+            compositions = [space.suggested(trial) for trial in asked]
+            found = evaluated(world, compositions, workloads, jobs, len(tried))
+            for trial, one in zip(asked, found, strict=True):
+                tried.append(one)
+                if one.refused:
+                    study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                else:
+                    study.tell(trial, one.score)
+            tell(tried)
+
     for published in space.published.values():
         study.enqueue_trial(dict(published))
-    tried: list[Tried] = []
-    while len(tried) < trials:
-        asked = [study.ask() for _ in range(min(AT_ONCE, trials - len(tried)))]
-        compositions = [space.suggested(trial) for trial in asked]
-        for trial, one in zip(
-            asked, evaluated(world, compositions, workloads, jobs, len(tried)), strict=True
-        ):
-            tried.append(one)
-            if one.refused:
-                study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            else:
-                study.tell(trial, one.score)
-        tell(tried)
+    go_on(len(space.published))
+    best = max((one for one in tried if not one.refused), key=lambda one: one.score)
+    variations = space.variations(list(space.published.values())[best.number])
+    for values in variations:
+        study.enqueue_trial(dict(values))
+    go_on(len(space.published) + len(variations))
+    go_on(trials)
     return tried
 
 

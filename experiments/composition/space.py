@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,10 +48,11 @@ class Range:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a slot may hold: what it sets, and what of it is tuned."""
+    """What a slot may hold: what it sets, what of it is tuned, and what it needs: of another slot any of these."""
 
     settings: Mapping[str, Any]
     tuned: Mapping[str, Range]
+    needs: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,21 @@ class Space:
         """Return S-LoRA's choice for a slot."""
         return next(iter(self.slots[slot]))
 
+    def variations(self, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return a composition's values with every slot at each of its other choices, one at a time.
+
+        What another slot has to hold for a choice comes with it; what is tuned of it is left to the trial.
+        """
+        found = []
+        for slot, held in self.slots.items():
+            for name, choice in held.items():
+                if name != values[slot]:
+                    beside = {
+                        other: names[0] for other, names in choice.needs.items() if values[other] not in names
+                    }
+                    found.append({**values, **beside, slot: name})
+        return found
+
     def suggested(self, trial: Trial) -> Composition:
         """Return the composition that a trial asks for. What is tuned goes by its key."""
         choices, of_slots = {}, {}
@@ -108,6 +124,15 @@ def read(path: Path = SPACE) -> Space:
         slot: {name: _choice(entry, f"{path}: {slot} {name}") for name, entry in held.items()}
         for slot, held in tree["slots"].items()
     }
+    for slot, held in slots.items():
+        for name, choice in held.items():
+            for other, names in choice.needs.items():
+                for one in names:
+                    known(
+                        one,
+                        slots[known(other, slots, f"{path}: {slot} {name}.needs")],
+                        f"{path}: {slot} {name}.needs",
+                    )
     published = {}
     for name, begun in tree["published"].items():
         keys = {key for held in slots.values() for choice in held.values() for key in choice.tuned}
@@ -120,9 +145,10 @@ def read(path: Path = SPACE) -> Space:
 
 
 def _choice(tree: Any, place: str) -> Choice:
-    entry = check(tree, place, (), ("set", "tune"))
+    entry = check(tree, place, (), ("set", "tune", "needs"))
     tuned = {key: _range(span, f"{place}.tune.{key}") for key, span in entry.get("tune", {}).items()}
-    return Choice(entry.get("set", {}), tuned)
+    needs = {slot: tuple(listed(names)) for slot, names in entry.get("needs", {}).items()}
+    return Choice(entry.get("set", {}), tuned, needs)
 
 
 def _range(tree: Any, place: str) -> Range:

@@ -121,6 +121,17 @@ def test_what_is_tuned_hangs_on_its_choice(small: Space) -> None:
     assert "admission every" in str(tuned)
 
 
+def test_variations_change_one_slot_and_what_it_needs(small: Space) -> None:
+    found = REAL.variations(REAL.published["toppings"])
+    assert len(found) == sum(len(held) - 1 for held in REAL.slots.values())
+    changed = [
+        {slot for slot in REAL.slots if values[slot] != REAL.published["toppings"][slot]} for values in found
+    ]
+    assert {frozenset(slots) for slots in changed if len(slots) > 1} == {frozenset({"eviction", "memory"})}
+    assert [values["memory"] for values in found if values["eviction"] == "cost_model"] == ["kept"]
+    assert len(small.variations(small.published["small"])) == 5
+
+
 def test_numbers_are_as_short_as_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(
@@ -141,6 +152,11 @@ def test_numbers_are_as_short_as_they_are_written(tmp_path: Path) -> None:
         ),
         ("slots: {loader: {blocking: {}}}\npublished: {us: {loadr: blocking}}", "did you mean loader"),
         ("slots: {loader: {blocking: {}}}\npublished: {us: {loader: blockin}}", "did you mean blocking"),
+        (
+            "slots: {loader: {a: {needs: {memry: [b]}}}, memory: {b: {}}}\npublished: {}",
+            "did you mean memory",
+        ),
+        ("slots: {loader: {a: {needs: {memory: [c]}}}, memory: {b: {}}}\npublished: {}", "choose one of b"),
         ("slots: {}", "has no published"),
     ],
 )
@@ -160,11 +176,21 @@ def test_the_search_begins_with_what_was_published_and_is_the_same_every_time(
     told: list[int] = []
     workloads = world.of(TRAINING)
     tried = explore(world, small, workloads, 8, 1, lambda so_far: told.append(len(so_far)))
-    assert told == [AT_ONCE, 2 * AT_ONCE]
+    assert told == [
+        2,
+        2 + AT_ONCE,
+        7,
+        8,
+    ]  # those published, the best of them with one slot changed, and TPE's
     assert [one.number for one in tried] == list(range(8))
     assert tried[0].composition.settings == fixed(small).settings
     assert tried[1].composition.settings["replica.max_batch_size"] == 2
     assert tried[1].score < tried[0].score
+    for one in tried[2:7]:
+        assert (
+            sum(one.composition.choices[slot] != tried[0].composition.choices[slot] for slot in small.slots)
+            == 1
+        )
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "other"))
     assert explore(world, small, workloads, 8, 2) == tried
 
