@@ -16,7 +16,7 @@ SEED = 0
 """Of Optuna's sampler and of the workloads that are searched on; finalists get others."""
 AT_ONCE = 4
 """Compositions proposed together, whatever the number of cores: so that what is found does not depend on them."""
-COARSE = 0.05
+COARSE = 0.03
 FLOOR_RPS = 0.1
 """What counts for a system that cannot keep the SLO at any rate: the logarithm of 0 cannot be averaged."""
 

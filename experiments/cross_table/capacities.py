@@ -25,7 +25,7 @@ from simlora.sweeps.statistics import interval
 
 PRECISION = 0.03
 """Between the rate that met the SLO and the one that did not."""
-LEAST = 1 / 16
+LEAST = 1 / 8
 """Of the rate from which it is searched: who carries less is said to carry nothing."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ OF_REPLICAS: Mapping[str, tuple[str, ...]] = {
         "replica.adapter_region_share",
         "replica.adapter_tokens",
         "replica.max_lora_rank",
+        "replica.lora_communication",
+        "replica.activation_bytes_per_logit",
     ),
     "admission": ("replica.admit_every",),
     "prefill": ("replica.max_prefill_tokens",),
@@ -32,6 +34,9 @@ OF_REPLICAS: Mapping[str, tuple[str, ...]] = {
     "adapter pool": ("cluster.adapter_pool",),
 }
 """Slots that are keys of a replica, or of the cluster: what belongs together is exchanged together."""
+
+LOOKED_FOR = "operating_points"
+"""Of a placement, which are found before its run."""
 
 
 @dataclass(frozen=True)
@@ -48,24 +53,20 @@ class Exchange:
 def exchanges(world: World, system: System, base: System, workload: Workload) -> list[Exchange]:
     """Return a system once for each slot in which it differs from `base`, with that slot as `base` has it.
 
-    Where memory cannot be exchanged alone, as eviction decides over KV that the base does not keep, eviction goes with
-    it.
+    What cannot be exchanged alone, as memory where eviction decides over KV that the base does not keep, goes with the
+    first other slot that makes it one that simlora runs; where there is none, it is refused.
     """
     own, others = _slots(world, system, workload), _slots(world, base, workload)
-    differing = {slot: others[slot] for slot in own if own[slot] != others[slot]}
+    differing = [slot for slot in own if own[slot] != others[slot]]
     found = []
     for slot in differing:
-        exchange = _exchanged(world, system, workload, {slot: own[slot]}, {slot: others[slot]})
-        if exchange.refused and slot == "memory" and "eviction" in differing:
-            pair = ("memory", "eviction")
-            exchange = _exchanged(
-                world,
-                system,
-                workload,
-                {name: own[name] for name in pair},
-                {name: others[name] for name in pair},
-            )
-        found.append(exchange)
+        alone = _exchanged(world, system, base, workload, own, others, [slot])
+        tried = (
+            _exchanged(world, system, base, workload, own, others, [slot, beside])
+            for beside in differing
+            if beside != slot
+        )
+        found.append(next((one for one in tried if not one.refused), alone) if alone.refused else alone)
     return found
 
 
@@ -79,35 +80,34 @@ def _slots(world: World, system: System, workload: Workload) -> dict[str, Slot]:
     for name in POLICIES:
         plain = OmegaConf.to_container(config[name], resolve=True)
         assert isinstance(plain, dict)
-        found[name] = {name: choices[name]} | {
-            f"{name}.{key}": value for key, value in plain.items() if key != "_target_"
-        }
+        own = {f"{name}.{key}": value for key, value in plain.items() if key not in ("_target_", LOOKED_FOR)}
+        found[name] = {name: choices[name], **own}
     for name, keys in OF_REPLICAS.items():
         found[name] = {key: OmegaConf.select(config, key) for key in keys}
     return found
 
 
 def _exchanged(
-    world: World, system: System, workload: Workload, own: Mapping[str, Slot], others: Mapping[str, Slot]
+    world: World,
+    system: System,
+    base: System,
+    workload: Workload,
+    own: Mapping[str, Slot],
+    others: Mapping[str, Slot],
+    slots: Sequence[str],
 ) -> Exchange:
-    dropped = {key for slot in own.values() for key in slot}
-    kept = {key: value for key, value in system.settings.items() if key not in dropped}
-    put = {
-        key: value
-        for slot in others.values()
-        for key, value in slot.items()
-        if key != "placement.operating_points"
-    }
-    name = ", ".join(own)
-    changed = System(f"{system.name} without its {name}", system.title, {**kept, **put})
+    """Return a system all of whose slots are said: what its own file sets besides is not there to stay behind."""
+    whole = {**own, **{slot: others[slot] for slot in slots}}
+    name = ", ".join(slots)
+    settings = {**base.settings, **{key: value for slot in whole.values() for key, value in slot.items()}}
+    changed = System(f"{system.name} without its {name}", system.title, settings)
     refused = ""
     try:
         ready(*composed([*world.overrides(changed, workload), f"{workload.key}={workload.start}"]))
     except InputError as error:
         refused = str(error)
-    pairs = [(own[slot], others[slot]) for slot in own]
-    had = "; ".join(_told(slot, other) for slot, other in pairs)
-    return Exchange(name, had, "; ".join(_told(other, slot) for slot, other in pairs), changed, refused)
+    had = "; ".join(_told(own[slot], others[slot]) for slot in slots)
+    return Exchange(name, had, "; ".join(_told(others[slot], own[slot]) for slot in slots), changed, refused)
 
 
 def _told(slot: Slot, other: Slot) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from omegaconf import DictConfig, OmegaConf
 
 import simlora
 from experiments.cross_table import __main__ as command
@@ -13,7 +15,7 @@ from experiments.cross_table import world as worlds
 from experiments.cross_table.capacities import Asked, ratio, search, settled, span
 from experiments.cross_table.compared import SHARE, compare
 from experiments.cross_table.page import number, spanned, why
-from experiments.cross_table.slots import exchanges
+from experiments.cross_table.slots import OF_REPLICAS, POLICIES, exchanges
 from experiments.cross_table.why import parts
 from experiments.cross_table.world import HELD_OUT, TRAINING, System, World
 from simlora.api.preparing import composed, ready
@@ -171,7 +173,7 @@ def test_rows_rank_systems_by_what_they_carry_and_compare_them_at_one_rate(world
         assert row.best.figures["slo.attainment"].mean >= 0.95
         assert all(0 < cell.use.hbm_share < cell.use.gpu_share <= 1 for cell in row.cells)
         assert all(0 < cell.use.link_share < 1 for cell in row.cells)
-        assert row.cells[-1].system.name == "eager"  # four at a time
+        assert row.cells[-1].system.name == "eager"  # eight at a time
         assert row.cells[-1] not in row.level
     short, long = rows
     assert short.best.capacity.mean > long.best.capacity.mean
@@ -205,8 +207,8 @@ def test_slots_are_exchanged_one_at_a_time(world: World) -> None:
     config, choices = composed([*world.overrides(loader.system, workload), "workload.arrivals.rate_rps=1"])
     assert choices["loader"] == "blocking"
     assert config.replica.admit_every == 0
-    assert config.replica.max_batch_size == 4
-    assert (found["batch"].had, found["batch"].has) == ("max_batch_size 4", "max_batch_size 1000")
+    assert config.replica.max_batch_size == 8
+    assert (found["batch"].had, found["batch"].has) == ("max_batch_size 8", "max_batch_size 1000")
 
 
 def test_parameters_of_a_policy_go_with_it(world: World) -> None:
@@ -242,6 +244,40 @@ def test_memory_takes_eviction_along_where_it_decides_over_kv(world: World) -> N
     assert found["memory, eviction"].system.settings["eviction"] == "on_demand"
 
 
+@pytest.mark.parametrize("name", ["fastlibra", "dlora_released", "slora_early_abort", "sglang", "vllm"])
+def test_slots_of_published_systems_can_be_exchanged(name: str) -> None:
+    system, base, workload = REAL.systems[name], REAL.systems["slora"], REAL.workloads["functions"]
+    found = exchanges(REAL, system, base, workload)
+    refused = [one.slot for one in found if one.refused]
+    assert refused == (
+        ["batch"] if name == "vllm" else []
+    )  # as many slots as adapters, and the kernel asks for them
+
+
+@pytest.mark.parametrize("system", REAL.systems.values(), ids=REAL.systems)
+def test_slots_are_all_that_systems_differ_in(system: System) -> None:
+    workload = REAL.workloads["shifting"]
+    mine, plain = (
+        dict(_flat(composed([*REAL.overrides(one, workload), f"{workload.key}=1"])[0]))
+        for one in (system, REAL.systems["slora"])
+    )
+    differing = {key for key in mine.keys() | plain.keys() if mine.get(key) != plain.get(key)}
+    known = {key for keys in OF_REPLICAS.values() for key in keys}
+    assert {key for key in differing - known if key.partition(".")[0] not in POLICIES} <= {
+        "engine",
+        "kernel._target_",
+    }
+
+
+def _flat(tree: DictConfig, place: str = "") -> Iterator[tuple[str, object]]:
+    for key in tree:
+        value = OmegaConf.select(tree, str(key))
+        if isinstance(value, DictConfig):
+            yield from _flat(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key}", value
+
+
 def test_nothing_differs_from_itself(world: World) -> None:
     base = world.systems["slora"]
     assert exchanges(world, base, base, world.workloads["short"]) == []
@@ -253,8 +289,8 @@ def test_why_a_system_is_behind_is_the_slot_that_holds_it_back(world: World) -> 
     (found,) = parts(world, [(row, systems[0], row.best.rates_rps)], world.systems["slora"], jobs=1)
     assert [part.kept.mean for part in found] == sorted(part.kept.mean for part in found)
     assert found[-1].exchange.slot == "batch"
-    assert found[-1].kept.mean > 1.5  # a batch of four is what it suffers from
-    assert "batch (max_batch_size 4 for max_batch_size 1000)" in why(found)
+    assert found[-1].kept.mean > 1.5  # a batch of eight is what it suffers from
+    assert "batch (max_batch_size 8 for max_batch_size 1000)" in why(found)
     assert why([]) == "no slot alone changes it"
 
 
