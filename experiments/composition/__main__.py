@@ -41,10 +41,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"of the judgement (default: {SEEDS})")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     parser.add_argument(
-        "--docs", type=Path, default=ROOT / "docs", help="folder of composition.md, its table and figures"
+        "--docs",
+        type=Path,
+        help="folder of composition.md, its table and figures (default: docs, for the default trials and seeds)",
     )
     parser.add_argument(
-        "--publish", type=Path, default=SYSTEM, help="the system's file (default: in simlora/conf/system)"
+        "--publish",
+        type=Path,
+        help="the system's file (default: in simlora/conf/system, for the default ones too)",
     )
     options = parser.parse_args(arguments)
     return ended(lambda: _find(read(), options))
@@ -75,7 +79,15 @@ def _find(world: World, options: argparse.Namespace) -> None:
         seeds=options.seeds,
     )
     _print(study)
-    _write(study, options.docs, options.publish)
+    whole_study = (options.trials, options.seeds) == (TRIALS, SEEDS)
+    docs = options.docs or (ROOT / "docs" if whole_study else None)
+    publish = options.publish or (SYSTEM if whole_study else None)
+    if docs:
+        _write(study, docs)
+    # Runs are kept only while simlora's files do not change: the same system is not written again.
+    if publish and (not publish.exists() or publish.read_text(encoding="utf-8") != text(found.system)):
+        publish.write_text(text(found.system), encoding="utf-8")
+        print(publish)
 
 
 def _tell(tried: Sequence[Tried]) -> None:
@@ -107,7 +119,7 @@ def _print(study: Study) -> None:
             print(f"  {part:<9} {name:<16} {spanned(span(by_seed.values()))}")
 
 
-def _write(study: Study, docs: Path, publish: Path) -> None:
+def _write(study: Study, docs: Path) -> None:
     made((docs / AHEAD).parent)
     draw_search(study.tried, study.begun, docs / PROGRESS)
     ratios = study.ahead(HELD_OUT) | study.ahead(TRAINING)
@@ -117,10 +129,6 @@ def _write(study: Study, docs: Path, publish: Path) -> None:
     write_csv(docs / "composition.csv", study.tried)
     (docs / "composition.md").write_text(markdown(study), encoding="utf-8")
     print(docs / "composition.md")
-    # Runs are kept only while simlora's files do not change: the same system is not written again.
-    if not publish.exists() or publish.read_text(encoding="utf-8") != text(study.found.system):
-        publish.write_text(text(study.found.system), encoding="utf-8")
-        print(publish)
 
 
 def write_csv(path: Path, tried: Sequence[Tried]) -> None:

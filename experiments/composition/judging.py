@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from experiments.composition.search import FLOOR_RPS, SEED, Tried
 from experiments.cross_table.capacities import Asked, Span, search, span
 from experiments.cross_table.compared import Cell, Row
-from experiments.cross_table.slots import Exchange, exchanges
+from experiments.cross_table.slots import differing, exchanges, slim
 from experiments.cross_table.world import System, Workload, World
 
 FINALISTS = 6
@@ -53,8 +53,7 @@ def chosen(
 ) -> Found:
     """Return the best of the finalists, without what does not help it.
 
-    A slot goes back to what `base` has where that costs less than WORTH by itself; all of them together, if that costs
-    less than WORTH too.
+    Its slots that say nothing else than `base` does are not said.
     """
     finalists = best(tried, FINALISTS)
     systems = {
@@ -64,26 +63,35 @@ def chosen(
     ranked = {number: found[system.name] for number, system in systems.items()}
     number = max(ranked, key=lambda one: ranked[one])
     full = systems[number]
-    swaps = [one for one in exchanges(world, full, base, workloads[0]) if not one.refused]
-    without = scores(world, [one.system for one in swaps], workloads, jobs)
-    idle = [one for one in swaps if without[one.system.name] > ranked[number] - WORTH]
-    system, score, left_out = full, ranked[number], list[str]()
-    if idle:
-        plain = _exchanged(world, full, base, idle, workloads[0])
-        plain_score = scores(world, [plain], workloads, jobs)[plain.name]
-        if plain_score > score - WORTH:
-            system, score, left_out = plain, plain_score, [one.slot for one in idle]
-    return Found(System(NAME, TITLE, system.settings), score, ranked, number, left_out)
+    plain, score = without_idle(world, full, ranked[number], base, workloads, jobs)
+    system = slim(world, System(NAME, TITLE, plain.settings), base, workloads[0])
+    kept = differing(world, system, base, workloads[0])
+    left_out = [slot for slot in differing(world, full, base, workloads[0]) if slot not in kept]
+    return Found(system, score, ranked, number, left_out)
 
 
-def _exchanged(
-    world: World, system: System, base: System, idle: Sequence[Exchange], workload: Workload
-) -> System:
-    for slot in (one.slot for one in idle):
-        again = {one.slot: one for one in exchanges(world, system, base, workload)}
-        if slot in again and not again[slot].refused:
-            system = again[slot].system
-    return system
+def without_idle(
+    world: World, system: System, score: float, base: System, workloads: Sequence[Workload], jobs: int
+) -> tuple[System, float]:
+    """Return a system without the slots that do not help it, and its score.
+
+    One slot after the other goes back to what `base` has, the one that costs least first, as long as all of them
+    together cost less than WORTH; a slot that costs more by itself is not asked again.
+    """
+    least, candidates = score - WORTH, None
+    while True:
+        swaps = [
+            one
+            for one in exchanges(world, system, base, workloads[0])
+            if not one.refused and (candidates is None or one.slot in candidates)
+        ]
+        found = scores(world, [one.system for one in swaps], workloads, jobs)
+        idle = [one for one in swaps if found[one.system.name] > least]
+        if not idle:
+            return system, score
+        first = max(idle, key=lambda one: found[one.system.name])
+        system, score = first.system, found[first.system.name]
+        candidates = {one.slot for one in idle if one is not first}
 
 
 def best(tried: Sequence[Tried], count: int) -> list[Tried]:
@@ -98,14 +106,15 @@ def best(tried: Sequence[Tried], count: int) -> list[Tried]:
 def ahead(rows: Sequence[Row], published: Sequence[System]) -> dict[str, dict[int, float]]:
     """Return how many times as much the composition carries as the best published system, by workload and seed.
 
-    The best is chosen with the same seeds: that is in its favour.
+    The best is chosen with the same seeds, which is in the rival's favour.
     """
     found = {}
     for row in rows:
         own = next(cell for cell in row.cells if cell.system.name == NAME)
         rival = rival_of(row, published)
         found[row.workload.name] = {
-            seed: own.rates_rps[seed] / max(rival.rates_rps[seed], FLOOR_RPS) for seed in own.rates_rps
+            seed: max(rate, FLOOR_RPS) / max(rival.rates_rps[seed], FLOOR_RPS)
+            for seed, rate in own.rates_rps.items()
         }
     return found
 

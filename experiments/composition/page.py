@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from experiments.composition.judging import FINALISTS, NAME, SEEDS, WORTH, Found, ahead, overall, rival_of
 from experiments.composition.publishing import text
-from experiments.composition.search import AT_ONCE, COARSE, Tried
+from experiments.composition.search import AT_ONCE, COARSE, FLOOR_RPS, Tried
 from experiments.cross_table.capacities import Span, span
 from experiments.cross_table.compared import Row
 from experiments.cross_table.page import number, spanned, used
@@ -72,7 +72,7 @@ def markdown(study: Study) -> str:
             "",
             "Capacity in requests/s within the SLO, with 95 % intervals over "
             f"{study.seeds} seeds; the ratio is taken seed by seed. The best published system is chosen by workload, "
-            "with the same seeds: that is in its favour. *All adapters on the GPU*: the composition if no adapter ever "
+            "with the same seeds, in its own favour. *All adapters on the GPU*: the composition if no adapter ever "
             "had to be loaded, which bounds what loading and caching adapters better could still add. *In use*: how "
             "much of GPUs, their memory and the links to their hosts it uses at its capacity, on average until the "
             "last request ends. Where one of them is used up, no policy gets more out of it but by making work "
@@ -119,16 +119,18 @@ def verdict(
     won = [titles[name] for name, one in spans.items() if one.mean >= ASKED and one.low > 1.0]
     some = [titles[name] for name, one in spans.items() if one.low > 1.0 and one.mean < ASKED]
     lost = [titles[name] for name, one in spans.items() if one.high < 1.0]
+    close = [titles[name] for name, one in spans.items() if one.high < ASKED]
     clear = {*won, *some, *lost}
     level = [titles[name] for name in spans if titles[name] not in clear]
     return [
-        f"**Over the {len(spans)} held-out workloads it carries {number(mean.mean)} times what the best published "
-        f"system does [{number(mean.low)}, {number(mean.high)}].**",
+        f"**Over the {len(spans)} held-out workloads it carries {spanned(mean)} times what the best published system "
+        "does.**",
         "",
-        f"* ahead by 10 % and more, beyond doubt: {', '.join(won) or 'nowhere'}",
+        f"* ahead beyond doubt, and by 10 % or more on average: {', '.join(won) or 'nowhere'}",
         f"* ahead by less, beyond doubt: {', '.join(some) or 'nowhere'}",
         f"* not to be told apart: {', '.join(level) or 'nowhere'}",
         f"* behind, beyond doubt: {', '.join(lost) or 'nowhere'}",
+        f"* less than 10 % ahead, beyond doubt: {', '.join(close) or 'nowhere'}",
     ]
 
 
@@ -164,7 +166,8 @@ def singles(study: Study) -> list[tuple[System, Span]]:
             by_name = {cell.system.name: cell.rates_rps for cell in row.cells}
             if min(by_name[system.name].values()) > 0.0:
                 ratios[row.workload.name] = {
-                    seed: rate / by_name[system.name][seed] for seed, rate in by_name[NAME].items()
+                    seed: max(rate, FLOOR_RPS) / by_name[system.name][seed]
+                    for seed, rate in by_name[NAME].items()
                 }
         if len(ratios) == len(rows):
             found.append((system, overall(ratios)))

@@ -119,6 +119,8 @@ def _carried(overrides: Overrides | str, one: Asked, precision: float) -> Carrie
         found = simlora.capacity(own, seeds=1, jobs=1, **search_of)
     except NeverMet:
         return Carried(0.0)
+    except InputError as error:  # as of a rate at which simlora refuses the workload
+        return Carried(0.0, refused=str(error))
     run = found.question.run(one.seed, found.value)
     outcome = run_all([run], 1, False)[run]  # which was kept
     return Carried(found.value, use=_use(outcome.summary))

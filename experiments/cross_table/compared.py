@@ -61,7 +61,12 @@ class Row:
     @property
     def level(self) -> list[Cell]:
         """The systems that cannot be told from the best: the interval of what they carry of its capacity includes 1."""
-        return [cell for cell in self.cells if cell is self.best or self.against_best(cell).high >= 1.0]
+        return [cell for cell in self.cells if not (cell.refused or self._behind(cell))]
+
+    def _behind(self, cell: Cell) -> bool:
+        """Whether a system carries less beyond doubt; of one seed nothing is."""
+        found = self.against_best(cell)
+        return found.mean == 0.0 or found.high < 1.0
 
 
 def compare(

@@ -71,7 +71,7 @@ def _winner(row: Row, parts: Sequence[Part]) -> str:
         row.best.system.title,
         spanned(row.best.capacity),
         others or "nobody",
-        why(parts),
+        why(parts) if parts else "it has S-LoRA's slots",
     ]
     return f"| {' | '.join(cells)} |"
 

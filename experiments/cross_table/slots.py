@@ -57,17 +57,33 @@ def exchanges(world: World, system: System, base: System, workload: Workload) ->
     first other slot that makes it one that simlora runs; where there is none, it is refused.
     """
     own, others = _slots(world, system, workload), _slots(world, base, workload)
-    differing = [slot for slot in own if own[slot] != others[slot]]
+    slots = [slot for slot in own if own[slot] != others[slot]]
     found = []
-    for slot in differing:
+    for slot in slots:
         alone = _exchanged(world, system, base, workload, own, others, [slot])
         tried = (
             _exchanged(world, system, base, workload, own, others, [slot, beside])
-            for beside in differing
+            for beside in slots
             if beside != slot
         )
         found.append(next((one for one in tried if not one.refused), alone) if alone.refused else alone)
     return found
+
+
+def slim(world: World, system: System, base: System, workload: Workload) -> System:
+    """Return a system that says only the slots in which it differs from `base`, and of keys those that differ."""
+    own, others = _slots(world, system, workload), _slots(world, base, workload)
+    settings = dict(base.settings)
+    for name, slot in own.items():
+        whole = name in POLICIES and slot[name] != others[name][name]
+        settings |= {key: value for key, value in slot.items() if whole or others[name].get(key) != value}
+    return System(system.name, system.title, settings)
+
+
+def differing(world: World, system: System, base: System, workload: Workload) -> list[str]:
+    """Return the slots in which a system differs from `base`."""
+    own, others = _slots(world, system, workload), _slots(world, base, workload)
+    return [name for name in own if own[name] != others[name]]
 
 
 Slot = Mapping[str, Any]

@@ -226,7 +226,7 @@ def test_what_does_not_help_is_left_out(world: World, small: Space) -> None:
     found = chosen(world, tried, world.systems["slora"], world.of(TRAINING), jobs=1)
     assert found.number == 0
     assert found.left_out == ["batch"]
-    assert found.system.settings["replica.max_batch_size"] == 1000
+    assert found.system.settings == {"system": "slora"}
     assert found.system.name == NAME
     assert found.score > found.finalists[0] - WORTH
 
@@ -260,7 +260,7 @@ def test_the_composition_is_held_against_the_best_published_of_each_workload(wor
 @pytest.mark.parametrize(
     ("ratios", "line"),
     [
-        ({0: 1.2, 1: 1.21, 2: 1.19}, "ahead by 10 % and more, beyond doubt: Longer ones"),
+        ({0: 1.2, 1: 1.21, 2: 1.19}, "ahead beyond doubt, and by 10 % or more on average: Longer ones"),
         ({0: 1.05, 1: 1.06, 2: 1.055}, "ahead by less, beyond doubt: Longer ones"),
         ({0: 1.3, 1: 0.9, 2: 1.2}, "not to be told apart: Longer ones"),
         ({0: 0.8, 1: 0.81, 2: 0.79}, "behind, beyond doubt: Longer ones"),
@@ -272,7 +272,11 @@ def test_the_verdict_says_where_it_is_ahead_and_where_it_is_not(
     row = a_row({NAME: ratios, "slora": dict.fromkeys(ratios, 1.0)}, world)
     lines = verdict({"long": ratios}, overall({"long": ratios}), [row], [world.systems["slora"]])
     assert f"* {line}" in lines
-    assert sum("nowhere" in one for one in lines) == 3
+    within = (
+        f"* less than 10 % ahead, beyond doubt: {'Longer ones' if max(ratios.values()) < 1.1 else 'nowhere'}"
+    )
+    assert lines[-1] == within
+    assert sum("nowhere" in one for one in lines[:-1]) == 3
 
 
 # What is published
@@ -346,6 +350,24 @@ def test_bad_input_is_one_sentence(option: str, capsys: pytest.CaptureFixture[st
     said = capsys.readouterr().err
     assert said.startswith(f"error: {option} is 0")
     assert said.count("\n") == 1
+
+
+def test_a_quick_look_writes_neither_page_nor_system(
+    world: World,
+    small: Space,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(command, "read", lambda: world)
+    monkeypatch.setattr(command, "read_space", lambda: small)
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "SYSTEM", tmp_path / "simlora.yaml")
+    monkeypatch.setattr(judging, "SEEDS", range(1, 2))
+    assert command.main(["--trials", "2", "--seeds", "1", "--jobs", "1"]) == 0
+    assert not (tmp_path / "docs").exists()
+    assert not (tmp_path / "simlora.yaml").exists()
+    assert "held_out  long" in capsys.readouterr().out
 
 
 def test_workloads_to_judge_on_are_none_that_was_searched_on() -> None:

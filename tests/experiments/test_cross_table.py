@@ -15,7 +15,7 @@ from experiments.cross_table import world as worlds
 from experiments.cross_table.capacities import Asked, ratio, search, settled, span
 from experiments.cross_table.compared import SHARE, compare
 from experiments.cross_table.page import number, spanned, why
-from experiments.cross_table.slots import OF_REPLICAS, POLICIES, exchanges
+from experiments.cross_table.slots import OF_REPLICAS, POLICIES, differing, exchanges, slim
 from experiments.cross_table.why import parts
 from experiments.cross_table.world import HELD_OUT, TRAINING, System, World
 from simlora.api.preparing import composed, ready
@@ -276,6 +276,32 @@ def _flat(tree: DictConfig, place: str = "") -> Iterator[tuple[str, object]]:
             yield from _flat(value, f"{place}{key}.")
         else:
             yield f"{place}{key}", value
+
+
+def test_a_slim_system_is_the_same_and_says_no_more_than_it_has_to(world: World) -> None:
+    workload, base = world.workloads["short"], world.systems["slora"]
+    full = System(
+        "full",
+        "",
+        {
+            "system": "slora",
+            "replica.admit_every": 3,
+            "replica.watermark": 0.01,
+            "router": "adapter_affinity",
+        },
+    )
+    found = slim(world, full, base, workload)
+    assert found.settings == {
+        "system": "slora",
+        "router": "adapter_affinity",
+        "router.slack": 4,
+        "replica.admit_every": 3,
+    }
+    one, other = (
+        composed([*world.overrides(each, workload), f"{workload.key}=1"])[0] for each in (full, found)
+    )
+    assert one == other
+    assert differing(world, full, base, workload) == ["router", "admission"]
 
 
 def test_nothing_differs_from_itself(world: World) -> None:
