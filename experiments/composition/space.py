@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from experiments.cross_table.slots import POLICIES
 from experiments.studies.reading import check, known, listed, load
 from simlora.core.errors import InputError
 
 SPACE = Path(__file__).with_name("space.yaml")
-GROUPS = ("scheduler", "loader", "eviction", "router", "placement", "migration")
-"""Slots that are policies, each a group of the configuration; the others are keys of a replica."""
 DIGITS = 3
 """Significant digits of a number that is tuned: more say nothing, and are written in commands."""
 
@@ -70,12 +69,6 @@ class Composition:
             **{key: value for own in self.of_slots.values() for key, value in own.items()},
         }
 
-    def without(self, slot: str, first: str) -> Composition:
-        """Return the same with the slot as S-LoRA has it, its `first` choice."""
-        return Composition(
-            {**self.choices, slot: first}, {**self.of_slots, slot: {slot: first} if slot in GROUPS else {}}
-        )
-
     def __str__(self) -> str:
         return ", ".join(f"{slot} {choice}" for slot, choice in self.choices.items())
 
@@ -112,7 +105,7 @@ class Space:
         for slot, held in self.slots.items():
             name = trial.suggest_categorical(slot, list(held))
             tuned = {key: one.suggested(trial, key) for key, one in held[name].tuned.items()}
-            own = {slot: name} if slot in GROUPS else {}
+            own = {slot: name} if slot in POLICIES else {}
             choices[slot], of_slots[slot] = name, {**own, **held[name].settings, **tuned}
         return Composition(choices, of_slots)
 

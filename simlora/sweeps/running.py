@@ -16,8 +16,6 @@ from simlora.api.progress import bar
 from simlora.core.errors import DoesNotFit, InputError
 from simlora.sweeps.outcome import DOES_NOT_FIT, FAILED, NOT_SIMULATED, RAN, Outcome, Overrides
 
-KEPT = (RAN, DOES_NOT_FIT)
-"""What becomes of a run that only simlora's files and its overrides decide."""
 DEATHS_MOST = 3
 AT_ONCE = 4
 """Runs for each worker of a backend that tells results only all together."""
@@ -58,7 +56,7 @@ def each_run(
     if not missing:
         return
     for overrides, outcome, config in _simulated(missing, jobs, keep_going):
-        if outcome.status in KEPT:
+        if outcome.status == RAN:
             cache.put(overrides, asdict(outcome), config)
         yield overrides, outcome
 
@@ -113,7 +111,7 @@ def _died(error: Exception) -> bool:
 def run(overrides: Overrides, cache: Cache) -> Outcome:
     """Simulate and keep one run. What simlora refuses is an outcome too, its sentence the reason."""
     _, outcome, config = _run(overrides, keep_going=False)
-    if outcome.status in KEPT:
+    if outcome.status == RAN:
         cache.put(overrides, asdict(outcome), config)
     return outcome
 
