@@ -117,8 +117,9 @@ def _draw_seeds(study: Study, found: Found, path: Path) -> None:
 
 
 def _found(study: Study, ran: Watch, seeds: Sequence[int]) -> Iterator[tuple[Point, list[Outcome]]]:
-    """Yield the study's points that were run, and those that a search made between its values of x."""
-    for one in (*points(study), *_between(study, ran)):
+    """Yield the study's points that were run, and those that a search made between its values of x; along x."""
+    all_points = [*points(study), *_between(study, ran)]
+    for one in all_points if study.x.categories else sorted(all_points, key=lambda one: one.x):
         runs = [seeded(one, seed) for seed in seeds] or [one]
         outcomes = [ran.outcomes[run.overrides] for run in runs if run.overrides in ran.outcomes]
         if outcomes and not one.skip:

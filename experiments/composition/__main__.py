@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.composition.drawing import draw_ahead, draw_search
-from experiments.composition.judging import NAME, chosen, overall, rival_of
+from experiments.composition.frontier import in_other_worlds
+from experiments.composition.judging import NAME, cell_of, chosen, overall, rival_of
 from experiments.composition.page import AHEAD, PROGRESS, Study, markdown, verdict
 from experiments.composition.publishing import text
 from experiments.composition.search import Tried, explore
@@ -57,25 +58,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _find(world: World, options: argparse.Namespace) -> None:
     whole("--trials", options.trials, "compositions", least=1)
     whole("--seeds", options.seeds, "seeds", least=1)
-    space, base = read_space(), world.systems[BASE]
-    begun = list(space.published)
-    tried = explore(world, space, world.of(TRAINING), options.trials, options.jobs, _tell)
-    found = chosen(world, tried, base, world.of(TRAINING), options.jobs)
+    base = world.systems[BASE]
+    searched = explore(world, read_space(), world.of(TRAINING), options.trials, options.jobs, _tell)
+    found = chosen(world, searched.tried, base, world.of(TRAINING), options.jobs)
     published = list(world.systems.values())
     seeds = range(options.seeds)
     rows = compare(world, [found.system, *published], list(world.workloads.values()), seeds, options.jobs)
-    own = {row.workload.name: next(cell for cell in row.cells if cell.system.name == NAME) for row in rows}
-    swapped = parts(
-        world, [(row, found.system, own[row.workload.name].rates_rps) for row in rows], base, options.jobs
-    )
+    swapped = parts(world, [(row, cell_of(row, NAME)) for row in rows], base, options.jobs)
+    held_out = [row for row in rows if row.workload.part == HELD_OUT]
     study = Study(
-        tried=tried,
-        begun=begun,
+        search=searched,
         found=found,
         rows=rows,
         published=published,
         ablation={row.workload.name: one for row, one in zip(rows, swapped, strict=True)},
         oracle=_oracle(world, found.system, seeds, options.jobs),
+        others=in_other_worlds(world, held_out, found.system, published, options.jobs),
         seeds=options.seeds,
     )
     _print(study)
@@ -105,7 +103,7 @@ def _oracle(world: World, system: System, seeds: Sequence[int], jobs: int) -> di
     asked = [Asked(ideal, workload, seed) for workload in world.workloads.values() for seed in seeds]
     found = search(world, asked, jobs)
     return {
-        workload.name: span(found[ideal.name, workload.name, seed].rate_rps for seed in seeds)
+        workload.name: span(found[ideal.name, workload.name, seed].rate for seed in seeds)
         for workload in world.workloads.values()
     }
 
@@ -121,12 +119,12 @@ def _print(study: Study) -> None:
 
 def _write(study: Study, docs: Path) -> None:
     made((docs / AHEAD).parent)
-    draw_search(study.tried, study.begun, docs / PROGRESS)
+    draw_search(study.search.tried, study.search.begun, docs / PROGRESS)
     ratios = study.ahead(HELD_OUT) | study.ahead(TRAINING)
     rivals = {row.workload.name: rival_of(row, study.published).system.title for row in study.rows}
     ordered = [*study.of(HELD_OUT), *study.of(TRAINING)]
     draw_ahead(ordered, ratios, rivals, docs / AHEAD)
-    write_csv(docs / "composition.csv", study.tried)
+    write_csv(docs / "composition.csv", study.search.tried)
     (docs / "composition.md").write_text(markdown(study), encoding="utf-8")
     print(docs / "composition.md")
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from experiments.composition.search import Tried
-from experiments.cross_table.capacities import span
+from experiments.cross_table.capacities import Reading, span
 from experiments.cross_table.compared import Row
 from experiments.cross_table.world import HELD_OUT
 from experiments.studies.draw import COLOURS, GRID, INK, save
@@ -45,7 +45,7 @@ def draw_search(tried: Sequence[Tried], begun: Sequence[str], path: Path) -> Non
 
 
 def draw_ahead(
-    rows: Sequence[Row], ratios: dict[str, dict[int, float]], rivals: dict[str, str], path: Path
+    rows: Sequence[Row], ratios: dict[str, dict[int, Reading]], rivals: dict[str, str], path: Path
 ) -> None:
     """Draw, for each workload, how many times the best published system's capacity the composition has."""
     from matplotlib import pyplot as plt

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.composition.search import FLOOR_RPS, SEED, Tried
-from experiments.cross_table.capacities import Asked, Span, search, span
+from experiments.cross_table.capacities import Asked, Reading, Span, geometric, search, span, times
 from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.slots import differing, exchanges, slim
 from experiments.cross_table.world import System, Workload, World
@@ -42,7 +42,7 @@ def scores(
     )
     cells = [(workload.name, seed) for workload in workloads for seed in SEEDS]
     return {
-        one.name: math.fsum(math.log(max(found[one.name, *cell].rate_rps, FLOOR_RPS)) for cell in cells)
+        one.name: math.fsum(math.log(max(found[one.name, *cell].met_rps, FLOOR_RPS)) for cell in cells)
         / len(cells)
         for one in systems
     }
@@ -103,20 +103,21 @@ def best(tried: Sequence[Tried], count: int) -> list[Tried]:
     return ranked[:count]
 
 
-def ahead(rows: Sequence[Row], published: Sequence[System]) -> dict[str, dict[int, float]]:
+def ahead(
+    rows: Sequence[Row], published: Sequence[System], name: str = NAME
+) -> dict[str, dict[int, Reading]]:
     """Return how many times as much the composition carries as the best published system, by workload and seed.
 
     The best is chosen with the same seeds, which is in the rival's favour.
     """
-    found = {}
-    for row in rows:
-        own = next(cell for cell in row.cells if cell.system.name == NAME)
-        rival = rival_of(row, published)
-        found[row.workload.name] = {
-            seed: max(rate, FLOOR_RPS) / max(rival.rates_rps[seed], FLOOR_RPS)
-            for seed, rate in own.rates_rps.items()
-        }
-    return found
+    return {
+        row.workload.name: times(cell_of(row, name).carried, rival_of(row, published).carried) for row in rows
+    }
+
+
+def cell_of(row: Row, name: str) -> Cell:
+    """Return a system's cell."""
+    return next(cell for cell in row.cells if cell.system.name == name)
 
 
 def rival_of(row: Row, published: Sequence[System]) -> Cell:
@@ -125,10 +126,16 @@ def rival_of(row: Row, published: Sequence[System]) -> Cell:
     return next(cell for cell in row.cells if cell.system.name in names)
 
 
-def overall(ratios: Mapping[str, Mapping[int, float]]) -> Span:
-    """Return the geometric mean over workloads, and its interval over seeds."""
+def overall(ratios: Mapping[str, Mapping[int, Reading]]) -> Span:
+    """Return the geometric mean over workloads, and its interval over seeds: how sure it is of these workloads."""
     seeds = next(iter(ratios.values()))
     return span(
-        math.exp(math.fsum(math.log(by_seed[seed]) for by_seed in ratios.values()) / len(ratios))
+        Reading(*(geometric([by_seed[seed][end] for by_seed in ratios.values()]) for end in range(3)))
         for seed in seeds
     )
+
+
+def elsewhere(ratios: Mapping[str, Mapping[int, Reading]]) -> Span:
+    """Return the geometric mean over workloads, and its interval over workloads: how sure it is of others like them."""
+    means = [geometric([one.value for one in by_seed.values()]) for by_seed in ratios.values()]
+    return span(Reading(mean, mean, mean) for mean in means)

@@ -6,12 +6,25 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.composition.judging import FINALISTS, NAME, SEEDS, WORTH, Found, ahead, overall, rival_of
+from experiments.composition.frontier import SEEDS as ELSEWHERE_SEEDS
+from experiments.composition.frontier import Elsewhere, alone, neighbours, room
+from experiments.composition.judging import (
+    FINALISTS,
+    NAME,
+    SEEDS,
+    WORTH,
+    Found,
+    ahead,
+    cell_of,
+    elsewhere,
+    overall,
+    rival_of,
+)
 from experiments.composition.publishing import text
-from experiments.composition.search import AT_ONCE, COARSE, FLOOR_RPS, Tried
-from experiments.cross_table.capacities import Span, span
+from experiments.composition.search import AT_ONCE, COARSE, SHORT, Search
+from experiments.cross_table.capacities import Reading, Span, span, times
 from experiments.cross_table.compared import Row
-from experiments.cross_table.page import number, spanned, used
+from experiments.cross_table.page import number, percent, spanned, used
 from experiments.cross_table.why import Part
 from experiments.cross_table.world import HELD_OUT, TRAINING, System
 
@@ -25,27 +38,28 @@ PROGRESS, AHEAD = "figures/composition/search.png", "figures/composition/ahead.p
 class Study:
     """All that the page tells. `oracle`: the capacity if every adapter were on the GPU from the start, by workload."""
 
-    tried: Sequence[Tried]
-    begun: Sequence[str]
+    search: Search
     found: Found
     rows: Sequence[Row]
     published: Sequence[System]
     ablation: Mapping[str, Sequence[Part]]
     oracle: Mapping[str, Span]
+    others: Sequence[Elsewhere]
     seeds: int
 
     def of(self, part: str) -> list[Row]:
         """Return the rows of the training workloads, or of the held-out ones."""
         return [row for row in self.rows if row.workload.part == part]
 
-    def ahead(self, part: str) -> dict[str, dict[int, float]]:
+    def ahead(self, part: str) -> dict[str, dict[int, Reading]]:
         """Return what the composition carries of the best published system's capacity, by workload and seed."""
         return ahead(self.of(part), self.published)
 
 
 def markdown(study: Study) -> str:
     """Return the page."""
-    refused = sum(bool(one.refused) for one in study.tried)
+    tried, begun = study.search.tried, study.search.begun
+    refused = sum(bool(one.refused) for one in tried)
     held_out = study.ahead(HELD_OUT)
     return "\n".join(
         [
@@ -64,7 +78,7 @@ def markdown(study: Study) -> str:
             text(study.found.system).rstrip(),
             "```",
             "",
-            f"`simlora system={NAME}` runs it. It was trial {study.found.number} of {len(study.tried)}"
+            f"`simlora system={NAME}` runs it. It was trial {study.found.number} of {len(tried)}"
             + (f", without its own {', '.join(study.found.left_out)}" if study.found.left_out else "")
             + f": a slot that adds less than {100 * WORTH:g} % is as S-LoRA has it.",
             "",
@@ -75,19 +89,22 @@ def markdown(study: Study) -> str:
             "with the same seeds, in its own favour. *All adapters on the GPU*: the composition if no adapter ever "
             "had to be loaded, which bounds what loading and caching adapters better could still add. *In use*: how "
             "much of GPUs, their memory and the links to their hosts it uses at its capacity, on average until the "
-            "last request ends. Where one of them is used up, no policy gets more out of it but by making work "
-            "cheaper.",
+            "last request ends. *Given up*: requests that it never serves there.",
             "",
-            "| | workload | the composition | best published | | ahead | all adapters on the GPU | in use |",
-            "|---|---|---|---|---|---|---|---|",
+            "| | workload | the composition | best published | | ahead | all adapters on the GPU | in use | given up |",
+            "|---|---|---|---|---|---|---|---|---|",
             *(_row(study, row) for part in (HELD_OUT, TRAINING) for row in study.of(part)),
             "",
             "Over workloads (geometric mean): "
             f"**{spanned(overall(held_out))} on held-out ones**, {spanned(overall(study.ahead(TRAINING)))} on training "
-            "ones. Against one system for all held-out workloads, instead of the best on each:",
+            "ones: intervals over seeds, which say how sure that is of these workloads. Over workloads instead, which "
+            f"says what to expect of others like them: {spanned(elsewhere(held_out))} and "
+            f"{spanned(elsewhere(study.ahead(TRAINING)))}. Against one system for all held-out workloads, instead of "
+            "the best on each:",
             "",
             *(f"* {system.title}: {spanned(mean)}" for system, mean in singles(study)),
             "",
+            *frontier(study),
             "## What each slot does",
             "",
             "The composition with one slot as S-LoRA has it: what it still carries.",
@@ -96,11 +113,13 @@ def markdown(study: Study) -> str:
             "",
             "## How it was searched",
             "",
-            f"Optuna's TPE over `experiments/composition/space.yaml`: {len(study.tried)} compositions, {AT_ONCE} at a "
-            f"time, of which {refused} are none that simlora runs. The first {len(study.begun)} are the slots of the "
-            f"published systems ({', '.join(study.begun)}). The score is the geometric mean of the capacities on the "
-            f"training workloads, found to {100 * COARSE:.0f} % with one seed. The {FINALISTS} best were searched "
-            f"again, finer and with {len(SEEDS)} other seeds: "
+            f"Over `experiments/composition/space.yaml`, {len(tried)} compositions, {AT_ONCE} at a time, of which "
+            f"{refused} are none that simlora runs. The first {len(begun)} are the slots of the published systems "
+            f"({', '.join(begun)}); then the best of these with one slot changed at a time; then, until there are "
+            f"{study.search.last}, what Optuna's TPE proposes; at last the best of all, trial {study.search.centre}, "
+            "with one slot changed at a time. The score is the geometric mean of the capacities on the training "
+            f"workloads, found to {100 * COARSE:.0f} % with one seed, on runs of {100 * SHORT:.0f} % of their length. "
+            f"The {FINALISTS} best were searched again, on all of it, finer and with {len(SEEDS)} other seeds: "
             + ", ".join(f"trial {one} {_rps(score)}" for one, score in study.found.finalists.items())
             + " requests/s. All trials are in [composition.csv](composition.csv).",
             "",
@@ -111,7 +130,10 @@ def markdown(study: Study) -> str:
 
 
 def verdict(
-    held_out: Mapping[str, Mapping[int, float]], mean: Span, rows: Sequence[Row], published: Sequence[System]
+    held_out: Mapping[str, Mapping[int, Reading]],
+    mean: Span,
+    rows: Sequence[Row],
+    published: Sequence[System],
 ) -> list[str]:
     """Return the answer: where the composition is as far ahead as it is asked to be, and where it is not."""
     spans = {name: span(by_seed.values()) for name, by_seed in held_out.items()}
@@ -135,7 +157,7 @@ def verdict(
 
 
 def _row(study: Study, row: Row) -> str:
-    own = next(cell for cell in row.cells if cell.system.name == NAME)
+    own = cell_of(row, NAME)
     rival = rival_of(row, study.published)
     part = "held out" if row.workload.part == HELD_OUT else "training"
     ratios = study.ahead(row.workload.part)[row.workload.name]
@@ -149,6 +171,7 @@ def _row(study: Study, row: Row) -> str:
         spanned(span(ratios.values())),
         spanned(oracle),
         used(own.use),
+        percent(own.use.given_up_share),
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -161,17 +184,70 @@ def singles(study: Study) -> list[tuple[System, Span]]:
     rows = study.of(HELD_OUT)
     found = []
     for system in study.published:
-        ratios = {}
-        for row in rows:
-            by_name = {cell.system.name: cell.rates_rps for cell in row.cells}
-            if min(by_name[system.name].values()) > 0.0:
-                ratios[row.workload.name] = {
-                    seed: max(rate, FLOOR_RPS) / by_name[system.name][seed]
-                    for seed, rate in by_name[NAME].items()
-                }
-        if len(ratios) == len(rows):
+        if all(cell_of(row, system.name).capacity.mean > 0.0 for row in rows):
+            ratios = {
+                row.workload.name: times(cell_of(row, NAME).carried, cell_of(row, system.name).carried)
+                for row in rows
+            }
             found.append((system, overall(ratios)))
     return sorted(found, key=lambda pair: pair[1].mean)
+
+
+def frontier(study: Study) -> list[str]:
+    """Return the section that says how much anybody could still be ahead."""
+    one_slot, better, gain = neighbours(study.search)
+    rows = [row for part in (HELD_OUT, TRAINING) for row in study.of(part)]
+    titles = {row.workload.name: row.workload.title for row in rows}
+    return [
+        "## How near the frontier that is",
+        "",
+        "*The bound* is what no policy can exceed that serves all requests ([the cross-table](cross_table.md) says "
+        "what it leaves out); *at most ahead* is how far it is from the best published system: where that is little, "
+        "nobody can be far ahead. It is loose where what was computed once cannot be kept, as of conversations.",
+        "",
+        "| workload | bound | the best published has of it | the composition | at most ahead |",
+        "|---|---|---|---|---|",
+        *(_near(study, row) for row in rows),
+        "",
+        f"Of all {len(study.search.tried)} compositions, the one that carries most of a training workload *alone*, "
+        "against the best of the published ones, as the search saw them (short runs, one seed; the best of so many "
+        "is partly luck):",
+        "",
+        *(
+            f"* {titles[name]}: {number(one.most_rps)} against {number(one.published_rps)} requests/s, "
+            f"{percent(one.most_rps / one.published_rps - 1.0)} more (trial {one.number})"
+            for name, one in alone(study.search).items()
+        ),
+        "",
+        f"Of {one_slot} compositions that differ from trial {study.search.centre} in one slot, {better} carry more on "
+        f"average over the training workloads, at most {percent(gain)}.",
+        "",
+        f"In other worlds, on the held-out workloads, against the best of those three that were nearest in this one "
+        f"({len(ELSEWHERE_SEEDS)} seeds):",
+        "",
+        *(_elsewhere(one, titles) for one in study.others),
+        "",
+    ]
+
+
+def _near(study: Study, row: Row) -> str:
+    rival = rival_of(row, study.published)
+    bound = row.bound.served_rps
+    cells = [
+        row.workload.title,
+        number(bound) + (" (links)" if row.bound.link_rps < row.bound.gpu_rps else ""),
+        percent(rival.capacity.mean / bound),
+        percent(cell_of(row, NAME).capacity.mean / bound),
+        percent(room(row, rival.system.name) - 1.0),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _elsewhere(one: Elsewhere, titles: Mapping[str, str]) -> str:
+    each = "; ".join(
+        f"{titles[name]} {spanned(span(by_seed.values()))}" for name, by_seed in one.ratios.items()
+    )
+    return f"* {one.about}: **{spanned(one.overall)}** ({each})"
 
 
 def ablation(study: Study) -> list[str]:
@@ -186,7 +262,7 @@ def ablation(study: Study) -> list[str]:
         for row in rows:
             part = next((one for one in study.ablation[row.workload.name] if one.exchange.slot == slot), None)
             told = told or (f"{part.exchange.had} → {part.exchange.has}" if part else "")
-            cells.append(spanned(part.kept) if part else "")
+            cells.append(("refused" if part.exchange.refused else spanned(part.kept)) if part else "")
         lines.append(f"| **{slot}**: {told} | {' | '.join(cells)} |")
     return lines
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import optuna
 
@@ -12,11 +13,16 @@ from experiments.composition.space import Composition, Space
 from experiments.cross_table.capacities import Asked, Carried, search
 from experiments.cross_table.world import System, Workload, World
 
-SEED = 0
-"""Of Optuna's sampler and of the workloads that are searched on; finalists get others."""
+SEED = 100
+"""Of Optuna's sampler and of the workloads that are searched on; finalists and the judgement have others."""
+SHORT = 1 / 3
+"""Of a workload's length, while the search explores: finalists run all of it."""
 AT_ONCE = 4
 """Compositions proposed together, whatever the number of cores: so that what is found does not depend on them."""
 COARSE = 0.03
+"""What a capacity is found to while the search explores."""
+STEP = 1.25
+"""The first step of a search: most compositions carry about as much as where the workload's search starts."""
 FLOOR_RPS = 0.1
 """What counts for a system that cannot keep the SLO at any rate: the logarithm of 0 cannot be averaged."""
 
@@ -38,6 +44,21 @@ class Tried:
         )
 
 
+@dataclass(frozen=True)
+class Search:
+    """All compositions that were tried, in their order: from `last` on those that differ from `centre` in one slot."""
+
+    tried: Sequence[Tried]
+    begun: Sequence[str]
+    centre: int
+    last: int
+
+    @property
+    def neighbours(self) -> Sequence[Tried]:
+        """What differs from the best of all others in one slot."""
+        return self.tried[self.last :]
+
+
 def explore(
     world: World,
     space: Space,
@@ -45,23 +66,24 @@ def explore(
     trials: int,
     jobs: int = -1,
     tell: Callable[[Sequence[Tried]], None] = lambda tried: None,
-) -> list[Tried]:
-    """Return all compositions that were tried, in their order.
+) -> Search:
+    """Return all compositions that were tried.
 
     First those published; then the best of them with one slot changed at a time, to every other choice; then what
-    Optuna's TPE proposes, which begins with what these have shown. The same space, workloads and trials give the same
-    answer. Refused compositions are told as failed.
+    Optuna's TPE proposes, which begins with what these have shown, until there are `trials`; at last the best of all
+    with one slot changed at a time. The same space, workloads and trials give the same answer.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(seed=SEED, n_startup_trials=len(space.published), constant_liar=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
+    short = [workload.shortened(SHORT) for workload in workloads]
     tried: list[Tried] = []
 
     def go_on(until: int) -> None:
-        while len(tried) < min(until, trials):
-            asked = [study.ask() for _ in range(min(AT_ONCE, until - len(tried), trials - len(tried)))]
+        while len(tried) < until:
+            asked = [study.ask() for _ in range(min(AT_ONCE, until - len(tried)))]
             compositions = [space.suggested(trial) for trial in asked]
-            found = evaluated(world, compositions, workloads, jobs, len(tried))
+            found = evaluated(world, compositions, short, jobs, len(tried))
             for trial, one in zip(asked, found, strict=True):
                 tried.append(one)
                 if one.refused:
@@ -70,16 +92,21 @@ def explore(
                     study.tell(trial, one.score)
             tell(tried)
 
-    for published in space.published.values():
-        study.enqueue_trial(dict(published))
-    go_on(len(space.published))
-    best = max((one for one in tried if not one.refused), key=lambda one: one.score)
-    variations = space.variations(list(space.published.values())[best.number])
-    for values in variations:
-        study.enqueue_trial(dict(values))
-    go_on(len(space.published) + len(variations))
+    def enqueue(several: Sequence[Mapping[str, Any]]) -> int:
+        for values in several:
+            study.enqueue_trial(dict(values))
+        return len(several)
+
+    def around() -> tuple[int, list[dict[str, Any]]]:
+        best = max((one for one in tried if not one.refused), key=lambda one: one.score)
+        return best.number, space.variations({**study.trials[best.number].params, **best.composition.choices})
+
+    go_on(enqueue(list(space.published.values())[:trials]))
+    go_on(len(tried) + enqueue(around()[1][: trials - len(tried)]))
     go_on(trials)
-    return tried
+    centre, variations = around()
+    go_on(trials + enqueue(variations))
+    return Search(tried, list(space.published), centre, trials)
 
 
 def evaluated(
@@ -88,7 +115,7 @@ def evaluated(
     """Return what compositions carry, numbered from `first` on; each is refused by one workload or by none."""
     systems = [System(f"trial_{first + i}", "", one.settings) for i, one in enumerate(compositions)]
     asked = [Asked(system, workload, SEED) for system in systems for workload in workloads]
-    found = search(world, asked, jobs, COARSE)
+    found = search(world, asked, jobs, COARSE, STEP)
     return [
         _tried(
             first + i, one, {workload.name: found[system.name, workload.name, SEED] for workload in workloads}
@@ -99,4 +126,4 @@ def evaluated(
 
 def _tried(number: int, composition: Composition, carried: Mapping[str, Carried]) -> Tried:
     refused = next((one.refused for one in carried.values() if one.refused), "")
-    return Tried(number, composition, {name: one.rate_rps for name, one in carried.items()}, refused)
+    return Tried(number, composition, {name: one.met_rps for name, one in carried.items()}, refused)

@@ -100,14 +100,23 @@ class Space:
         return found
 
     def suggested(self, trial: Trial) -> Composition:
-        """Return the composition that a trial asks for. What is tuned goes by its key."""
-        choices, of_slots = {}, {}
+        """Return the composition that a trial asks for. What is tuned goes by its key.
+
+        A choice that needs what other slots do not hold gives way to the first of its slot that does not.
+        """
+        choices = {slot: trial.suggest_categorical(slot, list(held)) for slot, held in self.slots.items()}
+        of_slots = {}
         for slot, held in self.slots.items():
-            name = trial.suggest_categorical(slot, list(held))
+            if not self._can(choices, slot, choices[slot]):
+                choices[slot] = next(name for name in held if self._can(choices, slot, name))
+            name = choices[slot]
             tuned = {key: one.suggested(trial, key) for key, one in held[name].tuned.items()}
             own = {slot: name} if slot in POLICIES else {}
-            choices[slot], of_slots[slot] = name, {**own, **held[name].settings, **tuned}
+            of_slots[slot] = {**own, **held[name].settings, **tuned}
         return Composition(choices, of_slots)
+
+    def _can(self, choices: Mapping[str, str], slot: str, name: str) -> bool:
+        return all(choices[other] in names for other, names in self.slots[slot][name].needs.items())
 
 
 def read(path: Path = SPACE) -> Space:

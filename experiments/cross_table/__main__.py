@@ -18,6 +18,7 @@ from simlora.api.cache import HELP
 from simlora.core.checks import whole
 
 BASE = "slora"
+SEEDS = 5
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
@@ -32,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--workload", action="append", help=f"only this one: {', '.join(world.workloads)}")
     parser.add_argument("--system", action="append", help=f"only this one: {', '.join(world.systems)}")
-    parser.add_argument("--seeds", type=int, default=3, help="searches of each capacity (default: 3)")
+    parser.add_argument(
+        "--seeds", type=int, default=SEEDS, help=f"searches of each capacity (default: {SEEDS})"
+    )
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     parser.add_argument(
         "--docs",
@@ -54,7 +57,7 @@ def _cross(world: World, options: argparse.Namespace) -> None:
     ]
     rows = compare(world, systems, workloads, range(options.seeds), options.jobs)
     base = world.systems[BASE]
-    winners = [(row, row.best.system, row.best.rates_rps) for row in rows]
+    winners = [(row, row.best) for row in rows]
     reasons = dict(
         zip((row.workload.name for row in rows), parts(world, winners, base, options.jobs), strict=True)
     )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import numpy as np
 from joblib import Parallel, delayed
 from omegaconf import OmegaConf
 
@@ -23,8 +22,10 @@ from simlora.sweeps.running import run_all
 from simlora.sweeps.search import NeverMet
 from simlora.sweeps.statistics import interval
 
-PRECISION = 0.03
-"""Between the rate that met the SLO and the one that did not."""
+PRECISION = 0.01
+"""Between the rate that met the SLO and the one that did not: finer than what systems differ by."""
+DOUBLING, NEAR = 2.0, 1.03
+"""The first step of a search from where a workload says, and from what another seed found, which is near."""
 LEAST = 1 / 8
 """Of the rate from which it is searched: who carries less is said to carry nothing."""
 
@@ -38,35 +39,58 @@ class Asked(NamedTuple):
 
 
 class Use(NamedTuple):
-    """How much of what there is a run used on average, until its last request ended.
+    """What a run at the capacity used, on average until its last request ended, and what that costs.
 
     `gpu_share`: of the time in which GPUs computed; `hbm_share`: of their pools; `link_share`: of the time in which the
-    links to their hosts copied.
+    links to their hosts copied. `given_up_share`: of the requests, those that were never served. `usd_per_million`: the
+    rent of all GPUs over a million of the output tokens that they make.
     """
 
     gpu_share: float = math.nan
     hbm_share: float = math.nan
     link_share: float = math.nan
+    given_up_share: float = math.nan
+    usd_per_million: float = math.nan
 
 
 UNKNOWN = Use()
 
 
+class Reading(NamedTuple):
+    """A number, and the ends between which it is known to lie."""
+
+    value: float
+    least: float
+    most: float
+
+    def over(self, other: Reading) -> Reading:
+        """Return how many times as much this is; 0 of a number that is 0."""
+        if min(self.value, other.value) <= 0.0:
+            return Reading(0.0, 0.0, 0.0)
+        return Reading(self.value / other.value, self.least / other.most, self.most / other.least)
+
+
 @dataclass(frozen=True)
 class Carried:
-    """What was found for one seed: the highest rate that met the SLO, in requests/s, and what it used.
+    """What was found for one seed: the highest rate that met the SLO and the lowest that did not, in requests/s.
 
-    The rate is 0 if it would be below LEAST of where the search starts, or if simlora refused the system: then
-    `refused` says why.
+    `met_rps` is 0 if it would be below LEAST of where the search starts, or if simlora refused the system: then
+    `refused` says why. `use` is what the run at `met_rps` used.
     """
 
-    rate_rps: float
+    met_rps: float
+    missed_rps: float
     refused: str = ""
     use: Use = UNKNOWN
 
+    @property
+    def rate(self) -> Reading:
+        """The capacity, which lies between the two."""
+        return Reading(self.met_rps, self.met_rps, self.missed_rps)
+
 
 class Span(NamedTuple):
-    """A mean over seeds, and the ends of its 95 % interval."""
+    """A mean over seeds or workloads, and the ends of its 95 % interval."""
 
     mean: float
     low: float
@@ -74,29 +98,41 @@ class Span(NamedTuple):
 
 
 def search(
-    world: World, asked: Sequence[Asked], jobs: int = -1, precision: float = PRECISION
+    world: World,
+    asked: Sequence[Asked],
+    jobs: int = -1,
+    precision: float = PRECISION,
+    step: float = DOUBLING,
 ) -> dict[tuple[str, str, int], Carried]:
     """Return the capacity of every system on every workload with every seed, by their names.
 
-    Runs are kept, so that what was searched before takes no time. Searches are independent: what is found does not
-    depend on `jobs`, nor on what else is asked.
+    The first seed that is asked for is searched from where the workload says, in steps of `step` at first; the others
+    from what it found, which takes half as many runs. Runs are kept, so that what was searched before takes no time.
+    What is found does not depend on `jobs`, nor on which other systems and workloads are asked.
     """
     unique = {(one.system.name, one.workload.name, one.seed): one for one in asked}
-    pairs = {(one.system.name, one.workload.name): one for one in unique.values()}
-    pool = Parallel(n_jobs=jobs, return_as="generator")
-    ready_to_run = pool(delayed(_settled_or_refused)(world, one) for one in pairs.values())
-    overrides = dict(zip(pairs, ready_to_run, strict=True))
-    pool = Parallel(n_jobs=jobs, return_as="generator")
-    found = pool(
-        delayed(_carried)(overrides[name, workload], one, precision)
-        for (name, workload, _), one in unique.items()
+    first: dict[tuple[str, str], Asked] = {}
+    for one in unique.values():
+        first.setdefault((one.system.name, one.workload.name), one)
+    settle = delayed(_settled_or_refused)
+    overrides = dict(
+        zip(first, Parallel(n_jobs=jobs)(settle(world, one) for one in first.values()), strict=True)
     )
-    result = {}
+    begun = [one for one in unique.values() if first[one.system.name, one.workload.name] is one]
+    others = [one for one in unique.values() if first[one.system.name, one.workload.name] is not one]
+    found: dict[tuple[str, str, int], Carried] = {}
     with bar(len(unique), "capacities", doing="searching") as tell:
-        for key, carried in zip(unique, found, strict=True):
-            result[key] = carried
-            tell(len(result))
-    return result
+        for now in (begun, others):
+            tasks = []
+            for one in now:
+                pair = (one.system.name, one.workload.name)
+                before = 0.0 if one is first[pair] else found[*pair, first[pair].seed].met_rps
+                start = (before, NEAR) if before else (one.workload.start, step)
+                tasks.append(delayed(_carried)(overrides[pair], one, *start, precision))
+            for one, carried in zip(now, Parallel(n_jobs=jobs, return_as="generator")(tasks), strict=True):
+                found[one.system.name, one.workload.name, one.seed] = carried
+                tell(len(found))
+    return {key: found[key] for key in unique}
 
 
 def _settled_or_refused(world: World, one: Asked) -> Overrides | str:
@@ -109,27 +145,39 @@ def _settled_or_refused(world: World, one: Asked) -> Overrides | str:
     return overrides
 
 
-def _carried(overrides: Overrides | str, one: Asked, precision: float) -> Carried:
+def _carried(overrides: Overrides | str, one: Asked, start: float, step: float, precision: float) -> Carried:
     if isinstance(overrides, str):
-        return Carried(0.0, refused=overrides)
-    workload, own = one.workload, [*overrides, f"seed={one.seed}"]
-    least = LEAST * workload.start
-    search_of = {"key": workload.key, "start": workload.start, "least": least, "precision": precision}
+        return Carried(0.0, 0.0, refused=overrides)
+    least = LEAST * one.workload.start
     try:
-        found = simlora.capacity(own, seeds=1, jobs=1, **search_of)
+        found = simlora.capacity(
+            [*overrides, f"seed={one.seed}"],
+            seeds=1,
+            key=one.workload.key,
+            start=start,
+            step=step,
+            least=least,
+            precision=precision,
+            jobs=1,
+        )
     except NeverMet:
-        return Carried(0.0)
+        return Carried(0.0, least)
     except InputError as error:  # as of a rate at which simlora refuses the workload
-        return Carried(0.0, refused=str(error))
-    run = found.question.run(one.seed, found.value)
+        return Carried(0.0, 0.0, refused=str(error))
+    met_rps, missed_rps = found.seeds[["value", "beyond"]].iloc[0].tolist()
+    run = found.question.run(one.seed, met_rps)
     outcome = run_all([run], 1, False)[run]  # which was kept
-    return Carried(found.value, use=_use(outcome.summary))
+    return Carried(met_rps, missed_rps, use=_use(outcome.summary, met_rps))
 
 
-def _use(summary: Mapping[str, Any]) -> Use:
-    replicas = summary["replicas"]
+def _use(summary: Mapping[str, Any], rate_rps: float) -> Use:
+    """Return what a run used. A run lasts beyond its last arrival, and its own cost counts that; a server does not."""
+    replicas, cost = summary["replicas"], summary["cost"]
     gpu, link = (fmean(each[name] for each in replicas) for name in ("busy_share", "link_busy_share"))
-    return Use(gpu, summary["kv"]["hbm_share"], link)
+    tokens_per_request = summary["throughput_tps"] / summary["throughput_rps"]
+    usd_per_s = cost["usd"] / summary["makespan_s"]
+    usd = usd_per_s / (rate_rps * tokens_per_request) * 1e6
+    return Use(gpu, summary["kv"]["hbm_share"], link, summary["load"]["given_up_share"], usd)
 
 
 def settled(world: World, system: System, workload: Workload) -> Overrides:
@@ -149,16 +197,24 @@ def settled(world: World, system: System, workload: Workload) -> Overrides:
     return (*overrides, f"placement.operating_points={{{told}}}")
 
 
-def span(rates: Iterable[float]) -> Span:
-    """Return the geometric mean over seeds and its interval, NaN of one seed; 0 if one of them is."""
-    rates = list(rates)
-    if not rates or min(rates) <= 0.0:
+def span(readings: Iterable[Reading]) -> Span:
+    """Return the geometric mean and its 95 % interval, by Student's t, which takes in what lies between the ends.
+
+    NaN are the ends of a single reading; 0 is the mean if one of them is.
+    """
+    readings = list(readings)
+    if not readings or min(one.value for one in readings) <= 0.0:
         return Span(0.0, math.nan, math.nan)
-    logs = np.log(rates)
-    low, high = interval(logs)
-    return Span(math.exp(logs.mean()), math.exp(low), math.exp(high))
+    low = interval([math.log(one.least) for one in readings])[0]
+    high = interval([math.log(one.most) for one in readings])[1]
+    return Span(geometric([one.value for one in readings]), math.exp(low), math.exp(high))
 
 
-def ratio(own: Mapping[int, float], others: Mapping[int, float]) -> Span:
+def geometric(values: Sequence[float]) -> float:
+    """Return the geometric mean; 0 if one of them is."""
+    return math.exp(fmean(map(math.log, values))) if min(values) > 0.0 else 0.0
+
+
+def times(own: Mapping[int, Carried], others: Mapping[int, Carried]) -> dict[int, Reading]:
     """Return how many times as much one carries as the other, seed by seed: most of the luck of a seed cancels."""
-    return span(own[seed] / others[seed] if others[seed] > 0.0 else 0.0 for seed in own)
+    return {seed: carried.rate.over(others[seed].rate) for seed, carried in own.items()}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from experiments.cross_table.capacities import Asked, Carried, Span, Use, ratio, search, settled, span
+from experiments.cross_table.bound import Bound, bound
+from experiments.cross_table.capacities import Asked, Carried, Span, Use, search, settled, span, times
 from experiments.cross_table.world import System, Workload, World
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import Outcome, Overrides
@@ -17,37 +17,40 @@ from simlora.sweeps.statistics import interval
 SHARE = 0.8
 """Of the best capacity: the rate at which all systems are compared."""
 FIGURES = ("slo.attainment", "ttft_s.mean", "ttft_s.p95", "tpot_s.mean", "adapters.hit_rate", "kv.hit_rate")
-HOUR_S = 3600.0
+SHARES = ("slo.attainment", "adapters.hit_rate", "kv.hit_rate")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One system on one workload. `rates_rps`: its capacity by seed. `figures`: at the common rate, by metric.
+    """One system on one workload. `carried`: its capacity by seed. `figures`: at the common rate, by metric.
 
-    `use`: of GPUs, HBM and links, at its capacity.
+    `use`: at its capacity.
     """
 
     system: System
     workload: Workload
-    rates_rps: Mapping[int, float]
+    carried: Mapping[int, Carried]
     figures: Mapping[str, Span]
-    usd_per_million_output_tokens: float
     use: Use
     refused: str = ""
 
     @property
     def capacity(self) -> Span:
         """The highest rate within the SLO, in requests/s."""
-        return span(self.rates_rps.values())
+        return span(one.rate for one in self.carried.values())
 
 
 @dataclass(frozen=True)
 class Row:
-    """All systems on one workload, those that carry most first, and the rate at which they are compared."""
+    """All systems on one workload, those that carry most first, and the rate at which they are compared.
+
+    `bound` is what none of them can exceed.
+    """
 
     workload: Workload
     cells: Sequence[Cell]
     rate_rps: float
+    bound: Bound
 
     @property
     def best(self) -> Cell:
@@ -56,7 +59,7 @@ class Row:
 
     def against_best(self, cell: Cell) -> Span:
         """Return how many times the best's capacity a system carries, seed by seed."""
-        return ratio(cell.rates_rps, self.best.rates_rps)
+        return span(times(cell.carried, self.best.carried).values())
 
     @property
     def level(self) -> list[Cell]:
@@ -104,6 +107,7 @@ def compare(
             workload,
             [_cell(system, workload, seeds, carried, runs, outcomes) for system in ranked[workload.name][0]],
             ranked[workload.name][1],
+            bound(world, systems[0], workload),
         )
         for workload in workloads
     ]
@@ -112,7 +116,7 @@ def compare(
 def _mean(
     carried: Mapping[tuple[str, str, int], Carried], system: System, workload: Workload, seeds: Sequence[int]
 ) -> float:
-    return span(carried[system.name, workload.name, seed].rate_rps for seed in seeds).mean
+    return span(carried[system.name, workload.name, seed].rate for seed in seeds).mean
 
 
 def _cell(
@@ -124,31 +128,14 @@ def _cell(
     outcomes: Mapping[Overrides, Outcome],
 ) -> Cell:
     keys = [(system.name, workload.name, seed) for seed in seeds]
-    rates = {seed: carried[key].rate_rps for seed, key in zip(seeds, keys, strict=True)}
+    by_seed = {seed: carried[key] for seed, key in zip(seeds, keys, strict=True)}
     own = [outcomes[runs[key]] for key in keys if key in runs]
     figures = {}
     for metric in FIGURES:
         values = [value for outcome in own if (value := outcome.figure(metric)) is not None]
         if values:
-            figures[metric] = Span(fmean(values), *interval(values))
-    usd = _usd(own, span(rates.values()).mean)
+            low, high = interval(values)
+            figures[metric] = Span(fmean(values), max(low, 0.0), min(high, 1.0) if metric in SHARES else high)
     refused = next((carried[key].refused for key in keys if carried[key].refused), "")
     use = Use(*(fmean(parts) for parts in zip(*(carried[key].use for key in keys), strict=True)))
-    return Cell(system, workload, rates, figures, usd, use, refused)
-
-
-def _usd(outcomes: Sequence[Outcome], rate_rps: float) -> float:
-    """Return the rent of all GPUs over the output tokens that they make at their capacity, NaN if unknown.
-
-    A run lasts beyond its last arrival, and its own cost counts that; a server does not.
-    """
-    found = []
-    for outcome in outcomes:
-        tokens, requests = outcome.figure("throughput_tps"), outcome.figure("throughput_rps")
-        usd, hours = outcome.figure("cost.usd"), outcome.figure("cost.gpu_hours")
-        if tokens and requests and usd and hours:
-            gpus = hours * HOUR_S / float(outcome.summary["makespan_s"])
-            found.append(
-                gpus * usd / hours / HOUR_S / (rate_rps * tokens / requests) * 1e6 if rate_rps else math.nan
-            )
-    return fmean(found) if found else math.nan
+    return Cell(system, workload, by_seed, figures, use, refused)

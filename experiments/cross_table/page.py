@@ -20,6 +20,7 @@ COLUMNS = (
     "of the best's",
     "USD a million output tokens",
     "GPUs; HBM; links in use",
+    "given up",
     "SLO attainment",
     "mean TTFT (s)",
     "P95 of TTFT (s)",
@@ -37,10 +38,15 @@ def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[P
         f"Written by `{COMMAND}`; do not edit it. What is the same for all: {hardware}. **Capacity** is the highest "
         f"rate at which 95 % of the requests meet both targets, found to {100 * PRECISION:.0f} % for each of {seeds} "
         "seeds; a seed is the same requests for every system. Brackets are 95 % intervals over seeds, of ratios seed "
-        "by seed. Dollars are the rent of the GPUs over the tokens that they make at that rate; how much of GPUs, "
-        "their memory and the links to their hosts is in use is at that rate too, on average until the last request "
-        f"ends. All other columns are at one rate for all, {100 * SHARE:.0f} % of the best capacity. "
+        "by seed; they take in what lies between the rate that met the SLO and the one that missed it. Dollars (the "
+        "rent of the GPUs over the output tokens that they make), how much of GPUs, their memory and the links to "
+        "their hosts is in use on average until the last request ends, and how many requests were never served, are "
+        f"at that rate too. All other columns are at one rate for all, {100 * SHARE:.0f} % of the best capacity. "
         "`experiments/cross_table/world.yaml` has the workloads and systems.",
+        "",
+        "The **bound** is what no policy can exceed that serves all requests: at that rate GPUs, or their links, have "
+        "no time left, if batches are as large as memory allows, no adapter is slowed down by another's rank, and "
+        "every token that was computed once is found again (`experiments/cross_table/bound.py`).",
         "",
         "What this does not compare: kernels and engines. Every system has the same iteration times and the same LoRA "
         "kernel here, so one whose gain is a faster kernel does not show it. The calibration is derived from others' "
@@ -52,10 +58,10 @@ def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[P
         "## Who wins where, and why",
         "",
         "*Not to be told from it*: systems whose capacity is not lower beyond doubt. *Why*: what the winner carries "
-        "with one slot as S-LoRA has it, where that changes anything.",
+        f"with one slot as S-LoRA has it, where that changes it by {100 * TELLING:.0f} % or more, beyond doubt.",
         "",
-        "| workload | ahead | capacity | not to be told from it | why |",
-        "|---|---|---|---|---|",
+        "| workload | ahead | capacity | of the bound | not to be told from it | why |",
+        "|---|---|---|---|---|---|",
         *(_winner(row, reasons.get(row.workload.name, ())) for row in rows),
         "",
     ]
@@ -70,6 +76,7 @@ def _winner(row: Row, parts: Sequence[Part]) -> str:
         row.workload.title,
         row.best.system.title,
         spanned(row.best.capacity),
+        percent(row.best.capacity.mean / row.bound.served_rps),
         others or "nobody",
         why(parts) if parts else "it has S-LoRA's slots",
     ]
@@ -78,20 +85,33 @@ def _winner(row: Row, parts: Sequence[Part]) -> str:
 
 def why(parts: Sequence[Part]) -> str:
     """Return in words what each slot does for a system."""
-    told = [
-        f"{part.exchange.slot} ({part.exchange.had} for {part.exchange.has}): {spanned(part.kept)}"
-        for part in parts
-        if abs(part.kept.mean - 1.0) >= TELLING
-    ]
-    return "; ".join(told) or "no slot alone changes it"
+    told = [f"{named(part)}: {spanned(part.kept)}" for part in parts if _tells(part.kept)]
+    refused = [named(part) for part in parts if part.exchange.refused]
+    alone = "; ".join(told) or "no slot alone changes it"
+    return f"{alone}; cannot be run alone: {', '.join(refused)}" if refused else alone
+
+
+def named(part: Part) -> str:
+    """Return which slot it is about, what it had and what it has."""
+    return f"{part.exchange.slot} ({part.exchange.had} for {part.exchange.has})"
+
+
+def _tells(kept: Span) -> bool:
+    """Whether a slot changes what a system carries; of one seed, by the mean alone."""
+    if math.isnan(kept.mean) or abs(kept.mean - 1.0) < TELLING:
+        return False
+    return math.isnan(kept.low) or kept.high < 1.0 or kept.low > 1.0
 
 
 def _section(row: Row) -> list[str]:
-    workload = row.workload
+    workload, bound = row.workload, row.bound
+    links = "" if bound.link_rps > bound.gpu_rps else f", of the links {number(bound.link_rps)}"
     return [
         f"## {workload.title}",
         "",
-        f"{workload.about[0].upper()}{workload.about[1:]} ({workload.paper}). Compared at {row.rate_rps:g} requests/s.",
+        f"{workload.about[0].upper()}{workload.about[1:]} ({workload.paper}). Compared at {row.rate_rps:g} requests/s. "
+        f"The bound of the GPUs is {number(bound.gpu_rps)} requests/s{links}; {number(bound.cheapest_rps)} if the 5 % "
+        "of the requests that cost most were never served.",
         "",
         f"| {' | '.join(COLUMNS)} |",
         f"|{'---|' * len(COLUMNS)}",
@@ -108,8 +128,9 @@ def _cells(row: Row, cell: Cell) -> list[str]:
         cell.system.title,
         spanned(cell.capacity),
         "" if cell is row.best else spanned(row.against_best(cell)),
-        number(cell.usd_per_million_output_tokens),
+        number(cell.use.usd_per_million),
         used(cell.use),
+        percent(cell.use.given_up_share),
         spanned(figures.get("slo.attainment")),
         spanned(figures.get("ttft_s.mean")),
         spanned(figures.get("ttft_s.p95")),
@@ -130,7 +151,13 @@ def spanned(found: Span | None, factor: float = 1.0, unit: str = "") -> str:
 
 def used(use: Use) -> str:
     """Return the shares of GPUs, HBM and links in per cent: `98; 71; 12 %`; nothing if they are not known."""
-    return "" if any(map(math.isnan, use)) else f"{'; '.join(f'{100 * share:.0f}' for share in use)} %"
+    shares = (use.gpu_share, use.hbm_share, use.link_share)
+    return "" if any(map(math.isnan, shares)) else f"{'; '.join(f'{100 * share:.0f}' for share in shares)} %"
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent."""
+    return "" if math.isnan(share) else f"{100 * share:.3g} %"
 
 
 def number(value: float) -> str:

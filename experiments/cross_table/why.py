@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.cross_table.capacities import Asked, Span, ratio, search
-from experiments.cross_table.compared import Row
+from experiments.cross_table.capacities import Asked, Span, search, span, times
+from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.slots import Exchange, exchanges
 from experiments.cross_table.world import System, World
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one slot does for a system: `kept` is how many times as much it carries with the slot as another has it."""
+    """What one slot does for a system: `kept` is how many times as much it carries with the slot as another has it.
+
+    NaN where simlora refuses that.
+    """
 
     exchange: Exchange
     kept: Span
 
 
-def parts(
-    world: World, cells: Sequence[tuple[Row, System, Mapping[int, float]]], base: System, jobs: int = -1
-) -> list[list[Part]]:
-    """Return for each system on a workload, with its capacity by seed, what each of its slots does, the most first."""
-    swaps = [exchanges(world, system, base, row.workload) for row, system, _ in cells]
+def parts(world: World, cells: Sequence[tuple[Row, Cell]], base: System, jobs: int = -1) -> list[list[Part]]:
+    """Return for each system on a workload what each of its slots does, the most first; last what cannot be run."""
+    swaps = [exchanges(world, cell.system, base, row.workload) for row, cell in cells]
     asked = [
         Asked(exchange.system, row.workload, seed)
-        for (row, _, rates_rps), own in zip(cells, swaps, strict=True)
+        for (row, cell), own in zip(cells, swaps, strict=True)
         for exchange in own
         if not exchange.refused
-        for seed in rates_rps
+        for seed in cell.carried
     ]
     found = search(world, asked, jobs)
     result = []
-    for (row, _, rates_rps), own in zip(cells, swaps, strict=True):
+    for (row, cell), own in zip(cells, swaps, strict=True):
         done = []
         for exchange in own:
-            if exchange.refused:
-                continue
-            changed = {
-                seed: found[exchange.system.name, row.workload.name, seed].rate_rps for seed in rates_rps
-            }
-            done.append(Part(exchange, ratio(changed, rates_rps)))
-        result.append(sorted(done, key=lambda part: part.kept.mean))
+            kept = Span(math.nan, math.nan, math.nan)
+            if not exchange.refused:
+                changed = {
+                    seed: found[exchange.system.name, row.workload.name, seed] for seed in cell.carried
+                }
+                kept = span(times(changed, cell.carried).values())
+            done.append(Part(exchange, kept))
+        result.append(sorted(done, key=lambda part: (bool(part.exchange.refused), part.kept.mean)))
     return result

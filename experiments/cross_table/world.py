@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from simlora.sweeps.outcome import Overrides
 
 WORLD = Path(__file__).with_name("world.yaml")
 TRAINING, HELD_OUT = "training", "held_out"
+LENGTHS = ("workload.requests", "workload.duration_s")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,12 @@ class Workload:
     key: str
     start: float
     settings: Mapping[str, Any]
+
+    def shortened(self, share: float) -> Workload:
+        """Return the same workload with a share of its requests, or of its duration."""
+        length = next(key for key in LENGTHS if self.settings.get(key) is not None)
+        whole = self.settings[length] * share
+        return replace(self, settings={**self.settings, length: round(whole)})
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,10 @@ class World:
         """Return one system on one workload, without a rate. What is the same for all wins over the system's own."""
         settings = {**system.settings, **self.same, **workload.settings, **ALWAYS}
         return tuple(f"{key}={written(value)}" for key, value in settings.items())
+
+    def but(self, changed: Mapping[str, Any]) -> World:
+        """Return a world in which something else is the same for all."""
+        return replace(self, same={**self.same, **changed})
 
     def of(self, part: str) -> list[Workload]:
         """Return the workloads that compositions are searched on, or judged on."""

@@ -43,7 +43,7 @@ class Cache:
         """Return where the run of these overrides is kept, if it is."""
         values = _values(overrides)
         files = named_files(values).union(*(code_files(value) for value in values if is_foreign(value)))
-        return self.named([sorted(overrides), contents(files)])
+        return self.named([list(overrides), contents(files)])
 
     def get(self, overrides: Sequence[str]) -> dict[str, Any] | None:
         """Return the kept run of these overrides, None if there is none or it is damaged."""

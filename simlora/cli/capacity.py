@@ -68,6 +68,13 @@ def _parser() -> argparse.ArgumentParser:
         help="what to vary instead of the workload's rate_rps, or speedup where it has none; more is worse",
     )
     add("--start", type=float, metavar="VALUE", help="where to begin (default: as configured)")
+    add(
+        "--step",
+        type=float,
+        default=2.0,
+        metavar="FACTOR",
+        help="of the first value beside --start; less than 2 if that is nearly right (default: 2)",
+    )
     add("--least", type=float, metavar="VALUE", help="rates below are not looked at (default: 0.0001)")
     add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
     add("--out", type=Path, metavar="DIR", help="where the results go (default: outputs/capacity)")
@@ -94,6 +101,7 @@ def _run(options: argparse.Namespace) -> int:
         key=options.key,
         start=options.start,
         least=options.least,
+        step=options.step,
         jobs=options.jobs,
         progress=sys.stderr.isatty(),
     )

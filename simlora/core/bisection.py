@@ -14,7 +14,9 @@ class Bracket:
     """What is known of the highest value that passes: `low` did, `high` did not; None: nothing yet.
 
     `guess` is asked first, then it is doubled or halved until there are both, within `least` and `most`; then the
-    geometric mean of both, or with `whole` the number half way, until they are `precision` apart, or neighbours.
+    geometric mean of both, or with `whole` the number half way, until they are `precision` apart, or neighbours. A
+    `step` of less than 2 is for a guess that is nearly right: the first step away from it is by that factor, each
+    other takes the distance from it to the third power, until they double and halve.
     A bracket does not change: `told` returns the next one. So what it will ask can be looked up before an answer is
     there (`ahead`), and the same answers lead to the same bracket whoever asks in which order.
     """
@@ -24,12 +26,14 @@ class Bracket:
     most: float
     precision: float = 0.01
     whole: bool = False
+    step: float = 2.0
     low: float | None = None
     high: float | None = None
 
     def __post_init__(self) -> None:
         assert self.least <= self.guess <= self.most, "the guess lies outside"
         assert self.whole or self.precision >= 10.0 ** (2 - DIGITS), "finer than values are rounded"
+        assert 1.0 < self.step <= 2.0, "steps go away from the guess, and double at most"
 
     @property
     def ask(self) -> float | None:
@@ -37,9 +41,9 @@ class Bracket:
         if self.low is None and self.high is None:
             return self.guess
         if self.high is None:
-            return None if self.low == self.most else self._tidy(min(2.0 * (self.low or 0.0), self.most))
+            return None if self.low == self.most else min(self._away(self.low or 0.0, up=True), self.most)
         if self.low is None:
-            return None if self.high == self.least else self._tidy(max(self.high / 2.0, self.least))
+            return None if self.high == self.least else max(self._away(self.high, up=False), self.least)
         if self.whole:
             return None if self.high - self.low <= 1 else (self.low + self.high) // 2
         return (
@@ -67,6 +71,15 @@ class Bracket:
                 if value not in found:
                     found.append(value)
                 brackets += [bracket.told(value, True), bracket.told(value, False)]
+        return found
+
+    def _away(self, value: float, up: bool) -> float:
+        """Return the next value farther away from the guess."""
+        distance = max(value / self.guess, self.guess / value)
+        factor = min(max(self.step, distance**2), 2.0)
+        found = self._tidy(value * factor if up else value / factor)
+        if self.whole:
+            return max(found, value + 1) if up else min(found, value - 1)
         return found
 
     def _tidy(self, value: float) -> float:

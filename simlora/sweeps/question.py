@@ -24,6 +24,7 @@ ATTAINMENT = "slo.attainment"
 DEFAULT_ATTAINMENT = 0.95
 LEAST, MOST, MOST_REPLICAS = 1e-4, 1e6, 100_000
 SEEDS_MOST = 1000
+STEP = 2.0
 GROWTH = 0.05
 
 
@@ -31,7 +32,7 @@ GROWTH = 0.05
 class Question:
     """A configuration, the key that is varied, from `start` on, and the SLO: `limits` of figures and an `attainment`.
 
-    `seeds` are those that are searched for; a rate below `least` is not looked at.
+    `seeds` are those that are searched for; a rate below `least` is not looked at. `step`: the first one from `start`.
     """
 
     overrides: Overrides
@@ -44,6 +45,7 @@ class Question:
     precision: float
     seeds: Sequence[int]
     least: float = LEAST
+    step: float = STEP
 
     @property
     def figures(self) -> list[str]:
@@ -71,10 +73,9 @@ class Question:
     def bracket(self) -> Bracket:
         """Return what is known before anything was run."""
         if self.find == REPLICAS:
-            return Bracket(self.start, 1, MOST_REPLICAS, whole=True)
-        return Bracket(
-            self.start, max(self.least, 1) if self.whole else self.least, MOST, self.precision, self.whole
-        )
+            return Bracket(self.start, 1, MOST_REPLICAS, whole=True, step=self.step)
+        least = max(self.least, 1) if self.whole else self.least
+        return Bracket(self.start, least, MOST, self.precision, self.whole, self.step)
 
     def run(self, seed: int, value: float) -> Overrides:
         """Return the overrides of one run: the user's, what is varied, and the seed."""
@@ -110,6 +111,7 @@ def asked(
     seeds: int,
     precision: float,
     least: float | None = None,
+    step: float = STEP,
 ) -> Question:
     """Return the question, all of it checked. Raises InputError for what cannot be asked."""
     config, _ = composed(overrides)
@@ -158,6 +160,7 @@ def asked(
         precision=number("precision", precision, least=10.0 ** (2 - DIGITS), most=1),
         seeds=range(first, first + whole("seeds", seeds, least=1, most=SEEDS_MOST)),
         least=LEAST if least is None else number("least", least, least=LEAST, most=begin),
+        step=number("step", step, "times the rate", above=1, most=STEP),
     )
 
 

@@ -23,7 +23,7 @@ from simlora.core.errors import InputError, nearest
 from simlora.metrics.summary import json_safe
 from simlora.results.files import writing
 from simlora.sweeps.outcome import RAN, Outcome
-from simlora.sweeps.question import LEAST, RATE, REPLICAS, Question, asked
+from simlora.sweeps.question import LEAST, RATE, REPLICAS, STEP, Question, asked
 from simlora.sweeps.running import run_all
 from simlora.sweeps.statistics import CONFIDENCE, interval
 
@@ -81,6 +81,8 @@ class Capacity:
         words += [f"--limit={name}={limit!r}" for name, limit in question.limits.items()]
         if question.least != LEAST:
             words.append(f"--least={question.least:g}")
+        if question.step != STEP:
+            words.append(f"--step={question.step:g}")
         if question.attainment is not None:
             words.append(f"--attainment={question.attainment}")
         words.append("--replicas" if question.find == REPLICAS else f"--key={question.key}")
@@ -164,6 +166,7 @@ def capacity(
     key: str | None = None,
     start: float | None = None,
     least: float | None = None,
+    step: float = STEP,
     jobs: int = -1,
     progress: bool = False,
 ) -> Capacity:
@@ -185,14 +188,15 @@ def capacity(
 
     `key` is what is varied: the workload's rate_rps; where it has none, `speedup`, how many times as fast its requests
     arrive; or anything else of which more is worse, such as workload.adapters. Below `least` nothing is looked at: what
-    misses the SLO there meets it at no rate.
+    misses the SLO there meets it at no rate. Where `start` is nearly right a `step` of 1.05, say, takes fewer runs than
+    doubling does: it is by what factor the first value beside it differs; those after it differ by more, up to twice.
 
     Runs are spread over `jobs` processes (-1: one a core), the next candidates included when there are more of these
     than seeds; the answer does not depend on how many. They are kept as studies' runs are, so a search that was
     interrupted goes on where it was. Raises InputError for what cannot be simulated, and where no value meets the SLO,
     or every one.
     """
-    search = _Search(asked(overrides, find, key, start, limits, attainment, seeds, precision, least))
+    search = _Search(asked(overrides, find, key, start, limits, attainment, seeds, precision, least, step))
     if jobs != -1:
         whole("jobs", jobs, "processes", least=1)
     workers, cache = effective_n_jobs(jobs), open_cache()

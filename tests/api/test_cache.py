@@ -70,6 +70,15 @@ def test_another_override_is_another_run(own_cache: Path) -> None:
     assert cache.get((*OVERRIDES, "seed=1")) is None
 
 
+def test_runs_that_say_the_same_in_another_order_do_not_take_each_other_s_place(own_cache: Path) -> None:
+    # The last of two overrides of a key counts, so that another order may be another run.
+    cache, other = a_cache(own_cache), (*OVERRIDES[1:], OVERRIDES[0])
+    run(OVERRIDES, cache)
+    assert cache.get(other) is None
+    run(other, cache)
+    assert cache.get(OVERRIDES) is not None
+
+
 def test_a_run_of_other_sources_is_not_found(own_cache: Path) -> None:
     run(OVERRIDES, a_cache(own_cache))
     assert Cache(own_cache, "other").get(OVERRIDES) is None

@@ -32,22 +32,32 @@ def test_it_halves_until_one_passes() -> None:
     assert searched(Bracket(8.0, 0.01, 1000.0, precision=0.5), 1.5)[1][:4] == [8.0, 4.0, 2.0, 1.0]
 
 
+def test_a_small_step_stays_near_a_guess_that_is_nearly_right() -> None:
+    asked = searched(Bracket(10.0, 0.01, 1000.0, 0.01, step=1.05), 10.3)[1]
+    assert asked[:2] == [10.0, 10.5]
+    assert len(asked) == 5
+    assert len(searched(Bracket(10.0, 0.01, 1000.0, 0.01), 10.3)[1]) == 9
+    down = searched(Bracket(10.0, 0.01, 1000.0, 0.01, step=1.05), 0.9)[1]
+    assert down[:6] == pytest.approx([10.0, 9.52381, 8.63837, 6.44607, 3.22304, 1.61152], rel=1e-3)
+
+
 @given(
     edge=st.floats(0.02, 900.0),
     guess=st.floats(0.01, 1000.0),
     precision=st.sampled_from([0.001, 0.01, 0.02, 0.3]),
+    step=st.sampled_from([1.01, 1.2, 2.0]),
 )
-def test_both_ends_enclose_the_edge(edge: float, guess: float, precision: float) -> None:
-    bracket, asked = searched(Bracket(guess, 0.01, 1000.0, precision), edge)
+def test_both_ends_enclose_the_edge(edge: float, guess: float, precision: float, step: float) -> None:
+    bracket, asked = searched(Bracket(guess, 0.01, 1000.0, precision, step=step), edge)
     assert bracket.low is not None
     assert bracket.high is not None
     assert bracket.low <= edge < bracket.high <= bracket.low * (1 + precision)
     assert len(asked) < 40
 
 
-@given(edge=st.integers(1, 500), guess=st.integers(1, 1000))
-def test_of_whole_numbers_it_finds_the_very_one(edge: int, guess: int) -> None:
-    bracket, asked = searched(Bracket(guess, 1, 1000, whole=True), edge)
+@given(edge=st.integers(1, 500), guess=st.integers(1, 1000), step=st.sampled_from([1.01, 1.5, 2.0]))
+def test_of_whole_numbers_it_finds_the_very_one(edge: int, guess: int, step: float) -> None:
+    bracket, asked = searched(Bracket(guess, 1, 1000, whole=True, step=step), edge)
     assert bracket.low == edge
     assert all(value == int(value) for value in asked)
 

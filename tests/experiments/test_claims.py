@@ -516,14 +516,14 @@ def watch_of(study: Study, *keys: tuple[str, str, Any]) -> Watch:
     )
 
 
-def test_a_picture_has_the_points_that_were_run_and_those_that_a_search_made(tmp_path: Path) -> None:
+def test_a_picture_has_the_points_that_were_run_and_those_that_a_search_made_along_x(tmp_path: Path) -> None:
     study = read_study(a_study(tmp_path, rules=None))
     watch = watch_of(study, ("small", "fcfs", 1), ("small", "fcfs", 1.5), ("large", "fcfs", 2))
     found = list(pictures._found(study, watch, ()))
     assert [one.key[1:] for one, _ in found] == [
         ("small", "fcfs", 1),
-        ("large", "fcfs", 2),
         ("small", "fcfs", 1.5),
+        ("large", "fcfs", 2),
     ]
     only = pictures._only(study, [one for one, _ in found])
     assert [(panel.name, panel.x) for panel in only.panels] == [("small", [1, 1.5])], "one x is no curve"

@@ -12,15 +12,27 @@ import yaml
 from omegaconf import OmegaConf
 
 from experiments.composition import __main__ as command
-from experiments.composition import judging
+from experiments.composition import frontier, judging
 from experiments.composition import space as spaces
-from experiments.composition.judging import NAME, WORTH, ahead, best, chosen, overall, rival_of, scores
+from experiments.composition.frontier import Alone, alone, in_other_worlds, neighbours, room
+from experiments.composition.judging import (
+    NAME,
+    WORTH,
+    ahead,
+    best,
+    chosen,
+    elsewhere,
+    overall,
+    rival_of,
+    scores,
+)
 from experiments.composition.page import verdict
 from experiments.composition.publishing import text
-from experiments.composition.search import AT_ONCE, Tried, explore
+from experiments.composition.search import AT_ONCE, Search, Tried, explore
 from experiments.composition.space import Composition, Space
 from experiments.cross_table import world as worlds
-from experiments.cross_table.capacities import Use
+from experiments.cross_table.bound import Bound
+from experiments.cross_table.capacities import Carried, Reading, Use
 from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.slots import POLICIES
 from experiments.cross_table.world import HELD_OUT, TRAINING, System, World
@@ -175,14 +187,11 @@ def test_the_search_begins_with_what_was_published_and_is_the_same_every_time(
 ) -> None:
     told: list[int] = []
     workloads = world.of(TRAINING)
-    tried = explore(world, small, workloads, 8, 1, lambda so_far: told.append(len(so_far)))
-    assert told == [
-        2,
-        2 + AT_ONCE,
-        7,
-        8,
-    ]  # those published, the best of them with one slot changed, and TPE's
-    assert [one.number for one in tried] == list(range(8))
+    found = explore(world, small, workloads, 8, 1, lambda so_far: told.append(len(so_far)))
+    tried = found.tried
+    # Those published, the best of them with one slot changed, TPE's, and the best of all with one slot changed.
+    assert told[:4] == [2, 2 + AT_ONCE, 7, 8]
+    assert [one.number for one in tried] == list(range(13))
     assert tried[0].composition.settings == fixed(small).settings
     assert tried[1].composition.settings["replica.max_batch_size"] == 2
     assert tried[1].score < tried[0].score
@@ -192,15 +201,40 @@ def test_the_search_begins_with_what_was_published_and_is_the_same_every_time(
             == 1
         )
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "other"))
-    assert explore(world, small, workloads, 8, 2) == tried
+    assert explore(world, small, workloads, 8, 2) == found
+
+
+def test_the_search_ends_around_the_best(world: World, small: Space) -> None:
+    found = explore(world, small, world.of(TRAINING), 3, 1)
+    assert found.last == 3
+    assert found.tried[found.centre].score == max(one.score for one in found.tried[:3] if not one.refused)
+    assert len(found.neighbours) == len(small.variations(small.published["slora"]))
+    count, better, gain = neighbours(found)
+    assert count == len([one for one in found.neighbours if not one.refused])
+    assert (better > 0) is (gain > 0)
+
+
+def test_what_a_workload_alone_could_have_is_the_most_that_any_composition_carries() -> None:
+    def one(number: int, a: float, b: float, refused: str = "") -> Tried:
+        return Tried(number, Composition({}), {"a": a, "b": b}, refused)
+
+    tried = [one(0, 5, 1), one(1, 1, 4), one(2, 6, 2), one(3, 99, 99, "no"), one(4, 2, 3)]
+    assert alone(Search(tried, ["x", "y"], 2, 4)) == {"a": Alone(5, 6, 2), "b": Alone(4, 4, 1)}
 
 
 def test_compositions_that_simlora_refuses_are_kept_with_the_reason(world: World, small: Space) -> None:
-    tried = explore(world, small, world.of(TRAINING), 16, 1)
+    tried = explore(world, small, world.of(TRAINING), 8, 1).tried
     refused = [one for one in tried if one.composition.choices["eviction"] == "cost_model"]
     assert refused
     assert all("prefix_caching" in one.refused for one in refused)
     assert all(one.refused == "" for one in tried if one not in refused)
+
+
+def test_a_choice_that_needs_what_is_not_there_gives_way_to_the_first_that_does_not() -> None:
+    without = fixed(REAL, eviction="banded_lru", memory="paged")
+    assert without.choices["eviction"] == "on_demand"
+    assert without.settings == fixed(REAL, memory="paged").settings
+    assert fixed(REAL, eviction="banded_lru", memory="kept").choices["eviction"] == "banded_lru"
 
 
 def test_a_score_is_the_mean_of_logarithms_and_stays_finite() -> None:
@@ -243,18 +277,52 @@ def test_the_finalist_that_does_best_with_other_seeds_is_chosen(world: World, sm
 
 def a_row(rates: dict[str, dict[int, float]], world: World, name: str = "long") -> Row:
     cells = [
-        Cell(System(system, system, {}), world.workloads[name], by_seed, {}, 1.0, Use(0.9, 0.5, 0.1))
+        Cell(
+            System(system, system, {}),
+            world.workloads[name],
+            {seed: Carried(rate, rate) for seed, rate in by_seed.items()},
+            {},
+            Use(0.9, 0.5, 0.1),
+        )
         for system, by_seed in sorted(rates.items(), key=lambda pair: -sum(pair[1].values()))
     ]
-    return Row(world.workloads[name], cells, 1.0)
+    return Row(world.workloads[name], cells, 1.0, Bound(20.0, 25.0, math.inf))
+
+
+def exactly(rates: dict[int, float]) -> dict[int, Reading]:
+    return {seed: Reading(rate, rate, rate) for seed, rate in rates.items()}
 
 
 def test_the_composition_is_held_against_the_best_published_of_each_workload(world: World) -> None:
     row = a_row({NAME: {0: 11.0, 1: 12.0}, "slora": {0: 10.0, 1: 10.0}, "lcfs": {0: 9.0, 1: 12.5}}, world)
     published = [world.systems["slora"], world.systems["lcfs"]]
     assert rival_of(row, published).system.name == "lcfs"
-    assert ahead([row], published) == {"long": {0: pytest.approx(11 / 9), 1: pytest.approx(12 / 12.5)}}
-    assert overall({"a": {0: 4.0, 1: 1.0}, "b": {0: 1.0, 1: 1.0}}).mean == pytest.approx(math.sqrt(2))
+    assert ahead([row], published) == {"long": exactly({0: 11 / 9, 1: 12 / 12.5})}
+    assert room(row, "lcfs") == pytest.approx(20 / math.sqrt(9 * 12.5))
+
+
+def test_over_workloads_there_are_two_intervals() -> None:
+    ratios = {"a": exactly({0: 4.0, 1: 1.0}), "b": exactly({0: 1.0, 1: 1.0})}
+    assert overall(ratios).mean == elsewhere(ratios).mean == pytest.approx(math.sqrt(2))
+    steady = {"a": exactly({0: 2.0, 1: 2.0}), "b": exactly({0: 0.5, 1: 0.5})}
+    assert overall(steady) == pytest.approx((1.0, 1.0, 1.0))  # sure of these two workloads
+    assert elsewhere(steady).low < 0.1  # and of nothing else
+    assert overall({"a": exactly({0: 0.0, 1: 1.0})}).mean == 0.0
+
+
+def test_in_other_worlds_it_is_held_against_the_best_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frontier, "WORLDS", {"two GPUs": {"cluster.replicas": 2}})
+    monkeypatch.setattr(frontier, "SEEDS", range(2))
+    published = [world.systems["slora"], world.systems["eager"]]
+    row = a_row({"slora": {0: 9.0}, "eager": {0: 8.0}}, world, "short")
+    (found,) = in_other_worlds(
+        world, [row], System(NAME, "", world.systems["eager"].settings), published, jobs=1
+    )
+    assert found.about == "two GPUs"
+    assert found.ratios["short"].keys() == {0, 1}
+    assert found.overall.high < 1.0  # eight at a time is less than S-LoRA has
 
 
 @pytest.mark.parametrize(
@@ -270,7 +338,8 @@ def test_the_verdict_says_where_it_is_ahead_and_where_it_is_not(
     world: World, ratios: dict[int, float], line: str
 ) -> None:
     row = a_row({NAME: ratios, "slora": dict.fromkeys(ratios, 1.0)}, world)
-    lines = verdict({"long": ratios}, overall({"long": ratios}), [row], [world.systems["slora"]])
+    held_out = {"long": exactly(ratios)}
+    lines = verdict(held_out, overall(held_out), [row], [world.systems["slora"]])
     assert f"* {line}" in lines
     within = (
         f"* less than 10 % ahead, beyond doubt: {'Longer ones' if max(ratios.values()) < 1.1 else 'nowhere'}"
@@ -309,6 +378,8 @@ def test_the_command_writes_the_study_and_the_system(
     monkeypatch.setattr(command, "read_space", lambda: small)
     monkeypatch.setattr(judging, "FINALISTS", 2)
     monkeypatch.setattr(judging, "SEEDS", range(1, 3))
+    monkeypatch.setattr(frontier, "WORLDS", {"two GPUs": {"cluster.replicas": 2}})
+    monkeypatch.setattr(frontier, "SEEDS", range(1))
     docs, system = tmp_path / "docs", tmp_path / "simlora.yaml"
     arguments = [
         "--trials",
@@ -324,7 +395,13 @@ def test_the_command_writes_the_study_and_the_system(
     ]
     assert command.main(arguments) == 0
     page = (docs / "composition.md").read_text()
-    for heading in ("What was found", "On every workload", "What each slot does", "How it was searched"):
+    for heading in (
+        "What was found",
+        "On every workload",
+        "How near the frontier that is",
+        "What each slot does",
+        "How it was searched",
+    ):
         assert f"## {heading}" in page
     assert "| held out | Longer ones |" in page
     assert "| training | Short ones, many |" in page
@@ -334,7 +411,8 @@ def test_the_command_writes_the_study_and_the_system(
     assert system.read_text() in page + "\n"
     with (docs / "composition.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["trial"] for row in rows] == list("0123")
+    assert [row["trial"] for row in rows[:4]] == list("0123")
+    assert len(rows) == 4 + len(small.variations(small.published["slora"]))
     assert float(rows[0]["short_rps"]) > float(rows[1]["short_rps"])
     printed = capsys.readouterr().out
     assert "held_out  long" in printed
@@ -364,6 +442,7 @@ def test_a_quick_look_writes_neither_page_nor_system(
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(command, "SYSTEM", tmp_path / "simlora.yaml")
     monkeypatch.setattr(judging, "SEEDS", range(1, 2))
+    monkeypatch.setattr(frontier, "WORLDS", {})
     assert command.main(["--trials", "2", "--seeds", "1", "--jobs", "1"]) == 0
     assert not (tmp_path / "docs").exists()
     assert not (tmp_path / "simlora.yaml").exists()
