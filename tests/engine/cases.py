@@ -51,6 +51,7 @@ from simlora.policies.routing.rank_aware import RankAware
 from simlora.policies.routing.rank_bands import RankBands
 from simlora.policies.routing.round_robin import RoundRobin
 from simlora.policies.routing.routing_table import RoutingTable
+from simlora.policies.routing.session_bands import SessionBands
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scaling.by_queue import ByQueue
 from simlora.policies.scaling.by_schedule import BySchedule
@@ -106,6 +107,7 @@ ROUTERS = {
     "routing_table": RoutingTable,
     "adapter_affinity": AdapterAffinity,
     "rank_bands": lambda: RankBands(slack=2.0),
+    "session_bands": lambda: SessionBands(slack=2.0, session_slack=1.0),
 }
 MIGRATIONS: dict[str, Callable[[float], Migration]] = {
     "consolidate": Consolidate,

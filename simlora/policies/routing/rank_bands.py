@@ -31,7 +31,7 @@ class RankBands(Router):
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         rank = request.rank
-        self._tokens[rank] = self._tokens.get(rank, 0) + request.max_output_tokens
+        self._count(request)
         outstanding = view.outstanding[candidates]
         free = outstanding < outstanding.min() + self.slack
         first, last = self._band(rank, len(candidates))
@@ -41,6 +41,9 @@ class RankBands(Router):
         if not len(chosen):
             return int(candidates[outstanding.argmin()])
         return int(candidates[chosen[outstanding[chosen].argmin()]])
+
+    def _count(self, request: Request) -> None:
+        self._tokens[request.rank] = self._tokens.get(request.rank, 0) + request.max_output_tokens
 
     def _band(self, rank: int, candidates: int) -> tuple[int, int]:
         """Return the first candidate of a rank's band, and the one after the last."""

@@ -1,0 +1,40 @@
+"""A conversation's turns where its KV is, and the first of them among requests of like rank."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.checks import number
+from simlora.core.request import Request
+from simlora.policies.routing.rank_bands import RankBands
+from simlora.policies.views import ClusterView
+
+
+class SessionBands(RankBands):
+    """A turn goes to the replica that had the one before, unless it has `session_slack` more requests than the idlest.
+
+    Then, and if it is the first one, rank bands say where it goes, with their own `slack`. Who is asked for no sessions
+    gets rank bands. Every session that there ever was is remembered, with one number.
+    Source: none of the five papers, whose routers do not look at sessions; FastLibra (§4), which finds KV again by the
+    adapter and the prompt, has one replica. dLoRA keeps an adapter's requests together, which keeps its sessions too.
+    """
+
+    def __init__(self, slack: float = 32.0, session_slack: float = 16.0) -> None:
+        super().__init__(slack)
+        self.session_slack = number("router.session_slack", session_slack, "requests", above=0)
+        self._homes: dict[str, int] = {}
+
+    def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
+        if request.session is None:
+            return super().route(request, candidates, view)
+        home = self._homes.get(request.session)
+        if home is None or home not in candidates or self._busy(home, candidates, view):
+            home = super().route(request, candidates, view)
+            self._homes[request.session] = home
+        else:
+            self._count(request)
+        return home
+
+    def _busy(self, home: int, candidates: NDArray[np.int64], view: ClusterView) -> bool:
+        return bool(view.outstanding[home] >= view.outstanding[candidates].min() + self.session_slack)
