@@ -66,6 +66,14 @@ def test_who_has_too_much_to_do_is_left_out_for_one_that_is_as_slow_already() ->
     )  # nobody has a higher one: the idlest, the lowest number
 
 
+def test_what_was_asked_long_ago_counts_no_more() -> None:
+    router = RankBands(window=3)
+    for request in (asked(64), asked(64), asked(64), asked(8), asked(8), asked(8)):
+        router.route(request, ALL, Cluster())
+    assert router.route(asked(8), ALL, Cluster((1, 1, 1, 0))) == 3  # all of them are rank 8's
+    assert router.route(asked(64), ALL, Cluster((0, 0, 1, 1))) == 3  # of whose three last one is rank 64's
+
+
 def test_the_slack_is_against_the_idlest_of_all() -> None:
     router = told(asked(8), asked(16), asked(32), asked(64), slack=2)
     assert router.route(asked(8, tokens=1), ALL, Cluster((1, 0, 0, 0))) == 0
@@ -90,6 +98,10 @@ def test_the_base_model_stands_below_all_ranks() -> None:
 def test_no_slack_is_no_band() -> None:
     with pytest.raises(InputError, match=r"router\.slack is 0, must be greater than 0 requests"):
         RankBands(slack=0)
+    with pytest.raises(
+        InputError, match=r"router\.window is 0, must be a whole number of requests, at least 1"
+    ):
+        RankBands(window=0)
 
 
 def test_in_a_cluster_ranks_are_apart_and_replicas_even() -> None:

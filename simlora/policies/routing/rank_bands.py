@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import number
+from simlora.core.checks import number, whole
 from simlora.core.request import Request
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 
 
 class RankBands(Router):
-    """Candidates stand in a row, and above them the ranks, each as wide as its share of the tokens declared so far.
+    """Candidates stand in a row, and above them the ranks, each as wide as its share of the tokens that were declared.
 
     A rank's band are the candidates whose middle is below it; of a rank too narrow for that the one that its own middle
     is above. Of these the one with the fewest requests gets the request, of equals the lowest number; but none that has
     `slack` more than the idlest of all. If that leaves nobody, it is the idlest of those within the slack that have a
     request of this rank or a higher one, which it slows down no further, and if there is none of them either, the
-    idlest of all.
+    idlest of all. Shares are those of the last `window` requests: popularity shifts.
     Source: none of the five papers. LoRAServe (§IV-A) has ranks that cost alike together by a plan for the next minute;
     here that is seen to at each request, adapters stay everywhere, and what a band cannot take goes elsewhere.
     """
 
     informed = True
 
-    def __init__(self, slack: float = 32.0) -> None:
+    def __init__(self, slack: float = 32.0, window: int = 2000) -> None:
         self.slack = number("router.slack", slack, "requests", above=0)
-        self._tokens: dict[int, int] = {}  # declared so far, by rank
+        self.window = whole("router.window", window, "requests", least=1)
+        self._recent: deque[tuple[int, int]] = deque()  # ranks and what they declared
+        self._tokens: dict[int, int] = {}  # their sums, by rank
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         rank = request.rank
@@ -43,6 +47,10 @@ class RankBands(Router):
         return int(candidates[chosen[outstanding[chosen].argmin()]])
 
     def _count(self, request: Request) -> None:
+        if len(self._recent) == self.window:
+            rank, tokens = self._recent.popleft()
+            self._tokens[rank] -= tokens
+        self._recent.append((request.rank, request.max_output_tokens))
         self._tokens[request.rank] = self._tokens.get(request.rank, 0) + request.max_output_tokens
 
     def _band(self, rank: int, candidates: int) -> tuple[int, int]:

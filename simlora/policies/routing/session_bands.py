@@ -20,8 +20,8 @@ class SessionBands(RankBands):
     adapter and the prompt, has one replica. dLoRA keeps an adapter's requests together, which keeps its sessions too.
     """
 
-    def __init__(self, slack: float = 32.0, session_slack: float = 16.0) -> None:
-        super().__init__(slack)
+    def __init__(self, slack: float = 32.0, session_slack: float = 16.0, window: int = 2000) -> None:
+        super().__init__(slack, window)
         self.session_slack = number("router.session_slack", session_slack, "requests", above=0)
         self._homes: dict[str, int] = {}
 
