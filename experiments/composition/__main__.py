@@ -18,6 +18,7 @@ from experiments.composition.space import read as read_space
 from experiments.cross_table.capacities import Asked, Span, search, span
 from experiments.cross_table.compared import compare
 from experiments.cross_table.page import spanned
+from experiments.cross_table.tuning import tuned
 from experiments.cross_table.why import parts
 from experiments.cross_table.world import HELD_OUT, TRAINING, System, World, read
 from experiments.studies.command import ended, made
@@ -61,7 +62,7 @@ def _find(world: World, options: argparse.Namespace) -> None:
     base = world.systems[BASE]
     searched = explore(world, read_space(), world.of(TRAINING), options.trials, options.jobs, _tell)
     found = chosen(world, searched.tried, base, world.of(TRAINING), options.jobs)
-    published = list(world.systems.values())
+    published = tuned(world, list(world.systems.values()), world.of(TRAINING), options.jobs)
     seeds = range(options.seeds)
     rows = compare(world, [found.system, *published], list(world.workloads.values()), seeds, options.jobs)
     swapped = parts(world, [(row, cell_of(row, NAME)) for row in rows], base, options.jobs)
@@ -132,12 +133,12 @@ def _write(study: Study, docs: Path) -> None:
 def write_csv(path: Path, tried: Sequence[Tried]) -> None:
     """Write a row a trial: its capacities, and what it set."""
     keys = list(dict.fromkeys(key for one in tried for key in one.composition.settings if key != "system"))
-    workloads = list(tried[0].rates_rps)
+    workloads = list(tried[0].carried)
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(["trial", *(f"{name}_rps" for name in workloads), "refused", *keys])
         for one in tried:
-            rates = ["" if one.refused else f"{one.rates_rps[name]:g}" for name in workloads]
+            rates = ["" if one.refused else f"{one.carried[name].met_rps:g}" for name in workloads]
             settings: Mapping[str, object] = one.composition.settings
             rows.writerow([one.number, *rates, one.refused, *(settings.get(key, "") for key in keys)])
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.composition.judging import cell_of, overall
+from experiments.composition.judging import overall
 from experiments.composition.search import Search
 from experiments.cross_table.capacities import Asked, Reading, Span, search, span, times
 from experiments.cross_table.compared import Row
@@ -49,10 +49,10 @@ def alone(found: Search) -> dict[str, Alone]:
     """Return, by training workload, how far the best of all compositions for it alone is ahead of those published."""
     able = [one for one in found.tried if not one.refused]
     result = {}
-    for name in able[0].rates_rps:
-        best = max(able, key=lambda one, name=name: one.rates_rps[name])  # type: ignore[misc]
-        published = max(one.rates_rps[name] for one in able if one.number < len(found.begun))
-        result[name] = Alone(published, best.rates_rps[name], best.number)
+    for name in able[0].carried:
+        best = max(able, key=lambda one, name=name: one.carried[name].met_rps)  # type: ignore[misc]
+        published = max(one.carried[name].met_rps for one in able if one.number < len(found.begun))
+        result[name] = Alone(published, best.carried[name].met_rps, best.number)
     return result
 
 
@@ -97,8 +97,3 @@ def in_other_worlds(
             ratios[name] = times(by_system[system.name], by_system[best.name])
         result.append(Elsewhere(about, ratios))
     return result
-
-
-def room(row: Row, name: str) -> float:
-    """Return how many times a system's capacity the bound of a workload is."""
-    return row.bound.served_rps / cell_of(row, name).capacity.mean

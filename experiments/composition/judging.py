@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.composition.search import FLOOR_RPS, SEED, Tried
+from experiments.composition.search import Tried
 from experiments.cross_table.capacities import Asked, Reading, Span, geometric, search, span, times
 from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.slots import differing, exchanges, slim
+from experiments.cross_table.tuning import SEED, score
 from experiments.cross_table.world import System, Workload, World
 
 FINALISTS = 6
 SEEDS = range(SEED + 1, SEED + 4)
-"""Of finalists, on the training workloads: other ones than the search's, whose luck the best of many has had."""
+"""Of finalists, on the whole training workloads: other ones than the search's, whose luck the best of many has had."""
 WORTH = 0.005
 """What a slot has to add to the mean logarithm of the capacity to be other than S-LoRA's."""
 NAME, TITLE = "simlora", "the composition"
@@ -41,11 +41,7 @@ def scores(
         jobs,
     )
     cells = [(workload.name, seed) for workload in workloads for seed in SEEDS]
-    return {
-        one.name: math.fsum(math.log(max(found[one.name, *cell].met_rps, FLOOR_RPS)) for cell in cells)
-        / len(cells)
-        for one in systems
-    }
+    return {one.name: score([found[one.name, *cell] for cell in cells]) for one in systems}
 
 
 def chosen(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,38 +9,31 @@ from typing import Any
 import optuna
 
 from experiments.composition.space import Composition, Space
-from experiments.cross_table.capacities import Asked, Carried, search
+from experiments.cross_table.capacities import Carried
+from experiments.cross_table.tuning import SEED, carried, score
 from experiments.cross_table.world import System, Workload, World
 
-SEED = 100
-"""Of Optuna's sampler and of the workloads that are searched on; finalists and the judgement have others."""
-SHORT = 1 / 3
-"""Of a workload's length, while the search explores: finalists run all of it."""
 AT_ONCE = 4
 """Compositions proposed together, whatever the number of cores: so that what is found does not depend on them."""
-COARSE = 0.03
-"""What a capacity is found to while the search explores."""
-STEP = 1.25
-"""The first step of a search: most compositions carry about as much as where the workload's search starts."""
-FLOOR_RPS = 0.1
-"""What counts for a system that cannot keep the SLO at any rate: the logarithm of 0 cannot be averaged."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A composition and its capacity on each training workload, in requests/s; or why simlora refuses it."""
+    """A composition, and what it carries on each training workload."""
 
     number: int
     composition: Composition
-    rates_rps: Mapping[str, float]
-    refused: str = ""
+    carried: Mapping[str, Carried]
+
+    @property
+    def refused(self) -> str:
+        """Why simlora does not run it; nothing if it does."""
+        return next((one.refused for one in self.carried.values() if one.refused), "")
 
     @property
     def score(self) -> float:
         """The mean over workloads of the logarithm of the capacity."""
-        return math.fsum(math.log(max(rate, FLOOR_RPS)) for rate in self.rates_rps.values()) / len(
-            self.rates_rps
-        )
+        return score(list(self.carried.values()))
 
 
 @dataclass(frozen=True)
@@ -76,14 +68,13 @@ def explore(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(seed=SEED, n_startup_trials=len(space.published), constant_liar=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    short = [workload.shortened(SHORT) for workload in workloads]
     tried: list[Tried] = []
 
     def go_on(until: int) -> None:
         while len(tried) < until:
             asked = [study.ask() for _ in range(min(AT_ONCE, until - len(tried)))]
             compositions = [space.suggested(trial) for trial in asked]
-            found = evaluated(world, compositions, short, jobs, len(tried))
+            found = evaluated(world, compositions, workloads, jobs, len(tried))
             for trial, one in zip(asked, found, strict=True):
                 tried.append(one)
                 if one.refused:
@@ -112,18 +103,10 @@ def explore(
 def evaluated(
     world: World, compositions: Sequence[Composition], workloads: Sequence[Workload], jobs: int, first: int
 ) -> list[Tried]:
-    """Return what compositions carry, numbered from `first` on; each is refused by one workload or by none."""
+    """Return what compositions carry, numbered from `first` on."""
     systems = [System(f"trial_{first + i}", "", one.settings) for i, one in enumerate(compositions)]
-    asked = [Asked(system, workload, SEED) for system in systems for workload in workloads]
-    found = search(world, asked, jobs, COARSE, STEP)
+    found = carried(world, systems, workloads, jobs)
     return [
-        _tried(
-            first + i, one, {workload.name: found[system.name, workload.name, SEED] for workload in workloads}
-        )
+        Tried(first + i, one, found[system.name])
         for i, (one, system) in enumerate(zip(compositions, systems, strict=True))
     ]
-
-
-def _tried(number: int, composition: Composition, carried: Mapping[str, Carried]) -> Tried:
-    refused = next((one.refused for one in carried.values() if one.refused), "")
-    return Tried(number, composition, {name: one.met_rps for name, one in carried.items()}, refused)

@@ -10,8 +10,9 @@ from pathlib import Path
 from experiments.cross_table.compared import Row, compare
 from experiments.cross_table.drawing import draw
 from experiments.cross_table.page import PICTURE, markdown, spanned, why
+from experiments.cross_table.tuning import tuned
 from experiments.cross_table.why import parts
-from experiments.cross_table.world import World, read
+from experiments.cross_table.world import TRAINING, World, read
 from experiments.studies.command import ended, made
 from experiments.studies.reading import known
 from simlora.api.cache import HELP
@@ -55,6 +56,7 @@ def _cross(world: World, options: argparse.Namespace) -> None:
     systems = [
         world.systems[known(name, world.systems, "--system")] for name in options.system or world.systems
     ]
+    systems = tuned(world, systems, world.of(TRAINING), options.jobs)
     rows = compare(world, systems, workloads, range(options.seeds), options.jobs)
     base = world.systems[BASE]
     winners = [(row, row.best) for row in rows]

@@ -2,13 +2,21 @@
 
 A lower bound of the time that the requests of a run take, whoever schedules, caches, routes and places them, if no pass
 ever had to be begun for a prefill alone, no adapter were slowed down by another's rank, and every token that was once
-computed were found again. It counts passes of the base model with its adapters beside it; dLoRA's, which have one
-adapter merged into them, pay nothing for it, and could do with less.
+computed were found again. What it leaves out:
+
+* It counts passes of the base model with adapters beside it. dLoRA's that have one adapter merged into them pay nothing
+  for it, and could do with less.
+* It is of traffic that goes on for ever. A run that begins empty and ends with its last request can exceed it by some
+  per cent: what is in flight at its last arrival is computed after it, and placements may put adapters into HBM
+  before it begins.
+* Turns of one conversation that are served at the same time hold what they share once; here each holds its own.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -44,9 +52,22 @@ class Bound(NamedTuple):
         """Of a system that serves all requests."""
         return min(self.gpu_rps, self.link_rps)
 
+    @property
+    def most_rps(self) -> float:
+        """Of a system that serves as few as the SLO allows."""
+        return min(self.cheapest_rps, self.link_rps / SERVED)
 
-def bound(world: World, system: System, workload: Workload, seed: int = 0) -> Bound:
-    """Return what no policy can exceed on the GPUs of a system. Raises InputError for what cannot be built."""
+
+def bound(world: World, system: System, workload: Workload, seeds: Sequence[int] = (0,)) -> Bound:
+    """Return what no policy can exceed on the GPUs of a system, the mean over seeds.
+
+    Raises InputError for what cannot be built.
+    """
+    found = [_bound(world, system, workload, seed) for seed in seeds]
+    return Bound(*map(fmean, zip(*found, strict=True)))
+
+
+def _bound(world: World, system: System, workload: Workload, seed: int) -> Bound:
     overrides = [*settled(world, system, workload), f"{workload.key}={workload.start}", f"seed={seed}"]
     scenario = ready(*composed(overrides)).scenario
     each_s = least_s(scenario)
@@ -69,16 +90,20 @@ def least_s(scenario: Scenario) -> NDArray[np.float64]:
     smallest at n = T sqrt(d2 / d0), or, where the pool does not allow so few, at n = K / pool. There T^2 / K is at
     least its tangent at the mean of all requests, which makes it a sum over requests.
     """
-    trace, model, kernel = scenario.trace, IterationModel(scenario.calibration), Mbgmv(scenario.calibration)
+    trace, model = scenario.trace, IterationModel(scenario.calibration)
+    kernel = scenario.policies.kernel(scenario.calibration)
+    assert isinstance(kernel, Mbgmv), "the bound knows what this kernel charges for a token"
     ranks = np.array([adapter.rank for adapter in trace.adapters], dtype=np.float64)[trace.adapter]
     prompt, steps = trace.prompt_tokens.astype(np.float64), trace.output_tokens - 1.0
     found = np.minimum(known_before(trace), prompt - 1.0)
     prefill_s = (model.prefill_token + kernel.prefill_rank * ranks) * (prompt - found)
     prefill_s += model.prefill_token_sq * (prompt**2 - found**2)
     context = steps * prompt + steps * (steps + 1.0) / 2.0
-    lora_s = kernel.decode_sequence + (kernel.decode_rank + kernel.decode_max_rank) * ranks
+    lora_s = kernel.decode_sequence * (ranks > 0) + (kernel.decode_rank + kernel.decode_max_rank) * ranks
     decode_s = (model.decode_sequence + lora_s) * steps + model.decode_context * context
-    step_s, square_s = model.decode_0 + kernel.decode_0, model.decode_sequence_sq
+    step_s, square_s = model.decode_0 + kernel.decode_0 * (ranks > 0).all(), model.decode_sequence_sq
+    if not context.sum():  # every answer is one token, which its prefill makes
+        return np.asarray(prefill_s)
     pool, batch = scenario.replica.kv_token_budget, steps.sum() / context.sum()
     if math.sqrt(square_s / step_s) * pool > 1.0 / batch:
         return np.asarray(prefill_s + decode_s + 2.0 * math.sqrt(step_s * square_s) * steps)

@@ -41,9 +41,9 @@ class Asked(NamedTuple):
 class Use(NamedTuple):
     """What a run at the capacity used, on average until its last request ended, and what that costs.
 
-    `gpu_share`: of the time in which GPUs computed; `hbm_share`: of their pools; `link_share`: of the time in which the
-    links to their hosts copied. `given_up_share`: of the requests, those that were never served. `usd_per_million`: the
-    rent of all GPUs over a million of the output tokens that they make.
+    `gpu_share`: of the time in which GPUs computed, or waited for weights; `hbm_share`: of their pools; `link_share`:
+    of the time in which the links to their hosts copied. `given_up_share`: of the requests, those never served.
+    `usd_per_million`: the rent of all GPUs over a million of the output tokens that they make.
     """
 
     gpu_share: float = math.nan
@@ -175,9 +175,10 @@ def _use(summary: Mapping[str, Any], rate_rps: float) -> Use:
     replicas, cost = summary["replicas"], summary["cost"]
     gpu, link = (fmean(each[name] for each in replicas) for name in ("busy_share", "link_busy_share"))
     tokens_per_request = summary["throughput_tps"] / summary["throughput_rps"]
+    given_up = summary["load"]["given_up_share"]
     usd_per_s = cost["usd"] / summary["makespan_s"]
-    usd = usd_per_s / (rate_rps * tokens_per_request) * 1e6
-    return Use(gpu, summary["kv"]["hbm_share"], link, summary["load"]["given_up_share"], usd)
+    usd = usd_per_s / (rate_rps * (1.0 - given_up) * tokens_per_request) * 1e6
+    return Use(gpu, summary["kv"]["hbm_share"], link, given_up, usd)
 
 
 def settled(world: World, system: System, workload: Workload) -> Overrides:

@@ -17,6 +17,7 @@ from simlora.sweeps.statistics import interval
 SHARE = 0.8
 """Of the best capacity: the rate at which all systems are compared."""
 FIGURES = ("slo.attainment", "ttft_s.mean", "ttft_s.p95", "tpot_s.mean", "adapters.hit_rate", "kv.hit_rate")
+PLAIN = System("plain", "", {"system": "slora"})
 SHARES = ("slo.attainment", "adapters.hit_rate", "kv.hit_rate")
 
 
@@ -107,7 +108,7 @@ def compare(
             workload,
             [_cell(system, workload, seeds, carried, runs, outcomes) for system in ranked[workload.name][0]],
             ranked[workload.name][1],
-            bound(world, systems[0], workload),
+            bound(world, PLAIN, workload, seeds),
         )
         for workload in workloads
     ]

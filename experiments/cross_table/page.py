@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from experiments.cross_table.capacities import PRECISION, Span, Use
 from experiments.cross_table.compared import SHARE, Cell, Row
+from experiments.cross_table.tuning import SHORT, told
 from experiments.cross_table.why import Part
 from experiments.cross_table.world import World
 
@@ -38,21 +39,26 @@ def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[P
         f"Written by `{COMMAND}`; do not edit it. What is the same for all: {hardware}. **Capacity** is the highest "
         f"rate at which 95 % of the requests meet both targets, found to {100 * PRECISION:.0f} % for each of {seeds} "
         "seeds; a seed is the same requests for every system. Brackets are 95 % intervals over seeds, of ratios seed "
-        "by seed; they take in what lies between the rate that met the SLO and the one that missed it. Dollars (the "
+        "by seed; they take in what lies between the rate that met the SLO and the one that missed it. *Beyond doubt* "
+        "is what such an interval says of one comparison; of twenty that are level one seems not to be. Dollars (the "
         "rent of the GPUs over the output tokens that they make), how much of GPUs, their memory and the links to "
         "their hosts is in use on average until the last request ends, and how many requests were never served, are "
         f"at that rate too. All other columns are at one rate for all, {100 * SHARE:.0f} % of the best capacity. "
         "`experiments/cross_table/world.yaml` has the workloads and systems.",
         "",
-        "The **bound** is what no policy can exceed that serves all requests: at that rate GPUs, or their links, have "
-        "no time left, if batches are as large as memory allows, no adapter is slowed down by another's rank, and "
-        "every token that was computed once is found again (`experiments/cross_table/bound.py`).",
+        "The **bound** is what no policy can exceed for long that serves all requests and merges no adapters: at that "
+        "rate GPUs, or their links, have no time left, if batches are as large as memory allows, no adapter is slowed "
+        "down by another's rank, and every token that was computed once is found again "
+        "(`experiments/cross_table/bound.py`). A run of some minutes can exceed it by some per cent, as it begins "
+        "empty, and what is in flight at its last arrival is computed after it.",
         "",
         "What this does not compare: kernels and engines. Every system has the same iteration times and the same LoRA "
-        "kernel here, so one whose gain is a faster kernel does not show it. The calibration is derived from others' "
-        "measurements ([calibrations](calibrations.md)), and nobody has measured these systems side by side: nothing "
-        "real stands behind this table but its parts ([fidelity](fidelity.md)).",
+        "kernel here, so one whose gain is a faster kernel does not show it. Requests declare how long their answers "
+        "will be, and all systems believe it. The calibration is derived from others' measurements "
+        "([calibrations](calibrations.md)), and nobody has measured these systems side by side: nothing real stands "
+        "behind this table but its parts ([fidelity](fidelity.md)).",
         "",
+        *_tuned(world, rows[0]),
         f"![Capacity of every system as a share of the best]({PICTURE})",
         "",
         "## Who wins where, and why",
@@ -70,6 +76,23 @@ def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[P
     return "\n".join(lines)
 
 
+def _tuned(world: World, row: Row) -> list[str]:
+    """Return what the systems were tuned to."""
+    free = {name: system.free for name, system in world.systems.items() if system.free}
+    values = [
+        f"{cell.system.title} {told(cell.system, free[cell.system.name])}"
+        for cell in sorted(row.cells, key=lambda cell: cell.system.title)
+        if cell.system.name in free
+    ]
+    if not values:
+        return []
+    return [
+        "What a system leaves free has the values that carry most on the training workloads (one seed that is none of "
+        f"these, runs of {100 * SHORT:.0f} % of the length): {'; '.join(values)}.",
+        "",
+    ]
+
+
 def _winner(row: Row, parts: Sequence[Part]) -> str:
     others = ", ".join(cell.system.title for cell in row.level if cell is not row.best)
     cells = [
@@ -85,9 +108,9 @@ def _winner(row: Row, parts: Sequence[Part]) -> str:
 
 def why(parts: Sequence[Part]) -> str:
     """Return in words what each slot does for a system."""
-    told = [f"{named(part)}: {spanned(part.kept)}" for part in parts if _tells(part.kept)]
+    telling = [f"{named(part)}: {spanned(part.kept)}" for part in parts if _tells(part.kept)]
     refused = [named(part) for part in parts if part.exchange.refused]
-    alone = "; ".join(told) or "no slot alone changes it"
+    alone = "; ".join(telling) or "no slot alone changes it"
     return f"{alone}; cannot be run alone: {', '.join(refused)}" if refused else alone
 
 

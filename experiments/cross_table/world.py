@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from experiments.studies.points import ALWAYS, written
-from experiments.studies.reading import check, known, load
+from experiments.studies.reading import check, known, listed, load
 from simlora.sweeps.outcome import Overrides
 
 WORLD = Path(__file__).with_name("world.yaml")
@@ -38,11 +38,12 @@ class Workload:
 
 @dataclass(frozen=True)
 class System:
-    """A system as published, or a composition: what it sets."""
+    """A system as published, or a composition: what it sets, and what it leaves free, each with the values to try."""
 
     name: str
     title: str
     settings: Mapping[str, Any]
+    free: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,5 +91,6 @@ def _workload(name: str, tree: Any, place: str) -> Workload:
 
 
 def _system(name: str, tree: Any, place: str) -> System:
-    entry = check(tree, place, ("title", "system"), ("set",))
-    return System(name, entry["title"], {"system": entry["system"], **entry.get("set", {})})
+    entry = check(tree, place, ("title", "system"), ("set", "tune"))
+    free = {key: listed(values) for key, values in entry.get("tune", {}).items()}
+    return System(name, entry["title"], {"system": entry["system"], **entry.get("set", {})}, free)

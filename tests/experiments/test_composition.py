@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from experiments.composition import __main__ as command
 from experiments.composition import frontier, judging
 from experiments.composition import space as spaces
-from experiments.composition.frontier import Alone, alone, in_other_worlds, neighbours, room
+from experiments.composition.frontier import Alone, alone, in_other_worlds, neighbours
 from experiments.composition.judging import (
     NAME,
     WORTH,
@@ -201,7 +201,9 @@ def test_the_search_begins_with_what_was_published_and_is_the_same_every_time(
             == 1
         )
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "other"))
-    assert explore(world, small, workloads, 8, 2) == found
+    assert repr(explore(world, small, workloads, 8, 2)) == repr(
+        found
+    )  # of what is refused nothing equals itself
 
 
 def test_the_search_ends_around_the_best(world: World, small: Space) -> None:
@@ -216,7 +218,7 @@ def test_the_search_ends_around_the_best(world: World, small: Space) -> None:
 
 def test_what_a_workload_alone_could_have_is_the_most_that_any_composition_carries() -> None:
     def one(number: int, a: float, b: float, refused: str = "") -> Tried:
-        return Tried(number, Composition({}), {"a": a, "b": b}, refused)
+        return a_trial(number, {"a": a, "b": b}, refused=refused)
 
     tried = [one(0, 5, 1), one(1, 1, 4), one(2, 6, 2), one(3, 99, 99, "no"), one(4, 2, 3)]
     assert alone(Search(tried, ["x", "y"], 2, 4)) == {"a": Alone(5, 6, 2), "b": Alone(4, 4, 1)}
@@ -238,13 +240,20 @@ def test_a_choice_that_needs_what_is_not_there_gives_way_to_the_first_that_does_
 
 
 def test_a_score_is_the_mean_of_logarithms_and_stays_finite() -> None:
-    assert Tried(0, Composition({}), {"a": 2.0, "b": 8.0}).score == pytest.approx(math.log(4.0))
-    assert math.isfinite(Tried(0, Composition({}), {"a": 2.0, "b": 0.0}).score)
+    assert a_trial(0, {"a": 2.0, "b": 8.0}).score == pytest.approx(math.log(4.0))
+    assert math.isfinite(a_trial(0, {"a": 2.0, "b": 0.0}).score)
+
+
+def a_trial(
+    number: int, rates: dict[str, float], composition: Composition | None = None, refused: str = ""
+) -> Tried:
+    carried = {name: Carried(rate, rate, refused) for name, rate in rates.items()}
+    return Tried(number, composition or Composition({}), carried)
 
 
 def test_the_best_are_each_there_once_and_never_refused() -> None:
     def one(number: int, rate: float, batch: int, refused: str = "") -> Tried:
-        return Tried(number, Composition({}, {"batch": {"b": batch}}), {"a": rate}, refused)
+        return a_trial(number, {"a": rate}, Composition({}, {"batch": {"b": batch}}), refused)
 
     tried = [one(0, 1, 1), one(1, 9, 2, "no"), one(2, 5, 3), one(3, 5, 3), one(4, 4, 4), one(5, 5, 5)]
     assert [each.number for each in best(tried, 3)] == [2, 5, 4]
@@ -256,7 +265,7 @@ def test_the_best_are_each_there_once_and_never_refused() -> None:
 def test_what_does_not_help_is_left_out(world: World, small: Space) -> None:
     # An oldest-first queue with a larger batch: newest first alone is never worth anything here below saturation.
     useless = fixed(small, batch="bounded", **{"replica.max_batch_size": 200})
-    tried = [Tried(0, useless, {"short": 1.0})]
+    tried = [a_trial(0, {"short": 1.0}, useless)]
     found = chosen(world, tried, world.systems["slora"], world.of(TRAINING), jobs=1)
     assert found.number == 0
     assert found.left_out == ["batch"]
@@ -267,7 +276,7 @@ def test_what_does_not_help_is_left_out(world: World, small: Space) -> None:
 
 def test_the_finalist_that_does_best_with_other_seeds_is_chosen(world: World, small: Space) -> None:
     bad = fixed(small, batch="bounded", **{"replica.max_batch_size": 2})
-    tried = [Tried(0, bad, {"short": 99.0}), Tried(1, fixed(small), {"short": 1.0})]
+    tried = [a_trial(0, {"short": 99.0}, bad), a_trial(1, {"short": 1.0}, fixed(small))]
     found = chosen(world, tried, world.systems["slora"], world.of(TRAINING), jobs=1)
     assert found.number == 1
     assert found.finalists[1] > found.finalists[0]
@@ -298,7 +307,6 @@ def test_the_composition_is_held_against_the_best_published_of_each_workload(wor
     published = [world.systems["slora"], world.systems["lcfs"]]
     assert rival_of(row, published).system.name == "lcfs"
     assert ahead([row], published) == {"long": exactly({0: 11 / 9, 1: 12 / 12.5})}
-    assert room(row, "lcfs") == pytest.approx(20 / math.sqrt(9 * 12.5))
 
 
 def test_over_workloads_there_are_two_intervals() -> None:
@@ -332,6 +340,7 @@ def test_in_other_worlds_it_is_held_against_the_best_there(
         ({0: 1.05, 1: 1.06, 2: 1.055}, "ahead by less, beyond doubt: Longer ones"),
         ({0: 1.3, 1: 0.9, 2: 1.2}, "not to be told apart: Longer ones"),
         ({0: 0.8, 1: 0.81, 2: 0.79}, "behind, beyond doubt: Longer ones"),
+        ({0: 0.0, 1: 0.81, 2: 0.79}, "behind, beyond doubt: Longer ones"),
     ],
 )
 def test_the_verdict_says_where_it_is_ahead_and_where_it_is_not(

@@ -31,6 +31,7 @@ from experiments.cross_table.capacities import (
 from experiments.cross_table.compared import SHARE, compare
 from experiments.cross_table.page import number, spanned, why
 from experiments.cross_table.slots import OF_REPLICAS, POLICIES, Exchange, differing, exchanges, slim
+from experiments.cross_table.tuning import told, tuned, versions_of
 from experiments.cross_table.why import Part, parts
 from experiments.cross_table.world import HELD_OUT, TRAINING, System, World
 from simlora.api.preparing import composed, ready
@@ -108,6 +109,26 @@ def test_what_is_the_same_for_all_wins_over_what_a_system_sets(world: World) -> 
     config, _ = composed([*world.overrides(system, world.workloads["short"]), "workload.arrivals.rate_rps=1"])
     assert config.cluster.replicas == 1
     assert config.replica.admit_every == 3
+
+
+# What published systems leave free
+
+
+def test_what_a_system_leaves_free_has_the_value_that_carries_most_in_training(world: World) -> None:
+    base, eager = world.systems["slora"], world.systems["eager"]
+    free = replace(eager, free={"replica.max_batch_size": [8, 64], "replica.admit_every": [0]})
+    assert [one.settings["replica.max_batch_size"] for one in versions_of(free)] == [8, 64]
+    plain, best = tuned(world, [base, free], world.of(TRAINING), jobs=1)
+    assert plain == replace(base, free={})
+    assert (best.name, best.title) == ("eager", "eager")
+    assert best.settings["replica.max_batch_size"] == 64
+    assert told(best, free.free) == "replica.max_batch_size 64, replica.admit_every 0"
+
+
+def test_of_values_that_carry_as_much_it_has_the_first(world: World) -> None:
+    level = replace(world.systems["slora"], free={"replica.max_batch_size": [1000, 999]})
+    (found,) = tuned(world, [level], world.of(TRAINING), jobs=1)
+    assert found.settings["replica.max_batch_size"] == 1000
 
 
 # Capacities
@@ -242,9 +263,10 @@ def test_no_system_within_the_slo_is_said(world: World) -> None:
 
 
 @pytest.mark.parametrize("name", ["short", "long"])
-def test_no_system_exceeds_the_bound_and_the_best_is_not_far_from_it(world: World, name: str) -> None:
+def test_the_best_system_is_near_the_bound(world: World, name: str) -> None:
     (row,) = compare(world, list(world.systems.values()), [world.workloads[name]], range(2), jobs=1)
-    assert 0.5 < row.best.capacity.mean / row.bound.served_rps < 1.0
+    # These runs of some seconds are served for seconds after their last arrival, which the bound does not count.
+    assert 0.5 < row.best.capacity.mean / row.bound.served_rps < 1.1
     assert row.bound.gpu_rps < row.bound.cheapest_rps
     assert row.bound.link_rps > row.bound.gpu_rps  # eight adapters, each loaded once
 
