@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,14 @@ class Range:
     high: float = 0.0
     log: bool = False
     whole: bool = False
+
+    @property
+    def middle(self) -> Any:
+        """The value in the middle: what a key is tuned to where nothing is known of it."""
+        if self.values:
+            return self.values[len(self.values) // 2]
+        found = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2.0
+        return round(found) if self.whole else float(f"{found:.{DIGITS}g}")
 
     def suggested(self, trial: Trial, key: str) -> Any:
         """Return what a trial tunes the key to."""
@@ -87,7 +96,7 @@ class Space:
     def variations(self, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return a composition's values with every slot at each of its other choices, one at a time.
 
-        What another slot has to hold for a choice comes with it; what is tuned of it is left to the trial.
+        What another slot has to hold for a choice comes with it; what is tuned of it has the value in the middle.
         """
         found = []
         for slot, held in self.slots.items():
@@ -96,7 +105,8 @@ class Space:
                     beside = {
                         other: names[0] for other, names in choice.needs.items() if values[other] not in names
                     }
-                    found.append({**values, **beside, slot: name})
+                    tuned = {key: span.middle for key, span in choice.tuned.items()}
+                    found.append({**tuned, **values, **beside, slot: name})
         return found
 
     def suggested(self, trial: Trial) -> Composition:

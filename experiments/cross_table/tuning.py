@@ -16,7 +16,7 @@ SEED = 100
 """Of the workloads that are tuned and searched on; what is compared and judged has others."""
 SHORT = 1 / 3
 """Of a workload's length."""
-COARSE = 0.03
+COARSE = 0.015
 """What a capacity is found to."""
 STEP = 1.25
 """The first step of a search: most systems carry about as much as where the workload's search starts."""

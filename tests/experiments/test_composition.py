@@ -144,6 +144,19 @@ def test_variations_change_one_slot_and_what_it_needs(small: Space) -> None:
     assert len(small.variations(small.published["small"])) == 5
 
 
+def test_what_is_tuned_of_a_variation_begins_in_the_middle() -> None:
+    found = REAL.variations(REAL.published["toppings"])
+    (bands,) = (values for values in found if values["router"] == "rank_bands")
+    assert (bands["router.slack"], bands["router.window"]) == (16, 2000)
+    (every,) = (values for values in found if values["admission"] == "every")
+    assert every["replica.admit_every"] == 6
+    (cost_model,) = (values for values in found if values["eviction"] == "cost_model")
+    assert cost_model["eviction.recency_s"] == 3.16
+    mine = {**REAL.published["toppings"], "router.slack": 64}
+    (kept,) = (values for values in REAL.variations(mine) if values["router"] == "rank_bands")
+    assert kept["router.slack"] == 64  # what it was tuned to before
+
+
 def test_numbers_are_as_short_as_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(
