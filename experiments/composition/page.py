@@ -118,8 +118,9 @@ def markdown(study: Study) -> str:
             f"Over `experiments/composition/space.yaml`, {len(tried)} compositions, {AT_ONCE} at a time, of which "
             f"{refused} are none that simlora runs. The first {len(begun)} are the slots of the published systems "
             f"({', '.join(begun)}); then the best of these with one slot changed at a time; then, until there are "
-            f"{study.search.last}, what Optuna's TPE proposes; at last the best of all, trial {study.search.centre}, "
-            "with one slot changed at a time. The score is the geometric mean of the capacities on the training "
+            f"{study.search.rounds}, what Optuna's TPE proposes; at last the best of all with one slot or value "
+            "changed at a time, then with all of these changes at once that were for the better, and again around the "
+            "best until none is. The score is the geometric mean of the capacities on the training "
             f"workloads, found to {100 * COARSE:.0f} % with one seed, on runs of {100 * SHORT:.0f} % of their length. "
             f"The {FINALISTS} best were searched again, on all of it, finer and with {len(SEEDS)} other seeds: "
             + ", ".join(f"trial {one} {_rps(score)}" for one, score in study.found.finalists.items())
@@ -223,7 +224,7 @@ def frontier(study: Study) -> list[str]:
             for name, one in alone(study.search).items()
         ),
         "",
-        f"Of {one_slot} compositions that differ from trial {study.search.centre} in one slot, and what that needs, "
+        f"Of {one_slot} compositions that differ from trial {study.search.centre} in one slot or value, "
         f"{better} carry more on average over the training workloads, at most {percent(gain)}.",
         "",
         f"In other worlds, on the held-out workloads, against the best of those {RIVALS} that were nearest in this one "

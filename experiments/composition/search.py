@@ -15,6 +15,8 @@ from experiments.cross_table.world import System, Workload, World
 
 AT_ONCE = 4
 """Compositions proposed together, whatever the number of cores: so that what is found does not depend on them."""
+ROUNDS = 5
+"""Around the best, at most."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +40,21 @@ class Tried:
 
 @dataclass(frozen=True)
 class Search:
-    """All compositions that were tried, in their order: from `last` on those that differ from `centre` in one slot."""
+    """All compositions that were tried, in their order.
+
+    First those published, that have `begun`'s names; TPE's end before `rounds`; from `last` on those of the last round,
+    which differ from `centre` in one thing.
+    """
 
     tried: Sequence[Tried]
     begun: Sequence[str]
+    rounds: int
     centre: int
     last: int
 
     @property
     def neighbours(self) -> Sequence[Tried]:
-        """What differs from the best of all others in one slot."""
+        """What differs from the best of all others in one slot, or in one value."""
         return self.tried[self.last :]
 
 
@@ -62,8 +69,9 @@ def explore(
     """Return all compositions that were tried.
 
     First those published; then the best of them with one slot changed at a time, to every other choice; then what
-    Optuna's TPE proposes, which begins with what these have shown, until there are `trials`; at last the best of all
-    with one slot changed at a time. The same space, workloads and trials give the same answer.
+    Optuna's TPE proposes, which begins with what these have shown, until there are `trials`. At last the best of all
+    with one slot or value changed at a time, then with all of these changes at once that were for the better, and again
+    around the best, until none is, or ROUNDS times. The same space, workloads and trials give the same answer.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(seed=SEED, n_startup_trials=len(space.published), constant_liar=True)
@@ -88,16 +96,31 @@ def explore(
             study.enqueue_trial(dict(values))
         return len(several)
 
-    def around() -> tuple[int, list[dict[str, Any]]]:
-        best = max((one for one in tried if not one.refused), key=lambda one: one.score)
-        return best.number, space.variations({**study.trials[best.number].params, **best.composition.choices})
+    def best() -> tuple[Tried, dict[str, Any]]:
+        found = max((one for one in tried if not one.refused), key=lambda one: one.score)
+        return found, {**study.trials[found.number].params, **found.composition.choices}
 
     go_on(enqueue(list(space.published.values())[:trials]))
-    go_on(len(tried) + enqueue(around()[1][: trials - len(tried)]))
+    go_on(len(tried) + enqueue(space.variations(best()[1])[: trials - len(tried)]))
     go_on(trials)
-    centre, variations = around()
-    go_on(trials + enqueue(variations))
-    return Search(tried, list(space.published), centre, trials)
+    for _ in range(ROUNDS):
+        last, (centre, values) = len(tried), best()
+        variations = [*space.variations(values), *space.steps(values)]
+        go_on(last + enqueue(variations))
+        better = [one for one in tried[last:] if not one.refused and one.score > centre.score]
+        if not better:
+            break
+        better.sort(key=lambda one: one.score)  # the best change of a slot is made last, and stays
+        go_on(len(tried) + enqueue([together(values, [variations[one.number - last] for one in better])]))
+    return Search(tried, list(space.published), trials, centre.number, last)
+
+
+def together(values: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a composition's values with what each of several others has changed; of one thing the last."""
+    result = dict(values)
+    for other in changed:
+        result |= {key: value for key, value in other.items() if key not in values or values[key] != value}
+    return result
 
 
 def evaluated(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,6 +44,14 @@ class Range:
             return self.values[len(self.values) // 2]
         found = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2.0
         return round(found) if self.whole else float(f"{found:.{DIGITS}g}")
+
+    def near(self, value: Any) -> list[Any]:
+        """Return the values beside one: those listed before and after it, or half way to both ends."""
+        if self.values:
+            place = self.values.index(value)
+            return [*self.values[max(place - 1, 0) : place], *self.values[place + 1 : place + 2]]
+        halves = (replace(self, high=value), replace(self, low=value))
+        return [one.middle for one in halves if one.middle != value]
 
     def suggested(self, trial: Trial, key: str) -> Any:
         """Return what a trial tunes the key to."""
@@ -108,6 +116,15 @@ class Space:
                     tuned = {key: span.middle for key, span in choice.tuned.items()}
                     found.append({**tuned, **values, **beside, slot: name})
         return found
+
+    def steps(self, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return a composition's values with what is tuned of its choices up and down a step, one at a time."""
+        return [
+            {**values, key: beside}
+            for slot, held in self.slots.items()
+            for key, span in held[values[slot]].tuned.items()
+            for beside in span.near(values[key])
+        ]
 
     def suggested(self, trial: Trial) -> Composition:
         """Return the composition that a trial asks for. What is tuned goes by its key.

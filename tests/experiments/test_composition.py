@@ -28,7 +28,7 @@ from experiments.composition.judging import (
 )
 from experiments.composition.page import verdict
 from experiments.composition.publishing import text
-from experiments.composition.search import AT_ONCE, Search, Tried, explore
+from experiments.composition.search import AT_ONCE, Search, Tried, explore, together
 from experiments.composition.space import Composition, Space
 from experiments.cross_table import world as worlds
 from experiments.cross_table.bound import Bound
@@ -144,6 +144,15 @@ def test_variations_change_one_slot_and_what_it_needs(small: Space) -> None:
     assert len(small.variations(small.published["small"])) == 5
 
 
+def test_steps_change_one_value_of_those_that_are_tuned(small: Space) -> None:
+    toppings = REAL.published["toppings"]
+    assert REAL.steps(toppings) == [{**toppings, "router.slo_s": 0.05}]
+    assert small.steps(small.published["small"]) == [
+        {**small.published["small"], "replica.max_batch_size": 200}
+    ]
+    assert small.steps(small.published["slora"]) == []
+
+
 def test_what_is_tuned_of_a_variation_begins_in_the_middle() -> None:
     found = REAL.variations(REAL.published["toppings"])
     (bands,) = (values for values in found if values["router"] == "rank_bands")
@@ -155,6 +164,14 @@ def test_what_is_tuned_of_a_variation_begins_in_the_middle() -> None:
     mine = {**REAL.published["toppings"], "router.slack": 64}
     (kept,) = (values for values in REAL.variations(mine) if values["router"] == "rank_bands")
     assert kept["router.slack"] == 64  # what it was tuned to before
+
+
+def test_what_is_tuned_goes_up_and_down_a_step() -> None:
+    listed, log = spaces.Range(values=(1, 4, 16)), spaces.Range(low=1, high=100, log=True)
+    assert (listed.near(1), listed.near(4), listed.near(16)) == ([4], [1, 16], [4])
+    assert log.near(25) == [5.0, 50.0]
+    assert log.near(1) == [10.0]
+    assert spaces.Range(low=1, high=40, log=True, whole=True).near(6) == [2, 15]
 
 
 def test_numbers_are_as_short_as_they_are_written(tmp_path: Path) -> None:
@@ -204,7 +221,8 @@ def test_the_search_begins_with_what_was_published_and_is_the_same_every_time(
     tried = found.tried
     # Those published, the best of them with one slot changed, TPE's, and the best of all with one slot changed.
     assert told[:4] == [2, 2 + AT_ONCE, 7, 8]
-    assert [one.number for one in tried] == list(range(13))
+    assert [one.number for one in tried] == list(range(len(tried)))
+    assert (found.rounds, len(tried) > 8) == (8, True)
     assert tried[0].composition.settings == fixed(small).settings
     assert tried[1].composition.settings["replica.max_batch_size"] == 2
     assert tried[1].score < tried[0].score
@@ -221,12 +239,27 @@ def test_the_search_begins_with_what_was_published_and_is_the_same_every_time(
 
 def test_the_search_ends_around_the_best(world: World, small: Space) -> None:
     found = explore(world, small, world.of(TRAINING), 3, 1)
-    assert found.last == 3
-    assert found.tried[found.centre].score == max(one.score for one in found.tried[:3] if not one.refused)
-    assert len(found.neighbours) == len(small.variations(small.published["slora"]))
+    assert found.rounds == 3 <= found.last
+    best = found.tried[found.centre]
+    assert best.score == max(one.score for one in found.tried if not one.refused)
+    for one in found.neighbours:
+        changed = [
+            slot for slot in small.slots if one.composition.choices[slot] != best.composition.choices[slot]
+        ]
+        assert len(changed) <= 1
     count, better, gain = neighbours(found)
     assert count == len([one for one in found.neighbours if not one.refused])
-    assert (better > 0) is (gain > 0)
+    assert (better, gain <= 0) == (0, True)
+
+
+def test_a_round_that_finds_something_better_is_followed_by_all_of_it_at_once() -> None:
+    values = {"a": 1, "b": 2, "c.d": 0.5}
+    changed = [
+        {"a": 1, "b": 3, "c.d": 0.5},
+        {"a": 4, "b": 2, "c.d": 0.5, "a.x": 7},
+        {"a": 1, "b": 5, "c.d": 0.5},
+    ]
+    assert together(values, changed) == {"a": 4, "b": 5, "c.d": 0.5, "a.x": 7}
 
 
 def test_what_a_workload_alone_could_have_is_the_most_that_any_composition_carries() -> None:
@@ -234,7 +267,7 @@ def test_what_a_workload_alone_could_have_is_the_most_that_any_composition_carri
         return a_trial(number, {"a": a, "b": b}, refused=refused)
 
     tried = [one(0, 5, 1), one(1, 1, 4), one(2, 6, 2), one(3, 99, 99, "no"), one(4, 2, 3)]
-    assert alone(Search(tried, ["x", "y"], 2, 4)) == {"a": Alone(5, 6, 2), "b": Alone(4, 4, 1)}
+    assert alone(Search(tried, ["x", "y"], 3, 2, 4)) == {"a": Alone(5, 6, 2), "b": Alone(4, 4, 1)}
 
 
 def test_compositions_that_simlora_refuses_are_kept_with_the_reason(world: World, small: Space) -> None:
@@ -433,8 +466,8 @@ def test_the_command_writes_the_study_and_the_system(
     assert system.read_text() in page + "\n"
     with (docs / "composition.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["trial"] for row in rows[:4]] == list("0123")
-    assert len(rows) == 4 + len(small.variations(small.published["slora"]))
+    assert [int(row["trial"]) for row in rows] == list(range(len(rows)))
+    assert len(rows) > 4
     assert float(rows[0]["short_rps"]) > float(rows[1]["short_rps"])
     printed = capsys.readouterr().out
     assert "held_out  long" in printed
