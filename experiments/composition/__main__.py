@@ -28,7 +28,7 @@ from simlora.core.checks import whole
 BASE = "slora"
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = ROOT / "simlora" / "conf" / "system" / f"{NAME}.yaml"
-TRIALS, SEEDS = 100, 5
+TRIALS, SEEDS = 100, 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,7 +19,7 @@ from simlora.api.cache import HELP
 from simlora.core.checks import whole
 
 BASE = "slora"
-SEEDS = 5
+SEEDS = 3
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
