@@ -1,4 +1,4 @@
-"""Search for a system that beats all published ones: `python -m experiments.composition [--trials 100] [--seeds 5]`."""
+"""Search for a system that beats all published ones: `python -m experiments.composition [--trials 100] [--seeds 3]`."""
 
 from __future__ import annotations
 
