@@ -17,6 +17,8 @@ AT_ONCE = 4
 """Compositions proposed together, whatever the number of cores: so that what is found does not depend on them."""
 ROUNDS = 5
 """Around the best, at most."""
+TELLING = 0.002
+"""What has to be better by as much for another round: less is not to be told from what capacities are found to."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def explore(
         last, (centre, values) = len(tried), best()
         variations = [*space.variations(values), *space.steps(values)]
         go_on(last + enqueue(variations))
-        better = [one for one in tried[last:] if not one.refused and one.score > centre.score]
+        better = [one for one in tried[last:] if not one.refused and one.score > centre.score + TELLING]
         if not better:
             break
         better.sort(key=lambda one: one.score)  # the best change of a slot is made last, and stays
