@@ -43,11 +43,11 @@ class Cache:
         """Return where the run of these overrides is kept, if it is."""
         values = _values(overrides)
         files = named_files(values).union(*(code_files(value) for value in values if is_foreign(value)))
-        return self.named([list(overrides), contents(files)])
+        return self.named([_settled(overrides), contents(files)])
 
     def get(self, overrides: Sequence[str]) -> dict[str, Any] | None:
         """Return the kept run of these overrides, None if there is none or it is damaged."""
-        kept: dict[str, Any] | None = self.read(self.path(overrides), "overrides", list(overrides), "run")
+        kept: dict[str, Any] | None = self.read(self.path(overrides), "overrides", _settled(overrides), "run")
         return kept
 
     def put(self, overrides: Sequence[str], run: dict[str, Any], config: str) -> bool:
@@ -64,7 +64,7 @@ class Cache:
         )  # whose value is not in the name: of the environment, say
         if outside or resolved or source() != self.source:
             return False
-        self.write(self.path(overrides), {"overrides": list(overrides), "run": run})
+        self.write(self.path(overrides), {"overrides": _settled(overrides), "run": run})
         return True
 
     def named(self, question: Any) -> Path:
@@ -95,6 +95,18 @@ class Cache:
 def open_cache() -> Cache:
     """Return the cache for simlora as it is now."""
     return Cache(cache_dir(), source())
+
+
+def _settled(overrides: Sequence[str]) -> list[str]:
+    """Return overrides in the one order that stands for all that mean the same: theirs, if it matters.
+
+    It does where a key is set twice, or within a mapping that is set too: the last counts.
+    """
+    pairs = [override.partition("=")[::2] for override in overrides]
+    keys = [key.lstrip("+~") for key, _ in pairs]
+    mappings = [f"{key.lstrip('+~')}." for key, value in pairs if value.lstrip().startswith("{")]
+    matters = len(set(keys)) < len(keys) or any(key.startswith(one) for key in keys for one in mappings)
+    return list(overrides) if matters else sorted(overrides)
 
 
 def _values(overrides: Sequence[str]) -> list[str]:
