@@ -423,15 +423,20 @@ def test_a_published_system_is_what_was_found() -> None:
     assert tree["replica"] == {"prefix_caching": True, "reserve": "paged"}
 
 
+@pytest.fixture
+def small_command(world: World, small: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the command search the tiny world and space."""
+    monkeypatch.setattr(command, "read", lambda: world)
+    monkeypatch.setattr(command, "read_space", lambda: small)
+
+
+@pytest.mark.usefixtures("small_command")
 def test_the_command_writes_the_study_and_the_system(
-    world: World,
     small: Space,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(command, "read", lambda: world)
-    monkeypatch.setattr(command, "read_space", lambda: small)
     monkeypatch.setattr(judging, "FINALISTS", 2)
     monkeypatch.setattr(judging, "SEEDS", range(1, 3))
     monkeypatch.setattr(frontier, "WORLDS", {"two GPUs": {"cluster.replicas": 2}})
@@ -486,15 +491,13 @@ def test_bad_input_is_one_sentence(option: str, capsys: pytest.CaptureFixture[st
     assert said.count("\n") == 1
 
 
+@pytest.mark.usefixtures("small_command")
 def test_a_quick_look_writes_neither_page_nor_system(
-    world: World,
     small: Space,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(command, "read", lambda: world)
-    monkeypatch.setattr(command, "read_space", lambda: small)
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(command, "SYSTEM", tmp_path / "simlora.yaml")
     monkeypatch.setattr(judging, "SEEDS", range(1, 2))
