@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.composition.drawing import draw_ahead, draw_search
-from experiments.composition.frontier import in_other_worlds
+from experiments.composition.frontier import alone, in_other_worlds
 from experiments.composition.judging import NAME, cell_of, chosen, overall, rival_of
 from experiments.composition.page import AHEAD, PROGRESS, Study, markdown, verdict
 from experiments.composition.publishing import text
@@ -18,7 +18,7 @@ from experiments.composition.space import read as read_space
 from experiments.cross_table.capacities import Asked, Span, search, span
 from experiments.cross_table.compared import compare
 from experiments.cross_table.page import spanned
-from experiments.cross_table.tuning import tuned
+from experiments.cross_table.tuning import carried, tuned
 from experiments.cross_table.why import parts
 from experiments.cross_table.world import HELD_OUT, TRAINING, System, World, read
 from experiments.studies.command import ended, made
@@ -59,6 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _find(world: World, options: argparse.Namespace) -> None:
     whole("--trials", options.trials, "compositions", least=1)
     whole("--seeds", options.seeds, "seeds", least=1)
+    whole_study = (options.trials, options.seeds) == (TRIALS, SEEDS)
+    docs = options.docs or (ROOT / "docs" if whole_study else None)
+    publish = options.publish or (SYSTEM if whole_study else None)
+    if docs:
+        made((docs / AHEAD).parent, "--docs")
     base = world.systems[BASE]
     searched = explore(world, read_space(), world.of(TRAINING), options.trials, options.jobs, _tell)
     found = chosen(world, searched.tried, base, world.of(TRAINING), options.jobs)
@@ -66,7 +71,7 @@ def _find(world: World, options: argparse.Namespace) -> None:
     seeds = range(options.seeds)
     rows = compare(world, [found.system, *published], list(world.workloads.values()), seeds, options.jobs)
     swapped = parts(world, [(row, cell_of(row, NAME)) for row in rows], base, options.jobs)
-    held_out = [row for row in rows if row.workload.part == HELD_OUT]
+    held_out = [row.workload for row in rows if row.workload.part == HELD_OUT]
     study = Study(
         search=searched,
         found=found,
@@ -74,13 +79,13 @@ def _find(world: World, options: argparse.Namespace) -> None:
         published=published,
         ablation={row.workload.name: one for row, one in zip(rows, swapped, strict=True)},
         oracle=_oracle(world, found.system, seeds, options.jobs),
+        alone=alone(
+            searched.tried, carried(world, published, world.of(TRAINING), options.jobs), world.of(TRAINING)
+        ),
         others=in_other_worlds(world, held_out, found.system, published, options.jobs),
         seeds=options.seeds,
     )
     _print(study)
-    whole_study = (options.trials, options.seeds) == (TRIALS, SEEDS)
-    docs = options.docs or (ROOT / "docs" if whole_study else None)
-    publish = options.publish or (SYSTEM if whole_study else None)
     if docs:
         _write(study, docs)
     # Runs are kept only while simlora's files do not change: the same system is not written again.
@@ -119,7 +124,6 @@ def _print(study: Study) -> None:
 
 
 def _write(study: Study, docs: Path) -> None:
-    made((docs / AHEAD).parent)
     draw_search(study.search.tried, study.search.begun, docs / PROGRESS)
     ratios = study.ahead(HELD_OUT) | study.ahead(TRAINING)
     rivals = {row.workload.name: rival_of(row, study.published).system.title for row in study.rows}

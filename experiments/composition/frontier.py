@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.composition.judging import overall
-from experiments.composition.search import Search
-from experiments.cross_table.capacities import Asked, Reading, Span, search, span, times
-from experiments.cross_table.compared import Row
-from experiments.cross_table.world import System, World
+from experiments.composition.search import Search, Tried
+from experiments.cross_table.capacities import Asked, Carried, Reading, Span, search, span, times
+from experiments.cross_table.world import System, Workload, World
 
 WORLDS: Mapping[str, Mapping[str, Any]] = {
     "every token costs the batch's highest rank, as LoRAServe reads the kernel": {"kernel": "mbgmv_max"},
@@ -19,13 +18,13 @@ WORLDS: Mapping[str, Mapping[str, Any]] = {
 }
 """What is changed for all systems at once, to see whether what was found depends on it."""
 RIVALS = 3
-"""Of the published systems: those that carry most of a workload are asked in other worlds too."""
+"""Of the published systems in another world: those that carry most of a workload there with the first seed."""
 SEEDS = range(3)
 
 
 @dataclass(frozen=True)
 class Alone:
-    """What the search has seen of one training workload: the most that a published and that any composition carried."""
+    """Of one training workload, short runs: the most that a published system and that any composition carried."""
 
     published_rps: float
     most_rps: float
@@ -45,14 +44,19 @@ class Elsewhere:
         return overall(self.ratios)
 
 
-def alone(found: Search) -> dict[str, Alone]:
-    """Return, by training workload, how far the best of all compositions for it alone is ahead of those published."""
-    able = [one for one in found.tried if not one.refused]
+def alone(
+    tried: Sequence[Tried], published: Mapping[str, Mapping[str, Carried]], workloads: Sequence[Workload]
+) -> dict[str, Alone]:
+    """Return, by training workload, how far the best of all compositions for it alone is ahead of those published.
+
+    `published`: what these carry on the same short runs, by system and workload.
+    """
+    able = [one for one in tried if not one.refused]
     result = {}
-    for name in able[0].carried:
+    for name in (workload.name for workload in workloads):
         best = max(able, key=lambda one, name=name: one.carried[name].met_rps)  # type: ignore[misc]
-        published = max(one.carried[name].met_rps for one in able if one.number < len(found.begun))
-        result[name] = Alone(published, best.carried[name].met_rps, best.number)
+        most_rps = max(carried[name].met_rps for carried in published.values())
+        result[name] = Alone(most_rps, best.carried[name].met_rps, best.number)
     return result
 
 
@@ -65,35 +69,42 @@ def neighbours(found: Search) -> tuple[int, int, float]:
 
 
 def in_other_worlds(
-    world: World, rows: Sequence[Row], system: System, published: Sequence[System], jobs: int = -1
+    world: World,
+    workloads: Sequence[Workload],
+    system: System,
+    published: Sequence[System],
+    jobs: int = -1,
 ) -> list[Elsewhere]:
-    """Return, for every other world, how a system stands to the best of those that were nearest to it in this one."""
-    names = {one.name for one in published}
-    nearest = {
-        row.workload.name: [cell.system for cell in row.cells if cell.system.name in names][:RIVALS]
-        for row in rows
-    }
+    """Return, for every other world, how a system stands to the best published one there, workload by workload."""
     result = []
     for about, changed in WORLDS.items():
         other = world.but(changed)
+        begun = search(
+            other, [Asked(one, each, SEEDS[0]) for each in workloads for one in (system, *published)], jobs
+        )
+        rivals = {each.name: _rivals(published, each, begun) for each in workloads}
         asked = [
-            Asked(one, row.workload, seed)
-            for row in rows
-            for one in (system, *nearest[row.workload.name])
+            Asked(one, each, seed)
+            for each in workloads
+            for one in (system, *rivals[each.name])
             for seed in SEEDS
         ]
         found = search(other, asked, jobs)
         ratios = {}
-        for row in rows:
-            name = row.workload.name
+        for name, nearest in rivals.items():
             by_system = {
-                one.name: {seed: found[one.name, name, seed] for seed in SEEDS}
-                for one in (system, *nearest[name])
+                one.name: {seed: found[one.name, name, seed] for seed in SEEDS} for one in (system, *nearest)
             }
             best = max(
-                nearest[name],
-                key=lambda one: span(carried.rate for carried in by_system[one.name].values()).mean,
+                (by_system[one.name] for one in nearest),
+                key=lambda by_seed: span(carried.rate for carried in by_seed.values()).mean,
             )
-            ratios[name] = times(by_system[system.name], by_system[best.name])
+            ratios[name] = times(by_system[system.name], best)
         result.append(Elsewhere(about, ratios))
     return result
+
+
+def _rivals(
+    published: Sequence[System], workload: Workload, found: Mapping[tuple[str, str, int], Carried]
+) -> list[System]:
+    return sorted(published, key=lambda one: -found[one.name, workload.name, SEEDS[0]].met_rps)[:RIVALS]

@@ -12,7 +12,8 @@ from experiments.cross_table.world import System
 
 HEAD = """\
 # @package _global_
-# What a search over all policy slots found best on five workloads, and what it carries on others: docs/composition.md.
+# What a search over all policy slots found best on workloads of five papers, and what it carries on others:
+# docs/composition.md.
 # Written by python -m experiments.composition, which finds it again. GPU, model and kernel are not part of it.
 """
 

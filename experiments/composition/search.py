@@ -17,8 +17,8 @@ AT_ONCE = 4
 """Compositions proposed together, whatever the number of cores: so that what is found does not depend on them."""
 ROUNDS = 5
 """Around the best, at most."""
-TELLING = 0.002
-"""What has to be better by as much for another round: less is not to be told from what capacities are found to."""
+BETTER = 0.002
+"""What a score has to be better by for another round: less is not to be told from what capacities are found to."""
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,15 @@ class Tried:
 class Search:
     """All compositions that were tried, in their order.
 
-    First those published, that have `begun`'s names; TPE's end before `rounds`; from `last` on those of the last round,
-    which differ from `centre` in one thing.
+    First those published, that have `begun`'s names; TPE's end before `proposed`; `neighbours` are those of the last
+    round, which differ from trial `centre` in one slot, or in one value.
     """
 
     tried: Sequence[Tried]
     begun: Sequence[str]
-    rounds: int
+    proposed: int
     centre: int
-    last: int
-
-    @property
-    def neighbours(self) -> Sequence[Tried]:
-        """What differs from the best of all others in one slot, or in one value."""
-        return self.tried[self.last :]
+    neighbours: Sequence[Tried]
 
 
 def explore(
@@ -73,7 +68,8 @@ def explore(
     First those published; then the best of them with one slot changed at a time, to every other choice; then what
     Optuna's TPE proposes, which begins with what these have shown, until there are `trials`. At last the best of all
     with one slot or value changed at a time, then with all of these changes at once that were for the better, and again
-    around the best, until none is, or ROUNDS times. The same space, workloads and trials give the same answer.
+    around the best, until none is by BETTER, or ROUNDS times. The same space, workloads and trials give the same
+    answer.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(seed=SEED, n_startup_trials=len(space.published), constant_liar=True)
@@ -109,12 +105,13 @@ def explore(
         last, (centre, values) = len(tried), best()
         variations = [*space.variations(values), *space.steps(values)]
         go_on(last + enqueue(variations))
-        better = [one for one in tried[last:] if not one.refused and one.score > centre.score + TELLING]
+        neighbours = tried[last:]
+        better = [one for one in neighbours if not one.refused and one.score > centre.score + BETTER]
         if not better:
             break
         better.sort(key=lambda one: one.score)  # the best change of a slot is made last, and stays
         go_on(len(tried) + enqueue([together(values, [variations[one.number - last] for one in better])]))
-    return Search(tried, list(space.published), trials, centre.number, last)
+    return Search(tried, list(space.published), trials, centre.number, neighbours)
 
 
 def together(values: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare, print and write; 0 when done, 2 for bad input, 130 when interrupted."""
-    world = read()
+    world = read()  # whose names the help has
     parser = argparse.ArgumentParser(
         prog="python -m experiments.cross_table",
         description="Put every system to every paper's workload, on the same GPUs and within the same SLO: what each "
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--docs",
         type=Path,
-        help="folder of cross_table.md and its figure (default: docs, for the whole table)",
+        help="folder of cross_table.md and its figure (default: docs, for the whole table with the default seeds)",
     )
     options = parser.parse_args(arguments)
     return ended(lambda: _cross(world, options))
@@ -56,6 +56,10 @@ def _cross(world: World, options: argparse.Namespace) -> None:
     systems = [
         world.systems[known(name, world.systems, "--system")] for name in options.system or world.systems
     ]
+    whole_table = not (options.workload or options.system) and options.seeds == SEEDS
+    docs = options.docs or (DOCS if whole_table else None)
+    if docs is not None:
+        made((docs / PICTURE).parent, "--docs")
     systems = tuned(world, systems, world.of(TRAINING), options.jobs)
     rows = compare(world, systems, workloads, range(options.seeds), options.jobs)
     base = world.systems[BASE]
@@ -66,9 +70,7 @@ def _cross(world: World, options: argparse.Namespace) -> None:
     for row in rows:
         print(_printed(row))
         print(f"  {row.best.system.title}: {why(reasons[row.workload.name])}")
-    docs = options.docs or (None if options.workload or options.system else DOCS)
     if docs is not None:
-        made((docs / PICTURE).parent)
         draw(rows, systems, docs / PICTURE)
         (docs / "cross_table.md").write_text(markdown(world, rows, reasons, options.seeds), encoding="utf-8")
         print(docs / "cross_table.md")

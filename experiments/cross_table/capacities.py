@@ -64,9 +64,11 @@ class Reading(NamedTuple):
     most: float
 
     def over(self, other: Reading) -> Reading:
-        """Return how many times as much this is; 0 of a number that is 0."""
-        if min(self.value, other.value) <= 0.0:
+        """Return how many times as much this is; infinity if only the other is 0, and 0 if this is."""
+        if self.value <= 0.0:
             return Reading(0.0, 0.0, 0.0)
+        if other.value <= 0.0:
+            return Reading(math.inf, math.inf, math.inf)
         return Reading(self.value / other.value, self.least / other.most, self.most / other.least)
 
 
@@ -201,11 +203,13 @@ def settled(world: World, system: System, workload: Workload) -> Overrides:
 def span(readings: Iterable[Reading]) -> Span:
     """Return the geometric mean and its 95 % interval, by Student's t, which takes in what lies between the ends.
 
-    NaN are the ends of a single reading; 0 is the mean if one of them is.
+    NaN are the ends of a single reading; 0 is the mean if one of them is, and else infinity if one of them is.
     """
     readings = list(readings)
     if not readings or min(one.value for one in readings) <= 0.0:
         return Span(0.0, math.nan, math.nan)
+    if math.isinf(max(one.value for one in readings)):
+        return Span(math.inf, math.nan, math.nan)
     low = interval([math.log(one.least) for one in readings])[0]
     high = interval([math.log(one.most) for one in readings])[1]
     return Span(geometric([one.value for one in readings]), math.exp(low), math.exp(high))

@@ -16,9 +16,9 @@ from simlora.sweeps.statistics import interval
 
 SHARE = 0.8
 """Of the best capacity: the rate at which all systems are compared."""
-FIGURES = ("slo.attainment", "ttft_s.mean", "ttft_s.p95", "tpot_s.mean", "adapters.hit_rate", "kv.hit_rate")
+FIGURES = ("slo.attainment", "ttft_s.mean", "ttft_s.p95", "tpot_s.mean", "kv.hit_rate")
 PLAIN = System("plain", "", {"system": "slora"})
-SHARES = ("slo.attainment", "adapters.hit_rate", "kv.hit_rate")
+SHARES = ("slo.attainment", "kv.hit_rate")
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from experiments.cross_table.capacities import PRECISION, Span, Use
+from experiments.cross_table.capacities import LEAST, PRECISION, Span, Use
 from experiments.cross_table.compared import SHARE, Cell, Row
-from experiments.cross_table.tuning import SHORT, told
+from experiments.cross_table.tuning import COARSE, SHORT, told
 from experiments.cross_table.why import Part
 from experiments.cross_table.world import World
 
 COMMAND = "python -m experiments.cross_table"
 PICTURE = "figures/cross_table/capacity.png"
-TELLING = 0.02
+TELLS = 0.02
 """A slot that changes the winner's capacity by less is not named as a reason."""
 COLUMNS = (
     "system",
@@ -38,7 +38,9 @@ def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[P
         "",
         f"Written by `{COMMAND}`; do not edit it. What is the same for all: {hardware}. **Capacity** is the highest "
         f"rate at which 95 % of the requests meet both targets, found to {100 * PRECISION:.0f} % for each of {seeds} "
-        "seeds; a seed is the same requests for every system. Brackets are 95 % intervals over seeds, of ratios seed "
+        "seeds. A seed is the same requests for every system; where a workload lasts for a fixed time, at one and the "
+        "same rate only, so that what lies between two rates is less sure there. 0 is less than "
+        f"{100 * LEAST:g} % of where the search starts. Brackets are 95 % intervals over seeds, of ratios seed "
         "by seed; they take in what lies between the rate that met the SLO and the one that missed it. *Beyond doubt* "
         "is what such an interval says of one comparison; of twenty that are level one seems not to be. Dollars (the "
         "rent of the GPUs over the output tokens that they make), how much of GPUs, their memory and the links to "
@@ -65,7 +67,7 @@ def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[P
         "## Who wins where, and why",
         "",
         "*Not to be told from it*: systems whose capacity is not lower beyond doubt. *Why*: what the winner carries "
-        f"with one slot as S-LoRA has it, where that changes it by {100 * TELLING:.0f} % or more, beyond doubt.",
+        f"with one slot as S-LoRA has it, where that changes it by {100 * TELLS:.0f} % or more, beyond doubt.",
         "",
         "| workload | ahead | capacity | of the bound | not to be told from it | why |",
         "|---|---|---|---|---|---|",
@@ -79,17 +81,22 @@ def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[P
 
 def _tuned(world: World, row: Row) -> list[str]:
     """Return what the systems were tuned to."""
-    free = {name: system.free for name, system in world.systems.items() if system.free}
+    free = {name: system for name, system in world.systems.items() if system.free}
     values = [
-        f"{cell.system.title} {told(cell.system, free[cell.system.name])}"
+        f"* {cell.system.title}: {changed}"
         for cell in sorted(row.cells, key=lambda cell: cell.system.title)
         if cell.system.name in free
+        for changed in (told(cell.system, free[cell.system.name]),)
+        if changed
     ]
-    if not values:
+    if not free:
         return []
     return [
-        "What a system leaves free has the values that carry most on the training workloads (one seed that is none of "
-        f"these, runs of {100 * SHORT:.0f} % of the length): {'; '.join(values)}.",
+        "What a system leaves free is tuned, one key after the other, to what carries most on the training workloads "
+        f"(one seed that is none of these, runs of {100 * SHORT:.0f} % of the length, capacities found to "
+        f"{100 * COARSE:g} %), over the same values as [compositions](composition.md) may have. Other than before:",
+        "",
+        *(values or ["* nothing"]),
         "",
     ]
 
@@ -122,7 +129,7 @@ def named(part: Part) -> str:
 
 def _tells(kept: Span) -> bool:
     """Whether a slot changes what a system carries; of one seed, by the mean alone."""
-    if math.isnan(kept.mean) or abs(kept.mean - 1.0) < TELLING:
+    if math.isnan(kept.mean) or abs(kept.mean - 1.0) < TELLS:
         return False
     return math.isnan(kept.low) or kept.high < 1.0 or kept.low > 1.0
 
@@ -146,7 +153,8 @@ def _section(row: Row) -> list[str]:
 
 def _cells(row: Row, cell: Cell) -> list[str]:
     if cell.refused:
-        return [cell.system.title, f"refused: {cell.refused}", *[""] * (len(COLUMNS) - 2)]
+        refused = cell.refused.replace("|", "\\|")
+        return [cell.system.title, f"refused: {refused}", *[""] * (len(COLUMNS) - 2)]
     figures = cell.figures
     return [
         cell.system.title,

@@ -63,12 +63,12 @@ def ended(does: Callable[[], None]) -> int:
     return DONE
 
 
-def made(out: Path) -> Path:
-    """Return the folder of --out, which is there now. Raises InputError if it cannot be."""
+def made(out: Path, option: str = "--out") -> Path:
+    """Return the folder that an option names, which is there now. Raises InputError if it cannot be."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out {out} cannot be made: {error.strerror}") from None
+        raise InputError(f"{option} {out} cannot be made: {error.strerror}") from None
     return out
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
 import pytest
 import yaml
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from experiments.composition import __main__ as command
 from experiments.composition import frontier, judging
@@ -28,7 +30,7 @@ from experiments.composition.judging import (
 )
 from experiments.composition.page import verdict
 from experiments.composition.publishing import text
-from experiments.composition.search import AT_ONCE, TELLING, Search, Tried, explore, together
+from experiments.composition.search import AT_ONCE, BETTER, Tried, explore, together
 from experiments.composition.space import Composition, Space
 from experiments.cross_table import world as worlds
 from experiments.cross_table.bound import Bound
@@ -222,7 +224,7 @@ def test_the_search_begins_with_what_was_published_and_is_the_same_every_time(
     # Those published, the best of them with one slot changed, TPE's, and the best of all with one slot changed.
     assert told[:4] == [2, 2 + AT_ONCE, 7, 8]
     assert [one.number for one in tried] == list(range(len(tried)))
-    assert (found.rounds, len(tried) > 8) == (8, True)
+    assert (found.proposed, len(tried) > 8) == (8, True)
     assert tried[0].composition.settings == fixed(small).settings
     assert tried[1].composition.settings["replica.max_batch_size"] == 2
     assert tried[1].score < tried[0].score
@@ -239,9 +241,10 @@ def test_the_search_begins_with_what_was_published_and_is_the_same_every_time(
 
 def test_the_search_ends_around_the_best(world: World, small: Space) -> None:
     found = explore(world, small, world.of(TRAINING), 3, 1)
-    assert found.rounds == 3 <= found.last
+    assert found.proposed == 3
+    assert list(found.neighbours) == list(found.tried[-len(found.neighbours) :])
     best = found.tried[found.centre]
-    assert best.score >= max(one.score for one in found.tried if not one.refused) - TELLING
+    assert best.score >= max(one.score for one in found.tried if not one.refused) - BETTER
     for one in found.neighbours:
         changed = [
             slot for slot in small.slots if one.composition.choices[slot] != best.composition.choices[slot]
@@ -250,7 +253,7 @@ def test_the_search_ends_around_the_best(world: World, small: Space) -> None:
     count, better, gain = neighbours(found)
     assert count == len([one for one in found.neighbours if not one.refused])
     assert (better > 0) is (gain > 0)
-    assert gain <= math.expm1(TELLING)
+    assert gain <= math.expm1(BETTER)
 
 
 def test_a_round_that_finds_something_better_is_followed_by_all_of_it_at_once() -> None:
@@ -268,7 +271,12 @@ def test_what_a_workload_alone_could_have_is_the_most_that_any_composition_carri
         return a_trial(number, {"a": a, "b": b}, refused=refused)
 
     tried = [one(0, 5, 1), one(1, 1, 4), one(2, 6, 2), one(3, 99, 99, "no"), one(4, 2, 3)]
-    assert alone(Search(tried, ["x", "y"], 3, 2, 4)) == {"a": Alone(5, 6, 2), "b": Alone(4, 4, 1)}
+    published = {
+        "x": {"a": Carried(5, 5.1), "b": Carried(1, 1.1)},
+        "y": {"a": Carried(1, 1.1), "b": Carried(4.5, 4.6)},
+    }
+    workloads = [replace(WORLD.workloads["slora"], name=name) for name in ("a", "b")]
+    assert alone(tried, published, workloads) == {"a": Alone(5, 6, 2), "b": Alone(4.5, 4, 1)}
 
 
 def test_compositions_that_simlora_refuses_are_kept_with_the_reason(world: World, small: Space) -> None:
@@ -370,11 +378,10 @@ def test_in_other_worlds_it_is_held_against_the_best_there(
 ) -> None:
     monkeypatch.setattr(frontier, "WORLDS", {"two GPUs": {"cluster.replicas": 2}})
     monkeypatch.setattr(frontier, "SEEDS", range(2))
-    published = [world.systems["slora"], world.systems["eager"]]
-    row = a_row({"slora": {0: 9.0}, "eager": {0: 8.0}}, world, "short")
-    (found,) = in_other_worlds(
-        world, [row], System(NAME, "", world.systems["eager"].settings), published, jobs=1
-    )
+    monkeypatch.setattr(frontier, "RIVALS", 1)
+    published = [world.systems["eager"], world.systems["slora"]]
+    own = System(NAME, "", world.systems["eager"].settings)
+    (found,) = in_other_worlds(world, [world.workloads["short"]], own, published, jobs=1)
     assert found.about == "two GPUs"
     assert found.ratios["short"].keys() == {0, 1}
     assert found.overall.high < 1.0  # eight at a time is less than S-LoRA has
@@ -388,6 +395,7 @@ def test_in_other_worlds_it_is_held_against_the_best_there(
         ({0: 1.3, 1: 0.9, 2: 1.2}, "not to be told apart: Longer ones"),
         ({0: 0.8, 1: 0.81, 2: 0.79}, "behind, beyond doubt: Longer ones"),
         ({0: 0.0, 1: 0.81, 2: 0.79}, "behind, beyond doubt: Longer ones"),
+        ({0: math.inf, 1: 2.0, 2: 2.0}, "ahead beyond doubt, and by 10 % or more on average: Longer ones"),
     ],
 )
 def test_the_verdict_says_where_it_is_ahead_and_where_it_is_not(
@@ -402,6 +410,32 @@ def test_the_verdict_says_where_it_is_ahead_and_where_it_is_not(
     )
     assert lines[-1] == within
     assert sum("nowhere" in one for one in lines[:-1]) == 3
+
+
+# Published systems are tuned as compositions are
+
+
+def tuned_of(choice: spaces.Choice, system: System, own: DictConfig) -> Iterator[tuple[str, set[object]]]:
+    """Which keys of a choice a system tunes, and over what, its own value included."""
+    for key in choice.tuned:
+        yield key, {OmegaConf.select(own, key), *system.free.get(key, ())}
+
+
+@pytest.mark.parametrize("system", WORLD.systems.values(), ids=WORLD.systems)
+def test_what_a_composition_may_tune_of_a_policy_is_tuned_of_who_has_it(system: System) -> None:
+    workload = WORLD.workloads["shifting"]
+    config, choices = composed([*WORLD.overrides(system, workload), f"{workload.key}=1"])
+    for slot in POLICIES:
+        choice = REAL.slots[slot].get(choices[slot], spaces.Choice({}, {}))
+        for key, values in tuned_of(choice, system, config):
+            span = choice.tuned[key]
+            assert values >= set(span.values), key
+            assert span.values or len(values - {None}) >= 3, key
+    of_queues = choices["scheduler"] in ("fcfs", "early_abort", "lcfs")
+    assert ("replica.admit_every" in system.free) is of_queues
+    assert ("replica.max_prefill_tokens" in system.free) is (choices["scheduler"] != "chunked_prefill")
+    assert "replica.max_batch_size" in system.free
+    assert ("replica.max_adapters" in system.free) is (config.replica.max_adapters is not None)
 
 
 # What is published
