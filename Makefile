@@ -1,4 +1,5 @@
-# simlora's developer menu. `make demo` and `make test` need git, make and python3 (3.11 or newer), nothing else.
+# simlora's developer menu. `make demo` and `make test` need git, make and python3 (3.11 or 3.12, with its venv module;
+# on Debian and Ubuntu that is the package python3-venv), nothing else.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -20,22 +21,25 @@ setup: $(READY)  ## create .venv and install simlora with its tools
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "simlora needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1); name another one with: make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))' || \
+	  echo "constraints.txt is for Python 3.11 and 3.12, and $(PYTHON) is $$($(PYTHON) -V 2>&1), which nobody has tried" >&2
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "Creating $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
 	@echo "Installing simlora into $(VENV) (a minute or two, once)"
 	@$(PIP) install -c constraints.txt editables hatchling setuptools
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-# What profiler/ needs besides: torch and triton, another gigabyte, which nobody needs to simulate.
+# What profiler/ and its tests need besides: torch and triton, on Linux with CUDA's libraries several GB (constraints.txt
+# says why), which nobody needs to simulate.
 $(TORCH): $(READY)
-	@echo "Installing torch for profiler/ (a minute or two, once)"
+	@echo "Installing torch for the tests of profiler/ (several GB on Linux, once)"
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev,profiler]'
 	@touch $@
 
 demo: $(READY)  ## run the demonstration and say where its report is
 	@$(BIN)/python -m experiments.demo
 
-test: $(TORCH)  ## run the tests, e.g. make test ARGS="-k memory -x"
+test: $(TORCH)  ## run the tests (the first time it installs torch), e.g. make test ARGS="-k memory -x"
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: lint format-check types arrows  ## everything below that reads code, without running it
