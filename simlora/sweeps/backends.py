@@ -17,10 +17,10 @@ LOKY, RAY, DASK = BACKENDS = ("loky", "ray", "dask")
 def backend(name: str, address: str | None = None) -> Iterator[None]:
     """Run what joblib runs inside on this backend.
 
-    `loky` are processes of this machine. `ray` and `dask` need their extra (`pip install simlora[ray]`); `address` is
-    where the cluster is, such as "10.0.0.1:6379" or "tcp://10.0.0.1:8786"; None: the one that this process is connected
-    to already, or else one that is started on this machine. Every machine needs simlora as it is here. Raises
-    InputError for a name that is none, and for a library or a cluster that is not there.
+    `loky` are processes of this machine. `ray` and `dask` need their extra (`pip install '.[ray]'` where simlora lies);
+    `address` is where the cluster is, such as "10.0.0.1:6379" or "tcp://10.0.0.1:8786"; None: the one that this process
+    is connected to already, or else one that is started on this machine. Every machine needs simlora as it is here.
+    Raises InputError for a name that is none, and for a library or a cluster that is not there.
     """
     if name not in BACKENDS:
         raise InputError(f"backend is {name!r}; {nearest(name, BACKENDS)}")
@@ -44,7 +44,7 @@ def _ray(address: str | None) -> Iterator[None]:
         import ray
         from ray.util.joblib import register_ray
     except ImportError:
-        raise InputError("backend=ray needs Ray: pip install 'simlora[ray]'") from None
+        raise InputError("backend=ray needs Ray: pip install '.[ray]' where simlora lies") from None
     ours = not ray.is_initialized()
     if ours:
         try:
@@ -65,7 +65,7 @@ def _dask(address: str | None) -> Iterator[None]:
     try:
         from distributed import Client, get_client
     except ImportError:
-        raise InputError("backend=dask needs Dask: pip install 'simlora[dask]'") from None
+        raise InputError("backend=dask needs Dask: pip install '.[dask]' where simlora lies") from None
     client = None
     try:
         if address is None:
