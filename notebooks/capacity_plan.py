@@ -102,7 +102,7 @@ CPU = ["gpu=cpu", "model=llama_16m", f"calibration={path}", "replica.kv_token_bu
 
 one = simlora.capacity([*CPU, *TRAFFIC], attainment=0.95, seeds=3, precision=0.05)
 assert one.value > 0
-print(one.table())
+print(one.text())
 
 # %% [markdown]
 # Did it really use what was just measured? Every result says which calibration it had, and we can make the measured
@@ -164,7 +164,7 @@ kind = simlora.simulate([*H100, f"cluster.replicas={plan.value:.0f}"]).summary["
     "kind"
 ]
 print(f"{plan.value:.0f} H100 for 60 requests/s; the calibration is {kind}")
-print(plan.table())
+print(plan.text())
 
 # %% [markdown]
 # A number alone is no plan. What does one GPU more or less change? A point is a run, filled where the SLO was met.

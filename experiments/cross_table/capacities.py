@@ -167,7 +167,7 @@ def _carried(overrides: Overrides | str, one: Asked, start: float, step: float, 
     except InputError as error:  # as of a rate at which simlora refuses the workload
         return Carried(0.0, 0.0, refused=str(error))
     met_rps, missed_rps = found.seeds[["value", "beyond"]].iloc[0].tolist()
-    run = found.question.run(one.seed, met_rps)
+    run = found.question.overrides_for(one.seed, met_rps)
     outcome = run_all([run], 1, False)[run]  # which was kept
     return Carried(met_rps, missed_rps, use=_use(outcome.summary, met_rps))
 

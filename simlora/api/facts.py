@@ -126,7 +126,7 @@ def _capacity(config: ReplicaConfig) -> int:
 def migration_facts(cluster: Cluster) -> dict[str, int] | None:
     """Return what was planned, how much of it could not be solved, and what moves cost; None if nothing migrates."""
     migrates = cluster.scenario.policies.migration.period_s is not None
-    return cluster.recorder.journal.facts() if migrates else None
+    return cluster.recorder.journal.migration_facts() if migrates else None
 
 
 def placement_facts(cluster: Cluster) -> dict[str, int] | None:

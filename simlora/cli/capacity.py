@@ -106,7 +106,7 @@ def _run(options: argparse.Namespace) -> int:
         progress=sys.stderr.isatty(),
     )
     found.save(folder)
-    show(found.table())
+    show(found.text())
     show(f"\nResults: {folder}/capacity.png, capacity.json, runs.parquet\n")
     return DONE
 

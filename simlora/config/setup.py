@@ -131,7 +131,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     calibration, notices = calibration_for(tree["calibration"], gpu, model, replica, tree["engine"])
     others, more = other_kinds(cluster.get("others"), limits, model, tree["engine"], chunks)
     policies = _policies(tree, [calibration, *(kind.calibration for kind in others)])
-    _check_region(replica, policies)
+    _check_fit_together(replica, policies)
     replicas = whole("cluster.replicas", cluster.get("replicas"), least=1, most=REPLICAS_MAX)
     slo = section(tree, "slo", (*TARGETS, "classes"))
     targets = slo_targets(slo)
@@ -222,8 +222,8 @@ def _nothing_to_share(replica: ReplicaConfig, trace: Trace) -> tuple[str, ...]:
     )
 
 
-def _check_region(replica: ReplicaConfig, policies: Policies) -> None:
-    """Adapters in memory of their own leave at once: nobody could make room there for another."""
+def _check_fit_together(replica: ReplicaConfig, policies: Policies) -> None:
+    """Raise InputError for an eviction, scheduler or loader that this replica's memory does not allow."""
     if policies.eviction().in_turn and replica.adapter_memory != "slots":
         raise InputError(
             "eviction=lru_in_turn throws adapters out of slots, which needs replica.adapter_memory=slots; "

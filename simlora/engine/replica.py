@@ -31,7 +31,7 @@ from simlora.engine.token_times import TokenTimes
 from simlora.engine.waiting import WaitingQueue
 from simlora.latency.models import LatencyModels
 from simlora.metrics.recorder import Recorder
-from simlora.metrics.tracing import Failed, Ran
+from simlora.metrics.tracing import Ran, ReplicaFailed
 from simlora.policies.scheduling.base import Decision
 
 
@@ -641,7 +641,7 @@ class Replica:
             broke_s = self._since_s if ended_s is None else ended_s
             self.busy_s = busy_s  # with the step that broke off
         if self._tracing is not None:
-            self._tracing.add(Failed(self.id, self._clock.now, broke_s))
+            self._tracing.add(ReplicaFailed(self.id, self._clock.now, broke_s))
         waiting = {request.id for request in self.waiting}
         prefill = {request.id for request in self._prefill} - self._standing.prefilling.keys()
         requests = sorted(self.requests(), key=lambda request: (request.arrival_s, request.id))

@@ -168,7 +168,7 @@ class Journal:
             "each": [failed._asdict() for failed in failed],
         }
 
-    def facts(self) -> dict[str, int]:
+    def migration_facts(self) -> dict[str, int]:
         """Return what the summary says of migration."""
         plans = self.planned
         return {

@@ -79,7 +79,7 @@ class Level(NamedTuple):
     host_kv_tokens: int
 
 
-class Failed(NamedTuple):
+class ReplicaFailed(NamedTuple):
     """A replica has failed with all it had, within iterations that began at `since_s` (not before: it had none)."""
 
     replica: int
@@ -87,7 +87,7 @@ class Failed(NamedTuple):
     since_s: float
 
 
-Happening = Ran | Copied | Came | Left | Switched | Level | Failed
+Happening = Ran | Copied | Came | Left | Switched | Level | ReplicaFailed
 
 
 class Traced(NamedTuple):

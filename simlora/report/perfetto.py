@@ -20,11 +20,11 @@ from simlora.metrics.tracing import (
     TO_HOST,
     Came,
     Copied,
-    Failed,
     Happening,
     Left,
     Level,
     Ran,
+    ReplicaFailed,
     Switched,
     Traced,
 )
@@ -103,7 +103,7 @@ def _iterations(happened: Iterable[Happening]) -> Iterator[Slice]:
                 ):
                     if from_s < to_s:
                         yield Slice(replica, ITERATIONS, from_s, to_s, name, args if name == kind else {})
-            case Failed(replica, time_s, since_s) if since_s < time_s:
+            case ReplicaFailed(replica, time_s, since_s) if since_s < time_s:
                 yield Slice(replica, ITERATIONS, since_s, time_s, BROKE_OFF, {})
 
 
@@ -118,7 +118,7 @@ def _lasting(traced: Traced) -> Iterator[Slice]:
     for happening in reversed(traced.happened):
         until_s = ends_s.get(happening.replica, traced.until_s)
         match happening:
-            case Failed(replica, time_s, _):
+            case ReplicaFailed(replica, time_s, _):
                 ends_s[replica] = switched_s[replica] = time_s
             case Copied(replica, link, begin_s, done_s, what):
                 if begin_s < until_s or replica not in ends_s:

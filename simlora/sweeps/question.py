@@ -77,7 +77,7 @@ class Question:
         least = max(self.least, 1) if self.whole else self.least
         return Bracket(self.start, least, MOST, self.precision, self.whole, self.step)
 
-    def run(self, seed: int, value: float) -> Overrides:
+    def overrides_for(self, seed: int, value: float) -> Overrides:
         """Return the overrides of one run: the user's, what is varied, and the seed."""
         varied = f"{self.key}={int(value) if self.whole else value:{'' if self.whole else 'g'}}"
         others = [override for override in self.overrides if override.partition("=")[0] != self.key]

@@ -108,8 +108,8 @@ class Capacity:
         )
         return tree
 
-    def table(self) -> str:
-        """Return the answer and a line a seed, as text."""
+    def text(self) -> str:
+        """Return the answer and a line a seed."""
         question, (low, high) = self.question, self.interval
         if question.find == REPLICAS:
             first = f"{self.value:.0f} replicas are enough with every seed"
@@ -203,7 +203,7 @@ def capacity(
     with _status(progress) as tell:
         while wanted := search.wanted(workers):
             tell(search.progress)
-            runs = {one: search.question.run(*one) for one in wanted}
+            runs = {one: search.question.overrides_for(*one) for one in wanted}
             outcomes = run_all(runs.values(), jobs, False, cache)
             search.learn({one: outcomes[overrides] for one, overrides in runs.items()})
     return search.answer()

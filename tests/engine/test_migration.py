@@ -104,7 +104,7 @@ def test_nothing_moves_without_a_solution_and_the_journal_says_so(fast_forward: 
     stays = run(LONG, SHORT, migration=Once(1e6), fast_forward=fast_forward)
     assert recorder.requests().equals(stays.requests())
     assert {row[1:] for row in recorder.journal.planned} == {(0, False, "no solution")}
-    assert recorder.journal.facts()["unsolved"] == len(migration.looks) > 1
+    assert recorder.journal.migration_facts()["unsolved"] == len(migration.looks) > 1
 
 
 @BOTH

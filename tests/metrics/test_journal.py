@@ -112,7 +112,7 @@ def test_facts_count_plans_moves_and_what_they_cost():
         move(3, adapter="b", loaded=False),
         move(4, decided_s=20.0),
     ]
-    assert journal.facts() == {
+    assert journal.migration_facts() == {
         "plans": 3,
         "unsolved": 1,
         "planned_moves": 6,

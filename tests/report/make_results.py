@@ -254,7 +254,7 @@ def main(folder: str, requests: int = 2_000, replicas: int = 2) -> None:
     frame = make_requests(requests, replicas)
     end_s = float(frame["finish_s"].max())
     journal = make_journal(replicas, end_s)
-    summary = make_summary(frame, replicas, migration=journal.facts())
+    summary = make_summary(frame, replicas, migration=journal.migration_facts())
     write_results(Path(folder), frame, make_timeline(replicas, end_s=end_s), summary, journal=journal)
     page = Path(folder) / "report.html"
     page.write_text(render(load_results(Path(folder))), encoding="utf-8")

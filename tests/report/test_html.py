@@ -86,7 +86,7 @@ def page():
         make_timeline(2, rows=200),
         config="seed: 0\n",
         journal=journal,
-        migration=journal.facts(),
+        migration=journal.migration_facts(),
         adapters={"switches": 80, "switch_s": 1.6, "merged_share": 0.42},
     )
 

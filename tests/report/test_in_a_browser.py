@@ -104,7 +104,7 @@ def a_run(folder: Path) -> Path:
     requests["cold_start_s"] = (requests["cold_start_s"] - 0.05).clip(lower=0.0)
     requests["blocked_s"] = 0.0
     journal = make_journal()
-    summary = make_summary(requests, migration=journal.facts())
+    summary = make_summary(requests, migration=journal.migration_facts())
     summary["adapters"] |= {"switches": 80, "switch_s": 1.6, "merged_share": 0.42}
     write_results(folder, requests, make_timeline(2, rows=200), summary, journal=journal)
     page = folder / "report.html"

@@ -13,7 +13,7 @@ import pytest
 
 import simlora
 from simlora.core.adapter import Adapter
-from simlora.metrics.tracing import TO_GPU, Came, Copied, Failed, Left, Level, Ran, Switched, Traced
+from simlora.metrics.tracing import TO_GPU, Came, Copied, Left, Level, Ran, ReplicaFailed, Switched, Traced
 from simlora.report.perfetto import trace_events, write_perfetto
 from simlora.results.result import Result
 from tests.report.traced import SYSTEMS
@@ -275,7 +275,7 @@ def test_what_a_replica_had_when_it_failed_ends_there():
         Copied(0, TO_GPU, 0.0, 1.0, A),
         Copied(0, TO_GPU, 1.0, 9.0, B),
         Copied(0, TO_GPU, 9.0, 10.0, 17),
-        Failed(0, 4.0, 3.0),
+        ReplicaFailed(0, 4.0, 3.0),
         Came(0, 5.0, A, 5.0),
         Copied(0, TO_GPU, 6.0, 7.0, None),
         Ran(0, 5.0, 5.0, 8.0, 0, 0, 1, 1),

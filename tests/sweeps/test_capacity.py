@@ -130,8 +130,8 @@ def test_seeds_go_on_from_the_configurations_own() -> None:
 
 def test_a_workload_with_a_seed_of_its_own_is_drawn_anew() -> None:
     question = capacity(["workload.duration_s=20"], seeds=2, jobs=1, precision=0.5).question
-    assert "workload.seed=1" in question.run(1, 2.0)
-    assert not any(word.startswith("workload.seed") for word in found().question.run(1, 2.0))
+    assert "workload.seed=1" in question.overrides_for(1, 2.0)
+    assert not any(word.startswith("workload.seed") for word in found().question.overrides_for(1, 2.0))
 
 
 def test_another_key_can_be_varied_in_whole_numbers() -> None:
@@ -250,13 +250,13 @@ def test_it_is_written_and_drawn(tmp_path: Path) -> None:
 
 
 def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
-    lines = found().table().splitlines()
+    lines = found().text().splitlines()
     assert lines[0].endswith("], 95 % interval over seeds")
     assert lines[0].startswith(f"{found().value:.4g} requests/s [")
     assert lines[1] == "within 95 % of the requests within every slo.*"
     assert len(lines) == 4 + 2
     assert max(map(len, lines)) <= 80
-    few = found("workload.arrivals.rate_rps=20", find="replicas").table()
+    few = found("workload.arrivals.rate_rps=20", find="replicas").text()
     assert "replicas are enough with every seed" in few
 
 
@@ -352,7 +352,7 @@ def test_giving_requests_up_is_no_capacity() -> None:
 def test_values_that_are_given_twice_are_one_run() -> None:
     asked = found().question
     twice = replace(asked, overrides=(*asked.overrides, "seed=5", "timeline=true"))
-    assert sorted(asked.run(0, 4.0)) == sorted(twice.run(0, 4.0))
+    assert sorted(asked.overrides_for(0, 4.0)) == sorted(twice.overrides_for(0, 4.0))
 
 
 def test_a_seed_of_the_workload_is_not_given_beside_seeds() -> None:
@@ -399,4 +399,4 @@ def test_a_trace_from_a_file_is_sped_up(tmp_path: Path) -> None:
     assert answer.question.unit == "times the trace's rate"
     assert answer.value > 1
     assert answer.interval == pytest.approx((answer.value, answer.seeds["beyond"][0])), "seeds change nothing"
-    assert "all seeds are the same run, as of a trace from a file" in answer.table().splitlines()[0]
+    assert "all seeds are the same run, as of a trace from a file" in answer.text().splitlines()[0]
