@@ -33,9 +33,8 @@ def read(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _sentence(complaint: str) -> str:
     reason = complaint.strip().splitlines()[-1].partition("error: ")[2]
-    unknown = reason.removeprefix("unrecognized arguments: ").split(" ")[0]
-    if unknown == reason or not reason.startswith("unrecognized"):
-        unknown = reason.removeprefix("unrecognized arguments: ")
-    if reason.startswith("unrecognized"):
-        return f"there is no option {unknown}; keys are written without dashes, such as seed=1; see simlora --help"
-    return f"{reason}; see simlora --help"
+    unknown = reason.removeprefix("unrecognized arguments: ")
+    if unknown == reason:
+        return f"{reason}; see simlora --help"
+    first = unknown.split(" ")[0]
+    return f"there is no option {first}; keys are written without dashes, such as seed=1; see simlora --help"

@@ -90,9 +90,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FIGURE",
         help="a figure of summary.json to draw too, such as kv.hit_rate; may be given several times",
     )
-    # What --out and --figure were called before.
-    add("-o", "--output", type=Path, dest="out", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    add("--metric", action="append", dest="figure", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     add("--version", action="version", version=f"simlora {__version__}")
     return parser
 

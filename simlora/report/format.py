@@ -176,7 +176,7 @@ def _gpu(kind: Mapping[str, Any]) -> str:
 def workload_in_words(summary: dict[str, Any]) -> str:
     """Return where the requests came from, how many there were and the seed."""
     workload = summary.get("workload") or {}
-    source = workload.get("description") or workload.get("source") or workload.get("name")
+    source = workload.get("description") or workload.get("name")
     facts = [str(source)] if source else []
     facts.append(f"{count((summary.get('requests') or {}).get('submitted', 0))} requests")
     if is_number(workload.get("adapters")):

@@ -108,16 +108,8 @@ def _died(error: Exception) -> bool:
     return isinstance(error, BrokenExecutor) or type(error).__module__.split(".")[0] in ("ray", "distributed")
 
 
-def run(overrides: Overrides, cache: Cache) -> Outcome:
-    """Simulate and keep one run. What simlora refuses is an outcome too, its sentence the reason."""
-    _, outcome, config = _run(overrides, keep_going=False)
-    if outcome.status == RAN:
-        cache.put(overrides, asdict(outcome), config)
-    return outcome
-
-
 def _run(overrides: Overrides, keep_going: bool) -> tuple[Overrides, Outcome, str]:
-    """Return a run with what became of it and its resolved configuration."""
+    """Return a run with what became of it and its resolved configuration; what simlora refuses is an outcome too."""
     started = time.perf_counter()
     try:
         result = simulate(overrides)

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from experiments.studies.points import points
-from experiments.studies.running import run_all
+from experiments.studies.running import run_all as run_study
 from experiments.studies.study import read
 from simlora.api import cache as cache_module
 from simlora.api import fingerprint
 from simlora.api.cache import Cache, cache_dir
 from simlora.core.errors import InputError
 from simlora.sweeps import running
-from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome
-from simlora.sweeps.running import run
+from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome, Overrides
+from simlora.sweeps.running import run_all
 from tests.experiments.studied import a_study
 
 OVERRIDES = (
@@ -37,6 +37,10 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def a_cache(folder: Path) -> Cache:
     return Cache(folder, fingerprint.source())
+
+
+def run(overrides: Overrides, cache: Cache) -> Outcome:
+    return run_all([overrides], jobs=1, shown=False, cache=cache)[overrides]
 
 
 # The cache
@@ -177,10 +181,10 @@ def test_a_board_that_was_killed_goes_on_where_it_was(
 
     monkeypatch.setattr(running, "simulate", killed_at_the_third)
     with pytest.raises(KeyboardInterrupt):
-        run_all(points(study), jobs=1)
+        run_study(points(study), jobs=1)
     again = []
     monkeypatch.setattr(running, "simulate", lambda overrides: again.append(overrides) or real(overrides))
-    outcomes = run_all(points(study), jobs=1)
+    outcomes = run_study(points(study), jobs=1)
     assert len(outcomes) == 5
     assert len(again) == 3
     assert not set(again) & set(done)
@@ -208,14 +212,14 @@ def test_the_same_run_of_two_studies_is_simulated_once(
     real, count = running.simulate, []
     monkeypatch.setattr(running, "simulate", lambda overrides: count.append(1) or real(overrides))
     studies = [read(a_study(tmp_path, name)) for name in ("figure_1", "figure_2")]
-    run_all([point for study in studies for point in points(study)], jobs=1)
+    run_study([point for study in studies for point in points(study)], jobs=1)
     assert len(count) == 5
 
 
 def test_a_system_that_does_not_exist_is_reported_and_not_kept(tmp_path: Path, own_cache: Path) -> None:
     series = {"lcfs": {"title": "none", "system": "time_machine"}}
     study = read(a_study(tmp_path, series=series, rules=None, printed=None))
-    outcomes = set(map(astuple_of, run_all(points(study), jobs=1).values()))
+    outcomes = set(map(astuple_of, run_study(points(study), jobs=1).values()))
     assert outcomes == {(NOT_SIMULATED, "there is no system time_machine yet")}
     assert not own_cache.exists()
 

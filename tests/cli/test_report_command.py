@@ -39,13 +39,6 @@ def test_the_page_has_the_command_that_makes_it_again(capsys: pytest.CaptureFixt
     assert "asked-makespan_s" in page.data["charts"]
 
 
-@pytest.mark.parametrize("out", ["-o", "--output"])
-def test_what_options_were_called_before_still_works(out: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(sweep()), out, "here.html", "--metric", "makespan_s", "--figure", "ttft_s.p50"]) == 0
-    page = Page(Path("here.html").read_text(encoding="utf-8"))
-    assert {"asked-makespan_s", "asked-ttft_s.p50"} <= page.data["charts"].keys()
-
-
 def test_what_is_not_as_expected_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
     make_run(Path("a"))
     make_run(Path("b"))
@@ -130,5 +123,4 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         "Exit status",
     ):
         assert word in out
-    assert not {"--metric", "--output", "-o"} & set(out.split())
     assert main([]) == 2

@@ -216,7 +216,11 @@ def make_summary(requests: pd.DataFrame, replicas: int = 2, **more: Any) -> dict
         simulation={"wall_s": 0.11, "events": 9_300, "iterations": 42_000, "requests_per_wall_s": 17_900.0},
         versions={"simlora": "0.1.0", "python": "3.11.7", "numpy": "2.4.6"},
         seed=0,
-        workload={"source": "Azure LLM conversation trace, 10 minutes", "adapters": 100, "rate_rps": 2.5},
+        workload={
+            "description": "Azure LLM conversation trace, 10 minutes",
+            "adapters": 100,
+            "rate_rps": 2.5,
+        },
         **{
             "run": {"system": "slora", "model": "llama_7b", "gpu": "a10g", "tp": 1, "replicas": replicas},
             "command": "simlora system=slora gpu=a10g model=llama_7b cluster.replicas=2 seed=0",

@@ -141,7 +141,7 @@ def test_the_workload_in_words():
     summary = {
         "seed": 3,
         "requests": {"submitted": 1200},
-        "workload": {"source": "x.csv", "adapters": 100, "rate_rps": 2},
+        "workload": {"description": "x.csv", "adapters": 100, "rate_rps": 2},
     }
     assert workload_in_words(summary) == "x.csv · 1,200 requests · 100 adapters · 2.00 requests/s · seed 3"
     assert workload_in_words({}) == f"0 requests · seed {ABSENT}"

@@ -210,7 +210,7 @@ def test_names_from_a_trace_stay_text():
         journal=make_journal(names=ATTACKS),
         run=run,
         command=f"simlora workload.path={ATTACKS[1]}",
-        workload={"source": ATTACKS[0]},
+        workload={"description": ATTACKS[0]},
         versions={ATTACKS[0]: ATTACKS[1]},
         adapters={ATTACKS[0]: ATTACKS[1]},
         replicas=[{ATTACKS[0]: ATTACKS[1]}],

@@ -121,8 +121,8 @@ def test_an_empty_run_has_dashes_and_no_rows_of_nothing():
     assert "SLO attainment" not in shown
 
 
-@pytest.mark.parametrize("source", ["long " * 60, "x" * 300, "\x1b[31mred\x07", "two\nlines"])
-def test_no_name_breaks_the_table(source):
-    lines = lines_of(workload={"source": source})
+@pytest.mark.parametrize("text", ["long " * 60, "x" * 300, "\x1b[31mred\x07", "two\nlines"])
+def test_no_name_breaks_the_table(text):
+    lines = lines_of(workload={"description": text})
     assert max(map(len, lines)) <= WIDTH
     assert all(line.isprintable() for line in lines)
