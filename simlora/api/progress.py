@@ -1,4 +1,4 @@
-"""A progress bar on stderr."""
+"""What is shown on stderr while something takes its time: a bar, or a word."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def bar(
 
     `shown`: whether there is a bar; None: on a terminal.
     """
-    if not (sys.stderr.isatty() if shown is None else shown):
+    if not _is_shown(shown):
         yield lambda done: None
         return
     from rich.console import Console
@@ -25,3 +25,22 @@ def bar(
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(doing, total=total)
         yield lambda done: progress.update(task, completed=done)
+
+
+@contextmanager
+def working(what: str, shown: bool | None = None) -> Iterator[Callable[[str], None]]:
+    """Say what takes its time, and give a function that is told how far it is, in words.
+
+    `shown`: whether anything is said; None: on a terminal.
+    """
+    if not _is_shown(shown):
+        yield lambda words: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what) as status:
+        yield lambda words: status.update(f"{what}: {words}")
+
+
+def _is_shown(shown: bool | None) -> bool:
+    return sys.stderr.isatty() if shown is None else shown

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from simlora import __version__
-from simlora.cli.guarded import DONE, guarded_options
+from simlora.cli.guarded import DONE, RUNS_ARE_KEPT, command_parser, guarded_options
 from simlora.cli.messages import show
 from simlora.core.errors import InputError
 
@@ -32,17 +31,11 @@ and capacity.png. Exit status: 0 done, 2 bad input, 130 interrupted."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    return guarded_options(_parser(), argv, _run)
+    return guarded_options(_parser(), argv, _run, RUNS_ARE_KEPT)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="simlora-capacity",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("simlora-capacity", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
     add("overrides", nargs="*", metavar="key=value", help="the configuration, as for simlora")
     add(
@@ -78,7 +71,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--least", type=float, metavar="VALUE", help="rates below are not looked at (default: 0.0001)")
     add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
     add("--out", type=Path, metavar="DIR", help="where the results go (default: outputs/capacity)")
-    add("--version", action="version", version=f"simlora {__version__}")
     return parser
 
 

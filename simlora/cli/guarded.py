@@ -6,16 +6,18 @@ import os
 import signal
 import sys
 import threading
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+from simlora import __version__
 from simlora.cli.messages import say
 from simlora.core.errors import InputError
 
 DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
+RUNS_ARE_KEPT = "interrupted; the runs that were finished are kept, and the same command goes on from there"
 
 
 def guarded(command: Callable[[], int], when_interrupted: str) -> int:
@@ -31,18 +33,32 @@ def guarded(command: Callable[[], int], when_interrupted: str) -> int:
         return INTERRUPTED
 
 
+def command_parser(prog: str, description: str, examples: str, usage: str | None = None) -> ArgumentParser:
+    """Return a parser of options that are written out in full, with --help and --version."""
+    parser = ArgumentParser(
+        prog=prog,
+        usage=usage,
+        description=description,
+        epilog=examples,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"simlora {__version__}")
+    return parser
+
+
 def guarded_options(
-    parser: ArgumentParser, argv: Sequence[str] | None, command: Callable[[Namespace], int]
+    parser: ArgumentParser,
+    argv: Sequence[str] | None,
+    command: Callable[[Namespace], int],
+    when_interrupted: str,
 ) -> int:
-    """Run a command of many runs, which are kept, with its options; overrides may stand anywhere between these."""
+    """Run a command with its options, other words may stand anywhere between these; return its exit status."""
     try:
         options = parser.parse_intermixed_args(list(sys.argv[1:] if argv is None else argv))
     except SystemExit as leave:  # --help, or what argparse has complained about
         return leave.code if isinstance(leave.code, int) else BAD_INPUT
-    return guarded(
-        lambda: command(options),
-        "interrupted; the runs that were finished are kept, and the same command goes on from there",
-    )
+    return guarded(lambda: command(options), when_interrupted)
 
 
 @contextmanager

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from simlora import __version__
-from simlora.cli.guarded import BAD_INPUT, DONE, guarded
+from simlora.cli.guarded import DONE, command_parser, guarded_options
 from simlora.cli.messages import say, show
 from simlora.core.errors import InputError
 from simlora.report.format import counted, size
@@ -40,22 +39,14 @@ Exit status: 0 done, 2 bad input, 130 interrupted."""
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        options = _parser().parse_args(arguments)
-    except SystemExit as leave:  # --help, or what argparse has complained about
-        return leave.code if isinstance(leave.code, int) else BAD_INPUT
     command = shlex.join(["simlora-report", *arguments])
-    return guarded(lambda: _run(options, command), "interrupted; no page was written")
+    return guarded_options(
+        _parser(), arguments, lambda options: _run(options, command), "interrupted; no page was written"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="simlora-report",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("simlora-report", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
     add(
         "paths",
@@ -90,7 +81,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FIGURE",
         help="a figure of summary.json to draw too, such as kv.hit_rate; may be given several times",
     )
-    add("--version", action="version", version=f"simlora {__version__}")
     return parser
 
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlora import __version__
-from simlora.cli.guarded import DONE, guarded_options
+from simlora.cli.guarded import DONE, RUNS_ARE_KEPT, command_parser, guarded_options
 from simlora.cli.messages import say, show
 from simlora.core.errors import InputError, nearest
 
@@ -36,17 +35,11 @@ FIGURES = ("slo.attainment", "ttft_s.mean", "tpot_s.mean")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    return guarded_options(_parser(), argv, _run)
+    return guarded_options(_parser(), argv, _run, RUNS_ARE_KEPT)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="simlora-sweep",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("simlora-sweep", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
     add("overrides", nargs="*", metavar="key=value,value", help="the grid, as for simlora -m")
     add(
@@ -86,7 +79,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder of sweep.parquet (default: outputs/sweep)",
     )
-    add("--version", action="version", version=f"simlora {__version__}")
     return parser
 
 

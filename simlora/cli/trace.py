@@ -5,20 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlora import __version__
-from simlora.cli.guarded import BAD_INPUT, DONE, guarded
+from simlora.cli.guarded import DONE, command_parser, guarded_options
 from simlora.cli.messages import say, show
 from simlora.core.errors import InputError, nearest
 from simlora.core.files import whole_file
 
 if TYPE_CHECKING:
     from simlora.core.trace import Trace
-    from simlora.workload.facts import Facts, Rates
 
 DESCRIPTION = """\
 Look at traces of requests: those that are public, and your own.
@@ -52,34 +49,26 @@ LIMITS = (
     "output_tokens_max",
 )
 """Keys of a workload that leave something of a file out."""
-ONE = "one adapter for all"
 OWN = "these adapters"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    try:
-        options = _parser().parse_intermixed_args(list(sys.argv[1:] if argv is None else argv))
-    except SystemExit as leave:  # --help, or what argparse has complained about
-        return leave.code if isinstance(leave.code, int) else BAD_INPUT
-    return guarded(lambda: _run(options), "interrupted; nothing was written")
+    return guarded_options(_parser(), argv, _run, "interrupted; nothing was written")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="simlora-trace",
-        usage="simlora-trace [option ...] list | show NAME | info FILE [key=value ...] | convert FILE OUT [...]",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = command_parser(
+        "simlora-trace",
+        DESCRIPTION,
+        EXAMPLES,
+        "simlora-trace [option ...] list | show NAME | info FILE [key=value ...] | convert FILE OUT [...]",
     )
     add = parser.add_argument
     add("command", metavar="command", help="list, show, info or convert")
     add("words", nargs="*", metavar="word", help="what it is about, as above")
     add("--format", metavar="NAME", help="the file's format (default: told by its columns)")
     add("--picture", type=Path, metavar="PATH", help="where info's picture goes (default: <file>.png, here)")
-    add("--version", action="version", version=f"simlora {__version__}")
     return parser
 
 
@@ -155,13 +144,15 @@ def _paragraph(head: str, text: str) -> str:
 
 
 def _info(path: str, named: str | None, overrides: Sequence[str], picture: Path | None) -> int:
+    from simlora.api.progress import working
+    from simlora.cli.trace_text import ONE, facts_in_words
     from simlora.report.traces import draw_trace
     from simlora.workload.facts import facts
 
     out = picture or Path(f"{Path(path).name}.png")
     if out.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(f"--picture is {str(out)!r}, must end in .png, .svg or .pdf")
-    with _working(f"reading {path}"):
+    with working(f"reading {path}"):
         name, trace, cut = _read(path, named, overrides)
         found = facts(trace)
     again = {}
@@ -170,7 +161,7 @@ def _info(path: str, named: str | None, overrides: Sequence[str], picture: Path 
         again = again if found.shares.used > 1 else {ONE: found.reuse.of_blocks}
     title = f"{Path(path).name}: {found.requests:,} requests"
     _save(draw_trace(trace, title, found.rates.dispersion, again), out)
-    show(f"{path}\n{_about(name, path)}{cut}\n\n{_text(found)}\n\nPicture: {out}")
+    show(f"{path}\n{_about(name, path)}{cut}\n\n{facts_in_words(found)}\n\nPicture: {out}")
     return DONE
 
 
@@ -187,71 +178,8 @@ def _about(name: str, path: str) -> str:
     return f"{entry.title} ({name}): {same}{drawn}"
 
 
-def _text(found: Facts) -> str:
-    """Return the facts as lines."""
-    from simlora.report.format import digits, percent
-    from simlora.workload.facts import QUANTILES
-
-    rates, shares = found.rates, found.shares
-    lines = [
-        f"{'requests':<12}{found.requests:,} in {_long(rates.span_s)}",
-        f"{'rate':<12}mean {digits(rates.mean_rps)}/s{_peak(rates)}",
-        f"{'burstiness':<12}gaps' coefficient of variation {digits(rates.gap_cv)} (Poisson: 1)",
-    ]
-    if rates.dispersion:
-        windows = ", ".join(f"{digits(value)} in {width:g} s" for width, value in rates.dispersion.items())
-        lines.append(f"{'':<12}variance over mean of counts {windows} (Poisson: 1)")
-    heads = [{0.0: "least", 1.0: "most"}.get(share, f"p{share * 100:g}") for share in QUANTILES]
-    lines += ["", f"{'tokens':<12}" + "".join(f"{head:>9}" for head in (*heads, "mean"))]
-    for name, values in (("prompts", found.prompts), ("answers", found.outputs)):
-        lines.append(
-            f"{name:<12}" + "".join(f"{value:>9,.0f}" for value in values[:-1]) + f"{values[-1]:>9,.1f}"
-        )
-    lines.append("")
-    if found.sessions:
-        each = found.sessions.requests / found.sessions.sessions
-        lines.append(
-            f"{'sessions':<12}{found.sessions.sessions:,}, of {digits(each)} requests on average and at most "
-            f"{found.sessions.longest:,}"
-        )
-    if found.reuse and found.reuse_of_one:
-        lines.append(
-            f"{'reuse':<12}at best {percent(found.reuse.of_blocks)} of the prompts' blocks of "
-            f"{found.reuse.block_tokens} tokens came before; with {ONE} {percent(found.reuse_of_one.of_blocks)}"
-        )
-    else:
-        lines.append(f"{'reuse':<12}not known: the trace has neither sessions nor block hashes")
-    if shares.used:
-        lines.append(
-            f"{'adapters':<12}{shares.used:,} used of {shares.adapters:,}; the first has {percent(shares.top)} of the "
-            f"requests, the first tenth {percent(shares.top_tenth)}"
-        )
-        lines.append(f"{'':<12}Gini {shares.gini:.3f}, as if {digits(shares.effective)} were alike")
-    if shares.base_model:
-        lines.append(f"{'base model':<12}{shares.base_model:,} requests")
-    return "\n".join(lines)
-
-
-def _peak(rates: Rates) -> str:
-    """Return what the busiest minute had; nothing of a trace that is shorter."""
-    from simlora.report.format import digits
-
-    if rates.peak_rps is None:
-        return ""
-    return f", busiest minute {digits(rates.peak_rps)}/s, peak to mean {digits(rates.peak_to_mean)}"
-
-
-def _long(seconds: float) -> str:
-    """Return a time as people say it."""
-    from simlora.report.format import digits
-
-    for unit, length in (("days", 2 * 86400), ("h", 2 * 3600), ("min", 120)):
-        if seconds >= length:
-            return f"{digits(seconds / {'days': 86400, 'h': 3600, 'min': 60}[unit])} {unit}"
-    return f"{digits(seconds)} s"
-
-
 def _convert(path: str, out: str, named: str | None, overrides: Sequence[str]) -> int:
+    from simlora.api.progress import working
     from simlora.workload.export import check_suffix, write
     from simlora.workload.file import File
 
@@ -262,7 +190,7 @@ def _convert(path: str, out: str, named: str | None, overrides: Sequence[str]) -
         and os.path.samefile(Path(path).expanduser(), out)
     ):
         raise InputError(f"{out} is the file to be read, must be another")
-    with _working(f"reading {path}"):
+    with working(f"reading {path}"):
         _, trace, _ = _read(path, named, overrides)
         write(trace, out)
     run = f"simlora workload=file workload.path={out}"
@@ -310,18 +238,6 @@ def _save(picture: object, out: Path) -> None:
             picture.savefig(draft, dpi=150)  # type: ignore[attr-defined]
     except OSError as error:
         raise InputError(f"{out} cannot be written: {error.strerror or error}") from None
-
-
-@contextmanager
-def _working(what: str) -> Iterator[None]:
-    """Say on a terminal what takes its time."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(what):
-        yield
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
 from simlora.api.cache import open_cache
+from simlora.api.progress import working
 from simlora.core.bisection import Bracket
 from simlora.core.checks import whole
 from simlora.core.errors import InputError, nearest
@@ -200,7 +200,7 @@ def capacity(
     if jobs != -1:
         whole("jobs", jobs, "processes", least=1)
     workers, cache = effective_n_jobs(jobs), open_cache()
-    with _status(progress) as tell:
+    with working("searching", progress) as tell:
         while wanted := search.wanted(workers):
             tell(search.progress)
             runs = {one: search.question.overrides_for(*one) for one in wanted}
@@ -286,15 +286,3 @@ class _Search:
     def _facts(self, outcome: Outcome) -> dict[str, Any]:
         figures = {name: outcome.figure(name) for name in self.question.figures}
         return {**figures, "load": outcome.summary["load"]["label"]}
-
-
-@contextmanager
-def _status(shown: bool) -> Iterator[Callable[[str], None]]:
-    """Give a function that is told how far the search is."""
-    if not shown:
-        yield lambda words: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("searching") as status:
-        yield lambda words: status.update(f"searching: {words}")
