@@ -17,7 +17,7 @@ from simlora.report.format import ABSENT, METRIC_NAMES, count, counted, is_numbe
 from simlora.report.html import document
 from simlora.report.markup import EMPTY, Html, join, rows, tag
 from simlora.report.modes import PALETTE
-from simlora.report.parts import chart, quantity, section
+from simlora.report.parts import chart, legend, quantity, section, table
 from simlora.report.vega import Spec
 
 MOST_LINES = len(PALETTE)
@@ -112,11 +112,7 @@ def _shown(found: Comparison) -> Sequence[str]:
 
 def _legend(names: Sequence[str]) -> Html:
     """Return the colours of lines; nothing where there is but one."""
-    keys = [
-        tag("span", tag("i", style=f"background:{colour}"), name, class_="key")
-        for name, colour in zip(names, PALETTE, strict=False)
-    ]
-    return tag("p", *keys) if len(names) > 1 else EMPTY
+    return tag("p", *legend(zip(names, PALETTE, strict=False))) if len(names) > 1 else EMPTY
 
 
 def _attainment(found: Comparison, specs: dict[str, Spec]) -> Html:
@@ -318,5 +314,6 @@ def _lost(lost: pd.DataFrame, x: str | None) -> Html:
         [row.line, *([digits_of(row.x)] if x else []), row.seed, row.status, row.reason]
         for row in lost.head(MOST_LOST).itertuples()
     )
-    table = tag("div", rows(titles, body, texts=len(titles)), class_="wrap")
-    return section("Runs without figures", f"They were refused, or failed.{more}", table)
+    return section(
+        "Runs without figures", f"They were refused, or failed.{more}", table(titles, body, texts=len(titles))
+    )

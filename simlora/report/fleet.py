@@ -17,7 +17,7 @@ from simlora.report.format import (
     targets_in_words,
 )
 from simlora.report.markup import EMPTY, Html, rows, tag
-from simlora.report.parts import chart, folded, section
+from simlora.report.parts import chart, folded, more, section, table
 from simlora.report.results import RunResults
 from simlora.report.vega import Spec
 
@@ -57,7 +57,7 @@ def tenants(summary: Mapping[str, Any]) -> Html:
         "What each was promised, and got. The curve above is what one target for everybody would give; attainment "
         "counts each request against what its own tenant was promised."
     )
-    return section("Tenants", note, tag("div", rows(titles, body, texts=2), class_="wrap"))
+    return section("Tenants", note, table(titles, body, texts=2))
 
 
 def cost(summary: Mapping[str, Any]) -> Html:
@@ -91,7 +91,7 @@ def cost(summary: Mapping[str, Any]) -> Html:
     return section(
         "Cost",
         note,
-        tag("div", rows(["GPU", "GPUs", "GPU hours", "rent", "energy, at most"], body), class_="wrap"),
+        table(["GPU", "GPUs", "GPU hours", "rent", "energy, at most"], body),
         tag("p", "; ".join(filter(None, each)), class_="note") if any(each) else EMPTY,
     )
 
@@ -118,19 +118,13 @@ def scaling(results: RunResults, specs: dict[str, Spec]) -> Html:
             for one in changes.head(TOP_CHANGES).itertuples()
         ),
     )
-    rest = len(changes) - TOP_CHANGES
     return section(
         "Replicas that come and go",
         note,
         chart("scaling", "Replicas that take requests, and those that boot, over time"),
         folded(
             "Changes",
-            tag(
-                "div",
-                listed,
-                tag("p", f"and {count(rest)} more in scaling.parquet", class_="note") if rest > 0 else EMPTY,
-                class_="wrap",
-            ),
+            tag("div", listed, more(len(changes) - TOP_CHANGES, "scaling.parquet"), class_="wrap"),
         ),
     )
 

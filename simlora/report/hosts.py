@@ -8,8 +8,8 @@ from typing import Any
 
 from simlora.report import time_charts
 from simlora.report.format import ABSENT, clock, count, counted, digits, size
-from simlora.report.markup import EMPTY, Html, join, rows, tag
-from simlora.report.parts import chart, folded, section
+from simlora.report.markup import EMPTY, Html, join, tag
+from simlora.report.parts import chart, folded, more, section, table
 from simlora.report.results import RunResults
 from simlora.report.vega import Spec
 
@@ -56,8 +56,8 @@ def hosts(results: RunResults) -> Html:
         "Adapters in the memory of each host, and loads of those that it did not hold."
         if distributed
         else f"Every host holds {count(max(adapters['host_adapters']))} adapters in its memory.",
-        tag("div", rows(["", *(title for title, _, _ in columns)], body), class_="wrap"),
-        tag("p", f"and {count(rest)} more in summary.json", class_="note") if rest > 0 else EMPTY,
+        table(["", *(title for title, _, _ in columns)], body),
+        more(rest, "summary.json"),
         _failures(failures or {}),
     )
 
@@ -103,8 +103,8 @@ def _failures(failures: Mapping[str, Any]) -> Html:
                 "computed anew.",
                 class_="note",
             ),
-            tag("div", rows(titles, body), class_="wrap"),
-            tag("p", f"and {count(rest)} more in summary.json", class_="note") if rest > 0 else EMPTY,
+            table(titles, body),
+            more(rest, "summary.json"),
         ]
     )
 
@@ -130,25 +130,25 @@ def slowness(summary: Mapping[str, Any]) -> Html:
     return section(
         "What was slow",
         "Nobody is told: a router sees only that it does not get done.",
-        tag("div", rows(["", "what", "took", "from", "until"], body, texts=2), class_="wrap"),
-        tag("p", f"and {count(rest)} more in summary.json", class_="note") if rest > 0 else EMPTY,
+        table(["", "what", "took", "from", "until"], body, texts=2),
+        more(rest, "summary.json"),
     )
 
 
 def plans(results: RunResults, specs: dict[str, Spec]) -> Html:
     """Return what the placement changed by planning anew, and when; nothing where it did not plan."""
-    table, facts = results.placements, results.summary.get("placement") or {}
-    if table.empty or not facts:
+    planned, facts = results.placements, results.summary.get("placement") or {}
+    if planned.empty or not facts:
         return EMPTY
     note = (
         f"{counted(facts['plans'], 'plan')}, of which {count(facts['changes'])} changed who serves what: "
         f"{counted(facts['adapters_assigned'], 'time')} a host was given an adapter, "
         f"{counted(facts['adapters_given_up'], 'time')} one was taken from it."
     )
-    changed = table[table["assigned"] + table["given_up"] > 0]
+    changed = planned[planned["assigned"] + planned["given_up"] > 0]
     if changed.empty:
         return section("Plans", note)
-    has_bytes = bool(table["size_bytes"].any())
+    has_bytes = bool(planned["size_bytes"].any())
     specs["placements"] = time_charts.placements(changed, results.summary["makespan_s"])
     top = changed.nlargest(TOP_PLANS, ["size_bytes", "assigned"]).sort_values("time_s")
     body = (
@@ -157,11 +157,11 @@ def plans(results: RunResults, specs: dict[str, Spec]) -> Html:
     )
     title = "Adapters to be fetched (GB a plan)" if has_bytes else "Adapters newly assigned (a plan)"
     largest = "Plans" if len(top) == len(changed) else f"The {TOP_PLANS} largest plans"
-    listed = rows(["at", "newly assigned", "given up", "to be fetched"], body)
+    listed = table(["at", "newly assigned", "given up", "to be fetched"], body)
     return section(
         "Plans",
         note,
         tag("h3", title),
         chart("placements", "Adapters that each plan newly gave to hosts, over time"),
-        folded(largest, tag("div", listed, class_="wrap")),
+        folded(largest, listed),
     )

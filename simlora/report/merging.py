@@ -18,8 +18,19 @@ from simlora.report.format import (
     percent,
     seconds,
 )
-from simlora.report.markup import EMPTY, Html, join, rows, tag
-from simlora.report.parts import TOP_REASONS, TOP_REPLICAS, chart, choice, colour_keys, folded, section
+from simlora.report.markup import EMPTY, Html, join, tag
+from simlora.report.parts import (
+    TOP_REASONS,
+    TOP_REPLICAS,
+    chart,
+    choice,
+    colour_keys,
+    folded,
+    legend,
+    more,
+    section,
+    table,
+)
 from simlora.report.results import RunResults
 from simlora.report.vega import Spec
 
@@ -66,9 +77,9 @@ def _merging(results: RunResults, specs: dict[str, Spec], page: dict[str, Any]) 
     columns = {key: {name: vega.known(level) for name, level in limits[key].items()} for key in keys}
     page["series"]["thresholds"] = vega.series(times_s, columns)
     specs["thresholds"] = merging_charts.thresholds(end_s)
-    legend = colour_keys(("bg-blue", "alpha: merge above"), ("bg-amber", "beta: take out below"))
+    limits_keys = colour_keys(("bg-blue", "alpha: merge above"), ("bg-amber", "beta: take out below"))
     parts += [
-        tag("h3", "Thresholds (requests of the adapter for one in order of arrival) ", *legend),
+        tag("h3", "Thresholds (requests of the adapter for one in order of arrival) ", *limits_keys),
         chart("thresholds", "Thresholds of merging over time"),
     ]
     if any(credits.values()):
@@ -123,10 +134,7 @@ def _adapter_keys(names: Iterable[str], colours: Mapping[str, str]) -> list[Html
     names = set(names)
     own = [(name or "base model", colour) for name, colour in colours.items() if name in names]
     rest = [("other adapters", modes.OTHER)] if names - set(colours) else []
-    return [
-        tag("span", tag("i", style=f"background:{colour}"), name, class_="key")
-        for name, colour in (*own, *rest)
-    ]
+    return legend([*own, *rest])
 
 
 def _moves(results: RunResults) -> list[Html]:
@@ -134,32 +142,25 @@ def _moves(results: RunResults) -> list[Html]:
     moves, facts = results.moves, results.summary.get("migration") or {}
     if moves.empty:
         return []
-    table = moves.groupby("reason").agg(
+    why = moves.groupby("reason").agg(
         first_s=("decided_s", "min"),
         moves=("request_id", "size"),
         tokens=("recomputed_tokens", "sum"),
         loaded=("loaded", "sum"),
     )
-    table = (
-        table.sort_values("moves", ascending=False, kind="stable").head(TOP_REASONS).sort_values("first_s")
-    )
+    why = why.sort_values("moves", ascending=False, kind="stable").head(TOP_REASONS).sort_values("first_s")
     body = (
         [reason or ABSENT, clock(row.first_s), count(row.moves), count(row.tokens), count(row.loaded)]
-        for reason, row in zip(table.index, table.itertuples(), strict=True)
+        for reason, row in zip(why.index, why.itertuples(), strict=True)
     )
     planned = facts.get("planned_moves", len(moves))
     stayed = f"; {count(planned)} were planned, but who ended first stayed" if planned > len(moves) else ""
     requests = counted(moves["request_id"].nunique(), "request")
-    more = _more(moves["reason"].nunique(), "moves.parquet")
     return [
         tag("h3", "Moves"),
         tag("p", f"{counted(len(moves), 'move')} of {requests}{stayed}.", class_="note"),
-        tag(
-            "div",
-            rows(["reason", "first at", "moves", "tokens recomputed", "adapters loaded"], body),
-            class_="wrap",
-        ),
-        more,
+        table(["reason", "first at", "moves", "tokens recomputed", "adapters loaded"], body),
+        more(moves["reason"].nunique() - TOP_REASONS, "moves.parquet"),
     ]
 
 
@@ -168,23 +169,12 @@ def _vain(plans: pd.DataFrame) -> list[Html]:
     vain = plans[~plans["solved"] | (plans["moves"] == 0)]
     if vain.empty:
         return []
-    table = vain.groupby(["reason", "solved"]).agg(first_s=("time_s", "min"), plans=("reason", "size"))
+    why = vain.groupby(["reason", "solved"]).agg(first_s=("time_s", "min"), plans=("reason", "size"))
     body = (
         [reason, "nothing to move" if solved else "not solved", clock(first_s), count(times)]
-        for (reason, solved), first_s, times in table.sort_values("first_s").head(TOP_REASONS).itertuples()
+        for (reason, solved), first_s, times in why.sort_values("first_s").head(TOP_REASONS).itertuples()
     )
     titles = ["reason", "outcome", "first at", "plans"]
     head = f"{counted(len(vain), 'plan')} of {count(len(plans))} moved nothing"
-    return [
-        folded(
-            head,
-            join(
-                [tag("div", rows(titles, body, texts=2), class_="wrap"), _more(len(table), "plans.parquet")]
-            ),
-        )
-    ]
-
-
-def _more(reasons: int, file: str) -> Html:
-    rest = reasons - TOP_REASONS
-    return tag("p", f"and {count(rest)} more in {file}", class_="note") if rest > 0 else EMPTY
+    listed = table(titles, body, texts=2)
+    return [folded(head, join([listed, more(len(why) - TOP_REASONS, "plans.parquet")]))]

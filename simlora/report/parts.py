@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from simlora.report.curves import ALL
@@ -15,6 +15,11 @@ TOP_REASONS = 20
 
 def colour_keys(*keys: tuple[str, str]) -> list[Html]:
     return [tag("span", tag("i", class_=colour), name, class_="key") for colour, name in keys]
+
+
+def legend(pairs: Iterable[tuple[str, str]]) -> list[Html]:
+    """Return names with their colours, which are CSS's own: `("lora-001", "#4e79a7")`."""
+    return [tag("span", tag("i", style=f"background:{colour}"), name, class_="key") for name, colour in pairs]
 
 
 def choice(series: str, keys: list[str], total: int) -> Html:
@@ -41,6 +46,16 @@ def chart(name: str, title: str) -> Html:
 
 def section(title: str, note: str, *children: Html) -> Html:
     return tag("section", tag("h2", title), tag("p", note, class_="note") if note else EMPTY, join(children))
+
+
+def table(head: Iterable[object], body: Iterable[Iterable[object]], texts: int = 1) -> Html:
+    """Return a table whose first `texts` columns are words, which may take several lines."""
+    return tag("div", rows(head, body, texts), class_="wrap")
+
+
+def more(rest: int, file: str) -> Html:
+    """Return that `rest` more are in a file; nothing where none are."""
+    return tag("p", f"and {count(rest)} more in {file}", class_="note") if rest > 0 else EMPTY
 
 
 def facts_table(facts: Mapping[str, Any]) -> Html:

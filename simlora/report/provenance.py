@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from simlora.report.format import ABSENT
-from simlora.report.markup import EMPTY, Html, join, rows, tag
-from simlora.report.parts import facts_table, folded, quantity, section
+from simlora.report.markup import EMPTY, Html, join, tag
+from simlora.report.parts import facts_table, folded, quantity, section, table
 from simlora.report.results import RunResults
 
 
@@ -35,15 +35,15 @@ def calibration(summary: Mapping[str, Any]) -> Html:
         f"The latency model{'s' if others else ''}: {where}{more}.",
         tag("p", _kind(provenance), " ", provenance.get("source", ABSENT)),
         _provenance(about),
-        tag("div", rows([*titles, "value"], body, texts=len(titles)), class_="wrap"),
+        table([*titles, "value"], body, texts=len(titles)),
         join(folded(f"{one['model']} on {one['gpu']}", calibration({"calibration": one})) for one in others),
     )
 
 
 def _provenance(about: list[tuple[str, Any]]) -> Html:
     lines = ([name, quantity(name, value)] for name, value in about)
-    table = tag("div", rows(["provenance", ""], lines, texts=2), class_="wrap")
-    return folded("Provenance and quality of the fit", table if about else EMPTY)
+    listed = table(["provenance", ""], lines, texts=2)
+    return folded("Provenance and quality of the fit", listed if about else EMPTY)
 
 
 def _origin(name: str, provenance: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from simlora.report import time_charts
 from simlora.report.curves import timelines
-from simlora.report.format import KV_NAMES, count, is_number, percent
+from simlora.report.format import KV_NAMES, is_number, percent
 from simlora.report.hosts import outages
 from simlora.report.markup import EMPTY, Html, join, rows, tag
 from simlora.report.parts import (
@@ -18,6 +18,7 @@ from simlora.report.parts import (
     facts_table,
     folded,
     label,
+    more,
     quantity,
     section,
 )
@@ -98,6 +99,6 @@ def _replica_table(found: list[Mapping[str, Any]]) -> Html:
     if not names:
         return EMPTY
     body = ([quantity(name, one.get(name)) for name in names] for one in found[:TOP_REPLICAS])
-    rest = len(found) - TOP_REPLICAS
-    more = tag("p", f"and {count(rest)} more in summary.json", class_="note") if rest > 0 else EMPTY
-    return folded("Figures per replica", join([rows([label(n) for n in names], body), more]))
+    listed = rows([label(name) for name in names], body)
+    rest = more(len(found) - TOP_REPLICAS, "summary.json")
+    return folded("Figures per replica", join([listed, rest]))

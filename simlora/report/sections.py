@@ -25,7 +25,7 @@ from simlora.report.format import (
     workload_in_words,
 )
 from simlora.report.markup import EMPTY, Html, rows, tag
-from simlora.report.parts import TOP_REASONS, chart, section
+from simlora.report.parts import TOP_REASONS, chart, section, table
 from simlora.report.results import RunResults
 from simlora.report.terminal import STATISTICS
 from simlora.report.vega import Spec
@@ -165,5 +165,4 @@ def lost(results: RunResults) -> Html:
         [row.status, row.reason or ABSENT, count(row.requests)]
         for row in found.head(TOP_REASONS).itertuples()
     )
-    table = rows(["status", "reason", "requests"], body, texts=2)
-    return section("Requests that did not finish", "", tag("div", table, class_="wrap"))
+    return section("Requests that did not finish", "", table(["status", "reason", "requests"], body, texts=2))
