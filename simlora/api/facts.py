@@ -11,7 +11,6 @@ import pandas as pd
 
 from simlora import __version__
 from simlora.engine.cluster import Cluster
-from simlora.engine.replica_config import ReplicaConfig
 from simlora.metrics.slo import is_finished
 
 
@@ -91,7 +90,7 @@ def kv_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
         ("hit_rate", "hbm_hit_rate", "hbm_share", "idle_share", "invalid_share")
     )
     facts |= {"host_tokens": None, "tokens_to_host": 0, "tokens_from_host": 0, "tokens_ahead": 0}
-    capacities = [_capacity(replica.config) for replica in replicas]
+    capacities = [replica.config.pool_tokens for replica in replicas]
     held = recorder.usage.until(makespan_s) if makespan_s > 0 else None
     if held is not None:
         facts["hbm_share"] = float(held.used.sum()) / sum(capacities)
@@ -116,11 +115,6 @@ def kv_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
                 "host_tokens": float(held.host.sum()),
             }
     return facts | {"preemptions": recorder.preemptions}
-
-
-def _capacity(config: ReplicaConfig) -> int:
-    """Return the token slots of a pool, of a divided one of both parts."""
-    return config.kv_token_budget + (config.adapter_region_tokens if config.divided else 0)
 
 
 def migration_facts(cluster: Cluster) -> dict[str, int] | None:

@@ -25,7 +25,7 @@ from simlora.engine.scenario import Scenario
 from simlora.metrics.slo import SloTargets, attainment
 
 Lengths = NDArray[np.int64]
-ATTAINMENT = 0.95
+ATTAINMENT_LEAST = 0.95
 """The share of requests within the SLO: LoRAServe's limits are on the 95th percentile (section V)."""
 LASTS = 20.0
 """A search's runs last so many times the longest target, or a queue that only grows would stay within it."""
@@ -147,15 +147,14 @@ def highest_rate(scenario: Scenario, rank: int, targets: SloTargets, guess_rps: 
         trace = of_rank(scenario.trace, rank, rate_rps, LASTS * max(targets.set.values()))
         cluster = Cluster(replace(scenario, trace=trace))
         cluster.run()
-        bracket = bracket.told(rate_rps, attainment(cluster.recorder.requests(), targets) >= ATTAINMENT)
+        bracket = bracket.told(rate_rps, attainment(cluster.recorder.requests(), targets) >= ATTAINMENT_LEAST)
+    limits = ", ".join(f"slo.{name}={limit:g}" for name, limit in targets.set.items())
     if bracket.low is None:
-        limits = ", ".join(f"slo.{name}={limit:g}" for name, limit in targets.set.items())
         raise InputError(
-            f"placement.operating_points cannot be found: with rank {rank} less than {ATTAINMENT:.0%} of the requests "
-            f"meet {limits} even at {LEAST_RPS:g} requests/s; set a target that one replica can meet"
+            f"placement.operating_points cannot be found: with rank {rank} less than {ATTAINMENT_LEAST:.0%} of the "
+            f"requests meet {limits} even at {LEAST_RPS:g} requests/s; set a target that one replica can meet"
         )
     if bracket.high is None:
-        limits = ", ".join(f"slo.{name}={limit:g}" for name, limit in targets.set.items())
         raise InputError(
             f"placement.operating_points cannot be found: requests meet {limits} at any rate; set slo.ttft_s, which a "
             "queue breaks"

@@ -154,16 +154,12 @@ def _timeline(cluster: Cluster) -> pd.DataFrame:
     timeline = cluster.recorder.timeline
     if timeline is None:
         return pd.DataFrame()
-    # Of a divided pool both parts are drawn as one.
     configs = {replica.id: replica.config for replica in cluster.replicas}
-    budgets = {
-        id: each.kv_token_budget + (each.adapter_region_tokens if each.divided else 0)
-        for id, each in configs.items()
-    }
+    capacities = {id: each.pool_tokens for id, each in configs.items()}
     regions = {id: each.adapter_region_tokens if each.own_region else 0 for id, each in configs.items()}
     frame = timeline.frame()
     frame = frame.assign(
-        capacity_tokens=frame["replica"].map(budgets),
+        capacity_tokens=frame["replica"].map(capacities),
         region_capacity_tokens=frame["replica"].map(regions),
     )
     return frame.assign(**{name: 0 for name in (*CACHE, *REGION) if name not in frame})

@@ -114,6 +114,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _warn(found: Sweep) -> None:
+    from simlora.sweeps.outcome import RAN
     from simlora.sweeps.statistics import echoes
 
     if again := int(echoes(found.table, found.axes).sum()):
@@ -121,7 +122,7 @@ def _warn(found: Sweep) -> None:
             f"notice: {again:,} runs did the very same as another seed of their configuration, to the last digit; "
             "where nothing is drawn, as of a trace read from a file, intervals say nothing"
         )
-    lost = found.table[found.table["status"] != "ran"]
+    lost = found.table[found.table["status"] != RAN]
     if len(lost):
         first = lost.iloc[0]
         say(

@@ -70,6 +70,11 @@ class ReplicaConfig:
         """Whether neither KV nor adapters can use what the other leaves."""
         return self.adapter_memory in DIVIDED
 
+    @property
+    def pool_tokens(self) -> int:
+        """Token slots of the pool; of a divided one, of both its parts."""
+        return self.kv_token_budget + (self.adapter_region_tokens if self.divided else 0)
+
     def __post_init__(self) -> None:
         for name, unit, least in (
             ("kv_token_budget", "token slots", 1),

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STATUSES = ("finished", "aborted", "rejected", "unfinished")
+BELOW, NEAR, PAST, UNKNOWN = LOADS = ("below", "near", "past", "unknown")
+"""How near to saturation a run was; unknown with too few requests to tell."""
 PERCENTILES = (50, 90, 95, 99)
+TIMES = ("ttft_s", "tpot_s", "latency_s")
+"""What a user notices of a request."""
 REQUEST_METRICS = (
-    "ttft_s",
-    "tpot_s",
-    "latency_s",
+    *TIMES,
     "latency_per_output_token_s",
     "queue_s",
     "cold_start_s",
@@ -39,8 +41,8 @@ REQUEST_METRICS = (
 )
 
 _FEWEST_REQUESTS = 30
-_PAST = 0.05
-_NEAR = 0.01
+_PAST_SHARE = 0.05
+_NEAR_SHARE = 0.01
 _NEAR_WAIT_RATIO = 0.25
 
 
@@ -96,7 +98,7 @@ def summarise(
         **{metric: distribution(column(done, metric)) for metric in REQUEST_METRICS},
         "tbt_s": _gap_distribution(token_gaps),
         "slo": _slo(requests, targets, span_s),
-        "load": load(all_requests) if complete else load(all_requests) | {"label": "unknown"},
+        "load": load(all_requests) if complete else load(all_requests) | {"label": UNKNOWN},
         "adapters": adapters,
         "kv": kv,
         "migration": migration,
@@ -176,11 +178,11 @@ def _waits(requests: pd.DataFrame) -> dict[str, float | None]:
 def _label(submitted: int, found: Mapping[str, float | None]) -> str:
     drain = _ratio(found["drain_s"], found["arrivals_s"])
     if submitted < _FEWEST_REQUESTS or drain is None:
-        return "unknown"
+        return UNKNOWN
     worst = max(drain, found["given_up_share"] or 0.0)
-    if worst > _PAST:
-        return "past"
-    return "near" if worst > _NEAR or (found["wait_ratio"] or 0.0) > _NEAR_WAIT_RATIO else "below"
+    if worst > _PAST_SHARE:
+        return PAST
+    return NEAR if worst > _NEAR_SHARE or (found["wait_ratio"] or 0.0) > _NEAR_WAIT_RATIO else BELOW
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:
@@ -221,7 +223,7 @@ def _class(requests: pd.DataFrame, tenants: SloClass) -> dict[str, Any]:
         "adapters": len(tenants.adapters),
         "requests": len(theirs),
         "attainment": attainment(theirs, tenants.targets),
-        **{metric: distribution(column(done, metric)) for metric in ("ttft_s", "tpot_s", "latency_s")},
+        **{metric: distribution(column(done, metric)) for metric in TIMES},
     }
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simlora.core.files import whole_file
+from simlora.metrics.summary import TIMES
 from simlora.report import lines
 from simlora.report.format import ABSENT, METRIC_NAMES, count, counted, is_number
 from simlora.report.html import document
@@ -26,7 +27,6 @@ MOST_LOST = 100
 BEST, TIE = "best", "tie"
 ROUNDING = 1e-12
 """Of a mean: less than that is none of an interval."""
-CDF_METRICS = ("ttft_s", "tpot_s", "latency_s")
 ATTAINMENT = "slo.attainment"
 SHARES: NDArray[np.float64] = np.linspace(0.0, 0.995, 200)
 """Of requests: where distributions are drawn."""
@@ -163,7 +163,7 @@ def _pareto(found: Comparison, specs: dict[str, Spec]) -> Html:
 def _over(found: Comparison, specs: dict[str, Spec]) -> Html:
     """Return the median and the 99th percentile of times over x."""
     parts = []
-    for metric in CDF_METRICS:
+    for metric in TIMES:
         if f"{metric}.p50" not in found.means:
             continue
         name = f"over-{metric}"
@@ -195,7 +195,7 @@ def _distributions(found: Comparison, specs: dict[str, Spec], page: dict[str, An
         name for own in found.quantiles.values() for metric in own.values() for name in metric
     )
     parts = []
-    for metric in CDF_METRICS:
+    for metric in TIMES:
         specs[f"cdf-{metric}"] = lines.cdf(metric, found.quantiles)
         parts.append(
             tag(

@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simlora.metrics.slo import SloTargets, attainment_curve, is_finished
+from simlora.metrics.summary import TIMES
 from simlora.report.colours import AMBER, BLUE, GRID, INK, TEAL
 from simlora.report.curves import ALL, by_adapter, cdf, timelines
 from simlora.report.format import KV_NAMES, METRIC_NAMES, clock_unit, limit, percent, time_unit
@@ -53,7 +54,7 @@ def plot_slo_attainment(
 
 def plot_latency_cdf(
     requests: pd.DataFrame,
-    metrics: tuple[str, ...] = ("ttft_s", "tpot_s", "latency_s"),
+    metrics: tuple[str, ...] = TIMES,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the share of finished requests at or below each time, on a logarithmic axis of seconds."""

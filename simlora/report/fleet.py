@@ -8,6 +8,7 @@ from typing import Any
 from simlora.report import time_charts
 from simlora.report.format import (
     ABSENT,
+    JOULES_A_KWH,
     clock,
     count,
     counted,
@@ -22,7 +23,6 @@ from simlora.report.results import RunResults
 from simlora.report.vega import Spec
 
 TOP_CHANGES = 40
-JOULES_A_KWH = 3.6e6
 
 
 def tenants(summary: Mapping[str, Any]) -> Html:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 ABSENT = "–"
+JOULES_A_KWH = 3.6e6
 SYSTEM_NAMES = {
     "slora": "S-LoRA",
     "punica": "Punica",

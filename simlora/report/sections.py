@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simlora.metrics.slo import SloTargets, attainment_curve, is_finished
-from simlora.metrics.summary import STATUSES
+from simlora.metrics.summary import BELOW, NEAR, PAST, STATUSES, TIMES, UNKNOWN
 from simlora.report import charts
 from simlora.report.curves import losses
 from simlora.report.format import (
@@ -30,7 +30,7 @@ from simlora.report.results import RunResults
 from simlora.report.terminal import STATISTICS
 from simlora.report.vega import Spec
 
-_LOAD_COLOURS = {"below": "good", "near": "warn", "past": "bad"}
+_LOAD_COLOURS = {BELOW: "good", NEAR: "warn", PAST: "bad"}
 
 
 def header(summary: Mapping[str, Any]) -> Html:
@@ -58,7 +58,7 @@ def header(summary: Mapping[str, Any]) -> Html:
 
 def tiles(summary: Mapping[str, Any]) -> Html:
     """Return the big numbers."""
-    slo, load = summary["slo"], summary.get("load") or {"label": "unknown"}
+    slo, load = summary["slo"], summary.get("load") or {"label": UNKNOWN}
     throughput, tokens = rate(summary["throughput_rps"], "req"), rate(summary["throughput_tps"], "tok")
     drained = f"queue empty {seconds(load.get('drain_s'))} after the last arrival"
     unknown = load["label"] not in _LOAD_COLOURS
@@ -135,7 +135,7 @@ def latency(results: RunResults, specs: dict[str, Spec]) -> Html:
     """Return three distributions over finished requests, and the percentiles of everything."""
     shown = []
     done = results.requests[is_finished(results.requests)]
-    for metric in ("ttft_s", "tpot_s", "latency_s"):
+    for metric in TIMES:
         values = done[metric].to_numpy(dtype=np.float64)
         if np.isfinite(values).any():
             specs[f"cdf-{metric}"] = charts.latency_cdf(values)

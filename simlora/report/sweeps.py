@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from simlora.metrics.summary import PAST
 from simlora.report.colours import AMBER, BLUE, TEAL
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def plot_means(
         at, mean = own[x], own["mean"]
         ax.plot(at, mean, color=colour, linewidth=1.6, label=label)
         ax.fill_between(at, np.maximum(own["low"], floor), own["high"], color=colour, alpha=0.15, linewidth=0)
-        past = (own["load"] == "past").to_numpy()
+        past = (own["load"] == PAST).to_numpy()
         for chosen, face in ((~past, colour), (past, "white")):
             ax.scatter(at[chosen], mean[chosen], s=22, facecolor=face, edgecolor=colour, zorder=3)
     if len(seen) and seen.min() > 0 and seen.max() > 50 * seen.min():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from simlora.metrics.summary import STATUSES
+from simlora.metrics.summary import BELOW, NEAR, PAST, PERCENTILES, STATUSES, UNKNOWN
 from simlora.report.format import (
     ABSENT,
+    JOULES_A_KWH,
     METRIC_NAMES,
     clock,
     count,
@@ -23,12 +24,12 @@ from simlora.report.format import (
 )
 
 WIDTH = 80
-STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+STATISTICS = ("mean", *(f"p{percentile}" for percentile in PERCENTILES))
 LOAD_WORDS = {
-    "below": "below saturation",
-    "near": "near saturation",
-    "past": "past saturation",
-    "unknown": "too few requests to tell",
+    BELOW: "below saturation",
+    NEAR: "near saturation",
+    PAST: "past saturation",
+    UNKNOWN: "too few requests to tell",
 }
 
 
@@ -50,7 +51,7 @@ def _facts(summary: dict[str, Any]) -> list[str]:
         ("SLO attainment", f"{percent(slo['attainment'])}  ({targets_in_words(slo['targets'])})"),
         ("Goodput", rate(slo["goodput_rps"], "req")),
         ("Throughput", f"{rate(summary['throughput_rps'], 'req')}, {rate(summary['throughput_tps'], 'tok')}"),
-        ("Load", LOAD_WORDS.get((summary.get("load") or {}).get("label", "unknown"), "unknown")),
+        ("Load", LOAD_WORDS.get((summary.get("load") or {}).get("label", UNKNOWN), UNKNOWN)),
         ("Makespan", seconds(summary["makespan_s"])),
         ("Counted", _window(summary.get("window"))),
         (
@@ -75,7 +76,7 @@ def _facts(summary: dict[str, Any]) -> list[str]:
             f"{_planning(simulation) if migration.get('plans') else ''}",
         ),
     ]
-    return [f"{name:<16}{value}" for name, value in facts if not value.startswith("–")]
+    return [f"{name:<16}{value}" for name, value in facts if not value.startswith(ABSENT)]
 
 
 def _kinds_of_loads(adapters: dict[str, Any]) -> str:
@@ -184,7 +185,7 @@ def _cost(cost: dict[str, Any]) -> str:
     if cost["energy_j"] is not None:
         each = cost["energy_j_per_output_token"]
         words.append(
-            f"at most {cost['energy_j'] / 3.6e6:.3g} kWh"
+            f"at most {cost['energy_j'] / JOULES_A_KWH:.3g} kWh"
             + ("" if each is None else f", {each:.3g} J a token out")
         )
     return "; ".join(words)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from simlora.core.errors import InputError, nearest
 from simlora.metrics.slo import is_finished
-from simlora.report.comparison import ATTAINMENT, BEST, CDF_METRICS, SHARES, TIE, Comparison, digits_of
-from simlora.report.format import targets_in_words
+from simlora.metrics.summary import PAST, TIMES
+from simlora.report.comparison import ATTAINMENT, BEST, SHARES, TIE, Comparison, digits_of
+from simlora.report.format import ABSENT, targets_in_words
 from simlora.results.files import load_results
 from simlora.sweeps.gathering import FIRST, SOURCE, gather
 from simlora.sweeps.outcome import RAN
@@ -70,9 +71,7 @@ def compare(
     known = [name for name in COSTS if name in ran and ran[name].notna().any()]
     cost = next((name for name in known if ran[name].notna().all()), known[0] if known else None)
     columns = dict.fromkeys([*COLUMNS, *([cost] if cost else []), *figures])
-    drawn = dict.fromkeys(
-        [*columns, *(f"{metric}.{end}" for metric in CDF_METRICS for end in ("p50", "p99"))]
-    )
+    drawn = dict.fromkeys([*columns, *(f"{metric}.{end}" for metric in TIMES for end in ("p50", "p99"))])
     return Comparison(
         sources=tuple(map(str, dict.fromkeys(paths))),
         command=command,
@@ -145,7 +144,7 @@ def varying(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
 def _plain(value: Any) -> str:
     """Return a value as a reader would write it, the same for 1 and 1.0, and for all that is not there."""
     if value is None or value != value:  # NaN
-        return "–"
+        return ABSENT
     return (
         digits_of(float(value))
         if isinstance(value, int | float) and not isinstance(value, bool)
@@ -264,7 +263,7 @@ def _marks(figure: str, rivals: pd.DataFrame, own: dict[Any, pd.Series[Any]]) ->
     best = seen[(sign * ranked["mean"]).idxmax()]
     unbeaten = [index for index, other in seen.items() if not better(best, other)]
     is_time = figure.partition(".")[0].endswith("_s")
-    if len(unbeaten) == len(ranked) or (is_time and set(ranked.loc[unbeaten, "load"]) == {"past"}):
+    if len(unbeaten) == len(ranked) or (is_time and set(ranked.loc[unbeaten, "load"]) == {PAST}):
         return {}
     return {index: TIE if len(unbeaten) > 1 else BEST for index in unbeaten}
 
@@ -291,7 +290,7 @@ def _quantiles(table: pd.DataFrame) -> dict[str, dict[str, dict[str, NDArray[np.
     kept = table[table["folder"] != ""].sort_values("x", kind="stable")
     for (x, line), own in kept.groupby(["x", "line"], sort=False):
         done = pd.concat([_finished(Path(folder)) for folder in own["folder"]])
-        for metric in CDF_METRICS:
+        for metric in TIMES:
             values = done[metric].dropna().to_numpy(dtype=np.float64)
             if len(values):
                 at = found.setdefault(digits_of(x), {}).setdefault(metric, {})
@@ -302,4 +301,4 @@ def _quantiles(table: pd.DataFrame) -> dict[str, dict[str, dict[str, NDArray[np.
 def _finished(folder: Path) -> pd.DataFrame:
     """Return the times of a run's requests that finished, of those that its figures are of."""
     requests = load_results(folder).counted
-    return requests.loc[is_finished(requests), [*CDF_METRICS]]
+    return requests.loc[is_finished(requests), [*TIMES]]

@@ -14,6 +14,7 @@ import yaml
 
 from simlora.config.setup import KEYS, OUTPUTS, POLICIES
 from simlora.core.errors import InputError
+from simlora.metrics.summary import UNKNOWN
 from simlora.report.format import device_in_words
 from simlora.sweeps.outcome import RAN
 from simlora.sweeps.table import DEVICE, TABLE, figures, read_sweep
@@ -95,7 +96,7 @@ def _single(folder: Path) -> tuple[dict[str, Any], list[str]]:
         "seed": "/".join(sorted(seeds)),
         "status": RAN,
         "reason": "",
-        "load": (summary.get("load") or {}).get("label", "unknown"),
+        "load": (summary.get("load") or {}).get("label", UNKNOWN),
         "folder": str(folder),
         "gpus": float(gpus),
         DEVICE: device_in_words(summary),

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from simlora.core.errors import InputError, nearest
+from simlora.metrics.summary import LOADS
+from simlora.sweeps.outcome import RAN
 
 CONFIDENCE = 0.95
-LOADS = ("below", "near", "past", "unknown")
 TELLING = ("makespan_s", "throughput_tps", "ttft_s.mean", "tpot_s.mean", "latency_s.mean")
 """Figures that no two runs share to the last digit unless they are the same run."""
 
@@ -44,7 +45,7 @@ def means(table: pd.DataFrame, figure: str, by: Sequence[str]) -> pd.DataFrame:
     """
     _known(table, figure, by)
     rows = []
-    for key, own in table.groupby(list(by), sort=False, dropna=False) if by else [((), table)]:
+    for key, own in _groups(table, by):
         values = own[figure].dropna()
         low, high = interval(values)
         worst = max(own["load"].dropna(), key=LOADS.index, default="")
@@ -55,11 +56,16 @@ def means(table: pd.DataFrame, figure: str, by: Sequence[str]) -> pd.DataFrame:
                 "low": low,
                 "high": high,
                 "runs": len(values),
-                "failed": int((own["status"] != "ran").sum()),
+                "failed": int((own["status"] != RAN).sum()),
                 "load": worst,
             }
         )
     return pd.DataFrame(rows)
+
+
+def _groups(table: pd.DataFrame, by: Sequence[str]) -> Iterable[tuple[Any, pd.DataFrame]]:
+    """Return the rows of each combination of `by`, in the order of the table; all of them where there is no `by`."""
+    return table.groupby(list(by), sort=False, dropna=False) if by else [((), table)]
 
 
 def paired(table: pd.DataFrame, figure: str, between: str, base: Any, by: Sequence[str] = ()) -> pd.DataFrame:
@@ -75,7 +81,7 @@ def paired(table: pd.DataFrame, figure: str, between: str, base: Any, by: Sequen
             f"{between} has no {base!r}; {nearest(str(base), map(str, table[between].unique()))}"
         )
     rows = []
-    for key, own in table.groupby(list(by), sort=False, dropna=False) if by else [((), table)]:
+    for key, own in _groups(table, by):
         of_seeds = own.pivot_table(index="seed", columns=between, values=figure, sort=False)
         for other in of_seeds.columns:
             if other == base or base not in of_seeds:
