@@ -26,8 +26,8 @@ from simlora.config.setup import Setup
 from simlora.core.errors import InputError
 from simlora.engine.cluster import Cluster
 from simlora.metrics.journal import Planned
-from simlora.metrics.recorder import CACHE, REGION
 from simlora.metrics.summary import summarise
+from simlora.metrics.timeline import CACHE, REGION
 from simlora.metrics.tracing import Traced
 from simlora.results.result import Result
 

@@ -14,7 +14,7 @@ from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.metrics.histogram import TokenGaps
 from simlora.metrics.journal import Journal
-from simlora.metrics.timeline import Timeline
+from simlora.metrics.timeline import BOUNDARY, CACHE, REGION, Timeline
 from simlora.metrics.tracing import Level, Switched, Tracing
 from simlora.metrics.usage import Cache, Usage
 
@@ -29,11 +29,6 @@ class Status(IntEnum):
 
 
 _NAN = float("nan")
-BOUNDARY = ("running", "waiting", "kv_tokens", "adapter_tokens")
-CACHE = ("idle_kv_tokens", "invalid_kv_tokens", "host_kv_tokens")
-REGION = ("region_used_tokens", "region_largest_free_tokens")
-"""What is sampled at iteration boundaries; the second where KV is cached, the third where adapters have memory of their
-own."""
 
 
 class Region(Protocol):

@@ -8,6 +8,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+BOUNDARY = ("running", "waiting", "kv_tokens", "adapter_tokens")
+CACHE = ("idle_kv_tokens", "invalid_kv_tokens", "host_kv_tokens")
+REGION = ("region_used_tokens", "region_largest_free_tokens")
+"""What is sampled at iteration boundaries; the second where KV is cached, the third where adapters have memory of their
+own."""
+CAPACITIES = ("capacity_tokens", "region_capacity_tokens")
+"""Token slots that there are, which stay: of the pool and of adapters' own memory."""
+LEVELS = (*BOUNDARY, *CACHE, CAPACITIES[0], *REGION, CAPACITIES[1])
+"""Columns of timeline.parquet after the replica and the time, in their order."""
 BUFFER_ROWS = 50_000
 MOST_ROWS_A_REPLICA = 2_048
 MOST_ROWS = 1 << 19

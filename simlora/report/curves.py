@@ -9,21 +9,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simlora.metrics.slo import is_finished
+from simlora.metrics.timeline import CAPACITIES, LEVELS
 
-LEVELS = (
-    "running",
-    "waiting",
-    "kv_tokens",
-    "adapter_tokens",
-    "idle_kv_tokens",
-    "invalid_kv_tokens",
-    "host_kv_tokens",
-    "capacity_tokens",
-    "region_used_tokens",
-    "region_largest_free_tokens",
-    "region_capacity_tokens",
-)
-CAPACITIES = ("capacity_tokens", "region_capacity_tokens")
 ALL = "all"
 """Key of the sum over all replicas."""
 

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from simlora.metrics.journal import Journal
+from simlora.metrics.timeline import LEVELS
 from simlora.metrics.window import counted
-from simlora.report.curves import LEVELS
 
 REQUEST_COLUMNS = [
     "adapter",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
-from simlora.report.curves import LEVELS
+from simlora.metrics.timeline import LEVELS
 from simlora.report.format import KV_NAMES, clock_unit
 from simlora.report.vega import (
     AMBER,

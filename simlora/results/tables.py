@@ -8,6 +8,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from simlora.metrics.timeline import LEVELS
+
 REQUESTS = pa.schema(
     [
         ("request_id", pa.int64()),
@@ -35,21 +37,7 @@ REQUESTS = pa.schema(
     ]
 )
 TIMELINE = pa.schema(
-    [
-        ("replica", pa.int32()),
-        ("time_s", pa.float64()),
-        ("running", pa.int64()),
-        ("waiting", pa.int64()),
-        ("kv_tokens", pa.int64()),
-        ("adapter_tokens", pa.int64()),
-        ("idle_kv_tokens", pa.int64()),
-        ("invalid_kv_tokens", pa.int64()),
-        ("host_kv_tokens", pa.int64()),
-        ("capacity_tokens", pa.int64()),
-        ("region_used_tokens", pa.int64()),
-        ("region_largest_free_tokens", pa.int64()),
-        ("region_capacity_tokens", pa.int64()),
-    ]
+    [("replica", pa.int32()), ("time_s", pa.float64()), *((name, pa.int64()) for name in LEVELS)]
 )
 DECISIONS = pa.schema(
     [

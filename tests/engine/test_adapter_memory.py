@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.metrics.recorder import REGION, Recorder
+from simlora.metrics.recorder import Recorder
+from simlora.metrics.timeline import REGION
 from tests.engine.by_hand import FLUSH_S, prefill_s, step_s
 from tests.engine.cases import COEFFICIENTS, Case, Row
 

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from simlora.metrics.timeline import LEVELS
 from simlora.report import charts, merging_charts, time_charts, vega
-from simlora.report.curves import LEVELS, by_adapter
+from simlora.report.curves import by_adapter
 from simlora.report.modes import OTHER
 from tests.metrics.frames import finished, table
 from tests.report.make_results import make_plans

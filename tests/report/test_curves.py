@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlora.report.curves import ALL, LEVELS, by_adapter, cdf, losses, thinned_ranks, timelines
+from simlora.metrics.timeline import LEVELS
+from simlora.report.curves import ALL, by_adapter, cdf, losses, thinned_ranks, timelines
 from simlora.report.results import TIMELINE_COLUMNS
 from tests.metrics.frames import finished, lost, table
 
