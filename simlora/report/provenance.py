@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from simlora.core.trees import leaves
 from simlora.report.format import ABSENT
 from simlora.report.markup import EMPTY, Html, join, tag
 from simlora.report.parts import facts_table, folded, quantity, section, table
@@ -19,14 +20,14 @@ def calibration(summary: Mapping[str, Any]) -> Html:
     """
     known = summary.get("calibration") or {}
     provenance = known.get("provenance") or {}
-    origins = [(*leaf, _origin(leaf[0], provenance)) for leaf in _leaves(known.get("coefficients") or {})]
+    origins = [(*leaf, _origin(leaf[0], provenance)) for leaf in _values(known.get("coefficients") or {})]
     alone = all(origin.get("source") == provenance.get("source") for _, _, origin in origins)
     body = (
         [name, _kind(origin), *([] if alone else [origin.get("source", ABSENT)]), quantity(name, value)]
         for name, value, origin in origins
     )
     titles = ["coefficient", "kind", *([] if alone else ["source"])]
-    about = [leaf for leaf in _leaves(provenance) if not leaf[0].startswith("coefficients.")]
+    about = [leaf for leaf in _values(provenance) if not leaf[0].startswith("coefficients.")]
     where = f"{known.get('model', ABSENT)} on {known.get('gpu', ABSENT)}, TP {known.get('tp', ABSENT)}"
     others = [kind["calibration"] for kind in (summary.get("run") or {}).get("others") or []]
     more = "".join(f"; {one['model']} on {one['gpu']}, TP {one['tp']}" for one in others)
@@ -57,13 +58,10 @@ def _kind(origin: Mapping[str, Any]) -> Html:
     return tag("span", kind, class_=f"kind {kind}")
 
 
-def _leaves(node: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Yield the dotted name and value of everything in a nested mapping that is not a mapping itself."""
-    if not isinstance(node, Mapping):
-        yield prefix, ", ".join(map(str, node)) if isinstance(node, list) else node
-        return
-    for key, value in node.items():
-        yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
+def _values(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and value of everything in a tree, lists as words."""
+    for name, value in leaves(tree):
+        yield name, ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def how_it_was_made(results: RunResults) -> Html:
@@ -76,7 +74,7 @@ def how_it_was_made(results: RunResults) -> Html:
         "",
         tag("pre", summary["command"], class_="command") if summary.get("command") else EMPTY,
         tag("p", f"seed {summary.get('seed', ABSENT)} · {versions}", class_="note"),
-        folded("What was run", facts_table(dict(_leaves(summary.get("run") or {})))),
+        folded("What was run", facts_table(dict(_values(summary.get("run") or {})))),
         folded("Simulation and KV cache figures", facts_table(cost)),
         folded("Full configuration", tag("pre", results.config) if results.config else EMPTY),
     )

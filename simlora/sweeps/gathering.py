@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import yaml
 
 from simlora.config.setup import KEYS, OUTPUTS, POLICIES
 from simlora.core.errors import InputError
+from simlora.core.trees import leaves
 from simlora.metrics.summary import UNKNOWN
 from simlora.report.format import device_in_words
 from simlora.sweeps.outcome import RAN
@@ -84,7 +85,7 @@ def _single(folder: Path) -> tuple[dict[str, Any], list[str]]:
             f"{folder} cannot be read as the folder of a run: summary.json or config.yaml is no mapping"
         )
     run = summary.get("run") or {}
-    values = {key: run.get(key) for key in FIRST[:3]} | _policies(config) | dict(_leaves(config))
+    values = {key: run.get(key) for key in FIRST[:3]} | _policies(config) | dict(_configured(config))
     seeds = {str(values.pop(key)) for key in [*values] if key == "seed" or key.endswith(".seed")}
     gpus = (run.get("replicas") or 1) * (run.get("tp") or 1)
     found = dict(figures(summary))
@@ -112,18 +113,11 @@ def _policies(config: Mapping[str, Any]) -> dict[str, str]:
     return {key: re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() for key, name in names.items()}
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Return what is configured, by its dotted place, but for what is only shown."""
-    found: list[tuple[str, Any]] = []
-    for name, value in tree.items():
-        if not prefix and name in OUTPUTS:
-            continue
-        if isinstance(value, Mapping):
-            found += _leaves(value, f"{prefix}{name}.")
-        else:
-            plain = value is None or isinstance(value, bool | int | float | str)
-            found.append((f"{prefix}{name}", value if plain else json.dumps(value, default=str)))
-    return found
+def _configured(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what is configured, by its dotted place, but for what is only shown; what is not plain as JSON."""
+    for name, value in leaves({key: value for key, value in tree.items() if key not in OUTPUTS}):
+        plain = value is None or isinstance(value, bool | int | float | str)
+        yield name, value if plain else json.dumps(value, default=str)
 
 
 def _sweep(folder: Path) -> tuple[pd.DataFrame, list[str]]:

@@ -15,6 +15,7 @@ from simlora.api.cache import Cache, open_cache
 from simlora.api.progress import bar
 from simlora.core.checks import whole
 from simlora.core.errors import InputError, nearest
+from simlora.core.trees import leaves
 from simlora.report.format import device_in_words
 from simlora.results.files import writing
 from simlora.sweeps import statistics
@@ -187,15 +188,11 @@ def row_of(cache: Cache, cell: Cell, outcome: Outcome) -> dict[str, Any]:
     return found | {"seconds": outcome.seconds, **dict(figures(outcome.summary))}
 
 
-def figures(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+def figures(summary: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yield every number of a summary with its dotted place, but for what is counted by replica."""
-    for name, value in summary.items():
-        if not prefix and name in NO_FIGURES:
-            continue
-        if isinstance(value, Mapping):
-            yield from figures(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{prefix}{name}", float(value)
+    for name, value in leaves({key: value for key, value in summary.items() if key not in NO_FIGURES}):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield name, float(value)
 
 
 def _earlier(folder: Path, cache: Cache) -> pd.DataFrame:
