@@ -6,9 +6,10 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from simlora.config.calibration import calibration_for
 from simlora.config.composing import FOLDER, choices
 from simlora.config.making import make
-from simlora.config.replica import calibration_for, replica_config
+from simlora.config.replica import replica_config
 from simlora.core.checks import shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.engine.scenario import Kind

@@ -1,7 +1,8 @@
-"""The limits of one replica, and how long things take on it, as a configuration says."""
+"""The limits of one replica, as a configuration says."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -9,16 +10,13 @@ import numpy as np
 
 from simlora.config.reading import as_whole
 from simlora.core.adapter import RANK_MAX
-from simlora.core.checks import listed, number, shown, whole
-from simlora.core.errors import InputError, nearest
+from simlora.core.checks import listed, number, whole
+from simlora.core.errors import InputError
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.hardware.budget import ACTIVATION_RESERVE_BYTES, NO_SLOTS, AdapterSlots, kv_token_budget
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
-from simlora.latency import calibration as calibrations
-from simlora.latency.calibration import Calibration
-from simlora.latency.collectives import folded
 
 REPLICA_KEYS = (
     *(field.name for field in fields(ReplicaConfig) if field.name != "host_kv_tokens"),
@@ -42,16 +40,6 @@ def replica_config(
     """Return the limits that the section `replica` gives on a GPU; `chunks`: the scheduler prefills in chunks."""
     found = _replica(tree, gpu, model, engines_per_gpu)
     return _in_chunks(found) if chunks else found
-
-
-def calibration_for(
-    choice: Any, gpu: Gpu, model: ModelShape, replica: ReplicaConfig, engine: Any
-) -> tuple[Calibration, list[str]]:
-    """Return the calibration and notices about what it was not made for; None: by GPU, model, tp and engine."""
-    name = f"{gpu.name}-{model.name}-tp{replica.tp}" + _engine(engine)
-    found = _calibration(choice, name, gpu.name, model.name, replica.tp)
-    folded(found[0], model, replica.target_modules)  # raises for a coefficient that several GPUs need
-    return found
 
 
 def budgets_by_rate(trace: Trace, slots: int, replicas: int, engines: int) -> tuple[int, ...]:
@@ -90,6 +78,29 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
         )
     modules = _modules(values.get("target_modules"), model)
     used = number("replica.memory_utilisation", values.pop("memory_utilisation", 0.9), above=0, most=1)
+    reserve_bytes = _reserve_bytes(values, model)
+    adapter_slots = _adapter_slots(values, model, modules)
+
+    def slots_left() -> int:
+        """Return the token slots that weights, activations and adapter slots leave. Raises DoesNotFit."""
+        slots = kv_token_budget(model, gpu, values["tp"], used, reserve_bytes, engines_per_gpu, adapter_slots)
+        if values.get("full_copies"):  # they are in the pool, and there is no other
+            slots += model.weight_bytes // model.kv_bytes_per_token
+        return slots
+
+    if adapter_slots.slots:
+        values["adapter_region_tokens"] = adapter_slots.size_bytes // model.kv_bytes_per_token
+    budget, region = _pool_and_region(values, slots_left)
+    values |= {"kv_token_budget": budget, "adapter_region_tokens": region}
+    values["host_kv_tokens"] = _host_kv_tokens(values, model)
+    whole("replica.block_tokens", values.get("block_tokens"), "tokens", least=1, most=BLOCK_MAX)
+    if values.get("max_prefill_tokens") is None:
+        values["max_prefill_tokens"] = max(budget // 6, PREFILL_TOKENS_LEAST)
+    return ReplicaConfig(**(values | {"target_modules": modules}))
+
+
+def _reserve_bytes(values: dict[str, Any], model: ModelShape) -> int:
+    """Take what activations need out of `values`, and return it: a fixed part, and logits of a full batch."""
     reserve = whole(
         "replica.activation_bytes",
         as_whole(values.pop("activation_bytes", ACTIVATION_RESERVE_BYTES)),
@@ -101,55 +112,53 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
         "replica.activation_bytes_per_logit", values.pop("activation_bytes_per_logit", 0.0), "bytes", least=0
     )
     sequences = whole("replica.max_batch_size", values.get("max_batch_size"), "requests", least=1)
-    reserve += int(per_logit * sequences * model.vocab)
-    adapter_slots = _adapter_slots(values, model, modules)
-    region_share = number(
+    return reserve + int(per_logit * sequences * model.vocab)
+
+
+def _pool_and_region(values: dict[str, Any], slots_left: Callable[[], int]) -> tuple[int, int]:
+    """Return the token slots of the pool and of adapters' own memory: as given, or what the GPU has left.
+
+    Takes the share that goes to adapters out of `values`.
+    """
+    share = number(
         "replica.adapter_region_share",
         values.pop("adapter_region_share", 0.0),
         "of the slots",
         least=0,
         most=0.99,
     )
-    if adapter_slots.slots:
-        values["adapter_region_tokens"] = adapter_slots.size_bytes // model.kv_bytes_per_token
+    budget, region = values.get("kv_token_budget"), values.get("adapter_region_tokens")
     own_memory = values.get("adapter_memory") not in ("unified", "slots")
-    if values.get("kv_token_budget") is None or (own_memory and values.get("adapter_region_tokens") is None):
-        slots = kv_token_budget(model, gpu, values["tp"], used, reserve, engines_per_gpu, adapter_slots)
-        if values.get("full_copies"):  # they are in the pool, and there is no other
-            slots += model.weight_bytes // model.kv_bytes_per_token
-        region = int(slots * region_share) if own_memory else 0
-        if values.get("kv_token_budget") is None:
-            values["kv_token_budget"] = slots - region
-    budget = whole(
-        "replica.kv_token_budget", values["kv_token_budget"], "token slots", least=1, most=POOL_MAX
-    )
-    if values.get("adapter_region_tokens") is None:
-        if own_memory and budget >= slots:
+    left = None
+    if budget is None or (own_memory and region is None):
+        left = slots_left()
+        if budget is None:
+            budget = left - (int(left * share) if own_memory else 0)
+    budget = whole("replica.kv_token_budget", budget, "token slots", least=1, most=POOL_MAX)
+    if region is None and own_memory:
+        assert left is not None
+        if budget >= left:
             raise InputError(
-                f"replica.kv_token_budget is {budget}, which leaves nothing of the GPU's {slots} token slots to "
+                f"replica.kv_token_budget is {budget}, which leaves nothing of the GPU's {left} token slots to "
                 "adapters; must be less, or give replica.adapter_region_tokens"
             )
-        values["adapter_region_tokens"] = slots - budget if own_memory else 0
-    whole(
-        "replica.adapter_region_tokens",
-        values["adapter_region_tokens"],
-        "token slots",
-        least=0,
-        most=POOL_MAX,
-    )
+        region = left - budget
+    region = 0 if region is None else region
+    return budget, whole("replica.adapter_region_tokens", region, "token slots", least=0, most=POOL_MAX)
+
+
+def _host_kv_tokens(values: dict[str, Any], model: ModelShape) -> int:
+    """Take the bytes of cached KV on the host out of `values`, and return them in tokens."""
     host_kv_bytes = number(
         "replica.host_kv_bytes", values.pop("host_kv_bytes", 0.0), "bytes", least=0, most=HOST_MAX
     )
-    values["host_kv_tokens"] = int(host_kv_bytes) // model.kv_bytes_per_token
-    if host_kv_bytes and not values["host_kv_tokens"]:
+    tokens = int(host_kv_bytes) // model.kv_bytes_per_token
+    if host_kv_bytes and not tokens:
         raise InputError(
             f"replica.host_kv_bytes is {host_kv_bytes:g}, must be 0 or at least the "
             f"{model.kv_bytes_per_token:,} bytes of one token's keys and values of {model.name}"
         )
-    whole("replica.block_tokens", values.get("block_tokens"), "tokens", least=1, most=BLOCK_MAX)
-    if values.get("max_prefill_tokens") is None:
-        values["max_prefill_tokens"] = max(budget // 6, PREFILL_TOKENS_LEAST)
-    return ReplicaConfig(**(values | {"target_modules": modules}))
+    return tokens
 
 
 def _adapter_slots(values: dict[str, Any], model: ModelShape, modules: tuple[str, ...]) -> AdapterSlots:
@@ -170,15 +179,6 @@ def _modules(value: Any, model: ModelShape) -> tuple[str, ...]:
     return modules
 
 
-def _engine(value: Any) -> str:
-    """Return the end of a calibration's name: nothing for S-LoRA's engine, else the engine that was measured."""
-    if value is None:
-        return ""
-    if not isinstance(value, str) or not value.isidentifier():
-        raise InputError(f"engine is {shown(value)}, must be the name of a serving engine, or null")
-    return f"-{value}"
-
-
 def _in_chunks(replica: ReplicaConfig) -> ReplicaConfig:
     """Return limits for a scheduler that prefills in chunks: no prompt is too long for one iteration."""
     if replica.reserve == "padded":
@@ -186,30 +186,3 @@ def _in_chunks(replica: ReplicaConfig) -> ReplicaConfig:
             "replica.reserve is padded, must be full, peak or paged where prompts come in chunks"
         )
     return replace(replica, max_prefill_tokens=max(replica.kv_token_budget, replica.max_prefill_tokens))
-
-
-def _calibration(choice: Any, name: str, gpu: str, model: str, tp: int) -> tuple[Calibration, list[str]]:
-    """Return the calibration and notices about what it was not made for."""
-    if choice is not None and not isinstance(choice, str):
-        raise InputError(f"calibration is {shown(choice)}, must be a name or the path of a YAML file")
-    if choice is None and name not in calibrations.names():
-        raise InputError(
-            f"there is no calibration {name} ({model} on {gpu} with tp {tp}); choose calibration=<path of a YAML file> "
-            f"or one of ours: {nearest(name, calibrations.names())}"
-        )
-    found = calibrations.load(name if choice is None else choice)
-    differs = [
-        f"{key} {measured} instead of {chosen}"
-        for key, measured, chosen in (
-            ("gpu", found.gpu, gpu),
-            ("model", found.model, model),
-            ("tp", found.tp, tp),
-        )
-        if measured != chosen
-    ]
-    if differs and choice is None:
-        raise InputError(f"calibration {name} is for {', '.join(differs)}")
-    if found.tp != tp:
-        raise InputError(f"calibration {found.path} is for tp {found.tp}, must be for replica.tp {tp}")
-    notice = f"calibration {found.path} is for {', '.join(differs)}; its times are used as they are."
-    return found, [notice] if differs else []

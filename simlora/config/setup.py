@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,21 +13,20 @@ import yaml
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from simlora.config.incidents import Incident, incidents
+from simlora.config.calibration import calibration_for
+from simlora.config.cluster import cluster_keys
 from simlora.config.kinds import other_kinds
 from simlora.config.making import factory, make, with_target
 from simlora.config.mistakes import in_plain_words
-from simlora.config.reading import Tree, as_whole, check_known, plain, section
-from simlora.config.replica import REPLICA_KEYS, budgets_by_rate, calibration_for, check_ranks, replica_config
+from simlora.config.reading import Tree, check_known, plain, section
+from simlora.config.replica import REPLICA_KEYS, budgets_by_rate, check_ranks, replica_config
 from simlora.config.tenants import slo_targets, ttft_targets_s, with_classes
-from simlora.core.checks import number, shown, switch, whole
-from simlora.core.errors import InputError, nearest
+from simlora.core.checks import number, switch, whole
+from simlora.core.errors import InputError
 from simlora.core.trace import Trace
-from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.replica_config import ReplicaConfig
-from simlora.engine.scenario import Policies, ScalingConfig, Scenario
+from simlora.engine.scenario import Policies, Scenario
 from simlora.hardware.gpu import Gpu
-from simlora.hardware.link import as_link
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
 from simlora.latency.cpu_lora import CpuLora
@@ -65,25 +64,6 @@ KEYS = (
     "speedup",
     "window",
 )
-CLUSTER_KEYS = (
-    "replicas",
-    "engines_per_gpu",
-    "memory_shares",
-    "max_outstanding",
-    "status_every_s",
-    "adapter_pool",
-    "network",
-    "storage",
-    "failures",
-    "stragglers",
-    "slow_links",
-    "others",
-    "least_replicas",
-    "start_s",
-    "warm_up_adapters",
-)
-REPLICAS_MAX = 100_000
-MEMORY_SHARES = ("equal", "rate")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +88,8 @@ class Setup:
 def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     """Build everything that a configuration describes; `choices` are the names chosen, by group.
 
-    The workload is built last, as it may take long. Raises InputError for the first thing wrong.
+    The workload is built last, as it may take long; only what depends on it, and what a Scenario checks itself, comes
+    after it. Raises InputError for the first thing wrong.
     """
     tree = _resolved(config)
     check_known(tree, (*KEYS, *OUTPUTS))
@@ -117,92 +98,67 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
             raise InputError(f"{key} was taken out of the configuration, must be there")
     seed = whole("seed", tree["seed"], least=0)
     gpu, model = make(tree, "gpu", Gpu), make(tree, "model", ModelShape)
-    cluster = section(tree, "cluster", CLUSTER_KEYS)
-    shares = cluster.get("memory_shares")
-    if shares not in MEMORY_SHARES:
-        raise InputError(f"cluster.memory_shares is {shown(shares)}; {nearest(str(shares), MEMORY_SHARES)}")
-    engines = whole(
-        "cluster.engines_per_gpu", cluster.get("engines_per_gpu"), "replicas", least=1, most=REPLICAS_MAX
-    )
-    most = as_whole(cluster.get("max_outstanding"))
-    host = section(tree, "host", ("replicas", "cores", "memory_bytes"))
-    limits, chunks = section(tree, "replica", REPLICA_KEYS), factory(tree, "scheduler", Scheduler)().chunks
-    replica = replica_config(limits, gpu, model, engines, chunks)
+    cluster = cluster_keys(tree)
+    scheduler = factory(tree, "scheduler", Scheduler)
+    limits, chunks = section(tree, "replica", REPLICA_KEYS), scheduler().chunks
+    replica = replica_config(limits, gpu, model, cluster.engines_per_gpu, chunks)
     calibration, notices = calibration_for(tree["calibration"], gpu, model, replica, tree["engine"])
-    others, more = other_kinds(cluster.get("others"), limits, model, tree["engine"], chunks)
-    policies = _policies(tree, [calibration, *(kind.calibration for kind in others)])
+    others, more = other_kinds(cluster.others, limits, model, tree["engine"], chunks)
+    policies = _policies(tree, scheduler, [calibration, *(kind.calibration for kind in others)])
     _check_fit_together(replica, policies)
-    replicas = whole("cluster.replicas", cluster.get("replicas"), least=1, most=REPLICAS_MAX)
+    scaling = cluster.scaling(make(tree, "autoscaler", Autoscaler), model)
     slo = section(tree, "slo", (*TARGETS, "classes"))
     targets = slo_targets(slo)
-    shows = {
-        "report": switch("report", tree.get("report")),
-        "progress": tree["progress"] and switch("progress", tree.get("progress")),
-    }
-    fast_forward, timeline = (
-        switch("fast_forward", tree.get("fast_forward")),
-        switch("timeline", tree.get("timeline")),
-    )
+    shows, switches, margins_s = _shows(tree), _switches(tree), _margins_s(tree)
     until_s = None if tree["until_s"] is None else number("until_s", tree["until_s"], "seconds", above=0)
     speedup = number("speedup", tree["speedup"], above=0)
     trace = _workload(tree).build(seed).sped_up(speedup)
     check_ranks(replica, trace)
     targets = with_classes(targets, slo.get("classes"), trace.adapters, seed)
-    by_rate = engines > 1 and shares == "rate"
-    per_host = whole("host.replicas", as_whole(host.get("replicas")), "replicas", least=1)
-    storage = as_link("cluster.storage", cluster["storage"])
-
-    def incident(key: str, kind: type[Incident], count: int) -> tuple[Incident, ...]:
-        return incidents(f"cluster.{key}", cluster.get(key), kind, count, seed, trace.duration_s)
-
-    scenario = Scenario(
+    budgets: tuple[int, ...] = ()
+    if cluster.shares_by_rate:
+        budgets = budgets_by_rate(trace, replica.kv_token_budget, cluster.replicas, cluster.engines_per_gpu)
+    without_incidents = Scenario(
         trace=trace,
         model=model,
         calibration=calibration,
-        replicas=replicas,
         replica=replica,
         policies=policies,
         seed=seed,
-        fast_forward=fast_forward,
-        timeline=timeline,
-        tracing=switch("perfetto", tree.get("perfetto")),
-        max_outstanding=most,
         until_s=until_s,
-        status_every_s=cluster.get("status_every_s"),
-        replicas_per_host=per_host,
-        host_cores=whole("host.cores", as_whole(host.get("cores")), "CPU cores", least=0),
-        host_memory_bytes=host.get("memory_bytes"),
-        adapter_pool=str(cluster.get("adapter_pool")),
-        network=as_link("cluster.network", cluster["network"]),
-        storage=storage,
-        failures=incident("failures", Failure, -(-replicas // per_host)),
-        stragglers=incident("stragglers", Straggler, replicas),
-        slow_links=incident("slow_links", SlowLink, -(-replicas // per_host)),
-        scaling=ScalingConfig(
-            autoscaler=make(tree, "autoscaler", Autoscaler),
-            least_replicas=as_whole(cluster.get("least_replicas")),
-            boot_s=number("cluster.start_s", cluster.get("start_s"), "seconds", least=0)
-            + storage.transfer_s(model.weight_bytes),
-            warm_up_adapters=as_whole(cluster.get("warm_up_adapters")),
-        ),
+        scaling=scaling,
         gpu=gpu,
         others=others,
         ttft_targets_s=ttft_targets_s(targets, trace.adapters),
-        engines_per_gpu=engines,
-        kv_token_budgets=budgets_by_rate(trace, replica.kv_token_budget, replicas, engines)
-        if by_rate
-        else (),
+        kv_token_budgets=budgets,
+        **cluster.scenario_fields(),
+        **switches,
     )
+    scenario = cluster.with_incidents(without_incidents)
     return Setup(
         scenario=scenario,
         targets=targets,
         about=_about(tree, scenario, gpu, choices),
         workload=_workload_facts(scenario, choices),
-        window=_window(section(tree, "window", ("warm_up_s", "drain_s")), trace),
+        window=_window(*margins_s, trace),
         config=yaml.safe_dump(tree, sort_keys=False, allow_unicode=True),
         notices=(*notices, *more, *trace.notices, *_nothing_to_share(replica, trace)),
         **shows,
     )
+
+
+def _shows(tree: Tree) -> dict[str, Any]:
+    """Return what is shown of a run, by the names of Setup's fields."""
+    return {
+        "report": switch("report", tree.get("report")),
+        "progress": tree["progress"] and switch("progress", tree.get("progress")),
+    }
+
+
+def _switches(tree: Tree) -> dict[str, Any]:
+    """Return how a run is simulated and what is recorded, by the names of Scenario's fields."""
+    fields = {"fast_forward": "fast_forward", "timeline": "timeline", "tracing": "perfetto"}
+    return {field: switch(key, tree.get(key)) for field, key in fields.items()}
 
 
 def _resolved(config: DictConfig) -> dict[str, Any]:
@@ -248,7 +204,9 @@ def _check_fit_together(replica: ReplicaConfig, policies: Policies) -> None:
         )
 
 
-def _policies(tree: Tree, calibrations: Sequence[Calibration]) -> Policies:
+def _policies(
+    tree: Tree, scheduler: Callable[[], Scheduler], calibrations: Sequence[Calibration]
+) -> Policies:
     loader, kernel = factory(tree, "loader", Loader), None
     for calibration in calibrations:  # raises for a coefficient that every run needs
         IterationModel(calibration)
@@ -258,7 +216,7 @@ def _policies(tree: Tree, calibrations: Sequence[Calibration]) -> Policies:
         kernel = factory(tree, "kernel", Kernel, calibration)
     assert kernel is not None, "there are replicas of at least one kind"
     return Policies(
-        scheduler=factory(tree, "scheduler", Scheduler),
+        scheduler=scheduler,
         loader=loader,
         eviction=factory(tree, "eviction", Eviction),
         kernel=kernel,
@@ -268,10 +226,15 @@ def _policies(tree: Tree, calibrations: Sequence[Calibration]) -> Policies:
     )
 
 
-def _window(tree: Tree, trace: Trace) -> Window | None:
-    """Return what figures are of; None: of all requests."""
-    warm_up_s = number("window.warm_up_s", tree.get("warm_up_s"), "seconds", least=0)
-    drain_s = number("window.drain_s", tree.get("drain_s"), "seconds", least=0)
+def _margins_s(tree: Tree) -> tuple[float, float]:
+    """Return how much at the beginning of a run figures are not of, and how much at its end."""
+    window = section(tree, "window", ("warm_up_s", "drain_s"))
+    warm_up_s = number("window.warm_up_s", window.get("warm_up_s"), "seconds", least=0)
+    return warm_up_s, number("window.drain_s", window.get("drain_s"), "seconds", least=0)
+
+
+def _window(warm_up_s: float, drain_s: float, trace: Trace) -> Window | None:
+    """Return what figures are of; None: of all requests. Raises InputError if that is of none."""
     if not warm_up_s and not drain_s:
         return None
     # The last arrival counts where nothing is left out at the end.

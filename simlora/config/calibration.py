@@ -1,0 +1,60 @@
+"""How long things take on a replica: the calibration that a configuration names, or that fits what it chooses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simlora.core.checks import shown
+from simlora.core.errors import InputError, nearest
+from simlora.engine.replica_config import ReplicaConfig
+from simlora.hardware.gpu import Gpu
+from simlora.hardware.model import ModelShape
+from simlora.latency import calibration as calibrations
+from simlora.latency.calibration import Calibration
+from simlora.latency.collectives import folded
+
+
+def calibration_for(
+    choice: Any, gpu: Gpu, model: ModelShape, replica: ReplicaConfig, engine: Any
+) -> tuple[Calibration, list[str]]:
+    """Return the calibration and notices about what it was not made for; None: by GPU, model, tp and engine."""
+    name = f"{gpu.name}-{model.name}-tp{replica.tp}" + _engine(engine)
+    found = _calibration(choice, name, gpu.name, model.name, replica.tp)
+    folded(found[0], model, replica.target_modules)  # raises for a coefficient that several GPUs need
+    return found
+
+
+def _engine(value: Any) -> str:
+    """Return the end of a calibration's name: nothing for S-LoRA's engine, else the engine that was measured."""
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not value.isidentifier():
+        raise InputError(f"engine is {shown(value)}, must be the name of a serving engine, or null")
+    return f"-{value}"
+
+
+def _calibration(choice: Any, name: str, gpu: str, model: str, tp: int) -> tuple[Calibration, list[str]]:
+    """Return the calibration and notices about what it was not made for."""
+    if choice is not None and not isinstance(choice, str):
+        raise InputError(f"calibration is {shown(choice)}, must be a name or the path of a YAML file")
+    if choice is None and name not in calibrations.names():
+        raise InputError(
+            f"there is no calibration {name} ({model} on {gpu} with tp {tp}); choose calibration=<path of a YAML file> "
+            f"or one of ours: {nearest(name, calibrations.names())}"
+        )
+    found = calibrations.load(name if choice is None else choice)
+    differs = [
+        f"{key} {measured} instead of {chosen}"
+        for key, measured, chosen in (
+            ("gpu", found.gpu, gpu),
+            ("model", found.model, model),
+            ("tp", found.tp, tp),
+        )
+        if measured != chosen
+    ]
+    if differs and choice is None:
+        raise InputError(f"calibration {name} is for {', '.join(differs)}")
+    if found.tp != tp:
+        raise InputError(f"calibration {found.path} is for tp {found.tp}, must be for replica.tp {tp}")
+    notice = f"calibration {found.path} is for {', '.join(differs)}; its times are used as they are."
+    return found, [notice] if differs else []
