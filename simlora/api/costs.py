@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -56,22 +55,6 @@ def _kind(cluster: Cluster, kind: Kind, ids: range) -> dict[str, Any]:
         energy_j = gpus * (gpu.busy_w * busy_s + gpu.idle_w * max(on_s - busy_s, 0.0))
     name = "" if gpu is None else gpu.name
     return {"gpu": name, "gpus": gpus * len(ids), "gpu_hours": hours, "usd": usd, "energy_j": energy_j}
-
-
-def scaling_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any] | None:
-    """Return how many replicas were on; None without an autoscaler."""
-    scaling = cluster.scaling
-    if not scaling.active:
-        return None
-    rows = cluster.recorder.journal.scaled
-    return {
-        "changes": sum(before.on != after.on for before, after in pairwise(rows)),
-        "boots": scaling.boots,
-        "boot_s": cluster.scenario.scaling.boot_s,
-        "mean_on": float(scaling.on_s.sum()) / makespan_s if makespan_s > 0 else None,
-        "most_on": max(row.on for row in rows),
-        "least_on": min(row.on for row in rows),
-    }
 
 
 def _sum(values: list[float | None]) -> float | None:

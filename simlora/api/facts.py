@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from dataclasses import asdict
 from importlib import metadata
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -153,6 +154,22 @@ def slowness_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any] | None
             (asdict(each) for each in those if each.at_s <= makespan_s), key=lambda each: each["at_s"]
         )
         for name, those in (("stragglers", scenario.stragglers), ("slow_links", scenario.slow_links))
+    }
+
+
+def scaling_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any] | None:
+    """Return how many replicas were on; None without an autoscaler."""
+    scaling = cluster.scaling
+    if not scaling.active:
+        return None
+    rows = cluster.recorder.journal.scaled
+    return {
+        "changes": sum(before.on != after.on for before, after in pairwise(rows)),
+        "boots": scaling.boots,
+        "boot_s": cluster.scenario.scaling.boot_s,
+        "mean_on": float(scaling.on_s.sum()) / makespan_s if makespan_s > 0 else None,
+        "most_on": max(row.on for row in rows),
+        "least_on": min(row.on for row in rows),
     }
 
 

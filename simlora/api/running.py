@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from simlora.api.costs import cost_facts, scaling_facts
+from simlora.api.costs import cost_facts
 from simlora.api.facts import (
     adapter_facts,
     failure_facts,
@@ -16,6 +16,7 @@ from simlora.api.facts import (
     migration_facts,
     placement_facts,
     replica_facts,
+    scaling_facts,
     simulation_facts,
     slowness_facts,
     versions,

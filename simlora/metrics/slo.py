@@ -56,6 +56,8 @@ class SloTargets:
         return {name: limit for name, limit in pairs if limit is not None}
 
 
+ATTAINMENT = "slo.attainment"
+"""The place in summary.json of the share of requests within all their targets."""
 TARGETS = tuple(field.name for field in fields(SloTargets) if field.name != "classes")
 """What there can be a target for."""
 

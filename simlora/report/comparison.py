@@ -12,22 +12,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simlora.core.files import whole_file
+from simlora.metrics.slo import ATTAINMENT
 from simlora.metrics.summary import TIMES
 from simlora.report import lines
-from simlora.report.format import ABSENT, METRIC_NAMES, count, counted, is_number
+from simlora.report.comparison_table import figures_table, name_of
+from simlora.report.format import METRIC_NAMES, count, counted, digits_of
 from simlora.report.html import document
-from simlora.report.markup import EMPTY, Html, join, rows, tag
+from simlora.report.markup import EMPTY, Html, join, tag
 from simlora.report.modes import PALETTE
-from simlora.report.parts import chart, legend, quantity, section, table
+from simlora.report.parts import chart, legend, section, table
 from simlora.report.vega import Spec
 
 MOST_LINES = len(PALETTE)
-MOST_ROWS = 400
 MOST_LOST = 100
-BEST, TIE = "best", "tie"
-ROUNDING = 1e-12
-"""Of a mean: less than that is none of an interval."""
-ATTAINMENT = "slo.attainment"
 SHARES: NDArray[np.float64] = np.linspace(0.0, 0.995, 200)
 """Of requests: where distributions are drawn."""
 
@@ -37,7 +34,7 @@ class Comparison:
     """What there is to be seen of runs of several configurations.
 
     `lines` are the names of configurations, over `x`, a numeric key, where one is varied. `means` has a row for each
-    line and x of every figure: line, x, mean, low, high, runs, failed, load, and mark: BEST, TIE or "". `columns`
+    line and x of every figure: line, x, mean, low, high, runs, failed, load, and mark: best, tie or "". `columns`
     are the figures of the table, `asked` those to be drawn that are not drawn anyway, `cost` is the
     figure on that axis. `quantiles` are by x and metric, and by line `[SHARES]`. `lost` are the runs that have no
     figures: line, x, seed, status, reason.
@@ -79,7 +76,7 @@ def render(comparison: Comparison) -> str:
         _pareto(comparison, specs),
         _over(comparison, specs),
         _distributions(comparison, specs, page),
-        _table(comparison),
+        figures_table(comparison),
         _lost(comparison.lost, comparison.x),
         section("How it was made", "", tag("pre", comparison.command, class_="command")),
         tag("footer", "This page stands alone: it loads nothing from the network."),
@@ -222,87 +219,6 @@ def _distributions(found: Comparison, specs: dict[str, Spec], page: dict[str, An
         ),
         tag("div", *parts, class_="three"),
     )
-
-
-# The table ------------------------------------------------------------------------------
-
-
-def name_of(figure: str) -> str:
-    """Return a figure as a column's title: ttft_s.p99 as TTFT, p99."""
-    names = {
-        ATTAINMENT: "attainment",
-        "throughput_tps": "tokens/s",
-        "cost.usd_per_million_tokens": "USD per million tokens",
-        "gpu_s_per_thousand_requests": "GPU-seconds per 1,000 requests",
-    }
-    metric, _, statistic = figure.partition(".")
-    return names.get(figure) or (f"{METRIC_NAMES[metric]}, {statistic}" if metric in METRIC_NAMES else figure)
-
-
-def _table(found: Comparison) -> Html:
-    figures = list(found.columns)
-    cells: dict[str, dict[Any, Any]] = {
-        figure: found.means[figure].set_index(["line", "x"]).to_dict("index") for figure in figures
-    }
-    places = list(cells[ATTAINMENT])
-    body = []
-    for place in places[:MOST_ROWS]:
-        own = cells[ATTAINMENT][place]
-        runs = f"{own['runs']}" + (f" + {own['failed']} lost" if own["failed"] else "")
-        load = own["load"] or ABSENT
-        at = [digits_of(place[1])] if found.x else []
-        body.append([place[0], *at, load, runs, *(_cell(figure, cells[figure][place]) for figure in figures)])
-    titles = [
-        ", ".join(found.by) or "configuration",
-        *([found.x] if found.x else []),
-        "load",
-        "runs",
-        *map(name_of, figures),
-    ]
-    more = len(places) - MOST_ROWS
-    where = f"At each {found.x}, the" if found.x else "The"
-    return section(
-        "All figures",
-        "Mean over seeds ± half of its 95 % interval."
-        + (f" The first {MOST_ROWS} of {count(len(places))} rows." if more > 0 else ""),
-        tag("div", rows(titles, body), class_="figures"),
-        tag(
-            "p",
-            tag("span", "best", class_="kind measured"),
-            f" {where} configuration that is better than every other: the interval of the difference, seed by seed, "
-            "excludes 0, or where there are no common seeds, the two intervals do not overlap. ",
-            tag("span", "tie", class_="kind derived"),
-            " Those that cannot be told from the one with the best mean. No mark: nobody can be told from it, as with "
-            "one seed alone; or the times are those of runs past saturation, which say how long they lasted. "
-            "Each pair is looked at by itself: of many that do not differ, one in twenty seems to.",
-            class_="note",
-        ),
-    )
-
-
-def digits_of(x: Any) -> str:
-    """Return a value of a key as it would be written."""
-    return f"{x:g}" if isinstance(x, int | float) else str(x)
-
-
-def _cell(figure: str, found: Mapping[str, Any]) -> Html:
-    if not is_number(found["mean"]):
-        return Html(ABSENT)
-    half = (found["high"] - found["low"]) / 2
-    half = 0.0 if half < ROUNDING * abs(found["mean"]) else half
-    shown = quantity(_unit(figure), found["mean"])
-    more = tag("small", f"± {quantity(_unit(figure), half)}") if is_number(half) else EMPTY
-    kinds = {BEST: "kind measured", TIE: "kind derived"}
-    mark = [" ", tag("span", found["mark"], class_=kinds[found["mark"]])] if found["mark"] else []
-    return join([shown, *mark, more])
-
-
-def _unit(figure: str) -> str:
-    """Return the part of a figure's name that says its unit: ttft_s of ttft_s.p99; slo.attainment is a share."""
-    if figure in (ATTAINMENT, "slo.satisfaction"):
-        return "_share"
-    metric, _, statistic = figure.partition(".")
-    return metric if metric.endswith("_s") and statistic else figure
 
 
 def _lost(lost: pd.DataFrame, x: str | None) -> Html:

@@ -141,6 +141,11 @@ def system_name(system: str) -> str:
     return system
 
 
+def digits_of(x: Any) -> str:
+    """Return a value of a key as it would be written."""
+    return f"{x:g}" if isinstance(x, int | float) else str(x)
+
+
 def targets_in_words(targets: dict[str, Any]) -> str:
     """Return what an SLO demands: `TTFT < 6 s and TPOT < 100 ms`."""
     words = [f"{METRIC_NAMES.get(name, name)} < {limit(target)}" for name, target in targets.items()]

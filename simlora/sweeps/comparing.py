@@ -1,37 +1,37 @@
-"""What configurations differ in, what each did over seeds, and which of them is better than the others."""
+"""Reads runs and sweeps, and gathers what there is to be seen of them side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from simlora.core.errors import InputError, nearest
-from simlora.metrics.slo import is_finished
-from simlora.metrics.summary import PAST, TIMES
-from simlora.report.comparison import ATTAINMENT, BEST, SHARES, TIE, Comparison, digits_of
-from simlora.report.format import ABSENT, targets_in_words
+from simlora.metrics.slo import ATTAINMENT, is_finished
+from simlora.metrics.summary import TIMES
+from simlora.report.comparison import SHARES, Comparison
+from simlora.report.format import digits_of, targets_in_words
 from simlora.results.files import load_results
-from simlora.sweeps.gathering import FIRST, SOURCE, gather
+from simlora.sweeps.differing import (
+    alike,
+    averaged,
+    axis_of,
+    is_numeric,
+    label_of,
+    on_several,
+    unlike,
+    varying,
+)
+from simlora.sweeps.gathering import gather
 from simlora.sweeps.outcome import RAN
-from simlora.sweeps.statistics import echoes, interval, means
-from simlora.sweeps.table import DEVICE
+from simlora.sweeps.statistics import echoes
+from simlora.sweeps.winners import marked_means
 
-PREFERRED = ("workload.rate_rps", "workload.arrivals.rate_rps", "speedup")
-"""Of the numbers that vary, what curves are drawn over."""
 COSTS = ("cost.usd_per_million_tokens", "gpu_s_per_thousand_requests")
 COLUMNS = (ATTAINMENT, "ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "latency_s.mean", "throughput_tps")
-ASKED = ("workload", "speedup", "slo", "window", "until_s", "cluster")
-"""Groups of keys that say what is asked of systems, and how much there is to serve it."""
-MOST_KEYS = 6
-"""That are named in a notice."""
-HIGHER = ("attainment", "goodput", "satisfaction", "throughput", "hit_rate")
-LOWER = ("cost.", "gpu_s_", "preemptions", "loads", "load_bytes", "aborted", "rejected")
-"""Words in the names of figures of which more is better, and less; times, by their name, are better short."""
 
 
 def compare(
@@ -55,16 +55,16 @@ def compare(
         )
     _check(table, runs.keys, x, by, figures)
     vary = varying(table, runs.keys)
-    axis = x or _axis(table, [key for key in vary if key not in by])
+    axis = x or axis_of(table, [key for key in vary if key not in by])
     names = tuple(by) or tuple(key for key in vary if key != axis)
     labels = zip(*(table[name] for name in names), strict=True) if names else [()] * len(table)
     places = {
-        "line": [_label(names, values) for values in labels],
+        "line": [label_of(names, values) for values in labels],
         "x": pd.to_numeric(table[axis]) if axis else "",
     }
     table = pd.concat([table, pd.DataFrame(places, index=table.index)], axis=1)
     runs_of_all, again = len(table), echoes(table, ["line", "x"])
-    alike = _alike(table[again])
+    left_out = alike(table[again])
     table = table[~again].reset_index(drop=True)
     lines = tuple(dict.fromkeys(table["line"]))
     ran = table[table["status"] == RAN]
@@ -80,7 +80,7 @@ def compare(
         lines=lines,
         runs=runs_of_all,
         targets=_targets(table),
-        means={figure: _means(table, figure, lines) for figure in drawn if figure in table},
+        means={figure: marked_means(table, figure, lines) for figure in drawn if figure in table},
         columns=tuple(figure for figure in columns if figure in table),
         asked=tuple(figures),
         cost=cost,
@@ -88,10 +88,10 @@ def compare(
         lost=table[table["status"] != RAN][["line", "x", "seed", "status", "reason"]],
         notices=(
             *runs.notices,
-            *_averaged(axis, names, vary),
-            *_unlike(table, runs.keys, axis, names, vary),
-            *_on_several(table, axis, names),
-            *alike,
+            *averaged(axis, names, vary),
+            *unlike(table, runs.keys, axis, names, vary),
+            *on_several(table, axis, names),
+            *left_out,
         ),
     )
 
@@ -102,7 +102,7 @@ def _check(
     for key in (*by, *([x] if x else [])):
         if key not in keys:
             raise InputError(f"{key!r} is no key of these runs; {nearest(key, keys)}")
-    if x is not None and not _numeric(table[x]):
+    if x is not None and not is_numeric(table[x]):
         raise InputError(f"--x {x} is not a number in every run, must be one to draw curves over it")
     known = [
         str(column) for column in table if column not in keys and pd.api.types.is_numeric_dtype(table[column])
@@ -121,101 +121,6 @@ def _with_gpu_seconds(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([table, (1000.0 * taken_s / finished).rename(COSTS[1])], axis=1)
 
 
-# What differs ---------------------------------------------------------------------------
-
-
-def varying(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
-    """Return the keys that tell configurations apart, no more than are needed for that.
-
-    A system that sets others goes before those it sets, names go before numbers.
-    """
-    words = [key for key in keys if not _numeric(table[key])]
-    order = dict.fromkeys([*(key for key in (SOURCE, *FIRST, *PREFERRED) if key in keys), *words, *keys])
-    found, groups = [], pd.Series(0, table.index)
-    for key in order:
-        finer = pd.Series(list(zip(groups, table[key].map(_plain), strict=True)), table.index)
-        codes = pd.Series(pd.factorize(finer)[0], table.index)
-        if codes.max() > groups.max():
-            found.append(key)
-            groups = codes
-    return found
-
-
-def _plain(value: Any) -> str:
-    """Return a value as a reader would write it, the same for 1 and 1.0, and for all that is not there."""
-    if value is None or value != value:  # NaN
-        return ABSENT
-    return (
-        digits_of(float(value))
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else str(value)
-    )
-
-
-def _numeric(column: pd.Series[Any]) -> bool:
-    plain = not column.map(lambda value: isinstance(value, bool | str)).any()
-    return plain and bool(pd.to_numeric(column, errors="coerce").notna().all())
-
-
-def _axis(table: pd.DataFrame, vary: Sequence[str]) -> str | None:
-    numbers = [key for key in vary if _numeric(table[key])]
-    return next((key for key in PREFERRED if key in numbers), numbers[0] if numbers else None)
-
-
-def _label(names: Sequence[str], values: Sequence[Any]) -> str:
-    """Return what a line is called: names as they are, of numbers also what they are of."""
-    words = [
-        _plain(value) if isinstance(value, str) else f"{name.rpartition('.')[2]}={_plain(value)}"
-        for name, value in zip(names, values, strict=True)
-    ]
-    return ", ".join(words) or "all runs"
-
-
-def _averaged(axis: str | None, names: Sequence[str], vary: Sequence[str]) -> list[str]:
-    others = [key for key in vary if key != axis and key not in names]
-    return [f"Runs that differ in {', '.join(others)} are averaged, too."] if others else []
-
-
-def _unlike(
-    table: pd.DataFrame, keys: Sequence[str], axis: str | None, names: Sequence[str], vary: Sequence[str]
-) -> list[str]:
-    """Return what else differs of what is asked of systems, not of how they work."""
-    named = {axis, *names, *vary}
-    asked = [key for key in keys if key.partition(".")[0] in ASKED and key not in named and key not in FIRST]
-    singles = table[table["folder"] != ""]  # of a sweep, what it does not name is not known
-    others = [key for key in asked if singles[key].map(_plain).nunique() > 1]
-    if not others:
-        return []
-    more = f" and {len(others) - MOST_KEYS} more" if len(others) > MOST_KEYS else ""
-    return [
-        f"These runs also differ in {', '.join(others[:MOST_KEYS])}{more}, which their names here do not say."
-    ]
-
-
-def _on_several(table: pd.DataFrame, axis: str | None, names: Sequence[str]) -> list[str]:
-    """Return which lines ran on which models and GPUs, if these are not the same and not what is compared."""
-    if DEVICE not in table or {"model", "gpu"} & {axis, *names}:
-        return []
-    found = table.dropna(subset=[DEVICE]).groupby(DEVICE, sort=False)["line"].unique()
-    if len(found) < 2:
-        return []
-    words = []
-    for device, lines in found.items():
-        more = f" and {len(lines) - MOST_KEYS} more" if len(lines) > MOST_KEYS else ""
-        words.append(f"{device} ({', '.join(lines[:MOST_KEYS])}{more})")
-    return [f"Not all ran the same model on the same GPU, which may be what differs: {'; '.join(words)}."]
-
-
-def _alike(again: pd.DataFrame) -> list[str]:
-    """Return what is to be said of runs that are left out, as they are what another seed did."""
-    if again.empty:
-        return []
-    return [
-        f"{len(again):,} runs did the very same as the first seed of their configuration, to the last digit, and count "
-        "as one with it: nothing in them is drawn, as where a trace has been read from a file. One run has no interval."
-    ]
-
-
 def _targets(table: pd.DataFrame) -> tuple[str, ...]:
     """Return the SLOs that were set, in words."""
     prefix = "slo.targets."
@@ -227,61 +132,6 @@ def _targets(table: pd.DataFrame) -> tuple[str, ...]:
         )
         for row in targets.to_dict("records")
     )
-
-
-# What they did --------------------------------------------------------------------------
-
-
-def _means(table: pd.DataFrame, figure: str, lines: Sequence[str]) -> pd.DataFrame:
-    """Return the means of a figure by line and x, with marks of who is best."""
-    found = means(table, figure, ["line", "x"])
-    place = {line: place for place, line in enumerate(lines)}
-    found = found.sort_values(
-        ["x", "line"], key=lambda column: column.map(place) if column.name == "line" else column
-    )
-    by_seed = table.groupby(["line", "x", "seed"], sort=False)[figure].mean().dropna()
-    own = {at: rows.droplevel(["line", "x"]) for at, rows in by_seed.groupby(["line", "x"], sort=False)}
-    marks: dict[int, str] = {}
-    for _, rivals in found.groupby("x"):
-        marks |= _marks(figure, rivals, own)
-    found = found.assign(mark=[marks.get(index, "") for index in found.index])
-    return found.sort_values("line", key=lambda column: column.map(place), kind="stable").reset_index(
-        drop=True
-    )
-
-
-def _marks(figure: str, rivals: pd.DataFrame, own: dict[Any, pd.Series[Any]]) -> dict[int, str]:
-    """Return who is better than all others, or who cannot be told from the best; nothing if that is everybody.
-
-    Nor is there a best time past saturation, where times say how long the run lasted.
-    """
-    ranked = rivals.dropna(subset=["mean"])
-    sign = direction(figure)
-    if sign == 0 or len(ranked) < 2:
-        return {}
-    seen = {index: sign * own[line, x] for index, line, x in ranked[["line", "x"]].itertuples()}
-    best = seen[(sign * ranked["mean"]).idxmax()]
-    unbeaten = [index for index, other in seen.items() if not better(best, other)]
-    is_time = figure.partition(".")[0].endswith("_s")
-    if len(unbeaten) == len(ranked) or (is_time and set(ranked.loc[unbeaten, "load"]) == {PAST}):
-        return {}
-    return {index: TIE if len(unbeaten) > 1 else BEST for index in unbeaten}
-
-
-def direction(figure: str) -> int:
-    """Return 1 for a figure of which more is better, -1 for one of which less is, 0 where that cannot be said."""
-    if any(word in figure for word in HIGHER):
-        return 1
-    metric = figure.partition(".")[0]
-    return -1 if metric.endswith("_s") or any(word in figure for word in LOWER) else 0
-
-
-def better(one: pd.Series[Any], other: pd.Series[Any]) -> bool:
-    """Return whether one figure is above another beyond chance, both by seed, each once: of two seeds at least."""
-    differences = (one - other).dropna()
-    if len(differences) > 1:
-        return interval(differences)[0] > 0
-    return interval(one)[0] > interval(other)[1]
 
 
 def _quantiles(table: pd.DataFrame) -> dict[str, dict[str, dict[str, NDArray[np.float64]]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -13,14 +14,13 @@ from simlora.config.reading import plain
 from simlora.core.bisection import DIGITS, Bracket
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError
-from simlora.metrics.slo import TARGETS
+from simlora.metrics.slo import ATTAINMENT, TARGETS
 from simlora.sweeps.grid import seeded
 from simlora.sweeps.outcome import Outcome, Overrides
 
 RATE, REPLICAS = "rate", "replicas"
 RATE_KEYS = ("workload.rate_rps", "workload.arrivals.rate_rps")
 REPLICAS_KEY, SPEEDUP_KEY = "cluster.replicas", "speedup"
-ATTAINMENT = "slo.attainment"
 DEFAULT_ATTAINMENT = 0.95
 LEAST, MOST, MOST_REPLICAS = 1e-4, 1e6, 100_000
 SEEDS_MOST = 1000
@@ -125,28 +125,12 @@ def asked(
         raise InputError(
             "an autoscaler says how many replicas there are; look for replicas with autoscaler=fixed"
         )
-    checked = {name: number(f"the limit of {name}", limit, above=0) for name, limit in (limits or {}).items()}
-    if ATTAINMENT in checked:
-        raise InputError(f"{ATTAINMENT} has no upper limit; give attainment, the least share of the requests")
-    if attainment is None and not checked:
-        attainment = DEFAULT_ATTAINMENT
-    if attainment is not None:
-        number("attainment", attainment, "of the requests", above=0, most=1)
-        slo = OmegaConf.select(config, "slo") or {}
-        if not slo.get("classes") and all(slo.get(name) is None for name in TARGETS):
-            raise InputError("an attainment is of slo.*, and none is set; set slo.ttft_s, or give limits")
+    checked, attainment = _slo(config, limits or {}, attainment)
     first = whole("seed", OmegaConf.select(config, "seed"), least=0)
     chosen = REPLICAS_KEY if find == REPLICAS else _key(key, config)
     configured = OmegaConf.select(config, chosen)
     in_wholes = isinstance(configured, int) and chosen not in RATE_KEYS
-    begin = configured if start is None else start
-    words = f"{chosen}, from which the search starts,"
-    if begin is None:
-        begin = 1
-    elif in_wholes:
-        begin = whole(words, begin, least=1, most=MOST_REPLICAS if find == REPLICAS else int(MOST))
-    else:
-        begin = float(f"{number(words, begin, least=LEAST, most=MOST):.{DIGITS}g}")
+    begin = _begin(chosen, configured if start is None else start, in_wholes)
     if least is not None and find == REPLICAS:
         raise InputError("least is of a rate; the fewest replicas are looked for from 1 on")
     return Question(
@@ -162,6 +146,33 @@ def asked(
         least=LEAST if least is None else number("least", least, least=LEAST, most=begin),
         step=number("step", step, "times the rate", above=1, most=STEP),
     )
+
+
+def _slo(
+    config: DictConfig, limits: Mapping[str, float], attainment: float | None
+) -> tuple[dict[str, float], float | None]:
+    """Return the limits and the attainment to be kept; the latter is 0.95 where neither is given."""
+    checked = {name: number(f"the limit of {name}", limit, above=0) for name, limit in limits.items()}
+    if ATTAINMENT in checked:
+        raise InputError(f"{ATTAINMENT} has no upper limit; give attainment, the least share of the requests")
+    if attainment is None and not checked:
+        attainment = DEFAULT_ATTAINMENT
+    if attainment is not None:
+        number("attainment", attainment, "of the requests", above=0, most=1)
+        slo = OmegaConf.select(config, "slo") or {}
+        if not slo.get("classes") and all(slo.get(name) is None for name in TARGETS):
+            raise InputError("an attainment is of slo.*, and none is set; set slo.ttft_s, or give limits")
+    return checked, attainment
+
+
+def _begin(key: str, start: Any, in_wholes: bool) -> float:
+    """Return the first value to look at, of a rate with as many digits as searches have; 1 where none is set."""
+    if start is None:
+        return 1
+    words = f"{key}, from which the search starts,"
+    if in_wholes:
+        return whole(words, start, least=1, most=MOST_REPLICAS if key == REPLICAS_KEY else int(MOST))
+    return float(f"{number(words, start, least=LEAST, most=MOST):.{DIGITS}g}")
 
 
 def _key(key: str | None, config: DictConfig) -> str:

@@ -13,7 +13,9 @@ import pytest
 from simlora.core.errors import InputError
 from simlora.report.comparison import MOST_LINES, render
 from simlora.report.lines import with_cost
-from simlora.sweeps.comparing import better, compare, direction, varying
+from simlora.sweeps.comparing import compare
+from simlora.sweeps.differing import varying
+from simlora.sweeps.winners import better, direction
 from tests.report.make_sweep import lose, make_run, make_sweep
 from tests.report.test_html import ATTACKS, Page
 
