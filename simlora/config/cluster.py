@@ -115,10 +115,10 @@ def cluster_keys(tree: Tree) -> ClusterKeys:
     if shares not in MEMORY_SHARES:
         raise InputError(f"cluster.memory_shares is {shown(shares)}; {nearest(str(shares), MEMORY_SHARES)}")
     return ClusterKeys(
-        replicas=whole("cluster.replicas", cluster.get("replicas"), least=1, most=REPLICAS_MAX),
         engines_per_gpu=whole(
             "cluster.engines_per_gpu", cluster.get("engines_per_gpu"), "replicas", least=1, most=REPLICAS_MAX
         ),
+        replicas=whole("cluster.replicas", cluster.get("replicas"), least=1, most=REPLICAS_MAX),
         memory_shares=shares,
         max_outstanding=as_whole(cluster.get("max_outstanding")),
         status_every_s=cluster.get("status_every_s"),
