@@ -18,7 +18,8 @@ def cost_facts(cluster: Cluster, requests: pd.DataFrame) -> dict[str, Any]:
 
     Rent is `gpu.usd_per_hour`, paid from the start of a boot until a replica is off. A GPU draws `gpu.busy_w` during
     iterations and `gpu.idle_w` otherwise; as decoding draws less than a data sheet's limit, that is an upper bound.
-    Tokens are those of finished requests, prompts included where it says so. None where the GPU's are not known.
+    Tokens are those of finished requests, prompts included where it says so. What depends on a
+    price or power that the GPU does not have is None.
     """
     kinds, first = [], 0
     for kind in cluster.scenario.kinds:

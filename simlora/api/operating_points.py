@@ -31,10 +31,10 @@ LASTS = 20.0
 """A search's runs last so many times the longest target, or a queue that only grows would stay within it."""
 REQUESTS_LEAST, REQUESTS_MOST = 2000, 200_000
 LENGTHS = 2000
-"""Lengths that requests are given, those of the workload's first: the same whatever its rate, if it has as many."""
+"""So many of the workload's first requests give their lengths: the same at every rate."""
 PRECISION = 0.02
 RANKS_MOST = 8
-"""Of a workload with more ranks so many are searched for; a placement takes those between from straight lines."""
+"""With more ranks than this, only so many are simulated; the placement interpolates between them."""
 LEAST_RPS, MOST_RPS = 1e-4, 1e4
 ALONE: Mapping[str, Any] = {
     "seed": 0,

@@ -43,9 +43,10 @@ def replica_config(
 
 
 def budgets_by_rate(trace: Trace, slots: int, replicas: int, engines: int) -> tuple[int, ...]:
-    """Return the pools of replicas that share GPUs: what their weights leave, by the requests that each will get.
+    """Return the token slots of replicas that share GPUs: what weights leave, by the requests that each will get.
 
-    Adapter i belongs to replica i, counted round the replicas; the base model's requests go to all alike.
+    `slots` is the share of each if all are alike, `engines` how many replicas a GPU has. Adapter i belongs to replica
+    i, counted round the replicas; the base model's requests go to all alike.
     """
     own = trace.adapter[trace.adapter != BASE_MODEL] % replicas
     requests = np.bincount(own, minlength=replicas) + (len(trace) - len(own)) / replicas
@@ -57,7 +58,7 @@ def budgets_by_rate(trace: Trace, slots: int, replicas: int, engines: int) -> tu
 
 
 def check_ranks(replica: ReplicaConfig, trace: Trace) -> None:
-    """Slots hold adapters of up to a rank."""
+    """Raise InputError if the trace has an adapter of a higher rank than the slots hold."""
     if replica.adapter_memory != "slots" or not trace.adapters:
         return
     assert replica.max_lora_rank is not None

@@ -65,8 +65,8 @@ TARGETS = tuple(field.name for field in fields(SloTargets) if field.name != "cla
 def column(requests: pd.DataFrame, metric: str) -> NDArray[np.float64]:
     """Return one metric `[requests]` in seconds, NaN where it does not exist.
 
-    `cold_start_share` is no time: the part of a request's latency that adapters on their way took, its own and its KV
-    from the host before it began and others' as well. Source: CaraServe (arXiv 2401.11240), Figure 3.
+    `cold_start_share` is a share: (cold_start_s + kv_cold_start_s + blocked_s) / latency_s.
+    Source: CaraServe (arXiv 2401.11240), Figure 3.
     """
     if metric == "cold_start_share":
         waited = sum(column(requests, name) for name in ("cold_start_s", "kv_cold_start_s", "blocked_s"))
@@ -92,7 +92,7 @@ def met(requests: pd.DataFrame, targets: SloTargets) -> NDArray[np.bool_]:
 
 
 def _within(requests: pd.DataFrame, targets: SloTargets) -> NDArray[np.bool_]:
-    """Return which requests finished within the targets of no class."""
+    """Return which requests `[requests]` finished within these targets, whatever class they are of."""
     within = is_finished(requests)
     for metric, limit in targets.set.items():
         values = column(requests, metric)

@@ -140,8 +140,8 @@ def load(requests: pd.DataFrame) -> dict[str, Any]:
 
     - `past` if the queue needed more than 5 % of that time to empty after the last arrival, or
       more than 5 % of the requests were given up before they were admitted;
-    - `near` if either is above 1 %, or requests waited more than a quarter of their time in
-      service (several-fold sensitivity of the wait to the service time in a queue of many servers);
+    - `near` if either is above 1 %, or requests waited more than a quarter of their service
+      time (several-fold sensitivity of the wait to the service time in a queue of many servers);
     - `below` otherwise, and `unknown` under 30 requests.
 
     It is a rule of thumb: a burst at the very end of a short run looks like saturation.

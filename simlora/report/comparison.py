@@ -138,7 +138,7 @@ def _asked(found: Comparison, specs: dict[str, Spec]) -> Html:
 
 
 def _pareto(found: Comparison, specs: dict[str, Spec]) -> Html:
-    """Return cost against attainment, with those than whom nobody is both cheaper and better."""
+    """Return cost against attainment; the dashed line joins configurations that no other beats in both."""
     if found.cost is None:
         return section(
             "Cost against attainment",

@@ -13,7 +13,7 @@ from simlora.report.modes import PALETTE
 from simlora.report.vega import INK, PAPER, Numbers, Spec, known
 
 WHOLE_PX, THIRD_PX, LABEL_PX = 900, 240, 40
-"""How wide charts are, about, and a name has to be so that it says something."""
+"""Approximate widths of charts, and the least room that a label needs to be readable."""
 
 
 TITLES = {None: "mean", False: "median", True: "99th percentile"}

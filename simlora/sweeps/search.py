@@ -192,9 +192,9 @@ def capacity(
     doubling does: it is by what factor the first value beside it differs; those after it differ by more, up to twice.
 
     Runs are spread over `jobs` processes (-1: one a core), the next candidates included when there are more of these
-    than seeds; the answer does not depend on how many. They are kept as studies' runs are, so a search that was
-    interrupted goes on where it was. Raises InputError for what cannot be simulated, and where no value meets the SLO,
-    or every one.
+    than seeds; the answer does not depend on how many. They are kept in SIMLORA_CACHE_DIR (default: outputs/cache), so
+    a search that was interrupted goes on where it was. Raises InputError for what cannot be simulated, and where no
+    value meets the SLO, or every one.
     """
     search = _Search(asked(overrides, find, key, start, limits, attainment, seeds, precision, least, step))
     if jobs != -1:

@@ -32,7 +32,7 @@ TABLE = "sweep.parquet"
 DEVICE = "device"
 """What was simulated on what, in words: llama_7b on a10g."""
 EVERY_S = 20.0
-"""Between two times that the table is written while runs go on; a run is kept by itself before that."""
+"""Seconds between two writes of the table while runs go on."""
 NO_FIGURES = ("command", "run", "workload", "versions", "seed", "calibration", "complete")
 """Sections of summary.json that say what was run, and nothing of what came out."""
 
