@@ -56,7 +56,7 @@ def test_the_wheel_carries_its_licence(wheel: zipfile.ZipFile) -> None:
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel.namelist())
 
 
-def test_the_wheel_declares_the_command(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_declares_the_commands(wheel: zipfile.ZipFile) -> None:
     (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
     entry_points = configparser.ConfigParser()
     entry_points.read_string(wheel.read(name).decode())
@@ -64,6 +64,7 @@ def test_the_wheel_declares_the_command(wheel: zipfile.ZipFile) -> None:
     assert entry_points["console_scripts"]["simlora-capacity"] == "simlora.cli.capacity:main"
     assert entry_points["console_scripts"]["simlora-sweep"] == "simlora.cli.sweep:main"
     assert entry_points["console_scripts"]["simlora-trace"] == "simlora.cli.trace:main"
+    assert entry_points["console_scripts"]["simlora-report"] == "simlora.cli.report:main"
     assert entry_points["console_scripts"]["simlora-profile"] == "profiler.command:main"
 
 
