@@ -1,4 +1,4 @@
-"""What is shown on stderr while something takes its time: a bar, or a word."""
+"""What is shown on stderr while something takes its time: a bar, or a line."""
 
 from __future__ import annotations
 
