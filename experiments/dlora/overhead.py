@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import matplotlib
 
 from experiments.claims.checks import Comparison
-from experiments.dlora.several import FOLDER, Several, of_study
+from experiments.dlora.paper import FOLDER, SEEDS
 from experiments.studies.command import into
 from experiments.studies.draw import COLOURS, GRID, INK, write
+from experiments.studies.several import Several, of_study
 from experiments.studies.study import Study, read
 
 matplotlib.use("Agg")
@@ -59,7 +60,7 @@ def mean(one: Several) -> Shares:
 
 def least_inference() -> list[float]:
     """Return the least share of inference over Figure 15's rates, of dLoRA as described."""
-    found = of_study(study(), -1)
+    found = of_study(study(), SEEDS, -1)
     return [min(mean(one).inference for one in found if one.point.series == "dlora")]
 
 
@@ -75,7 +76,7 @@ def plan_s(one: Several) -> list[float]:
 def solved_within_milliseconds() -> list[Comparison]:
     """Compare what a plan takes us with what the paper says, at every rate at which there are plans."""
     found = []
-    for one in of_study(study(), -1):
+    for one in of_study(study(), SEEDS, -1):
         if taken := plan_s(one):
             says = f"{one.point.series} at {one.point.x}/s: {1e3 * fmean(taken):.0f} ms a plan"
             found.append(Comparison(says, fmean(taken) < MILLISECONDS_S))
@@ -89,7 +90,7 @@ def study() -> Study:
 
 def draw(path: Path) -> None:
     """Write Figure 15 as PNG."""
-    found = of_study(study())
+    found = of_study(study(), SEEDS)
     names = list(dict.fromkeys(one.point.series for one in found))
     figure, axes = plt.subplots(1, len(names), figsize=(9, 3.8), layout="constrained", sharey=True)
     for ax, name in zip(axes, names, strict=True):
@@ -123,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _say(out: Path) -> None:
     draw(out / "figure_15_shares.png")
     print(out / "figure_15_shares.png")
-    for one in of_study(study()):
+    for one in of_study(study(), SEEDS):
         found, taken = mean(one), plan_s(one)
         plans = fmean(outcome.summary["migration"]["plans"] for outcome in one.outcomes)
         solver = f"{plans:.1f} plans, {1e3 * fmean(taken):.0f} ms each" if taken else "no plans"

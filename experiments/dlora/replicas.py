@@ -17,10 +17,11 @@ import numpy as np
 import pandas as pd
 
 from experiments.claims.spots import Curve
-from experiments.dlora.several import FOLDER, SEEDS, runs
+from experiments.dlora.paper import FOLDER, SEEDS
 from experiments.studies.command import into
 from experiments.studies.draw import COLOURS, GRID, INK, save
 from experiments.studies.points import Point
+from experiments.studies.several import runs
 from experiments.studies.study import Study, read
 from experiments.studies.tables import of_run
 from simlora.api import simulate
@@ -96,7 +97,7 @@ def _study(name: str) -> Study:
 
 
 def _runs(study: Study, series: str, x: float) -> list[Point]:
-    return runs(Curve(study, study.panels[0].name, series, study.metrics[0]).at(x).point)
+    return runs(Curve(study, study.panels[0].name, series, study.metrics[0]).at(x).point, SEEDS)
 
 
 def figure_2b() -> Figure:
