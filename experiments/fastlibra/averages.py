@@ -7,7 +7,6 @@ of that of adapters and that of prompt tokens found in HBM, as one bar has both.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from statistics import fmean, stdev
 
 from experiments.claims.spots import Curve, Figures, Limit
 from experiments.fastlibra.reductions import FOLDER, LIMIT_S, OTHERS, OURS, TPOT, TTFT
+from experiments.studies.command import alone
 from experiments.studies.points import Point, points
 from experiments.studies.running import run_all
 from experiments.studies.study import Study, read
@@ -125,12 +125,12 @@ def lines() -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the averages. Returns the exit status."""
-    argparse.ArgumentParser(
-        prog="python -m experiments.fastlibra.averages", description=__doc__.split("\n\n")[0], epilog=HELP
-    ).parse_args(arguments)
+    return alone("experiments.fastlibra.averages", __doc__, _say, arguments, HELP)
+
+
+def _say() -> None:
     for line in lines():
         print(line)
-    return 0
 
 
 if __name__ == "__main__":

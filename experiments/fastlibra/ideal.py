@@ -8,11 +8,10 @@ each session, whose KV is of no use to others. Needs the trace in SIMLORA_TRACE_
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
-from experiments.studies.command import ended
+from experiments.studies.command import alone
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
 from simlora.engine.cluster import Cluster
@@ -44,10 +43,7 @@ def lines() -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the hit rates; 2 without the trace."""
-    argparse.ArgumentParser(
-        prog="python -m experiments.fastlibra.ideal", description=__doc__.split("\n\n")[0]
-    ).parse_args(arguments)
-    return ended(lambda: print(*lines(), sep="\n"))
+    return alone("experiments.fastlibra.ideal", __doc__, lambda: print(*lines(), sep="\n"), arguments)
 
 
 if __name__ == "__main__":

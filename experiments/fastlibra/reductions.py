@@ -7,7 +7,6 @@ figure_11_<scenario>.yaml. How much less they are than another system's is taken
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from statistics import fmean
 import matplotlib
 
 from experiments.claims.spots import Curve, Figures, Limit
+from experiments.studies.command import ended, made, parser_of
 from experiments.studies.draw import COLOURS, GRID, INK, write
 from experiments.studies.points import Point, points
 from experiments.studies.running import run_all
@@ -195,19 +195,17 @@ def lines(found: Sequence[Cell]) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw Figure 11 and print its reductions. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.fastlibra.reductions",
-        description=__doc__.split("\n\n")[0],
-        epilog=HELP,
-    )
+    parser = parser_of("experiments.fastlibra.reductions", __doc__, HELP)
     parser.add_argument("--out", type=Path, default=Path("outputs/fastlibra"), help="where PNG and CSV go")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
-    found = cells(options.jobs)
-    figure = draw(found)
-    write(figure, options.out / "figure_11.png")
-    with (options.out / "figure_11.csv").open("w", encoding="utf-8", newline="") as file:
+    return ended(lambda: _say(made(options.out), options.jobs))
+
+
+def _say(out: Path, jobs: int) -> None:
+    found = cells(jobs)
+    write(draw(found), out / "figure_11.png")
+    with (out / "figure_11.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         systems = (OURS, *OTHERS)
         names = [f"{metric} {system}" for metric in ("ttft_s", "tpot_s", "peak_rps") for system in systems]
@@ -217,10 +215,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 each[system] for each in (cell.ttft_s, cell.tpot_s, cell.peak_rps) for system in systems
             ]
             table.writerow([cell.scenario, cell.model, cell.adapters, *numbers])
-    print(f"figure_11 -> {options.out}/figure_11.png, .csv")
+    print(f"figure_11 -> {out}/figure_11.png, .csv")
     for line in lines(found):
         print(f"  {line}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -12,12 +12,11 @@ adapter for that token. Several prompts with a rank of 64 or more among them go 
 hundredth (S-LoRA's own runs). These calibrations know the first only.
 
 Other degrees and models are kernels that were measured, the same share of the memory's bandwidth for the adapters,
-and a host that grows with GPUs and layers. Where the data are not there it says so and stops.
+and a host that grows with GPUs and layers. It needs the measured runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,13 +29,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from experiments.calibration_file import written
-from experiments.dlora.calibration import derived, published
+from experiments.calibration_file import CALIBRATIONS, derived, published, save, written
 from experiments.fastlibra import calibration as roofline
 from experiments.measured import measured_dir
 from experiments.profiles import derive
-from experiments.profiles.__main__ import CALIBRATIONS
 from experiments.profiles.scaling import Setting, gpu, model
+from experiments.studies.command import into
+from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.collectives import folded
@@ -425,20 +424,14 @@ def markdown(corner: str, names: Sequence[str], columns: Sequence[dict[str, str]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files; print what was fitted and what comes out. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__.split("\n\n")[0])
-    parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
-    folder = parser.parse_args(arguments).out
+    return into(CALIBRATIONS, "experiments.loraserve.calibration", __doc__, _write, arguments)
+
+
+def _write(folder: Path) -> None:
     if not available():
-        print(f"skipped: there is no {RUNS} in {measured_dir()}; SIMLORA_MEASURED_DIR says where it is")
-        return 0
-    made = []
-    for shape, tp in ALL:
-        path = folder / f"{name(shape, tp)}.yaml"
-        text = as_yaml(shape, tp)
-        made.append(calibrations.parse(text, str(path)))
-        path.write_text(text, encoding="utf-8")
-    print(fits(), sheets(made), sep="\n\n")
-    return 0
+        raise InputError(f"there is no {RUNS} in {measured_dir()}; SIMLORA_MEASURED_DIR says where it is")
+    found = [save(folder / f"{name(shape, tp)}.yaml", as_yaml(shape, tp)) for shape, tp in ALL]
+    print(fits(), sheets(found), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -7,15 +7,16 @@ LoRAServe is least ahead or behind. The runs are figure_19's, kept once they are
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.studies.command import alone
 from experiments.studies.points import points
 from experiments.studies.running import run_all
 from experiments.studies.study import Study, read
+from simlora.api.cache import HELP
 
 STUDY, STUDY_OF_TBT = (Path(__file__).with_name(f"figure_{number}.yaml") for number in (19, 20))
 """The same runs; the second shows TBT."""
@@ -84,14 +85,13 @@ def table(study: Study, found: Figures) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the ratios. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.loraserve.improvements", description=__doc__.split("\n\n")[0]
-    )
-    parser.parse_args(arguments)
+    return alone("experiments.loraserve.improvements", __doc__, _say, arguments, HELP)
+
+
+def _say() -> None:
     study = read(STUDY)
     print(f"Over LoRAServe's, within {SLO_S:.0f} s (trace, requests/s):\n\n{table(study, figures(study))}\n")
     print(f"Published: {'; '.join(PUBLISHED.values())}.")
-    return 0
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ production-like trace, of four systems with 50, 100 and 200 adapters. P95 over t
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import matplotlib
 import numpy as np
 
 from experiments.loraserve.carried import Servers, highest_rps
-from experiments.studies.command import ended, made
+from experiments.studies.command import ended, made, parser_of
 from experiments.studies.draw import COLOURS, GRID, save
 from experiments.studies.study import read
 from simlora.api.cache import HELP
@@ -100,9 +99,7 @@ def draw(found: Rates) -> Figure:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the rates and draw them. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.loraserve.rates", description=__doc__.split("\n\n")[0], epilog=HELP
-    )
+    parser = parser_of("experiments.loraserve.rates", __doc__, HELP)
     parser.add_argument("--out", type=Path, default=Path("outputs/loraserve"), help="folder of the picture")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)

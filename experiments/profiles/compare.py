@@ -8,7 +8,7 @@ on eight GPUs?
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ import pandas as pd
 from experiments.measured import measured_dir
 from experiments.profiles import build, sums, tables
 from experiments.profiles.scaling import Setting, gpu, model, pass_s, scaled
-from experiments.studies.command import ended
+from experiments.studies.command import alone
 from simlora.latency.calibration import Calibration, load
 from simlora.latency.collectives import folded
 from simlora.latency.iteration import IterationModel
@@ -141,9 +141,9 @@ def _calibration(name: str, target: Setting, coefficients: dict[str, float]) -> 
     return Calibration(name, target.gpu.name, target.model.name, target.tp, {}, coefficients)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the comparisons, or say which cannot be made. Returns the exit status."""
-    return ended(_compare)
+    return alone("experiments.profiles.compare", __doc__, _compare, arguments)
 
 
 def _compare() -> None:

@@ -25,6 +25,7 @@ from experiments.fidelity.unused import REASONS, unused
 from experiments.fidelity.vllm import predict as vllm_predict
 from experiments.profiles import build
 from experiments.scenarios import scenario
+from experiments.studies import several
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import NOT_SIMULATED, RAN, Outcome, Overrides
 from tests.experiments import test_fidelity, test_fidelity_vllm, test_profiles
@@ -138,7 +139,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SIMLORA_MEASURED_DIR", str(measured))
         patch.setenv("SIMLORA_CACHE_DIR", str(cache))
-        patch.setattr(dlora, "run_all", fake_runs)
+        patch.setattr(several, "run_all", fake_runs)
         patch.setattr(command, "PAGE", page)
         patch.setattr("builtins.print", lambda *words, **_: lines.append(" ".join(map(str, words))))
         assert main(["--jobs", "1", "--json", str(folder / "out.json")]) == 0
@@ -150,7 +151,7 @@ def again(made: Made, monkeypatch: pytest.MonkeyPatch) -> Made:
     """Return what was made, in the surroundings that it was made in."""
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(made.measured))
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(made.cache))
-    monkeypatch.setattr(dlora, "run_all", fake_runs)
+    monkeypatch.setattr(several, "run_all", fake_runs)
     monkeypatch.setattr(command, "PAGE", made.page)
     return made
 
@@ -328,7 +329,7 @@ def test_bad_input_is_one_sentence(
     said: str,
 ) -> None:
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
-    monkeypatch.setattr(dlora, "run_all", fake_runs)
+    monkeypatch.setattr(several, "run_all", fake_runs)
     path = tmp_path / file
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
@@ -526,7 +527,7 @@ def test_only_measured_points_of_dlora_are_run_and_their_seeds_averaged(
             outcomes[point.overrides] = Outcome(RAN, throughput)
         return outcomes
 
-    monkeypatch.setattr(dlora, "run_all", uneven)
+    monkeypatch.setattr(several, "run_all", uneven)
     section = dlora.report(again.measured / dlora.FILE, 1)
     assert {(point.study, point.series, point.x) for point in wanted} == {
         ("figure_10", "unmerged_only", 4),
@@ -545,7 +546,7 @@ def test_only_measured_points_of_dlora_are_run_and_their_seeds_averaged(
 
 def test_points_that_cannot_be_simulated_are_said(again: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = Outcome(NOT_SIMULATED, reason="there is no system peft yet")
-    monkeypatch.setattr(dlora, "run_all", lambda points, jobs: {p.overrides: refused for p in points})
+    monkeypatch.setattr(several, "run_all", lambda points, jobs: {p.overrides: refused for p in points})
     section = dlora.report(again.measured / dlora.FILE, 1)
     assert section.tree["rows"] == []
     assert section.printed.endswith("not simulated: there is no system peft yet")

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.calibration_file import CALIBRATIONS
 from experiments.loraserve import calibration, ranks
 from experiments.loraserve.calibration import ALL, DERIVED, MEASURED, Single
 from experiments.measured import measured_dir
-from experiments.profiles.__main__ import CALIBRATIONS
 from simlora.api import simulate
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
@@ -65,8 +65,8 @@ def test_without_the_runs_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path / "nowhere"))
-    assert calibration.main(["--out", str(tmp_path)]) == 0
-    assert "skipped: there is no loraserve_single_request.csv" in capsys.readouterr().out
+    assert calibration.main(["--out", str(tmp_path)]) == 2
+    assert "error: there is no loraserve_single_request.csv" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -101,9 +101,15 @@ def test_the_command_draws_writes_and_prints(
 @pytest.mark.parametrize(
     "typed, sentence",
     [
-        (["smal"], "error: study is 'smal'; did you mean small?"),
-        (["small", "--seeds", "0"], "error: --seeds is 0, must be a whole number of runs, at least 1"),
-        (["small", "--out", "/dev/null/x"], "error: --out /dev/null/x cannot be made: Not a directory"),
+        (["smal"], "simlora: error: study is 'smal'; did you mean small?"),
+        (
+            ["small", "--seeds", "0"],
+            "simlora: error: --seeds is 0, must be a whole number of runs, at least 1",
+        ),
+        (
+            ["small", "--out", "/dev/null/x"],
+            "simlora: error: --out /dev/null/x cannot be made: Not a directory",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence(
