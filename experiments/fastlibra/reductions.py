@@ -20,10 +20,9 @@ from experiments.claims.spots import Curve, Figures, Limit
 from experiments.studies.command import ended, made, parser_of
 from experiments.studies.draw import COLOURS, GRID, INK, write
 from experiments.studies.points import Point, points
-from experiments.studies.running import run_all
+from experiments.studies.running import figure_of, run_all
 from experiments.studies.study import Study, read
 from simlora.api.cache import HELP
-from simlora.sweeps.outcome import Outcome
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -62,19 +61,13 @@ def cells(jobs: int = -1) -> list[Cell]:
     outcomes = run_all([point for each in studies.values() for point in points(each)], jobs)
 
     def figures(point: Point, metric: str) -> float:
-        found = _outcome(outcomes, point).figure(metric)
-        assert found is not None, f"{point.key} has no {metric}"
-        return found
+        return figure_of(outcomes, point, metric)
 
     return [
         _cell(scenario, adapters, each, panel.name, figures)
         for (scenario, adapters), each in studies.items()
         for panel in each.panels
     ]
-
-
-def _outcome(outcomes: Mapping[tuple[str, ...], Outcome], point: Point) -> Outcome:
-    return outcomes[point.overrides]
 
 
 def _cell(scenario: str, adapters: int, of: Study, panel: str, figures: Figures) -> Cell:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from experiments.studies.command import alone
 from experiments.studies.points import points
-from experiments.studies.running import run_all
+from experiments.studies.running import figure_of, run_all
 from experiments.studies.study import Study, read
 from simlora.api.cache import HELP
 
@@ -41,7 +41,7 @@ def figures(study: Study) -> dict[tuple[str, str, float], dict[str, float]]:
     here = list(points(study))
     found = run_all(here)
     return {
-        (one.panel, one.series, one.x): {name: found[one.overrides].figure(name) or 0.0 for name in PUBLISHED}
+        (one.panel, one.series, one.x): {name: figure_of(found, one, name) for name in PUBLISHED}
         for one in here
     }
 
