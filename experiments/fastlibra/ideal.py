@@ -11,9 +11,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
+from experiments.scenarios import scenario
 from experiments.studies.command import alone
-from simlora.config.composing import compose
-from simlora.config.setup import prepare
 from simlora.engine.cluster import Cluster
 from simlora.workload.reuse import ideal_reuse
 
@@ -24,10 +23,10 @@ ONE_BY_ONE = ("replica.max_batch_size=1",)
 def found(adapters: int, *overrides: str) -> tuple[int, int, int]:
     """Return the blocks that could be found, those that a replica found, and all."""
     group = ("system=fastlibra", "workload=mooncake_conversation", f"workload.adapters={adapters}")
-    scenario = prepare(*compose([*group, *ENDLESS, *overrides])).scenario
-    ideal = ideal_reuse(scenario.trace)
-    recorder = Cluster(scenario).run()
-    return ideal.found_blocks, recorder.cached_tokens // scenario.trace.hash_block_tokens, ideal.blocks
+    run = scenario([*group, *ENDLESS, *overrides])
+    ideal = ideal_reuse(run.trace)
+    recorder = Cluster(run).run()
+    return ideal.found_blocks, recorder.cached_tokens // run.trace.hash_block_tokens, ideal.blocks
 
 
 def lines() -> Iterator[str]:

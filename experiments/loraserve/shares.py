@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from experiments.scenarios import scenario
 from experiments.studies.command import into
 from experiments.studies.draw import COLOURS, GRID, save
-from simlora.config.composing import compose
-from simlora.config.setup import prepare
 from simlora.workload.popularity import Zipf
 
 matplotlib.use("Agg")
@@ -44,7 +43,7 @@ EVALUATION = ("workload=loraserve_production", "workload.adapters=100")
 
 def drawn(workload: Sequence[str]) -> Floats:
     """Return the shares of the requests of a workload's trace in %, the busiest adapter's first [adapters]."""
-    trace = prepare(*compose(["system=slora_random", *workload])).scenario.trace
+    trace = scenario(["system=slora_random", *workload]).trace
     counts = np.sort(np.bincount(trace.adapter, minlength=len(trace.adapters)))[::-1]
     shares: Floats = 100 * counts / counts.sum()
     return shares
