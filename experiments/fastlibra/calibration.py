@@ -24,6 +24,7 @@ from experiments.profiles import derive
 from experiments.profiles.scaling import Setting, gpu, model
 from experiments.profiles.tables import MATRICES
 from experiments.studies.command import ended, made, parser_of
+from experiments.studies.markdown import by_column
 from simlora.hardware.budget import kv_token_budget
 from simlora.hardware.link import LINKS
 from simlora.latency import calibration as calibrations
@@ -228,11 +229,8 @@ class Sheet:
 
 def table(sheets: Sequence[Sheet]) -> str:
     """Return what comes out, as a table in Markdown: a column a model."""
-    columns = [sheet.rows() for sheet in sheets]
-    names = [f"{sheet.model.name}, {sheet.tp} card{'s' * (sheet.tp > 1)}" for sheet in sheets]
-    lines = [["ms, unless it says otherwise", *names], ["---"] * (len(sheets) + 1)]
-    lines += [[label, *(column[label] for column in columns)] for label in columns[0]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    columns = {f"{one.model.name}, {one.tp} card{'s' * (one.tp > 1)}": one.rows() for one in sheets}
+    return by_column("ms, unless it says otherwise", columns)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

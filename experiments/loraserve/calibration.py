@@ -35,6 +35,7 @@ from experiments.measured import measured_dir
 from experiments.profiles import derive
 from experiments.profiles.scaling import Setting, gpu, model
 from experiments.studies.command import into
+from experiments.studies.markdown import by_column
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
@@ -369,33 +370,31 @@ def fits() -> str:
         parts = (values[rows & ~data.held], values[rows & data.held])
         return f"{100 * parts[0].mean():.1f}, {100 * parts[1].mean():.1f}, {100 * parts[1].max():.1f}"
 
-    columns = []
+    columns = {}
     for shape, tp in MEASURED:
         rows, one = data.shape == shape, Single(kernels(shape, tp))
         for_tokens_ms, by_kernels_ms = 1e6 * own.token_s[shape], 1e6 * one.iteration.prefill_token
         step_ms = 1e3 * data.step_s[rows].mean()
         read_ns = 1e9 * read_s(setting(shape, tp))
-        columns.append(
-            {
-                "TTFT, error of what was fitted, held out, worst of these, %": percent(own.ttft_errors, rows),
-                "with as many reads in both models": percent(both.ttft_errors, rows),
-                "with loads at S-LoRA's own 4.0 GB/s": percent(slow.ttft_errors, rows),
-                "decode step, the same errors, %": percent(own.step_errors, rows),
-                "decode step, ms; of it the host": f"{step_ms:.1f}, {1e3 * own.host_s[shape]:.1f}",
-                "ms for 1,000 tokens; by kernels and collectives": f"{for_tokens_ms:.1f}, {by_kernels_ms:.1f}",
-                "ns to read a rank's weights on each GPU": f"{read_ns:.0f}",
-                "ns a token and rank; reads": f"{own.reads[shape] * read_ns:.0f}, {own.reads[shape]:.2f}",
-                "reads, both models alike": f"{both.reads[shape]:.2f}",
-                "front end, both models alike, ms": f"{1e3 * own.front_end_s:.1f}",
-            }
-        )
-    return markdown("what was fitted", [f"{shape}, {tp} GPUs" for shape, tp in MEASURED], columns)
+        columns[f"{shape}, {tp} GPUs"] = {
+            "TTFT, error of what was fitted, held out, worst of these, %": percent(own.ttft_errors, rows),
+            "with as many reads in both models": percent(both.ttft_errors, rows),
+            "with loads at S-LoRA's own 4.0 GB/s": percent(slow.ttft_errors, rows),
+            "decode step, the same errors, %": percent(own.step_errors, rows),
+            "decode step, ms; of it the host": f"{step_ms:.1f}, {1e3 * own.host_s[shape]:.1f}",
+            "ms for 1,000 tokens; by kernels and collectives": f"{for_tokens_ms:.1f}, {by_kernels_ms:.1f}",
+            "ns to read a rank's weights on each GPU": f"{read_ns:.0f}",
+            "ns a token and rank; reads": f"{own.reads[shape] * read_ns:.0f}, {own.reads[shape]:.2f}",
+            "reads, both models alike": f"{both.reads[shape]:.2f}",
+            "front end, both models alike, ms": f"{1e3 * own.front_end_s:.1f}",
+        }
+    return by_column("what was fitted", columns)
 
 
 def sheets(made: Sequence[Calibration]) -> str:
     """Return what the calibrations say, as a table in Markdown: a column a calibration. Milliseconds."""
     low, high = RANKS
-    columns = []
+    columns = {}
     for calibration in made:
         one = Single(calibration)
         rows = {}
@@ -410,16 +409,8 @@ def sheets(made: Sequence[Calibration]) -> str:
         for batch in BATCHES:
             low_ms, high_ms = (1e3 * one.step_s(batch, batch * CONTEXT_TOKENS, rank) for rank in RANKS)
             rows[f"decode step of {batch}, rank {low}, rank {high}"] = f"{low_ms:.1f}, {high_ms:.1f}"
-        columns.append(rows)
-    names = [f"{one.model} tp{one.tp}" for one in made]
-    return markdown("what comes out, ms", names, columns)
-
-
-def markdown(corner: str, names: Sequence[str], columns: Sequence[dict[str, str]]) -> str:
-    """Return columns as a table."""
-    lines = [[corner, *names], ["---"] * (len(names) + 1)]
-    lines += [[label, *(column[label] for column in columns)] for label in columns[0]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        columns[f"{calibration.model} tp{calibration.tp}"] = rows
+    return by_column("what comes out, ms", columns)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
+from experiments.studies import markdown
 from experiments.studies.command import into
 from experiments.studies.draw import COLOURS, GRID, save
 from experiments.studies.tables import of_run
@@ -91,8 +92,7 @@ def increase(found: Waits, kernel: str, beside: int) -> list[float]:
 
 def table(found: Waits) -> str:
     """Return the figure's numbers in Markdown."""
-    head = "| kernel | beside | " + " | ".join(f"{rate:g} requests/s" for rate in RATES) + " |"
-    lines = [head, "|---|---|" + "---|" * len(RATES)]
+    rows = []
     for kernel, title in KERNELS.items():
         for beside in BESIDE:
             more = increase(found, kernel, beside)
@@ -100,8 +100,8 @@ def table(found: Waits) -> str:
                 f"{s:.2f} s" + ("" if beside == LOWEST else f", {by:+.0f} %")
                 for s, by in zip(found[kernel, beside], more, strict=True)
             ]
-            lines.append(f"| {title} | rank {beside} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            rows.append([title, f"rank {beside}", *cells])
+    return markdown.table(["kernel", "beside", *(f"{rate:g} requests/s" for rate in RATES)], rows)
 
 
 def draw(found: Waits) -> Figure:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.studies import markdown
 from experiments.studies.command import alone
 from experiments.studies.points import points
 from experiments.studies.running import figure_of, run_all
@@ -71,16 +72,16 @@ def tbt() -> float:
 
 def table(study: Study, found: Figures) -> str:
     """Return the ratios in Markdown."""
-    lines = ["| | most | least | most, SLO or not |", "|---|---|---|---|"]
+    rows = []
     for metric, title in ((TTFT, "P95 of TTFT"), (TBT, "mean TBT")):
         for series in study.series:
             if series.name == OURS:
                 continue
             within = list(ratios(found, series.name, metric))
             cells = [max(within), min(within), max(ratios(found, series.name, metric, within_slo=False))]
-            text = " | ".join(f"{one.value:.2f} ({one.panel}, {one.rate_rps:g})" for one in cells)
-            lines.append(f"| {title}, {series.title} | {text} |")
-    return "\n".join(lines)
+            texts = (f"{one.value:.2f} ({one.panel}, {one.rate_rps:g})" for one in cells)
+            rows.append([f"{title}, {series.title}", *texts])
+    return markdown.table(["", "most", "least", "most, SLO or not"], rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import matplotlib
 
-from experiments.loraserve.calibration import OUTPUT_TOKENS, Runs, Single, available, markdown, name, runs
+from experiments.loraserve.calibration import OUTPUT_TOKENS, Runs, Single, available, name, runs
 from experiments.studies.command import into
 from experiments.studies.draw import COLOURS, GRID, THEIRS, save
+from experiments.studies.markdown import by_column
 from simlora.latency import calibration as calibrations
 
 matplotlib.use("Agg")
@@ -160,7 +161,7 @@ def _legend(figure: Figure, ax: Axes, data: Runs | None, published: str = "") ->
 
 def table(data: Runs | None) -> str:
     """Return the figures' numbers in Markdown."""
-    columns = []
+    columns = {}
     settings = {**DEGREES, **MODELS}
     for shape, tp in settings:
         one, theirs = single(shape, tp), measured_relative(data, shape, tp)
@@ -170,8 +171,8 @@ def table(data: Runs | None) -> str:
         )
         rows["TTFT"] = f"{relative(shape, tp, HIGHEST):.2f}"
         rows["TTFT as measured"] = "" if theirs is None else f"{theirs:.2f}"
-        columns.append(rows)
-    return markdown("", [f"{shape} tp{tp}" for shape, tp in settings], columns)
+        columns[f"{shape} tp{tp}"] = rows
+    return by_column("", columns)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ import matplotlib
 import numpy as np
 
 from experiments.loraserve.carried import Servers, highest_rps
+from experiments.studies import markdown
 from experiments.studies.command import ended, made, parser_of
 from experiments.studies.draw import COLOURS, GRID, save
 from experiments.studies.study import read
@@ -70,13 +71,13 @@ def gpus() -> list[float]:
 
 def table(found: Rates) -> str:
     """Return the rates in Markdown, and LoRAServe's over each."""
-    lines = ["| requests/s | " + " | ".join(f"{n} adapters" for n in ADAPTERS) + " | LoRAServe over it |"]
-    lines.append("|" + "---|" * (len(ADAPTERS) + 2))
+    rows = []
     for system in SYSTEMS:
         cells = [f"{found[system, n]:.1f}" for n in ADAPTERS]
         cells.append("; ".join(f"{ratio:.2f}" for ratio in ahead(found, system)))
-        lines.append(f"| {system} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([system, *cells])
+    head = ["requests/s", *(f"{n} adapters" for n in ADAPTERS), "LoRAServe over it"]
+    return markdown.table(head, rows)
 
 
 def draw(found: Rates) -> Figure:

@@ -21,6 +21,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 
+from experiments.studies import markdown
 from experiments.studies.command import into
 from experiments.studies.draw import COLOURS, GRID, save
 from experiments.studies.points import point
@@ -129,18 +130,18 @@ def fewest_adapters() -> float:
 
 def table_12(found: Mapping[str, Served]) -> str:
     """Return in Markdown how load and ranks lie."""
-    lines = ["| | tokens/s by server | busiest over mean | ranks by server |", "|---|---|---|---|"]
+    rows = []
     for system, one in found.items():
         load = one.tokens_per_s.sum(axis=1)
         cells = [listed(load, ",.0f"), f"{load.max() / load.mean():.2f}", listed(one.ranks, "d")]
-        lines.append(f"| {SYSTEMS[system]} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([SYSTEMS[system], *cells])
+    return markdown.table(["", "tokens/s by server", "busiest over mean", "ranks by server"], rows)
 
 
 def table_18(found: Mapping[str, Served]) -> str:
     """Return in Markdown what servers have, from the first to the last."""
-    lines = ["| | P95 of TTFT, s | adapters held | GB held | adapters asked for in a minute |"]
-    lines.append("|---|---|---|---|---|")
+    head = ["", "P95 of TTFT, s", "adapters held", "GB held", "adapters asked for in a minute"]
+    rows = []
     for system, one in found.items():
         cells = [
             listed(one.ttft_s, ".2f"),
@@ -148,8 +149,8 @@ def table_18(found: Mapping[str, Served]) -> str:
             listed(one.held_bytes / 1e9, ".1f"),
             listed(one.asked, "d"),
         ]
-        lines.append(f"| {SYSTEMS[system]} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([SYSTEMS[system], *cells])
+    return markdown.table(head, rows)
 
 
 def listed(values: np.ndarray, how: str) -> str:

@@ -20,12 +20,12 @@ from experiments.fidelity.compare import Comparison, furthest
 from experiments.fidelity.page import FIGURES, overview
 from experiments.fidelity.rows import read
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Errors, Section, markdown
+from experiments.fidelity.section import Errors, Section
 from experiments.fidelity.unused import REASONS, unused
 from experiments.fidelity.vllm import predict as vllm_predict
 from experiments.profiles import build
 from experiments.scenarios import scenario
-from experiments.studies import several
+from experiments.studies import markdown, several
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import NOT_SIMULATED, RAN, Outcome, Overrides
 from tests.experiments import test_fidelity, test_fidelity_vllm, test_profiles
@@ -504,7 +504,12 @@ def test_the_overview_has_the_worst_median_first_and_says_of_which_file() -> Non
     one = Section("", {}, {}, errors=[Errors("a", 3, 0.01, 0.5), Errors("b", 2, 0.2, 12.5)])
     lines = overview({"x": one}, {"x": "x.csv"}).split("\n")[2:]
     assert lines == ["| b | `x.csv` | 2 | 20.0 % | 1,250 % |", "| a | `x.csv` | 3 | 1.0 % | 50 % |"]
-    assert markdown(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --: |\n| 1 | 2 |"
+    assert markdown.table(["a", "b"], [["1", "2"]], numbers=True) == "| a | b |\n| --- | --: |\n| 1 | 2 |"
+    assert markdown.table(["", "b"], [["1|2", "3"]]) == "|  | b |\n|---|---|\n| 1\\|2 | 3 |"
+    assert (
+        markdown.by_column("c", {"a": {"1": "2"}, "b": {"1": "3"}})
+        == "| c | a | b |\n|---|---|---|\n| 1 | 2 | 3 |"
+    )
 
 
 def test_rows_of_s_lora_that_are_furthest_off_are_named_the_worst_first(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.fidelity.section import markdown, per_cent
 from experiments.fidelity.table import cell
 from experiments.fidelity.vllm.compare import LABELS, TIMES, Comparison, furthest, groups, medians
+from experiments.studies import markdown
+from experiments.studies.markdown import percent
 
 WIDTH = 40
 HEAD = (
@@ -69,12 +70,12 @@ def short(comparisons: Sequence[Comparison]) -> str:
         if "max_loras=" not in name:
             found = medians(members)
             figures = [_median_and_worst(found, each) for each in LABELS]
-            right = per_cent(found["saturation"]["share"]) if "saturation" in found else ""
+            right = percent(found["saturation"]["share"]) if "saturation" in found else ""
             rows.append([name, str(found["rows"]), *figures, right])
-    return markdown(head, rows)
+    return markdown.table(head, rows, numbers=True)
 
 
 def _median_and_worst(found: dict[str, Any], name: str) -> str:
     if name not in found:
         return ""
-    return f"{per_cent(found[name]['median'])}, {per_cent(found[name]['worst'], 0)}"
+    return f"{percent(found[name]['median'])}, {percent(found[name]['worst'], 0)}"
