@@ -18,7 +18,7 @@ import matplotlib
 from experiments.claims.checks import Comparison
 from experiments.dlora.paper import FOLDER, SEEDS
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, GRID, INK, write
+from experiments.studies.draw import COLOURS, INK, plain, write
 from experiments.studies.several import Several, of_study
 from experiments.studies.study import Study, read
 
@@ -103,9 +103,7 @@ def draw(path: Path) -> None:
         ax.axhline(100 * PUBLISHED, color=INK, linewidth=0.9, linestyle=(0, (5, 3)))
         ax.set_title(study().series_named(name).title, fontsize="small")
         ax.set_xlabel("requests/s", fontsize="small")
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color=GRID)
-        ax.set_axisbelow(True)
+        plain(ax)
     axes[0].set_ylim(100 * LEAST_SHARE, 100)
     axes[0].set_ylabel("time (%)", fontsize="small")
     handles, labels = axes[0].get_legend_handles_labels()

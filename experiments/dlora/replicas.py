@@ -19,7 +19,7 @@ import pandas as pd
 from experiments.claims.spots import Curve
 from experiments.dlora.paper import FOLDER, SEEDS
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, GRID, INK, save
+from experiments.studies.draw import COLOURS, INK, plain, save
 from experiments.studies.points import Point
 from experiments.studies.several import runs
 from experiments.studies.study import Study, read
@@ -186,9 +186,7 @@ def _axes(ax: Axes, title: str, x: str, y: str) -> None:
     ax.set_ylabel(y, fontsize="small")
     ax.set_title(title, fontsize="small")
     ax.tick_params(labelsize="small")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color=GRID)
-    ax.set_axisbelow(True)
+    plain(ax)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

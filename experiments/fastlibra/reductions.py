@@ -18,7 +18,7 @@ import matplotlib
 
 from experiments.claims.spots import Curve, Figures, Limit
 from experiments.studies.command import ended, made, parser_of
-from experiments.studies.draw import COLOURS, GRID, INK, write
+from experiments.studies.draw import COLOURS, INK, plain, write
 from experiments.studies.points import Point, points
 from experiments.studies.running import figure_of, run_all
 from experiments.studies.study import Study, read
@@ -156,9 +156,7 @@ def draw(found: Sequence[Cell]) -> Figure:
                 ax.set(yscale="log", title=title)
                 ax.axhline(LIMIT_S, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
             ax.set_xticks(range(len(here)), [f"{c.model}\n{c.adapters}" for c in here], fontsize="small")
-            ax.grid(axis="y", color=GRID)
-            ax.set_axisbelow(True)
-            ax.spines[["top", "right"]].set_visible(False)
+            plain(ax)
             if column == 0:
                 ax.set_ylabel(label)
     axes[0][0].legend(frameon=False, fontsize="small")

@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments.studies import markdown
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, GRID, save
+from experiments.studies.draw import COLOURS, plain, save
 from experiments.studies.tables import of_run
 from simlora.results.result import Result
 
@@ -123,9 +123,7 @@ def draw(found: Waits) -> Figure:
         ax.set_title(title, fontsize="small")
         ax.set_xlabel("requests/s", fontsize="small")
         ax.set_xticks(RATES)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color=GRID)
-        ax.set_axisbelow(True)
+        plain(ax)
         ax.tick_params(labelsize="small")
     axes[0].set_ylabel("95th percentile of TTFT, rank 8 (s)", fontsize="small")
     axes[0].set_ylim(bottom=0)

@@ -15,7 +15,7 @@ import matplotlib
 
 from experiments.loraserve.calibration import OUTPUT_TOKENS, Runs, Single, available, name, runs
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, GRID, THEIRS, save
+from experiments.studies.draw import COLOURS, THEIRS, plain, save
 from experiments.studies.markdown import by_column
 from simlora.latency import calibration as calibrations
 
@@ -134,9 +134,7 @@ def by_setting(
 
 def _from_zero(*axes: Axes) -> None:
     for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color=GRID)
-        ax.set_axisbelow(True)
+        plain(ax)
         ax.tick_params(labelsize="small")
         ax.set_ylim(0, 1.1 * max(ax.dataLim.ymax, 0.0))
 

@@ -16,7 +16,7 @@ import numpy as np
 from experiments.loraserve.carried import Servers, highest_rps
 from experiments.studies import markdown
 from experiments.studies.command import ended, made, parser_of
-from experiments.studies.draw import COLOURS, GRID, save
+from experiments.studies.draw import COLOURS, plain, save
 from experiments.studies.study import read
 from simlora.api.cache import HELP
 
@@ -89,9 +89,7 @@ def draw(found: Rates) -> Figure:
         ax.bar(at, [found[system, n] for n in ADAPTERS], 0.92 * width, color=COLOURS[order], label=system)
     ax.set_xticks(range(len(ADAPTERS)), [f"{n} adapters" for n in ADAPTERS])
     ax.set_ylabel("requests/s within a P95 of TTFT of 10 s", fontsize="small")
-    ax.grid(axis="y", color=GRID)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
+    plain(ax)
     ax.tick_params(labelsize="small")
     figure.legend(loc="outside lower center", ncols=len(SYSTEMS), fontsize="small", frameon=False)
     figure.suptitle("LoRAServe, Figure 17 · what four servers carry", fontsize="medium")

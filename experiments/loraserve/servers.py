@@ -23,7 +23,7 @@ import pandas as pd
 
 from experiments.studies import markdown
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, GRID, save
+from experiments.studies.draw import COLOURS, plain, save
 from experiments.studies.points import point
 from experiments.studies.running import run_all
 from experiments.studies.study import read
@@ -213,9 +213,7 @@ def draw_18(found: Mapping[int, Mapping[str, Served]]) -> Figure:
 
 
 def _frame(ax: Axes) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color=GRID)
-    ax.set_axisbelow(True)
+    plain(ax)
     ax.tick_params(labelsize="small")
     ax.set_xlabel("server", fontsize="small")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 
 from experiments.scenarios import scenario
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, GRID, save
+from experiments.studies.draw import COLOURS, plain, save
 from simlora.workload.popularity import Zipf
 
 matplotlib.use("Agg")
@@ -104,9 +104,7 @@ def draw(week: Floats, law: Floats, exponent: float, evaluation: Floats) -> Figu
         ax.set_xscale("log")
         ax.set_xlabel("adapters, the busiest first", fontsize="small")
         ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color=GRID)
-        ax.set_axisbelow(True)
+        plain(ax)
         ax.tick_params(labelsize="small")
     axes[0].yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     handles, labels = axes[0].get_legend_handles_labels()

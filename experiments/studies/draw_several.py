@@ -14,7 +14,7 @@ from typing import Any
 
 import matplotlib
 
-from experiments.studies.draw import COLOURS, DPI, GRID, INK, OURS, THEIRS, write
+from experiments.studies.draw import COLOURS, DPI, INK, OURS, THEIRS, plain, write
 from experiments.studies.metrics import METRICS
 from experiments.studies.several import Several
 from experiments.studies.study import Panel, Study
@@ -101,9 +101,7 @@ def _alike(one: Mapping[Any, float], other: Mapping[Any, float]) -> bool:
 
 
 def _frame(ax: Axes, study: Study, panel: Panel, metric: str, found: Sequence[Several]) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color=GRID)
-    ax.set_axisbelow(True)
+    plain(ax)
     ax.tick_params(labelsize="small")
     ax.set_title("\n".join(textwrap.wrap(panel.title, 34)), fontsize="small")
     ax.set_xlabel("\n".join(textwrap.wrap(study.x.label, 40)), fontsize="small")

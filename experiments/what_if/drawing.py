@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib import pyplot as plt
 
-from experiments.studies.draw import COLOURS, GRID, INK, save
+from experiments.studies.draw import COLOURS, INK, plain, save
 from experiments.studies.metrics import METRICS
 from experiments.studies.study import Study
 from experiments.what_if.gathered import Gathered, every_x
@@ -61,8 +61,7 @@ def _axes(ax: Any, study: Study, metric: str) -> None:
         ax.set_xticks(range(len(every_x(study))), [str(x).replace("_", "\n") for x in every_x(study)])
     elif study.x.scale == "log":
         ax.set_xscale("log")
-    ax.grid(color=GRID, linewidth=0.7)
-    ax.spines[["top", "right"]].set_visible(False)
+    plain(ax, "both", linewidth=0.7)
 
 
 def _curve(ax: Any, study: Study, found: Gathered, panel: str, series: str, metric: str, place: int) -> None:
