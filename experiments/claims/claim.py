@@ -11,7 +11,6 @@ from typing import Any
 from experiments.claims.checks import CHECKS, spots_of
 from experiments.claims.formulas import NUMBERS
 from experiments.claims.spots import Limit, Spot, read_curve, read_spot
-from experiments.studies.points import Point
 from experiments.studies.reading import check, known, listed, load
 from experiments.studies.several import read_seeds
 from experiments.studies.study import Study
@@ -72,11 +71,6 @@ class Claim:
             yield from pair
         for name, arguments in self.checks:
             yield from spots_of(name, arguments)
-
-    def points(self) -> Iterator[Point]:
-        """Yield the runs that the claim may be about, some perhaps twice."""
-        for spot in self.spots_looked_at():
-            yield from spot.points
 
 
 def read(path: Path, studies: Mapping[str, Study]) -> list[Claim]:

@@ -148,7 +148,7 @@ def _disagreement(claim: Claim, disagreement: Mapping[str, Any], judged: Judged)
     published, other = claim.published[0], disagreement["value"]
     if verdicts.of_value(published, other) == verdicts.HOLDS:
         return judged
-    verdict = verdicts.with_disagreement(judged.verdict, verdicts.of_value(other, judged.simulated), False)
+    verdict = verdicts.with_disagreement(judged.verdict, verdicts.of_value(other, judged.simulated))
     said = f"{claim.where} says {published:g}, {disagreement['source']} says {other:g}."
     return Judged(judged.simulated, verdict, said, judged.errors)
 

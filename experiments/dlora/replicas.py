@@ -66,7 +66,7 @@ def imbalance() -> list[float]:
 
 def used(point: Point) -> Used:
     """Return how busy replicas are and how full their pools until the last request has come, from the timeline."""
-    found = result(point, timeline=True)
+    found = simulate(_overrides(point, timeline=True))
     end_s = float(found.requests["arrival_s"].max())
     shares = [_used(samples, end_s) for _, samples in found.timeline.groupby("replica")]
     return Used([busy for busy, _ in shares], [memory for _, memory in shares])
@@ -80,11 +80,6 @@ def _used(samples: pd.DataFrame, end_s: float) -> tuple[float, float]:
         "capacity_tokens"
     ].to_numpy()
     return float(busy.sum()) / end_s, float((full * lasts_s).sum()) / end_s
-
-
-def result(point: Point, timeline: bool) -> Result:
-    """Simulate a point's run."""
-    return simulate(_overrides(point, timeline))
 
 
 def _overrides(point: Point, timeline: bool) -> list[str]:

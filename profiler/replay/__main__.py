@@ -66,9 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Serve a trace on this device with a real batch loop, driven by a scheduler of simlora's; simulate "
         "the same trace with the calibration of simlora-profile, and with one that is fitted to the iterations of "
         "another trace, served in turn with it; compare iteration by iteration and request by request.",
-        epilog="KEY=VALUE are simlora's own, on top of "
-        + " ".join((*SYSTEM, *SMALL))
-        + "; the other trace is that of the next seed.",
+        epilog=f"KEY=VALUE are simlora's own, on top of {' '.join(SYSTEM)}, and on a CPU of {' '.join(SMALL)}, "
+        f"on a GPU of {' '.join(LARGE)}; the other trace is that of the next seed.",
     )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="e.g. seed=1 scheduler=lcfs")
     parser.add_argument("--device", choices=CHOICES, default="auto")

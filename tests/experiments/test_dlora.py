@@ -37,7 +37,7 @@ from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.sweeps.outcome import NOT_SIMULATED as WAS_NOT_SIMULATED
 from simlora.sweeps.outcome import RAN, Outcome
-from tests.experiments.studied import claims
+from tests.experiments.studied import claims, runs_of
 
 FOLDER = Path(experiments.dlora.__file__).parent
 STUDIES = read_all(FOLDER)
@@ -133,7 +133,7 @@ def test_every_experiment_names_the_claims_that_it_is_for(name: str) -> None:
 
 
 def test_claims_are_judged_over_three_seeds() -> None:
-    points = list(CLAIMS["dlora-f14"].points())
+    points = runs_of(CLAIMS["dlora-f14"])
     assert sorted({point.settings["seed"] for point in points}) == SEEDS == [0, 1, 2]
 
 
@@ -148,7 +148,7 @@ def row_of(folder: Path, text: str, numbers: Callable[[Point], float], seeds: st
     path = claims(folder, text)
     path.write_text(seeds + path.read_text())
     (claim,) = read_claims(path, read_all(folder))
-    outcomes = {p.overrides: Outcome(RAN, {"throughput_rps": numbers(p)}) for p in claim.points()}
+    outcomes = {p.overrides: Outcome(RAN, {"throughput_rps": numbers(p)}) for p in runs_of(claim)}
     for spot in claim.evidence.values():
         outcomes |= {p.overrides: Outcome(RAN, {"throughput_rps": numbers(p)}) for p in spot.points}
     return evaluate("paper", claim, outcomes)
@@ -240,7 +240,7 @@ def test_a_limit_says_what_it_is_and_a_run_that_is_missing_has_no_number(tmp_pat
     (limit, _), *_ = claim.ratios
     assert isinstance(limit, Limit)
     assert str(limit) == "x up to which throughput_rps of fcfs (small) is at most 3"
-    outcomes = {p.overrides: Outcome(WAS_NOT_SIMULATED, reason="no such system") for p in claim.points()}
+    outcomes = {p.overrides: Outcome(WAS_NOT_SIMULATED, reason="no such system") for p in runs_of(claim)}
     row = evaluate("paper", claim, outcomes)
     assert (row.verdict, row.reason) == (NOT_SIMULATED, "fcfs (small) at 1: no such system")
 
