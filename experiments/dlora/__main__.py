@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _draw_all(studies: Sequence[Study], out: Path, jobs: int) -> None:
     theirs = measured.read()
     if theirs is None:
-        print(f"without measured points: there is no {measured.path()}; set SIMLORA_MEASURED_DIR")
+        print(f"skipped the measured points: there is no {measured.path()}; set SIMLORA_MEASURED_DIR")
     made(out)
     for study in studies:
         found = of_study(study, SEEDS, jobs, theirs.of if theirs else None)

@@ -127,7 +127,7 @@ def chosen(studies: dict[str, Study], names: Sequence[str]) -> list[Study]:
 def _draw_all(studies: Sequence[Study], out: Path, jobs: int) -> None:
     rows = measured.rows()
     for path in measured.missing(studies):
-        print(f"without measured points: there is no {path}; set SIMLORA_MEASURED_DIR")
+        print(f"skipped the measured points: there is no {path}; set SIMLORA_MEASURED_DIR")
     made(out)
     outcomes = run_all([point for study in studies for point in points(study)], jobs)
     for study in studies:

@@ -395,7 +395,7 @@ def test_the_command_draws_a_study_and_says_what_it_lacks(
     monkeypatch.setattr(command, "read_all", lambda folder: {"figure_12": small("figure_12")})
     assert command.main(["figure_12", "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
     printed = capsys.readouterr().out
-    assert "without measured points: there is no" in printed
+    assert "skipped the measured points: there is no" in printed
     assert "dlora_ae.json; set SIMLORA_MEASURED_DIR" in printed
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"figure_12.png", "figure_12.csv"}
     assert command.main(["figure_21"]) == 2

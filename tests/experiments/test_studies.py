@@ -233,7 +233,7 @@ def test_figures_and_tables_are_made(tmp_path: Path, capsys: pytest.CaptureFixtu
     printed = capsys.readouterr().out
     assert "figure_1: Two systems at two loads" in printed
     assert "a word about it" in printed
-    assert "without measured points" in printed
+    assert "skipped the measured points" in printed
     for name in ("figure_1", "table_2"):
         with Image.open(out / f"{name}.png") as image:
             colours = {colour for _, colour in image.convert("RGB").getcolors(1 << 24)}
