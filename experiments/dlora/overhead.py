@@ -18,7 +18,7 @@ import matplotlib
 from experiments.claims.checks import Comparison
 from experiments.dlora.paper import FOLDER, SEEDS
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, INK, plain, write
+from experiments.studies.draw import COLOURS, INK, legend_below, plain, write
 from experiments.studies.several import Several, of_study
 from experiments.studies.study import Study, read
 
@@ -106,8 +106,7 @@ def draw(path: Path) -> None:
         plain(ax)
     axes[0].set_ylim(100 * LEAST_SHARE, 100)
     axes[0].set_ylabel("time (%)", fontsize="small")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
+    legend_below(figure, axes[0], 3)
     figure.suptitle(
         "Inference, switches and plans · dLoRA (OSDI'24), Figure 15 (dashed: published)", fontsize="medium"
     )

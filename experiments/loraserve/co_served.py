@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments.studies import markdown
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, plain, save
+from experiments.studies.draw import COLOURS, legend_below, plain, save
 from experiments.studies.tables import of_run
 from simlora.results.result import Result
 
@@ -127,8 +127,7 @@ def draw(found: Waits) -> Figure:
         ax.tick_params(labelsize="small")
     axes[0].set_ylabel("95th percentile of TTFT, rank 8 (s)", fontsize="small")
     axes[0].set_ylim(bottom=0)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
+    legend_below(figure, axes[0], 4)
     figure.suptitle("LoRAServe, Figure 1 · requests of rank 8 beside another rank", fontsize="medium")
     return figure
 

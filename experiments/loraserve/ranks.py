@@ -13,7 +13,9 @@ from pathlib import Path
 
 import matplotlib
 
-from experiments.loraserve.calibration import OUTPUT_TOKENS, Runs, Single, available, name, runs
+from experiments.loraserve.calibration import name
+from experiments.loraserve.runs import OUTPUT_TOKENS, RUNS, Runs, available, runs
+from experiments.loraserve.single import Single
 from experiments.studies.command import into
 from experiments.studies.draw import COLOURS, THEIRS, plain, save
 from experiments.studies.markdown import by_column
@@ -185,7 +187,7 @@ def _say(folder: Path) -> None:
     print(f"Figure 4: {figure_4():.0f} % more, published {PUBLISHED['figure_4']:.0f} %")
     print(f"Figure 5: {figure_5():.0f} % more, published {PUBLISHED['figure_5']:.0f} %")
     if data is None:
-        print("The measured runs are not there; SIMLORA_MEASURED_DIR says where they are.")
+        print(f"skipped the measured runs: there is no {RUNS}; SIMLORA_MEASURED_DIR says where it is")
     title = f"one request, prompt of {PROMPT:,} tokens"
     figures = {
         "figure_3": by_prompt(data),

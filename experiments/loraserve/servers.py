@@ -23,7 +23,7 @@ import pandas as pd
 
 from experiments.studies import markdown
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, plain, save
+from experiments.studies.draw import COLOURS, legend_below, plain, save
 from experiments.studies.points import point
 from experiments.studies.running import run_all
 from experiments.studies.study import read
@@ -172,10 +172,7 @@ def draw_12(found: Mapping[str, Served]) -> Figure:
     axes[0].set_ylabel("tokens/s", fontsize="small")
     axes[0].set_ylim(0, 1.05 * max(one.tokens_per_s.sum(axis=1).max() for one in found.values()))
     axes[0].yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=len(RANKS), fontsize="small", frameon=False
-    )
+    legend_below(figure, axes[0], len(RANKS))
     figure.suptitle(
         f"LoRAServe, Figure 12 · what servers process, {OPEN_RATE} requests/s, ranks' demand exponential",
         fontsize="medium",
@@ -206,8 +203,7 @@ def draw_18(found: Mapping[int, Mapping[str, Served]]) -> Figure:
     axes[0, 0].yaxis.set_minor_formatter(NullFormatter())
     axes[0, 0].set_ylabel("95th percentile of TTFT (s)", fontsize="small")
     axes[1, 0].set_ylabel("most adapters in host memory", fontsize="small")
-    handles, labels = axes[1, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
+    legend_below(figure, axes[1, 0], 4)
     figure.suptitle("LoRAServe, Figure 18 · by server, 100 adapters; dashed: the SLO", fontsize="medium")
     return figure
 

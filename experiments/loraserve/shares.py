@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 
 from experiments.scenarios import scenario
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, plain, save
+from experiments.studies.draw import COLOURS, legend_below, plain, save
 from simlora.workload.popularity import Zipf
 
 matplotlib.use("Agg")
@@ -107,8 +107,7 @@ def draw(week: Floats, law: Floats, exponent: float, evaluation: Floats) -> Figu
         plain(ax)
         ax.tick_params(labelsize="small")
     axes[0].yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
+    legend_below(figure, axes[0], 4)
     figure.suptitle("LoRAServe, Figure 8 · share of requests of each adapter", fontsize="medium")
     return figure
 

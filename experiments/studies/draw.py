@@ -80,6 +80,13 @@ def plain(ax: Axes, axis: Literal["both", "x", "y"] = "y", **look: Any) -> None:
     ax.set_axisbelow(True)
 
 
+def legend_below(figure: Figure, ax: Axes, columns: int) -> None:
+    """Put the legend of one plot, which is that of all, below them."""
+    handles, labels = ax.get_legend_handles_labels()
+    look: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": "small"}
+    figure.legend(handles, labels, ncols=columns, **look)
+
+
 def draw(study: Study, gathered: Sequence[Gathered], path: Path, dpi: int = DPI) -> None:
     """Write a study's figure as PNG. The plots of a single panel stand beside each other."""
     across, down = len(study.panels), len(study.metrics)

@@ -16,7 +16,7 @@ import pytest
 from experiments.fidelity import __main__ as command
 from experiments.fidelity import dlora, keeping, notes, predict, profiles, scatter, single_requests
 from experiments.fidelity.__main__ import SOURCES, main
-from experiments.fidelity.compare import Comparison, furthest
+from experiments.fidelity.compare import JUDGED, Comparison, furthest
 from experiments.fidelity.page import FIGURES, overview
 from experiments.fidelity.rows import read
 from experiments.fidelity.scatter import Dot, Panel, Plot
@@ -515,7 +515,7 @@ def test_the_overview_has_the_worst_median_first_and_says_of_which_file() -> Non
 def test_rows_of_s_lora_that_are_furthest_off_are_named_the_worst_first(tmp_path: Path) -> None:
     rows = read(a_file(tmp_path, {"throughput_rps": "1.5"}, {"throughput_rps": "3"}, {"throughput_rps": "9"}))
     compared = [Comparison(row, {"throughput_rps": 1.5}, row is rows[2]) for row in rows]
-    assert [c.row for c in furthest(compared, 5)] == [rows[1], rows[0]]
+    assert [c.row for c in furthest(compared, JUDGED, 5)] == [rows[1], rows[0]]
     assert rows[0].place == "a10g S2 ours num_adapters=20 alpha=1 req_rate=2 cv=1"
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.fidelity.compare import furthest
 from experiments.fidelity.table import cell
-from experiments.fidelity.vllm.compare import LABELS, TIMES, Comparison, furthest, groups, medians
+from experiments.fidelity.vllm.compare import JUDGED, LABELS, TIMES, Comparison, groups, medians
 from experiments.studies import markdown
 from experiments.studies.markdown import percent
 
@@ -50,7 +51,7 @@ def table(comparisons: Sequence[Comparison]) -> str:
 def far_off(comparisons: Sequence[Comparison]) -> list[str]:
     """Return a line for each of the rows that are furthest off, by their lines in the file."""
     found = []
-    for c in furthest(comparisons, FURTHEST):
+    for c in furthest(comparisons, JUDGED, FURTHEST):
         errors = ", ".join(f"{NAMES[name]} {100 * c.error[name]:+.1f} %" for name in NAMES if name in c.error)
         found.append(f"far off: line {c.row.line}: {errors}")
     return found
