@@ -11,6 +11,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from experiments.studies.command import ended
 from simlora.api import simulate
 from simlora.cli import main
 
@@ -63,15 +64,16 @@ def what_it_takes(overrides: list[str]) -> None:
 
 
 def demonstrate() -> int:
-    """Run the main job as a user would, then ask what it takes."""
+    """Run the main job as a user would, then ask what it takes. Returns the exit status."""
     os.chdir(ROOT)
     overrides = command()
     print(f"\n  simlora {shlex.join(overrides)}\n", flush=True)
-    status = main(overrides)
-    if status == 0:
-        what_it_takes(overrides)
-        print(f"\nOpen {ROOT / OUT / 'report.html'} in a browser.")
-    return status
+    return main(overrides) or ended(lambda: _ask(overrides))
+
+
+def _ask(overrides: list[str]) -> None:
+    what_it_takes(overrides)
+    print(f"\nOpen {ROOT / OUT / 'report.html'} in a browser.")
 
 
 if __name__ == "__main__":

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simlora.config.composing import compose
-from simlora.config.setup import prepare
+from simlora.api.preparing import composed, ready
 from simlora.engine.scenario import Scenario
 
 
 def scenario(overrides: Sequence[str]) -> Scenario:
-    """Compose and check a configuration; return what the engine runs."""
-    config, choices = compose(overrides)
-    return prepare(config, choices).scenario
+    """Return what the engine runs for these overrides. Raises InputError for a mistake in them."""
+    return ready(*composed(overrides)).scenario

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
+from profiler.folder import made
 from simlora.api.progress import bar
-from simlora.cli.guarded import BAD_INPUT, DONE, INTERRUPTED
+from simlora.cli.guarded import DONE, guarded
 from simlora.config.composing import FOLDER, VERSION_BASE
 from simlora.config.making import make
 from simlora.config.mistakes import COMPOSING, in_plain_words
@@ -68,14 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if {"-h", "--help"} & set(arguments):
         print(HELP, end="")
         return DONE
-    try:
-        return _run(arguments)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print("interrupted; what was measured is kept, the same command goes on", file=sys.stderr)
-        return INTERRUPTED
+    kept = "interrupted; what was measured is kept, the same command goes on"
+    return guarded(lambda: _run(arguments), kept)
 
 
 def _run(arguments: list[str]) -> int:
@@ -104,7 +99,7 @@ def _run(arguments: list[str]) -> int:
     name = f"{on.gpu}-{settings.model.name}"
     out = settings.out or Path("outputs") / "profile" / name
     identity = {**on.describe(), "model": settings.model.name, "dtype": str(on.dtype), "seed": settings.seed}
-    samples = collect.Samples(out, identity)
+    samples = collect.Samples(made(out, f"out={out}"), identity)
     print(f"{settings.model.name} on {on.name}: {len(plan.points)} points, {plan.rounds} rounds", flush=True)
     with bar(len(plan.points) * plan.rounds, "points", doing="measuring") as tell:
         bench = Bench(on, settings.model, plan.points, settings.seed)

@@ -77,75 +77,45 @@ BASE = (
         },
     ),
 )
+
+
+def _of_kernel(kernel: str, phase: str, **features: Feature) -> Model:
+    """Return what a LoRA kernel adds to prefill or decode; all kernels have an intercept."""
+    return Model(f"kernels.{kernel}.{phase}", phase, {"intercept_s": _ones, **features}, kernel, phase)
+
+
 KERNELS = (
-    Model(
-        "kernels.bgmv.decode",
-        "decode",
-        {
-            "intercept_s": _ones,
-            "per_sequence_s": lambda p: p["requests"],
-            "per_sequence_max_rank_s": lambda p: p["requests"] * p["max_rank"],
-        },
+    _of_kernel(
         "bgmv",
         "decode",
+        per_sequence_s=lambda p: p["requests"],
+        per_sequence_max_rank_s=lambda p: p["requests"] * p["max_rank"],
     ),
-    Model(
-        "kernels.bgmv.prefill",
-        "prefill",
-        {"intercept_s": _ones, "per_token_max_rank_s": lambda p: p["batch_tokens"] * p["max_rank"]},
-        "bgmv",
-        "prefill",
-    ),
-    Model(
-        "kernels.mbgmv.decode",
-        "decode",
-        {
-            "intercept_s": _ones,
-            "per_rank_sum_s": lambda p: p["rank_sum"],
-            "per_sequence_s": lambda p: p["requests"],
-            "per_sequence_max_rank_s": lambda p: p["requests"] * p["max_rank"],
-        },
+    _of_kernel("bgmv", "prefill", per_token_max_rank_s=lambda p: p["batch_tokens"] * p["max_rank"]),
+    _of_kernel(
         "mbgmv",
         "decode",
+        per_rank_sum_s=lambda p: p["rank_sum"],
+        per_sequence_s=lambda p: p["requests"],
+        per_sequence_max_rank_s=lambda p: p["requests"] * p["max_rank"],
     ),
-    Model(
-        "kernels.mbgmv.prefill",
-        "prefill",
-        {"intercept_s": _ones, "per_token_rank_s": lambda p: p["token_rank_sum"]},
-        "mbgmv",
-        "prefill",
-    ),
-    Model(
-        "kernels.padded_bmm.decode",
-        "decode",
-        {
-            "intercept_s": _ones,
-            "per_segment_s": lambda p: p["requests"],
-            "per_segment_max_rank_s": lambda p: p["requests"] * p["max_rank"],
-        },
+    _of_kernel("mbgmv", "prefill", per_token_rank_s=lambda p: p["token_rank_sum"]),
+    _of_kernel(
         "padded_bmm",
         "decode",
+        per_segment_s=lambda p: p["requests"],
+        per_segment_max_rank_s=lambda p: p["requests"] * p["max_rank"],
     ),
-    Model(
-        "kernels.padded_bmm.prefill",
-        "prefill",
-        {
-            "intercept_s": _ones,
-            "per_segment_s": lambda p: p["requests"],
-            "per_token_max_rank_s": lambda p: p["batch_tokens"] * p["max_rank"],
-        },
+    _of_kernel(
         "padded_bmm",
         "prefill",
+        per_segment_s=lambda p: p["requests"],
+        per_token_max_rank_s=lambda p: p["batch_tokens"] * p["max_rank"],
     ),
-    Model(
-        "kernels.one_hot_einsum.decode",
-        "decode",
-        {
-            "intercept_s": _ones,
-            "per_sequence_adapter_max_rank_s": lambda p: p["requests"] ** 2 * p["max_rank"],
-        },
+    _of_kernel(
         "one_hot_einsum",
         "decode",
+        per_sequence_adapter_max_rank_s=lambda p: p["requests"] ** 2 * p["max_rank"],
     ),
 )
 COPIES = (

@@ -55,7 +55,7 @@ class Plan:
 
 
 def read(name: str, kernels: Sequence[str], memories: Sequence[str], cores: int) -> Plan:
-    """Read `quick`, `full` or a path of a YAML file, for these kernels, host memories, and at most so many cores.
+    """Read `quick`, `full`, `cpu_lora` or a YAML file's path: for these kernels and host memories, and so many cores.
 
     Raises InputError, naming file and key, for what is not a plan.
     """

@@ -1,4 +1,4 @@
-"""Draw CaraServe's figures and tables: `python -m experiments.caraserve [figure_10 figure_13 …] [--out DIR]`."""
+"""Draw CaraServe's figures and tables: `python -m experiments.caraserve [figure_10 figure_14 …] [--out DIR]`."""
 
 from __future__ import annotations
 

@@ -6,13 +6,12 @@ have: a slope and an intercept for each kernel. All else is derived from calibra
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.calibration_file import written
-from experiments.profiles.__main__ import CALIBRATIONS
+from experiments.calibration_file import CALIBRATIONS, save, written
+from experiments.studies.command import into
 from simlora.latency import calibration as calibrations
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Bgmv, LoraWork, Mbgmv
@@ -150,22 +149,19 @@ def as_yaml() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the file; print what it gives for Figure 5."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.caraserve.calibration", description=__doc__.split("\n\n")[0]
-    )
-    parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
-    path = parser.parse_args(arguments).out / f"{NAME}.yaml"
-    text = as_yaml()
-    calibrations.parse(text, str(path))
-    path.write_text(text, encoding="utf-8")
+    """Write the file; print what it gives for Figure 5. Returns the exit status."""
+    return into(CALIBRATIONS, "experiments.caraserve.calibration", __doc__, _write, arguments)
+
+
+def _write(folder: Path) -> None:
+    path = folder / f"{NAME}.yaml"
+    save(path, as_yaml())
     for kernel, (intercept_s, slope_s) in lines().items():
         steps = ", ".join(
             f"{name} {1e3 * (intercept_s + slope_s * ranks):.2f} ms" for name, ranks in RANKS.items()
         )
         print(f"{kernel}: {steps}")
     print(path)
-    return 0
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.caraserve.calibration import FIGURE_5_S, NAME, SLO_S, decode_s
 from experiments.studies.command import into
-from experiments.studies.draw import save
+from experiments.studies.draw import COLOURS, INK, plain, save
 from simlora.latency import calibration as calibrations
 from simlora.latency.cpu_lora import CpuLora
 from simlora.workload.popularity import LogNormal
@@ -25,7 +25,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-BLUE, AMBER, TEAL, RED, INK = "#2b6cd4", "#d08700", "#0f8f7d", "#b3417b", "#1b1d21"
+BLUE, AMBER, TEAL, RED = COLOURS[:4]
 KERNELS = {"bgmv": "BGMV", "mbgmv": "MBGMV"}
 RANKS = (8, 16, 32, 64)
 DRAWS = 2_000_000
@@ -154,9 +154,7 @@ def _with(calibration: calibrations.Calibration, changes: dict[str, float]) -> c
 
 def _axes(ax: Axes, title: str, x: str, y: str) -> None:
     ax.set(xlabel=x, ylabel=y, title=title)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color="#e2e3e1")
-    ax.set_axisbelow(True)
+    plain(ax)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from experiments.claims.evaluate import Row
 from experiments.claims.numbers import error_shown, shown
 from experiments.claims.verdicts import CONTRADICTS, HOLDS, NEAR, NOT_SIMULATED, OFF, VERDICTS
+from experiments.studies.markdown import table
 
 WIDTH, CELL = 110, 22
 MEANING = {
@@ -85,9 +86,7 @@ def markdown(rows: Sequence[Row], notes: Sequence[str], command: str) -> str:
     ]
     for paper in papers:
         own = [row for row in rows if row.paper == paper]
-        lines += [f"## {paper}", "", f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
-        lines += [f"| {' | '.join(_cell(cell) for cell in _cells(row))} |" for row in worst_first(own)]
-        lines.append("")
+        lines += [f"## {paper}", "", table(COLUMNS, map(_cells, worst_first(own))), ""]
     return "\n".join(lines)
 
 
@@ -108,7 +107,3 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _figure(paper: str, study: str) -> str:
     """Return links to the picture, which lies beside the page, and to what it is drawn from."""
     return f"[{study}](figures/{paper}/{study}.png) ([YAML](../experiments/{paper}/{study}.yaml))"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

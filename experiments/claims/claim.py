@@ -11,8 +11,8 @@ from typing import Any
 from experiments.claims.checks import CHECKS, spots_of
 from experiments.claims.formulas import NUMBERS
 from experiments.claims.spots import Limit, Spot, read_curve, read_spot
-from experiments.studies.points import Point
 from experiments.studies.reading import check, known, listed, load
+from experiments.studies.several import read_seeds
 from experiments.studies.study import Study
 from simlora.core.errors import InputError
 
@@ -72,11 +72,6 @@ class Claim:
         for name, arguments in self.checks:
             yield from spots_of(name, arguments)
 
-    def points(self) -> Iterator[Point]:
-        """Yield the runs that the claim may be about, some perhaps twice."""
-        for spot in self.spots_looked_at():
-            yield from spot.points
-
 
 def read(path: Path, studies: Mapping[str, Study]) -> list[Claim]:
     """Return the claims of a paper. Raises InputError, naming file and claim, for what does not say right.
@@ -93,11 +88,6 @@ def read(path: Path, studies: Mapping[str, Study]) -> list[Claim]:
     if twice:
         raise InputError(f"{path} has the claim {twice} twice")
     return claims
-
-
-def read_seeds(path: Path) -> list[int]:
-    """Return the seeds over which a paper's claims are judged; none: each run has that of its settings."""
-    return listed(check(load(path), str(path), ("claims",), ("seeds",)).get("seeds", []))
 
 
 def _claim(tree: Any, place: str, studies: Mapping[str, Study], seeds: Sequence[int]) -> Claim:

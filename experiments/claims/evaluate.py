@@ -14,20 +14,12 @@ from experiments.claims.numbers import shown
 from experiments.claims.spots import Figures, Limit, Spot
 from experiments.studies.fitted import was_fitted
 from experiments.studies.points import Overrides, Point
-from experiments.studies.running import watched
+from experiments.studies.running import NoNumberError, figure_of, watched
 from experiments.studies.study import OOM
-from simlora.sweeps.outcome import DOES_NOT_FIT, Outcome
+from simlora.sweeps.outcome import Outcome
 
 Outcomes = Mapping[Overrides, Outcome]
 UNEXPLAINED = "Not explained yet."
-
-
-class NoNumberError(LookupError):
-    """A spot has no simulated number: it was not simulated, or what was simulated does not fit the memory."""
-
-    def __init__(self, point: Point, outcome: Outcome) -> None:
-        super().__init__(f"{point.series} ({point.panel}) at {point.x}: {outcome.reason}")
-        self.does_not_fit = outcome.status == DOES_NOT_FIT
 
 
 @dataclass(frozen=True)
@@ -137,17 +129,7 @@ def _number(spot: Spot | Limit, outcomes: Outcomes) -> float:
 
 
 def _figures(outcomes: Outcomes) -> Figures:
-    return lambda point, metric: _figure(point, metric, outcomes)
-
-
-def _figure(point: Point, metric: str, outcomes: Outcomes) -> float:
-    outcome = outcomes[point.overrides]
-    found = outcome.figure(metric)
-    if found is None:
-        raise NoNumberError(
-            point, outcome if outcome.reason else Outcome(outcome.status, reason="no request finished")
-        )
-    return found
+    return lambda point, metric: figure_of(outcomes, point, metric)
 
 
 def _value(claim: Claim, outcomes: Outcomes) -> Judged:
@@ -166,7 +148,7 @@ def _disagreement(claim: Claim, disagreement: Mapping[str, Any], judged: Judged)
     published, other = claim.published[0], disagreement["value"]
     if verdicts.of_value(published, other) == verdicts.HOLDS:
         return judged
-    verdict = verdicts.with_disagreement(judged.verdict, verdicts.of_value(other, judged.simulated), False)
+    verdict = verdicts.with_disagreement(judged.verdict, verdicts.of_value(other, judged.simulated))
     said = f"{claim.where} says {published:g}, {disagreement['source']} says {other:g}."
     return Judged(judged.simulated, verdict, said, judged.errors)
 

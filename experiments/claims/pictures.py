@@ -11,20 +11,18 @@ from pathlib import Path
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from experiments.claims.claim import read_seeds
-from experiments.claims.spots import seeded
-from experiments.dlora import drawing
 from experiments.dlora import measured as artifact
-from experiments.dlora.several import Several
+from experiments.dlora import paper as dlora
 from experiments.measured import measured_dir
 from experiments.studies import draw as drawn
-from experiments.studies import fitted, measured
+from experiments.studies import draw_several, fitted, measured
 from experiments.studies.command import made
 from experiments.studies.draw import draw
 from experiments.studies.fitted import was_fitted
 from experiments.studies.gathered import Gathered
-from experiments.studies.points import Point, point, points
+from experiments.studies.points import Point, point, points, seeded
 from experiments.studies.running import Watch
+from experiments.studies.several import Several, read_seeds
 from experiments.studies.study import Panel, Study, read
 from simlora.sweeps.outcome import Outcome
 
@@ -32,7 +30,7 @@ DPI, COLOURS = 80, 64
 """Pictures are looked at on a page, and kept in the repository: below 80 kB each."""
 DATA = "data"
 """The text in a PNG that tells what it was drawn from."""
-DRAWN_BY = [Path(str(module.__file__)) for module in (drawing, drawn, fitted, measured, artifact)]
+DRAWN_BY = [Path(str(module.__file__)) for module in (draw_several, drawn, fitted, measured, artifact)]
 """What decides how a picture looks, besides its data."""
 Found = Sequence[tuple[Point, Sequence[Outcome]]]
 """Points, and what became of the runs of each: one, or one a seed."""
@@ -49,11 +47,14 @@ def draw_all(folder: Path, names: Iterable[str], ran: Watch, out: Path) -> list[
         study = read(folder / f"{name}.yaml")
         found = list(_found(study, ran, seeds))
         paths.append(out / f"{name}.png")
-        study, draws = _only(study, [one for one, _ in found]), _draw_seeds if seeds else _draw
+        study = _only(study, [one for one, _ in found])
         kept = {panel.name for panel in study.panels}
         found = [(one, outcomes) for one, outcomes in found if one.panel in kept]
         if not _is_of(paths[-1], data := _data(study, found)):
-            draws(study, found, paths[-1])
+            if seeds:
+                _draw_seeds(study, found, paths[-1], folder.resolve() == dlora.FOLDER)
+            else:
+                _draw(study, found, paths[-1])
             _keep(paths[-1], data)
     return paths
 
@@ -111,9 +112,11 @@ def _draw(study: Study, found: Found, path: Path) -> None:
     draw(study, gathered, path, DPI)
 
 
-def _draw_seeds(study: Study, found: Found, path: Path) -> None:
-    theirs = artifact.read() or artifact.Measured({})
-    drawing.draw(study, [Several(one, outcomes, theirs.of(one)) for one, outcomes in found], path, DPI)
+def _draw_seeds(study: Study, found: Found, path: Path, is_dlora: bool) -> None:
+    """Draw means over seeds; of dLoRA beside what its artifact plots, and its targets."""
+    theirs = (artifact.read() if is_dlora else None) or artifact.Measured({})
+    several = [Several(one, outcomes, theirs.of(one)) for one, outcomes in found]
+    draw_several.draw(study, several, path, DPI, dlora.TARGETS_S if is_dlora else None)
 
 
 def _found(study: Study, ran: Watch, seeds: Sequence[int]) -> Iterator[tuple[Point, list[Outcome]]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from experiments.studies.metrics import METRICS
-from experiments.studies.points import Point, point
+from experiments.studies.points import Point, point, seeded
 from experiments.studies.reading import known
 from experiments.studies.study import Study
 from simlora.core.errors import InputError
@@ -124,11 +124,6 @@ class Limit:
 
     def __str__(self) -> str:
         return f"x up to which {self.curve} is at most {self.most:g}"
-
-
-def seeded(point: Point, seed: int) -> Point:
-    """Return a point with another seed of everything random."""
-    return replace(point, settings={**point.settings, "seed": seed})
 
 
 def read_spot(text: Any, place: str, studies: Mapping[str, Study], seeds: Sequence[int] = ()) -> Spot | Limit:

@@ -45,15 +45,12 @@ def of_comparisons(passed: Sequence[bool]) -> str:
     return NEAR if sum(passed) >= NEAR_SHARE * len(passed) else OFF
 
 
-def with_disagreement(against_published: str, against_other: str, numbers_agree: bool) -> str:
-    """Return the verdict where the paper, or its artifact, gives a second number for the same run.
+def with_disagreement(against_published: str, against_other: str) -> str:
+    """Return the verdict where the paper, or its artifact, gives a second number for the same run, far from the first.
 
-    If the two numbers are as far apart as makes a claim fail, the paper contradicts itself, whichever of them we
-    come near. If we come near neither, that is our error and stays `off`.
+    It contradicts itself, whichever of them we come near. If we come near neither, that is our error and stays `off`.
     """
-    if numbers_agree or {against_published, against_other} == {OFF}:
-        return against_published
-    return CONTRADICTS
+    return OFF if {against_published, against_other} == {OFF} else CONTRADICTS
 
 
 def worst(verdicts: Iterable[str]) -> str:

@@ -1,1 +1,1 @@
-"""dLoRA (OSDI'24): its calibrations, and the day of the trace that its workload goes by."""
+"""dLoRA (OSDI'24), figure by figure: `python -m experiments.dlora [figure_10 …] [--out DIR]`."""

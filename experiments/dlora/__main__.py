@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.dlora import measured
-from experiments.dlora.drawing import draw
-from experiments.dlora.several import FOLDER, SEEDS, Several, of_study, write_csv
+from experiments.dlora.paper import FOLDER, SEEDS, TARGETS_S
 from experiments.studies.command import chosen, ended, made
+from experiments.studies.draw_several import draw
+from experiments.studies.several import Several, of_study, write_csv
 from experiments.studies.study import Study, read_all
 from simlora.api.cache import HELP
 
@@ -36,11 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _draw_all(studies: Sequence[Study], out: Path, jobs: int) -> None:
     theirs = measured.read()
     if theirs is None:
-        print(f"without measured points: there is no {measured.path()}; set SIMLORA_MEASURED_DIR")
+        print(f"skipped the measured points: there is no {measured.path()}; set SIMLORA_MEASURED_DIR")
     made(out)
     for study in studies:
-        found = of_study(study, jobs, theirs)
-        draw(study, found, out / f"{study.name}.png")
+        found = of_study(study, SEEDS, jobs, theirs.of if theirs else None)
+        draw(study, found, out / f"{study.name}.png", targets_s=TARGETS_S)
         write_csv(out / f"{study.name}.csv", study, found)
         seconds = sum(outcome.seconds for one in found for outcome in one.outcomes)
         print(f"{study.name}: {study.title} -> {out / study.name}.png, .csv ({seconds:.0f} s of simulating)")

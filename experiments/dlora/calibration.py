@@ -16,15 +16,14 @@ inputs of all projections, tokens x adapters x width, takes 1.5 us at the data s
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.calibration_file import written
-from experiments.profiles.__main__ import CALIBRATIONS
+from experiments.calibration_file import CALIBRATIONS, derived, published, save, written
 from experiments.profiles.scaling import Setting, gpu, model
+from experiments.studies.command import into
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
@@ -186,16 +185,6 @@ def provenance(shape: str, tp: int) -> dict[str, Any]:
     }
 
 
-def derived(source: str) -> dict[str, str]:
-    """Say from what a coefficient was derived."""
-    return {"kind": "derived", "source": source}
-
-
-def published(source: str) -> dict[str, str]:
-    """Say where a coefficient was published."""
-    return {"kind": "published", "source": source}
-
-
 def as_yaml(shape: str, tp: int) -> str:
     """Return the file."""
     tree: dict[str, Any] = {"gpu": GPU, "model": shape, "tp": tp, "provenance": provenance(shape, tp)}
@@ -214,18 +203,13 @@ def line(calibration: Calibration) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files; print what they give for dLoRA's numbers. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.dlora.calibration", description=__doc__.split("\n\n")[0]
-    )
-    parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
-    folder = parser.parse_args(arguments).out
+    return into(CALIBRATIONS, "experiments.dlora.calibration", __doc__, _write, arguments)
+
+
+def _write(folder: Path) -> None:
     for shape, tp in (MEASURED, *DERIVED):
         path = folder / f"{name(shape, tp)}.yaml"
-        text = as_yaml(shape, tp)
-        made = calibrations.parse(text, str(path))
-        path.write_text(text, encoding="utf-8")
-        print(f"{path.stem}: {line(made)}")
-    return 0
+        print(f"{path.stem}: {line(save(path, as_yaml(shape, tp)))}")
 
 
 if __name__ == "__main__":

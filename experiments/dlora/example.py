@@ -6,8 +6,10 @@ One request of three iterations, each 50 ms merged and 100 ms unmerged; to merge
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from experiments.dlora.slower import FOLDER
+from experiments.studies.command import alone
 from simlora.api import simulate
 
 PUBLISHED_MS = {"dlora_unmerged_only": 300, "dlora_merged_only": 250}
@@ -22,7 +24,15 @@ def milliseconds(system: str) -> float:
     return round(1e3 * float(summary["latency_s"]["mean"]), 6)
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what they take. Returns the exit status."""
+    return alone("experiments.dlora.example", __doc__, _say, arguments)
+
+
+def _say() -> None:
     for system, published_ms in PUBLISHED_MS.items():
         print(f"{system}: {milliseconds(system):g} ms, {published_ms} in the paper")
-    sys.exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -25,7 +25,7 @@ from experiments.dlora.calibration import (
 )
 from experiments.dlora.example import PUBLISHED_MS, milliseconds
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, GRID, INK, THEIRS, save
+from experiments.studies.draw import COLOURS, INK, THEIRS, plain, save
 from simlora.latency import calibration as calibrations
 
 matplotlib.use("Agg")
@@ -93,9 +93,7 @@ FIGURES = {"figure_5": figure_5, "example": example}
 def _axes(ax: Axes, title: str, x: str, y: str) -> None:
     ax.set(xlabel=x, ylabel=y, title=title)
     ax.title.set_fontsize("small")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color=GRID)
-    ax.set_axisbelow(True)
+    plain(ax)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

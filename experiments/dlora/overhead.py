@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import matplotlib
 
 from experiments.claims.checks import Comparison
-from experiments.dlora.several import FOLDER, Several, of_study
+from experiments.dlora.paper import FOLDER, SEEDS
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, GRID, INK, write
+from experiments.studies.draw import COLOURS, INK, legend_below, plain, write
+from experiments.studies.several import Several, of_study
 from experiments.studies.study import Study, read
 
 matplotlib.use("Agg")
@@ -59,7 +60,7 @@ def mean(one: Several) -> Shares:
 
 def least_inference() -> list[float]:
     """Return the least share of inference over Figure 15's rates, of dLoRA as described."""
-    found = of_study(study(), -1)
+    found = of_study(study(), SEEDS, -1)
     return [min(mean(one).inference for one in found if one.point.series == "dlora")]
 
 
@@ -75,7 +76,7 @@ def plan_s(one: Several) -> list[float]:
 def solved_within_milliseconds() -> list[Comparison]:
     """Compare what a plan takes us with what the paper says, at every rate at which there are plans."""
     found = []
-    for one in of_study(study(), -1):
+    for one in of_study(study(), SEEDS, -1):
         if taken := plan_s(one):
             says = f"{one.point.series} at {one.point.x}/s: {1e3 * fmean(taken):.0f} ms a plan"
             found.append(Comparison(says, fmean(taken) < MILLISECONDS_S))
@@ -89,7 +90,7 @@ def study() -> Study:
 
 def draw(path: Path) -> None:
     """Write Figure 15 as PNG."""
-    found = of_study(study())
+    found = of_study(study(), SEEDS)
     names = list(dict.fromkeys(one.point.series for one in found))
     figure, axes = plt.subplots(1, len(names), figsize=(9, 3.8), layout="constrained", sharey=True)
     for ax, name in zip(axes, names, strict=True):
@@ -102,13 +103,10 @@ def draw(path: Path) -> None:
         ax.axhline(100 * PUBLISHED, color=INK, linewidth=0.9, linestyle=(0, (5, 3)))
         ax.set_title(study().series_named(name).title, fontsize="small")
         ax.set_xlabel("requests/s", fontsize="small")
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color=GRID)
-        ax.set_axisbelow(True)
+        plain(ax)
     axes[0].set_ylim(100 * LEAST_SHARE, 100)
     axes[0].set_ylabel("time (%)", fontsize="small")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
+    legend_below(figure, axes[0], 3)
     figure.suptitle(
         "Inference, switches and plans · dLoRA (OSDI'24), Figure 15 (dashed: published)", fontsize="medium"
     )
@@ -123,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _say(out: Path) -> None:
     draw(out / "figure_15_shares.png")
     print(out / "figure_15_shares.png")
-    for one in of_study(study()):
+    for one in of_study(study(), SEEDS):
         found, taken = mean(one), plan_s(one)
         plans = fmean(outcome.summary["migration"]["plans"] for outcome in one.outcomes)
         solver = f"{plans:.1f} plans, {1e3 * fmean(taken):.0f} ms each" if taken else "no plans"

@@ -17,10 +17,11 @@ import numpy as np
 import pandas as pd
 
 from experiments.claims.spots import Curve
-from experiments.dlora.several import FOLDER, SEEDS, runs
+from experiments.dlora.paper import FOLDER, SEEDS
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, GRID, INK, save
+from experiments.studies.draw import COLOURS, INK, plain, save
 from experiments.studies.points import Point
+from experiments.studies.several import runs
 from experiments.studies.study import Study, read
 from experiments.studies.tables import of_run
 from simlora.api import simulate
@@ -65,7 +66,7 @@ def imbalance() -> list[float]:
 
 def used(point: Point) -> Used:
     """Return how busy replicas are and how full their pools until the last request has come, from the timeline."""
-    found = result(point, timeline=True)
+    found = simulate(_overrides(point, timeline=True))
     end_s = float(found.requests["arrival_s"].max())
     shares = [_used(samples, end_s) for _, samples in found.timeline.groupby("replica")]
     return Used([busy for busy, _ in shares], [memory for _, memory in shares])
@@ -81,11 +82,6 @@ def _used(samples: pd.DataFrame, end_s: float) -> tuple[float, float]:
     return float(busy.sum()) / end_s, float((full * lasts_s).sum()) / end_s
 
 
-def result(point: Point, timeline: bool) -> Result:
-    """Simulate a point's run."""
-    return simulate(_overrides(point, timeline))
-
-
 def _overrides(point: Point, timeline: bool) -> list[str]:
     kept = [each for each in point.overrides if not each.startswith("timeline=")]
     return [*kept, f"timeline={str(timeline).lower()}"]
@@ -96,7 +92,7 @@ def _study(name: str) -> Study:
 
 
 def _runs(study: Study, series: str, x: float) -> list[Point]:
-    return runs(Curve(study, study.panels[0].name, series, study.metrics[0]).at(x).point)
+    return runs(Curve(study, study.panels[0].name, series, study.metrics[0]).at(x).point, SEEDS)
 
 
 def figure_2b() -> Figure:
@@ -185,9 +181,7 @@ def _axes(ax: Axes, title: str, x: str, y: str) -> None:
     ax.set_ylabel(y, fontsize="small")
     ax.set_title(title, fontsize="small")
     ax.tick_params(labelsize="small")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color=GRID)
-    ax.set_axisbelow(True)
+    plain(ax)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,12 +3,11 @@
 Harmonics of 24 hours, by least squares to totals per 40 minutes over three days, relative to their mean:
 `maf1_invocations_40min.csv` of dLoRA's artifact. It prints how much each further harmonic explains, and by the
 Bayesian information criterion whether it is worth its two coefficients; `simlora.workload.shape.DIURNAL` holds those of
-the least criterion. Where the file is not there it says so and stops.
+the least criterion. It needs the file.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.studies.command import ended
+from experiments.studies.command import ended, parser_of
+from simlora.core.errors import InputError
 from simlora.workload.shape import DIURNAL, SLOTS_A_DAY, Shape, harmonics, read_shape
 
 TRACES = Path(os.environ.get("SIMLORA_TRACE_DIR", Path(__file__).resolve().parents[3] / "shared" / "traces"))
@@ -43,20 +43,17 @@ def criterion(shape: Shape, count: int) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the harmonics of a file's days. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.dlora.shape", description=__doc__.split("\n\n")[0]
-    )
+    parser = parser_of("experiments.dlora.shape", __doc__)
     parser.add_argument(
         "file", nargs="?", type=Path, default=TRACES / NAME, help=f"{NAME} of dLoRA's artifact"
     )
     path = parser.parse_args(arguments).file
-    if not path.exists():
-        print(f"skipped: there is no {path}; SIMLORA_TRACE_DIR says where {NAME} is")
-        return 0
     return ended(lambda: _say(path))
 
 
 def _say(path: Path) -> None:
+    if not path.exists():
+        raise InputError(f"there is no {path}; SIMLORA_TRACE_DIR says where {NAME} is")
     shape = read_shape(str(path))
     print("harmonics   left %   criterion   the last one: cosine, sine")
     for count in range(1, MOST + 1):

@@ -8,17 +8,14 @@ weights come from host memory at so many GB/s to each GPU, as from memory that i
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from experiments.dlora.calibration import DERIVED, MEASURED, derived, name, published
-from experiments.profiles.__main__ import CALIBRATIONS
-from simlora.latency import calibration as calibrations
+from experiments.calibration_file import committed, derived, published, save, written
+from experiments.dlora.calibration import DERIVED, MEASURED, name
+from experiments.studies.command import into
 
 FOLDER = Path(__file__).parent / "what_if"
 LONGER_MS = (4, 8, 12)
@@ -35,7 +32,7 @@ def files() -> dict[str, dict[str, Any]]:
 
 def slower(longer_ms: float) -> dict[str, Any]:
     """Return dLoRA's Llama-2-7B with longer iterations."""
-    tree = plain(*MEASURED)
+    tree = committed(name(*MEASURED))
     for phase in ("prefill", "decode"):
         tree[phase]["intercept_s"] = float(f"{tree[phase]['intercept_s'] + longer_ms / 1e3:.6g}")
     source = f"what if: {name(*MEASURED)} with {longer_ms} ms more an iteration"
@@ -45,17 +42,9 @@ def slower(longer_ms: float) -> dict[str, Any]:
 def slow_link(gb_per_s: float) -> dict[str, Any]:
     """Return dLoRA's Llama-2-70B with another rate of the links."""
     shape = DERIVED[-1]
-    tree = plain(*shape)
+    tree = committed(name(*shape))
     tree["adapter_load"]["bytes_per_s"] = 1e9 * gb_per_s
     return said(tree, f"what if: {name(*shape)} with links of {gb_per_s} GB/s", ["adapter_load.bytes_per_s"])
-
-
-def plain(shape: str, tp: int) -> dict[str, Any]:
-    """Return what a calibration's file holds."""
-    tree: dict[str, Any] = yaml.safe_load(
-        (CALIBRATIONS / f"{name(shape, tp)}.yaml").read_text(encoding="utf-8")
-    )
-    return tree
 
 
 def said(tree: dict[str, Any], source: str, changed: Sequence[str]) -> dict[str, Any]:
@@ -89,16 +78,14 @@ def example() -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__.split("\n\n")[0])
-    parser.add_argument("--out", type=Path, default=FOLDER, help="folder to write to")
-    folder = parser.parse_args(arguments).out
+    return into(FOLDER, "experiments.dlora.slower", __doc__, _write, arguments)
+
+
+def _write(folder: Path) -> None:
     for stem, tree in files().items():
-        text = yaml.safe_dump(tree, sort_keys=False, width=110)
         path = folder / f"{stem}.yaml"
-        calibrations.parse(text, str(path))
-        path.write_text(text, encoding="utf-8")
+        save(path, written(tree, {}))
         print(path)
-    return 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ of that of adapters and that of prompt tokens found in HBM, as one bar has both.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,11 +14,14 @@ from statistics import fmean, stdev
 
 from experiments.claims.spots import Curve, Figures, Limit
 from experiments.fastlibra.reductions import FOLDER, LIMIT_S, OTHERS, OURS, TPOT, TTFT
+from experiments.studies.command import alone
 from experiments.studies.points import Point, points
-from experiments.studies.running import run_all
+from experiments.studies.running import figure_of, run_all
 from experiments.studies.study import Study, read
 from simlora.api.cache import HELP
 
+FOUND, KEEPS_NO_KV = "kv.hbm_hit_rate", "slora"
+"""S-LoRA keeps no history KV, so that it finds none and its runs have no such rate."""
 SEEDS = range(5)
 """Of the ablations, which differ by less than one seed can tell."""
 
@@ -32,8 +34,9 @@ def _read(name: str, seed: int = 0) -> tuple[Study, Figures]:
     outcomes = run_all(points(study))
 
     def figures(point: Point, metric: str) -> float:
-        found = outcomes[point.overrides].figure(metric)
-        return 0.0 if found is None else found
+        if metric == FOUND and point.series == KEEPS_NO_KV:
+            return 0.0
+        return figure_of(outcomes, point, metric)
 
     return study, figures
 
@@ -83,9 +86,7 @@ def _at(metric: str) -> Callable[[Figures, Study, str, str, object], float]:
 
 
 def _hits(figures: Figures, of: Study, panel: str, series: str, x: object) -> float:
-    return fmean(
-        _at(metric)(figures, of, panel, series, x) for metric in ("kv.hbm_hit_rate", "adapters.hit_rate")
-    )
+    return fmean(_at(metric)(figures, of, panel, series, x) for metric in (FOUND, "adapters.hit_rate"))
 
 
 def hbm() -> list[float]:
@@ -125,12 +126,12 @@ def lines() -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the averages. Returns the exit status."""
-    argparse.ArgumentParser(
-        prog="python -m experiments.fastlibra.averages", description=__doc__.split("\n\n")[0], epilog=HELP
-    ).parse_args(arguments)
+    return alone("experiments.fastlibra.averages", __doc__, _say, arguments, HELP)
+
+
+def _say() -> None:
     for line in lines():
         print(line)
-    return 0
 
 
 if __name__ == "__main__":

@@ -12,20 +12,19 @@ written to a folder of its own.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.calibration_file import written
+from experiments.calibration_file import CALIBRATIONS, derived, save, written
 from experiments.dlora import calibration as dlora
-from experiments.dlora.calibration import derived
 from experiments.profiles import derive
-from experiments.profiles.__main__ import CALIBRATIONS
 from experiments.profiles.scaling import Setting, gpu, model
 from experiments.profiles.tables import MATRICES
+from experiments.studies.command import ended, made, parser_of
+from experiments.studies.markdown import by_column
 from simlora.hardware.budget import kv_token_budget
 from simlora.hardware.link import LINKS
 from simlora.latency import calibration as calibrations
@@ -230,31 +229,27 @@ class Sheet:
 
 def table(sheets: Sequence[Sheet]) -> str:
     """Return what comes out, as a table in Markdown: a column a model."""
-    columns = [sheet.rows() for sheet in sheets]
-    names = [f"{sheet.model.name}, {sheet.tp} card{'s' * (sheet.tp > 1)}" for sheet in sheets]
-    lines = [["ms, unless it says otherwise", *names], ["---"] * (len(sheets) + 1)]
-    lines += [[label, *(column[label] for column in columns)] for label in columns[0]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    columns = {f"{one.model.name}, {one.tp} card{'s' * (one.tp > 1)}": one.rows() for one in sheets}
+    return by_column("ms, unless it says otherwise", columns)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files; print what comes out. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.fastlibra.calibration", description=__doc__.split("\n\n")[0]
-    )
+    parser = parser_of("experiments.fastlibra.calibration", __doc__)
     parser.add_argument("--peer-link", choices=LINKS, help="another link between the cards of a replica")
     parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
     options = parser.parse_args(arguments)
     if options.peer_link and options.out == CALIBRATIONS:
         parser.error("--peer-link is a what-if: give it a folder with --out")
-    made = []
+    return ended(lambda: _write(made(options.out), options.peer_link))
+
+
+def _write(folder: Path, peer_link: str | None) -> None:
+    sheets = []
     for shape, tp in SOURCES:
-        path = options.out / f"{setting(shape, tp).name}.yaml"
-        text = as_yaml(shape, tp, options.peer_link)
-        made.append(Sheet(calibrations.parse(text, str(path))))
-        path.write_text(text, encoding="utf-8")
-    print(table(made))
-    return 0
+        path = folder / f"{setting(shape, tp).name}.yaml"
+        sheets.append(Sheet(save(path, as_yaml(shape, tp, peer_link))))
+    print(table(sheets))
 
 
 if __name__ == "__main__":

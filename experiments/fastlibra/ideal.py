@@ -8,13 +8,11 @@ each session, whose KV is of no use to others. Needs the trace in SIMLORA_TRACE_
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
-from experiments.studies.command import ended
-from simlora.config.composing import compose
-from simlora.config.setup import prepare
+from experiments.scenarios import scenario
+from experiments.studies.command import alone
 from simlora.engine.cluster import Cluster
 from simlora.workload.reuse import ideal_reuse
 
@@ -25,10 +23,10 @@ ONE_BY_ONE = ("replica.max_batch_size=1",)
 def found(adapters: int, *overrides: str) -> tuple[int, int, int]:
     """Return the blocks that could be found, those that a replica found, and all."""
     group = ("system=fastlibra", "workload=mooncake_conversation", f"workload.adapters={adapters}")
-    scenario = prepare(*compose([*group, *ENDLESS, *overrides])).scenario
-    ideal = ideal_reuse(scenario.trace)
-    recorder = Cluster(scenario).run()
-    return ideal.found_blocks, recorder.cached_tokens // scenario.trace.hash_block_tokens, ideal.blocks
+    run = scenario([*group, *ENDLESS, *overrides])
+    ideal = ideal_reuse(run.trace)
+    recorder = Cluster(run).run()
+    return ideal.found_blocks, recorder.cached_tokens // run.trace.hash_block_tokens, ideal.blocks
 
 
 def lines() -> Iterator[str]:
@@ -44,10 +42,7 @@ def lines() -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the hit rates; 2 without the trace."""
-    argparse.ArgumentParser(
-        prog="python -m experiments.fastlibra.ideal", description=__doc__.split("\n\n")[0]
-    ).parse_args(arguments)
-    return ended(lambda: print(*lines(), sep="\n"))
+    return alone("experiments.fastlibra.ideal", __doc__, lambda: print(*lines(), sep="\n"), arguments)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from experiments.fastlibra.reductions import SCENARIOS, study
 from experiments.studies.command import into
 from experiments.studies.draw import COLOURS, GRID, save
 from experiments.studies.points import Point, written
-from experiments.studies.running import run_all
+from experiments.studies.running import figure_of, run_all
 from simlora.api import simulate
 from simlora.results.result import Result
 
@@ -87,7 +87,7 @@ def _vllm_figures(metric: str) -> list[float]:
     """Return a figure of Figure 2's run of each scenario. Runs what was not run before."""
     here = [Point("", scenario, "vllm_static", 0, vllm_settings(scenario)) for scenario in SCENARIOS]
     found = run_all(here)
-    return [found[point.overrides].figure(metric) or 0.0 for point in here]
+    return [figure_of(found, point, metric) for point in here]
 
 
 class Levels(NamedTuple):

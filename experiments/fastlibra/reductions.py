@@ -7,7 +7,6 @@ figure_11_<scenario>.yaml. How much less they are than another system's is taken
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,12 +17,12 @@ from statistics import fmean
 import matplotlib
 
 from experiments.claims.spots import Curve, Figures, Limit
-from experiments.studies.draw import COLOURS, GRID, INK, write
+from experiments.studies.command import ended, made, parser_of
+from experiments.studies.draw import COLOURS, INK, plain, write
 from experiments.studies.points import Point, points
-from experiments.studies.running import run_all
+from experiments.studies.running import figure_of, run_all
 from experiments.studies.study import Study, read
 from simlora.api.cache import HELP
-from simlora.sweeps.outcome import Outcome
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -62,19 +61,13 @@ def cells(jobs: int = -1) -> list[Cell]:
     outcomes = run_all([point for each in studies.values() for point in points(each)], jobs)
 
     def figures(point: Point, metric: str) -> float:
-        found = _outcome(outcomes, point).figure(metric)
-        assert found is not None, f"{point.key} has no {metric}"
-        return found
+        return figure_of(outcomes, point, metric)
 
     return [
         _cell(scenario, adapters, each, panel.name, figures)
         for (scenario, adapters), each in studies.items()
         for panel in each.panels
     ]
-
-
-def _outcome(outcomes: Mapping[tuple[str, ...], Outcome], point: Point) -> Outcome:
-    return outcomes[point.overrides]
 
 
 def _cell(scenario: str, adapters: int, of: Study, panel: str, figures: Figures) -> Cell:
@@ -163,9 +156,7 @@ def draw(found: Sequence[Cell]) -> Figure:
                 ax.set(yscale="log", title=title)
                 ax.axhline(LIMIT_S, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
             ax.set_xticks(range(len(here)), [f"{c.model}\n{c.adapters}" for c in here], fontsize="small")
-            ax.grid(axis="y", color=GRID)
-            ax.set_axisbelow(True)
-            ax.spines[["top", "right"]].set_visible(False)
+            plain(ax)
             if column == 0:
                 ax.set_ylabel(label)
     axes[0][0].legend(frameon=False, fontsize="small")
@@ -195,19 +186,17 @@ def lines(found: Sequence[Cell]) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw Figure 11 and print its reductions. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.fastlibra.reductions",
-        description=__doc__.split("\n\n")[0],
-        epilog=HELP,
-    )
+    parser = parser_of("experiments.fastlibra.reductions", __doc__, HELP)
     parser.add_argument("--out", type=Path, default=Path("outputs/fastlibra"), help="where PNG and CSV go")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
-    found = cells(options.jobs)
-    figure = draw(found)
-    write(figure, options.out / "figure_11.png")
-    with (options.out / "figure_11.csv").open("w", encoding="utf-8", newline="") as file:
+    return ended(lambda: _say(made(options.out), options.jobs))
+
+
+def _say(out: Path, jobs: int) -> None:
+    found = cells(jobs)
+    write(draw(found), out / "figure_11.png")
+    with (out / "figure_11.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         systems = (OURS, *OTHERS)
         names = [f"{metric} {system}" for metric in ("ttft_s", "tpot_s", "peak_rps") for system in systems]
@@ -217,10 +206,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 each[system] for each in (cell.ttft_s, cell.tpot_s, cell.peak_rps) for system in systems
             ]
             table.writerow([cell.scenario, cell.model, cell.adapters, *numbers])
-    print(f"figure_11 -> {options.out}/figure_11.png, .csv")
+    print(f"figure_11 -> {out}/figure_11.png, .csv")
     for line in lines(found):
         print(f"  {line}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,8 +25,25 @@ LABELS = {
 RELATIVE = ("throughput", "mean_latency", "mean_first_token")
 """Figures whose errors are relative."""
 SECONDS = ("mean_latency", "mean_first_token")
+JUDGED = ("throughput", "mean_latency")
+"""Figures by which rows are furthest off."""
 NEAR, PAST = 0.5, 0.9
 """Attainment below which a run counts as past saturation, and above which as below it."""
+
+
+class Compared(Protocol):
+    """A row of any file: its errors by figure, and whether it was fitted."""
+
+    @property
+    def error(self) -> dict[str, float]:
+        """Signed errors of figures that both sides have."""
+
+    @property
+    def fitted(self) -> bool:
+        """Whether coefficients were fitted to it."""
+
+
+AnyComparison = TypeVar("AnyComparison", bound=Compared)
 
 
 @dataclass(frozen=True)
@@ -112,10 +129,10 @@ def groups(comparisons: Sequence[Comparison]) -> dict[tuple[str, ...], list[Comp
     return dict(sorted(found.items()))
 
 
-def furthest(comparisons: Sequence[Comparison], count: int) -> list[Comparison]:
-    """Return the predicted rows that are furthest off in throughput or mean latency, the worst first."""
+def furthest(comparisons: Iterable[AnyComparison], figures: Sequence[str], count: int) -> list[AnyComparison]:
+    """Return the predicted rows that are furthest off in any of these figures, the worst first."""
 
-    def off(one: Comparison) -> float:
-        return max(abs(one.error.get(name, 0.0)) for name in ("throughput", "mean_latency"))
+    def off(one: AnyComparison) -> float:
+        return max(abs(one.error.get(name, 0.0)) for name in figures)
 
-    return sorted((c for c in comparisons if not c.fitted), key=off, reverse=True)[:count]
+    return sorted((one for one in comparisons if not one.fitted), key=off, reverse=True)[:count]

@@ -13,12 +13,12 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from experiments.dlora import measured
-from experiments.dlora.several import FOLDER, SEEDS, Several, runs
+from experiments.dlora.paper import FOLDER, SEEDS
 from experiments.fidelity.scatter import Dot, Panel, Plot
 from experiments.fidelity.section import Errors, Section, errors_of, fenced
 from experiments.studies.metrics import METRICS
 from experiments.studies.points import points
-from experiments.studies.running import run_all
+from experiments.studies.several import Several, of_points
 from experiments.studies.study import Study, read_all
 from simlora.core.errors import InputError
 
@@ -84,9 +84,7 @@ def report(path: Path, jobs: int = -1) -> Section:
     theirs = measured.read() or measured.Measured({})
     studies = [study for name, study in read_all(FOLDER).items() if name in STUDIES]
     known = [point for study in studies for point in points(study) if theirs.of(point)]
-    wanted = [point for point in known if not point.skip]
-    outcomes = run_all([run for point in wanted for run in runs(point)], jobs)
-    several = [Several(one, [outcomes[run.overrides] for run in runs(one)], theirs.of(one)) for one in wanted]
+    several = of_points(known, SEEDS, jobs, theirs.of)
     compared = list(_compared(studies, several, path))
     reasons = [one.complaint for one in several if one.complaint]
     reasons += [f"{' '.join(map(str, point.key))}: {point.skip}" for point in known if point.skip]

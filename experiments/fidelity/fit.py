@@ -8,8 +8,8 @@ where the search starts, stands in `plan.yaml`.
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -22,7 +22,7 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.optimize import least_squares, minimize_scalar
 
-from experiments.calibration_file import written
+from experiments.calibration_file import CALIBRATIONS, save, written
 from experiments.fidelity.campaigns import CAMPAIGNS, calibration_of, matches, slowed
 from experiments.fidelity.compare import ERRORS, Comparison, medians
 from experiments.fidelity.predict import known_systems, simulate
@@ -30,13 +30,12 @@ from experiments.fidelity.rows import Row, read
 from experiments.fidelity.servers import unknown
 from experiments.fidelity.table import table
 from experiments.measured import measured_dir
-from experiments.studies.command import ended
+from experiments.studies.command import ended, made, parser_of
 from simlora.core.errors import InputError, nearest
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration, load, parse
 
 PLAN = Path(__file__).with_name("plan.yaml")
-CALIBRATIONS = Path(__file__).resolve().parents[2] / "simlora" / "latency" / "calibrations"
 ACCURACY = {"throughput": 0.005, "mean_latency": 0.02, "mean_first_token": 0.04, "attainment": 0.02}
 """One unit of residual: repeated measurements of one run differ by about this much."""
 CAMPAIGNS_HEAD = "# Made by: python -m experiments.fidelity.fit campaigns\n"
@@ -266,7 +265,7 @@ def write(plan: Plan, rows: Sequence[Row], folder: Path) -> Path:
     calibration = plan.calibration(values, {"kind": "published"})
     fitted = [Comparison(row, simulate(row, calibration_of(row, calibration)), True) for row in chosen]
     path = folder / f"{plan.file}.yaml"
-    path.write_text(as_yaml(plan, values, provenance(plan, fitted)), encoding="utf-8")
+    save(path, as_yaml(plan, values, provenance(plan, fitted)))
     others = [row for row in rows if row not in chosen and concerns(plan, row)]
     if fitted or others:
         print(
@@ -292,9 +291,7 @@ def concerns(plan: Plan, row: Row) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fit the named calibrations, or all of the plan."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.fidelity.fit", description=__doc__.split("\n\n")[0]
-    )
+    parser = parser_of("experiments.fidelity.fit", __doc__)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="calibrations to fit, or campaigns (default: all)"
     )
@@ -305,8 +302,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return ended(lambda: _fit(options))
 
 
-def _fit(options: argparse.Namespace) -> None:
-    known = {plan.name: plan for plan in plans()}
+def _fit(options: Namespace) -> None:
+    folder, known = made(options.out), {plan.name: plan for plan in plans()}
     for name in options.names:
         if name not in (*known, "campaigns"):
             raise InputError(f"there is no plan for {name!r}; {nearest(name, [*known, 'campaigns'])}")
@@ -317,7 +314,7 @@ def _fit(options: argparse.Namespace) -> None:
             CAMPAIGNS.write_text(fit_campaigns(rows), encoding="utf-8")
             print(f"wrote {CAMPAIGNS}", flush=True)
         else:
-            print(f"wrote {write(without(known[name], options.drop), rows, options.out)}", flush=True)
+            print(f"wrote {write(without(known[name], options.drop), rows, folder)}", flush=True)
 
 
 if __name__ == "__main__":

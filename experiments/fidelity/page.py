@@ -7,7 +7,9 @@ from pathlib import Path
 
 from experiments.fidelity.notes import filled, note
 from experiments.fidelity.scatter import draw
-from experiments.fidelity.section import Section, markdown, per_cent
+from experiments.fidelity.section import Section
+from experiments.studies import markdown
+from experiments.studies.markdown import percent
 from simlora.core.errors import InputError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "fidelity.md"
@@ -60,10 +62,10 @@ def overview(sections: Mapping[str, Section], files: Mapping[str, str]) -> str:
     """Return a line a figure of every file, the worst median first; predicted rows only."""
     lines = [(errors, files[name]) for name, section in sections.items() for errors in section.errors]
     rows = [
-        [errors.figure, f"`{file}`", str(errors.rows), per_cent(errors.median), per_cent(errors.worst, 0)]
+        [errors.figure, f"`{file}`", str(errors.rows), percent(errors.median), percent(errors.worst, 0)]
         for errors, file in sorted(lines, key=lambda line: -line[0].median)
     ]
-    return markdown(["predicted", "measured in", "rows", "median error", "worst"], rows)
+    return markdown.table(["predicted", "measured in", "rows", "median error", "worst"], rows, numbers=True)
 
 
 def linked(section: Section) -> str:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from experiments.fidelity.cells import number, read_cells
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Errors, Section, errors_of, fenced, markdown, per_cent
+from experiments.fidelity.section import Errors, Section, errors_of, fenced
 from experiments.fidelity.vllm import steps
 from experiments.fidelity.vllm.predict import SEQUENCES
 from experiments.fidelity.vllm.rows import GPU, MODELS
@@ -25,6 +25,8 @@ from experiments.profiles.__main__ import HEAD, UNITS, line
 from experiments.profiles.build import Entry
 from experiments.profiles.fits import EVERY
 from experiments.scenarios import scenario
+from experiments.studies import markdown
+from experiments.studies.markdown import percent
 from simlora.core.errors import InputError, nearest
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
@@ -202,14 +204,14 @@ def _lines(timed: Sequence[Timed]) -> list[list[str]]:
         (one,) = errors_of(what, errors)
         signed = f"{round(100 * float(np.median(errors)), 1) + 0.0:+.1f} %"
         rows.append(
-            [f"{what}, {system}", fitted, str(one.rows), per_cent(one.median), signed, per_cent(one.worst)]
+            [f"{what}, {system}", fitted, str(one.rows), percent(one.median), signed, percent(one.worst)]
         )
     return rows
 
 
 def _table(timed: Sequence[Timed], what: Sequence[str]) -> str:
     rows = _lines([one for one in timed if one.panel in what])
-    return markdown(["what", "", "points", "median error", "signed", "worst"], rows)
+    return markdown.table(["what", "", "points", "median error", "signed", "worst"], rows, numbers=True)
 
 
 def _medians(timed: Sequence[Timed]) -> dict[str, dict[str, float]]:

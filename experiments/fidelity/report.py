@@ -8,7 +8,16 @@ from pathlib import Path
 
 from experiments.fidelity import predict
 from experiments.fidelity.campaigns import calibration_of, fitted_rows
-from experiments.fidelity.compare import ERRORS, LABELS, RELATIVE, Comparison, furthest, groups, medians
+from experiments.fidelity.compare import (
+    ERRORS,
+    JUDGED,
+    LABELS,
+    RELATIVE,
+    Comparison,
+    furthest,
+    groups,
+    medians,
+)
 from experiments.fidelity.keeping import hashed, kept
 from experiments.fidelity.orders import pairs
 from experiments.fidelity.rows import CLUSTER, Row, read
@@ -68,7 +77,7 @@ def report(path: Path, jobs: int = -1) -> Section:
     ]
     printed = [table(comparisons)] if comparisons else []
     left_out = [f"not simulated: {count} rows, {reason}" for reason, count in sorted(reasons.items())]
-    worst = [off_line(one) for one in furthest(comparisons, FURTHEST)]
+    worst = [off_line(one) for one in furthest(comparisons, JUDGED, FURTHEST)]
     return Section(
         printed="\n".join([*printed, *worst, *orders, *left_out]),
         tree={

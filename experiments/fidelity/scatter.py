@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
-from experiments.studies.draw import COLOURS, GRID, INK
+from experiments.studies.draw import COLOURS, INK, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -152,9 +152,7 @@ def _panel(ax: Axes, panel: Panel, colours: dict[str, str]) -> None:
     ax.set_title(panel.heading, fontsize="small", color=INK)
     ax.set_xlabel(f"measured ({panel.unit})" if panel.unit else "measured", fontsize="small")
     ax.set_ylabel(f"simulated ({panel.unit})" if panel.unit else "simulated", fontsize="small")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(color=GRID, linewidth=0.6)
-    ax.set_axisbelow(True)
+    plain(ax, "both", linewidth=0.6)
     ax.tick_params(labelsize="small")
 
 

@@ -43,17 +43,6 @@ def errors_of(figure: str, errors: Iterable[float]) -> list[Errors]:
     return [Errors(figure, len(sizes), float(np.median(sizes)), float(sizes.max()))] if len(sizes) else []
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown; all columns but the first are numbers."""
-    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
 def fenced(text: str) -> str:
     """Return text as it is, for Markdown."""
     return f"```\n{text}\n```"
-
-
-def per_cent(share: float, digits: int = 1) -> str:
-    """Return a share in per cent."""
-    return f"{100 * share:,.{digits}f} %"

@@ -12,12 +12,11 @@ adapter for that token. Several prompts with a rank of 64 or more among them go 
 hundredth (S-LoRA's own runs). These calibrations know the first only.
 
 Other degrees and models are kernels that were measured, the same share of the memory's bandwidth for the adapters,
-and a host that grows with GPUs and layers. Where the data are not there it says so and stops.
+and a host that grows with GPUs and layers. It needs the measured runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,28 +25,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from experiments.calibration_file import written
-from experiments.dlora.calibration import derived, published
+from experiments.calibration_file import CALIBRATIONS, derived, published, save, written
 from experiments.fastlibra import calibration as roofline
+from experiments.loraserve.runs import OUTPUT_TOKENS, RUNS, available, runs
+from experiments.loraserve.single import Single
 from experiments.measured import measured_dir
 from experiments.profiles import derive
-from experiments.profiles.__main__ import CALIBRATIONS
 from experiments.profiles.scaling import Setting, gpu, model
+from experiments.studies.command import into
+from experiments.studies.markdown import by_column
+from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.collectives import folded
 from simlora.latency.iteration import IterationModel
-from simlora.latency.kernels import LoraWork, Mbgmv
-from simlora.latency.transfer import AdapterLoad
 
-RUNS = "loraserve_single_request.csv"
 ENGINE, GPU = "loraserve", "a100_40g"
-SHAPES = {"llama_7b": "llama_7b", "llama_2_70b": "llama_2_70b_mha"}
-"""Models as the runs name them and as we do."""
 MEASURED = (("llama_7b", 8), ("llama_2_70b_mha", 8))
 DERIVED = (("llama_7b", 1), ("llama_7b", 2), ("llama_7b", 4), ("llama_30b", 4), ("llama_30b_m", 8))
 """LLaMA's 30B has 52 heads, which eight GPUs do not divide; S-LoRA's has 56."""
@@ -62,33 +58,12 @@ KERNELS = {
 SLORA, ALONE = "a100_80g-llama_7b-tp1", "a100_80g-llama_2_7b-tp1"
 """One GPU: S-LoRA's own runs, and their kernels; what is between them is its host."""
 CPU_LORA = "a10-llama_2_7b-tp1"
-OUTPUT_TOKENS, EVERY = 128, 400
-"""Prompts are 200 tokens apart; those that are a multiple of EVERY are held out, the longest among them."""
 LINK_SHARE = 0.8
 """What a copy reaches of the rate of PCIe. S-LoRA's own 4.0 GB/s would fit the 70B worse."""
 RANKS, PROMPTS, BATCHES, CONTEXT_TOKENS = (8, 128), (512, 2000), (1, 16, 64), 1000
 PAPER = "LoRAServe's authors, single requests on 8 x A100 40 GB"
 TOKEN_RANKS = ("kernels.mbgmv.prefill.per_token_rank_s", "kernels.bgmv.prefill.per_token_max_rank_s")
 COMMAND = "python -m experiments.loraserve.calibration"
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Single requests `[runs]` at tensor parallelism 8. `held` are those that judge."""
-
-    shape: NDArray[np.str_]
-    rank: NDArray[np.int64]
-    prompt: NDArray[np.int64]
-    ttft_s: NDArray[np.float64]
-    step_s: NDArray[np.float64]
-
-    @property
-    def held(self) -> NDArray[np.bool_]:
-        """Whether a run is held out."""
-        return np.asarray(self.prompt % EVERY == 0)
-
-    def __len__(self) -> int:
-        return len(self.shape)
 
 
 @dataclass(frozen=True)
@@ -105,24 +80,6 @@ class Fit:
     reads: dict[str, float]
     ttft_errors: NDArray[np.float64]
     step_errors: NDArray[np.float64]
-
-
-def available() -> bool:
-    """Return whether the runs are there."""
-    return (measured_dir() / RUNS).exists()
-
-
-def runs() -> Runs:
-    """Return the runs, as they were published."""
-    table = pd.read_csv(measured_dir() / RUNS)
-    steps = (table.latency_s - table.ttft_s) / (table.output_tokens - 1)
-    return Runs(
-        shape=np.array([SHAPES[name] for name in table.model]),
-        rank=table["rank"].to_numpy(),
-        prompt=table.prompt_tokens.to_numpy(),
-        ttft_s=table.ttft_s.to_numpy(dtype=float),
-        step_s=steps.to_numpy(dtype=float),
-    )
 
 
 def setting(shape: str, tp: int) -> Setting:
@@ -166,39 +123,6 @@ def between(shape: str, tp: int, coefficient: str) -> float:
     """Return what collectives add to a coefficient when a run starts."""
     plain = kernels(shape, tp)
     return folded(plain, model(shape)).coefficients[coefficient] - plain.coefficients[coefficient]
-
-
-class Single:
-    """One request at a time, by a calibration; seconds, collectives in all of them."""
-
-    def __init__(self, calibration: Calibration) -> None:
-        """Take a calibration of ours."""
-        self.model, self.tp = model(calibration.model), calibration.tp
-        whole = folded(calibration, self.model)
-        self.iteration, self.kernel, self.load = IterationModel(whole), Mbgmv(whole), AdapterLoad(whole)
-        self.front_end_s = calibration.coefficients.get("front_end.per_request_s", 0.0)
-
-    def load_s(self, rank: int) -> float:
-        """Return an adapter's load; S-LoRA loads it for every request that comes alone."""
-        return self.load.load_s(self.model.adapter_bytes(rank) // self.tp)
-
-    def pass_s(self, prompt: int, rank: int) -> float:
-        """Return the prefill of a prompt."""
-        lora_s = self.kernel.prefill_s(LoraWork(prompt, prompt * rank, rank, 1))
-        return self.iteration.prefill_s(prompt, prompt**2) + lora_s
-
-    def ttft_s(self, prompt: int, rank: int) -> float:
-        """Return the time to first token."""
-        return self.front_end_s + self.load_s(rank) + self.pass_s(prompt, rank)
-
-    def without_tokens_s(self, prompt: int, rank: int) -> float:
-        """Return of it load, launches and attention's square: not what tokens take, nor their ranks."""
-        return self.load_s(rank) + self.iteration.prefill_s(0, prompt**2) + self.kernel.prefill_0
-
-    def step_s(self, batch: int, context_tokens: int, rank: int) -> float:
-        """Return a decode step of requests of one rank, their contexts summed."""
-        lora_s = self.kernel.decode_s(LoraWork(batch, batch * rank, rank, batch))
-        return self.iteration.decode_s(batch, context_tokens) + lora_s
 
 
 @cache
@@ -370,33 +294,31 @@ def fits() -> str:
         parts = (values[rows & ~data.held], values[rows & data.held])
         return f"{100 * parts[0].mean():.1f}, {100 * parts[1].mean():.1f}, {100 * parts[1].max():.1f}"
 
-    columns = []
+    columns = {}
     for shape, tp in MEASURED:
         rows, one = data.shape == shape, Single(kernels(shape, tp))
         for_tokens_ms, by_kernels_ms = 1e6 * own.token_s[shape], 1e6 * one.iteration.prefill_token
         step_ms = 1e3 * data.step_s[rows].mean()
         read_ns = 1e9 * read_s(setting(shape, tp))
-        columns.append(
-            {
-                "TTFT, error of what was fitted, held out, worst of these, %": percent(own.ttft_errors, rows),
-                "with as many reads in both models": percent(both.ttft_errors, rows),
-                "with loads at S-LoRA's own 4.0 GB/s": percent(slow.ttft_errors, rows),
-                "decode step, the same errors, %": percent(own.step_errors, rows),
-                "decode step, ms; of it the host": f"{step_ms:.1f}, {1e3 * own.host_s[shape]:.1f}",
-                "ms for 1,000 tokens; by kernels and collectives": f"{for_tokens_ms:.1f}, {by_kernels_ms:.1f}",
-                "ns to read a rank's weights on each GPU": f"{read_ns:.0f}",
-                "ns a token and rank; reads": f"{own.reads[shape] * read_ns:.0f}, {own.reads[shape]:.2f}",
-                "reads, both models alike": f"{both.reads[shape]:.2f}",
-                "front end, both models alike, ms": f"{1e3 * own.front_end_s:.1f}",
-            }
-        )
-    return markdown("what was fitted", [f"{shape}, {tp} GPUs" for shape, tp in MEASURED], columns)
+        columns[f"{shape}, {tp} GPUs"] = {
+            "TTFT, error of what was fitted, held out, worst of these, %": percent(own.ttft_errors, rows),
+            "with as many reads in both models": percent(both.ttft_errors, rows),
+            "with loads at S-LoRA's own 4.0 GB/s": percent(slow.ttft_errors, rows),
+            "decode step, the same errors, %": percent(own.step_errors, rows),
+            "decode step, ms; of it the host": f"{step_ms:.1f}, {1e3 * own.host_s[shape]:.1f}",
+            "ms for 1,000 tokens; by kernels and collectives": f"{for_tokens_ms:.1f}, {by_kernels_ms:.1f}",
+            "ns to read a rank's weights on each GPU": f"{read_ns:.0f}",
+            "ns a token and rank; reads": f"{own.reads[shape] * read_ns:.0f}, {own.reads[shape]:.2f}",
+            "reads, both models alike": f"{both.reads[shape]:.2f}",
+            "front end, both models alike, ms": f"{1e3 * own.front_end_s:.1f}",
+        }
+    return by_column("what was fitted", columns)
 
 
 def sheets(made: Sequence[Calibration]) -> str:
     """Return what the calibrations say, as a table in Markdown: a column a calibration. Milliseconds."""
     low, high = RANKS
-    columns = []
+    columns = {}
     for calibration in made:
         one = Single(calibration)
         rows = {}
@@ -411,34 +333,20 @@ def sheets(made: Sequence[Calibration]) -> str:
         for batch in BATCHES:
             low_ms, high_ms = (1e3 * one.step_s(batch, batch * CONTEXT_TOKENS, rank) for rank in RANKS)
             rows[f"decode step of {batch}, rank {low}, rank {high}"] = f"{low_ms:.1f}, {high_ms:.1f}"
-        columns.append(rows)
-    names = [f"{one.model} tp{one.tp}" for one in made]
-    return markdown("what comes out, ms", names, columns)
-
-
-def markdown(corner: str, names: Sequence[str], columns: Sequence[dict[str, str]]) -> str:
-    """Return columns as a table."""
-    lines = [[corner, *names], ["---"] * (len(names) + 1)]
-    lines += [[label, *(column[label] for column in columns)] for label in columns[0]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        columns[f"{calibration.model} tp{calibration.tp}"] = rows
+    return by_column("what comes out, ms", columns)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files; print what was fitted and what comes out. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__.split("\n\n")[0])
-    parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
-    folder = parser.parse_args(arguments).out
+    return into(CALIBRATIONS, "experiments.loraserve.calibration", __doc__, _write, arguments)
+
+
+def _write(folder: Path) -> None:
     if not available():
-        print(f"skipped: there is no {RUNS} in {measured_dir()}; SIMLORA_MEASURED_DIR says where it is")
-        return 0
-    made = []
-    for shape, tp in ALL:
-        path = folder / f"{name(shape, tp)}.yaml"
-        text = as_yaml(shape, tp)
-        made.append(calibrations.parse(text, str(path)))
-        path.write_text(text, encoding="utf-8")
-    print(fits(), sheets(made), sep="\n\n")
-    return 0
+        raise InputError(f"there is no {RUNS} in {measured_dir()}; SIMLORA_MEASURED_DIR says where it is")
+    found = [save(folder / f"{name(shape, tp)}.yaml", as_yaml(shape, tp)) for shape, tp in ALL]
+    print(fits(), sheets(found), sep="\n\n")
 
 
 if __name__ == "__main__":

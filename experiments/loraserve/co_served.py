@@ -15,8 +15,9 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
+from experiments.studies import markdown
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, GRID, save
+from experiments.studies.draw import COLOURS, legend_below, plain, save
 from experiments.studies.tables import of_run
 from simlora.results.result import Result
 
@@ -91,8 +92,7 @@ def increase(found: Waits, kernel: str, beside: int) -> list[float]:
 
 def table(found: Waits) -> str:
     """Return the figure's numbers in Markdown."""
-    head = "| kernel | beside | " + " | ".join(f"{rate:g} requests/s" for rate in RATES) + " |"
-    lines = [head, "|---|---|" + "---|" * len(RATES)]
+    rows = []
     for kernel, title in KERNELS.items():
         for beside in BESIDE:
             more = increase(found, kernel, beside)
@@ -100,8 +100,8 @@ def table(found: Waits) -> str:
                 f"{s:.2f} s" + ("" if beside == LOWEST else f", {by:+.0f} %")
                 for s, by in zip(found[kernel, beside], more, strict=True)
             ]
-            lines.append(f"| {title} | rank {beside} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            rows.append([title, f"rank {beside}", *cells])
+    return markdown.table(["kernel", "beside", *(f"{rate:g} requests/s" for rate in RATES)], rows)
 
 
 def draw(found: Waits) -> Figure:
@@ -123,14 +123,11 @@ def draw(found: Waits) -> Figure:
         ax.set_title(title, fontsize="small")
         ax.set_xlabel("requests/s", fontsize="small")
         ax.set_xticks(RATES)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color=GRID)
-        ax.set_axisbelow(True)
+        plain(ax)
         ax.tick_params(labelsize="small")
     axes[0].set_ylabel("95th percentile of TTFT, rank 8 (s)", fontsize="small")
     axes[0].set_ylim(bottom=0)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
+    legend_below(figure, axes[0], 4)
     figure.suptitle("LoRAServe, Figure 1 · requests of rank 8 beside another rank", fontsize="medium")
     return figure
 

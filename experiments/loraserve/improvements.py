@@ -7,15 +7,17 @@ LoRAServe is least ahead or behind. The runs are figure_19's, kept once they are
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.studies import markdown
+from experiments.studies.command import alone
 from experiments.studies.points import points
-from experiments.studies.running import run_all
+from experiments.studies.running import figure_of, run_all
 from experiments.studies.study import Study, read
+from simlora.api.cache import HELP
 
 STUDY, STUDY_OF_TBT = (Path(__file__).with_name(f"figure_{number}.yaml") for number in (19, 20))
 """The same runs; the second shows TBT."""
@@ -40,7 +42,7 @@ def figures(study: Study) -> dict[tuple[str, str, float], dict[str, float]]:
     here = list(points(study))
     found = run_all(here)
     return {
-        (one.panel, one.series, one.x): {name: found[one.overrides].figure(name) or 0.0 for name in PUBLISHED}
+        (one.panel, one.series, one.x): {name: figure_of(found, one, name) for name in PUBLISHED}
         for one in here
     }
 
@@ -70,28 +72,27 @@ def tbt() -> float:
 
 def table(study: Study, found: Figures) -> str:
     """Return the ratios in Markdown."""
-    lines = ["| | most | least | most, SLO or not |", "|---|---|---|---|"]
+    rows = []
     for metric, title in ((TTFT, "P95 of TTFT"), (TBT, "mean TBT")):
         for series in study.series:
             if series.name == OURS:
                 continue
             within = list(ratios(found, series.name, metric))
             cells = [max(within), min(within), max(ratios(found, series.name, metric, within_slo=False))]
-            text = " | ".join(f"{one.value:.2f} ({one.panel}, {one.rate_rps:g})" for one in cells)
-            lines.append(f"| {title}, {series.title} | {text} |")
-    return "\n".join(lines)
+            texts = (f"{one.value:.2f} ({one.panel}, {one.rate_rps:g})" for one in cells)
+            rows.append([f"{title}, {series.title}", *texts])
+    return markdown.table(["", "most", "least", "most, SLO or not"], rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the ratios. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.loraserve.improvements", description=__doc__.split("\n\n")[0]
-    )
-    parser.parse_args(arguments)
+    return alone("experiments.loraserve.improvements", __doc__, _say, arguments, HELP)
+
+
+def _say() -> None:
     study = read(STUDY)
     print(f"Over LoRAServe's, within {SLO_S:.0f} s (trace, requests/s):\n\n{table(study, figures(study))}\n")
     print(f"Published: {'; '.join(PUBLISHED.values())}.")
-    return 0
 
 
 if __name__ == "__main__":

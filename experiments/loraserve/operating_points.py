@@ -6,8 +6,11 @@ on one simulated server, with the lengths of the Azure conversation trace; their
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 
+from experiments.studies.command import alone
+from simlora.api.cache import HELP
 from simlora.api.operating_points import filled
 from simlora.api.preparing import composed
 
@@ -24,8 +27,12 @@ def points(tp: int) -> dict[int, float]:
     return {int(rank): float(tps) for rank, tps in config.placement.operating_points.items()}
 
 
-def main() -> None:
-    """Print both, and what rank 128 has of rank 8's."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print both, and what rank 128 has of rank 8's. Returns the exit status."""
+    return alone("experiments.loraserve.operating_points", __doc__, _say, arguments, HELP)
+
+
+def _say() -> None:
     print("tokens per second within a P95 of TTFT of 10 s, Llama-7B on A100 40 GB")
     for tp, published in PUBLISHED.items():
         ours = points(tp)
@@ -38,4 +45,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import matplotlib
 
-from experiments.loraserve.calibration import OUTPUT_TOKENS, Runs, Single, available, markdown, name, runs
+from experiments.loraserve.calibration import name
+from experiments.loraserve.runs import OUTPUT_TOKENS, RUNS, Runs, available, runs
+from experiments.loraserve.single import Single
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, GRID, THEIRS, save
+from experiments.studies.draw import COLOURS, THEIRS, plain, save
+from experiments.studies.markdown import by_column
 from simlora.latency import calibration as calibrations
 
 matplotlib.use("Agg")
@@ -133,9 +136,7 @@ def by_setting(
 
 def _from_zero(*axes: Axes) -> None:
     for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color=GRID)
-        ax.set_axisbelow(True)
+        plain(ax)
         ax.tick_params(labelsize="small")
         ax.set_ylim(0, 1.1 * max(ax.dataLim.ymax, 0.0))
 
@@ -160,7 +161,7 @@ def _legend(figure: Figure, ax: Axes, data: Runs | None, published: str = "") ->
 
 def table(data: Runs | None) -> str:
     """Return the figures' numbers in Markdown."""
-    columns = []
+    columns = {}
     settings = {**DEGREES, **MODELS}
     for shape, tp in settings:
         one, theirs = single(shape, tp), measured_relative(data, shape, tp)
@@ -170,8 +171,8 @@ def table(data: Runs | None) -> str:
         )
         rows["TTFT"] = f"{relative(shape, tp, HIGHEST):.2f}"
         rows["TTFT as measured"] = "" if theirs is None else f"{theirs:.2f}"
-        columns.append(rows)
-    return markdown("", [f"{shape} tp{tp}" for shape, tp in settings], columns)
+        columns[f"{shape} tp{tp}"] = rows
+    return by_column("", columns)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -186,7 +187,7 @@ def _say(folder: Path) -> None:
     print(f"Figure 4: {figure_4():.0f} % more, published {PUBLISHED['figure_4']:.0f} %")
     print(f"Figure 5: {figure_5():.0f} % more, published {PUBLISHED['figure_5']:.0f} %")
     if data is None:
-        print("The measured runs are not there; SIMLORA_MEASURED_DIR says where they are.")
+        print(f"skipped the measured runs: there is no {RUNS}; SIMLORA_MEASURED_DIR says where it is")
     title = f"one request, prompt of {PROMPT:,} tokens"
     figures = {
         "figure_3": by_prompt(data),

@@ -6,7 +6,6 @@ production-like trace, of four systems with 50, 100 and 200 adapters. P95 over t
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,8 +14,9 @@ import matplotlib
 import numpy as np
 
 from experiments.loraserve.carried import Servers, highest_rps
-from experiments.studies.command import ended, made
-from experiments.studies.draw import COLOURS, GRID, save
+from experiments.studies import markdown
+from experiments.studies.command import ended, made, parser_of
+from experiments.studies.draw import COLOURS, plain, save
 from experiments.studies.study import read
 from simlora.api.cache import HELP
 
@@ -71,13 +71,13 @@ def gpus() -> list[float]:
 
 def table(found: Rates) -> str:
     """Return the rates in Markdown, and LoRAServe's over each."""
-    lines = ["| requests/s | " + " | ".join(f"{n} adapters" for n in ADAPTERS) + " | LoRAServe over it |"]
-    lines.append("|" + "---|" * (len(ADAPTERS) + 2))
+    rows = []
     for system in SYSTEMS:
         cells = [f"{found[system, n]:.1f}" for n in ADAPTERS]
         cells.append("; ".join(f"{ratio:.2f}" for ratio in ahead(found, system)))
-        lines.append(f"| {system} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([system, *cells])
+    head = ["requests/s", *(f"{n} adapters" for n in ADAPTERS), "LoRAServe over it"]
+    return markdown.table(head, rows)
 
 
 def draw(found: Rates) -> Figure:
@@ -89,9 +89,7 @@ def draw(found: Rates) -> Figure:
         ax.bar(at, [found[system, n] for n in ADAPTERS], 0.92 * width, color=COLOURS[order], label=system)
     ax.set_xticks(range(len(ADAPTERS)), [f"{n} adapters" for n in ADAPTERS])
     ax.set_ylabel("requests/s within a P95 of TTFT of 10 s", fontsize="small")
-    ax.grid(axis="y", color=GRID)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
+    plain(ax)
     ax.tick_params(labelsize="small")
     figure.legend(loc="outside lower center", ncols=len(SYSTEMS), fontsize="small", frameon=False)
     figure.suptitle("LoRAServe, Figure 17 · what four servers carry", fontsize="medium")
@@ -100,9 +98,7 @@ def draw(found: Rates) -> Figure:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the rates and draw them. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.loraserve.rates", description=__doc__.split("\n\n")[0], epilog=HELP
-    )
+    parser = parser_of("experiments.loraserve.rates", __doc__, HELP)
     parser.add_argument("--out", type=Path, default=Path("outputs/loraserve"), help="folder of the picture")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
     options = parser.parse_args(arguments)

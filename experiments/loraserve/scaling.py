@@ -6,13 +6,12 @@ for is the highest rate within a P95 of TTFT of 10 s, with one seed and four min
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.loraserve.carried import Servers, highest_rps
-from experiments.studies.command import ended
+from experiments.studies.command import ended, parser_of
 from experiments.studies.study import read
 from simlora import capacity
 
@@ -55,9 +54,7 @@ def published_rates() -> list[float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for every number of servers, each as soon as it is known. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.loraserve.scaling", description=__doc__.split("\n\n")[0]
-    )
+    parser = parser_of("experiments.loraserve.scaling", __doc__)
     many = ", ".join(map(str, SERVERS))
     parser.add_argument("servers", nargs="*", type=int, metavar="SERVERS", help=f"how many (default: {many})")
     options = parser.parse_args(arguments)

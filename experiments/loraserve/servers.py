@@ -21,8 +21,9 @@ import matplotlib
 import numpy as np
 import pandas as pd
 
+from experiments.studies import markdown
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, GRID, save
+from experiments.studies.draw import COLOURS, legend_below, plain, save
 from experiments.studies.points import point
 from experiments.studies.running import run_all
 from experiments.studies.study import read
@@ -129,18 +130,18 @@ def fewest_adapters() -> float:
 
 def table_12(found: Mapping[str, Served]) -> str:
     """Return in Markdown how load and ranks lie."""
-    lines = ["| | tokens/s by server | busiest over mean | ranks by server |", "|---|---|---|---|"]
+    rows = []
     for system, one in found.items():
         load = one.tokens_per_s.sum(axis=1)
         cells = [listed(load, ",.0f"), f"{load.max() / load.mean():.2f}", listed(one.ranks, "d")]
-        lines.append(f"| {SYSTEMS[system]} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([SYSTEMS[system], *cells])
+    return markdown.table(["", "tokens/s by server", "busiest over mean", "ranks by server"], rows)
 
 
 def table_18(found: Mapping[str, Served]) -> str:
     """Return in Markdown what servers have, from the first to the last."""
-    lines = ["| | P95 of TTFT, s | adapters held | GB held | adapters asked for in a minute |"]
-    lines.append("|---|---|---|---|---|")
+    head = ["", "P95 of TTFT, s", "adapters held", "GB held", "adapters asked for in a minute"]
+    rows = []
     for system, one in found.items():
         cells = [
             listed(one.ttft_s, ".2f"),
@@ -148,8 +149,8 @@ def table_18(found: Mapping[str, Served]) -> str:
             listed(one.held_bytes / 1e9, ".1f"),
             listed(one.asked, "d"),
         ]
-        lines.append(f"| {SYSTEMS[system]} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([SYSTEMS[system], *cells])
+    return markdown.table(head, rows)
 
 
 def listed(values: np.ndarray, how: str) -> str:
@@ -171,10 +172,7 @@ def draw_12(found: Mapping[str, Served]) -> Figure:
     axes[0].set_ylabel("tokens/s", fontsize="small")
     axes[0].set_ylim(0, 1.05 * max(one.tokens_per_s.sum(axis=1).max() for one in found.values()))
     axes[0].yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=len(RANKS), fontsize="small", frameon=False
-    )
+    legend_below(figure, axes[0], len(RANKS))
     figure.suptitle(
         f"LoRAServe, Figure 12 · what servers process, {OPEN_RATE} requests/s, ranks' demand exponential",
         fontsize="medium",
@@ -205,16 +203,13 @@ def draw_18(found: Mapping[int, Mapping[str, Served]]) -> Figure:
     axes[0, 0].yaxis.set_minor_formatter(NullFormatter())
     axes[0, 0].set_ylabel("95th percentile of TTFT (s)", fontsize="small")
     axes[1, 0].set_ylabel("most adapters in host memory", fontsize="small")
-    handles, labels = axes[1, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
+    legend_below(figure, axes[1, 0], 4)
     figure.suptitle("LoRAServe, Figure 18 · by server, 100 adapters; dashed: the SLO", fontsize="medium")
     return figure
 
 
 def _frame(ax: Axes) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color=GRID)
-    ax.set_axisbelow(True)
+    plain(ax)
     ax.tick_params(labelsize="small")
     ax.set_xlabel("server", fontsize="small")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))

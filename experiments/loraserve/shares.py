@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from experiments.scenarios import scenario
 from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, GRID, save
-from simlora.config.composing import compose
-from simlora.config.setup import prepare
+from experiments.studies.draw import COLOURS, legend_below, plain, save
 from simlora.workload.popularity import Zipf
 
 matplotlib.use("Agg")
@@ -44,7 +43,7 @@ EVALUATION = ("workload=loraserve_production", "workload.adapters=100")
 
 def drawn(workload: Sequence[str]) -> Floats:
     """Return the shares of the requests of a workload's trace in %, the busiest adapter's first [adapters]."""
-    trace = prepare(*compose(["system=slora_random", *workload])).scenario.trace
+    trace = scenario(["system=slora_random", *workload]).trace
     counts = np.sort(np.bincount(trace.adapter, minlength=len(trace.adapters)))[::-1]
     shares: Floats = 100 * counts / counts.sum()
     return shares
@@ -105,13 +104,10 @@ def draw(week: Floats, law: Floats, exponent: float, evaluation: Floats) -> Figu
         ax.set_xscale("log")
         ax.set_xlabel("adapters, the busiest first", fontsize="small")
         ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color=GRID)
-        ax.set_axisbelow(True)
+        plain(ax)
         ax.tick_params(labelsize="small")
     axes[0].yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
+    legend_below(figure, axes[0], 4)
     figure.suptitle("LoRAServe, Figure 8 · share of requests of each adapter", fontsize="medium")
     return figure
 

@@ -6,20 +6,19 @@ points, and the mean and the worst of those that were held out, every fifth.
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.calibration_file import CALIBRATIONS, save
 from experiments.measured import measured_dir
 from experiments.profiles.build import Built, attention, build, entries
 from experiments.profiles.fits import Fit
 from experiments.profiles.write import as_yaml
-from experiments.studies.command import ended
+from experiments.studies.command import ended, made, parser_of
 from simlora.core.errors import InputError, nearest
-from simlora.latency.calibration import parse
 
-CALIBRATIONS = Path(__file__).resolve().parents[2] / "simlora" / "latency" / "calibrations"
 PARTS = ("prefill", "decode", "collectives")
 HEAD = f"{'':<39}" + "".join(f"{part:^27}" for part in PARTS)
 UNITS = f"{'calibration':<29}{'kind':<10}" + f"{'points':>9}{'fit %':>6}{'held':>6}{'worst':>6}" * len(PARTS)
@@ -41,40 +40,34 @@ def cell(one: Fit) -> str:
 def write(name: str, profiles: Path, folder: Path) -> Built:
     """Make one calibration, check that it reads, and write its file."""
     built = build(entries()[name], profiles)
-    text = as_yaml(built)
-    path = folder / f"{name}.yaml"
-    parse(text, str(path))
-    path.write_text(text, encoding="utf-8")
+    save(folder / f"{name}.yaml", as_yaml(built))
     return built
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the named calibrations, or all of the plan. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.profiles", description=__doc__.split("\n\n")[0]
-    )
+    parser = parser_of("experiments.profiles", __doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="calibrations to make (default: all)")
     parser.add_argument(
         "--profiles", type=Path, default=measured_dir() / "profiles", help="published profiles"
     )
     parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
     options = parser.parse_args(arguments)
-    if not options.profiles.is_dir():
-        print(
-            f"skipped: there are no profiles in {options.profiles}; SIMLORA_MEASURED_DIR says where they are"
-        )
-        return 0
     return ended(lambda: _make(options))
 
 
-def _make(options: argparse.Namespace) -> None:
-    known = entries()
+def _make(options: Namespace) -> None:
+    folder, known = made(options.out), entries()
     for name in options.names:
         if name not in known:
             raise InputError(f"there is no plan for {name!r}; {nearest(name, list(known))}")
+    if not options.profiles.is_dir():
+        raise InputError(
+            f"there are no profiles in {options.profiles}; SIMLORA_MEASURED_DIR says where they are"
+        )
     print(HEAD, UNITS, sep="\n")
     for name in options.names or known:
-        print(line(write(name, options.profiles, options.out)), flush=True)
+        print(line(write(name, options.profiles, folder)), flush=True)
     beside = attention(options.profiles)
     print(f"{f'attention of {beside.source.name}':<39}{cell(beside.prefill)}{cell(beside.decode)}")
 

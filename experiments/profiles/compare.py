@@ -8,7 +8,7 @@ on eight GPUs?
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,8 @@ import pandas as pd
 from experiments.measured import measured_dir
 from experiments.profiles import build, sums, tables
 from experiments.profiles.scaling import Setting, gpu, model, pass_s, scaled
-from experiments.studies.command import ended
+from experiments.studies import markdown
+from experiments.studies.command import alone
 from simlora.latency.calibration import Calibration, load
 from simlora.latency.collectives import folded
 from simlora.latency.iteration import IterationModel
@@ -40,38 +41,40 @@ def kernels_and_runs() -> Iterator[str]:
         IterationModel(load(name)) for name in ("a100_80g-llama_2_7b-tp1", "a100_80g-llama_7b-tp1")
     )
     yield "Llama-7B on an A100 80 GB: kernels = a100_80g-llama_2_7b-tp1, runs = a100_80g-llama_7b-tp1"
-    yield f"| decode of ({CONTEXT} tokens each) | kernels, ms | runs, ms | runs less kernels, ms |"
-    yield "|---|---|---|---|"
+    rows = []
     for batch in BATCHES:
         ours, theirs = (1e3 * one.decode_s(batch, batch * CONTEXT) for one in (summed, fitted))
-        yield f"| {batch} | {ours:.1f} | {theirs:.1f} | {theirs - ours:.1f} |"
+        rows.append([str(batch), *(f"{ms:.1f}" for ms in (ours, theirs, theirs - ours))])
+    head = [f"decode of ({CONTEXT} tokens each)", "kernels, ms", "runs, ms", "runs less kernels, ms"]
+    yield markdown.table(head, rows)
     yield ""
-    yield "| prefill of | kernels, ms | runs, ms | kernels / runs |"
-    yield "|---|---|---|---|"
+    rows = []
     for tokens in PROMPTS:
         ours, theirs = (1e3 * one.prefill_s(tokens, tokens**2) for one in (summed, fitted))
-        yield f"| {tokens} tokens | {ours:.1f} | {theirs:.1f} | {ours / theirs:.3f} |"
+        rows.append([f"{tokens} tokens", f"{ours:.1f}", f"{theirs:.1f}", f"{ours / theirs:.3f}"])
+    yield markdown.table(["prefill of", "kernels, ms", "runs, ms", "kernels / runs"], rows)
 
 
 def scalings(folder: Path) -> Iterator[str]:
     """Compare operators scaled from one setting to another with those measured there."""
-    yield "| operators of | scaled to | tp | mean error | bias to 512 tokens | bias above |"
-    yield "|---|---|---|---|---|---|"
+    head = ["operators of", "scaled to", "tp", "mean error", "bias to 512 tokens", "bias above"]
+    rows = []
     for source, target in SCALINGS:
         for tp in (1, 2, 4, 8):
             here, there = (Setting(gpu(names[0]), model(names[1]), tp) for names in (source, target))
             measured = pass_s(_operators(there, folder), there)
             errors = pass_s(scaled(_operators(here, folder), here, there), there) / measured - 1
             small = errors.index <= 512
-            figures = (errors.abs().mean(), errors[small].mean(), errors[~small].mean())
-            cells = " | ".join(f"{100 * figure:+.1f} %" for figure in figures)
-            yield f"| {' '.join(source)} | {' '.join(target)} | {tp} | {cells.removeprefix('+')} |"
+            biases = (f"{100 * bias:+.1f} %" for bias in (errors[small].mean(), errors[~small].mean()))
+            mean = markdown.percent(errors.abs().mean())
+            rows.append([" ".join(source), " ".join(target), str(tp), mean, *biases])
+    yield markdown.table(head, rows)
 
 
 def all_reduces(folder: Path) -> Iterator[str]:
     """Compare latency + bytes sent / bandwidth with the all-reduces that were measured."""
-    yield "| all-reduce on | GPUs | latency, µs | bandwidth, GB/s | mean error to 1 MB | mean error above |"
-    yield "|---|---|---|---|---|---|"
+    named = ("latency, µs", "bandwidth, GB/s", "mean error to 1 MB", "mean error above")
+    rows = []
     for name, measured in build.plan()["all_reduces"].items():
         for gpus in (2, 4, 8):
             table = tables.all_reduce(folder / measured["file"], gpus)
@@ -79,14 +82,16 @@ def all_reduces(folder: Path) -> Iterator[str]:
             sent = 2 * (gpus - 1) / gpus * table["size"]
             errors = ((one["latency_s"] + one["s_per_byte"] * sent) / table.seconds - 1).abs()
             small = table["size"] <= 2**20
-            figures = f"{1e6 * one['latency_s']:.1f} | {1e-9 / one['s_per_byte']:.0f}"
-            yield f"| {name} | {gpus} | {figures} | {errors[small].mean():.0%} | {errors[~small].mean():.0%} |"
+            figures = [f"{1e6 * one['latency_s']:.1f}", f"{1e-9 / one['s_per_byte']:.0f}"]
+            means = [f"{errors[small].mean():.0%}", f"{errors[~small].mean():.0%}"]
+            rows.append([name, str(gpus), *figures, *means])
+    yield markdown.table(["all-reduce on", "GPUs", *named], rows)
 
 
 def engines(folder: Path) -> Iterator[str]:
     """Compare sums of kernels and collectives with an engine's whole iterations, Llama-2-70B."""
-    yield "| iterations of | prefill: sums / measured, 512 to 4096 tokens | decode at 1, ms: sums, measured | at 32 |"
-    yield "|---|---|---|---|"
+    prefill = "prefill: sums / measured, 512 to 4096 tokens"
+    rows = []
     for name, entry in build.entries().items():
         if not entry.iterations or not entry.measured:
             continue
@@ -98,17 +103,15 @@ def engines(folder: Path) -> Iterator[str]:
         ratios = [one.prefill_s(p, p * p) / s for p, s in zip(single.prompt, single.prompt_s, strict=True)]
         steps = table[(table.prompt == 512) & (table.output == 128)].set_index("batch").token_s
         cells = [f"{1e3 * one.decode_s(n, n * 576):.1f}, {1e3 * steps[n]:.1f}" for n in (1, 32)]
-        yield f"| {name} | {min(ratios):.2f} to {max(ratios):.2f} | {' | '.join(cells)} |"
+        rows.append([name, f"{min(ratios):.2f} to {max(ratios):.2f}", *cells])
+    yield markdown.table(["iterations of", prefill, "decode at 1, ms: sums, measured", "at 32"], rows)
 
 
 def single_requests(path: Path) -> Iterator[str]:
     """Compare one request at a time on S-LoRA on eight A100 with what the calibrations say."""
     runs = pd.read_csv(path)
-    yield (
-        "| runs | rank | prefill, ms a 1000 tokens: calibration, measured "
-        "| at 1000 tokens, ms | decode step, ms |"
-    )
-    yield "|---|---|---|---|---|"
+    prefill = "prefill, ms a 1000 tokens: calibration, measured"
+    rows = []
     for (name, rank), group in runs.groupby(["model", "rank"]):
         shape = {"llama_7b": "llama_2_7b", "llama_2_70b": "llama_2_70b_mha"}[str(name)]
         whole = folded(load(f"a100_80g-{shape}-tp8"), model(shape))
@@ -121,10 +124,13 @@ def single_requests(path: Path) -> Iterator[str]:
 
         step_s = ((group.latency_s - group.ttft_s) / (group.output_tokens - 1)).mean()
         decode_s = iteration.decode_s(1, 1064) + kernel.decode_s(LoraWork(1, int(rank), int(rank), 1))
-        yield (
-            f"| {name}, tp 8 | {rank} | {1e6 * (ours(2000) - ours(200)) / 1800:.1f}, {1e6 * slope:.1f} "
-            f"| {1e3 * ours(1000):.0f}, {1e3 * (start + 1000 * slope):.0f} | {1e3 * decode_s:.0f}, {1e3 * step_s:.0f} |"
+        cells = (
+            f"{1e6 * (ours(2000) - ours(200)) / 1800:.1f}, {1e6 * slope:.1f}",
+            f"{1e3 * ours(1000):.0f}, {1e3 * (start + 1000 * slope):.0f}",
+            f"{1e3 * decode_s:.0f}, {1e3 * step_s:.0f}",
         )
+        rows.append([f"{name}, tp 8", str(rank), *cells])
+    yield markdown.table(["runs", "rank", prefill, "at 1000 tokens, ms", "decode step, ms"], rows)
 
 
 def _operators(setting: Setting, folder: Path) -> pd.DataFrame:
@@ -141,9 +147,9 @@ def _calibration(name: str, target: Setting, coefficients: dict[str, float]) -> 
     return Calibration(name, target.gpu.name, target.model.name, target.tp, {}, coefficients)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the comparisons, or say which cannot be made. Returns the exit status."""
-    return ended(_compare)
+    return alone("experiments.profiles.compare", __doc__, _compare, arguments)
 
 
 def _compare() -> None:

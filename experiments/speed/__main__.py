@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.speed.scenarios import PAIRS, SCENARIOS, Speed, measure, simpy_timeouts_per_s
+from experiments.studies.command import ended, parser_of, writable
 
 HEAD = (
     f"{'scenario':<24}{'requests':>10}{'requests/s':>12}{'target':>9}{'token-steps/s':>15}"
@@ -54,12 +54,18 @@ def ratio(above: Speed, below: Speed, turns: int = 3) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Time all scenarios, each in a process of its own."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.speed", description=__doc__)
+    """Time all scenarios, each in a process of its own. Returns the exit status."""
+    parser = parser_of("experiments.speed", __doc__)
     parser.add_argument("--quick", action="store_true", help="leave out the million-request scenarios")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures as JSON")
     options = parser.parse_args(arguments)
-    chosen = [s for s in SCENARIOS if not options.quick or s.requests < 1_000_000]
+    return ended(lambda: _measure(options.quick, options.json))
+
+
+def _measure(quick: bool, out: Path | None) -> None:
+    if out:
+        writable(out, "--json")
+    chosen = [s for s in SCENARIOS if not quick or s.requests < 1_000_000]
     print(HEAD, flush=True)
     rows = []
     for speed in chosen:
@@ -70,11 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, (above, below) in PAIRS.items():
         found[name] = ratio(above, below)
         print(f"{found[name]:8.2f}  {name}", flush=True)
-    if options.json:
-        options.json.write_text(
-            json.dumps({"scenarios": rows, "ratios": found}, indent=1) + "\n", encoding="utf-8"
-        )
-    return 0
+    if out:
+        out.write_text(json.dumps({"scenarios": rows, "ratios": found}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

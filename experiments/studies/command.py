@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from experiments.studies import measured
 from experiments.studies.draw import draw
@@ -16,9 +16,10 @@ from experiments.studies.reading import known
 from experiments.studies.running import run_all
 from experiments.studies.study import Study, read_all
 from simlora.api.cache import HELP
+from simlora.cli.guarded import DONE, guarded
 from simlora.core.errors import InputError
 
-DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
+PROJECT = Path(__file__).resolve().parents[2]
 
 
 def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
@@ -38,38 +39,84 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
     return ended(lambda: _draw_all(chosen(read_all(folder), options.studies), out, options.jobs))
 
 
+def parser_of(module: str, about: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of a command, `python -m <module>`; `about` is the module's docstring."""
+    about = (about or "").split("\n\n")[0]
+    return argparse.ArgumentParser(prog=f"python -m {module}", description=about, epilog=epilog)
+
+
 def into(
-    folder: str, module: str, about: str | None, does: Callable[[Path], None], arguments: Sequence[str] | None
+    folder: str | Path,
+    module: str,
+    about: str | None,
+    does: Callable[[Path], None],
+    arguments: Sequence[str] | None,
 ) -> int:
     """Run a command whose one option is the folder that it writes into; `about` is the module's docstring."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=(about or "").split("\n\n")[0])
+    parser = parser_of(module, about)
     parser.add_argument(
-        "--out", type=Path, default=Path(folder), help=f"where what it writes goes (default: {folder})"
+        "--out", type=Path, default=Path(folder), help=f"where what it writes goes (default: {shown(folder)})"
     )
     options = parser.parse_args(arguments)
     return ended(lambda: does(made(options.out)))
 
 
+def shown(folder: str | Path) -> str:
+    """Return a folder as a help text has it: from the project on, so that it is the same wherever that lies."""
+    path = Path(folder)
+    return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
+
+
+def alone(
+    module: str,
+    about: str | None,
+    does: Callable[[], None],
+    arguments: Sequence[str] | None,
+    epilog: str | None = None,
+) -> int:
+    """Run a command without options; `about` is the module's docstring."""
+    parser_of(module, about, epilog).parse_args(arguments)
+    return ended(does)
+
+
 def ended(does: Callable[[], None]) -> int:
-    """Do what a command is for; return its exit status, having said in a sentence what went wrong."""
-    try:
+    """Do what a command is for; return its exit status, having said in a sentence what went wrong.
+
+    0 when done, 2 for bad input, 130 when interrupted: by Ctrl-C, or by SIGTERM as batch systems send it.
+    """
+
+    def command() -> int:
         does()
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print("interrupted; the runs that were finished are kept", file=sys.stderr)
-        return INTERRUPTED
-    return DONE
+        return DONE
+
+    return guarded(command, "interrupted; the runs that were finished are kept")
 
 
 def made(out: Path, option: str = "--out") -> Path:
-    """Return the folder that an option names, which is there now. Raises InputError if it cannot be."""
+    """Return the folder that an option names, which is there now and can be written.
+
+    Raises InputError if it cannot be made or written.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):
+            pass
     except OSError as error:
-        raise InputError(f"{option} {out} cannot be made: {error.strerror}") from None
+        done = "written" if out.is_dir() else "made"
+        raise InputError(f"{option} {out} cannot be {done}: {error.strerror}") from None
     return out
+
+
+def writable(path: Path, option: str) -> Path:
+    """Return the file that an option names, whose folder is there and can be written. Raises InputError if not."""
+    try:
+        with TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"{option} {path} cannot be written: {error.strerror}") from None
+    if path.is_dir():
+        raise InputError(f"{option} {path} cannot be written: it is a folder")
+    return path
 
 
 def chosen(studies: dict[str, Study], names: Sequence[str]) -> list[Study]:
@@ -80,7 +127,7 @@ def chosen(studies: dict[str, Study], names: Sequence[str]) -> list[Study]:
 def _draw_all(studies: Sequence[Study], out: Path, jobs: int) -> None:
     rows = measured.rows()
     for path in measured.missing(studies):
-        print(f"without measured points: there is no {path}; set SIMLORA_MEASURED_DIR")
+        print(f"skipped the measured points: there is no {path}; set SIMLORA_MEASURED_DIR")
     made(out)
     outcomes = run_all([point for study in studies for point in points(study)], jobs)
     for study in studies:

@@ -11,7 +11,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib
 
@@ -73,6 +73,20 @@ def write(figure: Figure, path: Path, dpi: int = DPI) -> None:
     plt.close(figure)
 
 
+def plain(ax: Axes, axis: Literal["both", "x", "y"] = "y", **look: Any) -> None:
+    """Leave of a plot's frame left and bottom, with lines of a grid across an axis, behind what is drawn."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis=axis, color=GRID, **look)
+    ax.set_axisbelow(True)
+
+
+def legend_below(figure: Figure, ax: Axes, columns: int) -> None:
+    """Put the legend of one plot, which is that of all, below them."""
+    handles, labels = ax.get_legend_handles_labels()
+    look: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": "small"}
+    figure.legend(handles, labels, ncols=columns, **look)
+
+
 def draw(study: Study, gathered: Sequence[Gathered], path: Path, dpi: int = DPI) -> None:
     """Write a study's figure as PNG. The plots of a single panel stand beside each other."""
     across, down = len(study.panels), len(study.metrics)
@@ -99,9 +113,7 @@ def draw(study: Study, gathered: Sequence[Gathered], path: Path, dpi: int = DPI)
 
 
 def _frame(ax: Axes, study: Study, panel: Panel, metric: str) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color=GRID)
-    ax.set_axisbelow(True)
+    plain(ax)
     ax.tick_params(labelsize="small")
     ax.set_title(panel.title, fontsize="small")
     ax.set_xlabel(study.x.label, fontsize="small")

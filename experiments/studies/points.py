@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.studies.study import Panel, Series, Study
@@ -67,6 +67,11 @@ def point(study: Study, panel: Panel, series: Series, x: Any) -> Point:
             settings |= rule.settings
             skip, beyond = rule.skip or skip, rule.beyond or beyond
     return Point(study.name, panel.name, series.name, x, settings, skip, beyond)
+
+
+def seeded(point: Point, seed: int) -> Point:
+    """Return a point with another seed of everything random."""
+    return replace(point, settings={**point.settings, "seed": seed})
 
 
 def written(value: Any) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from experiments.studies.points import Point
 from simlora.config.composing import choices
+from simlora.core.errors import InputError
 from simlora.sweeps import running
-from simlora.sweeps.outcome import NOT_SIMULATED, Outcome, Overrides
+from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED, Outcome, Overrides
 
 
 @dataclass
@@ -51,6 +52,24 @@ def run_all(points: Iterable[Point], jobs: int = -1, shown: bool | None = None) 
     for watch in _watches:
         watch.points |= asked
         watch.outcomes |= found
+    return found
+
+
+class NoNumberError(InputError, LookupError):
+    """A point has no simulated number: it was not simulated, or what was simulated does not fit the memory."""
+
+    def __init__(self, point: Point, outcome: Outcome) -> None:
+        reason = outcome.reason or "no request finished"
+        super().__init__(f"{point.series} ({point.panel}) at {point.x}: {reason}")
+        self.does_not_fit = outcome.status == DOES_NOT_FIT
+
+
+def figure_of(outcomes: Mapping[Overrides, Outcome], point: Point, metric: str) -> float:
+    """Return a metric of a point's run. Raises NoNumberError, with the point and the reason, where there is none."""
+    outcome = outcomes[point.overrides]
+    found = outcome.figure(metric)
+    if found is None:
+        raise NoNumberError(point, outcome)
     return found
 
 

@@ -21,6 +21,7 @@ from triton.compiler import ASTSource
 
 from profiler.kernels import decode, prefill
 from profiler.kernels.work import TILE_TOKENS
+from simlora.cli.guarded import DONE, guarded
 
 ARCHITECTURES = {80: "A100", 86: "A10", 90: "H100, H200"}
 DTYPES = ("fp16", "bf16")
@@ -97,20 +98,24 @@ def _usage(cubin: bytes) -> dict[str, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a row a kernel."""
+    """Print a row a kernel; 0 when done, 130 when interrupted."""
     parser = argparse.ArgumentParser(prog="python -m profiler.kernels.compiled", description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON list")
     options = parser.parse_args(arguments)
+    return guarded(lambda: _say(options.json), "interrupted; nothing is kept")
+
+
+def _say(as_json: bool) -> int:
     found = list(reports())
-    if options.json:
+    if as_json:
         print(json.dumps([asdict(report) for report in found]))
-        return 0
+        return DONE
     print(f"{'kernel':14} {'type':5} {'sm':>3} {'registers':>9} {'shared':>8} {'spilled':>8}")
     for r in found:
         print(
             f"{r.kernel:14} {r.dtype:5} {r.sm:3} {r.registers:9} {r.shared_bytes:6} B {r.spilled_bytes:6} B"
         )
-    return 0
+    return DONE
 
 
 if __name__ == "__main__":

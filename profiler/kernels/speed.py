@@ -15,8 +15,8 @@ from profiler.device import CHOICES, Device, choose
 from profiler.kernels.pages import Pages, random_pages
 from profiler.kernels.work import BASE_MODEL, decode_work
 from profiler.model.lora import ways
+from simlora.cli.guarded import DONE, guarded
 from simlora.core.checks import whole
-from simlora.core.errors import InputError
 
 CAPTURABLE = ("bgmv", "mbgmv")
 """Launches that are recorded and replayed on a GPU, where asking for them takes longer than running them."""
@@ -61,7 +61,7 @@ def kernel_s(device: Device, kernel: str, adapters: Sequence[int], layers: Seque
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a line a kernel; 0 when done, 2 for bad input."""
+    """Print a line a kernel; 0 when done, 2 for bad input, 130 when interrupted."""
     parser = argparse.ArgumentParser(
         prog="python -m profiler.kernels.speed",
         description="Time the LoRA kernels of a decode step, and set the bytes that they have to move in a second "
@@ -76,17 +76,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--hidden", type=int, default=4096, help="width of input and output (default: 4096)")
     options = parser.parse_args(argv)
-    try:
-        device = choose(options.device)
-        whole("--batch", options.batch, "requests", least=1)
-        ranks = [options.ranks[i % len(options.ranks)] for i in range(options.batch)]
-        layers = [
-            random_pages(ranks, options.hidden, options.hidden, device.dtype, device.torch, seed)
-            for seed in range(LAYERS)
-        ]
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return guarded(lambda: _measure(options), "interrupted; nothing is kept")
+
+
+def _measure(options: argparse.Namespace) -> int:
+    device = choose(options.device)
+    whole("--batch", options.batch, "requests", least=1)
+    ranks = [options.ranks[i % len(options.ranks)] for i in range(options.batch)]
+    layers = [
+        random_pages(ranks, options.hidden, options.hidden, device.dtype, device.torch, seed)
+        for seed in range(LAYERS)
+    ]
     adapters = range(options.batch)
     copied = copy_bytes_per_s(device)
     print(f"{device.name}: a copy moves {copied / 1e9:.1f} GB/s")
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(
             f"  {kernel:16}{1e6 * seconds:10.1f} µs {found / 1e9:10.1f} GB/s {found / copied:7.1%} of a copy"
         )
-    return 0
+    return DONE
 
 
 def _captured(run: Callable[[], None]) -> Callable[[], None]:

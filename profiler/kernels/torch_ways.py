@@ -9,16 +9,6 @@ from profiler.kernels.pages import Pages
 from profiler.kernels.work import BASE_MODEL, DecodeWork, PrefillWork
 
 
-def reference(y: Tensor, x: Tensor, work: DecodeWork | PrefillWork, pages: Pages) -> Tensor:
-    """Return what any kernel should make of y, computed in float64."""
-    found = y.double()
-    for begin, end, adapter in _stretches(work):
-        if adapter != BASE_MODEL:
-            a, b = (weights.double() for weights in pages.weights(adapter))
-            found[begin:end] += pages.scales[adapter] * (x[begin:end].double() @ a.T @ b)
-    return found
-
-
 def padded_bmm(y: Tensor, x: Tensor, work: DecodeWork, pages: Pages) -> None:
     """Copy every row's weights, padded to the batch's highest rank, beside each other; multiply as one batch.
 
@@ -64,13 +54,13 @@ def row_by_row(y: Tensor, x: Tensor, work: DecodeWork, pages: Pages) -> None:
 
 def segment_by_segment(y: Tensor, x: Tensor, work: PrefillWork, pages: Pages) -> None:
     """Multiply each prompt with its adapter's weights, one after the other."""
-    for begin, end, adapter in _stretches(work):
+    for begin, end, adapter in stretches(work):
         if adapter != BASE_MODEL and end > begin:
             a, b = pages.weights(adapter)
             y[begin:end] += (x[begin:end] @ a.T @ b) * pages.scales[adapter]
 
 
-def _stretches(work: DecodeWork | PrefillWork) -> list[tuple[int, int, int]]:
+def stretches(work: DecodeWork | PrefillWork) -> list[tuple[int, int, int]]:
     """Return (first row, end, adapter) of all rows."""
     if isinstance(work, DecodeWork):
         return [(row, row + 1, adapter) for row, adapter in enumerate(work.adapters)]

@@ -14,11 +14,12 @@ from rich.progress import Progress
 
 from profiler.device import CHOICES, Device, choose
 from profiler.fit import fit_iterations
+from profiler.folder import made
 from profiler.model.engine import SPARE_TOKENS, Engine, Live
 from profiler.replay.compare import Compared, Served, compare, table
 from profiler.replay.draw import draw
 from profiler.replay.loop import Loop
-from simlora.cli.guarded import BAD_INPUT, DONE, INTERRUPTED
+from simlora.cli.guarded import DONE, guarded
 from simlora.config.composing import compose
 from simlora.config.mistakes import COMPOSING, in_plain_words
 from simlora.config.setup import prepare
@@ -65,9 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Serve a trace on this device with a real batch loop, driven by a scheduler of simlora's; simulate "
         "the same trace with the calibration of simlora-profile, and with one that is fitted to the iterations of "
         "another trace, served in turn with it; compare iteration by iteration and request by request.",
-        epilog="KEY=VALUE are simlora's own, on top of "
-        + " ".join((*SYSTEM, *SMALL))
-        + "; the other trace is that of the next seed.",
+        epilog=f"KEY=VALUE are simlora's own, on top of {' '.join(SYSTEM)}, and on a CPU of {' '.join(SMALL)}, "
+        f"on a GPU of {' '.join(LARGE)}; the other trace is that of the next seed.",
     )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="e.g. seed=1 scheduler=lcfs")
     parser.add_argument("--device", choices=CHOICES, default="auto")
@@ -82,39 +82,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--out", type=Path, default=Path("outputs/replay"), help="where tables and pictures go"
     )
     options = parser.parse_args(argv)
-    try:
-        device = choose(options.device, options.threads)
-        whole("--rounds", options.rounds, least=1)
-        found = replay(device, options.overrides, options.calibration, options.rounds)
-        options.out.mkdir(parents=True, exist_ok=True)
-        for number, each in enumerate(found):
-            each.iterations.to_parquet(options.out / f"iterations_{number}.parquet")
-            each.simulated.to_parquet(options.out / f"simulated_{number}.parquet")
-            draw(each, options.out / f"replay_{number}.png")
-        for number, run in enumerate(found[0].runs):
-            run.requests.to_parquet(options.out / f"served_{number}.parquet")
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print("interrupted; nothing is kept", file=sys.stderr)
-        return INTERRUPTED
+    return guarded(lambda: _run(options), "interrupted; nothing is kept")
+
+
+def _run(options: argparse.Namespace) -> int:
+    device = choose(options.device, options.threads)
+    whole("--rounds", options.rounds, least=1)
+    judged, other = scenarios(device, options.overrides, options.calibration)
+    out = made(options.out, f"--out {options.out}")
+    found = replay(device, judged, other, options.rounds)
     for number, each in enumerate(found):
-        print("\n".join(each.lines()), options.out / f"replay_{number}.png", sep="\n  ")
+        each.iterations.to_parquet(out / f"iterations_{number}.parquet")
+        each.simulated.to_parquet(out / f"simulated_{number}.parquet")
+        draw(each, out / f"replay_{number}.png")
+    for number, run in enumerate(found[0].runs):
+        run.requests.to_parquet(out / f"served_{number}.parquet")
+    for number, each in enumerate(found):
+        print("\n".join(each.lines()), out / f"replay_{number}.png", sep="\n  ")
     return DONE
 
 
-def replay(
-    device: Device, overrides: Sequence[str], calibration: Path | None = None, rounds: int = 4
-) -> list[Compared]:
-    """Serve and simulate the trace that the overrides describe: with the profile's calibration, and with a fitted one.
+def scenarios(
+    device: Device, overrides: Sequence[str], calibration: Path | None = None
+) -> tuple[Scenario, Scenario]:
+    """Return what the overrides describe, and the same with the next seed.
 
-    Raises InputError for what the overrides get wrong.
+    Raises InputError for what they get wrong.
     """
     judged = _scenario(device, overrides, calibration)
     if judged.replicas != 1 or judged.replica.tp != 1:
         raise InputError("one device can only replay cluster.replicas=1 and replica.tp=1")
-    other = _scenario(device, [*overrides, f"seed={judged.seed + 1}"], calibration)
+    return judged, _scenario(device, [*overrides, f"seed={judged.seed + 1}"], calibration)
+
+
+def replay(device: Device, judged: Scenario, other: Scenario, rounds: int = 4) -> list[Compared]:
+    """Serve and simulate the judged trace: with its calibration, and with one that is fitted to the other trace."""
     engine = _engine(device, judged)
     served: dict[str, list[Served]] = {"other": [], "judged": []}
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:

@@ -9,6 +9,9 @@ from typing import Any
 
 import yaml
 
+from experiments.claims.claim import Claim
+from experiments.studies.points import Point
+
 STUDY = """
 title: Two systems at two loads
 source: made up for the tests
@@ -130,3 +133,8 @@ def vllm_runs_csv(folder: Path, *changes: dict[str, str]) -> Path:
         table.writeheader()
         table.writerows([{**VLLM_CELLS, **change} for change in changes])
     return path
+
+
+def runs_of(claim: Claim) -> list[Point]:
+    """Return the runs that a claim may be about, some perhaps twice."""
+    return [point for spot in claim.spots_looked_at() for point in spot.points]

@@ -37,7 +37,7 @@ from experiments.studies.study import read as read_study
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import DOES_NOT_FIT, RAN, Outcome
 from simlora.sweeps.outcome import NOT_SIMULATED as WAS_NOT_SIMULATED
-from tests.experiments.studied import a_study, claims
+from tests.experiments.studied import a_study, claims, runs_of
 
 THROUGHPUT = "figure_1 small fcfs 1 throughput_rps"
 VALUE = f"""
@@ -103,19 +103,18 @@ def test_a_trend_holds_when_all_comparisons_come_out(passed: tuple[int, int], ve
 
 
 @pytest.mark.parametrize(
-    ("against_published", "against_other", "agree", "verdict"),
+    ("against_published", "against_other", "verdict"),
     [
-        (NEAR, HOLDS, False, CONTRADICTS),
-        (HOLDS, NEAR, False, CONTRADICTS),
-        (OFF, HOLDS, False, CONTRADICTS),
-        (OFF, OFF, False, OFF),
-        (NEAR, HOLDS, True, NEAR),
+        (NEAR, HOLDS, CONTRADICTS),
+        (HOLDS, NEAR, CONTRADICTS),
+        (OFF, HOLDS, CONTRADICTS),
+        (OFF, OFF, OFF),
     ],
 )
 def test_a_paper_contradicts_itself_unless_we_are_off_from_both_its_numbers(
-    against_published: str, against_other: str, agree: bool, verdict: str
+    against_published: str, against_other: str, verdict: str
 ) -> None:
-    assert with_disagreement(against_published, against_other, agree) == verdict
+    assert with_disagreement(against_published, against_other) == verdict
 
 
 # Rows
@@ -124,7 +123,7 @@ def test_a_paper_contradicts_itself_unless_we_are_off_from_both_its_numbers(
 def row_of(folder: Path, text: str, *outcomes: Outcome) -> Row:
     """Evaluate the one claim in `text`; its runs have these outcomes, in the order in which they are named."""
     (claim,) = read(claims(folder, text), read_all(folder))
-    runs = dict.fromkeys(point.overrides for point in claim.points())
+    runs = dict.fromkeys(point.overrides for point in runs_of(claim))
     return evaluate("paper", claim, dict(zip(runs, outcomes, strict=True)))
 
 
@@ -167,7 +166,7 @@ def test_a_reason_has_the_numbers_of_the_runs_that_it_names(tmp_path: Path) -> N
     text = VALUE.replace("Because it rained.", '"At 2/s it is {figure_1 small lcfs 2 throughput_rps}."')
     (claim,) = read(claims(tmp_path, text), read_all(tmp_path))
     (spot,) = claim.evidence.values()
-    outcomes = {point.overrides: ran(2.0) for point in claim.points()}
+    outcomes = {point.overrides: ran(2.0) for point in runs_of(claim)}
     assert spot.point.overrides not in outcomes, "it is no run of the claim itself"
     row = evaluate("paper", claim, outcomes | {spot.point.overrides: ran(1.2345)})
     assert (row.reason, row.runs, row.seconds) == ("At 2/s it is 1.23.", 1, 1.0)
@@ -187,7 +186,7 @@ def test_a_row_says_how_many_of_its_runs_were_fitted(tmp_path: Path) -> None:
         "prompt_lo=8 prompt_hi=512 output_lo=8 output_hi=64"
     )
     (claim,) = read(claims(tmp_path, VALUE), read_all(tmp_path))
-    overrides = next(claim.points()).overrides
+    overrides = runs_of(claim)[0].overrides
 
     def fitted(provenance: dict[str, Any]) -> int:
         outcome = Outcome(RAN, {"throughput_rps": 1.0, "calibration": {"provenance": provenance}})
@@ -684,4 +683,4 @@ def test_errors_are_relative_and_absolute_where_0_was_published(
 def test_a_claim_names_the_runs_that_it_needs(tmp_path: Path) -> None:
     (claim,) = read(claims(tmp_path, VALUE), read_all(tmp_path))
     assert isinstance(claim, Claim)
-    assert [point.key for point in claim.points()] == [("figure_1", "small", "fcfs", 1)]
+    assert [point.key for point in runs_of(claim)] == [("figure_1", "small", "fcfs", 1)]

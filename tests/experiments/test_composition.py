@@ -521,7 +521,7 @@ def test_the_command_writes_the_study_and_the_system(
 def test_bad_input_is_one_sentence(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([option, "0"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"error: {option} is 0")
+    assert said.startswith(f"simlora: error: {option} is 0")
     assert said.count("\n") == 1
 
 

@@ -538,7 +538,7 @@ def test_bad_input_is_one_sentence(
 ) -> None:
     assert run(monkeypatch, world, *arguments) == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: ")
+    assert said.startswith("simlora: error: ")
     assert sentence in said
     assert said.count("\n") == 1
 

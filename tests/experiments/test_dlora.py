@@ -25,9 +25,11 @@ from experiments.claims.formulas import compare_formula
 from experiments.claims.spots import Limit
 from experiments.claims.verdicts import HOLDS, NEAR, NOT_SIMULATED, OFF
 from experiments.dlora import __main__ as command
-from experiments.dlora import drawing, kernels, measured, overhead, replicas, several, slower
-from experiments.dlora.drawing import draw
+from experiments.dlora import kernels, measured, overhead, replicas, slower
 from experiments.dlora.example import milliseconds
+from experiments.dlora.paper import SEEDS
+from experiments.studies import draw_several, several
+from experiments.studies.draw_several import draw
 from experiments.studies.points import Point, points
 from experiments.studies.study import Study, read_all
 from simlora.config.composing import compose
@@ -35,7 +37,7 @@ from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.sweeps.outcome import NOT_SIMULATED as WAS_NOT_SIMULATED
 from simlora.sweeps.outcome import RAN, Outcome
-from tests.experiments.studied import claims
+from tests.experiments.studied import claims, runs_of
 
 FOLDER = Path(experiments.dlora.__file__).parent
 STUDIES = read_all(FOLDER)
@@ -131,8 +133,8 @@ def test_every_experiment_names_the_claims_that_it_is_for(name: str) -> None:
 
 
 def test_claims_are_judged_over_three_seeds() -> None:
-    points = list(CLAIMS["dlora-f14"].points())
-    assert sorted({point.settings["seed"] for point in points}) == several.SEEDS == [0, 1, 2]
+    points = runs_of(CLAIMS["dlora-f14"])
+    assert sorted({point.settings["seed"] for point in points}) == SEEDS == [0, 1, 2]
 
 
 # What claims can say
@@ -146,7 +148,7 @@ def row_of(folder: Path, text: str, numbers: Callable[[Point], float], seeds: st
     path = claims(folder, text)
     path.write_text(seeds + path.read_text())
     (claim,) = read_claims(path, read_all(folder))
-    outcomes = {p.overrides: Outcome(RAN, {"throughput_rps": numbers(p)}) for p in claim.points()}
+    outcomes = {p.overrides: Outcome(RAN, {"throughput_rps": numbers(p)}) for p in runs_of(claim)}
     for spot in claim.evidence.values():
         outcomes |= {p.overrides: Outcome(RAN, {"throughput_rps": numbers(p)}) for p in spot.points}
     return evaluate("paper", claim, outcomes)
@@ -238,7 +240,7 @@ def test_a_limit_says_what_it_is_and_a_run_that_is_missing_has_no_number(tmp_pat
     (limit, _), *_ = claim.ratios
     assert isinstance(limit, Limit)
     assert str(limit) == "x up to which throughput_rps of fcfs (small) is at most 3"
-    outcomes = {p.overrides: Outcome(WAS_NOT_SIMULATED, reason="no such system") for p in claim.points()}
+    outcomes = {p.overrides: Outcome(WAS_NOT_SIMULATED, reason="no such system") for p in runs_of(claim)}
     row = evaluate("paper", claim, outcomes)
     assert (row.verdict, row.reason) == (NOT_SIMULATED, "fcfs (small) at 1: no such system")
 
@@ -325,19 +327,25 @@ def small(name: str, **changes: Any) -> Study:
 
 @pytest.fixture
 def two_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(several, "SEEDS", [0, 1])
+    for module in (command, overhead, replicas):
+        monkeypatch.setattr(module, "SEEDS", [0, 1])
 
 
-@pytest.mark.usefixtures("two_seeds")
-def test_a_point_has_a_run_a_seed_which_are_drawn_and_written(tmp_path: Path) -> None:
+def test_a_point_has_a_run_a_seed_which_are_drawn_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = small("figure_10")
     theirs = measured.Measured({("figure_10", "one_gpu", "merged_only", 4.0): {TIME: 2.3}})
-    found = several.of_study(study, measured=theirs)
+    found = several.of_study(study, [0, 1], measured=theirs.of)
     assert len(found) == 16
     least, most = sorted(found[0].figures(TIME))
     assert least < most
+    figures: list[Figure] = []
+    monkeypatch.setattr(draw_several.plt, "close", figures.append)
     draw(study, found, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 20_000
+    labels = [text.get_text() for text in figures[0].legends[0].get_texts()]
+    assert "least to most of 2 seeds" in labels
     several.write_csv(tmp_path / "figure.csv", study, found)
     with (tmp_path / "figure.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -359,7 +367,7 @@ def test_what_was_not_simulated_has_no_figure_and_says_why(tmp_path: Path) -> No
 def drawn(study: Study, rates: Mapping[str, float], monkeypatch: pytest.MonkeyPatch, path: Path) -> Axes:
     """Draw the throughputs of these series, which are the same at all x but the last, where nothing was simulated."""
     figures: list[Figure] = []
-    monkeypatch.setattr(drawing.plt, "close", figures.append)
+    monkeypatch.setattr(draw_several.plt, "close", figures.append)
     found = [
         several.Several(point, [Outcome(RAN, {"throughput_rps": rates[point.series]})])
         for point in points(study)
@@ -387,7 +395,7 @@ def test_the_command_draws_a_study_and_says_what_it_lacks(
     monkeypatch.setattr(command, "read_all", lambda folder: {"figure_12": small("figure_12")})
     assert command.main(["figure_12", "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
     printed = capsys.readouterr().out
-    assert "without measured points: there is no" in printed
+    assert "skipped the measured points: there is no" in printed
     assert "dlora_ae.json; set SIMLORA_MEASURED_DIR" in printed
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"figure_12.png", "figure_12.csv"}
     assert command.main(["figure_21"]) == 2

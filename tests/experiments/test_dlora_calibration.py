@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.calibration_file import CALIBRATIONS
 from experiments.dlora import calibration
 from simlora.config.composing import compose
 from simlora.config.making import make
@@ -32,7 +33,7 @@ def test_the_files_are_what_their_command_writes(tmp_path: Path, capsys: pytest.
     assert len(list(tmp_path.iterdir())) == len(ALL)
     for shape, tp in ALL:
         name = f"{calibration.name(shape, tp)}.yaml"
-        assert (tmp_path / name).read_text() == (calibration.CALIBRATIONS / name).read_text()
+        assert (tmp_path / name).read_text() == (CALIBRATIONS / name).read_text()
     assert (
         "a800_80g-llama_2_7b-tp1-dlora: merged 15.0, unmerged 27.0, switch 20.0; BAx / Wx in a prefill of 16 adapters "
         "0.389" in capsys.readouterr().out

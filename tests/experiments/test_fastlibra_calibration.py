@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from experiments.calibration_file import CALIBRATIONS
 from experiments.fastlibra import calibration
 from experiments.fastlibra.calibration import Sheet
 from experiments.measured import measured_dir
-from experiments.profiles.__main__ import CALIBRATIONS
 from experiments.profiles.build import Entry, summed
 from experiments.profiles.scaling import Setting, gpu, model
 from simlora.api import simulate

@@ -16,15 +16,16 @@ import pytest
 from experiments.fidelity import __main__ as command
 from experiments.fidelity import dlora, keeping, notes, predict, profiles, scatter, single_requests
 from experiments.fidelity.__main__ import SOURCES, main
-from experiments.fidelity.compare import Comparison, furthest
+from experiments.fidelity.compare import JUDGED, Comparison, furthest
 from experiments.fidelity.page import FIGURES, overview
 from experiments.fidelity.rows import read
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Errors, Section, markdown
+from experiments.fidelity.section import Errors, Section
 from experiments.fidelity.unused import REASONS, unused
 from experiments.fidelity.vllm import predict as vllm_predict
 from experiments.profiles import build
 from experiments.scenarios import scenario
+from experiments.studies import markdown, several
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import NOT_SIMULATED, RAN, Outcome, Overrides
 from tests.experiments import test_fidelity, test_fidelity_vllm, test_profiles
@@ -138,7 +139,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SIMLORA_MEASURED_DIR", str(measured))
         patch.setenv("SIMLORA_CACHE_DIR", str(cache))
-        patch.setattr(dlora, "run_all", fake_runs)
+        patch.setattr(several, "run_all", fake_runs)
         patch.setattr(command, "PAGE", page)
         patch.setattr("builtins.print", lambda *words, **_: lines.append(" ".join(map(str, words))))
         assert main(["--jobs", "1", "--json", str(folder / "out.json")]) == 0
@@ -150,7 +151,7 @@ def again(made: Made, monkeypatch: pytest.MonkeyPatch) -> Made:
     """Return what was made, in the surroundings that it was made in."""
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(made.measured))
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(made.cache))
-    monkeypatch.setattr(dlora, "run_all", fake_runs)
+    monkeypatch.setattr(several, "run_all", fake_runs)
     monkeypatch.setattr(command, "PAGE", made.page)
     return made
 
@@ -328,7 +329,7 @@ def test_bad_input_is_one_sentence(
     said: str,
 ) -> None:
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
-    monkeypatch.setattr(dlora, "run_all", fake_runs)
+    monkeypatch.setattr(several, "run_all", fake_runs)
     path = tmp_path / file
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
@@ -503,13 +504,18 @@ def test_the_overview_has_the_worst_median_first_and_says_of_which_file() -> Non
     one = Section("", {}, {}, errors=[Errors("a", 3, 0.01, 0.5), Errors("b", 2, 0.2, 12.5)])
     lines = overview({"x": one}, {"x": "x.csv"}).split("\n")[2:]
     assert lines == ["| b | `x.csv` | 2 | 20.0 % | 1,250 % |", "| a | `x.csv` | 3 | 1.0 % | 50 % |"]
-    assert markdown(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --: |\n| 1 | 2 |"
+    assert markdown.table(["a", "b"], [["1", "2"]], numbers=True) == "| a | b |\n| --- | --: |\n| 1 | 2 |"
+    assert markdown.table(["", "b"], [["1|2", "3"]]) == "|  | b |\n|---|---|\n| 1\\|2 | 3 |"
+    assert (
+        markdown.by_column("c", {"a": {"1": "2"}, "b": {"1": "3"}})
+        == "| c | a | b |\n|---|---|---|\n| 1 | 2 | 3 |"
+    )
 
 
 def test_rows_of_s_lora_that_are_furthest_off_are_named_the_worst_first(tmp_path: Path) -> None:
     rows = read(a_file(tmp_path, {"throughput_rps": "1.5"}, {"throughput_rps": "3"}, {"throughput_rps": "9"}))
     compared = [Comparison(row, {"throughput_rps": 1.5}, row is rows[2]) for row in rows]
-    assert [c.row for c in furthest(compared, 5)] == [rows[1], rows[0]]
+    assert [c.row for c in furthest(compared, JUDGED, 5)] == [rows[1], rows[0]]
     assert rows[0].place == "a10g S2 ours num_adapters=20 alpha=1 req_rate=2 cv=1"
 
 
@@ -526,7 +532,7 @@ def test_only_measured_points_of_dlora_are_run_and_their_seeds_averaged(
             outcomes[point.overrides] = Outcome(RAN, throughput)
         return outcomes
 
-    monkeypatch.setattr(dlora, "run_all", uneven)
+    monkeypatch.setattr(several, "run_all", uneven)
     section = dlora.report(again.measured / dlora.FILE, 1)
     assert {(point.study, point.series, point.x) for point in wanted} == {
         ("figure_10", "unmerged_only", 4),
@@ -545,7 +551,7 @@ def test_only_measured_points_of_dlora_are_run_and_their_seeds_averaged(
 
 def test_points_that_cannot_be_simulated_are_said(again: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = Outcome(NOT_SIMULATED, reason="there is no system peft yet")
-    monkeypatch.setattr(dlora, "run_all", lambda points, jobs: {p.overrides: refused for p in points})
+    monkeypatch.setattr(several, "run_all", lambda points, jobs: {p.overrides: refused for p in points})
     section = dlora.report(again.measured / dlora.FILE, 1)
     assert section.tree["rows"] == []
     assert section.printed.endswith("not simulated: there is no system peft yet")

@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 from experiments.fidelity.__main__ import main
+from experiments.fidelity.compare import furthest
 from experiments.fidelity.running import in_parallel
 from experiments.fidelity.vllm import predict, report
-from experiments.fidelity.vllm.compare import Comparison, furthest, groups, medians
+from experiments.fidelity.vllm.compare import JUDGED, Comparison, groups, medians
 from experiments.fidelity.vllm.rows import Row, read
 from experiments.fidelity.vllm.table import table
 from experiments.scenarios import scenario
@@ -135,7 +136,7 @@ def test_workloads_of_which_no_row_was_fitted_to_are_a_group_of_their_own(tmp_pa
 def test_the_rows_that_are_furthest_off_are_named_the_worst_first(tmp_path: Path) -> None:
     rows = [a_row(tmp_path, itl_mean_ms=measured) for measured in ("25", "50", "20", "10")]
     compared = [Comparison(row, SIMULATED, row is rows[3]) for row in rows]
-    assert [c.row for c in furthest(compared, 2)] == [rows[1], rows[2]]
+    assert [c.row for c in furthest(compared, JUDGED, 2)] == [rows[1], rows[2]]
     assert f"far off: line {rows[1].line}: tokens/s -20.0 %, inter-token latency -50.0 %" in table(compared)
 
 

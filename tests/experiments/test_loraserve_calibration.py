@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.calibration_file import CALIBRATIONS
 from experiments.loraserve import calibration, ranks
-from experiments.loraserve.calibration import ALL, DERIVED, MEASURED, Single
+from experiments.loraserve.calibration import ALL, DERIVED, MEASURED
+from experiments.loraserve.runs import OUTPUT_TOKENS, RUNS, available, runs
+from experiments.loraserve.single import Single
 from experiments.measured import measured_dir
-from experiments.profiles.__main__ import CALIBRATIONS
 from simlora.api import simulate
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
@@ -22,9 +24,7 @@ from simlora.latency.kernels import LoraWork, Mbgmv, MbgmvMax
 
 DOCS = Path(__file__).parents[2] / "docs" / "calibrations.md"
 RANK_S = "kernels.mbgmv.prefill.per_token_rank_s"
-measured = pytest.mark.skipif(
-    not calibration.available(), reason=f"no {calibration.RUNS} in {measured_dir()}"
-)
+measured = pytest.mark.skipif(not available(), reason=f"no {RUNS} in {measured_dir()}")
 
 
 def load(shape: str, tp: int) -> Calibration:
@@ -36,7 +36,7 @@ def chosen(shape: str, tp: int) -> list[str]:
 
 
 def one_request(shape: str, tp: int, prompt: int, rank: int) -> list[str]:
-    lengths = {"prompt_tokens": prompt, "output_tokens": calibration.OUTPUT_TOKENS}
+    lengths = {"prompt_tokens": prompt, "output_tokens": OUTPUT_TOKENS}
     return [
         *chosen(shape, tp),
         "workload=synthetic",
@@ -65,8 +65,8 @@ def test_without_the_runs_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path / "nowhere"))
-    assert calibration.main(["--out", str(tmp_path)]) == 0
-    assert "skipped: there is no loraserve_single_request.csv" in capsys.readouterr().out
+    assert calibration.main(["--out", str(tmp_path)]) == 2
+    assert "error: there is no loraserve_single_request.csv" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -87,7 +87,7 @@ def test_every_coefficient_says_where_it_is_from(shape: str, tp: int) -> None:
 
 @measured
 def test_lengths_of_prompts_that_were_not_fitted_come_out() -> None:
-    data, fitted = calibration.runs(), calibration.fit()
+    data, fitted = runs(), calibration.fit()
     assert set(data.prompt[data.held]) == {400, 800, 1200, 1600, 2000}
     for shape, error in (("llama_7b", 0.04), ("llama_2_70b_mha", 0.025)):
         rows = data.held & (data.shape == shape)
@@ -99,14 +99,14 @@ def test_lengths_of_prompts_that_were_not_fitted_come_out() -> None:
 @measured
 def test_the_files_give_the_errors_that_they_state() -> None:
     """From a file alone, as a run reads it: nothing is lost or counted twice on the way."""
-    data = calibration.runs()
+    data = runs()
     for shape, tp in MEASURED:
         one, stated = Single(load(shape, tp)), load(shape, tp).provenance
         rows = np.flatnonzero(data.held & (data.shape == shape))
         ttft_s = [one.ttft_s(int(data.prompt[row]), int(data.rank[row])) for row in rows]
         errors = np.abs(ttft_s / data.ttft_s[rows] - 1)
         assert errors.mean() == pytest.approx(stated["held_out_mape"]["ttft"], rel=0.01)
-        contexts = [int(data.prompt[row]) + calibration.OUTPUT_TOKENS // 2 for row in rows]
+        contexts = [int(data.prompt[row]) + OUTPUT_TOKENS // 2 for row in rows]
         step_s = [one.step_s(1, at, int(data.rank[row])) for at, row in zip(contexts, rows, strict=True)]
         errors = np.abs(step_s / data.step_s[rows] - 1)
         assert errors.mean() == pytest.approx(stated["held_out_mape"]["decode_step"], rel=0.01)
@@ -130,7 +130,7 @@ def test_a_token_takes_about_one_read_of_a_rank_s_weights() -> None:
 
 @measured
 def test_loads_at_s_lora_s_own_rate_would_fit_the_larger_model_worse() -> None:
-    data, rate = calibration.runs(), calibrations.load(calibration.SLORA).need("adapter_load.bytes_per_s")
+    data, rate = runs(), calibrations.load(calibration.SLORA).need("adapter_load.bytes_per_s")
     rows = data.held & (data.shape == "llama_2_70b_mha")
     slow, ours = (calibration.fit(bytes_per_s=one).ttft_errors[rows].mean() for one in (rate, None))
     assert slow > 1.5 * ours
@@ -182,7 +182,7 @@ def test_the_figures_numbers() -> None:
 
 @measured
 def test_the_measured_ratios_are_those_of_the_runs() -> None:
-    data = calibration.runs()
+    data = runs()
     assert ranks.measured_relative(data, "llama_2_70b_mha", 8) == pytest.approx(1.447, abs=0.001)
     assert ranks.measured_relative(data, "llama_7b", 8) == pytest.approx(1.286, abs=0.001)
     assert ranks.measured_relative(data, "llama_7b", 4) is None
@@ -193,7 +193,7 @@ def test_the_figures_are_drawn_without_the_runs(
 ) -> None:
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path / "nowhere"))
     assert ranks.main(["--out", str(tmp_path)]) == 0
-    assert "The measured runs are not there" in capsys.readouterr().out
+    assert "skipped the measured runs: there is no" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"figure_{n}.png" for n in (3, 4, 5)]
 
 
@@ -231,5 +231,5 @@ def test_a_run_of_one_request_takes_what_the_calibration_says(shape: str, tp: in
     found = simulate([*one_request(shape, tp, 2000, 128), "system=slora", f"kernel={kernel}"]).requests
     assert len(found) == 1
     assert found["ttft_s"].item() == pytest.approx(one.ttft_s(2000, 128))
-    step_s = one.step_s(1, 2000 + calibration.OUTPUT_TOKENS // 2, 128)
+    step_s = one.step_s(1, 2000 + OUTPUT_TOKENS // 2, 128)
     assert found["tpot_s"].item() == pytest.approx(step_s, rel=1e-3)

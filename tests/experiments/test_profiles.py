@@ -165,9 +165,9 @@ def test_everything_in_the_plan_can_be_made(name: str, folder: Path, tmp_path: P
     assert command.line(built).startswith(name)
 
 
-def test_a_folder_that_is_not_there_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--profiles", str(tmp_path / "none"), "--out", str(tmp_path)]) == 0
-    assert "skipped: there are no profiles in" in capsys.readouterr().out
+def test_without_the_profiles_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--profiles", str(tmp_path / "none"), "--out", str(tmp_path)]) == 2
+    assert "error: there are no profiles in" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -340,7 +340,7 @@ def test_the_published_profiles_give_the_calibrations_that_lie_here(tmp_path: Pa
 
 @NEEDS_PROFILES
 def test_the_comparisons_print_their_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare.main() == 0
+    assert compare.main([]) == 0
     printed = capsys.readouterr().out
     assert printed.count("\n|---") == 6
 
@@ -349,7 +349,7 @@ def test_without_profiles_the_comparison_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
-    assert compare.main() == 0
+    assert compare.main([]) == 0
     assert "skipped: there are no profiles in" in capsys.readouterr().out
 
 

@@ -15,6 +15,7 @@ from experiments.studies.command import main
 from experiments.studies.draw import _beside, _missing, draw
 from experiments.studies.gathered import gather, write_csv
 from experiments.studies.points import points, written
+from experiments.studies.running import NoNumberError, figure_of
 from experiments.studies.slora_runs import setting_of
 from experiments.studies.study import read, read_all
 from simlora.core.errors import InputError
@@ -232,7 +233,7 @@ def test_figures_and_tables_are_made(tmp_path: Path, capsys: pytest.CaptureFixtu
     printed = capsys.readouterr().out
     assert "figure_1: Two systems at two loads" in printed
     assert "a word about it" in printed
-    assert "without measured points" in printed
+    assert "skipped the measured points" in printed
     for name in ("figure_1", "table_2"):
         with Image.open(out / f"{name}.png") as image:
             colours = {colour for _, colour in image.convert("RGB").getcolors(1 << 24)}
@@ -285,6 +286,19 @@ def test_what_cannot_be_simulated_is_drawn_without_it_and_said(
     said = "not simulated: 2 runs, from small lcfs at 2 on: there is no system time_machine yet"
     assert said in capsys.readouterr().out
     assert (tmp_path / "figure_1.png").exists()
+
+
+def test_a_figure_that_is_missing_is_said_with_its_point_and_why(tmp_path: Path) -> None:
+    first, second, *_ = points(read(a_study(tmp_path)))
+    outcomes = {first.overrides: Outcome(RAN, {"ttft_s": {"p95": None}}), second.overrides: Outcome(RAN, {})}
+    outcomes[second.overrides] = Outcome(DOES_NOT_FIT, reason="the model needs 90 GB")
+    with pytest.raises(InputError, match="at 1: no request finished"):
+        figure_of(outcomes, first, "ttft_s.p95")
+    with pytest.raises(NoNumberError, match="the model needs 90 GB") as missing:
+        figure_of(outcomes, second, "ttft_s.p95")
+    assert missing.value.does_not_fit
+    outcomes[first.overrides] = Outcome(RAN, {"ttft_s": {"p95": 2.5}})
+    assert figure_of(outcomes, first, "ttft_s.p95") == 2.5
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_a_figure_has_the_measured_runs_beside_ours(
     vllm_runs_csv(tmp_path, {})
     a_vllm_study(paper)
     assert main(paper, ["slots", "--out", str(out), "--jobs", "1"]) == 0
-    assert "without measured points" not in capsys.readouterr().out
+    assert "skipped the measured points" not in capsys.readouterr().out
     assert (out / "slots.png").exists()
     with (out / "slots.csv").open() as file:
         rows = list(csv.DictReader(file))

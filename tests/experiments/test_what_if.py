@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.claims.spots import seeded
 from experiments.studies.points import points
+from experiments.studies.several import Several
 from experiments.studies.study import Study, read, read_all
 from experiments.what_if import __main__ as what_if
+from experiments.what_if.gathered import gather, table
 from simlora.api.preparing import composed
 from simlora.sweeps.outcome import NOT_SIMULATED, RAN, Outcome
 
@@ -65,23 +66,19 @@ def test_x_is_written_into_the_key_that_it_stands_for(small: Study) -> None:
 
 def test_means_and_intervals_are_over_seeds(small: Study) -> None:
     """Of three seeds with attainments 0.7, 0.8, 0.9: Student's 4.303 times 0.1 / sqrt(3)."""
-    own = list(points(small))
-    attained = {0: 0.7, 1: 0.8, 2: 0.9}
-    outcomes = {
-        seeded(point, seed).overrides: Outcome(
-            RAN, {"slo": {"attainment": attained[seed]}, "ttft_s": {"p95": None if seed else 2.0}}
-        )
-        for point in own
-        for seed in attained
-    }
-    lost = seeded(own[0], 2).overrides
-    found = what_if.gather(small, own, outcomes | {lost: Outcome(NOT_SIMULATED, reason="no")}, range(3))
+    outcomes = [
+        Outcome(RAN, {"slo": {"attainment": attained}, "ttft_s": {"p95": ttft_s}})
+        for attained, ttft_s in ((0.7, 2.0), (0.8, None), (0.9, None))
+    ]
+    first, *others = points(small)
+    lost = Several(first, [*outcomes[:2], Outcome(NOT_SIMULATED, reason="no")])
+    found = gather(small, [lost, *(Several(point, outcomes) for point in others)])
     whole = found["all", "idle", 1, "slo.attainment"]
     assert whole.mean == pytest.approx(0.8)
     assert whole.high - whole.mean == pytest.approx(4.303 * 0.1 / 3**0.5, rel=1e-3)
     assert found["all", "blind", 1, "slo.attainment"].mean == pytest.approx(0.75), "of those that ran"
     assert str(found["all", "idle", 1, "ttft_s.p95"]) == "2", "one run has no interval"
-    text = what_if.table(small, found, "slo.attainment")
+    text = table(small, found, "slo.attainment")
     assert text.splitlines()[0] == "  SLO attainment over times as long"
     assert text.splitlines()[2].split() == ["round", "robin", "0.75", "±", "0.64", "0.8", "±", "0.25"]
 
@@ -104,9 +101,15 @@ def test_the_command_draws_writes_and_prints(
 @pytest.mark.parametrize(
     "typed, sentence",
     [
-        (["smal"], "error: study is 'smal'; did you mean small?"),
-        (["small", "--seeds", "0"], "error: --seeds is 0, must be a whole number of runs, at least 1"),
-        (["small", "--out", "/dev/null/x"], "error: --out /dev/null/x cannot be made: Not a directory"),
+        (["smal"], "simlora: error: study is 'smal'; did you mean small?"),
+        (
+            ["small", "--seeds", "0"],
+            "simlora: error: --seeds is 0, must be a whole number of runs, at least 1",
+        ),
+        (
+            ["small", "--out", "/dev/null/x"],
+            "simlora: error: --out /dev/null/x cannot be made: Not a directory",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence(

@@ -110,7 +110,7 @@ def test_bad_input_is_one_sentence_and_status_2(
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: ")
+    assert error.startswith("simlora: error: ")
     assert says in error
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
@@ -120,7 +120,8 @@ def test_bad_input_is_one_sentence_and_status_2(
 def test_without_a_gpu_cuda_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["device=cuda"]) == 2
     assert re.match(
-        r"error: device=cuda, but torch .* finds no CUDA GPU here; use device=cpu", capsys.readouterr().err
+        r"simlora: error: device=cuda, but torch .* finds no CUDA GPU here; use device=cpu",
+        capsys.readouterr().err,
     )
 
 

@@ -13,9 +13,10 @@ from torch import Tensor
 from profiler.kernels.decode import bgmv, decode_scratch, mbgmv
 from profiler.kernels.pages import Pages, random_pages
 from profiler.kernels.prefill import prefill_scratch, sgmv
-from profiler.kernels.torch_ways import one_hot_einsum, padded_bmm, reference
+from profiler.kernels.torch_ways import one_hot_einsum, padded_bmm
 from profiler.kernels.work import BASE_MODEL, TILE_TOKENS, decode_work, prefill_work
 from simlora.core.errors import InputError
+from tests.profiler.products import reference
 
 CPU = torch.device("cpu")
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}

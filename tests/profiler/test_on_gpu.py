@@ -20,10 +20,10 @@ from profiler.device import choose
 from profiler.kernels.decode import bgmv, mbgmv
 from profiler.kernels.pages import random_pages
 from profiler.kernels.prefill import sgmv
-from profiler.kernels.torch_ways import reference
 from profiler.kernels.work import BASE_MODEL, decode_work, prefill_work
 from profiler.model.engine import Engine, Live
 from simlora.hardware.model import ModelShape
+from tests.profiler.products import reference
 
 GPU = choose("cuda")
 RANKS = [8, 64, 16, 128, 32]

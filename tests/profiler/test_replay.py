@@ -12,7 +12,7 @@ from experiments.scenarios import scenario
 from profiler.device import choose
 from profiler.fit import fit_iterations
 from profiler.model.engine import Live
-from profiler.replay.__main__ import main, replay
+from profiler.replay.__main__ import main, replay, scenarios
 from profiler.replay.compare import Served, compare, table
 from profiler.replay.draw import draw
 from profiler.replay.loop import Loop
@@ -162,7 +162,8 @@ def test_a_trace_is_really_served(tmp_path: Path) -> None:
         "workload.prompt_tokens.hi=32",
         "workload.output_tokens.hi=16",
     ]
-    by_profile, by_trace = replay(choose("cpu", threads=1), overrides, path, rounds=1)
+    device = choose("cpu", threads=1)
+    by_profile, by_trace = replay(device, *scenarios(device, overrides, path), rounds=1)
     (run,) = by_profile.runs
     assert (run.requests.status == "finished").all()
     assert len(run.requests) == len(by_trace.simulated) == 12
@@ -199,7 +200,7 @@ def test_bad_input_is_one_sentence_and_status_2(
     monkeypatch.chdir(tmp_path)
     assert main([each.format(path=path) for each in arguments]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: ")
+    assert error.startswith("simlora: error: ")
     assert says in error
     assert error.count("\n") == 1
     assert not (tmp_path / "outputs").exists()

@@ -268,8 +268,8 @@ def test_the_diurnal_shape_is_fitted_to_the_published_totals(capsys):
 
 
 def test_the_command_says_when_there_is_nothing_to_fit(capsys):
-    assert experiment.main(["gone.csv"]) == 0
-    assert "skipped: there is no gone.csv; SIMLORA_TRACE_DIR says where" in capsys.readouterr().out
+    assert experiment.main(["gone.csv"]) == 2
+    assert "error: there is no gone.csv; SIMLORA_TRACE_DIR says where" in capsys.readouterr().err
 
 
 # Lengths -------------------------------------------------------------------------------------

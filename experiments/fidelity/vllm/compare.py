@@ -18,6 +18,8 @@ LABELS = {
     "ttft_mean_ms": "mean first token",
     "ttft_p50_ms": "median first token",
 }
+JUDGED = ("output_tokens_per_s", "itl_mean_ms")
+"""Figures by which rows are furthest off."""
 SATURATED_MS = 2000.0
 """Mean time to first token from which on a run counts as saturated: its queue grows as long as it lasts."""
 
@@ -124,15 +126,6 @@ def groups(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
         for load in ("below", "past"):
             found[f"{name} {load} saturation"] = [c for c in own if c.load == load]
     return {name: members for name, members in found.items() if members}
-
-
-def furthest(comparisons: Sequence[Comparison], count: int) -> list[Comparison]:
-    """Return the predicted rows that are furthest off in tokens per second or inter-token latency, the worst first."""
-
-    def off(one: Comparison) -> float:
-        return max(abs(one.error.get(name, 0.0)) for name in ("output_tokens_per_s", "itl_mean_ms"))
-
-    return sorted((c for c in comparisons if not c.fitted), key=off, reverse=True)[:count]
 
 
 def _workload(row: Row) -> tuple[str, ...]:

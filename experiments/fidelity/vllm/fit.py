@@ -8,8 +8,8 @@ inter-token latency and, below saturation, of the median time to first token as 
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from datetime import date
 from math import log
@@ -23,14 +23,13 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from experiments.calibration_file import written
-from experiments.fidelity.fit import CALIBRATIONS
+from experiments.calibration_file import CALIBRATIONS, save, written
 from experiments.fidelity.vllm import steps
 from experiments.fidelity.vllm.compare import Comparison, medians
 from experiments.fidelity.vllm.predict import simulate
 from experiments.fidelity.vllm.rows import GPU, MODELS, Row, read
 from experiments.measured import measured_dir
-from experiments.studies.command import ended
+from experiments.studies.command import ended, made, parser_of
 from simlora.core.errors import InputError, nearest
 from simlora.latency.calibration import Calibration
 
@@ -160,9 +159,7 @@ def as_yaml(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fit the named models, or all of the plan."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.fidelity.vllm.fit", description=__doc__.split("\n\n")[0]
-    )
+    parser = parser_of("experiments.fidelity.vllm.fit", __doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="models to fit (default: all of the plan)")
     parser.add_argument(
         "--rounds", type=int, default=3, help="rounds of the search; 0: the plan's start (default: 3)"
@@ -172,8 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return ended(lambda: _fit(options))
 
 
-def _fit(options: argparse.Namespace) -> None:
-    plan = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
+def _fit(options: Namespace) -> None:
+    folder, plan = made(options.out), yaml.safe_load(PLAN.read_text(encoding="utf-8"))
     for model in options.models:
         if model not in plan["fit"]:
             raise InputError(f"there is no plan for {model!r}; {nearest(model, list(plan['fit']))}")
@@ -183,8 +180,8 @@ def _fit(options: argparse.Namespace) -> None:
         print(f"fitting {model} to {len(mine)} runs …", flush=True)
         found = fit(model, mine, steps.coefficients(table, model), plan, options.rounds)
         command = f"python -m experiments.fidelity.vllm.fit {model} --rounds {options.rounds}"
-        path = options.out / f"{GPU}-{model}-tp1-vllm.yaml"
-        path.write_text(as_yaml(found, mine, table, plan, command), encoding="utf-8")
+        path = folder / f"{GPU}-{model}-tp1-vllm.yaml"
+        save(path, as_yaml(found, mine, table, plan, command))
         print(f"wrote {path}", flush=True)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.fidelity.section import markdown, per_cent
+from experiments.fidelity.compare import furthest
 from experiments.fidelity.table import cell
-from experiments.fidelity.vllm.compare import LABELS, TIMES, Comparison, furthest, groups, medians
+from experiments.fidelity.vllm.compare import JUDGED, LABELS, TIMES, Comparison, groups, medians
+from experiments.studies import markdown
+from experiments.studies.markdown import percent
 
 WIDTH = 40
 HEAD = (
@@ -49,7 +51,7 @@ def table(comparisons: Sequence[Comparison]) -> str:
 def far_off(comparisons: Sequence[Comparison]) -> list[str]:
     """Return a line for each of the rows that are furthest off, by their lines in the file."""
     found = []
-    for c in furthest(comparisons, FURTHEST):
+    for c in furthest(comparisons, JUDGED, FURTHEST):
         errors = ", ".join(f"{NAMES[name]} {100 * c.error[name]:+.1f} %" for name in NAMES if name in c.error)
         found.append(f"far off: line {c.row.line}: {errors}")
     return found
@@ -69,12 +71,12 @@ def short(comparisons: Sequence[Comparison]) -> str:
         if "max_loras=" not in name:
             found = medians(members)
             figures = [_median_and_worst(found, each) for each in LABELS]
-            right = per_cent(found["saturation"]["share"]) if "saturation" in found else ""
+            right = percent(found["saturation"]["share"]) if "saturation" in found else ""
             rows.append([name, str(found["rows"]), *figures, right])
-    return markdown(head, rows)
+    return markdown.table(head, rows, numbers=True)
 
 
 def _median_and_worst(found: dict[str, Any], name: str) -> str:
     if name not in found:
         return ""
-    return f"{per_cent(found[name]['median'])}, {per_cent(found[name]['worst'], 0)}"
+    return f"{percent(found[name]['median'])}, {percent(found[name]['worst'], 0)}"

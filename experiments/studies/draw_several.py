@@ -14,9 +14,9 @@ from typing import Any
 
 import matplotlib
 
-from experiments.dlora.several import SEEDS, Several
-from experiments.studies.draw import COLOURS, DPI, GRID, INK, OURS, THEIRS, write
+from experiments.studies.draw import COLOURS, DPI, INK, OURS, THEIRS, plain, write
 from experiments.studies.metrics import METRICS
+from experiments.studies.several import Several
 from experiments.studies.study import Panel, Study
 
 matplotlib.use("Agg")
@@ -26,20 +26,25 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-SLO_S = {"latency_per_output_token_s.mean": 0.5, "queue_s.mean": 0.5}
-"""dLoRA's targets: 10 times a decode step (§7.1), and in Figure 11(a) the same of the queueing delay."""
 MOST_ACROSS = 3
 """Plots beside each other, before they go on below."""
 BAND: dict[str, Any] = {"alpha": 0.16, "linewidth": 0}
-TARGET = "target, 0.5 s"
+TARGET = "target, "
+"""How the label of a target's line begins."""
 ALIKE, MOSTLY = 0.01, 0.75
 """How far two curves may differ, and at what share of their points, to be one on the other."""
 LETTERS, WIDE = 10, 3.2
 """Letters of a tick that an inch holds, and the inches of a plot."""
 
 
-def draw(study: Study, found: Sequence[Several], path: Path, dpi: int = DPI) -> None:
-    """Write a study's figure as PNG: a plot for every panel and metric."""
+def draw(
+    study: Study,
+    found: Sequence[Several],
+    path: Path,
+    dpi: int = DPI,
+    targets_s: Mapping[str, float] | None = None,
+) -> None:
+    """Write a study's figure as PNG: a plot for every panel and metric. `targets_s`: lines across those of a metric."""
     cells = [(panel, metric) for metric in study.metrics for panel in study.panels]
     beside = len(study.panels) if len(study.panels) > 1 and len(study.metrics) > 1 else len(cells)
     across = min(beside, MOST_ACROSS) if len(study.metrics) == 1 or len(study.panels) == 1 else beside
@@ -52,6 +57,7 @@ def draw(study: Study, found: Sequence[Several], path: Path, dpi: int = DPI) -> 
         own = [one for one in found if one.point.panel == panel.name]
         _curves(ax, study, panel, metric, own)
         _frame(ax, study, panel, metric, own)
+        _height(ax, study, metric, own, (targets_s or {}).get(metric, math.inf))
     lines = [study.title, *textwrap.wrap(study.source, int(13 * size[0]))]
     figure.suptitle("\n".join(lines), fontsize="medium", color=INK)
     _legend(figure, study, found, size[0])
@@ -95,24 +101,21 @@ def _alike(one: Mapping[Any, float], other: Mapping[Any, float]) -> bool:
 
 
 def _frame(ax: Axes, study: Study, panel: Panel, metric: str, found: Sequence[Several]) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color=GRID)
-    ax.set_axisbelow(True)
+    plain(ax)
     ax.tick_params(labelsize="small")
     ax.set_title("\n".join(textwrap.wrap(panel.title, 34)), fontsize="small")
     ax.set_xlabel("\n".join(textwrap.wrap(study.x.label, 40)), fontsize="small")
     ax.set_ylabel("\n".join(textwrap.wrap(METRICS[metric].label, 28)), fontsize="small")
-    _height(ax, study, metric, found)
     _ticks(ax, study, panel, [x for x in panel.x if any(one.point.x == x for one in found)] or panel.x)
 
 
-def _height(ax: Axes, study: Study, metric: str, found: Sequence[Several]) -> None:
+def _height(ax: Axes, study: Study, metric: str, found: Sequence[Several], target_s: float) -> None:
     scale = METRICS[metric].drawn
     drawn = [scale * value for one in found for value in (*one.figures(metric), *_one(one, metric))]
     low, high = min((value for value in drawn if value > 0), default=1.0), max(drawn, default=1.0)
-    target = scale * SLO_S.get(metric, math.inf)
-    if target <= 1.3 * high:
-        ax.axhline(target, color=INK, linewidth=0.9, linestyle=(0, (5, 3)), zorder=1, label=TARGET)
+    if scale * target_s <= 1.3 * high:
+        look: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (5, 3)), "zorder": 1}
+        ax.axhline(scale * target_s, label=f"{TARGET}{target_s:g} s", **look)
     if metric in study.logarithmic:
         ax.set_yscale("log")
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 200 else (1,)))
@@ -158,14 +161,13 @@ def _legend(figure: Figure, study: Study, found: Sequence[Several], width: float
         Line2D([], [], color=colour, label=series.title, linewidth=1.6, **OURS)
         for colour, series in zip(COLOURS, study.series, strict=False)
     ]
-    handles.append(
-        Line2D(
-            [], [], color=INK, alpha=BAND["alpha"], linewidth=7, label=f"least to most of {len(SEEDS)} seeds"
-        )
-    )
+    seeds = max((len(one.outcomes) for one in found), default=0)
+    label = f"least to most of {seeds} seeds"
+    handles.append(Line2D([], [], color=INK, alpha=BAND["alpha"], linewidth=7, label=label))
     if any(one.measured for one in found):
         handles.append(Line2D([], [], color=INK, label="measured by the authors", **THEIRS))
-    handles += [line for ax in figure.axes for line in ax.lines if line.get_label() == TARGET][:1]
+    lines = (line for ax in figure.axes for line in ax.lines)
+    handles += {label: line for line in lines if (label := str(line.get_label())).startswith(TARGET)}.values()
     letters = sum(7 + len(str(handle.get_label())) for handle in handles)
     columns = math.ceil(len(handles) / math.ceil(letters / (13 * width)))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize="small")

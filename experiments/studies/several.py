@@ -1,24 +1,21 @@
-"""A study's points with several seeds, and what dLoRA's authors measured beside them."""
+"""Points of studies with several seeds, and what was measured beside them."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from experiments.claims.claim import read_seeds
-from experiments.claims.spots import seeded
-from experiments.dlora.measured import Measured
-from experiments.studies.points import Overrides, Point, points
+from experiments.studies.points import Point, points, seeded
+from experiments.studies.reading import check, listed, load
 from experiments.studies.running import run_all
 from experiments.studies.study import Study
 from simlora.sweeps.outcome import NOT_SIMULATED, Outcome
 
-FOLDER = Path(__file__).parent
-SEEDS = read_seeds(FOLDER / "claims.yaml")
-"""Those over which the claims are judged: a curve is their mean, the band around it from the least to the most."""
+Measured = Callable[[Point], Mapping[str, float]]
+"""Returns the metrics that were measured of a point, by name."""
 
 
 @dataclass(frozen=True)
@@ -40,23 +37,37 @@ class Several:
         return next((one.reason for one in self.outcomes if one.status == NOT_SIMULATED), "")
 
 
-def of_study(study: Study, jobs: int = 1, measured: Measured | None = None) -> list[Several]:
+def read_seeds(path: Path) -> list[int]:
+    """Return the seeds over which a paper's claims are judged; none: each run has that of its settings."""
+    return listed(check(load(path), str(path), ("claims",), ("seeds",)).get("seeds", []))
+
+
+def of_study(
+    study: Study, seeds: Sequence[int], jobs: int = 1, measured: Measured | None = None
+) -> list[Several]:
     """Return all points of a study but those that it leaves out on purpose. Runs what was not run before."""
-    wanted = [point for point in points(study) if not point.skip]
-    outcomes = run_all([run for point in wanted for run in runs(point)], jobs)
-    return list(_gathered(wanted, outcomes, measured or Measured({})))
+    return of_points(points(study), seeds, jobs, measured)
 
 
-def runs(point: Point) -> list[Point]:
-    """Return the runs of a point."""
-    return [seeded(point, seed) for seed in SEEDS]
+def of_points(
+    asked: Iterable[Point], seeds: Sequence[int], jobs: int = 1, measured: Measured | None = None
+) -> list[Several]:
+    """Return these points but those that their study leaves out on purpose. Runs what was not run before."""
+    wanted = [point for point in asked if not point.skip]
+    outcomes = run_all([run for point in wanted for run in runs(point, seeds)], jobs)
+    return [
+        Several(
+            point,
+            [outcomes[run.overrides] for run in runs(point, seeds)],
+            measured(point) if measured else {},
+        )
+        for point in wanted
+    ]
 
 
-def _gathered(
-    wanted: Iterable[Point], outcomes: Mapping[Overrides, Outcome], measured: Measured
-) -> Iterator[Several]:
-    for point in wanted:
-        yield Several(point, [outcomes[run.overrides] for run in runs(point)], measured.of(point))
+def runs(point: Point, seeds: Sequence[int]) -> list[Point]:
+    """Return the runs of a point, one a seed."""
+    return [seeded(point, seed) for seed in seeds]
 
 
 def write_csv(path: Path, study: Study, found: Sequence[Several]) -> None:

@@ -1,0 +1,82 @@
+"""What became of a what-if: the mean of every metric over seeds, with its interval, as a table and as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from math import isnan
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from experiments.studies.metrics import METRICS
+from experiments.studies.several import Several
+from experiments.studies.study import Study
+from simlora.sweeps.statistics import interval
+
+
+class Found(NamedTuple):
+    """A metric at one point: the mean over seeds, and the ends of its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        if isnan(self.low):
+            return f"{self.mean:.4g}"
+        return f"{self.mean:.4g} ± {(self.high - self.low) / 2:.2g}"
+
+
+Gathered = Mapping[tuple[str, str, Any, str], Found]
+"""By panel, series, x and metric."""
+
+
+def gather(study: Study, own: Sequence[Several]) -> Gathered:
+    """Return the mean and the interval over seeds of every metric of every point that was simulated."""
+    return {
+        (one.point.panel, one.point.series, one.point.x, metric): Found(fmean(had), *interval(had))
+        for one in own
+        for metric in study.metrics
+        if (had := one.figures(metric))
+    }
+
+
+def every_x(study: Study) -> Sequence[Any]:
+    """Return all values of x, of whichever panel."""
+    return list(dict.fromkeys(x for panel in study.panels for x in panel.x))
+
+
+def table(study: Study, found: Gathered, metric: str) -> str:
+    """Return a metric as aligned text, a line a panel and series, a column a value of x."""
+    drawn = METRICS[metric].drawn
+    head = ["", *(str(x) for x in every_x(study))]
+    rows = [head]
+    for panel in study.panels:
+        for series in study.series:
+            cells = [found.get((panel.name, series.name, x, metric)) for x in every_x(study)]
+            if any(cells):
+                name = series.title if len(study.panels) == 1 else f"{panel.title}: {series.title}"
+                shown = [
+                    "" if cell is None else str(Found(*(drawn * part for part in cell))) for cell in cells
+                ]
+                rows.append([name, *shown])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = [
+        "  "
+        + "  ".join(
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    return "\n".join([f"  {METRICS[metric].label} over {study.x.label}", *(line.rstrip() for line in lines)])
+
+
+def write_csv(path: Path, study: Study, found: Gathered) -> None:
+    """Write a row a point and metric: mean, low, high."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["panel", "series", study.x.key, "metric", "mean", "low", "high"])
+        for (panel, series, x, metric), cell in found.items():
+            rows.writerow([panel, series, x, metric, *("" if isnan(part) else part for part in cell)])

@@ -1,0 +1,105 @@
+"""What all commands do alike: say what they are for, and end with a sentence and a status where something is wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from experiments import calibration_file
+from experiments.calibration_file import CALIBRATIONS, nested, save
+from experiments.studies.command import ended, made, writable
+from simlora.core.errors import InputError
+from simlora.latency import calibration as calibrations
+
+INTO_A_FOLDER = (
+    "caraserve.calibration",
+    "dlora.calibration",
+    "dlora.slower",
+    "fastlibra.calibration",
+    "fastlibra.links",
+    "fastlibra.reductions",
+    "fidelity.fit",
+    "fidelity.vllm.fit",
+    "loraserve.calibration",
+    "profiles.__main__",
+    "what_if.__main__",
+)
+COMMANDS = (
+    *INTO_A_FOLDER,
+    "dlora.example",
+    "dlora.shape",
+    "fastlibra.averages",
+    "fastlibra.ideal",
+    "loraserve.improvements",
+    "loraserve.operating_points",
+    "loraserve.rates",
+    "loraserve.scaling",
+    "profiles.compare",
+    "speed.__main__",
+)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_says_how_it_is_called(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        import_module(f"experiments.{name}").main(["--help"])
+    assert left.value.code == 0
+    called = name.removesuffix(".__main__")
+    assert f"usage: python -m experiments.{called} " in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("name", INTO_A_FOLDER)
+def test_a_folder_that_cannot_be_made_is_one_sentence_before_anything_is_done(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert import_module(f"experiments.{name}").main(["--out", "/dev/null/x"]) == 2
+    said = capsys.readouterr()
+    assert said.err == "simlora: error: --out /dev/null/x cannot be made: Not a directory\n"
+    assert said.out == ""
+
+
+def test_figures_of_speed_that_could_not_be_written_are_not_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert import_module("experiments.speed.__main__").main(["--json", str(tmp_path / "none" / "x")]) == 2
+    said = capsys.readouterr()
+    assert "--json" in said.err
+    assert said.err.endswith("cannot be written: No such file or directory\n")
+    assert said.out == ""
+
+
+def test_who_is_told_to_stop_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """By SIGTERM, as batch systems send it."""
+    assert ended(lambda: os.kill(os.getpid(), signal.SIGTERM)) == 130
+    assert capsys.readouterr().err == "simlora: interrupted; the runs that were finished are kept\n"
+
+
+def test_a_folder_and_a_file_are_looked_at_before_they_are_needed(tmp_path: Path) -> None:
+    assert made(tmp_path / "a" / "b").is_dir()
+    assert writable(tmp_path / "file", "--json") == tmp_path / "file"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+    with pytest.raises(InputError, match="cannot be written: it is a folder"):
+        writable(tmp_path / "a", "--json")
+
+
+def test_a_calibration_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (CALIBRATIONS / "a10-llama_2_7b-tp1.yaml").read_text()
+    path = tmp_path / "own.yaml"
+    assert save(path, text).coefficients == calibrations.load("a10-llama_2_7b-tp1").coefficients
+    with pytest.raises(InputError, match="decod"):
+        save(path, text.replace("\ndecode:", "\ndecod:"))
+    assert path.read_text() == text
+    with pytest.raises(InputError, match=r"none/own\.yaml cannot be written: No such file or directory"):
+        save(tmp_path / "none" / "own.yaml", text)
+    assert [path.name for path in tmp_path.iterdir()] == ["own.yaml"]
+
+
+def test_names_with_dots_are_a_tree() -> None:
+    assert nested({"a.b": 1, "a.c.d": 2}, {"e": 3}) == {"e": 3, "a": {"b": 1, "c": {"d": 2}}}
+    assert calibration_file.derived("b") == {"kind": "derived", "source": "b"}
