@@ -69,6 +69,6 @@ class Talk:
 
 def so_far(values: NDArray[Any], counts: Tokens) -> NDArray[Any]:
     """Return running sums [values], begun anew in each of the groups of `counts` values that follow each other."""
-    sums = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values)])
+    sums = np.concatenate([np.zeros(1, dtype=values.dtype), np.cumsum(values)])
     anew: NDArray[Any] = sums[1:] - np.repeat(sums[np.cumsum(counts) - counts], counts)
     return anew

@@ -100,6 +100,7 @@ def test_a_conversation_ends_before_the_turn_that_would_not_fit_with_its_answer(
 def test_running_sums_begin_anew_with_each_group():
     assert so_far(np.array([1, 2, 3, 4, 5]), np.array([2, 0, 3])).tolist() == [1, 3, 3, 7, 12]
     assert so_far(np.array([], dtype=np.int64), np.array([], dtype=np.int64)).tolist() == []
+    assert so_far(np.array([], dtype=np.int64), np.array([0, 0])).tolist() == []
 
 
 @settings(max_examples=40, deadline=None)
