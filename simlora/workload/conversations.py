@@ -18,6 +18,7 @@ from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
 from simlora.workload.arrivals import CV_MAX, REQUESTS_MAX, Gamma
 from simlora.workload.functions import EPOCHS_MAX, of_their_own
 from simlora.workload.lengths import Lengths
+from simlora.workload.pairs import check_length
 from simlora.workload.popularity import Popularity
 from simlora.workload.shape import FLAT, Shape, as_shape
 from simlora.workload.turns import Talk
@@ -76,9 +77,10 @@ class Conversations:
         whole("workload.adapters", self.adapters, "adapters", least=1, most=ADAPTERS_MAX)
         check_ranks(self.ranks)
         self.popularity.check("workload.popularity", int(self.adapters))
-        for name in ("prompt_tokens", "output_tokens", "turns", "first_tokens"):
-            if getattr(self, name) is not None:
-                getattr(self, name).check(f"workload.{name}")
+        for key in ("prompt_tokens", "output_tokens", "turns"):
+            check_length(key, getattr(self, key))
+        if self.first_tokens is not None:
+            check_length("first_tokens", self.first_tokens)
         number("workload.gap_s", self.gap_s, "seconds", above=0)
         number("workload.gap_cv", self.gap_cv, least=0, most=CV_MAX)
         number("workload.rate_rps", self.rate_rps, "requests per second", above=0)

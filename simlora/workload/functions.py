@@ -17,6 +17,7 @@ from simlora.core.trace import Trace
 from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
 from simlora.workload.arrivals import CV_MAX, CV_MIN, REQUESTS_MAX, Gamma, no_request
 from simlora.workload.lengths import Lengths
+from simlora.workload.pairs import check_length, draw_lengths
 from simlora.workload.popularity import log_normal_rates
 from simlora.workload.shape import FLAT, Shape, as_shape
 
@@ -85,8 +86,8 @@ class Functions:
         number("workload.length_scale", self.length_scale, above=0, most=1000)
         if self.context_tokens is not None:
             whole("workload.context_tokens", self.context_tokens, "tokens", least=2)
-        self.prompt_tokens.check("workload.prompt_tokens")
-        self.output_tokens.check("workload.output_tokens")
+        check_length("prompt_tokens", self.prompt_tokens)
+        check_length("output_tokens", self.output_tokens)
         if self._shape is not FLAT:
             self._shape.elapsed(self.duration_s, self.day_s, "workload.shape")
 
@@ -123,9 +124,9 @@ class Functions:
         """Return the trace for the run's seed."""
         rates_rps = self.rate_rps * self._by_epoch(stream(seed, "adapters"))
         arrival_s, adapter = self._arrivals(stream(seed, "arrivals"), rates_rps)
-        n = len(arrival_s)
-        prompts = self.prompt_tokens.draw(stream(seed, "prompt_lengths"), n)
-        outputs = self.output_tokens.draw(stream(seed, "output_lengths"), n)
+        prompts, outputs = draw_lengths(
+            seed, len(arrival_s), self.prompt_tokens, self.output_tokens, None, 0.0
+        )
         prompts, outputs = scaled(prompts, outputs, self.length_scale, self.context_tokens)
         return Trace(
             arrival_s=arrival_s,

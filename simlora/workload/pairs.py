@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,17 +84,22 @@ class Rows(Pairs):
         return prompts[row], outputs[row]
 
 
+def check_length(key: str, lengths: Any) -> None:
+    """Raise InputError unless what a workload has as `key` is a distribution of lengths that will do."""
+    if not isinstance(lengths, Lengths):
+        raise InputError(
+            f"workload.{key} is {shown(lengths)}, must be chosen with workload/{key}=<name>, such as fixed"
+        )
+    lengths.check(f"workload.{key}")
+
+
 def check_lengths(
     prompt_tokens: Lengths, output_tokens: Lengths, together: Pairs | None, correlation: float
 ) -> None:
     """Raise InputError for what a workload's configuration says wrongly about its lengths."""
     number("workload.correlation", correlation, least=-CORRELATION_MAX, most=CORRELATION_MAX)
     for key, lengths in (("prompt_tokens", prompt_tokens), ("output_tokens", output_tokens)):
-        if not isinstance(lengths, Lengths):
-            raise InputError(
-                f"workload.{key} is {shown(lengths)}, must be chosen with workload/{key}=<name>, such as fixed"
-            )
-        lengths.check(f"workload.{key}")
+        check_length(key, lengths)
         if correlation:
             lengths.at(np.zeros(1))  # raises where quantiles are not known
     if together is not None:

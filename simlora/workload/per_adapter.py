@@ -15,7 +15,7 @@ from simlora.core.trace import Trace
 from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
 from simlora.workload.arrivals import Poisson, before
 from simlora.workload.lengths import Lengths
-from simlora.workload.pairs import CORRELATION_MAX
+from simlora.workload.pairs import CORRELATION_MAX, check_length
 from simlora.workload.popularity import weighted_index
 
 
@@ -51,8 +51,8 @@ class PerAdapter:
         if self.context_tokens is not None:
             whole("workload.context_tokens", self.context_tokens, "tokens", least=2)
         number("workload.correlation", self.correlation, least=-CORRELATION_MAX, most=CORRELATION_MAX)
-        self.prompt_tokens.check("workload.prompt_tokens")
-        self.output_tokens.check("workload.output_tokens")
+        check_length("prompt_tokens", self.prompt_tokens)
+        check_length("output_tokens", self.output_tokens)
         if self.counts is not None:
             self._check_counts()
         if not self._rates_rps.sum():

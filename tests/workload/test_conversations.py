@@ -326,8 +326,16 @@ def test_changing_one_part_leaves_the_others_as_they_were(part, columns):
         ({"ranks": [8, 0]}, r"workload.ranks\[1\] is 0"),
         ({"popularity": Zipf(-1)}, "workload.popularity.exponent is -1"),
         ({"turns": Geometric(0.5)}, "workload.turns.mean is 0.5, must be at least 1"),
+        (
+            {"turns": None},
+            "workload.turns is empty, must be chosen with workload/turns=<name>, such as fixed",
+        ),
         ({"prompt_tokens": Fixed(0)}, "workload.prompt_tokens.tokens is 0"),
         ({"output_tokens": Uniform(9, 3)}, "workload.output_tokens.hi is 3"),
+        (
+            {"prompt_tokens": 5},
+            "workload.prompt_tokens is 5, must be chosen with workload/prompt_tokens=<name>",
+        ),
         ({"first_tokens": Fixed(-1)}, "workload.first_tokens.tokens is -1"),
         ({"gap_s": 0}, "workload.gap_s is 0, must be greater than 0 seconds"),
         ({"gap_cv": -1}, "workload.gap_cv is -1, must be at least 0 and at most 1,000"),

@@ -371,6 +371,10 @@ def test_ranks_are_given_in_turn():
         ({"context_tokens": 1}, "workload.context_tokens is 1, must be a whole number of tokens, at least 2"),
         ({"prompt_tokens": Fixed(0)}, "workload.prompt_tokens.tokens is 0"),
         ({"output_tokens": Uniform(9, 3)}, "workload.output_tokens.hi is 3"),
+        (
+            {"prompt_tokens": 5},
+            "workload.prompt_tokens is 5, must be chosen with workload/prompt_tokens=<name>",
+        ),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_its_key(setting, message):

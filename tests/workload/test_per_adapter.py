@@ -135,6 +135,10 @@ def test_lengths_that_are_all_alike_bind_nothing():
         ({"correlation": -1}, "workload.correlation is -1, must be at least -0.99 and at most 0.99"),
         ({"prompt_tokens": Fixed(0)}, "workload.prompt_tokens.tokens is 0"),
         ({"output_tokens": Uniform(9, 3)}, "workload.output_tokens.hi is 3"),
+        (
+            {"prompt_tokens": 5},
+            "workload.prompt_tokens is 5, must be chosen with workload/prompt_tokens=<name>",
+        ),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_its_key(setting, message):
