@@ -53,6 +53,13 @@ class ModelShape:
                 f"model.kv_heads is {self.kv_heads}, must divide model.heads, which is {self.heads}"
             )
 
+    def check_tp(self, tp: int) -> None:
+        """Raise InputError unless the attention heads can be divided among `tp` GPUs."""
+        if self.heads % tp:
+            raise InputError(
+                f"replica.tp is {tp}, must divide the {self.heads} attention heads of {self.name}"
+            )
+
     def module_shape(self, module: str) -> tuple[int, int]:
         """Return (in, out) of one projection. Raises InputError for an unknown module."""
         attention, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
