@@ -99,7 +99,7 @@ class ModelShape:
     def adapter_bytes(self, rank: int, target_modules: Sequence[str] = ATTENTION) -> int:
         """Return the bytes of an adapter: A is [in, rank], B is [rank, out], for each module of each layer.
 
-        None for an adapter without modules: it has been merged into a model of its own.
+        0 where there are no target modules: such an adapter has been merged into a model of its own.
         """
         if len(set(target_modules)) < len(target_modules):
             raise InputError(f"target modules are {list(target_modules)}, must each be named once")

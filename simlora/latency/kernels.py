@@ -16,8 +16,8 @@ from simlora.latency.calibration import Calibration
 class LoraWork(NamedTuple):
     """What the LoRA kernels of one iteration process.
 
-    `tokens` counts only tokens of requests that use an adapter (decode: one a request), and
-    `token_rank_sum` sums their adapter's rank, over requests and not over distinct adapters.
+    `tokens` counts only tokens of requests that use an adapter (decode: one a request), and `token_rank_sum` sums, over
+    those tokens, the rank of each one's adapter: in decode over requests, never over distinct adapters.
     `segments` are stretches of equal adapters in the batch's order, for a kernel that `counts_segments`; a router need
     not count distinct `adapters` for one that does not say it `counts_adapters`.
     For a router that compares replicas the fields are arrays `[replicas]`; `priced` takes either.
