@@ -151,7 +151,7 @@ class Conversations:
         expected in the run as the clock goes on while they would be the beginnings.
         """
         pilot = self._talk.draw([rng.spawn(1)[0] for rng in streams], PILOT)
-        if not len(pilot.prompts):
+        if not len(pilot):
             raise InputError(
                 f"workload.context_tokens is {self.context_tokens}, which is too few for the first turn of any "
                 "conversation; raise it or shorten workload.prompt_tokens, output_tokens or first_tokens"
@@ -161,7 +161,7 @@ class Conversations:
         until_s = np.interp(self.duration_s - pilot.after_s, moments_s, shown_s)
         since_s = np.interp(-pilot.after_s, moments_s, shown_s)
         begins_per_s = self.rate_rps * self.duration_s * PILOT / float((until_s - since_s).sum())
-        expected = begins_per_s * (self.duration_s - float(shown_s[0])) * len(pilot.prompts) / PILOT
+        expected = begins_per_s * (self.duration_s - float(shown_s[0])) * len(pilot) / PILOT
         number(
             "workload.rate_rps x (workload.duration_s + the longest conversation)",
             expected,
