@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simlora.core.checks import number
 from simlora.core.errors import InputError
 from simlora.workload.adapters import check_ranks
-from simlora.workload.popularity import Popularity
+from simlora.workload.popularity import Popularity, power_law
 
 Floats = NDArray[np.float64]
 
@@ -124,7 +124,7 @@ class PowerLaw(ByRank):
         number(f"{key}.alpha", self.alpha, least=0)
 
     def ends(self, ranks: int) -> Floats:
-        return _both(np.arange(1.0, ranks + 1.0) ** -float(self.alpha))
+        return _both(power_law(ranks, self.alpha))
 
 
 def _both(weights: Floats) -> Floats:

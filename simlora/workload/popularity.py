@@ -44,6 +44,17 @@ class Popularity(ABC):
         )
 
 
+class Weighted(Popularity):
+    """A popularity that draws every request by the same weights, whatever came before. Yours needs `rates`."""
+
+    @abstractmethod
+    def rates(self, adapters: int) -> NDArray[np.float64]:
+        """Return the weight of each adapter [adapters], in any unit."""
+
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+        return weighted_index(rng, self.rates(adapters), n)
+
+
 @dataclass(frozen=True)
 class Uniform(Popularity):
     """Every adapter is as popular as the next."""
@@ -76,7 +87,7 @@ class Power(Popularity):
 
 
 @dataclass(frozen=True)
-class Zipf(Popularity):
+class Zipf(Weighted):
     """Adapter i has a share proportional to 1 / (i + 1)^exponent; exponent 0 is uniform."""
 
     exponent: float = 1.0
@@ -85,15 +96,11 @@ class Zipf(Popularity):
         number(f"{key}.exponent", self.exponent, least=0)
 
     def rates(self, adapters: int) -> NDArray[np.float64]:
-        rates: NDArray[np.float64] = np.arange(1.0, adapters + 1.0) ** -float(self.exponent)
-        return rates
-
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        return weighted_index(rng, self.rates(adapters), n)
+        return power_law(adapters, self.exponent)
 
 
 @dataclass(frozen=True)
-class LogNormal(Popularity):
+class LogNormal(Weighted):
     """Adapter i has a share proportional to exp(sigma_log * z), z the normal quantile of 1 - (i + 1/2) / functions.
 
     The adapters are the busiest of so many `functions`; None: of as many as adapters, so that they are all there are.
@@ -119,12 +126,9 @@ class LogNormal(Popularity):
         functions = adapters if self.functions is None else int(self.functions)
         return log_normal_rates(functions, float(self.sigma_log), adapters)
 
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        return weighted_index(rng, self.rates(adapters), n)
-
 
 @dataclass(frozen=True)
-class Normal(Popularity):
+class Normal(Weighted):
     """Adapters around the middle one are the most popular, by a normal density.
 
     Its standard deviation is `deviation` times the number of adapters. Source: FastLibra §6.9, skewed.
@@ -139,9 +143,6 @@ class Normal(Popularity):
         from_middle = np.arange(adapters) - (adapters - 1) / 2
         rates: NDArray[np.float64] = np.exp(-0.5 * (from_middle / (float(self.deviation) * adapters)) ** 2)
         return rates
-
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        return weighted_index(rng, self.rates(adapters), n)
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class InTurn(Popularity):
 
 
 @dataclass(frozen=True)
-class TopHeavy(Popularity):
+class TopHeavy(Weighted):
     """The first `top` adapters have `share` of the requests together, the others the rest.
 
     Within either part the i-th has a share proportional to i^-exponent: `top_exponent`, `rest_exponent`.
@@ -183,16 +184,12 @@ class TopHeavy(Popularity):
 
     def rates(self, adapters: int) -> NDArray[np.float64]:
         top = int(self.top)
-        first = np.arange(1.0, top + 1.0) ** -float(self.top_exponent)
-        rest = np.arange(1.0, adapters - top + 1.0) ** -float(self.rest_exponent)
+        first, rest = power_law(top, self.top_exponent), power_law(adapters - top, self.rest_exponent)
         return np.concatenate([self.share * first / first.sum(), (1 - self.share) * rest / rest.sum()])
-
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        return weighted_index(rng, self.rates(adapters), n)
 
 
 @dataclass(frozen=True)
-class Explicit(Popularity):
+class Explicit(Weighted):
     """One weight an adapter, in any unit: shares are weights over their sum."""
 
     weights: Sequence[float]
@@ -212,8 +209,11 @@ class Explicit(Popularity):
     def rates(self, adapters: int) -> NDArray[np.float64]:
         return np.array(list(self.weights), dtype=np.float64)
 
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        return weighted_index(rng, self.rates(adapters), n)
+
+def power_law(count: int, exponent: float) -> NDArray[np.float64]:
+    """Return i^-exponent for i from 1 to `count` [count]."""
+    weights: NDArray[np.float64] = np.arange(1.0, count + 1.0) ** -float(exponent)
+    return weights
 
 
 def power_index(shares: NDArray[np.float64], adapters: int) -> NDArray[np.int64]:

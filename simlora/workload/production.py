@@ -17,7 +17,7 @@ from simlora.workload.adapters import ADAPTERS_MAX, check_ranks
 from simlora.workload.arrivals import REQUESTS_MAX, no_request
 from simlora.workload.lengths import Lengths
 from simlora.workload.pairs import Pairs, check_lengths, draw_lengths
-from simlora.workload.popularity import weighted_index
+from simlora.workload.popularity import power_law, weighted_index
 from simlora.workload.shape import Shape
 
 SLOTS = 480
@@ -140,12 +140,6 @@ class Production:
             shares = power_law(int(counts[i]), self.split_exponent)
             adapter.append(np.flatnonzero(rank == i)[weighted_index(own, shares, int(n))])
         return rank, np.concatenate(adapter)
-
-
-def power_law(count: int, exponent: float) -> Floats:
-    """Return i^-exponent for i from 1 to `count` [count]."""
-    weights: Floats = np.arange(1.0, count + 1.0) ** -float(exponent)
-    return weights
 
 
 def trend(rates: Sequence[float]) -> Shape:
