@@ -272,7 +272,7 @@ class Swapping:
 def tree_by_worth(
     policy: Swapper,
     block_tokens: int,
-    host_tokens: int,
+    host_capacity_tokens: int,
     kv_s: Callable[[int], float],
     send: Callable[[int, float, float], float],
 ) -> PrefixTree:
@@ -289,7 +289,7 @@ def tree_by_worth(
 
     return PrefixTree(
         block_tokens,
-        host_tokens,
+        host_capacity_tokens,
         key,
         fade if policy.most_fade else None,
         policy.most_fade,

@@ -19,13 +19,17 @@ class PrefixTree:
     together is one segment, cut where others part from it.
 
     What nobody holds may leave HBM, leaves first, so that what is there hangs together: by `key` and `fade` (see
-    `Order`), or else what was used longest ago. It goes to the host while that has room for `host_tokens`, whose
+    `Order`), or else what was used longest ago. It goes to the host, where there is room for `host_capacity_tokens` and
     leaves of the least worth make way; what lies there comes back when a request begins with it.
     `send` (tokens, now, since when they are in HBM) starts the copy and returns when it is done. `comes_back`: whether
     anybody asks the `doors` for the most worthy on the host of those that could follow what is in HBM; their adapter,
     too, if it is `behind_adapters`. `invalid_tokens` are in HBM while their adapter is not; `needs_adapter`: nobody
     finds KV then. Something is used until its request ends; or, with `used_when_found`, when it is found, and by
     whoever brought it until the end.
+
+    In token slots: `tokens` are in HBM or on their way there, of which requests hold `held_tokens`; `host_tokens` are
+    on the host. `segments` is how many segments there are in both; `leaves` are those in HBM that nobody holds and
+    behind which HBM has nothing.
 
     A lookup costs a step for each segment on its way, whatever the tree holds; leaving, O(log n).
     Source: vLLM's automatic prefix caching; SGLang (NeurIPS'24) §3, whose tree matches single tokens; FastLibra §4.
@@ -34,8 +38,8 @@ class PrefixTree:
     __slots__ = (
         "_branches",
         "_held",
+        "_host_capacity_tokens",
         "_host_leaves",
-        "_most_host",
         "_needs_adapter",
         "_send",
         "_used_when_found",
@@ -52,7 +56,7 @@ class PrefixTree:
     def __init__(
         self,
         block_tokens: int,
-        host_tokens: int = 0,
+        host_capacity_tokens: int = 0,
         key: Callable[[Segment], float] | None = None,
         fade: Callable[[Segment, float], float] | None = None,
         most_fade: float = 0.0,
@@ -65,7 +69,7 @@ class PrefixTree:
         self.block_tokens = block_tokens
         self._needs_adapter, self._used_when_found = needs_adapter, used_when_found
         self.tokens = self.held_tokens = self.host_tokens = self.invalid_tokens = self.segments = 0
-        self._most_host, self._send = host_tokens, send
+        self._host_capacity_tokens, self._send = host_capacity_tokens, send
         self._branches: dict[int, Branch] = {}
         self._held: dict[
             int, tuple[Node, int]
@@ -78,7 +82,7 @@ class PrefixTree:
     @property
     def keeps(self) -> bool:
         """Whether anything goes to the host."""
-        return self._most_host > 0
+        return self._host_capacity_tokens > 0
 
     def size(self, segment: Segment) -> int:
         """Token slots of a segment."""
@@ -102,7 +106,10 @@ class PrefixTree:
     # Requests ---------------------------------------------------------------------------
 
     def found(self, request: Request) -> list[Segment]:
-        """Return what a request begins with, from the first token on; one token at least is left to prefill."""
+        """Return what a request begins with, from the first token on; one token at least is left to prefill.
+
+        The last segment is cut where the request parts from it: that changes the tree, though not what it holds.
+        """
         own_tokens = request.prompt_tokens + request.generated_tokens
         blocks, first = self._chain(request, own_tokens - request.host_tokens - 1)
         node: Node | None = self._branches.get(request.adapter_id)
@@ -279,7 +286,7 @@ class PrefixTree:
 
     def _fit_host(self, now_s: float) -> None:
         """The host gives up what is worth least until it has room for the rest."""
-        while self.host_tokens > self._most_host:
+        while self.host_tokens > self._host_capacity_tokens:
             first = self._host_leaves.first(now_s)
             assert first is not None, "what lies on the host has leaves"
             segment = first[1]

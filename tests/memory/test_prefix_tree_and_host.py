@@ -17,8 +17,8 @@ from tests.examples import share
 from tests.memory.trees import A, B, blocks, request, running, segments, served, started, walk
 
 
-def with_host(host_tokens: int = 1000, **more: object) -> PrefixTree:
-    return PrefixTree(4, host_tokens, **more)  # type: ignore[arg-type]
+def with_host(host_capacity_tokens: int = 1000, **more: object) -> PrefixTree:
+    return PrefixTree(4, host_capacity_tokens, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
