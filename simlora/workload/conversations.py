@@ -16,10 +16,10 @@ from simlora.core.random import stream
 from simlora.core.trace import Trace
 from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
 from simlora.workload.arrivals import CV_MAX, REQUESTS_MAX, Gamma
-from simlora.workload.functions import EPOCHS_MAX, of_their_own
 from simlora.workload.lengths import Lengths
 from simlora.workload.pairs import check_length
 from simlora.workload.popularity import Popularity
+from simlora.workload.renewals import check_renewals, epoch_factors, of_their_own
 from simlora.workload.shape import FLAT, Shape, as_shape
 from simlora.workload.turns import Talk
 
@@ -84,14 +84,9 @@ class Conversations:
         number("workload.gap_s", self.gap_s, "seconds", above=0)
         number("workload.gap_cv", self.gap_cv, least=0, most=CV_MAX)
         number("workload.rate_rps", self.rate_rps, "requests per second", above=0)
-        number("workload.cv", self.cv, least=0, most=CV_MAX)
-        whole("workload.epochs", self.epochs, "parts of the run", least=1, most=EPOCHS_MAX)
-        number("workload.epoch_sigma_log", self.epoch_sigma_log, least=0, most=20)
-        number("workload.duration_s", self.duration_s, "seconds", above=0)
-        if self.day_s is not None:
-            number("workload.day_s", self.day_s, "seconds", above=0)
-        if self.context_tokens is not None:
-            whole("workload.context_tokens", self.context_tokens, "tokens", least=2)
+        check_renewals(
+            self.cv, self.epochs, self.epoch_sigma_log, self.duration_s, self.day_s, self.context_tokens
+        )
         _ = self.shares, self._clock
 
     @property
@@ -182,7 +177,7 @@ class Conversations:
         """Return when conversations begin, in order, and with which adapter [conversations]."""
         rates = np.tile(self.shares, (int(self.epochs), 1))
         if self.epoch_sigma_log:
-            rates *= np.exp(adapters.normal(0.0, float(self.epoch_sigma_log), rates.shape))
+            rates *= epoch_factors(adapters, len(rates), rates.shape[1], float(self.epoch_sigma_log))
             rates /= rates.sum(axis=1, keepdims=True)
         moments_s, shown_s = self._since(before_s)
         shown, adapter = of_their_own(

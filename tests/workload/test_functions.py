@@ -12,8 +12,8 @@ import pytest
 
 from experiments.dlora import shape as experiment
 from simlora.core.errors import InputError
-from simlora.workload import functions
-from simlora.workload.functions import Functions, log_normal_rates, renewals, scaled
+from simlora.workload import renewals
+from simlora.workload.functions import Functions, log_normal_rates, scaled
 from simlora.workload.lengths import Fixed, LogNormal, Uniform
 from simlora.workload.shape import DIURNAL, as_shape, diurnal, read_shape
 
@@ -129,7 +129,7 @@ def test_the_rate_is_what_was_asked_for_whatever_the_variation_and_the_shape(cv,
 def test_a_process_seen_from_any_moment_goes_on_as_it_began():
     """The events of a stationary process are spread evenly, also right after the beginning."""
     rng = np.random.default_rng(1)
-    events = np.concatenate([renewals(rng, 3.0, 2.0) for _ in range(20_000)])
+    events = np.concatenate([renewals.renewals(rng, 3.0, 2.0) for _ in range(20_000)])
     early = np.mean(events < 0.2)
     assert len(events) == pytest.approx(40_000, rel=0.08)
     assert early == pytest.approx(0.1, abs=0.01)
@@ -390,8 +390,8 @@ def test_a_run_in_which_nothing_arrives_is_refused():
 
 
 def test_bursts_that_flood_are_stopped(monkeypatch):
-    monkeypatch.setattr(functions, "REQUESTS_MAX", 3000)
+    monkeypatch.setattr(renewals, "REQUESTS_MAX", 3000)
     with pytest.raises(
         InputError, match=r"workload.cv is 900, with which more than 3,000 requests come; lower it"
     ):
-        renewals(np.random.default_rng(1), 900.0, 1e9)
+        renewals.renewals(np.random.default_rng(1), 900.0, 1e9)
