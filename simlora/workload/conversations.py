@@ -136,7 +136,7 @@ class Conversations:
             adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
             session=[names[i] for i in session],
             source=f"conversations with {self.adapters:,} adapters, popularity {type(self.popularity).__name__}",
-            history=self.rate_rps * self.shares,
+            history_rps=self.rate_rps * self.shares,
         )
 
     def _begins_per_s(self, streams: Sequence[np.random.Generator]) -> tuple[float, float]:

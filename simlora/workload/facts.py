@@ -86,7 +86,9 @@ class Facts:
 
 def facts(trace: Trace) -> Facts:
     """Return the facts of a trace with at least one request."""
-    one = replace(trace, adapter=np.full(len(trace), BASE_MODEL, dtype=np.int64), adapters=(), history=None)
+    one = replace(
+        trace, adapter=np.full(len(trace), BASE_MODEL, dtype=np.int64), adapters=(), history_rps=None
+    )
     return Facts(
         requests=len(trace),
         rates=rates(trace.arrival_s),
@@ -94,8 +96,8 @@ def facts(trace: Trace) -> Facts:
         outputs=_lengths(trace.output_tokens),
         shares=shares(trace),
         sessions=_sessions(trace),
-        reuse=ideal_reuse(trace) if trace.shares else None,
-        reuse_of_one=ideal_reuse(one) if trace.shares else None,
+        reuse=ideal_reuse(trace) if trace.has_prefixes else None,
+        reuse_of_one=ideal_reuse(one) if trace.has_prefixes else None,
     )
 
 

@@ -130,7 +130,7 @@ class Functions:
             max_output_tokens=outputs,
             adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
             source=f"{self.functions:,} functions on {self.adapters:,} adapters, {self.stride:,} at a time",
-            history=self.rate_rps * self.shares,
+            history_rps=self.rate_rps * self.shares,
         )
 
     def _arrivals(self, rng: np.random.Generator, rates_rps: Floats) -> tuple[Floats, Tokens]:

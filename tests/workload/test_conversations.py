@@ -247,7 +247,7 @@ def test_conversations_come_by_popularity():
 
 def test_history_is_the_rate_of_each_adapter_in_the_long_run():
     trace = replace(PLAIN, adapters=3, popularity=Explicit([1, 1, 2]), epochs=4, epoch_sigma_log=2.0).build(1)
-    assert trace.history.tolist() == [0.4, 0.4, 0.8]
+    assert trace.history_rps.tolist() == [0.4, 0.4, 0.8]
 
 
 def in_epochs(workload, seed, epochs):

@@ -77,21 +77,21 @@ def test_an_adapter_without_functions_never_has_a_request():
     trace = replace(BUSY, functions=2).build(1)
     assert set(trace.adapter.tolist()) == {0, 1}
     assert len(trace.adapters) == 4
-    assert trace.history[2:].tolist() == [0, 0]
+    assert trace.history_rps[2:].tolist() == [0, 0]
 
 
 def test_history_is_what_was_to_be_expected_not_what_came():
     trace = PLAIN.build(1)
-    assert trace.history == pytest.approx(20.0 * PLAIN.shares)
-    assert np.array_equal(trace.history, PLAIN.build(2).history)
-    assert np.array_equal(trace.history, replace(PLAIN, cv=5, shape="diurnal").build(1).history)
+    assert trace.history_rps == pytest.approx(20.0 * PLAIN.shares)
+    assert np.array_equal(trace.history_rps, PLAIN.build(2).history_rps)
+    assert np.array_equal(trace.history_rps, replace(PLAIN, cv=5, shape="diurnal").build(1).history_rps)
 
 
 def test_a_history_is_one_rate_of_every_adapter():
     trace = PLAIN.build(1)
     for wrong in (np.ones(3), np.array([1.0, 2.0, 3.0, -1.0]), np.array([1.0, 2.0, 3.0, np.nan])):
         with pytest.raises(AssertionError, match="trace history"):
-            replace(trace, history=wrong)
+            replace(trace, history_rps=wrong)
 
 
 # Arrivals ------------------------------------------------------------------------------------
