@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
-from simlora.workload.adapters import adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs
 from simlora.workload.columns import refuse, tokens
 from simlora.workload.published import Published
 from simlora.workload.table import Table
@@ -55,7 +55,7 @@ class AzureLlm(Published):
             prompt_tokens=prompts[order],
             output_tokens=outputs[order],
             max_output_tokens=outputs[order],
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             source=f"Azure LLM inference trace {self.year}, {table.path}",
             notices=notices,
         )

@@ -14,7 +14,7 @@ from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import Trace
-from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs, check_adapters
 from simlora.workload.arrivals import REQUESTS_MAX
 from simlora.workload.columns import empty, refuse, seconds, whole_numbers
 from simlora.workload.lengths import Lengths
@@ -64,8 +64,7 @@ class Invocations(ABC):
     rows: int | None = None
 
     def __post_init__(self) -> None:
-        whole("workload.adapters", self.adapters, "adapters", least=1, most=ADAPTERS_MAX)
-        check_ranks(self.ranks)
+        check_adapters(self.adapters, self.ranks)
         if self.by not in BY:
             raise InputError(f"workload.by is {shown(self.by)}, must be one of {', '.join(BY)}")
         whole("workload.stride", self.stride, "functions", least=1)
@@ -101,7 +100,7 @@ class Invocations(ABC):
             prompt_tokens=prompts,
             output_tokens=outputs,
             max_output_tokens=outputs,
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             source=f"{type(self).__name__}: {int(kept.sum()):,} {self.by}s of {self.path}",
         )
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simlora.core.checks import switch
 from simlora.core.trace import Trace
-from simlora.workload.adapters import adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs
 from simlora.workload.columns import names, seconds, tokens
 from simlora.workload.published import Published, numbered, with_one_of
 
@@ -59,7 +59,7 @@ class BurstGpt(Published):
             prompt_tokens=prompts[order],
             output_tokens=outputs[order],
             max_output_tokens=outputs[order],
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             session=[session[i] for i in order] if session is not None and self.history else None,
             source=f"BurstGPT trace, {table.path}",
             notices=notices,

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import number, whole
+from simlora.core.checks import number
 from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import Trace
-from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs, check_adapters
 from simlora.workload.arrivals import CV_MAX, REQUESTS_MAX, Gamma
 from simlora.workload.lengths import Lengths
 from simlora.workload.pairs import check_length
@@ -74,8 +74,7 @@ class Conversations:
     context_tokens: int | None = 2048
 
     def __post_init__(self) -> None:
-        whole("workload.adapters", self.adapters, "adapters", least=1, most=ADAPTERS_MAX)
-        check_ranks(self.ranks)
+        check_adapters(self.adapters, self.ranks)
         self.popularity.check("workload.popularity", int(self.adapters))
         for key in ("prompt_tokens", "output_tokens", "turns"):
             check_length(key, getattr(self, key))
@@ -133,7 +132,7 @@ class Conversations:
             prompt_tokens=said.prompts[order],
             output_tokens=said.outputs[order],
             max_output_tokens=said.outputs[order],
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             session=[names[i] for i in session],
             source=f"conversations with {self.adapters:,} adapters, popularity {type(self.popularity).__name__}",
             history_rps=self.rate_rps * self.shares,

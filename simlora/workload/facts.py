@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.trace import BASE_MODEL, Trace
+from simlora.workload.adapters import base_model
 from simlora.workload.reuse import Reuse, ideal_reuse
 
 WINDOWS_S = (1.0, 10.0, 60.0, 600.0, 3600.0)
@@ -86,9 +87,7 @@ class Facts:
 
 def facts(trace: Trace) -> Facts:
     """Return the facts of a trace with at least one request."""
-    one = replace(
-        trace, adapter=np.full(len(trace), BASE_MODEL, dtype=np.int64), adapters=(), history_rps=None
-    )
+    one = replace(trace, adapter=base_model(len(trace)), adapters=(), history_rps=None)
     return Facts(
         requests=len(trace),
         rates=rates(trace.arrival_s),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simlora.core.checks import number, whole
 from simlora.core.random import stream
 from simlora.core.trace import Trace
-from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs, check_adapters
 from simlora.workload.arrivals import REQUESTS_MAX, no_request
 from simlora.workload.lengths import Lengths
 from simlora.workload.pairs import check_length, draw_lengths
@@ -68,8 +68,7 @@ class Functions:
     context_tokens: int | None = 2048
 
     def __post_init__(self) -> None:
-        whole("workload.adapters", self.adapters, "adapters", least=1, most=ADAPTERS_MAX)
-        check_ranks(self.ranks)
+        check_adapters(self.adapters, self.ranks)
         whole("workload.functions", self.functions, "functions", least=1, most=FUNCTIONS_MAX)
         number("workload.sigma_log", self.sigma_log, least=0, most=20)
         whole("workload.stride", self.stride, "functions", least=1)
@@ -128,7 +127,7 @@ class Functions:
             prompt_tokens=prompts,
             output_tokens=outputs,
             max_output_tokens=outputs,
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             source=f"{self.functions:,} functions on {self.adapters:,} adapters, {self.stride:,} at a time",
             history_rps=self.rate_rps * self.shares,
         )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.trace import Trace
-from simlora.workload.adapters import adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs
 from simlora.workload.blocks import block_hashes, check_prefixes
 from simlora.workload.columns import refuse, tokens, whole_numbers
 from simlora.workload.published import Published, numbered
@@ -53,7 +53,7 @@ class Mooncake(Published):
             prompt_tokens=prompts[order],
             output_tokens=outputs[order],
             max_output_tokens=outputs[order],
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             block_hashes=[hashes[i] for i in order],
             hash_block_tokens=BLOCK_TOKENS,
             source=f"Mooncake conversation trace, {table.path}",

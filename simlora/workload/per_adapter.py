@@ -12,7 +12,7 @@ from simlora.core.checks import listed, number, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import Trace
-from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs, check_adapters
 from simlora.workload.arrivals import Poisson, before
 from simlora.workload.lengths import Lengths
 from simlora.workload.pairs import CORRELATION_MAX, check_length
@@ -42,8 +42,7 @@ class PerAdapter:
     correlation: float = 0.0
 
     def __post_init__(self) -> None:
-        whole("workload.adapters", self.adapters, "adapters", least=1, most=ADAPTERS_MAX)
-        check_ranks(self.ranks)
+        check_adapters(self.adapters, self.ranks)
         rates = listed("workload.rates_rps", self.rates_rps, "[0.4,0.1]")
         for i, rate in enumerate(rates):
             number(f"workload.rates_rps[{i}]", rate, "requests per second", least=0)
@@ -96,7 +95,7 @@ class PerAdapter:
             prompt_tokens=prompts,
             output_tokens=outputs,
             max_output_tokens=outputs,
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             source=f"Poisson arrivals, {rates} over {self.adapters:,} adapters",
         )
 

@@ -13,7 +13,7 @@ from simlora.core.checks import listed, number, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import AdapterSpec, Trace
-from simlora.workload.adapters import ADAPTERS_MAX, check_ranks
+from simlora.workload.adapters import check_adapters, check_ranks
 from simlora.workload.arrivals import REQUESTS_MAX, no_request
 from simlora.workload.lengths import Lengths
 from simlora.workload.pairs import Pairs, check_lengths, draw_lengths
@@ -57,7 +57,7 @@ class Production:
 
     def __post_init__(self) -> None:
         ranks = len(check_ranks(self.ranks))
-        whole("workload.adapters", self.adapters, "adapters", least=ranks, most=ADAPTERS_MAX)
+        check_adapters(self.adapters, self.ranks, least=ranks)
         for i, share in enumerate(_one_each("workload.shares", self.shares, ranks, "[5,4,3,2,1]")):
             number(f"workload.shares[{i}]", share, least=0)
         if not sum(self.shares):

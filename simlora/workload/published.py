@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from simlora.core.checks import listed, number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.random import stream
-from simlora.core.trace import BASE_MODEL
-from simlora.workload.adapters import ADAPTERS_MAX, check_ranks
+from simlora.workload.adapters import base_model, check_adapters
 from simlora.workload.columns import names
 from simlora.workload.file import in_order
 from simlora.workload.popularity import Popularity
@@ -43,8 +42,7 @@ class Published:
     rows: int | None = None
 
     def __post_init__(self) -> None:
-        whole("workload.adapters", self.adapters, "adapters", least=0, most=ADAPTERS_MAX)
-        check_ranks(self.ranks)
+        check_adapters(self.adapters, self.ranks, least=0)
         if self.adapters:
             self.popularity.check("workload.popularity", int(self.adapters))
         number("workload.start_s", self.start_s, "seconds", least=0)
@@ -110,7 +108,7 @@ class Published:
         The run then ends with the last of them; without, those that draw are taken to be spread evenly over it.
         """
         if not self.adapters:
-            return np.full(n, BASE_MODEL, dtype=np.int64)
+            return base_model(n)
         rng, adapters = stream(seed, "adapters"), int(self.adapters)
         if arrival_s is None or not arrival_s[-1]:
             return self.popularity.draw(rng, adapters, n)

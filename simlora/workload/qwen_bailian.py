@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.trace import Trace
-from simlora.workload.adapters import adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs
 from simlora.workload.blocks import block_hashes, of_prefixes
 from simlora.workload.columns import seconds, tokens, whole_numbers
 from simlora.workload.published import Published, numbered, with_one_of
@@ -70,7 +70,7 @@ class QwenBailian(Published):
             prompt_tokens=prompts[order],
             output_tokens=outputs[order],
             max_output_tokens=outputs[order],
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             session=[f"chat_{chat[i]}" for i in order],
             block_hashes=[hashes[i] for i in order],
             hash_block_tokens=BLOCK_TOKENS,

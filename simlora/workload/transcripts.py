@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
-from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
-from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.core.trace import AdapterSpec, Trace
+from simlora.workload.adapters import adapter_specs, base_model, check_adapters
 from simlora.workload.arrivals import CV_MAX, Arrivals, Gamma
 from simlora.workload.columns import refuse
 from simlora.workload.popularity import Popularity
@@ -63,8 +63,7 @@ class Transcripts(ABC):
     rows: int | None = None
 
     def __post_init__(self) -> None:
-        whole("workload.adapters", self.adapters, "adapters", least=0, most=ADAPTERS_MAX)
-        check_ranks(self.ranks)
+        check_adapters(self.adapters, self.ranks, least=0)
         if self.arrivals is not None:
             self.arrivals.check("workload.arrivals")
         if self.adapters:
@@ -98,9 +97,9 @@ class Transcripts(ABC):
         """Return the adapter of each conversation [conversations], and all adapters."""
         adapters = int(self.adapters)
         if not adapters:
-            return np.full(len(table), BASE_MODEL, dtype=np.int64), ()
+            return base_model(len(table)), ()
         drawn = self.popularity.draw(stream(seed, "adapters"), adapters, len(table))
-        return drawn, adapter_specs(adapters, check_ranks(self.ranks))
+        return drawn, adapter_specs(adapters, self.ranks)
 
     def build(self, seed: int) -> Trace:
         """Return the trace for the run's seed."""
