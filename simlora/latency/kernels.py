@@ -256,12 +256,11 @@ class OneHotEinsum(Kernel):
         return self.prefill_0 * (work.tokens > 0) + each_s * work.tokens
 
     def mixed_s(self, prefill: LoraWork, decode: LoraWork) -> float:
-        if not prefill.tokens or not decode.tokens:
-            return self.prefill_s(prefill) + self.decode_s(decode)
-        # Those of the running batch include the ones that prefill.
-        padded = {"adapters": decode.adapters, "max_rank": max(prefill.max_rank, decode.max_rank)}
-        both_s = self.prefill_s(prefill._replace(**padded)) + self.decode_s(decode._replace(**padded))
-        return both_s - min(self.prefill_0, self.decode_0)
+        if prefill.tokens and decode.tokens:
+            # Those of the running batch include the ones that prefill.
+            padded = {"adapters": decode.adapters, "max_rank": max(prefill.max_rank, decode.max_rank)}
+            prefill, decode = prefill._replace(**padded), decode._replace(**padded)
+        return super().mixed_s(prefill, decode)
 
 
 class Merged(Kernel):
