@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import listed, number, whole
+from simlora.core.checks import listed, number, weights, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import Trace
@@ -43,9 +43,7 @@ class PerAdapter:
 
     def __post_init__(self) -> None:
         check_adapters(self.adapters, self.ranks)
-        rates = listed("workload.rates_rps", self.rates_rps, "[0.4,0.1]")
-        for i, rate in enumerate(rates):
-            number(f"workload.rates_rps[{i}]", rate, "requests per second", least=0)
+        weights("workload.rates_rps", self.rates_rps, "[0.4,0.1]", "requests per second")
         number("workload.duration_s", self.duration_s, "seconds", above=0)
         if self.context_tokens is not None:
             whole("workload.context_tokens", self.context_tokens, "tokens", least=2)
@@ -55,7 +53,10 @@ class PerAdapter:
         if self.counts is not None:
             self._check_counts()
         if not self._rates_rps.sum():
-            raise InputError("workload.rates_rps are all 0, must have at least one greater than 0")
+            raise InputError(
+                f"workload.rates_rps gives all of the {self.adapters:,} adapters a rate of 0, must give at least one "
+                "of them more"
+            )
 
     def _check_counts(self) -> None:
         counts = listed("workload.counts", self.counts, "[48,48]")

@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import listed, number, whole
+from simlora.core.checks import number, weights, whole
 from simlora.core.errors import InputError
 
 
@@ -195,16 +195,12 @@ class Explicit(Weighted):
     weights: Sequence[float]
 
     def check(self, key: str, adapters: int) -> None:
-        weights = listed(f"{key}.weights", self.weights, "[3,1,1]")
-        for i, weight in enumerate(weights):
-            number(f"{key}.weights[{i}]", weight, least=0)
-        if len(weights) != adapters:
+        given = len(weights(f"{key}.weights", self.weights, "[3,1,1]"))
+        if given != adapters:
             raise InputError(
-                f"{key}.weights has {len(weights):,} entries, must have one for each of the {adapters:,} "
+                f"{key}.weights has {given:,} entries, must have one for each of the {adapters:,} "
                 "adapters of workload.adapters"
             )
-        if not sum(weights):
-            raise InputError(f"{key}.weights are all 0, must have at least one greater than 0")
 
     def rates(self, adapters: int) -> NDArray[np.float64]:
         return np.array(list(self.weights), dtype=np.float64)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import listed, number, whole
+from simlora.core.checks import listed, number, weights, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import AdapterSpec, Trace
@@ -58,12 +58,11 @@ class Production:
     def __post_init__(self) -> None:
         ranks = len(check_ranks(self.ranks))
         check_adapters(self.adapters, self.ranks, least=ranks)
-        for i, share in enumerate(_one_each("workload.shares", self.shares, ranks, "[5,4,3,2,1]")):
-            number(f"workload.shares[{i}]", share, least=0)
-        if not sum(self.shares):
-            raise InputError("workload.shares are all 0, must have at least one greater than 0")
-        for i, rates in enumerate(_one_each("workload.trends", self.trends, ranks, "[[1,2],[1]]")):
-            _check_trend(f"workload.trends[{i}]", rates)
+        _one_each("workload.shares", weights("workload.shares", self.shares, "[5,4,3,2,1]"), ranks)
+        trends = listed("workload.trends", self.trends, "[[1,2],[1]]")
+        _one_each("workload.trends", trends, ranks)
+        for i, rates in enumerate(trends):
+            weights(f"workload.trends[{i}]", rates, "[1,3,2]")
         number("workload.split_exponent", self.split_exponent, least=0)
         number("workload.adapters_exponent", self.adapters_exponent, least=0)
         whole("workload.requests", self.requests, "requests", least=1, most=REQUESTS_MAX)
@@ -159,19 +158,9 @@ def apportioned(total: int, weights: Floats) -> Whole:
     return parts
 
 
-def _one_each(key: str, value: Any, ranks: int, example: str) -> tuple[Any, ...]:
-    """Return a list that has one entry for each rank. Raises InputError that names `key`."""
-    entries = listed(key, value, example)
+def _one_each(key: str, entries: tuple[Any, ...], ranks: int) -> None:
+    """Raise InputError, naming `key`, unless there is one entry for each rank."""
     if len(entries) != ranks:
         raise InputError(
             f"{key} has {len(entries)} entries, must have one for each of the {ranks} of workload.ranks"
         )
-    return entries
-
-
-def _check_trend(key: str, rates: Any) -> None:
-    """Raise InputError unless `rates` are relative rates, at least 0 and not all of them 0."""
-    for i, rate in enumerate(listed(key, rates, "[1,3,2]")):
-        number(f"{key}[{i}]", rate, least=0)
-    if not sum(rates):
-        raise InputError(f"{key} is all 0, must have at least one number greater than 0")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import listed, number, shown
+from simlora.core.checks import shown, weights
 from simlora.core.errors import InputError
 from simlora.workload.columns import refuse, whole_numbers
 from simlora.workload.table import READERS, check_names, read_table
@@ -76,12 +76,7 @@ def as_shape(value: Any, key: str) -> Shape:
                 "maf1_invocations_40min.csv"
             )
         return read_shape(value)
-    slots = listed(key, value, "[1,3,2], or diurnal, or a file")
-    for i, rate in enumerate(slots):
-        number(f"{key}[{i}]", rate, least=0)
-    if not sum(slots):
-        raise InputError(f"{key} is all 0, must have at least one number greater than 0")
-    return Shape(np.array(slots, dtype=np.float64))
+    return Shape(np.array(weights(key, value, "[1,3,2], or diurnal, or a file"), dtype=np.float64))
 
 
 def diurnal() -> Shape:
