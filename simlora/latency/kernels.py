@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats
 from simlora.core.checks import whole
 from simlora.latency.calibration import Calibration
 
@@ -33,7 +33,7 @@ class LoraWork(NamedTuple):
 NO_LORA = LoraWork(0, 0, 0, 0)
 
 
-def priced(price: Callable[[LoraWork], float], work: LoraWork) -> NDArray[np.float64]:
+def priced(price: Callable[[LoraWork], float], work: LoraWork) -> Floats:
     """Return the seconds of work whose fields are arrays of one shape, by a kernel's `decode_s` or `prefill_s`.
 
     Ours are arithmetic, and price all at once. One that asks `if work.tokens` is asked one by one.

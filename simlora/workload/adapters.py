@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simlora.core.adapter import RANK_MAX
+from simlora.core.arrays import Ints
 from simlora.core.checks import listed, whole
 from simlora.core.trace import BASE_MODEL, AdapterSpec
 
@@ -33,6 +33,6 @@ def adapter_specs(adapters: int, ranks: Sequence[int]) -> tuple[AdapterSpec, ...
     return tuple(AdapterSpec(f"adapter_{i}", given[i % len(given)]) for i in range(int(adapters)))
 
 
-def base_model(n: int) -> NDArray[np.int64]:
+def base_model(n: int) -> Ints:
     """Return the adapter of `n` requests that use none [n]."""
     return np.full(n, BASE_MODEL, dtype=np.int64)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
@@ -61,11 +61,11 @@ class AzureLlm(Published):
         )
 
 
-def _since_first_s(table: Table) -> NDArray[np.float64]:
+def _since_first_s(table: Table) -> Floats:
     """Return the seconds since the earliest row [rows], exact to the trace's 100 ns."""
     times = pd.to_datetime(pd.Series(table.columns["TIMESTAMP"]), format="ISO8601", errors="coerce", utc=True)
     must = "a time such as 2023-11-16 18:15:46.6805900"
     refuse(table, "TIMESTAMP", times.isna().to_numpy(dtype=bool), must)
     stamps = times.dt.tz_localize(None).to_numpy(dtype="datetime64[ns]").astype(np.int64)
-    since_s: NDArray[np.float64] = (stamps - stamps.min()) / 1e9
+    since_s: Floats = (stamps - stamps.min()) / 1e9
     return since_s

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.errors import InputError
 from simlora.workload.columns import empty, refuse, seconds, whole_numbers
 from simlora.workload.invocations import Invocations, Invoked
@@ -18,8 +19,6 @@ WHO_2019 = ("HashOwner", "HashApp", "HashFunction", "Trigger")
 MINUTES = tuple(str(minute) for minute in range(1, 1441))
 COLUMNS_2021 = ("app", "func", "end_timestamp", "duration")
 COUNT_MAX = 2**31 - 1
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class AzureFunctions2019(Invocations):
             covers_s,
         )
 
-    def _counts(self) -> tuple[Whole, NDArray[np.int32]]:
+    def _counts(self) -> tuple[Ints, NDArray[np.int32]]:
         """Return whose each row is [rows] and its invocations [rows, minutes].
 
         Raises InputError. Only then are the columns read as text, which takes far more memory.
@@ -116,7 +115,7 @@ def _began_s(table: Table) -> Floats:
     return since_s
 
 
-def _who(table: Table, by: str) -> Whole:
+def _who(table: Table, by: str) -> Ints:
     """Return the function or app of each row [rows], numbered as they come; a function has a name within its app."""
     names = ["app", "func"][: 1 + (by == "function")]
     for name in names:
@@ -125,6 +124,6 @@ def _who(table: Table, by: str) -> Whole:
     return _groups(frame)
 
 
-def _groups(who: pd.DataFrame) -> Whole:
+def _groups(who: pd.DataFrame) -> Ints:
     """Return which rows are alike [rows], numbered from 0 as they come."""
     return who.groupby(list(who), sort=False, dropna=False).ngroup().to_numpy().astype(np.int64)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import switch
 from simlora.core.trace import Trace
 from simlora.workload.adapters import adapter_specs
@@ -69,9 +69,9 @@ class BurstGpt(Published):
         self,
         seed: int,
         session: Sequence[str | None] | None,
-        since_s: NDArray[np.float64],
-        order: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
+        since_s: Floats,
+        order: Ints,
+    ) -> Ints:
         """Return the adapters [requests]. All sessions have drawn before a window is cut out of the file."""
         if session is None:
             return self._drawn(seed, len(order), self._arrival_s(since_s[order]))

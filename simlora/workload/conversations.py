@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number
 from simlora.core.errors import InputError
 from simlora.core.random import stream
@@ -25,8 +25,6 @@ from simlora.workload.turns import Talk
 
 PILOT = 10_000
 """Conversations drawn first, to learn how many turns they have and how long they take: to within half a per cent."""
-Floats = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,7 @@ class Conversations:
 
     def _starts(
         self, rng: np.random.Generator, adapters: np.random.Generator, begins_per_s: float, before_s: float
-    ) -> tuple[Floats, Tokens]:
+    ) -> tuple[Floats, Ints]:
         """Return when conversations begin, in order, and with which adapter [conversations]."""
         rates = np.tile(self.shares, (int(self.epochs), 1))
         if self.epoch_sigma_log:

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number, whole
 from simlora.core.random import stream
 from simlora.core.trace import Trace
@@ -22,8 +22,6 @@ from simlora.workload.renewals import check_renewals, epoch_factors, of_their_ow
 from simlora.workload.shape import FLAT, Shape, as_shape
 
 FUNCTIONS_MAX = 1_000_000
-Floats = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ class Functions:
             history_rps=self.rate_rps * self.shares,
         )
 
-    def _arrivals(self, rng: np.random.Generator, rates_rps: Floats) -> tuple[Floats, Tokens]:
+    def _arrivals(self, rng: np.random.Generator, rates_rps: Floats) -> tuple[Floats, Ints]:
         """Return when requests come and for whom [requests], by (time, adapter), at rates [epochs, adapters]."""
         arrival_s, adapter = of_their_own(rng, rates_rps, self.duration_s, self.cv)
         if not len(arrival_s):
@@ -144,9 +142,7 @@ class Functions:
         return arrival_s[order], adapter[order]
 
 
-def scaled(
-    prompts: Tokens, outputs: Tokens, scale: float, context_tokens: int | None
-) -> tuple[Tokens, Tokens]:
+def scaled(prompts: Ints, outputs: Ints, scale: float, context_tokens: int | None) -> tuple[Ints, Ints]:
     """Return prompts and answers [requests] of `scale` times as many tokens, and no more than the context together.
 
     A prompt keeps its share of the two, rounded down, and both have at least one token. Source: dLoRA's artifact.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
@@ -19,8 +20,6 @@ from simlora.workload.lengths import Lengths
 from simlora.workload.pairs import Pairs, check_lengths, draw_lengths
 
 BY = ("function", "app")
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Invocations(ABC):
             source=f"{type(self).__name__}: {int(kept.sum()):,} {self.by}s of {self.path}",
         )
 
-    def _mapped(self, invoked: Invoked) -> tuple[Whole, NDArray[np.bool_]]:
+    def _mapped(self, invoked: Invoked) -> tuple[Ints, NDArray[np.bool_]]:
         """Return each function's adapter and whether it is kept [functions]; ties go to the first in the file."""
         total = np.bincount(invoked.function, invoked.count)
         place = np.empty(len(total), dtype=np.int64)
@@ -140,8 +139,8 @@ class Invoked:
     The window lasts `window_s` of a trace that covers `covers_s` seconds.
     """
 
-    function: Whole
-    count: Whole
+    function: Ints
+    count: Ints
     from_s: Floats
     until_s: Floats
     window_s: float
@@ -158,7 +157,7 @@ class Invoked:
             self.covers_s,
         )
 
-    def drawn(self, rng: np.random.Generator, share: float, path: str) -> tuple[Floats, Whole]:
+    def drawn(self, rng: np.random.Generator, share: float, path: str) -> tuple[Floats, Ints]:
         """Return when the share that is kept comes, and of which function each is [requests]."""
         moments, chosen = rng.spawn(2)
         count = self.count if share == 1.0 else chosen.binomial(self.count, share)

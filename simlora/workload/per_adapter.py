@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import listed, number, weights, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
@@ -74,7 +74,7 @@ class PerAdapter:
             )
 
     @property
-    def _rates_rps(self) -> NDArray[np.float64]:
+    def _rates_rps(self) -> Floats:
         """Return the rates of all adapters [adapters], in the order of `rates_rps`."""
         rates = np.array(list(self.rates_rps), dtype=np.float64)
         if self.counts is None:
@@ -100,7 +100,7 @@ class PerAdapter:
             source=f"Poisson arrivals, {rates} over {self.adapters:,} adapters",
         )
 
-    def _lengths(self, seed: int, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _lengths(self, seed: int, n: int) -> tuple[Ints, Ints]:
         """Return prompts and answers [n]."""
         prompts = self.prompt_tokens.draw(stream(seed, "prompt_lengths"), n)
         rng = stream(seed, "output_lengths")
@@ -118,9 +118,7 @@ class PerAdapter:
         return prompts, np.minimum(outputs, left)
 
 
-def correlated(
-    rng: np.random.Generator, first: NDArray[np.int64], second: NDArray[np.int64], correlation: float
-) -> NDArray[np.int64]:
+def correlated(rng: np.random.Generator, first: Ints, second: Ints, correlation: float) -> Ints:
     """Return `second` in an order in which its normal scores correlate with those of `first`.
 
     Source: Iman and Conover (1982), "A distribution-free approach to inducing rank correlation".

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number, weights, whole
 from simlora.core.errors import InputError
 
@@ -18,12 +18,10 @@ class Popularity(ABC):
     """A popularity. Yours needs `draw`; `rates` too where popularity drifts; `check` is there for plain errors."""
 
     @abstractmethod
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> Ints:
         """Return the adapter index, 0 to adapters - 1, of each of `n` requests [n]."""
 
-    def draw_at(
-        self, rng: np.random.Generator, adapters: int, moments: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
+    def draw_at(self, rng: np.random.Generator, adapters: int, moments: Floats) -> Ints:
         """Return the adapter index of requests that come at `moments` of the run [n], 0 its start and 1 its end.
 
         Only a popularity that changes over the run needs one of its own.
@@ -33,7 +31,7 @@ class Popularity(ABC):
     def check(self, key: str, adapters: int) -> None:
         """Raise InputError for an argument out of range; `key` is where it stands in the configuration."""
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         """Return how popular each adapter is in the long run [adapters], relative to the others.
 
         Raises InputError where nobody has said so.
@@ -48,10 +46,10 @@ class Weighted(Popularity):
     """A popularity that draws every request by the same weights, whatever came before. Yours needs `rates`."""
 
     @abstractmethod
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         """Return the weight of each adapter [adapters], in any unit."""
 
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> Ints:
         return weighted_index(rng, self.rates(adapters), n)
 
 
@@ -59,10 +57,10 @@ class Weighted(Popularity):
 class Uniform(Popularity):
     """Every adapter is as popular as the next."""
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         return np.ones(adapters)
 
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> Ints:
         return rng.integers(0, adapters, n)
 
 
@@ -78,11 +76,11 @@ class Power(Popularity):
     def check(self, key: str, adapters: int) -> None:
         number(f"{key}.alpha", self.alpha, above=0)
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
-        rates: NDArray[np.float64] = np.diff(np.linspace(0.0, 1.0, adapters + 1) ** float(self.alpha))
+    def rates(self, adapters: int) -> Floats:
+        rates: Floats = np.diff(np.linspace(0.0, 1.0, adapters + 1) ** float(self.alpha))
         return rates
 
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> Ints:
         return power_index(rng.power(self.alpha, n), adapters)
 
 
@@ -95,7 +93,7 @@ class Zipf(Weighted):
     def check(self, key: str, adapters: int) -> None:
         number(f"{key}.exponent", self.exponent, least=0)
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         return power_law(adapters, self.exponent)
 
 
@@ -122,7 +120,7 @@ class LogNormal(Weighted):
                 "workload.adapters, which are the busiest of them"
             )
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         functions = adapters if self.functions is None else int(self.functions)
         return log_normal_rates(functions, float(self.sigma_log), adapters)
 
@@ -139,9 +137,9 @@ class Normal(Weighted):
     def check(self, key: str, adapters: int) -> None:
         number(f"{key}.deviation", self.deviation, "of the adapters", above=0)
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         from_middle = np.arange(adapters) - (adapters - 1) / 2
-        rates: NDArray[np.float64] = np.exp(-0.5 * (from_middle / (float(self.deviation) * adapters)) ** 2)
+        rates: Floats = np.exp(-0.5 * (from_middle / (float(self.deviation) * adapters)) ** 2)
         return rates
 
 
@@ -152,10 +150,10 @@ class InTurn(Popularity):
     Source: CaraServe §7.1; Punica (MLSys'24) §7, distinct.
     """
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         return np.ones(adapters)
 
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> Ints:
         return np.arange(n, dtype=np.int64) % adapters
 
 
@@ -182,7 +180,7 @@ class TopHeavy(Weighted):
                 f"{key}.top is {self.top:,}, must be less than the {adapters:,} adapters of workload.adapters"
             )
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         top = int(self.top)
         first, rest = power_law(top, self.top_exponent), power_law(adapters - top, self.rest_exponent)
         return np.concatenate([self.share * first / first.sum(), (1 - self.share) * rest / rest.sum()])
@@ -202,23 +200,23 @@ class Explicit(Weighted):
                 "adapters of workload.adapters"
             )
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         return np.array(list(self.weights), dtype=np.float64)
 
 
-def power_law(count: int, exponent: float) -> NDArray[np.float64]:
+def power_law(count: int, exponent: float) -> Floats:
     """Return i^-exponent for i from 1 to `count` [count]."""
-    weights: NDArray[np.float64] = np.arange(1.0, count + 1.0) ** -float(exponent)
+    weights: Floats = np.arange(1.0, count + 1.0) ** -float(exponent)
     return weights
 
 
-def power_index(shares: NDArray[np.float64], adapters: int) -> NDArray[np.int64]:
+def power_index(shares: Floats, adapters: int) -> Ints:
     """Return floor(share * adapters), for shares in [0, 1]; a share that rounds to 1 is the last adapter."""
-    index: NDArray[np.int64] = np.minimum((shares * adapters).astype(np.int64), adapters - 1)
+    index: Ints = np.minimum((shares * adapters).astype(np.int64), adapters - 1)
     return index
 
 
-def log_normal_rates(functions: int, sigma_log: float, first: int | None = None) -> NDArray[np.float64]:
+def log_normal_rates(functions: int, sigma_log: float, first: int | None = None) -> Floats:
     """Return the rates of functions [functions], or of the `first` ones of them, relative to the first and largest.
 
     They are as exp(sigma_log * z), z the normal quantile of 1 - (i + 1/2) / functions.
@@ -226,13 +224,13 @@ def log_normal_rates(functions: int, sigma_log: float, first: int | None = None)
     quantile = NormalDist().inv_cdf
     count = functions if first is None else first
     logs = np.array([quantile(1.0 - (i + 0.5) / functions) for i in range(count)], dtype=np.float64)
-    rates: NDArray[np.float64] = np.exp(sigma_log * (logs - logs[0]))
+    rates: Floats = np.exp(sigma_log * (logs - logs[0]))
     return rates
 
 
-def weighted_index(rng: np.random.Generator, weights: NDArray[np.float64], n: int) -> NDArray[np.int64]:
+def weighted_index(rng: np.random.Generator, weights: Floats, n: int) -> Ints:
     """Return `n` indices drawn by weight; an index of weight 0 never comes."""
     edges = np.cumsum(weights)
     index = np.searchsorted(edges, rng.random(n) * edges[-1], side="right").astype(np.int64)
-    bounded: NDArray[np.int64] = np.minimum(index, np.flatnonzero(weights)[-1])  # should the product round up
+    bounded: Ints = np.minimum(index, np.flatnonzero(weights)[-1])  # should the product round up
     return bounded

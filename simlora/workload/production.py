@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import listed, number, weights, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
@@ -22,8 +22,6 @@ from simlora.workload.shape import Shape
 
 SLOTS = 480
 """Of a trend, at least: one a minute, in 8 hours."""
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -74,12 +72,12 @@ class Production:
         check_lengths(self.prompt_tokens, self.output_tokens, self.lengths, self.correlation)
 
     @property
-    def requests_of(self) -> Whole:
+    def requests_of(self) -> Ints:
         """Return how many requests each rank has [ranks]."""
         return apportioned(int(self.requests), np.array(list(self.shares), dtype=np.float64))
 
     @property
-    def adapters_of(self) -> Whole:
+    def adapters_of(self) -> Ints:
         """Return how many adapters each rank has [ranks], at least one."""
         smallest_first = np.argsort(list(self.ranks), kind="stable")
         weights = np.empty(len(smallest_first))
@@ -124,7 +122,7 @@ class Production:
             arrival_s.append(np.interp(np.sort(own.random(n)) * self.end_s, shown_s, moments_s))
         return np.concatenate(arrival_s)
 
-    def _adapters(self, rng: np.random.Generator) -> tuple[Whole, Whole]:
+    def _adapters(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Return the place of each adapter's rank in `ranks` [adapters], and the adapters of requests, rank by rank.
 
         The busiest adapter of every rank comes first, then the second of every rank that has one, and so on: with as
@@ -149,10 +147,10 @@ def trend(rates: Sequence[float]) -> Shape:
     return Shape(np.interp(middles, np.linspace(0.0, 1.0, len(marks)), marks))
 
 
-def apportioned(total: int, weights: Floats) -> Whole:
+def apportioned(total: int, weights: Floats) -> Ints:
     """Return `total` in whole parts [parts] proportional to `weights`: the largest remainders are rounded up."""
     exact = total * weights / weights.sum()
-    parts: Whole = np.floor(exact).astype(np.int64)
+    parts: Ints = np.floor(exact).astype(np.int64)
     up = np.argsort(parts - exact, kind="stable")[: total - int(parts.sum())]
     parts[up] += 1
     return parts

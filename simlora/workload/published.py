@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import listed, number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.random import stream
@@ -66,10 +66,10 @@ class Published:
         self,
         table: Table,
         time: str,
-        since_s: NDArray[np.float64],
-        prompts: NDArray[np.int64],
-        outputs: NDArray[np.int64],
-    ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        since_s: Floats,
+        prompts: Ints,
+        outputs: Ints,
+    ) -> tuple[Ints, tuple[str, ...]]:
         """Return the rows that stay, in order of arrival [requests], and notices about the others.
 
         `since_s` [rows] are seconds after the first row, as the column `time` says. Raises InputError for none.
@@ -98,11 +98,11 @@ class Published:
             )
         return order[kept[order]], notices
 
-    def _arrival_s(self, since_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _arrival_s(self, since_s: Floats) -> Floats:
         """Return on the run's clock what the trace's says."""
         return (since_s - self.start_s) / self.speedup
 
-    def _drawn(self, seed: int, n: int, arrival_s: NDArray[np.float64] | None = None) -> NDArray[np.int64]:
+    def _drawn(self, seed: int, n: int, arrival_s: Floats | None = None) -> Ints:
         """Return `n` adapters [n], drawn with the run's seed: for requests that come at `arrival_s`, if that is given.
 
         The run then ends with the last of them; without, those that draw are taken to be spread evenly over it.
@@ -126,7 +126,7 @@ def check_path(path: str, trace: str, source: str) -> None:
         )
 
 
-def with_one_of(table: Table, name: str, wanted: Sequence[str] | None, key: str) -> NDArray[np.int64]:
+def with_one_of(table: Table, name: str, wanted: Sequence[str] | None, key: str) -> Ints:
     """Return the rows whose column is one of those `wanted` [rows]; None: all. `key` is where they are set.
 
     Raises InputError for one that no row has.
@@ -142,7 +142,7 @@ def with_one_of(table: Table, name: str, wanted: Sequence[str] | None, key: str)
     return np.flatnonzero(np.isin(cells, list(wanted)))
 
 
-def numbered(sessions: Sequence[object], since_s: NDArray[np.float64]) -> NDArray[np.int64]:
+def numbered(sessions: Sequence[object], since_s: Floats) -> Ints:
     """Return the number of each row's session [rows], from 0 in the order in which they come; None is one by itself."""
     numbers: dict[object, int] = {}
     found = np.empty(len(sessions), dtype=np.int64)

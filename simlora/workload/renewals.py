@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
 from simlora.workload.arrivals import CV_MAX, CV_MIN, REQUESTS_MAX, Gamma
 
 EPOCHS_MAX = 1000
-Floats = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 
 def check_renewals(
@@ -41,7 +39,7 @@ def epoch_factors(rng: np.random.Generator, epochs: int, processes: int, sigma_l
 
 def of_their_own(
     rng: np.random.Generator, rates_rps: Floats, duration_s: float, cv: float, before_s: float = 0.0
-) -> tuple[Floats, Tokens]:
+) -> tuple[Floats, Ints]:
     """Return when the events of processes come, one process after the other, and which process each belongs to.
 
     Each draws for itself, from `before_s` ahead of 0 to `duration_s`. Its gaps are of mean 1 on a clock that goes as

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats
 from simlora.core.checks import shown, weights
 from simlora.core.errors import InputError
 from simlora.workload.columns import refuse, whole_numbers
@@ -22,7 +22,6 @@ DIURNAL = ((-0.0551, -0.0726), (-0.0143, -0.0078))
 MINUTES_A_DAY = 24 * 60
 SLOTS_MAX = 10_000_000
 """In a run. More would be slots of microseconds, or a mistake."""
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

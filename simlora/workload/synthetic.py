@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
@@ -78,14 +78,14 @@ class Synthetic:
             source=f"synthetic: {type(self.arrivals).__name__}, {type(self.popularity).__name__}",
         )
 
-    def _arrival_s(self, rng: np.random.Generator) -> NDArray[np.float64]:
+    def _arrival_s(self, rng: np.random.Generator) -> Floats:
         """Return the arrivals [requests]; by duration, those before duration_s."""
         if self.requests is not None:
             return self.arrivals.arrivals_s(self.arrivals.gaps_s(rng, int(self.requests)))
         assert self.duration_s is not None
         return before(self.duration_s, self.arrivals, rng)
 
-    def _moments(self, arrival_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _moments(self, arrival_s: Floats) -> Floats:
         """Return the arrivals as parts of the run [requests]: of duration_s, or of the time to the last one."""
         end_s = float(arrival_s[-1]) if self.duration_s is None else float(self.duration_s)
         return arrival_s / end_s if end_s else np.zeros_like(arrival_s)

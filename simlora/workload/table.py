@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simlora.core.arrays import Ints
 from simlora.core.checks import shown
 from simlora.core.errors import InputError, nearest
 
 Column = NDArray[np.object_]
-Columns = tuple[list[str], list[Column], NDArray[np.int64]]
+Columns = tuple[list[str], list[Column], Ints]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Table:
 
     path: str
     columns: dict[str, Column]
-    rows: NDArray[np.int64]
+    rows: Ints
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -38,11 +39,11 @@ class Table:
         """Return `file, row n` for the row at `index`."""
         return f"{self.path}, row {self.rows[index]}"
 
-    def part(self, name: str, index: NDArray[np.int64]) -> Table:
+    def part(self, name: str, index: Ints) -> Table:
         """Return one column at some rows, which keep their numbers."""
         return Table(self.path, {name: self.columns[name][index]}, self.rows[index])
 
-    def at(self, index: NDArray[np.int64]) -> Table:
+    def at(self, index: Ints) -> Table:
         """Return all columns at some rows, which keep their numbers."""
         return Table(
             self.path, {name: cells[index] for name, cells in self.columns.items()}, self.rows[index]

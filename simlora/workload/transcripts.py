@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
@@ -23,7 +23,6 @@ from simlora.workload.turns import laid_out
 
 ASKS, ANSWERS = ("human", "user"), ("gpt", "chatgpt", "assistant", "bing", "bard", "model")
 """Who says a thing, as such files call them. Everybody else (system, tool) is part of the next prompt."""
-Whole = NDArray[np.int64]
 
 
 @dataclass
@@ -83,7 +82,7 @@ class Transcripts(ABC):
     def _said(self, table: Table) -> Said:
         """Return what was said, in tokens."""
 
-    def _begin_s(self, table: Table, seed: int) -> NDArray[np.float64]:
+    def _begin_s(self, table: Table, seed: int) -> Floats:
         """Return when each conversation begins [conversations]."""
         if self.arrivals is None:
             raise InputError(
@@ -93,7 +92,7 @@ class Transcripts(ABC):
         gaps_s = self.arrivals.gaps_s(stream(seed, "arrivals").spawn(2)[0], len(table))
         return self.arrivals.arrivals_s(gaps_s)
 
-    def _adapters(self, table: Table, seed: int) -> tuple[Whole, tuple[AdapterSpec, ...]]:
+    def _adapters(self, table: Table, seed: int) -> tuple[Ints, tuple[AdapterSpec, ...]]:
         """Return the adapter of each conversation [conversations], and all adapters."""
         adapters = int(self.adapters)
         if not adapters:

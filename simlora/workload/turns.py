@@ -9,23 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.errors import InputError
 from simlora.workload.arrivals import Gamma
 from simlora.workload.lengths import Lengths
 
 TURNS_MAX = 1000
-Floats = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Turns:
     """Turns [turns] of one conversation after the other: which one it is, when after its beginning, how long."""
 
-    conversation: Tokens
+    conversation: Ints
     after_s: Floats
-    prompts: Tokens
-    outputs: Tokens
+    prompts: Ints
+    outputs: Ints
 
     def __len__(self) -> int:
         return len(self.outputs)
@@ -63,9 +62,7 @@ class Talk:
         return laid_out(counts, new, outputs, gaps_s, self.context_tokens)
 
 
-def laid_out(
-    counts: Tokens, new: Tokens, outputs: Tokens, gaps_s: Floats, context_tokens: int | None
-) -> Turns:
+def laid_out(counts: Ints, new: Ints, outputs: Ints, gaps_s: Floats, context_tokens: int | None) -> Turns:
     """Return the turns of conversations that have `counts` [conversations] of them, one conversation after the other.
 
     A turn's prompt is all that was said before it and `new` [turns] tokens; it comes a gap after the one before, and
@@ -83,7 +80,7 @@ def laid_out(
     )
 
 
-def so_far(values: NDArray[Any], counts: Tokens) -> NDArray[Any]:
+def so_far(values: NDArray[Any], counts: Ints) -> NDArray[Any]:
     """Return running sums [values], begun anew in each of the groups of `counts` values that follow each other."""
     sums = np.concatenate([np.zeros(1, dtype=values.dtype), np.cumsum(values)])
     anew: NDArray[Any] = sums[1:] - np.repeat(sums[np.cumsum(counts) - counts], counts)
