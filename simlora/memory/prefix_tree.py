@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 from simlora.core.request import Request
-from simlora.memory.doors import Doors
+from simlora.memory.frontier import Frontier
 from simlora.memory.order import Order
 from simlora.memory.segments import Blocks, Branch, Node, Segment, alike, joined
 
@@ -22,10 +22,10 @@ class PrefixTree:
     `Order`), or else what was used longest ago. It goes to the host, where there is room for `host_capacity_tokens` and
     leaves of the least worth make way; what lies there comes back when a request begins with it.
     `send` (tokens, now, since when they are in HBM) starts the copy and returns when it is done. `comes_back`: whether
-    anybody asks the `doors` for the most worthy on the host of those that could follow what is in HBM; their adapter,
-    too, if it is `behind_adapters`. `invalid_tokens` are in HBM while their adapter is not; `needs_adapter`: nobody
-    finds KV then. Something is used until its request ends; or, with `used_when_found`, when it is found, and by
-    whoever brought it until the end.
+    anybody asks the `frontier` for the most worthy on the host of those that could follow what is in HBM, and their
+    adapter too if KV comes only `after_adapters`. `invalid_tokens` are in HBM while their adapter is not;
+    `needs_adapter`: nobody finds KV then. Something is used until its request ends; or, with `used_when_found`, when it
+    is found, and by whoever brought it until the end.
 
     In token slots: `tokens` are in HBM or on their way there, of which requests hold `held_tokens`; `host_tokens` are
     on the host. `segments` is how many segments there are in both; `leaves` are those in HBM that nobody holds and
@@ -44,7 +44,7 @@ class PrefixTree:
         "_send",
         "_used_when_found",
         "block_tokens",
-        "doors",
+        "frontier",
         "held_tokens",
         "host_tokens",
         "invalid_tokens",
@@ -62,7 +62,7 @@ class PrefixTree:
         most_fade: float = 0.0,
         comes_back: bool = False,
         send: Callable[[int, float, float], float] | None = None,
-        behind_adapters: bool = True,
+        after_adapters: bool = True,
         needs_adapter: bool = False,
         used_when_found: bool = False,
     ) -> None:
@@ -77,7 +77,7 @@ class PrefixTree:
         key = key or _last_use
         self.leaves: Order[Segment] = Order(key, fade, most_fade)
         self._host_leaves: Order[Segment] = Order(key, fade, most_fade)
-        self.doors = Doors(key, fade, most_fade, behind_adapters, comes_back)
+        self.frontier = Frontier(key, fade, most_fade, after_adapters, comes_back)
 
     @property
     def keeps(self) -> bool:
@@ -101,7 +101,7 @@ class PrefixTree:
         assert branch.resident != resident, f"adapter {id} comes or leaves twice"
         branch.resident = resident
         self.invalid_tokens += -branch.tokens if resident else branch.tokens
-        self.doors.adapter(branch)
+        self.frontier.adapter(branch)
 
     # Requests ---------------------------------------------------------------------------
 
@@ -257,8 +257,8 @@ class PrefixTree:
         self.host_tokens += tokens
         if not segment.children:
             self._host_leaves.put(segment)
-        self.doors.change(segment)
-        self.doors.stay_outside(segment)
+        self.frontier.change(segment)
+        self.frontier.add(segment)
         self._fit_host(now_s)
         if self._send is not None and (self._is_there(segment) or segment.ready_s > now_s):
             segment.ready_s = self._send(tokens, now_s, segment.ready_s)
@@ -277,8 +277,8 @@ class PrefixTree:
         if not segment.branch.resident:
             self.invalid_tokens += tokens
         self._host_leaves.discard(segment)
-        self.doors.pass_over(segment)
-        self.doors.change(segment)
+        self.frontier.discard(segment)
+        self.frontier.change(segment)
         if isinstance(segment.parent, Segment):
             self.leaves.discard(segment.parent)
         if not segment.users:
@@ -291,7 +291,7 @@ class PrefixTree:
             assert first is not None, "what lies on the host has leaves"
             segment = first[1]
             self._host_leaves.discard(segment)
-            self.doors.pass_over(segment)
+            self.frontier.discard(segment)
             self.host_tokens -= self.size(segment)
             self.segments -= 1
             parent = segment.parent
@@ -320,7 +320,7 @@ class PrefixTree:
             if segment in order:
                 order.put(segment)  # it is smaller now, and worth less
         if not upper.resident:
-            self.doors.part(upper, segment)
+            self.frontier.part(upper, segment)
         return upper
 
     def _join(self, upper: Segment) -> None:
@@ -339,7 +339,7 @@ class PrefixTree:
         if not upper.children:
             self._host_leaves.put(upper)
         upper.outside = lower.outside
-        self.doors.stay_outside(upper)
+        self.frontier.add(upper)
         lower.children = {}
         self.segments -= 1
 
