@@ -73,10 +73,7 @@ def check_ranks(replica: ReplicaConfig, trace: Trace) -> None:
 def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu: int) -> ReplicaConfig:
     values = {key: as_whole(value) for key, value in tree.items()}
     values["tp"] = whole("replica.tp", values.get("tp"), "GPUs", least=1)
-    if model.heads % values["tp"]:
-        raise InputError(
-            f"replica.tp is {values['tp']}, must divide the {model.heads} attention heads of {model.name}"
-        )
+    model.check_tp(values["tp"])
     modules = _modules(values.get("target_modules"), model)
     used = number("replica.memory_utilisation", values.pop("memory_utilisation", 0.9), above=0, most=1)
     reserve_bytes = _reserve_bytes(values, model)

@@ -171,7 +171,7 @@ def _resolved(config: DictConfig) -> dict[str, Any]:
 def _nothing_to_share(replica: ReplicaConfig, trace: Trace) -> tuple[str, ...]:
     if replica.host_kv_tokens and not replica.prefix_caching:
         return ("replica.host_kv_bytes keeps nothing: replica.prefix_caching is false.",)
-    if not replica.prefix_caching or trace.shares:
+    if not replica.prefix_caching or trace.has_prefixes:
         return ()
     return (
         "replica.prefix_caching finds nothing: the workload says neither session nor block_hashes of its requests.",

@@ -1,1 +1,1 @@
-"""The nouns that every other room uses: requests, adapters, traces, random streams."""
+"""What every other room uses: requests, adapters, traces, random streams, errors, checks, arrays, bisection, files."""

@@ -75,6 +75,18 @@ def listed(key: str, value: Any, example: str) -> tuple[Any, ...]:
     raise InputError(f"{key} is {shown(value)}, must be a list with at least one entry, such as {example}")
 
 
+def weights(key: str, value: Any, example: str, unit: str = "") -> tuple[float, ...]:
+    """Return numbers as a tuple, each at least 0 and one of them greater; `unit` is that of each.
+
+    Raises InputError that names `key` and shows `example`.
+    """
+    entries = listed(key, value, example)
+    found = tuple(number(f"{key}[{i}]", entry, unit, least=0) for i, entry in enumerate(entries))
+    if not any(found):
+        raise InputError(f"{key} is all 0, must have at least one number greater than 0")
+    return found
+
+
 def switch(key: str, value: object) -> bool:
     """Return a truth value. Raises InputError for anything else."""
     if not isinstance(value, bool):

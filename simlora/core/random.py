@@ -20,7 +20,10 @@ STREAMS = (
     "slow_links",
     "tenants",
 )
-"""Every stream of randomness. New names go to the end, or old seeds change their meaning."""
+"""Every stream of randomness. New names go to the end, or old seeds change their meaning.
+
+scheduler, loader, eviction, placement and migration are reserved: nobody draws from them, and they keep their position.
+"""
 
 
 def stream(seed: int, name: str) -> np.random.Generator:

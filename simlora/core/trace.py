@@ -28,7 +28,7 @@ class Trace:
     `session` and `block_hashes` are absent (None) where the source has none; a hash stands for
     `hash_block_tokens` tokens of the prompt and all before them. `source` says in
     words where the requests come from; `notices` are sentences that the user should read once
-    (rows sorted, rows dropped by a filter). `history` `[adapters]` are the mean requests per second of each
+    (rows sorted, rows dropped by a filter). `history_rps` `[adapters]` are the mean requests per second of each
     adapter, as known from the days before; None: nothing is known.
     """
 
@@ -43,7 +43,7 @@ class Trace:
     hash_block_tokens: int = 16
     source: str = ""
     notices: tuple[str, ...] = field(default=())
-    history: NDArray[np.float64] | None = None
+    history_rps: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.arrival_s)
@@ -53,9 +53,11 @@ class Trace:
         assert bool(np.all(self.output_tokens <= self.max_output_tokens)), "output over its cap"
         if n:
             assert int(self.adapter.max()) < len(self.adapters), "adapter index out of range"
-        if self.history is not None:
-            assert self.history.shape == (len(self.adapters),), "trace history is not one rate an adapter"
-            assert bool(np.all(np.isfinite(self.history) & (self.history >= 0))), "trace history out of range"
+        if self.history_rps is not None:
+            assert self.history_rps.shape == (len(self.adapters),), "trace history is not one rate an adapter"
+            assert bool(np.all(np.isfinite(self.history_rps) & (self.history_rps >= 0))), (
+                "trace history out of range"
+            )
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -64,8 +66,8 @@ class Trace:
         """Return the same requests, arriving `factor` times as fast."""
         if factor == 1.0:
             return self
-        history = None if self.history is None else self.history * factor
-        return replace(self, arrival_s=self.arrival_s / factor, history=history)
+        history_rps = None if self.history_rps is None else self.history_rps * factor
+        return replace(self, arrival_s=self.arrival_s / factor, history_rps=history_rps)
 
     @property
     def has_hashes(self) -> bool:
@@ -73,7 +75,7 @@ class Trace:
         return any(self.block_hashes or ())
 
     @property
-    def shares(self) -> bool:
+    def has_prefixes(self) -> bool:
         """Whether any request says with what it begins: a session, or hashes."""
         return any(session is not None for session in self.session or ()) or self.has_hashes
 

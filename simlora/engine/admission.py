@@ -10,7 +10,7 @@ from simlora.engine.replica_config import ReplicaConfig
 from simlora.memory.adapter_region import adapter_region
 from simlora.memory.pool import Pool
 from simlora.memory.prefix_tree import PrefixTree
-from simlora.memory.reservation import UNLIMITED, Full, Padded, Paged, Peak, Reservation
+from simlora.memory.reservation import UNLIMITED, Full, PaddedKv, Paged, Peak, Reservation
 from simlora.memory.segments import Segment
 from simlora.policies.views import Refusal
 
@@ -144,7 +144,7 @@ def reservation(config: ReplicaConfig) -> Reservation:
     if config.reserve == "peak":
         return Peak(config.kv_token_budget)
     if config.reserve == "padded":
-        return Padded(config.kv_token_budget)
+        return PaddedKv(config.kv_token_budget)
     return Paged(config.kv_token_budget, config.block_tokens, config.watermark)
 
 

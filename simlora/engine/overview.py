@@ -72,9 +72,9 @@ class Overview:
     # Adapters ---------------------------------------------------------------------------
 
     @property
-    def history(self) -> NDArray[np.float64] | None:
+    def history_rps(self) -> NDArray[np.float64] | None:
         """Mean requests per second of every adapter, as known from the days before."""
-        return self._cluster.scenario.trace.history
+        return self._cluster.scenario.trace.history_rps
 
     @property
     def asked_tokens(self) -> NDArray[np.int64]:

@@ -142,11 +142,11 @@ class Swapping:
             return bool(len(self._tree.leaves) or len(self._idle))
         if used_tokens >= self.policy.idle * self._capacity or self._state(used_tokens) == self._in_vain:
             return False
-        return bool(self._tree.doors.roots[0] or len(self._absent))
+        return bool(self._tree.frontier.node_count or len(self._absent))
 
     def _state(self, used_tokens: int) -> tuple[int, int, int]:
         """Return what is the same as long as the same things could come."""
-        return used_tokens, self._tree.doors.roots[1], self._absent.puts
+        return used_tokens, self._tree.frontier.puts, self._absent.puts
 
     @property
     def busy_tokens(self) -> int:
@@ -217,9 +217,9 @@ class Swapping:
         before_tokens = used_tokens
         batch, resident = self._mean_batch(now_s), len(self._adapters) - len(self._absent)
         while used_tokens < until_tokens and self._link.free_at_s < now_s + policy.backlog_s:
-            root = tree.doors.root(now_s)
+            best = tree.frontier.best(now_s)
             absent = self._absent.first(now_s)
-            if absent is not None and (root is None or absent[0] + self._reward(batch, resident) >= root[0]):
+            if absent is not None and (best is None or absent[0] + self._reward(batch, resident) >= best[0]):
                 branch = absent[1]
                 adapter = self._adapters[branch.adapter_id]
                 if used_tokens + adapter.kv_tokens > self.busy_tokens:
@@ -229,10 +229,10 @@ class Swapping:
                 self._pool.insert(adapter, self._fetch(adapter, room_s(adapter.kv_tokens)))
                 used_tokens += adapter.kv_tokens
                 resident += 1
-            elif root is not None:
-                segment, tokens = root[1], tree.size(root[1])
+            elif best is not None:
+                segment, tokens = best[1], tree.size(best[1])
                 if used_tokens + tokens > self.busy_tokens:
-                    tree.doors.pass_over(segment)
+                    tree.frontier.discard(segment)
                     later.append(segment)
                     continue
                 segment.ready_s = self._host_link.bring_kv(tokens, max(room_s(tokens), segment.ready_s))
@@ -245,7 +245,7 @@ class Swapping:
             if isinstance(thing, Branch):
                 self._absent.put(thing)
             else:
-                tree.doors.stay_outside(thing)
+                tree.frontier.add(thing)
         if used_tokens == before_tokens and self._link.free_at_s < now_s + policy.backlog_s:
             self._in_vain = self._state(used_tokens)
 
@@ -272,7 +272,7 @@ class Swapping:
 def tree_by_worth(
     policy: Swapper,
     block_tokens: int,
-    host_tokens: int,
+    host_capacity_tokens: int,
     kv_s: Callable[[int], float],
     send: Callable[[int, float, float], float],
 ) -> PrefixTree:
@@ -289,13 +289,13 @@ def tree_by_worth(
 
     return PrefixTree(
         block_tokens,
-        host_tokens,
+        host_capacity_tokens,
         key,
         fade if policy.most_fade else None,
         policy.most_fade,
         comes_back=True,
         send=send,
-        behind_adapters=policy.dependencies,
+        after_adapters=policy.dependencies,
         needs_adapter=not policy.matches_invalid,
         used_when_found=True,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from simlora.core.checks import number, whole
-from simlora.core.errors import DoesNotFit, InputError
+from simlora.core.errors import DoesNotFit
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 
@@ -45,12 +45,11 @@ def kv_token_budget(
     """
     number("replica.memory_utilisation", memory_utilisation, above=0, most=1)
     whole("replica.tp", tp, "GPUs", least=1)
-    if model.heads % tp:
-        raise InputError(f"replica.tp is {tp}, must divide the {model.heads} attention heads of {model.name}")
+    model.check_tp(tp)
     apart = model.weight_bytes + adapter_slots.size_bytes
     slots = _slots(model, gpu, tp, memory_utilisation / engines, reserve_bytes, apart)
     if slots < 1 and engines > 1:
-        raise DoesNotFit(_too_many(model, gpu, memory_utilisation, reserve_bytes, engines))
+        raise DoesNotFit(_too_many(model, gpu, tp, memory_utilisation, reserve_bytes, engines, adapter_slots))
     if slots < 1:
         raise DoesNotFit(_does_not_fit(model, gpu, tp, memory_utilisation, reserve_bytes, adapter_slots))
     return slots
@@ -79,13 +78,8 @@ def _does_not_fit(
         if model.heads % more == 0 and _slots(model, gpu, more, memory_utilisation, reserve_bytes, apart) >= 1
     ]
     has = tp * gpu.memory_bytes / 1e9
-    needs, less = f"{model.weight_bytes / 1e9:.1f} GB of weights", ""
-    if adapter_slots.slots:
-        needs += (
-            f" and {adapter_slots.size_bytes / 1e9:.1f} GB for {adapter_slots.slots} adapter slots of rank "
-            f"{adapter_slots.rank}"
-        )
-        less = "a lower replica.max_adapters or replica.max_lora_rank, "
+    needs = " and ".join(_needs(model, adapter_slots))
+    less = "a lower replica.max_adapters or replica.max_lora_rank, " if adapter_slots.slots else ""
     return (
         f"{model.name} needs {needs} on {tp} x {gpu.name}, which "
         f"{'has' if tp == 1 else 'have'} {has:.1f} GB ({has * memory_utilisation:.1f} GB usable at "
@@ -95,12 +89,35 @@ def _does_not_fit(
 
 
 def _too_many(
-    model: ModelShape, gpu: Gpu, memory_utilisation: float, reserve_bytes: int, engines: int
+    model: ModelShape,
+    gpu: Gpu,
+    tp: int,
+    memory_utilisation: float,
+    reserve_bytes: int,
+    engines: int,
+    adapter_slots: AdapterSlots,
 ) -> str:
-    each = gpu.memory_bytes * memory_utilisation / engines
-    fit = int(gpu.memory_bytes * memory_utilisation // (model.weight_bytes + reserve_bytes))
-    needs = f"{model.weight_bytes / 1e9:.1f} GB of weights and {reserve_bytes / 1e9:.1f} GB for activations"
-    return (
-        f"{engines} copies of {model.name} (cluster.engines_per_gpu) do not fit {gpu.name}: each needs {needs}, "
-        f"and has {each / 1e9:.1f} GB; at most {fit} fit"
+    apart = model.weight_bytes + adapter_slots.size_bytes
+    each = tp * gpu.memory_bytes * memory_utilisation / engines
+    fit = max(
+        (
+            fewer
+            for fewer in range(1, engines)
+            if _slots(model, gpu, tp, memory_utilisation / fewer, reserve_bytes, apart) >= 1
+        ),
+        default=0,
     )
+    needs = ", ".join(_needs(model, adapter_slots))
+    return (
+        f"{engines} copies of {model.name} (cluster.engines_per_gpu) do not fit {gpu.name}: each needs {needs} and "
+        f"{reserve_bytes / 1e9:.1f} GB for activations, and has {each / 1e9:.1f} GB; at most {fit} fit"
+    )
+
+
+def _needs(model: ModelShape, adapter_slots: AdapterSlots) -> list[str]:
+    """Return what a replica needs memory for before any KV, in words."""
+    needs = [f"{model.weight_bytes / 1e9:.1f} GB of weights"]
+    if adapter_slots.slots:
+        size_gb = adapter_slots.size_bytes / 1e9
+        needs.append(f"{size_gb:.1f} GB for {adapter_slots.slots} adapter slots of rank {adapter_slots.rank}")
+    return needs

@@ -53,6 +53,13 @@ class ModelShape:
                 f"model.kv_heads is {self.kv_heads}, must divide model.heads, which is {self.heads}"
             )
 
+    def check_tp(self, tp: int) -> None:
+        """Raise InputError unless the attention heads can be divided among `tp` GPUs."""
+        if self.heads % tp:
+            raise InputError(
+                f"replica.tp is {tp}, must divide the {self.heads} attention heads of {self.name}"
+            )
+
     def module_shape(self, module: str) -> tuple[int, int]:
         """Return (in, out) of one projection. Raises InputError for an unknown module."""
         attention, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
@@ -92,7 +99,7 @@ class ModelShape:
     def adapter_bytes(self, rank: int, target_modules: Sequence[str] = ATTENTION) -> int:
         """Return the bytes of an adapter: A is [in, rank], B is [rank, out], for each module of each layer.
 
-        None for an adapter without modules: it has been merged into a model of its own.
+        0 where there are no target modules: such an adapter has been merged into a model of its own.
         """
         if len(set(target_modules)) < len(target_modules):
             raise InputError(f"target modules are {list(target_modules)}, must each be named once")

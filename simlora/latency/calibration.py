@@ -70,12 +70,18 @@ LEAVES = {
         "decode.intercept_s",
         "decode.per_segment_s",
         "decode.per_segment_max_rank_s",
+        "decode.per_sequence_max_rank_s",
         "prefill.intercept_s",
         "prefill.per_segment_s",
         "prefill.per_token_max_rank_s",
     ),
 }
 """What the models of these sections read; a user's own kernel names its own coefficients."""
+KERNELS = tuple(name.removeprefix("kernels.") for name in LEAVES if name.startswith("kernels."))
+MAPPINGS = LEAVES | {"kernels": KERNELS}
+"""By the name of a mapping the keys in it; a user's own kernel is one more of `kernels`."""
+HEAD = ("gpu", "model", "tp", "provenance")
+"""What a calibration is of, and where it comes from."""
 
 
 @dataclass(frozen=True)
@@ -138,15 +144,17 @@ def parse(text: str, path: str) -> Calibration:
         raise InputError(f"calibration {path} is not valid YAML (line {line})") from None
     if not isinstance(tree, dict):
         raise InputError(f"calibration {path} is not a mapping with gpu, model, tp and coefficients")
-    unknown = [key for key in tree if key not in (*SECTIONS, "gpu", "model", "tp", "provenance")]
+    known = (*HEAD, *SECTIONS)
+    unknown = [key for key in tree if key not in known]
     if unknown:
         raise InputError(
-            f"calibration {path} has an unknown key {unknown[0]!r}; {nearest(str(unknown[0]), SECTIONS)}"
+            f"calibration {path} has an unknown key {unknown[0]!r}; {nearest(str(unknown[0]), known)}"
         )
     coefficients: dict[str, float] = {}
     for section in SECTIONS:
-        for name, value in _leaves(tree.get(section) or {}, section):
-            _check_known(name, path)
+        node = tree.get(section)
+        for name, value in _leaves({} if node is None else node, section):
+            _check_known(name, value, path)
             coefficients[name] = _coefficient(value, name, path)
     return Calibration(
         path=path,
@@ -186,10 +194,13 @@ def _coefficient(value: Any, name: str, path: str) -> float:
     return float(value)
 
 
-def _check_known(name: str, path: str) -> None:
+def _check_known(name: str, value: Any, path: str) -> None:
+    if name in MAPPINGS:
+        inside = ", ".join(MAPPINGS[name])
+        raise InputError(f"calibration {path} has {name} = {value!r}, must be a mapping of {inside}")
     for section, leaves in LEAVES.items():
         leaf = name.removeprefix(f"{section}.")
-        if leaf not in (name, *leaves):
+        if leaf != name and leaf not in leaves:
             raise InputError(f"calibration {path} has an unknown key {name!r}; {nearest(leaf, leaves)}")
 
 

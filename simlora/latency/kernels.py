@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats
 from simlora.core.checks import whole
 from simlora.latency.calibration import Calibration
 
@@ -16,8 +16,8 @@ from simlora.latency.calibration import Calibration
 class LoraWork(NamedTuple):
     """What the LoRA kernels of one iteration process.
 
-    `tokens` counts only tokens of requests that use an adapter (decode: one a request), and
-    `token_rank_sum` sums their adapter's rank, over requests and not over distinct adapters.
+    `tokens` counts only tokens of requests that use an adapter (decode: one a request), and `token_rank_sum` sums, over
+    those tokens, the rank of each one's adapter: in decode over requests, never over distinct adapters.
     `segments` are stretches of equal adapters in the batch's order, for a kernel that `counts_segments`; a router need
     not count distinct `adapters` for one that does not say it `counts_adapters`.
     For a router that compares replicas the fields are arrays `[replicas]`; `priced` takes either.
@@ -33,7 +33,7 @@ class LoraWork(NamedTuple):
 NO_LORA = LoraWork(0, 0, 0, 0)
 
 
-def priced(price: Callable[[LoraWork], float], work: LoraWork) -> NDArray[np.float64]:
+def priced(price: Callable[[LoraWork], float], work: LoraWork) -> Floats:
     """Return the seconds of work whose fields are arrays of one shape, by a kernel's `decode_s` or `prefill_s`.
 
     Ours are arithmetic, and price all at once. One that asks `if work.tokens` is asked one by one.
@@ -256,12 +256,11 @@ class OneHotEinsum(Kernel):
         return self.prefill_0 * (work.tokens > 0) + each_s * work.tokens
 
     def mixed_s(self, prefill: LoraWork, decode: LoraWork) -> float:
-        if not prefill.tokens or not decode.tokens:
-            return self.prefill_s(prefill) + self.decode_s(decode)
-        # Those of the running batch include the ones that prefill.
-        padded = {"adapters": decode.adapters, "max_rank": max(prefill.max_rank, decode.max_rank)}
-        both_s = self.prefill_s(prefill._replace(**padded)) + self.decode_s(decode._replace(**padded))
-        return both_s - min(self.prefill_0, self.decode_0)
+        if prefill.tokens and decode.tokens:
+            # Those of the running batch include the ones that prefill.
+            padded = {"adapters": decode.adapters, "max_rank": max(prefill.max_rank, decode.max_rank)}
+            prefill, decode = prefill._replace(**padded), decode._replace(**padded)
+        return super().mixed_s(prefill, decode)
 
 
 class Merged(Kernel):

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Kernel, LoraWork, priced
 
-Kinds = NDArray[np.int64]
+Kinds = Ints
 """Of which kind each replica is `[replicas]`."""
 
 
@@ -54,6 +54,6 @@ class MixedKernels:
         return _chosen(self._kind_of, [priced(kernel.prefill_s, work) for kernel in self._kernels])
 
 
-def _chosen(kind_of: Kinds, by_kind: Sequence[float | NDArray[np.float64]]) -> float:
+def _chosen(kind_of: Kinds, by_kind: Sequence[float | Floats]) -> float:
     """Return what is said of each replica's own kind; typed as the latency models' users take it."""
     return cast(float, np.choose(kind_of, np.broadcast_arrays(*by_kind)))

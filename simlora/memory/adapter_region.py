@@ -172,7 +172,7 @@ class _Flushes:
             return arena.allocate(cells)
 
 
-class Padded(AdapterRegion):
+class PaddedAdapters(AdapterRegion):
     """Each adapter in tensors of its own; each iteration copies them, padded to the highest rank.
 
     The copies are one per stretch of equal adapters in the batch and exist while an iteration lasts. The published
@@ -235,4 +235,4 @@ class Padded(AdapterRegion):
 
 def adapter_region(kind: str, capacity: int) -> AdapterRegion | None:
     """Return the region that `replica.adapter_memory` names; None for the unified pool, which needs none."""
-    return {"unified": lambda _: None, "contiguous": Contiguous, "padded": Padded}[kind](capacity)
+    return {"unified": lambda _: None, "contiguous": Contiguous, "padded": PaddedAdapters}[kind](capacity)

@@ -76,7 +76,7 @@ class Order(Generic[T]):
         return found
 
     def most(self) -> float:
-        """Return what nobody who is in is ever worth more than; of an order with the greatest first, and somebody."""
+        """An upper bound of every worth; only for the greatest first, and not when empty."""
         assert not self._least, "what is least may be worth anything yet"
         self._first_of(self._heap)
         heads = [self._heap[0][0]] if self._heap else []

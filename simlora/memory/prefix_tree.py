@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 from simlora.core.request import Request
-from simlora.memory.doors import Doors
+from simlora.memory.frontier import Frontier
 from simlora.memory.order import Order
 from simlora.memory.segments import Blocks, Branch, Node, Segment, alike, joined
 
@@ -19,13 +19,17 @@ class PrefixTree:
     together is one segment, cut where others part from it.
 
     What nobody holds may leave HBM, leaves first, so that what is there hangs together: by `key` and `fade` (see
-    `Order`), or else what was used longest ago. It goes to the host while that has room for `host_tokens`, whose
+    `Order`), or else what was used longest ago. It goes to the host, where there is room for `host_capacity_tokens` and
     leaves of the least worth make way; what lies there comes back when a request begins with it.
     `send` (tokens, now, since when they are in HBM) starts the copy and returns when it is done. `comes_back`: whether
-    anybody asks the `doors` for the most worthy on the host of those that could follow what is in HBM; their adapter,
-    too, if it is `behind_adapters`. `invalid_tokens` are in HBM while their adapter is not; `needs_adapter`: nobody
-    finds KV then. Something is used until its request ends; or, with `used_when_found`, when it is found, and by
-    whoever brought it until the end.
+    anybody asks the `frontier` for the most worthy on the host of those that could follow what is in HBM, and their
+    adapter too if KV comes only `after_adapters`. `invalid_tokens` are in HBM while their adapter is not;
+    `needs_adapter`: nobody finds KV then. Something is used until its request ends; or, with `used_when_found`, when it
+    is found, and by whoever brought it until the end.
+
+    In token slots: `tokens` are in HBM or on their way there, of which requests hold `held_tokens`; `host_tokens` are
+    on the host. `segments` is how many segments there are in both; `leaves` are those in HBM that nobody holds and
+    behind which HBM has nothing.
 
     A lookup costs a step for each segment on its way, whatever the tree holds; leaving, O(log n).
     Source: vLLM's automatic prefix caching; SGLang (NeurIPS'24) §3, whose tree matches single tokens; FastLibra §4.
@@ -34,13 +38,13 @@ class PrefixTree:
     __slots__ = (
         "_branches",
         "_held",
+        "_host_capacity_tokens",
         "_host_leaves",
-        "_most_host",
         "_needs_adapter",
         "_send",
         "_used_when_found",
         "block_tokens",
-        "doors",
+        "frontier",
         "held_tokens",
         "host_tokens",
         "invalid_tokens",
@@ -52,20 +56,20 @@ class PrefixTree:
     def __init__(
         self,
         block_tokens: int,
-        host_tokens: int = 0,
+        host_capacity_tokens: int = 0,
         key: Callable[[Segment], float] | None = None,
         fade: Callable[[Segment, float], float] | None = None,
         most_fade: float = 0.0,
         comes_back: bool = False,
         send: Callable[[int, float, float], float] | None = None,
-        behind_adapters: bool = True,
+        after_adapters: bool = True,
         needs_adapter: bool = False,
         used_when_found: bool = False,
     ) -> None:
         self.block_tokens = block_tokens
         self._needs_adapter, self._used_when_found = needs_adapter, used_when_found
         self.tokens = self.held_tokens = self.host_tokens = self.invalid_tokens = self.segments = 0
-        self._most_host, self._send = host_tokens, send
+        self._host_capacity_tokens, self._send = host_capacity_tokens, send
         self._branches: dict[int, Branch] = {}
         self._held: dict[
             int, tuple[Node, int]
@@ -73,12 +77,12 @@ class PrefixTree:
         key = key or _last_use
         self.leaves: Order[Segment] = Order(key, fade, most_fade)
         self._host_leaves: Order[Segment] = Order(key, fade, most_fade)
-        self.doors = Doors(key, fade, most_fade, behind_adapters, comes_back)
+        self.frontier = Frontier(key, fade, most_fade, after_adapters, comes_back)
 
     @property
     def keeps(self) -> bool:
         """Whether anything goes to the host."""
-        return self._most_host > 0
+        return self._host_capacity_tokens > 0
 
     def size(self, segment: Segment) -> int:
         """Token slots of a segment."""
@@ -97,12 +101,15 @@ class PrefixTree:
         assert branch.resident != resident, f"adapter {id} comes or leaves twice"
         branch.resident = resident
         self.invalid_tokens += -branch.tokens if resident else branch.tokens
-        self.doors.adapter(branch)
+        self.frontier.adapter(branch)
 
     # Requests ---------------------------------------------------------------------------
 
     def found(self, request: Request) -> list[Segment]:
-        """Return what a request begins with, from the first token on; one token at least is left to prefill."""
+        """Return what a request begins with, from the first token on; one token at least is left to prefill.
+
+        The last segment is cut where the request parts from it: that changes the tree, though not what it holds.
+        """
         own_tokens = request.prompt_tokens + request.generated_tokens
         blocks, first = self._chain(request, own_tokens - request.host_tokens - 1)
         node: Node | None = self._branches.get(request.adapter_id)
@@ -250,8 +257,8 @@ class PrefixTree:
         self.host_tokens += tokens
         if not segment.children:
             self._host_leaves.put(segment)
-        self.doors.change(segment)
-        self.doors.stay_outside(segment)
+        self.frontier.change(segment)
+        self.frontier.add(segment)
         self._fit_host(now_s)
         if self._send is not None and (self._is_there(segment) or segment.ready_s > now_s):
             segment.ready_s = self._send(tokens, now_s, segment.ready_s)
@@ -270,8 +277,8 @@ class PrefixTree:
         if not segment.branch.resident:
             self.invalid_tokens += tokens
         self._host_leaves.discard(segment)
-        self.doors.pass_over(segment)
-        self.doors.change(segment)
+        self.frontier.discard(segment)
+        self.frontier.change(segment)
         if isinstance(segment.parent, Segment):
             self.leaves.discard(segment.parent)
         if not segment.users:
@@ -279,12 +286,12 @@ class PrefixTree:
 
     def _fit_host(self, now_s: float) -> None:
         """The host gives up what is worth least until it has room for the rest."""
-        while self.host_tokens > self._most_host:
+        while self.host_tokens > self._host_capacity_tokens:
             first = self._host_leaves.first(now_s)
             assert first is not None, "what lies on the host has leaves"
             segment = first[1]
             self._host_leaves.discard(segment)
-            self.doors.pass_over(segment)
+            self.frontier.discard(segment)
             self.host_tokens -= self.size(segment)
             self.segments -= 1
             parent = segment.parent
@@ -313,7 +320,7 @@ class PrefixTree:
             if segment in order:
                 order.put(segment)  # it is smaller now, and worth less
         if not upper.resident:
-            self.doors.part(upper, segment)
+            self.frontier.part(upper, segment)
         return upper
 
     def _join(self, upper: Segment) -> None:
@@ -332,7 +339,7 @@ class PrefixTree:
         if not upper.children:
             self._host_leaves.put(upper)
         upper.outside = lower.outside
-        self.doors.stay_outside(upper)
+        self.frontier.add(upper)
         lower.children = {}
         self.segments -= 1
 

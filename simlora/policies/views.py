@@ -232,7 +232,7 @@ class ClusterView(Protocol):
     @property
     def now_s(self) -> float: ...
     @property
-    def history(self) -> NDArray[np.float64] | None:
+    def history_rps(self) -> NDArray[np.float64] | None:
         """Mean requests per second of every adapter, by its id, as known from the days before; None: not known."""
         ...
 

@@ -1,1 +1,6 @@
-"""What arrives: every workload is a small class with `build(seed) -> Trace`."""
+"""What arrives: every workload is a small class with `build(seed) -> Trace`.
+
+Put together from arrivals, popularity and lengths (synthetic, functions, conversations, per_adapter, production), or
+read from traces that others have published, which `catalogue` lists; `facts` and `reuse` say what a trace is like, and
+`export` writes one.
+"""

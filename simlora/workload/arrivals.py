@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats
 from simlora.core.checks import number
 from simlora.core.errors import InputError
 
@@ -22,10 +22,10 @@ class Arrivals(ABC):
     """An arrival process. Yours needs `gaps_s`; `check` is there for those who want plain errors."""
 
     @abstractmethod
-    def gaps_s(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    def gaps_s(self, rng: np.random.Generator, n: int) -> Floats:
         """Return the next `n` gaps [n] in seconds; two calls for n and m draw what one for n + m would."""
 
-    def arrivals_s(self, gaps_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    def arrivals_s(self, gaps_s: Floats) -> Floats:
         """Return when requests arrive that follow each other after these gaps, the first from 0 on [n]."""
         return np.cumsum(gaps_s)
 
@@ -42,7 +42,7 @@ class Poisson(Arrivals):
     def check(self, key: str) -> None:
         number(f"{key}.rate_rps", self.rate_rps, "requests per second", above=0)
 
-    def gaps_s(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    def gaps_s(self, rng: np.random.Generator, n: int) -> Floats:
         return rng.exponential(1 / self.rate_rps, n)
 
 
@@ -60,7 +60,7 @@ class Gamma(Arrivals):
         number(f"{key}.rate_rps", self.rate_rps, "requests per second", above=0)
         number(f"{key}.cv", self.cv, least=0, most=CV_MAX)
 
-    def gaps_s(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    def gaps_s(self, rng: np.random.Generator, n: int) -> Floats:
         if self.cv < CV_MIN:
             return np.full(n, 1 / self.rate_rps)
         return rng.gamma(1 / self.cv**2, self.cv**2 / self.rate_rps, n)
@@ -84,10 +84,10 @@ class Diurnal(Arrivals):
         number(f"{key}.period_s", self.period_s, "seconds", above=0)
         number(f"{key}.peak_to_trough", self.peak_to_trough, least=1)
 
-    def gaps_s(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    def gaps_s(self, rng: np.random.Generator, n: int) -> Floats:
         return rng.exponential(1 / self.rate_rps, n)
 
-    def arrivals_s(self, gaps_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    def arrivals_s(self, gaps_s: Floats) -> Floats:
         whole, part = np.divmod(np.cumsum(gaps_s), self.period_s)
         swing = (self.peak_to_trough - 1) / (self.peak_to_trough + 1)
         # Within a period, expected requests over the mean rate at each of its moments: straight in between.
@@ -98,7 +98,7 @@ class Diurnal(Arrivals):
 
 def before(
     duration_s: float, arrivals: Arrivals, rng: np.random.Generator, key: str = "workload.arrivals"
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the arrivals before `duration_s` [requests]; a longer time begins with the shorter one.
 
     Raises InputError, naming `key` as where the rate stands, for none and for more than REQUESTS_MAX.

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
-from simlora.workload.adapters import adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs
 from simlora.workload.columns import refuse, tokens
 from simlora.workload.published import Published
 from simlora.workload.table import Table
@@ -55,17 +55,17 @@ class AzureLlm(Published):
             prompt_tokens=prompts[order],
             output_tokens=outputs[order],
             max_output_tokens=outputs[order],
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             source=f"Azure LLM inference trace {self.year}, {table.path}",
             notices=notices,
         )
 
 
-def _since_first_s(table: Table) -> NDArray[np.float64]:
+def _since_first_s(table: Table) -> Floats:
     """Return the seconds since the earliest row [rows], exact to the trace's 100 ns."""
     times = pd.to_datetime(pd.Series(table.columns["TIMESTAMP"]), format="ISO8601", errors="coerce", utc=True)
     must = "a time such as 2023-11-16 18:15:46.6805900"
     refuse(table, "TIMESTAMP", times.isna().to_numpy(dtype=bool), must)
     stamps = times.dt.tz_localize(None).to_numpy(dtype="datetime64[ns]").astype(np.int64)
-    since_s: NDArray[np.float64] = (stamps - stamps.min()) / 1e9
+    since_s: Floats = (stamps - stamps.min()) / 1e9
     return since_s

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import switch
 from simlora.core.trace import Trace
-from simlora.workload.adapters import adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs
 from simlora.workload.columns import names, seconds, tokens
 from simlora.workload.published import Published, numbered, with_one_of
 
@@ -59,7 +59,7 @@ class BurstGpt(Published):
             prompt_tokens=prompts[order],
             output_tokens=outputs[order],
             max_output_tokens=outputs[order],
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             session=[session[i] for i in order] if session is not None and self.history else None,
             source=f"BurstGPT trace, {table.path}",
             notices=notices,
@@ -69,9 +69,9 @@ class BurstGpt(Published):
         self,
         seed: int,
         session: Sequence[str | None] | None,
-        since_s: NDArray[np.float64],
-        order: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
+        since_s: Floats,
+        order: Ints,
+    ) -> Ints:
         """Return the adapters [requests]. All sessions have drawn before a window is cut out of the file."""
         if session is None:
             return self._drawn(seed, len(order), self._arrival_s(since_s[order]))

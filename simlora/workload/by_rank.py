@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number
 from simlora.core.errors import InputError
 from simlora.workload.adapters import check_ranks
-from simlora.workload.popularity import Popularity
-
-Floats = NDArray[np.float64]
+from simlora.workload.popularity import Popularity, power_law
 
 
 @dataclass(frozen=True)
@@ -51,11 +49,11 @@ class ByRank(Popularity):
         rates: Floats = (self.shares(np.array([0.5]))[0] / np.bincount(rank))[rank]
         return rates
 
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> Ints:
         """Return the adapters of `n` requests that are spread evenly over the run."""
         return self.draw_at(rng, adapters, (np.arange(n) + 0.5) / max(n, 1))
 
-    def draw_at(self, rng: np.random.Generator, adapters: int, moments: Floats) -> NDArray[np.int64]:
+    def draw_at(self, rng: np.random.Generator, adapters: int, moments: Floats) -> Ints:
         of_rank, of_adapter = rng.random((len(moments), 2)).T
         edges = np.cumsum(self.shares(moments), axis=1)[:, :-1]
         drawn = (of_rank[:, None] >= edges).sum(axis=1)
@@ -63,10 +61,10 @@ class ByRank(Popularity):
         counts = np.bincount(rank)
         place = np.minimum((of_adapter * counts[drawn]).astype(np.int64), counts[drawn] - 1)
         by_rank = np.argsort(rank, kind="stable")
-        index: NDArray[np.int64] = by_rank[(np.cumsum(counts) - counts)[drawn] + place]
+        index: Ints = by_rank[(np.cumsum(counts) - counts)[drawn] + place]
         return index
 
-    def _rank(self, adapters: int) -> NDArray[np.int64]:
+    def _rank(self, adapters: int) -> Ints:
         """Return each adapter's place among the ranks [adapters], 0 the smallest."""
         return np.unique(np.resize(list(self.ranks), adapters), return_inverse=True)[1]
 
@@ -124,7 +122,7 @@ class PowerLaw(ByRank):
         number(f"{key}.alpha", self.alpha, least=0)
 
     def ends(self, ranks: int) -> Floats:
-        return _both(np.arange(1.0, ranks + 1.0) ** -float(self.alpha))
+        return _both(power_law(ranks, self.alpha))
 
 
 def _both(weights: Floats) -> Floats:

@@ -14,7 +14,7 @@ import yaml
 from simlora.core.checks import shown
 from simlora.core.errors import InputError, nearest
 from simlora.workload import file, sharegpt
-from simlora.workload.table import FOREIGN, READERS, Table, read_table
+from simlora.workload.table import Table, parquet_names, read_table
 
 FOLDER = Path(__file__).resolve().parents[1] / "traces"
 OWN = "file"
@@ -137,30 +137,16 @@ def _head(path: str) -> Table:
     given = Path(path).expanduser()
     suffix = given.suffix.lower()
     if suffix == ".parquet" and given.is_file():
-        return Table(
-            path, {name: np.empty(0, dtype=object) for name in _parquet_names(path)}, np.empty(0, np.int64)
-        )
-    if (
-        suffix == ".json" and given.is_file()
-    ):  # one text, of which there is no beginning; only ShareGPT is such a file
-        return Table(
-            path, {name: np.empty(0, dtype=object) for name in sharegpt.COLUMNS}, np.empty(0, np.int64)
-        )
-    if given.exists() and suffix not in READERS | FOREIGN:
-        known = ", ".join(READERS | FOREIGN)
-        raise InputError(f"{path} has the suffix {shown(given.suffix)}, must be one of {known}")
+        return _no_rows(path, parquet_names(path))
+    if suffix == ".json" and given.is_file():
+        # One text, of which there is no beginning; only ShareGPT is such a file.
+        return _no_rows(path, sharegpt.COLUMNS)
     return read_table(path, rows=1, foreign=True)
 
 
-def _parquet_names(path: str) -> list[str]:
-    from pyarrow.parquet import read_schema
-
-    try:
-        return [str(name) for name in read_schema(Path(path).expanduser()).names]
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    except Exception as error:
-        raise InputError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
+def _no_rows(path: str, names: Sequence[str]) -> Table:
+    """Return a table that has these columns and no row."""
+    return Table(path, {name: np.empty(0, dtype=object) for name in names}, np.empty(0, np.int64))
 
 
 def known_file(entry: Entry, path: Path) -> DataFile | None:

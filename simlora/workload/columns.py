@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
 from simlora.workload.table import Table
@@ -28,7 +29,7 @@ def refuse(table: Table, name: str, bad: NDArray[np.bool_], must: str) -> None:
     raise InputError(f"{table.where(index)}: {name} is {text}, must be {must}{others}")
 
 
-def numbers(table: Table, name: str, must: str) -> NDArray[np.float64]:
+def numbers(table: Table, name: str, must: str) -> Floats:
     """Return the column as floats, NaN where a cell is empty. Raises InputError for what is not a number."""
     cells = table.columns[name]
     filled = cells.copy()
@@ -42,7 +43,7 @@ def numbers(table: Table, name: str, must: str) -> NDArray[np.float64]:
     raise AssertionError("astype refused a column of numbers")
 
 
-def seconds(table: Table, name: str) -> NDArray[np.float64]:
+def seconds(table: Table, name: str) -> Floats:
     """Return the column as times: finite, 0 or later."""
     must = "a finite number of seconds, at least 0"
     values = numbers(table, name, must)
@@ -50,12 +51,12 @@ def seconds(table: Table, name: str) -> NDArray[np.float64]:
     return values + 0.0
 
 
-def tokens(table: Table, name: str, least: int = 1) -> NDArray[np.int64]:
+def tokens(table: Table, name: str, least: int = 1) -> Ints:
     """Return the column as token counts: whole, at least `least`."""
     return whole_numbers(table, name, f"a whole number of tokens, at least {least}", least, TOKENS_MAX)
 
 
-def whole_numbers(table: Table, name: str, must: str, least: int, most: int) -> NDArray[np.int64]:
+def whole_numbers(table: Table, name: str, must: str, least: int, most: int) -> Ints:
     """Return the column as whole numbers in [least, most]."""
     values = numbers(table, name, must)
     refuse(table, name, ~((values >= least) & (values <= most) & (values == np.floor(values))), must)

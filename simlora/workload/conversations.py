@@ -8,24 +8,23 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simlora.core.checks import number, whole
+from simlora.core.arrays import Floats, Ints
+from simlora.core.checks import number
 from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import Trace
-from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs, check_adapters
 from simlora.workload.arrivals import CV_MAX, REQUESTS_MAX, Gamma
-from simlora.workload.functions import EPOCHS_MAX, of_their_own
 from simlora.workload.lengths import Lengths
+from simlora.workload.pairs import check_length
 from simlora.workload.popularity import Popularity
+from simlora.workload.renewals import check_renewals, epoch_factors, of_their_own
 from simlora.workload.shape import FLAT, Shape, as_shape
 from simlora.workload.turns import Talk
 
 PILOT = 10_000
 """Conversations drawn first, to learn how many turns they have and how long they take: to within half a per cent."""
-Floats = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -73,23 +72,18 @@ class Conversations:
     context_tokens: int | None = 2048
 
     def __post_init__(self) -> None:
-        whole("workload.adapters", self.adapters, "adapters", least=1, most=ADAPTERS_MAX)
-        check_ranks(self.ranks)
+        check_adapters(self.adapters, self.ranks)
         self.popularity.check("workload.popularity", int(self.adapters))
-        for name in ("prompt_tokens", "output_tokens", "turns", "first_tokens"):
-            if getattr(self, name) is not None:
-                getattr(self, name).check(f"workload.{name}")
+        for key in ("prompt_tokens", "output_tokens", "turns"):
+            check_length(key, getattr(self, key))
+        if self.first_tokens is not None:
+            check_length("first_tokens", self.first_tokens)
         number("workload.gap_s", self.gap_s, "seconds", above=0)
         number("workload.gap_cv", self.gap_cv, least=0, most=CV_MAX)
         number("workload.rate_rps", self.rate_rps, "requests per second", above=0)
-        number("workload.cv", self.cv, least=0, most=CV_MAX)
-        whole("workload.epochs", self.epochs, "parts of the run", least=1, most=EPOCHS_MAX)
-        number("workload.epoch_sigma_log", self.epoch_sigma_log, least=0, most=20)
-        number("workload.duration_s", self.duration_s, "seconds", above=0)
-        if self.day_s is not None:
-            number("workload.day_s", self.day_s, "seconds", above=0)
-        if self.context_tokens is not None:
-            whole("workload.context_tokens", self.context_tokens, "tokens", least=2)
+        check_renewals(
+            self.cv, self.epochs, self.epoch_sigma_log, self.duration_s, self.day_s, self.context_tokens
+        )
         _ = self.shares, self._clock
 
     @property
@@ -136,10 +130,10 @@ class Conversations:
             prompt_tokens=said.prompts[order],
             output_tokens=said.outputs[order],
             max_output_tokens=said.outputs[order],
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             session=[names[i] for i in session],
             source=f"conversations with {self.adapters:,} adapters, popularity {type(self.popularity).__name__}",
-            history=self.rate_rps * self.shares,
+            history_rps=self.rate_rps * self.shares,
         )
 
     def _begins_per_s(self, streams: Sequence[np.random.Generator]) -> tuple[float, float]:
@@ -149,7 +143,7 @@ class Conversations:
         expected in the run as the clock goes on while they would be the beginnings.
         """
         pilot = self._talk.draw([rng.spawn(1)[0] for rng in streams], PILOT)
-        if not len(pilot.prompts):
+        if not len(pilot):
             raise InputError(
                 f"workload.context_tokens is {self.context_tokens}, which is too few for the first turn of any "
                 "conversation; raise it or shorten workload.prompt_tokens, output_tokens or first_tokens"
@@ -159,7 +153,7 @@ class Conversations:
         until_s = np.interp(self.duration_s - pilot.after_s, moments_s, shown_s)
         since_s = np.interp(-pilot.after_s, moments_s, shown_s)
         begins_per_s = self.rate_rps * self.duration_s * PILOT / float((until_s - since_s).sum())
-        expected = begins_per_s * (self.duration_s - float(shown_s[0])) * len(pilot.prompts) / PILOT
+        expected = begins_per_s * (self.duration_s - float(shown_s[0])) * len(pilot) / PILOT
         number(
             "workload.rate_rps x (workload.duration_s + the longest conversation)",
             expected,
@@ -176,11 +170,11 @@ class Conversations:
 
     def _starts(
         self, rng: np.random.Generator, adapters: np.random.Generator, begins_per_s: float, before_s: float
-    ) -> tuple[Floats, Tokens]:
+    ) -> tuple[Floats, Ints]:
         """Return when conversations begin, in order, and with which adapter [conversations]."""
         rates = np.tile(self.shares, (int(self.epochs), 1))
         if self.epoch_sigma_log:
-            rates *= np.exp(adapters.normal(0.0, float(self.epoch_sigma_log), rates.shape))
+            rates *= epoch_factors(adapters, len(rates), rates.shape[1], float(self.epoch_sigma_log))
             rates /= rates.sum(axis=1, keepdims=True)
         moments_s, shown_s = self._since(before_s)
         shown, adapter = of_their_own(

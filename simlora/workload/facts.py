@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.trace import BASE_MODEL, Trace
+from simlora.workload.adapters import base_model
 from simlora.workload.reuse import Reuse, ideal_reuse
 
 WINDOWS_S = (1.0, 10.0, 60.0, 600.0, 3600.0)
@@ -18,7 +19,6 @@ WINDOWS_LEAST = 10
 """Of them in a trace, or their variance says nothing."""
 MINUTE_S = 60.0
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Facts:
 
 def facts(trace: Trace) -> Facts:
     """Return the facts of a trace with at least one request."""
-    one = replace(trace, adapter=np.full(len(trace), BASE_MODEL, dtype=np.int64), adapters=(), history=None)
+    one = replace(trace, adapter=base_model(len(trace)), adapters=(), history_rps=None)
     return Facts(
         requests=len(trace),
         rates=rates(trace.arrival_s),
@@ -94,8 +94,8 @@ def facts(trace: Trace) -> Facts:
         outputs=_lengths(trace.output_tokens),
         shares=shares(trace),
         sessions=_sessions(trace),
-        reuse=ideal_reuse(trace) if trace.shares else None,
-        reuse_of_one=ideal_reuse(one) if trace.shares else None,
+        reuse=ideal_reuse(trace) if trace.has_prefixes else None,
+        reuse_of_one=ideal_reuse(one) if trace.has_prefixes else None,
     )
 
 
@@ -117,7 +117,7 @@ def rates(arrival_s: Floats) -> Rates:
     )
 
 
-def counts(arrival_s: Floats, width_s: float) -> NDArray[np.int64]:
+def counts(arrival_s: Floats, width_s: float) -> Ints:
     """Return how many requests come in each window of so many seconds that is whole [windows]; at least one window."""
     since_s = arrival_s - arrival_s[0]
     found = np.bincount((since_s / width_s).astype(np.int64))
@@ -150,7 +150,7 @@ def shares(trace: Trace) -> Shares:
     )
 
 
-def _lengths(tokens: NDArray[np.int64]) -> tuple[float, ...]:
+def _lengths(tokens: Ints) -> tuple[float, ...]:
     return (*np.quantile(tokens, QUANTILES).tolist(), float(tokens.mean()))
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from simlora.core.adapter import RANK_MAX
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import shown, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
@@ -80,9 +80,7 @@ class File:
         )
 
 
-def in_order(
-    table: Table, name: str, arrival_s: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+def in_order(table: Table, name: str, arrival_s: Floats) -> tuple[Ints, tuple[str, ...]]:
     """Return the stable order by arrival [rows], and a notice if that is not the file's own order."""
     back = np.flatnonzero(np.diff(arrival_s) < 0)
     order = np.argsort(arrival_s, kind="stable")
@@ -93,7 +91,7 @@ def in_order(
     return order, (f"{first}: {name} goes back, {times} in the file; the rows were sorted by it.",)
 
 
-def _adapters(table: Table) -> tuple[NDArray[np.int64], tuple[AdapterSpec, ...]]:
+def _adapters(table: Table) -> tuple[Ints, tuple[AdapterSpec, ...]]:
     """Return each row's adapter [rows] and the adapters, numbered by name (adapter_2 before adapter_10)."""
     base, no_rank = empty(table, "adapter"), empty(table, "rank")
     refuse(table, "rank", base & ~no_rank, "empty where the adapter is empty (the base model)")
@@ -126,7 +124,7 @@ def _natural(name: str) -> list[Any]:
     return [*itertools.chain.from_iterable(zip(parts[::2], [*numbers, ()], strict=True)), name]
 
 
-def _max_output_tokens(table: Table, outputs: NDArray[np.int64]) -> NDArray[np.int64]:
+def _max_output_tokens(table: Table, outputs: Ints) -> Ints:
     missing = empty(table, "max_output_tokens")
     declared = outputs.copy()
     given = np.flatnonzero(~missing)
@@ -139,7 +137,7 @@ def _max_output_tokens(table: Table, outputs: NDArray[np.int64]) -> NDArray[np.i
 
 
 def _check_blocks(
-    table: Table, hashes: list[tuple[int, ...]], prompts: NDArray[np.int64], block_tokens: int
+    table: Table, hashes: list[tuple[int, ...]], prompts: Ints, block_tokens: int
 ) -> tuple[str, ...]:
     """Check that hashes can be those of prefixes; say so where they reach over no whole prompt."""
     most = -(-prompts // block_tokens)
@@ -165,9 +163,9 @@ def _check_blocks(
 def _shorter_turns(
     table: Table,
     sessions: list[str | None],
-    adapter: NDArray[np.int64],
-    prompts: NDArray[np.int64],
-    order: NDArray[np.int64],
+    adapter: Ints,
+    prompts: Ints,
+    order: Ints,
 ) -> tuple[str, ...]:
     """Say how many turns of a session have a shorter prompt than the turn before, which they should begin with."""
     longest: dict[tuple[str, int], int] = {}

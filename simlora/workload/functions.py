@@ -8,22 +8,20 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number, whole
-from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import Trace
-from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
-from simlora.workload.arrivals import CV_MAX, CV_MIN, REQUESTS_MAX, Gamma, no_request
+from simlora.workload.adapters import adapter_specs, check_adapters
+from simlora.workload.arrivals import REQUESTS_MAX, no_request
 from simlora.workload.lengths import Lengths
+from simlora.workload.pairs import check_length, draw_lengths
 from simlora.workload.popularity import log_normal_rates
+from simlora.workload.renewals import check_renewals, epoch_factors, of_their_own
 from simlora.workload.shape import FLAT, Shape, as_shape
 
 FUNCTIONS_MAX = 1_000_000
-EPOCHS_MAX = 1000
-Floats = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -68,25 +66,19 @@ class Functions:
     context_tokens: int | None = 2048
 
     def __post_init__(self) -> None:
-        whole("workload.adapters", self.adapters, "adapters", least=1, most=ADAPTERS_MAX)
-        check_ranks(self.ranks)
+        check_adapters(self.adapters, self.ranks)
         whole("workload.functions", self.functions, "functions", least=1, most=FUNCTIONS_MAX)
         number("workload.sigma_log", self.sigma_log, least=0, most=20)
         whole("workload.stride", self.stride, "functions", least=1)
-        whole("workload.epochs", self.epochs, "parts of the run", least=1, most=EPOCHS_MAX)
-        number("workload.epoch_sigma_log", self.epoch_sigma_log, least=0, most=20)
+        check_renewals(
+            self.cv, self.epochs, self.epoch_sigma_log, self.duration_s, self.day_s, self.context_tokens
+        )
         number("workload.rate_rps", self.rate_rps, "requests per second", above=0)
-        number("workload.cv", self.cv, least=0, most=CV_MAX)
-        number("workload.duration_s", self.duration_s, "seconds", above=0)
         expected = self.rate_rps * self.duration_s
         number("workload.rate_rps x workload.duration_s", expected, "requests", most=REQUESTS_MAX)
-        if self.day_s is not None:
-            number("workload.day_s", self.day_s, "seconds", above=0)
         number("workload.length_scale", self.length_scale, above=0, most=1000)
-        if self.context_tokens is not None:
-            whole("workload.context_tokens", self.context_tokens, "tokens", least=2)
-        self.prompt_tokens.check("workload.prompt_tokens")
-        self.output_tokens.check("workload.output_tokens")
+        check_length("prompt_tokens", self.prompt_tokens)
+        check_length("output_tokens", self.output_tokens)
         if self._shape is not FLAT:
             self._shape.elapsed(self.duration_s, self.day_s, "workload.shape")
 
@@ -116,16 +108,16 @@ class Functions:
         if not self.epoch_sigma_log:
             return np.tile(self.shares, (int(self.epochs), 1))
         weights = self._weights
-        draws = rng.normal(0.0, float(self.epoch_sigma_log), (int(self.epochs), len(weights)))
-        return np.stack([self._mapped(weights * factors) for factors in np.exp(draws)])
+        factors = epoch_factors(rng, int(self.epochs), len(weights), float(self.epoch_sigma_log))
+        return np.stack([self._mapped(weights * of_epoch) for of_epoch in factors])
 
     def build(self, seed: int) -> Trace:
         """Return the trace for the run's seed."""
         rates_rps = self.rate_rps * self._by_epoch(stream(seed, "adapters"))
         arrival_s, adapter = self._arrivals(stream(seed, "arrivals"), rates_rps)
-        n = len(arrival_s)
-        prompts = self.prompt_tokens.draw(stream(seed, "prompt_lengths"), n)
-        outputs = self.output_tokens.draw(stream(seed, "output_lengths"), n)
+        prompts, outputs = draw_lengths(
+            seed, len(arrival_s), self.prompt_tokens, self.output_tokens, None, 0.0
+        )
         prompts, outputs = scaled(prompts, outputs, self.length_scale, self.context_tokens)
         return Trace(
             arrival_s=arrival_s,
@@ -133,12 +125,12 @@ class Functions:
             prompt_tokens=prompts,
             output_tokens=outputs,
             max_output_tokens=outputs,
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             source=f"{self.functions:,} functions on {self.adapters:,} adapters, {self.stride:,} at a time",
-            history=self.rate_rps * self.shares,
+            history_rps=self.rate_rps * self.shares,
         )
 
-    def _arrivals(self, rng: np.random.Generator, rates_rps: Floats) -> tuple[Floats, Tokens]:
+    def _arrivals(self, rng: np.random.Generator, rates_rps: Floats) -> tuple[Floats, Ints]:
         """Return when requests come and for whom [requests], by (time, adapter), at rates [epochs, adapters]."""
         arrival_s, adapter = of_their_own(rng, rates_rps, self.duration_s, self.cv)
         if not len(arrival_s):
@@ -150,54 +142,7 @@ class Functions:
         return arrival_s[order], adapter[order]
 
 
-def of_their_own(
-    rng: np.random.Generator, rates_rps: Floats, duration_s: float, cv: float, before_s: float = 0.0
-) -> tuple[Floats, Tokens]:
-    """Return when the events of processes come, one process after the other, and which process each belongs to.
-
-    Each draws for itself, from `before_s` ahead of 0 to `duration_s`. Its gaps are of mean 1 on a clock that goes as
-    fast as its rate is high: rates [parts, processes] of equal parts of the time from 0; before, as in the first part.
-    """
-    edges_s = np.linspace(0.0, duration_s, len(rates_rps) + 1)
-    passed = np.concatenate([np.zeros_like(rates_rps[:1]), np.cumsum(rates_rps, axis=0)]) * edges_s[1]
-    passed = np.concatenate([passed[:1], passed + before_s * rates_rps[0]])
-    edges_s = np.concatenate([[-before_s], edges_s])
-    busy = np.flatnonzero(passed[-1])
-    own = rng.spawn(len(passed[-1]))
-    events = [renewals(own[i], cv, float(passed[-1, i])) for i in busy]
-    if len(rates_rps) == 1:
-        times_s = [each / rates_rps[0, i] - before_s for i, each in zip(busy, events, strict=True)]
-    else:
-        times_s = [np.interp(each, passed[:, i], edges_s) for i, each in zip(busy, events, strict=True)]
-    return np.concatenate(times_s), np.repeat(busy, [len(each) for each in events])
-
-
-def renewals(rng: np.random.Generator, cv: float, length: float) -> Floats:
-    """Return the events before `length` of a process of gamma gaps of mean 1, seen from a moment chosen at random.
-
-    Such a moment lies anywhere in a gap, and in long gaps more often than in short ones: the gap under way is gamma
-    with a shape greater by 1. On average there are `length` events; beginning with a whole gap there would be
-    (cv^2 - 1) / 2 more. A greater length begins with the smaller one.
-    """
-    gaps = Gamma(1.0, cv)
-    under_way = 1.0 if cv < CV_MIN else float(rng.gamma(1 / cv**2 + 1, cv**2))
-    first = float(rng.random()) * under_way
-    parts, drawn, total = [np.array([first])], 0, first
-    while total < length:
-        drawn = max(2 * drawn, 16, int(1.1 * (length - total)))
-        if drawn > 2 * REQUESTS_MAX:
-            raise InputError(
-                f"workload.cv is {cv:g}, with which more than {REQUESTS_MAX:,} requests come; lower it"
-            )
-        parts.append(gaps.gaps_s(rng, drawn))
-        total += float(parts[-1].sum())
-    events = np.cumsum(np.concatenate(parts))
-    return events[: int(np.searchsorted(events, length))]
-
-
-def scaled(
-    prompts: Tokens, outputs: Tokens, scale: float, context_tokens: int | None
-) -> tuple[Tokens, Tokens]:
+def scaled(prompts: Ints, outputs: Ints, scale: float, context_tokens: int | None) -> tuple[Ints, Ints]:
     """Return prompts and answers [requests] of `scale` times as many tokens, and no more than the context together.
 
     A prompt keeps its share of the two, rounded down, and both have at least one token. Source: dLoRA's artifact.

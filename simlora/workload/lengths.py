@@ -10,8 +10,8 @@ from functools import cached_property
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import listed, number, whole
 from simlora.core.errors import InputError, nearest
 from simlora.workload.columns import TOKENS_MAX, tokens
@@ -22,10 +22,10 @@ class Lengths(ABC):
     """A distribution. Yours needs `draw`; `at` too where lengths correlate; `check` is there for plain errors."""
 
     @abstractmethod
-    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, n: int) -> Ints:
         """Return `n` lengths [n] in tokens, each at least 1."""
 
-    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    def at(self, shares: Floats) -> Ints:
         """Return the quantiles at `shares` [n], each from 0 to less than 1.
 
         Raises InputError where nobody has said what they are.
@@ -48,10 +48,10 @@ class Fixed(Lengths):
     def check(self, key: str) -> None:
         whole(f"{key}.tokens", self.tokens, "tokens", least=1, most=TOKENS_MAX)
 
-    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, n: int) -> Ints:
         return np.full(n, int(self.tokens), dtype=np.int64)
 
-    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    def at(self, shares: Floats) -> Ints:
         return np.full(len(shares), int(self.tokens), dtype=np.int64)
 
 
@@ -65,10 +65,10 @@ class Uniform(Lengths):
     def check(self, key: str) -> None:
         check_range(f"{key}.lo", self.lo, f"{key}.hi", self.hi)
 
-    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, n: int) -> Ints:
         return rng.integers(int(self.lo), int(self.hi), n)
 
-    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    def at(self, shares: Floats) -> Ints:
         return int(self.lo) + (shares * (int(self.hi) - int(self.lo))).astype(np.int64)
 
 
@@ -81,10 +81,10 @@ class Geometric(Lengths):
     def check(self, key: str) -> None:
         number(f"{key}.mean", self.mean, least=1, most=TOKENS_MAX)
 
-    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, n: int) -> Ints:
         return rng.geometric(1 / self.mean, n)
 
-    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    def at(self, shares: Floats) -> Ints:
         if self.mean == 1:
             return np.ones(len(shares), dtype=np.int64)
         lengths = np.ceil(np.log1p(-shares) / math.log1p(-1 / self.mean))
@@ -118,10 +118,10 @@ class LogNormal(Lengths):
         normal = NormalDist(self.mean_log, self.sigma_log)
         return normal.cdf(math.log(self.lo)), normal.cdf(math.log(self.hi))
 
-    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, n: int) -> Ints:
         return self.at(rng.random(n))
 
-    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    def at(self, shares: Floats) -> Ints:
         low, high = self._cut
         inverse = NormalDist(self.mean_log, self.sigma_log).inv_cdf
         inside = np.clip(low + shares * (high - low), 1e-300, 1 - 1e-16)
@@ -158,10 +158,10 @@ class Quantiles(Lengths):
         if list(lengths) != sorted(lengths):
             raise InputError(f"{key}.tokens is {list(lengths)}, must not go down")
 
-    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, n: int) -> Ints:
         return self.at(rng.random(n))
 
-    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    def at(self, shares: Floats) -> Ints:
         lengths = self.scale * np.interp(shares, list(self.shares), list(self.tokens))
         return np.maximum(np.rint(lengths), 1).astype(np.int64)
 
@@ -182,7 +182,7 @@ class Empirical(Lengths):
         _ = self.lengths
 
     @cached_property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """Return the file's lengths [rows]. Raises InputError for a file or column that will not do."""
         table = read_table(self.path)
         if self.column not in table.columns:
@@ -191,10 +191,10 @@ class Empirical(Lengths):
             )
         return tokens(table, self.column)
 
-    def draw(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, n: int) -> Ints:
         return self.lengths[rng.integers(0, len(self.lengths), n)]
 
-    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    def at(self, shares: Floats) -> Ints:
         return np.sort(self.lengths)[(shares * len(self.lengths)).astype(np.int64)]
 
 

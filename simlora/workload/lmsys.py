@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simlora.core.arrays import Ints
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
 from simlora.core.trace import AdapterSpec
@@ -13,7 +14,7 @@ from simlora.workload.adapters import check_ranks
 from simlora.workload.columns import empty, names, refuse
 from simlora.workload.published import check_path
 from simlora.workload.table import Table, check_names, read_table
-from simlora.workload.transcripts import Said, Transcripts, Whole
+from simlora.workload.transcripts import Said, Transcripts
 
 COLUMNS = ("conversation_id", "model", "conversation")
 BY = ("conversation", "model")
@@ -51,7 +52,7 @@ class Lmsys(Transcripts):
     def _said(self, table: Table) -> Said:
         return self._in_tokens(table, "conversation", "role", "content")
 
-    def _adapters(self, table: Table, seed: int) -> tuple[Whole, tuple[AdapterSpec, ...]]:
+    def _adapters(self, table: Table, seed: int) -> tuple[Ints, tuple[AdapterSpec, ...]]:
         if self.adapter_by != "model":
             return super()._adapters(table, seed)
         refuse(table, "model", empty(table, "model"), "the name of a model")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.trace import Trace
-from simlora.workload.adapters import adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs
 from simlora.workload.blocks import block_hashes, check_prefixes
 from simlora.workload.columns import refuse, tokens, whole_numbers
 from simlora.workload.published import Published, numbered
@@ -53,7 +53,7 @@ class Mooncake(Published):
             prompt_tokens=prompts[order],
             output_tokens=outputs[order],
             max_output_tokens=outputs[order],
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             block_hashes=[hashes[i] for i in order],
             hash_block_tokens=BLOCK_TOKENS,
             source=f"Mooncake conversation trace, {table.path}",
@@ -61,15 +61,15 @@ class Mooncake(Published):
         )
 
 
-def _since_first_s(table: Table) -> NDArray[np.float64]:
+def _since_first_s(table: Table) -> Floats:
     """Return the seconds since the earliest row [rows]."""
     must = "a whole number of milliseconds, at least 0"
     times_ms = whole_numbers(table, "timestamp", must, 0, TIME_MAX_MS)
-    since_s: NDArray[np.float64] = (times_ms - times_ms.min()) / 1e3
+    since_s: Floats = (times_ms - times_ms.min()) / 1e3
     return since_s
 
 
-def _hashes(table: Table, prompts: NDArray[np.int64]) -> list[tuple[int, ...]]:
+def _hashes(table: Table, prompts: Ints) -> list[tuple[int, ...]]:
     """Return the rows' hashes, one for every block of their prompts."""
     hashes = block_hashes(table, "hash_ids")
     blocks = -(-prompts // BLOCK_TOKENS)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.random import stream
@@ -19,14 +20,13 @@ from simlora.workload.lengths import Lengths
 from simlora.workload.table import read_table
 
 CORRELATION_MAX = 0.99
-Tokens = NDArray[np.int64]
 
 
 class Pairs(ABC):
     """A distribution of pairs. Yours needs `draw`; `check` is there for those who want plain errors."""
 
     @abstractmethod
-    def draw(self, rng: np.random.Generator, n: int) -> tuple[Tokens, Tokens]:
+    def draw(self, rng: np.random.Generator, n: int) -> tuple[Ints, Ints]:
         """Return `n` prompts and their answers [n] in tokens, each at least 1."""
 
     def check(self, key: str) -> None:
@@ -63,7 +63,7 @@ class Rows(Pairs):
             )
 
     @cached_property
-    def rows(self) -> tuple[Tokens, Tokens]:
+    def rows(self) -> tuple[Ints, Ints]:
         """Return prompts and answers of the rows that stay [rows]. Raises InputError for a file that will not do."""
         table = read_table(self.path)
         for name in (self.prompt_column, self.output_column):
@@ -77,10 +77,19 @@ class Rows(Pairs):
             kept &= outputs <= int(self.output_tokens_max)
         return prompts[kept], outputs[kept]
 
-    def draw(self, rng: np.random.Generator, n: int) -> tuple[Tokens, Tokens]:
+    def draw(self, rng: np.random.Generator, n: int) -> tuple[Ints, Ints]:
         prompts, outputs = self.rows
         row = rng.integers(0, len(prompts), n)
         return prompts[row], outputs[row]
+
+
+def check_length(key: str, lengths: Any) -> None:
+    """Raise InputError unless what a workload has as `key` is a distribution of lengths that will do."""
+    if not isinstance(lengths, Lengths):
+        raise InputError(
+            f"workload.{key} is {shown(lengths)}, must be chosen with workload/{key}=<name>, such as fixed"
+        )
+    lengths.check(f"workload.{key}")
 
 
 def check_lengths(
@@ -89,11 +98,7 @@ def check_lengths(
     """Raise InputError for what a workload's configuration says wrongly about its lengths."""
     number("workload.correlation", correlation, least=-CORRELATION_MAX, most=CORRELATION_MAX)
     for key, lengths in (("prompt_tokens", prompt_tokens), ("output_tokens", output_tokens)):
-        if not isinstance(lengths, Lengths):
-            raise InputError(
-                f"workload.{key} is {shown(lengths)}, must be chosen with workload/{key}=<name>, such as fixed"
-            )
-        lengths.check(f"workload.{key}")
+        check_length(key, lengths)
         if correlation:
             lengths.at(np.zeros(1))  # raises where quantiles are not known
     if together is not None:
@@ -107,7 +112,7 @@ def draw_lengths(
     output_tokens: Lengths,
     together: Pairs | None,
     correlation: float,
-) -> tuple[Tokens, Tokens]:
+) -> tuple[Ints, Ints]:
     """Return prompts and answers [n] for the run's seed: `together`, or from a distribution each.
 
     `correlation` is that of the normal scores of the two; 0 draws them apart. More requests begin with the fewer.
@@ -121,9 +126,7 @@ def draw_lengths(
     return prompt_tokens.at(shares), output_tokens.at(following(outputs, shares, float(correlation)))
 
 
-def following(
-    rng: np.random.Generator, shares: NDArray[np.float64], correlation: float
-) -> NDArray[np.float64]:
+def following(rng: np.random.Generator, shares: Floats, correlation: float) -> Floats:
     """Return shares, uniform from 0 to less than 1 [n], whose normal scores correlate with those of `shares` [n]."""
     normal = NormalDist()
     scores = np.fromiter(map(normal.inv_cdf, np.maximum(shares, 1e-300)), dtype=np.float64, count=len(shares))

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simlora.core.checks import listed, number, whole
+from simlora.core.arrays import Floats, Ints
+from simlora.core.checks import listed, number, weights, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import Trace
-from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs, check_adapters
 from simlora.workload.arrivals import Poisson, before
 from simlora.workload.lengths import Lengths
-from simlora.workload.pairs import CORRELATION_MAX
+from simlora.workload.pairs import CORRELATION_MAX, check_length
 from simlora.workload.popularity import weighted_index
 
 
@@ -42,21 +42,21 @@ class PerAdapter:
     correlation: float = 0.0
 
     def __post_init__(self) -> None:
-        whole("workload.adapters", self.adapters, "adapters", least=1, most=ADAPTERS_MAX)
-        check_ranks(self.ranks)
-        rates = listed("workload.rates_rps", self.rates_rps, "[0.4,0.1]")
-        for i, rate in enumerate(rates):
-            number(f"workload.rates_rps[{i}]", rate, "requests per second", least=0)
+        check_adapters(self.adapters, self.ranks)
+        weights("workload.rates_rps", self.rates_rps, "[0.4,0.1]", "requests per second")
         number("workload.duration_s", self.duration_s, "seconds", above=0)
         if self.context_tokens is not None:
             whole("workload.context_tokens", self.context_tokens, "tokens", least=2)
         number("workload.correlation", self.correlation, least=-CORRELATION_MAX, most=CORRELATION_MAX)
-        self.prompt_tokens.check("workload.prompt_tokens")
-        self.output_tokens.check("workload.output_tokens")
+        check_length("prompt_tokens", self.prompt_tokens)
+        check_length("output_tokens", self.output_tokens)
         if self.counts is not None:
             self._check_counts()
         if not self._rates_rps.sum():
-            raise InputError("workload.rates_rps are all 0, must have at least one greater than 0")
+            raise InputError(
+                f"workload.rates_rps gives all of the {self.adapters:,} adapters a rate of 0, must give at least one "
+                "of them more"
+            )
 
     def _check_counts(self) -> None:
         counts = listed("workload.counts", self.counts, "[48,48]")
@@ -74,7 +74,7 @@ class PerAdapter:
             )
 
     @property
-    def _rates_rps(self) -> NDArray[np.float64]:
+    def _rates_rps(self) -> Floats:
         """Return the rates of all adapters [adapters], in the order of `rates_rps`."""
         rates = np.array(list(self.rates_rps), dtype=np.float64)
         if self.counts is None:
@@ -96,11 +96,11 @@ class PerAdapter:
             prompt_tokens=prompts,
             output_tokens=outputs,
             max_output_tokens=outputs,
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             source=f"Poisson arrivals, {rates} over {self.adapters:,} adapters",
         )
 
-    def _lengths(self, seed: int, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _lengths(self, seed: int, n: int) -> tuple[Ints, Ints]:
         """Return prompts and answers [n]."""
         prompts = self.prompt_tokens.draw(stream(seed, "prompt_lengths"), n)
         rng = stream(seed, "output_lengths")
@@ -118,9 +118,7 @@ class PerAdapter:
         return prompts, np.minimum(outputs, left)
 
 
-def correlated(
-    rng: np.random.Generator, first: NDArray[np.int64], second: NDArray[np.int64], correlation: float
-) -> NDArray[np.int64]:
+def correlated(rng: np.random.Generator, first: Ints, second: Ints, correlation: float) -> Ints:
     """Return `second` in an order in which its normal scores correlate with those of `first`.
 
     Source: Iman and Conover (1982), "A distribution-free approach to inducing rank correlation".

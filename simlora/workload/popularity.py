@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simlora.core.checks import listed, number, whole
+from simlora.core.arrays import Floats, Ints
+from simlora.core.checks import number, weights, whole
 from simlora.core.errors import InputError
 
 
@@ -18,12 +18,10 @@ class Popularity(ABC):
     """A popularity. Yours needs `draw`; `rates` too where popularity drifts; `check` is there for plain errors."""
 
     @abstractmethod
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> Ints:
         """Return the adapter index, 0 to adapters - 1, of each of `n` requests [n]."""
 
-    def draw_at(
-        self, rng: np.random.Generator, adapters: int, moments: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
+    def draw_at(self, rng: np.random.Generator, adapters: int, moments: Floats) -> Ints:
         """Return the adapter index of requests that come at `moments` of the run [n], 0 its start and 1 its end.
 
         Only a popularity that changes over the run needs one of its own.
@@ -33,7 +31,7 @@ class Popularity(ABC):
     def check(self, key: str, adapters: int) -> None:
         """Raise InputError for an argument out of range; `key` is where it stands in the configuration."""
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         """Return how popular each adapter is in the long run [adapters], relative to the others.
 
         Raises InputError where nobody has said so.
@@ -44,14 +42,25 @@ class Popularity(ABC):
         )
 
 
+class Weighted(Popularity):
+    """A popularity that draws every request by the same weights, whatever came before. Yours needs `rates`."""
+
+    @abstractmethod
+    def rates(self, adapters: int) -> Floats:
+        """Return the weight of each adapter [adapters], in any unit."""
+
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> Ints:
+        return weighted_index(rng, self.rates(adapters), n)
+
+
 @dataclass(frozen=True)
 class Uniform(Popularity):
     """Every adapter is as popular as the next."""
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         return np.ones(adapters)
 
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> Ints:
         return rng.integers(0, adapters, n)
 
 
@@ -67,16 +76,16 @@ class Power(Popularity):
     def check(self, key: str, adapters: int) -> None:
         number(f"{key}.alpha", self.alpha, above=0)
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
-        rates: NDArray[np.float64] = np.diff(np.linspace(0.0, 1.0, adapters + 1) ** float(self.alpha))
+    def rates(self, adapters: int) -> Floats:
+        rates: Floats = np.diff(np.linspace(0.0, 1.0, adapters + 1) ** float(self.alpha))
         return rates
 
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> Ints:
         return power_index(rng.power(self.alpha, n), adapters)
 
 
 @dataclass(frozen=True)
-class Zipf(Popularity):
+class Zipf(Weighted):
     """Adapter i has a share proportional to 1 / (i + 1)^exponent; exponent 0 is uniform."""
 
     exponent: float = 1.0
@@ -84,16 +93,12 @@ class Zipf(Popularity):
     def check(self, key: str, adapters: int) -> None:
         number(f"{key}.exponent", self.exponent, least=0)
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
-        rates: NDArray[np.float64] = np.arange(1.0, adapters + 1.0) ** -float(self.exponent)
-        return rates
-
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        return weighted_index(rng, self.rates(adapters), n)
+    def rates(self, adapters: int) -> Floats:
+        return power_law(adapters, self.exponent)
 
 
 @dataclass(frozen=True)
-class LogNormal(Popularity):
+class LogNormal(Weighted):
     """Adapter i has a share proportional to exp(sigma_log * z), z the normal quantile of 1 - (i + 1/2) / functions.
 
     The adapters are the busiest of so many `functions`; None: of as many as adapters, so that they are all there are.
@@ -115,16 +120,13 @@ class LogNormal(Popularity):
                 "workload.adapters, which are the busiest of them"
             )
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         functions = adapters if self.functions is None else int(self.functions)
         return log_normal_rates(functions, float(self.sigma_log), adapters)
 
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        return weighted_index(rng, self.rates(adapters), n)
-
 
 @dataclass(frozen=True)
-class Normal(Popularity):
+class Normal(Weighted):
     """Adapters around the middle one are the most popular, by a normal density.
 
     Its standard deviation is `deviation` times the number of adapters. Source: FastLibra §6.9, skewed.
@@ -135,13 +137,10 @@ class Normal(Popularity):
     def check(self, key: str, adapters: int) -> None:
         number(f"{key}.deviation", self.deviation, "of the adapters", above=0)
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         from_middle = np.arange(adapters) - (adapters - 1) / 2
-        rates: NDArray[np.float64] = np.exp(-0.5 * (from_middle / (float(self.deviation) * adapters)) ** 2)
+        rates: Floats = np.exp(-0.5 * (from_middle / (float(self.deviation) * adapters)) ** 2)
         return rates
-
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        return weighted_index(rng, self.rates(adapters), n)
 
 
 @dataclass(frozen=True)
@@ -151,15 +150,15 @@ class InTurn(Popularity):
     Source: CaraServe §7.1; Punica (MLSys'24) §7, distinct.
     """
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         return np.ones(adapters)
 
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> Ints:
         return np.arange(n, dtype=np.int64) % adapters
 
 
 @dataclass(frozen=True)
-class TopHeavy(Popularity):
+class TopHeavy(Weighted):
     """The first `top` adapters have `share` of the requests together, the others the rest.
 
     Within either part the i-th has a share proportional to i^-exponent: `top_exponent`, `rest_exponent`.
@@ -181,48 +180,43 @@ class TopHeavy(Popularity):
                 f"{key}.top is {self.top:,}, must be less than the {adapters:,} adapters of workload.adapters"
             )
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         top = int(self.top)
-        first = np.arange(1.0, top + 1.0) ** -float(self.top_exponent)
-        rest = np.arange(1.0, adapters - top + 1.0) ** -float(self.rest_exponent)
+        first, rest = power_law(top, self.top_exponent), power_law(adapters - top, self.rest_exponent)
         return np.concatenate([self.share * first / first.sum(), (1 - self.share) * rest / rest.sum()])
-
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        return weighted_index(rng, self.rates(adapters), n)
 
 
 @dataclass(frozen=True)
-class Explicit(Popularity):
+class Explicit(Weighted):
     """One weight an adapter, in any unit: shares are weights over their sum."""
 
     weights: Sequence[float]
 
     def check(self, key: str, adapters: int) -> None:
-        weights = listed(f"{key}.weights", self.weights, "[3,1,1]")
-        for i, weight in enumerate(weights):
-            number(f"{key}.weights[{i}]", weight, least=0)
-        if len(weights) != adapters:
+        given = len(weights(f"{key}.weights", self.weights, "[3,1,1]"))
+        if given != adapters:
             raise InputError(
-                f"{key}.weights has {len(weights):,} entries, must have one for each of the {adapters:,} "
+                f"{key}.weights has {given:,} entries, must have one for each of the {adapters:,} "
                 "adapters of workload.adapters"
             )
-        if not sum(weights):
-            raise InputError(f"{key}.weights are all 0, must have at least one greater than 0")
 
-    def rates(self, adapters: int) -> NDArray[np.float64]:
+    def rates(self, adapters: int) -> Floats:
         return np.array(list(self.weights), dtype=np.float64)
 
-    def draw(self, rng: np.random.Generator, adapters: int, n: int) -> NDArray[np.int64]:
-        return weighted_index(rng, self.rates(adapters), n)
+
+def power_law(count: int, exponent: float) -> Floats:
+    """Return i^-exponent for i from 1 to `count` [count]."""
+    weights: Floats = np.arange(1.0, count + 1.0) ** -float(exponent)
+    return weights
 
 
-def power_index(shares: NDArray[np.float64], adapters: int) -> NDArray[np.int64]:
+def power_index(shares: Floats, adapters: int) -> Ints:
     """Return floor(share * adapters), for shares in [0, 1]; a share that rounds to 1 is the last adapter."""
-    index: NDArray[np.int64] = np.minimum((shares * adapters).astype(np.int64), adapters - 1)
+    index: Ints = np.minimum((shares * adapters).astype(np.int64), adapters - 1)
     return index
 
 
-def log_normal_rates(functions: int, sigma_log: float, first: int | None = None) -> NDArray[np.float64]:
+def log_normal_rates(functions: int, sigma_log: float, first: int | None = None) -> Floats:
     """Return the rates of functions [functions], or of the `first` ones of them, relative to the first and largest.
 
     They are as exp(sigma_log * z), z the normal quantile of 1 - (i + 1/2) / functions.
@@ -230,13 +224,13 @@ def log_normal_rates(functions: int, sigma_log: float, first: int | None = None)
     quantile = NormalDist().inv_cdf
     count = functions if first is None else first
     logs = np.array([quantile(1.0 - (i + 0.5) / functions) for i in range(count)], dtype=np.float64)
-    rates: NDArray[np.float64] = np.exp(sigma_log * (logs - logs[0]))
+    rates: Floats = np.exp(sigma_log * (logs - logs[0]))
     return rates
 
 
-def weighted_index(rng: np.random.Generator, weights: NDArray[np.float64], n: int) -> NDArray[np.int64]:
+def weighted_index(rng: np.random.Generator, weights: Floats, n: int) -> Ints:
     """Return `n` indices drawn by weight; an index of weight 0 never comes."""
     edges = np.cumsum(weights)
     index = np.searchsorted(edges, rng.random(n) * edges[-1], side="right").astype(np.int64)
-    bounded: NDArray[np.int64] = np.minimum(index, np.flatnonzero(weights)[-1])  # should the product round up
+    bounded: Ints = np.minimum(index, np.flatnonzero(weights)[-1])  # should the product round up
     return bounded

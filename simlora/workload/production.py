@@ -7,23 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simlora.core.checks import listed, number, whole
+from simlora.core.arrays import Floats, Ints
+from simlora.core.checks import listed, number, weights, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import AdapterSpec, Trace
-from simlora.workload.adapters import ADAPTERS_MAX, check_ranks
+from simlora.workload.adapters import check_adapters, check_ranks
 from simlora.workload.arrivals import REQUESTS_MAX, no_request
 from simlora.workload.lengths import Lengths
 from simlora.workload.pairs import Pairs, check_lengths, draw_lengths
-from simlora.workload.popularity import weighted_index
+from simlora.workload.popularity import power_law, weighted_index
 from simlora.workload.shape import Shape
 
 SLOTS = 480
 """Of a trend, at least: one a minute, in 8 hours."""
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -57,13 +55,12 @@ class Production:
 
     def __post_init__(self) -> None:
         ranks = len(check_ranks(self.ranks))
-        whole("workload.adapters", self.adapters, "adapters", least=ranks, most=ADAPTERS_MAX)
-        for i, share in enumerate(_one_each("workload.shares", self.shares, ranks, "[5,4,3,2,1]")):
-            number(f"workload.shares[{i}]", share, least=0)
-        if not sum(self.shares):
-            raise InputError("workload.shares are all 0, must have at least one greater than 0")
-        for i, rates in enumerate(_one_each("workload.trends", self.trends, ranks, "[[1,2],[1]]")):
-            _check_trend(f"workload.trends[{i}]", rates)
+        check_adapters(self.adapters, self.ranks, least=ranks)
+        _one_each("workload.shares", weights("workload.shares", self.shares, "[5,4,3,2,1]"), ranks)
+        trends = listed("workload.trends", self.trends, "[[1,2],[1]]")
+        _one_each("workload.trends", trends, ranks)
+        for i, rates in enumerate(trends):
+            weights(f"workload.trends[{i}]", rates, "[1,3,2]")
         number("workload.split_exponent", self.split_exponent, least=0)
         number("workload.adapters_exponent", self.adapters_exponent, least=0)
         whole("workload.requests", self.requests, "requests", least=1, most=REQUESTS_MAX)
@@ -75,12 +72,12 @@ class Production:
         check_lengths(self.prompt_tokens, self.output_tokens, self.lengths, self.correlation)
 
     @property
-    def requests_of(self) -> Whole:
+    def requests_of(self) -> Ints:
         """Return how many requests each rank has [ranks]."""
         return apportioned(int(self.requests), np.array(list(self.shares), dtype=np.float64))
 
     @property
-    def adapters_of(self) -> Whole:
+    def adapters_of(self) -> Ints:
         """Return how many adapters each rank has [ranks], at least one."""
         smallest_first = np.argsort(list(self.ranks), kind="stable")
         weights = np.empty(len(smallest_first))
@@ -125,7 +122,7 @@ class Production:
             arrival_s.append(np.interp(np.sort(own.random(n)) * self.end_s, shown_s, moments_s))
         return np.concatenate(arrival_s)
 
-    def _adapters(self, rng: np.random.Generator) -> tuple[Whole, Whole]:
+    def _adapters(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Return the place of each adapter's rank in `ranks` [adapters], and the adapters of requests, rank by rank.
 
         The busiest adapter of every rank comes first, then the second of every rank that has one, and so on: with as
@@ -142,12 +139,6 @@ class Production:
         return rank, np.concatenate(adapter)
 
 
-def power_law(count: int, exponent: float) -> Floats:
-    """Return i^-exponent for i from 1 to `count` [count]."""
-    weights: Floats = np.arange(1.0, count + 1.0) ** -float(exponent)
-    return weights
-
-
 def trend(rates: Sequence[float]) -> Shape:
     """Return relative rates at even steps, joined by straight lines, as the means of SLOTS equal parts or more."""
     marks = np.array(list(rates), dtype=np.float64)
@@ -156,28 +147,18 @@ def trend(rates: Sequence[float]) -> Shape:
     return Shape(np.interp(middles, np.linspace(0.0, 1.0, len(marks)), marks))
 
 
-def apportioned(total: int, weights: Floats) -> Whole:
+def apportioned(total: int, weights: Floats) -> Ints:
     """Return `total` in whole parts [parts] proportional to `weights`: the largest remainders are rounded up."""
     exact = total * weights / weights.sum()
-    parts: Whole = np.floor(exact).astype(np.int64)
+    parts: Ints = np.floor(exact).astype(np.int64)
     up = np.argsort(parts - exact, kind="stable")[: total - int(parts.sum())]
     parts[up] += 1
     return parts
 
 
-def _one_each(key: str, value: Any, ranks: int, example: str) -> tuple[Any, ...]:
-    """Return a list that has one entry for each rank. Raises InputError that names `key`."""
-    entries = listed(key, value, example)
+def _one_each(key: str, entries: tuple[Any, ...], ranks: int) -> None:
+    """Raise InputError, naming `key`, unless there is one entry for each rank."""
     if len(entries) != ranks:
         raise InputError(
             f"{key} has {len(entries)} entries, must have one for each of the {ranks} of workload.ranks"
         )
-    return entries
-
-
-def _check_trend(key: str, rates: Any) -> None:
-    """Raise InputError unless `rates` are relative rates, at least 0 and not all of them 0."""
-    for i, rate in enumerate(listed(key, rates, "[1,3,2]")):
-        number(f"{key}[{i}]", rate, least=0)
-    if not sum(rates):
-        raise InputError(f"{key} is all 0, must have at least one number greater than 0")

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import listed, number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.random import stream
-from simlora.core.trace import BASE_MODEL
-from simlora.workload.adapters import ADAPTERS_MAX, check_ranks
+from simlora.workload.adapters import base_model, check_adapters
 from simlora.workload.columns import names
 from simlora.workload.file import in_order
 from simlora.workload.popularity import Popularity
@@ -43,8 +42,7 @@ class Published:
     rows: int | None = None
 
     def __post_init__(self) -> None:
-        whole("workload.adapters", self.adapters, "adapters", least=0, most=ADAPTERS_MAX)
-        check_ranks(self.ranks)
+        check_adapters(self.adapters, self.ranks, least=0)
         if self.adapters:
             self.popularity.check("workload.popularity", int(self.adapters))
         number("workload.start_s", self.start_s, "seconds", least=0)
@@ -68,10 +66,10 @@ class Published:
         self,
         table: Table,
         time: str,
-        since_s: NDArray[np.float64],
-        prompts: NDArray[np.int64],
-        outputs: NDArray[np.int64],
-    ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        since_s: Floats,
+        prompts: Ints,
+        outputs: Ints,
+    ) -> tuple[Ints, tuple[str, ...]]:
         """Return the rows that stay, in order of arrival [requests], and notices about the others.
 
         `since_s` [rows] are seconds after the first row, as the column `time` says. Raises InputError for none.
@@ -100,17 +98,17 @@ class Published:
             )
         return order[kept[order]], notices
 
-    def _arrival_s(self, since_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _arrival_s(self, since_s: Floats) -> Floats:
         """Return on the run's clock what the trace's says."""
         return (since_s - self.start_s) / self.speedup
 
-    def _drawn(self, seed: int, n: int, arrival_s: NDArray[np.float64] | None = None) -> NDArray[np.int64]:
+    def _drawn(self, seed: int, n: int, arrival_s: Floats | None = None) -> Ints:
         """Return `n` adapters [n], drawn with the run's seed: for requests that come at `arrival_s`, if that is given.
 
         The run then ends with the last of them; without, those that draw are taken to be spread evenly over it.
         """
         if not self.adapters:
-            return np.full(n, BASE_MODEL, dtype=np.int64)
+            return base_model(n)
         rng, adapters = stream(seed, "adapters"), int(self.adapters)
         if arrival_s is None or not arrival_s[-1]:
             return self.popularity.draw(rng, adapters, n)
@@ -128,7 +126,7 @@ def check_path(path: str, trace: str, source: str) -> None:
         )
 
 
-def with_one_of(table: Table, name: str, wanted: Sequence[str] | None, key: str) -> NDArray[np.int64]:
+def with_one_of(table: Table, name: str, wanted: Sequence[str] | None, key: str) -> Ints:
     """Return the rows whose column is one of those `wanted` [rows]; None: all. `key` is where they are set.
 
     Raises InputError for one that no row has.
@@ -144,7 +142,7 @@ def with_one_of(table: Table, name: str, wanted: Sequence[str] | None, key: str)
     return np.flatnonzero(np.isin(cells, list(wanted)))
 
 
-def numbered(sessions: Sequence[object], since_s: NDArray[np.float64]) -> NDArray[np.int64]:
+def numbered(sessions: Sequence[object], since_s: Floats) -> Ints:
     """Return the number of each row's session [rows], from 0 in the order in which they come; None is one by itself."""
     numbers: dict[object, int] = {}
     found = np.empty(len(sessions), dtype=np.int64)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.trace import Trace
-from simlora.workload.adapters import adapter_specs, check_ranks
+from simlora.workload.adapters import adapter_specs
 from simlora.workload.blocks import block_hashes, of_prefixes
 from simlora.workload.columns import seconds, tokens, whole_numbers
 from simlora.workload.published import Published, numbered, with_one_of
@@ -70,7 +70,7 @@ class QwenBailian(Published):
             prompt_tokens=prompts[order],
             output_tokens=outputs[order],
             max_output_tokens=outputs[order],
-            adapters=adapter_specs(int(self.adapters), check_ranks(self.ranks)),
+            adapters=adapter_specs(self.adapters, self.ranks),
             session=[f"chat_{chat[i]}" for i in order],
             block_hashes=[hashes[i] for i in order],
             hash_block_tokens=BLOCK_TOKENS,
@@ -79,7 +79,7 @@ class QwenBailian(Published):
         )
 
 
-def _chats(table: Table, since_s: NDArray[np.float64]) -> list[int]:
+def _chats(table: Table, since_s: Floats) -> list[int]:
     """Return what the first request of each row's chat is called [rows]; a parent comes before its children."""
     own = whole_numbers(table, "chat_id", "a whole number, at least 0", 0, ID_MAX)
     parents = whole_numbers(
@@ -92,7 +92,7 @@ def _chats(table: Table, since_s: NDArray[np.float64]) -> list[int]:
     return [first[number] for number in own.tolist()]
 
 
-def _hashes(table: Table, prompts: NDArray[np.int64]) -> tuple[list[tuple[int, ...]], tuple[str, ...]]:
+def _hashes(table: Table, prompts: Ints) -> tuple[list[tuple[int, ...]], tuple[str, ...]]:
     """Return the rows' hashes of prefixes, no more than their prompts have blocks, and a notice if some had more."""
     hashes = block_hashes(table, "hash_ids")
     blocks = (-(-prompts // BLOCK_TOKENS)).tolist()

@@ -46,7 +46,7 @@ def ideal_reuse(trace: Trace, block_tokens: int | None = None) -> Reuse:
     of `block_tokens`.
     """
     size = trace.hash_block_tokens
-    if block_tokens is not None and not any(trace.block_hashes or ()):
+    if block_tokens is not None and not trace.has_hashes:
         size = whole("block_tokens", block_tokens, "tokens", least=1)
     return Reuse(
         found_blocks=sum(_found(trace, size)),

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simlora.core.checks import listed, number, shown
+from simlora.core.arrays import Floats
+from simlora.core.checks import shown, weights
 from simlora.core.errors import InputError
 from simlora.workload.columns import refuse, whole_numbers
 from simlora.workload.table import READERS, check_names, read_table
@@ -22,7 +22,6 @@ DIURNAL = ((-0.0551, -0.0726), (-0.0143, -0.0078))
 MINUTES_A_DAY = 24 * 60
 SLOTS_MAX = 10_000_000
 """In a run. More would be slots of microseconds, or a mistake."""
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,7 @@ def as_shape(value: Any, key: str) -> Shape:
                 "maf1_invocations_40min.csv"
             )
         return read_shape(value)
-    slots = listed(key, value, "[1,3,2], or diurnal, or a file")
-    for i, rate in enumerate(slots):
-        number(f"{key}[{i}]", rate, least=0)
-    if not sum(slots):
-        raise InputError(f"{key} is all 0, must have at least one number greater than 0")
-    return Shape(np.array(slots, dtype=np.float64))
+    return Shape(np.array(weights(key, value, "[1,3,2], or diurnal, or a file"), dtype=np.float64))
 
 
 def diurnal() -> Shape:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from simlora.core.arrays import Floats
 from simlora.core.errors import InputError
 from simlora.workload.columns import seconds, tokens
 from simlora.workload.published import check_path
@@ -50,7 +48,7 @@ class ShareGpt(Transcripts):
         new, outputs = (tokens(table, name).tolist() for name in LENGTHS)
         return Said([1] * len(table), new, outputs)
 
-    def _begin_s(self, table: Table, seed: int) -> NDArray[np.float64]:
+    def _begin_s(self, table: Table, seed: int) -> Floats:
         if self.arrivals is None and OPTIONAL[0] in table.columns:
             return seconds(table, OPTIONAL[0])
         return super()._begin_s(table, seed)

@@ -10,8 +10,8 @@ import numpy as np
 
 from simlora.core.checks import listed, number, whole
 from simlora.core.errors import InputError
-from simlora.core.trace import BASE_MODEL, Trace
-from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.core.trace import Trace
+from simlora.workload.adapters import adapter_specs, base_model, check_adapters
 from simlora.workload.arrivals import CV_MAX, CV_MIN, REQUESTS_MAX
 from simlora.workload.lengths import check_range
 from simlora.workload.popularity import power_index
@@ -41,7 +41,7 @@ class SLora:
     bos_tokens: int = 0
 
     def __post_init__(self) -> None:
-        whole("workload.adapters", self.adapters, "adapters", least=0, most=ADAPTERS_MAX)
+        check_adapters(self.adapters, self.ranks, least=0)
         number("workload.alpha", self.alpha, above=0)
         number("workload.rate_rps", self.rate_rps, "requests per second", above=0)
         number("workload.cv", self.cv, least=CV_MIN, most=CV_MAX)
@@ -51,7 +51,6 @@ class SLora:
             whole("workload.seed", self.seed, least=0, most=SEED_MAX)
         check_bounds("workload.prompt_tokens", self.prompt_tokens)
         check_bounds("workload.output_tokens", self.output_tokens)
-        check_ranks(self.ranks)
         expected = self.rate_rps * self.duration_s
         number("workload.rate_rps x workload.duration_s", expected, "requests", least=1, most=REQUESTS_MAX)
 
@@ -65,14 +64,13 @@ class SLora:
         outputs = rng.randint(int(self.output_tokens[0]), int(self.output_tokens[1]), n, dtype=np.int64)
         gaps_s = rng.gamma(1 / (self.cv * self.cv), self.cv * self.cv / self.rate_rps, n)
         adapters = int(self.adapters)
-        base = np.full(n, BASE_MODEL, dtype=np.int64)
         return Trace(
             arrival_s=np.cumsum(gaps_s),
-            adapter=power_index(shares, adapters) if adapters else base,
+            adapter=power_index(shares, adapters) if adapters else base_model(n),
             prompt_tokens=prompts + int(self.bos_tokens),
             output_tokens=outputs,
             max_output_tokens=outputs,
-            adapters=adapter_specs(adapters, check_ranks(self.ranks)),
+            adapters=adapter_specs(adapters, self.ranks),
             source=f"S-LoRA's generator, seed {used}",
         )
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
-from simlora.core.trace import BASE_MODEL, Trace
-from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.core.trace import Trace
+from simlora.workload.adapters import adapter_specs, base_model, check_adapters
 from simlora.workload.arrivals import REQUESTS_MAX, Arrivals, before
 from simlora.workload.lengths import Lengths
 from simlora.workload.pairs import Pairs, check_lengths, draw_lengths
@@ -42,8 +42,7 @@ class Synthetic:
     correlation: float = 0.0
 
     def __post_init__(self) -> None:
-        whole("workload.adapters", self.adapters, "adapters", least=0, most=ADAPTERS_MAX)
-        check_ranks(self.ranks)
+        check_adapters(self.adapters, self.ranks, least=0)
         self.arrivals.check("workload.arrivals")
         check_lengths(self.prompt_tokens, self.output_tokens, self.lengths, self.correlation)
         if self.adapters:
@@ -62,7 +61,7 @@ class Synthetic:
         """Return the trace for the run's seed."""
         arrival_s = self._arrival_s(stream(seed, "arrivals"))
         n, adapters = len(arrival_s), int(self.adapters)
-        adapter = np.full(n, BASE_MODEL, dtype=np.int64)
+        adapter = base_model(n)
         if adapters:
             moments = self._moments(arrival_s)
             adapter = self.popularity.draw_at(stream(seed, "adapters"), adapters, moments)
@@ -75,18 +74,18 @@ class Synthetic:
             prompt_tokens=prompts,
             output_tokens=outputs,
             max_output_tokens=outputs,
-            adapters=adapter_specs(adapters, check_ranks(self.ranks)),
+            adapters=adapter_specs(adapters, self.ranks),
             source=f"synthetic: {type(self.arrivals).__name__}, {type(self.popularity).__name__}",
         )
 
-    def _arrival_s(self, rng: np.random.Generator) -> NDArray[np.float64]:
+    def _arrival_s(self, rng: np.random.Generator) -> Floats:
         """Return the arrivals [requests]; by duration, those before duration_s."""
         if self.requests is not None:
             return self.arrivals.arrivals_s(self.arrivals.gaps_s(rng, int(self.requests)))
         assert self.duration_s is not None
         return before(self.duration_s, self.arrivals, rng)
 
-    def _moments(self, arrival_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _moments(self, arrival_s: Floats) -> Floats:
         """Return the arrivals as parts of the run [requests]: of duration_s, or of the time to the last one."""
         end_s = float(arrival_s[-1]) if self.duration_s is None else float(self.duration_s)
         return arrival_s / end_s if end_s else np.zeros_like(arrival_s)

@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simlora.core.arrays import Ints
 from simlora.core.checks import shown
 from simlora.core.errors import InputError, nearest
 
 Column = NDArray[np.object_]
-Columns = tuple[list[str], list[Column], NDArray[np.int64]]
+Columns = tuple[list[str], list[Column], Ints]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Table:
 
     path: str
     columns: dict[str, Column]
-    rows: NDArray[np.int64]
+    rows: Ints
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -38,11 +39,11 @@ class Table:
         """Return `file, row n` for the row at `index`."""
         return f"{self.path}, row {self.rows[index]}"
 
-    def part(self, name: str, index: NDArray[np.int64]) -> Table:
+    def part(self, name: str, index: Ints) -> Table:
         """Return one column at some rows, which keep their numbers."""
         return Table(self.path, {name: self.columns[name][index]}, self.rows[index])
 
-    def at(self, index: NDArray[np.int64]) -> Table:
+    def at(self, index: Ints) -> Table:
         """Return all columns at some rows, which keep their numbers."""
         return Table(
             self.path, {name: cells[index] for name, cells in self.columns.items()}, self.rows[index]
@@ -54,17 +55,19 @@ def read_table(
 ) -> Table:
     """Return the file's columns. Raises InputError where there is no such table, in one sentence.
 
-    `rows`: no more than the first so many are kept. `only`: of the columns those of these names that are there.
-    `foreign`: suffixes of FOREIGN are read too.
+    `rows`: no more than the first so many are kept; CSV and JSONL are read no further, Parquet and .json are read whole
+    and then cut. `only`: of the columns those of these names that are there. `foreign`: suffixes of FOREIGN are read
+    too.
     """
     file = Path(path).expanduser()
-    reader = (READERS | FOREIGN if foreign else READERS).get(file.suffix.lower())
+    known = READERS | FOREIGN if foreign else READERS
+    reader = known.get(file.suffix.lower())
     if not file.exists():
         raise InputError(f"{path} does not exist")
     if file.is_dir():
-        raise InputError(f"{path} is a folder, must be a file: {', '.join(READERS)}")
+        raise InputError(f"{path} is a folder, must be a file: {', '.join(known)}")
     if reader is None:
-        raise InputError(f"{path} has the suffix {shown(file.suffix)}, must be one of {', '.join(READERS)}")
+        raise InputError(f"{path} has the suffix {shown(file.suffix)}, must be one of {', '.join(known)}")
     try:
         if not file.stat().st_size:
             raise InputError(f"{path} is empty")
@@ -177,18 +180,15 @@ def _by_key(objects: list[dict[str, Any]]) -> tuple[list[str], list[Column]]:
 
 
 def _read_parquet(path: str, most: int | None, only: Sequence[str] | None) -> Columns:
-    from pyarrow.parquet import read_schema
-
+    file = Path(path).expanduser()
+    wanted = None if only is None else [name for name in parquet_names(path) if name in only]
     try:
-        file = Path(path).expanduser()
-        wanted = None if only is None else [name for name in read_schema(file).names if name in only]
         frame = pd.read_parquet(file, columns=wanted, dtype_backend="numpy_nullable", engine="pyarrow")
-        frame = frame.head(len(frame) if most is None else most)
     except OSError:
         raise
     except Exception as error:
-        why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{path} is not a readable Parquet file: {why}") from None
+        raise _not_parquet(path, error) from None
+    frame = frame.head(len(frame) if most is None else most)
     columns = []
     for position in range(frame.shape[1]):
         column = frame.iloc[:, position]
@@ -196,6 +196,24 @@ def _read_parquet(path: str, most: int | None, only: Sequence[str] | None) -> Co
         cells[column.isna().to_numpy(dtype=bool)] = None
         columns.append(cells)
     return [str(name) for name in frame.columns], columns, np.arange(1, len(frame) + 1)
+
+
+def parquet_names(path: str) -> list[str]:
+    """Return the names of a Parquet file's columns, without reading these. Raises InputError where there are none."""
+    from pyarrow.parquet import read_schema
+
+    try:
+        return [str(name) for name in read_schema(Path(path).expanduser()).names]
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except Exception as error:
+        raise _not_parquet(path, error) from None
+
+
+def _not_parquet(path: str, error: Exception) -> InputError:
+    """Return the sentence for what pyarrow could not make out, with the first line of what it says, if anything."""
+    why = [*str(error).strip().splitlines(), type(error).__name__][0]
+    return InputError(f"{path} is not a readable Parquet file: {why}")
 
 
 def _text_file(path: str) -> Path:

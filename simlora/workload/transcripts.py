@@ -8,22 +8,21 @@ from dataclasses import dataclass, field
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
 from simlora.core.random import stream
-from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
-from simlora.workload.adapters import ADAPTERS_MAX, adapter_specs, check_ranks
+from simlora.core.trace import AdapterSpec, Trace
+from simlora.workload.adapters import adapter_specs, base_model, check_adapters
 from simlora.workload.arrivals import CV_MAX, Arrivals, Gamma
 from simlora.workload.columns import refuse
 from simlora.workload.popularity import Popularity
 from simlora.workload.table import Table
-from simlora.workload.turns import so_far
+from simlora.workload.turns import laid_out
 
 ASKS, ANSWERS = ("human", "user"), ("gpt", "chatgpt", "assistant", "bing", "bard", "model")
 """Who says a thing, as such files call them. Everybody else (system, tool) is part of the next prompt."""
-Whole = NDArray[np.int64]
 
 
 @dataclass
@@ -63,8 +62,7 @@ class Transcripts(ABC):
     rows: int | None = None
 
     def __post_init__(self) -> None:
-        whole("workload.adapters", self.adapters, "adapters", least=0, most=ADAPTERS_MAX)
-        check_ranks(self.ranks)
+        check_adapters(self.adapters, self.ranks, least=0)
         if self.arrivals is not None:
             self.arrivals.check("workload.arrivals")
         if self.adapters:
@@ -84,7 +82,7 @@ class Transcripts(ABC):
     def _said(self, table: Table) -> Said:
         """Return what was said, in tokens."""
 
-    def _begin_s(self, table: Table, seed: int) -> NDArray[np.float64]:
+    def _begin_s(self, table: Table, seed: int) -> Floats:
         """Return when each conversation begins [conversations]."""
         if self.arrivals is None:
             raise InputError(
@@ -94,58 +92,42 @@ class Transcripts(ABC):
         gaps_s = self.arrivals.gaps_s(stream(seed, "arrivals").spawn(2)[0], len(table))
         return self.arrivals.arrivals_s(gaps_s)
 
-    def _adapters(self, table: Table, seed: int) -> tuple[Whole, tuple[AdapterSpec, ...]]:
+    def _adapters(self, table: Table, seed: int) -> tuple[Ints, tuple[AdapterSpec, ...]]:
         """Return the adapter of each conversation [conversations], and all adapters."""
         adapters = int(self.adapters)
         if not adapters:
-            return np.full(len(table), BASE_MODEL, dtype=np.int64), ()
+            return base_model(len(table)), ()
         drawn = self.popularity.draw(stream(seed, "adapters"), adapters, len(table))
-        return drawn, adapter_specs(adapters, check_ranks(self.ranks))
+        return drawn, adapter_specs(adapters, self.ranks)
 
     def build(self, seed: int) -> Trace:
         """Return the trace for the run's seed."""
         table = self._table()
         said = self._said(table)
-        counts = np.array(said.counts, dtype=np.int64)
-        conversation = np.repeat(np.arange(len(counts)), counts)
-        outputs = np.array(said.outputs, dtype=np.int64)
-        together = so_far(np.array(said.new, dtype=np.int64) + outputs, counts)
-        gaps_s = Gamma(1 / self.gap_s, self.gap_cv).gaps_s(stream(seed, "arrivals").spawn(2)[1], len(outputs))
-        gaps_s[np.cumsum(counts)[counts > 0] - counts[counts > 0]] = 0.0
-        arrival_s = self._begin_s(table, seed)[conversation] + so_far(gaps_s, counts)
-        fits = np.full(len(outputs), True)
-        if self.context_tokens is not None:
-            fits = together <= int(self.context_tokens)
-        if not fits.any():
+        counts, new, outputs = (
+            np.array(part, dtype=np.int64) for part in (said.counts, said.new, said.outputs)
+        )
+        gaps_s = Gamma(1 / self.gap_s, self.gap_cv).gaps_s(stream(seed, "arrivals").spawn(2)[1], len(new))
+        turns = laid_out(counts, new, outputs, gaps_s, self.context_tokens)
+        arrival_s = self._begin_s(table, seed)[turns.conversation] + turns.after_s
+        if not len(turns):
             raise InputError(
                 f"{table.path} has no turn with a question and an answer within workload.context_tokens"
             )
-        order = np.flatnonzero(fits)
-        order = order[np.argsort(arrival_s[order], kind="stable")]
+        order = np.argsort(arrival_s, kind="stable")
+        conversation, outputs = turns.conversation[order], turns.outputs[order]
         adapter, specs = self._adapters(table, seed)
         return Trace(
             arrival_s=arrival_s[order],
-            adapter=adapter[conversation[order]],
-            prompt_tokens=(together - outputs)[order],
-            output_tokens=outputs[order],
-            max_output_tokens=outputs[order],
+            adapter=adapter[conversation],
+            prompt_tokens=turns.prompts[order],
+            output_tokens=outputs,
+            max_output_tokens=outputs,
             adapters=specs,
-            session=[f"conversation_{i}" for i in conversation[order]],
+            session=[f"conversation_{i}" for i in conversation],
             source=f"{type(self).__name__} transcripts, {table.path}",
-            notices=self._notices(table, counts, fits),
+            notices=_notices(table, said, len(turns)),
         )
-
-    def _notices(self, table: Table, counts: Whole, fits: NDArray[np.bool_]) -> tuple[str, ...]:
-        notices = []
-        if silent := int((counts == 0).sum()):
-            notices.append(
-                f"{table.path}: {silent:,} of {len(table):,} rows have no question with an answer and were dropped."
-            )
-        if long := int((~fits).sum()):
-            notices.append(
-                f"{table.path}: {long:,} of {len(fits):,} turns exceed workload.context_tokens and were dropped."
-            )
-        return tuple(notices)
 
     def _in_tokens(self, table: Table, name: str, speaker: str, text: str) -> Said:
         """Return the turns of a column of messages, each of which has the keys `speaker` and `text`."""
@@ -167,6 +149,20 @@ class Transcripts(ABC):
                     asked |= who in ASKS and count > 0
             said.counts.append(len(said.new) - before)
         return said
+
+
+def _notices(table: Table, said: Said, kept: int) -> tuple[str, ...]:
+    """Return what to say of the conversations and turns that were left out; `kept` turns were not."""
+    notices = []
+    if silent := said.counts.count(0):
+        notices.append(
+            f"{table.path}: {silent:,} of {len(table):,} rows have no question with an answer and were dropped."
+        )
+    if long := len(said.new) - kept:
+        notices.append(
+            f"{table.path}: {long:,} of {len(said.new):,} turns exceed workload.context_tokens and were dropped."
+        )
+    return tuple(notices)
 
 
 def _messages(cell: object, speaker: str, text: str) -> list[tuple[str, int]] | None:

@@ -9,23 +9,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simlora.core.arrays import Floats, Ints
 from simlora.core.errors import InputError
 from simlora.workload.arrivals import Gamma
 from simlora.workload.lengths import Lengths
 
 TURNS_MAX = 1000
-Floats = NDArray[np.float64]
-Tokens = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Turns:
     """Turns [turns] of one conversation after the other: which one it is, when after its beginning, how long."""
 
-    conversation: Tokens
+    conversation: Ints
     after_s: Floats
-    prompts: Tokens
-    outputs: Tokens
+    prompts: Ints
+    outputs: Ints
+
+    def __len__(self) -> int:
+        return len(self.outputs)
 
 
 @dataclass(frozen=True)
@@ -50,25 +52,36 @@ class Talk:
             raise InputError(
                 f"workload.turns has drawn {counts.max():,} turns for a conversation, must be at most {TURNS_MAX:,}"
             )
-        first, total = np.cumsum(counts) - counts, int(counts.sum())
+        total = int(counts.sum())
         gaps_s = self.gaps.gaps_s(of_gaps, total)
-        gaps_s[first] = 0.0
         more = np.zeros(total, dtype=np.int64)
         if self.first_tokens is not None:
-            more[first] = self.first_tokens.draw(of_first, n)
+            more[np.cumsum(counts) - counts] = self.first_tokens.draw(of_first, n)
         outputs = self.outputs.draw(of_outputs, total)
-        said = so_far(more + self.messages.draw(of_messages, total) + outputs, counts)
-        fits = np.full(total, True) if self.context_tokens is None else said <= self.context_tokens
-        return Turns(
-            conversation=np.repeat(np.arange(n), counts)[fits],
-            after_s=so_far(gaps_s, counts)[fits],
-            prompts=(said - outputs)[fits],
-            outputs=outputs[fits],
-        )
+        new = more + self.messages.draw(of_messages, total)
+        return laid_out(counts, new, outputs, gaps_s, self.context_tokens)
 
 
-def so_far(values: NDArray[Any], counts: Tokens) -> NDArray[Any]:
+def laid_out(counts: Ints, new: Ints, outputs: Ints, gaps_s: Floats, context_tokens: int | None) -> Turns:
+    """Return the turns of conversations that have `counts` [conversations] of them, one conversation after the other.
+
+    A turn's prompt is all that was said before it and `new` [turns] tokens; it comes a gap after the one before, and
+    the first at once. A conversation ends before the turn that would have more than `context_tokens` with its answer.
+    """
+    said = so_far(new + outputs, counts)
+    gaps_s = gaps_s.copy()
+    gaps_s[(np.cumsum(counts) - counts)[counts > 0]] = 0.0
+    fits = np.full(len(said), True) if context_tokens is None else said <= context_tokens
+    return Turns(
+        conversation=np.repeat(np.arange(len(counts)), counts)[fits],
+        after_s=so_far(gaps_s, counts)[fits],
+        prompts=(said - outputs)[fits],
+        outputs=outputs[fits],
+    )
+
+
+def so_far(values: NDArray[Any], counts: Ints) -> NDArray[Any]:
     """Return running sums [values], begun anew in each of the groups of `counts` values that follow each other."""
-    sums = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values)])
+    sums = np.concatenate([np.zeros(1, dtype=values.dtype), np.cumsum(values)])
     anew: NDArray[Any] = sums[1:] - np.repeat(sums[np.cumsum(counts) - counts], counts)
     return anew

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
-from simlora.hardware.budget import kv_token_budget
+from simlora.hardware.budget import AdapterSlots, kv_token_budget
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.link import LINKS
 from simlora.hardware.model import ModelShape
@@ -73,6 +73,31 @@ def test_the_advice_given_works(tp, memory_gb, used):
             more = int(str(error).rsplit(">= ", 1)[1])
             assert more > tp
             assert kv_token_budget(LLAMA_70B, gpu, more, used) >= 1
+
+
+def test_copies_that_do_not_fit_count_their_adapter_slots_too():
+    slots = AdapterSlots(slots=8, rank=64, size_bytes=20_000_000_000)
+    a100 = replace(A10G, name="a100", memory_bytes=80_000_000_000)
+    message = (
+        r"4 copies of llama_7b .* each needs 13.5 GB of weights, 20.0 GB for 8 adapter slots of rank 64 and "
+        r"1.3 GB for activations, and has 18.0 GB; at most 2 fit"
+    )
+    with pytest.raises(InputError, match=message):
+        kv_token_budget(LLAMA_7B, a100, engines=4, adapter_slots=slots)
+    assert kv_token_budget(LLAMA_7B, a100, engines=2, adapter_slots=slots) >= 1
+
+
+@given(memory_gb=st.integers(1, 300), engines=st.integers(2, 20), slots_gb=st.integers(0, 40))
+def test_as_many_copies_fit_as_is_said(memory_gb, engines, slots_gb):
+    gpu = replace(A10G, memory_bytes=memory_gb * 10**9)
+    slots = AdapterSlots(4, 64, slots_gb * 10**9)
+    try:
+        assert kv_token_budget(LLAMA_7B, gpu, engines=engines, adapter_slots=slots) >= 1
+    except InputError as error:
+        fit = int(str(error).rsplit("at most ", 1)[1].split()[0])
+        assert fit < engines
+        if fit:
+            assert kv_token_budget(LLAMA_7B, gpu, engines=fit, adapter_slots=slots) >= 1
 
 
 @pytest.mark.parametrize(

@@ -295,7 +295,7 @@ class WatchedReplica(Replica):
                 found = set() if node.outside is None else set(node.outside._live)
                 assert found == outside, "KV on the host that nobody would bring back"
                 alone = isinstance(node, Branch) and not swapping.policy.dependencies
-                assert (node in prefixes.doors) == bool(outside and (node.resident or alone))
+                assert (node in prefixes.frontier) == bool(outside and (node.resident or alone))
         return prefixes.tokens
 
     def check_copies(self, prefixes: WatchedTree) -> None:

@@ -71,6 +71,12 @@ def test_a_coefficient_that_is_not_there_is_named_when_it_is_needed() -> None:
         pytest.param(
             but("prefill:", "prefil:"), r"unknown key 'prefil'; did you mean prefill", id="unknown key"
         ),
+        pytest.param(
+            but("provenance:", "provenence:"), "key 'provenence'; did you mean provenance", id="unknown head"
+        ),
+        pytest.param(
+            but("tp: 1", "xyzzy: 1"), "'xyzzy'; choose one of adapter_load, .*, gpu, .*model,", id="all keys"
+        ),
         pytest.param(but("gpu: a10g", ""), "has no gpu", id="no gpu"),
         pytest.param(but("model: llama_7b", "model: 7"), "has no model", id="model is a number"),
         pytest.param(
@@ -95,14 +101,38 @@ def test_what_is_wrong_is_said_in_one_sentence_that_names_file_and_key(text: str
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("section", ["prefill: 5", "prefill: [1, 2]", "prefill: fast", "decode: 0.5"])
+@pytest.mark.parametrize(
+    "section", ["prefill: 5", "prefill: 0", "prefill: []", "prefill: [1, 2]", "prefill: fast", "decode: 0.5"]
+)
 def test_a_section_holds_named_coefficients(section: str) -> None:
     key = section.split(":")[0]
     text = (
         "\n".join(line for line in GOOD.splitlines() if not line.startswith((key, "  "))) + f"\n{section}\n"
     )
-    with pytest.raises(InputError, match=key):
-        IterationModel(calibration.parse(text, "mine.yaml"))
+    with pytest.raises(InputError, match=rf"has {key} = .*, must be a mapping of intercept_s, per_"):
+        calibration.parse(text, "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    "kernels, says",
+    [
+        ("kernels: 5", "kernels = 5, must be a mapping of bgmv, mbgmv, vllm"),
+        ("kernels: {bgmv: 5}", r"kernels\.bgmv = 5, must be a mapping of decode\.intercept_s"),
+    ],
+)
+def test_kernels_hold_named_coefficients(kernels: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        calibration.parse(f"{GOOD}\n{kernels}\n", "mine.yaml")
+
+
+def test_what_is_left_empty_is_as_if_it_were_not_there() -> None:
+    assert calibration.parse(f"{GOOD}\nmerge:\n", "").coefficients == calibration.parse(GOOD, "").coefficients
+
+
+def test_padded_products_may_name_what_gpus_say_to_each_other() -> None:
+    kernels = "kernels: {padded_bmm: {decode: {per_sequence_max_rank_s: 1.0e-9}}}"
+    found = calibration.parse(f"{GOOD}\n{kernels}\n", "mine.yaml").coefficients
+    assert found["kernels.padded_bmm.decode.per_sequence_max_rank_s"] == 1e-9
 
 
 def test_a_file_is_read_by_its_path(tmp_path: Path) -> None:

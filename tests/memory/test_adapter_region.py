@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.memory.adapter_region import AdapterRegion, Contiguous, Padded, adapter_region
+from simlora.memory.adapter_region import AdapterRegion, Contiguous, PaddedAdapters, adapter_region
 
 
 def adapter(id: int, slots: int = 4) -> Adapter:
@@ -45,7 +45,7 @@ def loaded(kind: type[AdapterRegion], capacity: int, *adapters: Adapter) -> Adap
 def test_the_unified_pool_has_no_region() -> None:
     assert adapter_region("unified", 0) is None
     assert isinstance(adapter_region("contiguous", 8), Contiguous)
-    assert isinstance(adapter_region("padded", 8), Padded)
+    assert isinstance(adapter_region("padded", 8), PaddedAdapters)
 
 
 # One contiguous buffer
@@ -194,7 +194,7 @@ def test_beside_the_adapters_there_is_a_padded_copy_for_each_stretch_of_equal_on
     slots: int, fit: bool
 ) -> None:
     """A and WIDE take 12; the batch A A WIDE has two stretches, each as wide as the widest: 16."""
-    region = loaded(Padded, 100, A, WIDE)
+    region = loaded(PaddedAdapters, 100, A, WIDE)
     region.capacity = slots
     region.begin([request(one) for one in (A, A)])
     assert region.fits(request(WIDE), fresh=False) is fit
@@ -202,7 +202,7 @@ def test_beside_the_adapters_there_is_a_padded_copy_for_each_stretch_of_equal_on
 
 
 def test_an_adapter_that_comes_back_after_another_is_a_stretch_of_its_own() -> None:
-    region = loaded(Padded, 100, A, B)
+    region = loaded(PaddedAdapters, 100, A, B)
     region.capacity = 8 + 3 * 4
     assert fits_of_those_there(region, A, running=(A, B))
     region.capacity -= 1
@@ -210,20 +210,22 @@ def test_an_adapter_that_comes_back_after_another_is_a_stretch_of_its_own() -> N
     assert fits_of_those_there(region, B, running=(A, B)), "it goes on with the last stretch"
 
 
-def fits_of_those_there(region: Padded, adapter: Adapter, running: tuple[Adapter | None, ...]) -> bool:
+def fits_of_those_there(
+    region: PaddedAdapters, adapter: Adapter, running: tuple[Adapter | None, ...]
+) -> bool:
     region.begin([request(one) for one in running])
     return region.fits(request(adapter), fresh=False)
 
 
 def test_a_request_for_the_base_model_neither_needs_a_copy_nor_ends_a_stretch() -> None:
-    region = loaded(Padded, 100, A)
+    region = loaded(PaddedAdapters, 100, A)
     region.capacity = 4 + 4
     assert fits_of_those_there(region, A, running=(A, None, A, None))
     assert fits(region, None, running=(A,))
 
 
 def test_a_wide_adapter_widens_the_copies_of_all_stretches() -> None:
-    region = loaded(Padded, 100, A, B)
+    region = loaded(PaddedAdapters, 100, A, B)
     region.capacity = 16 + 3 * 8
     assert fits(region, WIDE, running=(A, B))
     region.capacity -= 1
@@ -231,12 +233,12 @@ def test_a_wide_adapter_widens_the_copies_of_all_stretches() -> None:
 
 
 def test_a_missing_adapter_is_counted_once_and_with_its_copy() -> None:
-    assert fits(Padded(8), A, A)
-    assert not fits(Padded(7), A)
+    assert fits(PaddedAdapters(8), A, A)
+    assert not fits(PaddedAdapters(7), A)
 
 
 def test_a_refused_candidate_is_no_stretch() -> None:
-    region = Padded(16)
+    region = PaddedAdapters(16)
     region.begin(())
     assert region.fits(request(A), fresh=True)
     assert not region.fits(request(WIDE), fresh=True), "12 + 2 * 8"
@@ -246,6 +248,6 @@ def test_a_refused_candidate_is_no_stretch() -> None:
 
 
 def test_free_slots_are_always_in_a_row() -> None:
-    region = loaded(Padded, 40, A, B, WIDE)
+    region = loaded(PaddedAdapters, 40, A, B, WIDE)
     region.drop([B])
     assert (region.used_tokens, region.largest_free_tokens, region.flushes) == (12, 28, 0)

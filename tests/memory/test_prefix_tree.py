@@ -391,7 +391,7 @@ def test_the_base_model_is_always_there() -> None:
 
 
 def test_what_lies_on_the_host_comes_back_with_whoever_prefills_it_anew() -> None:
-    tree = PrefixTree(4, host_tokens=100, needs_adapter=True)
+    tree = PrefixTree(4, host_capacity_tokens=100, needs_adapter=True)
     tree.adapter(A.id, resident=True)
     served(tree, request(1, 1, 2))
     tree.evict(8, 2.0)

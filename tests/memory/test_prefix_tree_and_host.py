@@ -17,8 +17,8 @@ from tests.examples import share
 from tests.memory.trees import A, B, blocks, request, running, segments, served, started, walk
 
 
-def with_host(host_tokens: int = 1000, **more: object) -> PrefixTree:
-    return PrefixTree(4, host_tokens, **more)  # type: ignore[arg-type]
+def with_host(host_capacity_tokens: int = 1000, **more: object) -> PrefixTree:
+    return PrefixTree(4, host_capacity_tokens, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -295,11 +295,11 @@ def test_of_one_that_was_cut_on_the_host_the_end_is_given_up_first() -> None:
 def coming(tree: PrefixTree, now_s: float = 9.0) -> list[tuple[int, ...]]:
     """The blocks of all that can come, one after the other; none of it does."""
     order: list[Segment] = []
-    while (first := tree.doors.root(now_s)) is not None:
+    while (first := tree.frontier.best(now_s)) is not None:
         order.append(first[1])
-        tree.doors.pass_over(first[1])
+        tree.frontier.discard(first[1])
     for segment in order:
-        tree.doors.stay_outside(segment)
+        tree.frontier.add(segment)
     return [tuple(segment.blocks) for segment in order]
 
 
@@ -335,7 +335,7 @@ def test_what_waits_for_what_it_follows_waits_at_its_side(returning: PrefixTree)
         out(returning, 1, 2 + id)
     out(returning, 1)
     assert coming(returning) == [(1,)]
-    assert returning.doors.roots[0] == 1
+    assert returning.frontier.node_count == 1
     (first,) = returning.found(request(9, 1))
     returning.enter(first)
     assert coming(returning) == [(6,), (5,), (4,), (3,), (2,)]
@@ -354,10 +354,10 @@ def test_kv_can_come_when_its_adapter_is_there(returning: PrefixTree) -> None:
     assert coming(returning) == [(3,), (2,), (1,)]
 
 
-@pytest.mark.parametrize("behind_adapters, first", [(True, []), (False, [(1,)])])
-def test_or_alone_where_nobody_minds(behind_adapters: bool, first: list[tuple[int, ...]]) -> None:
+@pytest.mark.parametrize("after_adapters, first", [(True, []), (False, [(1,)])])
+def test_or_alone_where_nobody_minds(after_adapters: bool, first: list[tuple[int, ...]]) -> None:
     """But not before what it follows."""
-    tree = with_host(comes_back=True, behind_adapters=behind_adapters)
+    tree = with_host(comes_back=True, after_adapters=after_adapters)
     served(tree, request(0, 1))
     served(tree, request(1, 1, 2))
     for hashes in ((1, 2), (1,)):
@@ -384,7 +384,7 @@ def test_an_adapter_that_comes_and_goes_costs_the_same_whatever_lies_behind_it()
     del asked[:]
     for _ in range(3):
         tree.adapter(A.id, True)
-        assert tree.doors.root(9999.0) is not None
+        assert tree.frontier.best(9999.0) is not None
         tree.adapter(A.id, False)
     assert len(asked) < 30
 
@@ -496,7 +496,7 @@ class Model:
             more["fade"] = lambda s, now_s: costs.fade(now_s - s.used_s)
             more["most_fade"] = costs.most_fade
         self.tree = with_host(
-            host_tokens, comes_back=comes_back, behind_adapters=not alone, send=self.send, **more
+            host_tokens, comes_back=comes_back, after_adapters=not alone, send=self.send, **more
         )
         self.host_tokens = host_tokens
         self.in_hbm: set[Path] = set()
@@ -607,11 +607,11 @@ class Model:
 
     def bring(self, _: int) -> None:
         if not self.comes_back:
-            assert self.tree.doors.roots == (0, 0)
+            assert (self.tree.frontier.node_count, self.tree.frontier.puts) == (0, 0)
             return
         there = self.in_hbm | {(id, name) for id in (self.resident | {-1}) for name in self.names()}
         could = {path for path in self.on_host if path[:-1] in there or (self.alone and len(path) == 3)}
-        first = self.tree.doors.root(self.now_s)
+        first = self.tree.frontier.best(self.now_s)
         assert (first is None) == (not could), "nobody says what could come"
         if first is None:
             return

@@ -1,4 +1,4 @@
-"""Full, Padded, Peak and Paged against sums over explicit lists of requests."""
+"""Full, PaddedKv, Peak and Paged against sums over explicit lists of requests."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from simlora.memory.reservation import UNLIMITED, Full, Padded, Paged, Peak, Reservation
+from simlora.memory.reservation import UNLIMITED, Full, PaddedKv, Paged, Peak, Reservation
 from tests.examples import share
 
 
@@ -66,7 +66,7 @@ def test_full_never_grows_and_never_fits_later() -> None:
     assert full.retry_steps() == UNLIMITED
 
 
-@pytest.mark.parametrize("kind", [Full, Padded, Peak, Paged])
+@pytest.mark.parametrize("kind", [Full, PaddedKv, Peak, Paged])
 def test_a_refused_candidate_leaves_no_trace_in_the_trial(kind: type[Reservation]) -> None:
     reservation = kind(100)
     reservation.begin(0)
@@ -75,7 +75,7 @@ def test_a_refused_candidate_leaves_no_trace_in_the_trial(kind: type[Reservation
     assert reservation.fits(40, 0, 0)
 
 
-@pytest.mark.parametrize("kind", [Full, Padded, Peak, Paged])
+@pytest.mark.parametrize("kind", [Full, PaddedKv, Peak, Paged])
 def test_a_trial_without_admission_leaves_no_trace(kind: type[Reservation]) -> None:
     reservation = kind(100)
     for _ in range(5):
@@ -88,7 +88,7 @@ def test_a_trial_without_admission_leaves_no_trace(kind: type[Reservation]) -> N
 
 
 def test_padded_everybody_takes_the_longest_prompt_and_the_longest_answer() -> None:
-    padded = Padded(1000)
+    padded = PaddedKv(1000)
     fill(padded, [Member(11, 29), Member(31, 9)], step=0)
     assert padded.used_tokens(step=0) == padded.used_tokens(step=9) == 2 * (31 + 29)
     padded.remove(1, step=9)
@@ -96,7 +96,7 @@ def test_padded_everybody_takes_the_longest_prompt_and_the_longest_answer() -> N
 
 
 def test_padded_fits_to_the_last_slot_of_what_adapters_leave() -> None:
-    padded = Padded(100)
+    padded = PaddedKv(100)
     fill(padded, [Member(21, 9)], step=0)
     for adapter_tokens, fits in ((20, True), (21, False)):
         padded.begin(0)
@@ -104,7 +104,7 @@ def test_padded_fits_to_the_last_slot_of_what_adapters_leave() -> None:
 
 
 def test_padded_a_long_candidate_makes_all_before_it_longer() -> None:
-    padded = Padded(100)
+    padded = PaddedKv(100)
     padded.begin(0)
     assert padded.fits(10, 10, 0)
     assert padded.fits(10, 10, 0)
@@ -113,13 +113,13 @@ def test_padded_a_long_candidate_makes_all_before_it_longer() -> None:
 
 
 def test_padded_never_grows_and_never_fits_later() -> None:
-    padded = Padded(100)
+    padded = PaddedKv(100)
     fill(padded, [Member(11, 29)], step=0)
     assert padded.steps_until_full(free_tokens=0, step=0) == padded.retry_steps() == UNLIMITED
 
 
 def test_padded_an_empty_batch_has_no_shape() -> None:
-    padded = Padded(100)
+    padded = PaddedKv(100)
     fill(padded, [Member(41, 39)], step=0)
     padded.remove(0, step=39)
     assert padded.used_tokens(step=39) == 0
@@ -133,7 +133,7 @@ def test_padded_an_empty_batch_has_no_shape() -> None:
 def test_padded_takes_a_rectangle_over_all_that_were_ever_in_the_batch(
     members: list[Member], candidate: Member, capacity: int
 ) -> None:
-    padded = Padded(capacity)
+    padded = PaddedKv(capacity)
     running = fill(padded, members, step=0)
     longest = [max((getattr(m, side) for m in running), default=0) for side in ("context", "to_come")]
     for id in range(1, len(running)):
@@ -273,7 +273,7 @@ def test_peak_is_full_at_the_first_step_that_takes_more_than_is_free(
     assert peak.used_tokens(start + steps) > limit >= peak.used_tokens(start + steps - 1)
 
 
-@pytest.mark.parametrize("kind", [Full, Padded, Peak, Paged])
+@pytest.mark.parametrize("kind", [Full, PaddedKv, Peak, Paged])
 def test_nobody_never_fills_the_pool(kind: type[Reservation]) -> None:
     assert kind(100).steps_until_full(free_tokens=0, step=7) == UNLIMITED
 

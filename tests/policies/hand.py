@@ -97,7 +97,7 @@ class Cluster:
         at: Mapping[int, Collection[int]] | None = None,
         adapter_load_s: float = 0.0,
         executions_s: float | None = None,
-        history: Sequence[float] | None = None,
+        history_rps: Sequence[float] | None = None,
         asked_tokens: Sequence[int] = (),
         shares: Mapping[int, Sequence[float]] | None = None,
     ) -> None:
@@ -108,7 +108,7 @@ class Cluster:
         self.rng = np.random.default_rng(0)
         self.max_batch_size = max_batch_size
         self.loads = Loads(len(outstanding), max_batch_size)
-        self.history = None if history is None else np.array(history, dtype=np.float64)
+        self.history_rps = None if history_rps is None else np.array(history_rps, dtype=np.float64)
         self._at, self._load_s, self._execution_s = at or {}, adapter_load_s, executions_s
         self.kernel = kernel or Merged(CALIBRATION)
         self.iteration = iteration or IterationModel(CALIBRATION)

@@ -25,7 +25,7 @@ def adapters(*tokens: int) -> tuple[Adapter, ...]:
 def placed(
     loads_rps: tuple[float, ...] | None, pools: tuple[int, ...], count: int = 3, **arguments: object
 ) -> Placed:
-    view = Cluster((0,) * len(pools), budgets=pools, history=loads_rps)
+    view = Cluster((0,) * len(pools), budgets=pools, history_rps=loads_rps)
     return BurstTolerance(**arguments).place(adapters(*[ADAPTER_TOKENS] * count), view)
 
 
@@ -117,7 +117,7 @@ class Setting(NamedTuple):
 
     def place(self) -> Placed:
         policy = BurstTolerance(True, self.request_tokens, self.most_adapters)
-        view = Cluster((0,) * len(self.pools), budgets=self.pools, history=self.loads_rps)
+        view = Cluster((0,) * len(self.pools), budgets=self.pools, history_rps=self.loads_rps)
         return policy.place(adapters(*self.tokens), view)
 
     def free(self, at: np.ndarray) -> np.ndarray:

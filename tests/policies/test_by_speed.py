@@ -17,10 +17,12 @@ RANKS = (8, 64, 16, 32, 128, 8)
 ADAPTERS = tuple(Adapter(i, f"a{i}", rank, 16 * rank, rank) for i, rank in enumerate(RANKS))
 
 
-def mixed(*kind_of: int, history: tuple[float, ...] | None = None) -> Cluster:
+def mixed(*kind_of: int, history_rps: tuple[float, ...] | None = None) -> Cluster:
     """Replicas of two kinds: 0 is half as fast again as 1."""
     models = [IterationModel(CALIBRATION), IterationModel(slower(CALIBRATION))]
-    return Cluster((0,) * len(kind_of), iteration=MixedIterations(models, np.array(kind_of)), history=history)
+    return Cluster(
+        (0,) * len(kind_of), iteration=MixedIterations(models, np.array(kind_of)), history_rps=history_rps
+    )
 
 
 def served(view: Cluster, **arguments: float) -> dict[int, list[int]]:
@@ -51,8 +53,15 @@ def test_the_fast_kind_serves_the_highest_ranks_up_to_its_share_of_the_speed() -
 
 def test_demand_of_the_days_before_counts() -> None:
     """Rank 128 has as much demand as all others together, which is nearly what the fast one can take."""
-    history = (1.0, 1.0, 1.0, 1.0, 5.0, 1.0)
-    assert served(mixed(1, 0, history=history)) == {128: [1], 64: [1], 32: [0], 16: [0], -8: [0], 8: [0]}
+    history_rps = (1.0, 1.0, 1.0, 1.0, 5.0, 1.0)
+    assert served(mixed(1, 0, history_rps=history_rps)) == {
+        128: [1],
+        64: [1],
+        32: [0],
+        16: [0],
+        -8: [0],
+        8: [0],
+    }
 
 
 def test_without_any_adapter_there_is_nothing_to_place() -> None:

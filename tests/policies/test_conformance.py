@@ -312,7 +312,7 @@ def test_with_one_candidate_there_is_no_choice(policy: type[Router]) -> None:
 @pytest.mark.parametrize("history", [None, range(20)], ids=["no history", "history"])
 def test_a_placement_keeps_its_promises(policy: type[Placement], count: int, history: range | None) -> None:
     adapters = tuple(Adapter(i, f"a{i}", 8, 512, 32) for i in range(count))
-    cluster = by_hand.Cluster((0,) * 5, history=history and history[:count], asked_tokens=(0,) * count)
+    cluster = by_hand.Cluster((0,) * 5, history_rps=history and history[:count], asked_tokens=(0,) * count)
     before = cluster_state(cluster)
     placed, twin = (
         make(policy).place(adapters, Guard(cluster, ClusterView, rng=np.random.default_rng(1)))

@@ -88,7 +88,7 @@ def test_points_between_two_ranks_lie_on_the_line_between_them() -> None:
 def test_before_anything_is_known_all_are_alike_or_as_in_the_days_before() -> None:
     both = adapters(8, 8)
     assert table(RankDemand(POINTS).place(both, Later(0.0, (0, 0)))) == {0: {0: 1.0}, 1: {1: 1.0}}
-    known = RankDemand(POINTS).place(both, Later(0.0, (0, 0), history=(3.0, 1.0)))
+    known = RankDemand(POINTS).place(both, Later(0.0, (0, 0), history_rps=(3.0, 1.0)))
     assert known.shares[0] == pytest.approx([2 / 3, 1 / 3])
     assert known.serves[1].tolist() == [1]
 
@@ -96,7 +96,7 @@ def test_before_anything_is_known_all_are_alike_or_as_in_the_days_before() -> No
 def test_while_nobody_asks_for_anything_the_plan_stays() -> None:
     policy = RankDemand(POINTS, period_s=10.0)
     both = adapters(8, 128)
-    first = policy.place(both, Later(0.0, (0, 0), history=(1.0, 5.0)))
+    first = policy.place(both, Later(0.0, (0, 0), history_rps=(1.0, 5.0)))
     assert table(policy.place(both, Later(10.0, (0, 0)))) == table(first)
 
 

@@ -100,6 +100,7 @@ def test_a_conversation_ends_before_the_turn_that_would_not_fit_with_its_answer(
 def test_running_sums_begin_anew_with_each_group():
     assert so_far(np.array([1, 2, 3, 4, 5]), np.array([2, 0, 3])).tolist() == [1, 3, 3, 7, 12]
     assert so_far(np.array([], dtype=np.int64), np.array([], dtype=np.int64)).tolist() == []
+    assert so_far(np.array([], dtype=np.int64), np.array([0, 0])).tolist() == []
 
 
 @settings(max_examples=40, deadline=None)
@@ -246,7 +247,7 @@ def test_conversations_come_by_popularity():
 
 def test_history_is_the_rate_of_each_adapter_in_the_long_run():
     trace = replace(PLAIN, adapters=3, popularity=Explicit([1, 1, 2]), epochs=4, epoch_sigma_log=2.0).build(1)
-    assert trace.history.tolist() == [0.4, 0.4, 0.8]
+    assert trace.history_rps.tolist() == [0.4, 0.4, 0.8]
 
 
 def in_epochs(workload, seed, epochs):
@@ -325,8 +326,16 @@ def test_changing_one_part_leaves_the_others_as_they_were(part, columns):
         ({"ranks": [8, 0]}, r"workload.ranks\[1\] is 0"),
         ({"popularity": Zipf(-1)}, "workload.popularity.exponent is -1"),
         ({"turns": Geometric(0.5)}, "workload.turns.mean is 0.5, must be at least 1"),
+        (
+            {"turns": None},
+            "workload.turns is empty, must be chosen with workload/turns=<name>, such as fixed",
+        ),
         ({"prompt_tokens": Fixed(0)}, "workload.prompt_tokens.tokens is 0"),
         ({"output_tokens": Uniform(9, 3)}, "workload.output_tokens.hi is 3"),
+        (
+            {"prompt_tokens": 5},
+            "workload.prompt_tokens is 5, must be chosen with workload/prompt_tokens=<name>",
+        ),
         ({"first_tokens": Fixed(-1)}, "workload.first_tokens.tokens is -1"),
         ({"gap_s": 0}, "workload.gap_s is 0, must be greater than 0 seconds"),
         ({"gap_cv": -1}, "workload.gap_cv is -1, must be at least 0 and at most 1,000"),

@@ -12,7 +12,7 @@ from simlora.core.errors import InputError
 from simlora.workload.azure import AzureLlm
 from simlora.workload.popularity import Uniform
 from simlora.workload.published import numbered, with_one_of
-from simlora.workload.table import Table, read_table
+from simlora.workload.table import Table, parquet_names, read_table
 
 FRAME = pd.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"], "c": [[1], [2, 3], []]})
 
@@ -49,6 +49,30 @@ def test_suffixes_of_others_are_read_only_where_they_are_expected(suffix, tmp_pa
         InputError, match=rf"has the suffix '{suffix}', must be one of .csv, .parquet, .jsonl"
     ):
         read_table(written(tmp_path, suffix))
+
+
+def test_where_they_are_expected_a_wrong_suffix_is_answered_with_them_too(tmp_path):
+    (tmp_path / "table.dat").write_text("a")
+    with pytest.raises(
+        InputError, match=r"has the suffix '.dat', must be one of .csv, .parquet, .jsonl, .txt, .json$"
+    ):
+        read_table(str(tmp_path / "table.dat"), foreign=True)
+    with pytest.raises(
+        InputError, match=r"is a folder, must be a file: .csv, .parquet, .jsonl, .txt, .json$"
+    ):
+        read_table(str(tmp_path), foreign=True)
+
+
+@pytest.mark.parametrize("said, why", [("", "ValueError"), ("\nodd\nmore", "odd")])
+def test_what_is_no_parquet_is_refused_whatever_is_said_of_it(said, why, tmp_path, monkeypatch):
+    def refuse(path):
+        raise ValueError(said)
+
+    path = written(tmp_path, ".parquet")
+    monkeypatch.setattr("pyarrow.parquet.read_schema", refuse)
+    for read in (lambda: parquet_names(path), lambda: read_table(path, only=["a"])):
+        with pytest.raises(InputError, match=f"table.parquet is not a readable Parquet file: {why}$"):
+            read()
 
 
 def test_rows_of_a_table_keep_their_numbers(tmp_path):

@@ -12,8 +12,8 @@ import pytest
 
 from experiments.dlora import shape as experiment
 from simlora.core.errors import InputError
-from simlora.workload import functions
-from simlora.workload.functions import Functions, log_normal_rates, renewals, scaled
+from simlora.workload import renewals
+from simlora.workload.functions import Functions, log_normal_rates, scaled
 from simlora.workload.lengths import Fixed, LogNormal, Uniform
 from simlora.workload.shape import DIURNAL, as_shape, diurnal, read_shape
 
@@ -77,21 +77,21 @@ def test_an_adapter_without_functions_never_has_a_request():
     trace = replace(BUSY, functions=2).build(1)
     assert set(trace.adapter.tolist()) == {0, 1}
     assert len(trace.adapters) == 4
-    assert trace.history[2:].tolist() == [0, 0]
+    assert trace.history_rps[2:].tolist() == [0, 0]
 
 
 def test_history_is_what_was_to_be_expected_not_what_came():
     trace = PLAIN.build(1)
-    assert trace.history == pytest.approx(20.0 * PLAIN.shares)
-    assert np.array_equal(trace.history, PLAIN.build(2).history)
-    assert np.array_equal(trace.history, replace(PLAIN, cv=5, shape="diurnal").build(1).history)
+    assert trace.history_rps == pytest.approx(20.0 * PLAIN.shares)
+    assert np.array_equal(trace.history_rps, PLAIN.build(2).history_rps)
+    assert np.array_equal(trace.history_rps, replace(PLAIN, cv=5, shape="diurnal").build(1).history_rps)
 
 
 def test_a_history_is_one_rate_of_every_adapter():
     trace = PLAIN.build(1)
     for wrong in (np.ones(3), np.array([1.0, 2.0, 3.0, -1.0]), np.array([1.0, 2.0, 3.0, np.nan])):
         with pytest.raises(AssertionError, match="trace history"):
-            replace(trace, history=wrong)
+            replace(trace, history_rps=wrong)
 
 
 # Arrivals ------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_the_rate_is_what_was_asked_for_whatever_the_variation_and_the_shape(cv,
 def test_a_process_seen_from_any_moment_goes_on_as_it_began():
     """The events of a stationary process are spread evenly, also right after the beginning."""
     rng = np.random.default_rng(1)
-    events = np.concatenate([renewals(rng, 3.0, 2.0) for _ in range(20_000)])
+    events = np.concatenate([renewals.renewals(rng, 3.0, 2.0) for _ in range(20_000)])
     early = np.mean(events < 0.2)
     assert len(events) == pytest.approx(40_000, rel=0.08)
     assert early == pytest.approx(0.1, abs=0.01)
@@ -371,6 +371,10 @@ def test_ranks_are_given_in_turn():
         ({"context_tokens": 1}, "workload.context_tokens is 1, must be a whole number of tokens, at least 2"),
         ({"prompt_tokens": Fixed(0)}, "workload.prompt_tokens.tokens is 0"),
         ({"output_tokens": Uniform(9, 3)}, "workload.output_tokens.hi is 3"),
+        (
+            {"prompt_tokens": 5},
+            "workload.prompt_tokens is 5, must be chosen with workload/prompt_tokens=<name>",
+        ),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_its_key(setting, message):
@@ -386,8 +390,8 @@ def test_a_run_in_which_nothing_arrives_is_refused():
 
 
 def test_bursts_that_flood_are_stopped(monkeypatch):
-    monkeypatch.setattr(functions, "REQUESTS_MAX", 3000)
+    monkeypatch.setattr(renewals, "REQUESTS_MAX", 3000)
     with pytest.raises(
         InputError, match=r"workload.cv is 900, with which more than 3,000 requests come; lower it"
     ):
-        renewals(np.random.default_rng(1), 900.0, 1e9)
+        renewals.renewals(np.random.default_rng(1), 900.0, 1e9)

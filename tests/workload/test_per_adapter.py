@@ -125,7 +125,12 @@ def test_lengths_that_are_all_alike_bind_nothing():
         ({"ranks": [8, 0]}, r"workload.ranks\[1\] is 0"),
         ({"rates_rps": []}, "workload.rates_rps is .*, must be a list with at least one entry"),
         ({"rates_rps": [1, -1]}, r"workload.rates_rps\[1\] is -1, must be at least 0 requests per second"),
-        ({"rates_rps": [0, 0]}, "workload.rates_rps are all 0, must have at least one greater than 0"),
+        ({"rates_rps": [0, 0]}, "workload.rates_rps is all 0, must have at least one number greater than 0"),
+        (
+            {"rates_rps": [0, 1], "counts": [6, 0]},
+            "workload.rates_rps gives all of the 6 adapters a rate of 0",
+        ),
+        ({"rates_rps": [0, 1], "adapters": 1, "counts": None}, "gives all of the 1 adapters a rate of 0"),
         ({"counts": [6]}, "workload.counts has 1 entries, must have one for each of the 2 rates"),
         ({"counts": [3, 2]}, "workload.counts are 5 adapters together, must be the 6 of workload.adapters"),
         ({"counts": [6.5, -0.5]}, r"workload.counts\[0\] is 6.5, must be a whole number of adapters"),
@@ -135,6 +140,10 @@ def test_lengths_that_are_all_alike_bind_nothing():
         ({"correlation": -1}, "workload.correlation is -1, must be at least -0.99 and at most 0.99"),
         ({"prompt_tokens": Fixed(0)}, "workload.prompt_tokens.tokens is 0"),
         ({"output_tokens": Uniform(9, 3)}, "workload.output_tokens.hi is 3"),
+        (
+            {"prompt_tokens": 5},
+            "workload.prompt_tokens is 5, must be chosen with workload/prompt_tokens=<name>",
+        ),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_its_key(setting, message):

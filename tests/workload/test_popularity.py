@@ -164,7 +164,10 @@ def test_good_arguments_pass(popularity):
             "weights has 2 entries, must have one for each of the 7 adapters of workload.adapters",
         ),
         (Explicit([1, 2, -3, 1, 1, 1, 1]), r"workload.popularity.weights\[2\] is -3, must be at least 0"),
-        (Explicit([0] * 7), "workload.popularity.weights are all 0"),
+        (
+            Explicit([0] * 7),
+            "workload.popularity.weights is all 0, must have at least one number greater than 0",
+        ),
     ],
 )
 def test_arguments_out_of_range_are_refused_by_their_key(popularity, message):

@@ -211,7 +211,7 @@ def test_any_trace_is_in_order_and_whole(seed, requests, adapters):
             "workload.shares has 2 entries, must have one for each of the 5 of workload.ranks",
         ),
         ({"shares": [1, 2, 3, 4, -5]}, r"workload.shares\[4\] is -5, must be at least 0"),
-        ({"shares": [0] * 5}, "workload.shares are all 0, must have at least one greater than 0"),
+        ({"shares": [0] * 5}, "workload.shares is all 0, must have at least one number greater than 0"),
         (
             {"trends": [[1]]},
             "workload.trends has 1 entries, must have one for each of the 5 of workload.ranks",

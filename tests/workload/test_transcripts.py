@@ -121,6 +121,13 @@ def test_a_conversation_ends_before_it_is_too_long(sharegpt):
         replace(sharegpt, context_tokens=2).build(0)
 
 
+def test_a_file_without_a_question_and_its_answer_is_refused(sharegpt):
+    shared(Path(sharegpt.path), [[("gpt", 8)], [("human", 8)], []])
+    for adapters in (10, 0):
+        with pytest.raises(InputError, match=r"sharegpt.json has no turn with a question and an answer"):
+            replace(sharegpt, adapters=adapters).build(0)
+
+
 def test_an_object_a_line_is_read_as_a_list_is(sharegpt, tmp_path):
     rows = json.loads(Path(sharegpt.path).read_text())
     (tmp_path / "lines.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

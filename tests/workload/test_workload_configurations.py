@@ -131,7 +131,7 @@ def test_functions_of_a_cloud_have_share_gpt_s_lengths_and_a_day_of_one_s_own():
     assert np.percentile(trace.output_tokens, [25, 75]) == pytest.approx([27, 358], abs=14)
     assert trace.prompt_tokens.max() <= 1024
     assert (trace.prompt_tokens + trace.output_tokens).max() <= 2048
-    assert trace.history.sum() == pytest.approx(99)
+    assert trace.history_rps.sum() == pytest.approx(99)
 
 
 def test_share_gpt_s_lengths_in_another_tokenizer():

@@ -56,7 +56,7 @@ class BurstTolerance(Placement):
         if not adapters:
             return Placed()
         ids = np.array([adapter.id for adapter in adapters], dtype=np.int64)
-        known = view.history if self.history else None
+        known = view.history_rps if self.history else None
         loads_rps = np.ones(len(ids)) if known is None else known[ids]
         heaviest_first = np.argsort(-loads_rps, kind="stable")
         tokens = np.array([adapter.kv_tokens for adapter in adapters], dtype=np.int64)

@@ -36,8 +36,8 @@ class BySpeed(Placement):
         share = np.cumsum([speed[replicas].sum() for replicas in members]) / speed.sum()
         ordered = sorted(adapters, key=lambda adapter: (-adapter.rank, adapter.id))
         demand = np.ones(len(ordered))
-        if view.history is not None and view.history.sum() > 0:
-            demand = view.history[[adapter.id for adapter in ordered]]
+        if view.history_rps is not None and view.history_rps.sum() > 0:
+            demand = view.history_rps[[adapter.id for adapter in ordered]]
         middle = (np.cumsum(demand) - demand / 2) / demand.sum()
         kind_of = np.searchsorted(share[:-1], middle, side="right")
         return Placed(

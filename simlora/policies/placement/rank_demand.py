@@ -40,7 +40,7 @@ class RankDemand(Placement):
       have an adapter of this rank or a higher one, which so is not slowed down; of these the one with the highest
       rank, of equals the one with the least to do.
     - Replicas that have failed are left out of the next plan.
-    - Before anything is known of demand all adapters are alike, unless the days before are (`view.history`); an
+    - Before anything is known of demand all adapters are alike, unless the days before are (`view.history_rps`); an
       adapter that nobody asks for stays with its rank, or where step 4 puts it. While nobody asks for any the plan
       stays.
     """
@@ -94,7 +94,7 @@ class RankDemand(Placement):
         asked = view.asked_tokens
         if view.now_s == 0.0 or self._asked is None:
             self._asked, self._tps, self._last = asked.copy(), [], {}
-            known = view.history
+            known = view.history_rps
             return np.ones(len(adapters)) if known is None or not known.any() else known.astype(np.float64)
         self._tps.append((asked - self._asked) / self._lasts_s)
         del self._tps[: -self.trend_periods]

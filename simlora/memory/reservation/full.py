@@ -1,0 +1,43 @@
+"""The rule by which a request takes all it may ever need, from the start."""
+
+from __future__ import annotations
+
+from simlora.memory.reservation.base import UNLIMITED, Reservation
+
+
+class Full(Reservation):
+    """A request takes its prompt and its declared output, from admission to its end."""
+
+    __slots__ = ("_taken", "_trial", "_used")
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._taken: dict[int, int] = {}
+        self._used = 0
+        self._trial = 0
+
+    def begin(self, step: int) -> None:
+        self._trial = self._used
+
+    def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
+        need = self._trial + context + to_come
+        if need > self.capacity - beside_tokens:
+            return False
+        self._trial = need
+        return True
+
+    def add(self, id: int, context: int, to_come: int, step: int) -> None:
+        self._taken[id] = context + to_come
+        self._used += context + to_come
+
+    def remove(self, id: int, step: int) -> None:
+        self._used -= self._taken.pop(id)
+
+    def held_tokens(self, id: int, step: int) -> int:
+        return self._taken[id]
+
+    def used_tokens(self, step: int) -> int:
+        return self._used
+
+    def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
+        return UNLIMITED

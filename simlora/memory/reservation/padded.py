@@ -1,0 +1,51 @@
+"""The rule by which every request takes as much as the longest of its batch."""
+
+from __future__ import annotations
+
+from simlora.memory.reservation.base import UNLIMITED, Reservation
+
+
+class PaddedKv(Reservation):
+    """Every request takes as much as the longest prompt and the longest output of the batch.
+
+    No paging and no growth: key and value tensors of one shape for a batch that starts together,
+    which shrink when a request leaves (HuggingFace Transformers).
+    """
+
+    __slots__ = ("_context", "_ids", "_to_come", "_trial")
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._ids: set[int] = set()
+        self._context = self._to_come = 0
+        self._trial = (0, 0, 0)
+
+    def begin(self, step: int) -> None:
+        self._trial = len(self._ids), self._context, self._to_come
+
+    def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
+        count, longest_context, longest_to_come = self._trial
+        trial = count + 1, max(longest_context, context), max(longest_to_come, to_come)
+        if trial[0] * (trial[1] + trial[2]) > self.capacity - beside_tokens:
+            return False
+        self._trial = trial
+        return True
+
+    def add(self, id: int, context: int, to_come: int, step: int) -> None:
+        self._ids.add(id)
+        self._context = max(self._context, context)
+        self._to_come = max(self._to_come, to_come)
+
+    def remove(self, id: int, step: int) -> None:
+        self._ids.remove(id)
+        if not self._ids:
+            self._context = self._to_come = 0
+
+    def held_tokens(self, id: int, step: int) -> int:
+        return self._context + self._to_come
+
+    def used_tokens(self, step: int) -> int:
+        return len(self._ids) * (self._context + self._to_come)
+
+    def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
+        return UNLIMITED

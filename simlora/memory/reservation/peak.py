@@ -1,0 +1,138 @@
+"""The rule by which the future peak of the batch decides."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from itertools import accumulate, count
+from operator import mul, sub
+
+from simlora.memory.reservation.base import UNLIMITED, Reservation
+
+
+class Peak(Reservation):
+    """A request fits when the future peak of the batch stays strictly below the pool.
+
+    With requests sorted by tokens to come, descending, cumulative contexts c_i and tokens to come
+    l_i, the peak is max over i = 1, 2, … of l_i * i + c_i: the batch's contexts at the moment
+    when request i makes its last step and those after it are gone.
+    Source: LightLLM's router; S-LoRA (MLSys'24) §4.
+
+    Every request is kept as (last step, context at step 0), which decode steps do not change:
+    l_i = last_i - step and context_i = offset_i + step, and step cancels out of l_i * i + c_i.
+    So the peak moves only when somebody joins or leaves.
+    """
+
+    grows = True
+    __slots__ = (
+        "_bound",
+        "_joined",
+        "_limit",
+        "_members",
+        "_offsets",
+        "_refused",
+        "_sorted",
+        "_step",
+        "_trial",
+        "_trial_bound",
+    )
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._members: dict[int, tuple[int, int]] = {}
+        self._sorted: list[tuple[int, int]] = []  # (-last step, offset)
+        self._offsets = 0
+        self._bound = 0  # never below the peak of the running requests
+        self._trial: list[tuple[int, int]] | None = None
+        self._joined: list[tuple[int, int]] = []
+        self._trial_bound = 0
+        self._step = 0
+        self._refused = (0, 0)
+        self._limit = 0
+
+    def begin(self, step: int) -> None:
+        self._trial, self._trial_bound, self._step = None, self._bound, step
+        self._joined.clear()
+
+    def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
+        limit = self.capacity - beside_tokens
+        entry = (-(self._step + to_come), context - self._step)
+        # Nobody ever holds more than context + to_come, so the sum bounds the new peak.
+        bound = self._trial_bound + context + to_come
+        if bound < limit:
+            self._joined.append(entry)
+            self._trial_bound = bound
+            return True
+        if self._trial is None:
+            self._trial = self._sorted.copy()
+        for earlier in self._joined:
+            insort(self._trial, earlier)
+        self._joined.clear()
+        insort(self._trial, entry)
+        peak = max(_needs(self._trial))
+        self._bound = min(self._bound, peak)
+        if peak >= limit:
+            self._trial.remove(entry)
+            self._refused, self._limit = entry, limit
+            return False
+        self._trial_bound = peak
+        return True
+
+    def retry_steps(self) -> int:
+        """A candidate that starts k steps later ends k steps later and holds k less until then.
+
+        So a peak among those that end before it sinks by one a step. One at its own end, or
+        later, stays until its end has moved past the next one's. Every peak must have gone.
+        """
+        assert self._trial is not None, "retry_steps is asked after a refusal"
+        entries = self._trial.copy()
+        place = bisect_left(entries, self._refused)
+        entries.insert(place, self._refused)
+        last = -self._refused[0]
+        steps = 1
+        for index, need in enumerate(_needs(entries)):
+            over = need - self._limit
+            if over < 0:
+                continue
+            if index > place:
+                steps = max(steps, over + 1)
+            elif index < place:
+                steps = max(steps, -entries[index][0] - last + 1)
+            elif place:
+                steps = max(steps, -entries[place - 1][0] - last + 1)
+            else:
+                return UNLIMITED
+        return steps
+
+    def add(self, id: int, context: int, to_come: int, step: int) -> None:
+        # Once prefilled it has one token less to come than as a candidate. One that has none stays until then.
+        entry = (-(step + max(to_come - 1, 0)), context - step)
+        self._members[id] = entry
+        insort(self._sorted, entry)
+        self._offsets += entry[1]
+        self._bound += context + to_come
+
+    def remove(self, id: int, step: int) -> None:
+        entry = self._members.pop(id)
+        del self._sorted[bisect_left(self._sorted, entry)]
+        self._offsets -= entry[1]
+        if not self._sorted:
+            self._bound = 0
+
+    def held_tokens(self, id: int, step: int) -> int:
+        return self._members[id][1] + step
+
+    def peak_tokens(self, step: int) -> int:
+        return max(_needs(self._sorted)) if self._sorted else 0
+
+    def used_tokens(self, step: int) -> int:
+        return self._offsets + len(self._sorted) * step
+
+    def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
+        return free_tokens // len(self._sorted) + 1 if self._sorted else UNLIMITED
+
+
+def _needs(entries: list[tuple[int, int]]) -> Iterator[int]:
+    """Offsets_1..i + i * last_i for entries sorted by last step, descending."""
+    lasts, offsets = zip(*entries, strict=True)
+    return map(sub, accumulate(offsets), map(mul, lasts, count(1)))
