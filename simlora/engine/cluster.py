@@ -265,6 +265,9 @@ class Cluster:
         self.replicas[id] = self._replica(id)
         self.replicas[id].follows(failed)
         self.pools[id] = self.replicas[id].holdings.pool
+        del failed
+        if self.scenario.replica.prefix_caching:
+            gc.collect()  # its tree and what it tells refer to each other
         return lost
 
     def house(self) -> None:
@@ -287,7 +290,7 @@ class Cluster:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """The engine makes no cycles; looking for them took a quarter of a large run."""
+    """Only a replica with cached KV is a cycle, see `replace`; looking for more took a quarter of a large run."""
     enabled = gc.isenabled()
     gc.disable()
     try:

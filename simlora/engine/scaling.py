@@ -187,6 +187,7 @@ class Scaling:
             yield clock.moment(max(ready, default=clock.now), SCALING, 1 + id)
             if self._booting.get(id) != boot or cluster.all_ended():
                 return
+        del holdings  # of this boot only, and this process lasts as long as what it houses
         del self._booting[id]
         cluster.members.set_on([id], True)
         cluster.start([id])
