@@ -98,6 +98,7 @@ class Admission:
             adapter_tokens += fresh.kv_tokens
             if self._more_adapters < 1 or adapter_tokens > self._room:
                 return self._refuse(Refusal.ADAPTERS)
+        # As in Holdings.hold: one function for both makes a trial a tenth slower.
         generated = request.generated_tokens
         context = request.prompt_tokens + generated + 1 - request.cached_tokens
         to_come = request.max_output_tokens - generated - 1

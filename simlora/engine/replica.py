@@ -11,7 +11,7 @@ from math import inf, nextafter
 from simpy import Event
 
 from simlora.core.adapter import Adapter
-from simlora.core.request import Request
+from simlora.core.request import Request, arrival_order
 from simlora.engine.batch import Batch
 from simlora.engine.clock import BOUNDARY, Clock
 from simlora.engine.cores import Cores
@@ -200,7 +200,7 @@ class Replica:
         elif (run := self._decoding) is not None:
             # The loader may want to fetch for an arrival that the decision does not care about.
             wanted, pool = self._loader.ahead(self.sight), self.holdings.pool
-            fetches = bool(wanted) and any(adapter not in pool for adapter in wanted)
+            fetches = any(adapter not in pool for adapter in wanted)
             on_arrival = 0 if fetches else self._decision.on_arrival
             if on_arrival < self._steps - run.done:
                 self._cut(run, on_arrival, by)
@@ -644,7 +644,7 @@ class Replica:
             self._tracing.add(Failed(self.id, self._clock.now, broke_s))
         waiting = {request.id for request in self.waiting}
         prefill = {request.id for request in self._prefill} - self._standing.prefilling.keys()
-        requests = sorted(self.requests(), key=lambda request: (request.arrival_s, request.id))
+        requests = sorted(self.requests(), key=arrival_order)
         found: list[Departed] = []
         for request in requests:
             lost_tokens = request.chunked_tokens

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError, nearest
-from simlora.core.request import Request
+from simlora.core.request import Request, arrival_order
 from simlora.core.trace import BASE_MODEL
 from simlora.policies.migration.base import Move, Plan
 from simlora.policies.views import ClusterView
@@ -152,7 +152,7 @@ def fullest(tokens: Sequence[int], room: int) -> int:
 def gather(view: ClusterView, replicas: Sequence[int], terms: Terms) -> tuple[list[Request], Comigration]:
     """Return the requests of these replicas in order of (arrival, id), and the problem; replicas go by position."""
     found = [(request, j) for j, replica in enumerate(replicas) for request in view.requests_of(replica)]
-    found.sort(key=lambda pair: (pair[0].arrival_s, pair[0].id))
+    found.sort(key=lambda pair: arrival_order(pair[0]))
     requests, home = [request for request, _ in found], np.array([j for _, j in found], dtype=np.int64)
     adapters = {request.adapter.id: request.adapter for request in requests if request.adapter is not None}
     known_s = {id: view.execution_s(adapter) for id, adapter in (*adapters.items(), (BASE_MODEL, None))}

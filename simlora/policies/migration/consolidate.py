@@ -52,4 +52,4 @@ class Consolidate(Migration):
 def _held_tokens(request: Request) -> int:
     """Prompt, declared output, and the adapter in slots of the pool, as if nobody shared it."""
     adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
-    return request.prompt_tokens + request.max_output_tokens + adapter_tokens
+    return request.declared_tokens + adapter_tokens
