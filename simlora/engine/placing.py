@@ -49,11 +49,10 @@ class Placing:
         self, clock: Clock, view: ClusterView, has_ended: Callable[[], bool]
     ) -> Generator[Event, None, None]:
         """Plan anew every period until the run has ended; who has arrived stays where he is."""
-        period_s, tick = self._placement.period_s, 0
+        period_s = self._placement.period_s
         assert period_s is not None, "a placement plans anew that does not say so"
-        while not has_ended():
-            tick += 1
-            yield clock.moment(tick * period_s, PLACEMENT, 0)
+        for moment in clock.every(period_s, PLACEMENT, has_ended):
+            yield moment
             before, self._hosts = self._hosts, self._place(view)
             if not has_ended():  # meanwhile, or else it is a plan for nobody
                 self._journal.replanned.append(self._change(before, clock.now))

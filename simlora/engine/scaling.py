@@ -110,10 +110,8 @@ class Scaling:
         """Look every period, until all requests have ended."""
         cluster, period_s = self._cluster, self._config.autoscaler.period_s
         assert period_s is not None, "an autoscaler looks that does not say when"
-        tick = 0
-        while not cluster.all_ended():
-            tick += 1
-            yield cluster.clock.moment(tick * period_s, SCALING, 0)
+        for moment in cluster.clock.every(period_s, SCALING, cluster.all_ended):
+            yield moment
             if not cluster.all_ended():
                 self._adjust(self._clipped())
 
