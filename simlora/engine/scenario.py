@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import number, whole
-from simlora.core.errors import InputError, nearest
+from simlora.core.checks import choice, number, whole
+from simlora.core.errors import InputError
 from simlora.core.trace import Trace
 from simlora.engine.incidents import Failure, SlowLink, Straggler, check_incidents
 from simlora.engine.replica_config import PREFIX_RESERVES, ReplicaConfig
@@ -162,9 +162,7 @@ class Scenario:
             number("cluster.status_every_s", self.status_every_s, "seconds", above=0)
         if self.max_outstanding is not None:
             whole("cluster.max_outstanding", self.max_outstanding, "requests", least=1)
-        if self.adapter_pool not in ADAPTER_POOLS:
-            known = nearest(str(self.adapter_pool), ADAPTER_POOLS)
-            raise InputError(f"cluster.adapter_pool is {self.adapter_pool!r}; {known}")
+        choice("cluster.adapter_pool", self.adapter_pool, ADAPTER_POOLS)
         if self.host_memory_bytes is not None:
             number("host.memory_bytes", self.host_memory_bytes, "bytes", above=0)
         if self.adapter_pool == "distributed":

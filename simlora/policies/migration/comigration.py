@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import number, whole
-from simlora.core.errors import InputError, nearest
+from simlora.core.checks import choice, number, whole
+from simlora.core.errors import InputError
 from simlora.core.request import Request, arrival_order
 from simlora.core.trace import BASE_MODEL
 from simlora.policies.migration.base import Move, Plan
@@ -254,8 +254,7 @@ class Solver:
     most_nodes: int
 
     def __post_init__(self) -> None:
-        if self.name not in SOLVERS:
-            raise InputError(f"migration.solver is {self.name!r}; {nearest(str(self.name), SOLVERS)}")
+        choice("migration.solver", self.name, SOLVERS)
         for package in SOLVERS[self.name]:
             if find_spec(package) is None:
                 raise InputError(

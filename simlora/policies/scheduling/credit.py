@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from simlora.core.adapter import Adapter
-from simlora.core.checks import number, whole
-from simlora.core.errors import InputError, nearest
+from simlora.core.checks import choice, number, whole
 from simlora.core.request import Request, arrival_order
 from simlora.core.trace import BASE_MODEL
 from simlora.policies.scheduling.base import NEVER
@@ -49,8 +48,7 @@ class Credit(Picking):
         alpha: float = 1.0,
         beta: float | None = None,
     ) -> None:
-        if constants not in CONSTANTS:
-            raise InputError(f"scheduler.constants is {constants!r}; {nearest(str(constants), CONSTANTS)}")
+        choice("scheduler.constants", constants, CONSTANTS)
         number("scheduler.merged_s", merged_s, "seconds", above=0)
         number("scheduler.unmerged_s", unmerged_s, "seconds", above=0)
         self.thresholds = Thresholds(
