@@ -71,7 +71,7 @@ class Cluster:
             self.stores = Stores(
                 self.adapters,
                 scenario.hosts,
-                scenario.replicas_per_host,
+                scenario.host_of,
                 scenario.network,
                 scenario.storage,
                 scenario.host_memory_bytes,
@@ -79,7 +79,7 @@ class Cluster:
                 self.at,
             )
         self._cores: list[Cores] = []  # of every host, where they assist
-        if scenario.policies.loader().assists:
+        if scenario.policies.assists:
             self._cores = [Cores(scenario.host_cores) for _ in range(scenario.hosts)]
         self.members, self.executions = Members(scenario.replicas), Executions()
         self._slowness, self.moving = Slowness(self), Moving(self)
@@ -117,7 +117,7 @@ class Cluster:
             self.recorder,
             self._left,
             self.moving.arrive,
-            self._cores[id // scenario.replicas_per_host] if self._cores else None,
+            self._cores[scenario.host_of(id)] if self._cores else None,
             self.loads.waiting if self.loads is not None else None,
             self.adapters,
             self.stores,

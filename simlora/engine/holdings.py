@@ -103,7 +103,7 @@ class Holdings:
         self.reservation = reservation(config)
         self._loader = loader
         # Weights to be merged, or to be laid out, have to be there first.
-        self._beside = not (scenario.policies.scheduler().merges or config.own_region)
+        self._beside = not (scenario.policies.merges or config.own_region)
         self._overlaps = loader.overlaps and self._beside
         self._latency = latency
         self._recorder = recorder

@@ -30,8 +30,7 @@ class Placing:
     ) -> None:
         self._placement = scenario.policies.placement
         self._adapters, self._stores, self._journal = adapters, stores, journal
-        self._per_host = scenario.replicas_per_host
-        self._every_host = frozenset(range(-(-scenario.replicas // scenario.replicas_per_host)))
+        self._host_of, self._every_host = scenario.host_of, frozenset(range(scenario.hosts))
         self._hosts: Mapping[int, Set[int]] = {}
         self._placed = Placed()
         self.serves: Replicas = NOTHING
@@ -79,7 +78,7 @@ class Placing:
     def _hosts_of(self, replicas: NDArray[np.int64] | None) -> Set[int]:
         if replicas is None:
             return self._every_host
-        return frozenset(replica // self._per_host for replica in replicas.tolist())
+        return frozenset(map(self._host_of, replicas.tolist()))
 
     def _change(self, before: Mapping[int, Set[int]], now_s: float) -> Replanned:
         """Return what a plan asks of the hosts that the one before it did not."""

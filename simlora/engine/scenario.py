@@ -45,6 +45,16 @@ class Policies:
     placement: Placement
     migration: Migration = Stay()  # noqa: RUF009  # it has no state
 
+    @cached_property
+    def merges(self) -> bool:
+        """Whether the scheduler merges adapters into the weights."""
+        return self.scheduler().merges
+
+    @cached_property
+    def assists(self) -> bool:
+        """Whether CPU cores of the host stand in for weights on their way."""
+        return self.loader().assists
+
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
@@ -142,6 +152,10 @@ class Scenario:
         """How many hosts the replicas lie on."""
         return -(-self.replicas // self.replicas_per_host)
 
+    def host_of(self, replica: int) -> int:
+        """Return the host that carries a replica."""
+        return replica // self.replicas_per_host
+
     def replicas_of(self, host: int) -> list[int]:
         """Return the replicas that a host carries."""
         first = host * self.replicas_per_host
@@ -232,7 +246,7 @@ class Scenario:
                 "cluster.adapter_pool=distributed limits a host by host.memory_bytes, which needs "
                 "replica.host_adapters=null"
             )
-        if self.policies.loader().assists:
+        if self.policies.assists:
             raise InputError(
                 "loader=cpu_assisted computes with adapters in host memory, which needs cluster.adapter_pool=replicated"
             )
