@@ -142,8 +142,7 @@ class Holdings:
         if there_s > now_s:
             self._leaving.add(there_s, tokens)
             return now_s
-        self.host_link.kv_tokens_out += tokens
-        done_s = self.host_link.send_kv(tokens, now_s)
+        done_s = self.host_link.send_cached(tokens, now_s)
         self._leaving.add(done_s, tokens)
         return done_s
 
@@ -153,8 +152,7 @@ class Holdings:
         if self.swapping is not None and failed.swapping is not None:
             self.swapping.kv_tokens_in = failed.swapping.kv_tokens_in
         if self.region is not None and failed.region is not None:
-            for name in ("refusals", "flushes", "changes", "fragmentation_sum", "fragmentation_max"):
-                setattr(self.region, name, getattr(failed.region, name))
+            self.region.follows(failed.region)
             self._flushes = self.region.flushes
 
     def preload(self, adapter: Adapter) -> None:
@@ -343,11 +341,10 @@ class Holdings:
         for segments in comes:
             assert prefixes is not None
             tokens = sum(map(prefixes.size, segments))
-            self.host_link.kv_tokens_in += tokens
             there_s = max(
                 begin_s, *(segment.ready_s for segment in segments)
             )  # the copies to the host are done
-            ready_s = self.host_link.bring_kv(tokens, there_s)
+            ready_s = self.host_link.bring_cached(tokens, there_s)
             for segment in segments:
                 segment.ready_s = ready_s
         for request in requests:
