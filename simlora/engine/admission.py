@@ -20,7 +20,7 @@ class Admission:
 
     The slots of an adapter count once, from its first candidate on. A request that was preempted or has moved
     may exceed the prefill tokens when it is the only candidate: it has grown since it was accepted.
-    `still_tokens` are the slots of those who are paused; less those of all who are not `beside` and would make way.
+    `still_tokens` are the slots of paused requests, less those of all requests that are not `beside`: they make way.
     One that fits knows its `cached_tokens`; the segments that hold them count once as well.
     """
 
@@ -126,7 +126,7 @@ class Admission:
 
     @property
     def adapters(self) -> Set[int]:
-        """Ids of the adapters of the running requests and of the candidates that fit."""
+        """Ids of the adapters of all admitted requests, or of those `beside`, and of the candidates that fit."""
         return self._pins | self._adapters if self._adapters else self._pins
 
     def retry_steps(self) -> int:

@@ -160,7 +160,7 @@ class Cluster:
         return self.recorder.ended == len(self.scenario.trace)
 
     def at(self, time_s: float, does: Callable[[], None]) -> None:
-        """Let something happen at a host at that time."""
+        """Let something happen at that time: a copy reach a host's memory, a replica that is off be emptied."""
         moment = self.clock.moment(time_s, STORE, 0)
         assert moment.callbacks is not None, "nothing has happened yet"
         moment.callbacks.append(lambda _: does())

@@ -66,7 +66,7 @@ class Overview:
         return np.array([replica.used_tokens for replica in self._cluster.replicas], dtype=np.int64)
 
     def execution_s(self, adapter: Adapter | None = None) -> float | None:
-        """Mean seconds from start to end of the requests that have finished; None without any."""
+        """Mean seconds from admission to end of the requests that had a first token and have left; None without any."""
         return self._cluster.executions.mean_s(adapter)
 
     # Adapters ---------------------------------------------------------------------------

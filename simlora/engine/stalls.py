@@ -11,8 +11,8 @@ from simlora.engine.holdings import Holdings
 class Stalls:
     """Adds to the cold starts and to the `blocked_s` of one replica's requests.
 
-    `batch_s` is how long its batch has stood still, all times together. To a request counts what it is when it
-    leaves the batch, less what it was when it joined.
+    `batch_s` is how long its batch has stood still, all times together. A request is charged the growth of `batch_s`
+    between joining and leaving the batch.
     """
 
     __slots__ = ("_holdings", "batch_s")

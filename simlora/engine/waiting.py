@@ -14,7 +14,7 @@ from simlora.core.trace import BASE_MODEL
 class WaitingQueue:
     """Waiting requests in order of (arrival, id); cheap at both ends, and by adapter.
 
-    `returned` counts those that came back, or from elsewhere, to a place before the end.
+    `returned` counts those that were inserted before the end: preempted ones, and those from other replicas.
     """
 
     __slots__ = ("_by_adapter", "_head", "_items", "returned")

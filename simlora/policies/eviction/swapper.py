@@ -23,9 +23,9 @@ class Swapper(Eviction):
     it. Without, KV may lie there whose adapter does not; unless such KV is matched (`matches_invalid`), a request
     whose adapter is not in HBM finds none at all and prefills its whole prompt (§6.6: it "cannot be matched").
 
-    Things were used last when a request found them, and what it brought when it ended (§4.3: "generated, matched"; that
-    data are updated when they are swapped too, as it also says, is not taken for a use: what has just left would be
-    the first to come back). Source: FastLibra §4.2 and §5.3.
+    Last use: when a request found it; for what a request brought, when that request ended (§4.3: "generated, matched";
+    that data are updated when they are swapped too, as it also says, is not taken for a use: what has just left would
+    be the first to come back). Source: FastLibra §4.2 and §5.3.
     """
 
     def __init__(
