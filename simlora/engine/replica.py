@@ -604,12 +604,12 @@ class Replica:
             self._wake = self._clock.move(self._wake, run.end_s(steps), BOUNDARY, self.id)
 
     def settle(self) -> None:
-        """The clock has stopped: count the steps that were over before, of a run that was not, and who still runs."""
+        """The clock has stopped: count the steps of a run that were over before, and note who was admitted."""
         ended_s = self._count_steps()
         if ended_s is not None:
             self._sample(ended_s)
-        for request in (*self._batch, *self._standing):
-            self._recorder.left_running(request, self.id)
+        for request in (*self._batch, *self._standing, *self._prefill):
+            self._recorder.left_running(request, self.id, self._clock.now)
 
     def _count_steps(self) -> float | None:
         """Count the steps that were over before now, of a run that is not; return when the last was, if any was."""
