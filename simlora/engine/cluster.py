@@ -103,7 +103,7 @@ class Cluster:
         self.scaling.begin()
         for id, homes in self.placing.begin(self.overview).items():
             for home in homes[self.members.open[homes]].tolist():
-                self.replicas[home].holdings.preload(self.adapters[id])
+                self.replicas[home].incoming.preload(self.adapters[id])
 
     def _replica(self, id: int) -> Replica:
         """Return a new replica with nothing in its memory."""
