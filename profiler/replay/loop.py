@@ -20,6 +20,7 @@ from simlora.core.request import Request
 from simlora.engine.admission import Admission
 from simlora.engine.batch import Batch
 from simlora.engine.holdings import Holdings
+from simlora.engine.incoming import Incoming
 from simlora.engine.scenario import Scenario
 from simlora.engine.waiting import WaitingQueue
 from simlora.latency.iteration import IterationModel
@@ -84,7 +85,9 @@ class Loop:
             AdapterLoad(scenario.calibration),
         )
         loader = scenario.policies.loader()
-        self._holdings = Holdings(scenario, self.config, adapters, loader, latency, self.recorder)
+        self._holdings = Holdings(scenario, self.config, adapters, latency, self.recorder)
+        merges = scenario.policies.merges
+        self._incoming = Incoming(self._holdings, self.config, loader, merges, self.recorder)
         self._batch = Batch()
         self._live: dict[int, Live] = {}
         self._clock = clock
@@ -182,7 +185,7 @@ class Loop:
             request.admitted_s = now
             adapter = BASE_MODEL if request.adapter is None else request.adapter.id
             self._live[request.id] = Live(request.id, adapter, prompts[request.id])
-        self._holdings.admit(requests, self._batch.step, self._batch.step, now)
+        self._incoming.admit(requests, self._batch.step, self._batch.step, now)
         self._engine.prefill([self._live[request.id] for request in requests], self._kernel)
         self._note("prefill", now, requests, [request.prompt_tokens for request in requests])
         end = self.now_s
@@ -211,6 +214,7 @@ class Loop:
     def _finish(self, request: Request, now: float) -> None:
         self._engine.leave(self._live.pop(request.id))
         self._holdings.release(request, self._batch.step, now)
+        self._incoming.left(request, now)
         self.recorder.finish(request, 0, now)
 
     def _note(self, kind: str, begin_s: float, requests: Sequence[Request], tokens: Sequence[int]) -> None:

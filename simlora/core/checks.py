@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from simlora.core.errors import InputError
+from simlora.core.errors import InputError, nearest
+
+LEAST_PERIOD_S = 1e-3
+"""Between two looks; more often would be several in an iteration, and hardly get anywhere."""
 
 
 def allowed(above: float | None, least: float | None, most: float | None) -> str:
@@ -68,6 +71,11 @@ def whole(key: str, value: Any, unit: str = "", *, least: int | None = None, mos
     )
 
 
+def period(key: str, value: Any) -> float:
+    """Return the seconds from one look to the next, LEAST_PERIOD_S or more. Raises InputError that names `key`."""
+    return number(key, value, "seconds", least=LEAST_PERIOD_S)
+
+
 def listed(key: str, value: Any, example: str) -> tuple[Any, ...]:
     """Return a non-empty list as a tuple. Raises InputError that names `key` and shows `example`."""
     if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
@@ -85,6 +93,14 @@ def weights(key: str, value: Any, example: str, unit: str = "") -> tuple[float, 
     if not any(found):
         raise InputError(f"{key} is all 0, must have at least one number greater than 0")
     return found
+
+
+def choice(key: str, value: Any, known: Iterable[str]) -> str:
+    """Return one of the names that are known. Raises InputError that names `key` and the nearest of them."""
+    names = tuple(known)
+    if value in names:
+        return str(value)
+    raise InputError(f"{key} is {value!r}; {nearest(str(value), names)}")
 
 
 def switch(key: str, value: object) -> bool:

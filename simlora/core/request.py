@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from simlora.core.adapter import Adapter
 from simlora.core.trace import BASE_MODEL
+
+arrival_order = attrgetter("arrival_s", "id")
+"""What orders requests."""
 
 
 class Request:
@@ -87,6 +92,11 @@ class Request:
         """
         whole = self.prompt_tokens + self.padding_tokens + self.generated_tokens
         return whole - self.cached_tokens - self.host_tokens - self.chunked_tokens
+
+    @property
+    def declared_tokens(self) -> int:
+        """The prompt and the most output that was declared."""
+        return self.prompt_tokens + self.max_output_tokens
 
     @property
     def rank(self) -> int:

@@ -29,15 +29,14 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
     """Return how long things take on replicas of a kind."""
     config, own = kind.replica, kind.calibration
     calibration = folded(own, scenario.model, config.target_modules, config.lora_communication)
-    assists, merges = scenario.policies.loader().assists, scenario.policies.scheduler().merges
     return LatencyModels(
         iteration=IterationModel(calibration),
         kernel=scenario.policies.kernel(calibration),
         load=AdapterLoad(own),
-        merge=Merge(own) if merges else None,
+        merge=Merge(own) if scenario.policies.merges else None,
         flush_s=own.need("adapter_load.flush_s") if config.adapter_memory == "contiguous" else 0.0,
         host=HostTime(own) if scenario.engines_per_gpu > 1 else None,
-        cpu_lora=CpuLora(calibration, scenario.model.layers) if assists else None,
+        cpu_lora=CpuLora(calibration, scenario.model.layers) if scenario.policies.assists else None,
         passed_over_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from heapq import heappush
 from operator import attrgetter
 
@@ -45,6 +46,13 @@ class Clock(simpy.Environment):
         """
         begins = self.moment(from_s, kind, id)
         return begins, None if until_s is None else self.moment(until_s, kind, id)
+
+    def every(self, period_s: float, kind: int, ended: Callable[[], bool]) -> Iterator[Moment]:
+        """Yield the next multiple of a period, to be waited for, until it has `ended`; those gone by are left out."""
+        tick = 0
+        while not ended():
+            tick = max(tick, int(self._now // period_s)) + 1
+            yield self.moment(tick * period_s, kind, 0)
 
     def move(self, event: simpy.Event, time_s: float, kind: int, id: int) -> Moment:
         """Let what waits for `event` happen at `time_s` instead; the old event is void."""

@@ -71,7 +71,7 @@ class Cluster:
             self.stores = Stores(
                 self.adapters,
                 scenario.hosts,
-                scenario.replicas_per_host,
+                scenario.host_of,
                 scenario.network,
                 scenario.storage,
                 scenario.host_memory_bytes,
@@ -79,7 +79,7 @@ class Cluster:
                 self.at,
             )
         self._cores: list[Cores] = []  # of every host, where they assist
-        if scenario.policies.loader().assists:
+        if scenario.policies.assists:
             self._cores = [Cores(scenario.host_cores) for _ in range(scenario.hosts)]
         self.members, self.executions = Members(scenario.replicas), Executions()
         self._slowness, self.moving = Slowness(self), Moving(self)
@@ -103,7 +103,7 @@ class Cluster:
         self.scaling.begin()
         for id, homes in self.placing.begin(self.overview).items():
             for home in homes[self.members.open[homes]].tolist():
-                self.replicas[home].holdings.preload(self.adapters[id])
+                self.replicas[home].incoming.preload(self.adapters[id])
 
     def _replica(self, id: int) -> Replica:
         """Return a new replica with nothing in its memory."""
@@ -117,7 +117,7 @@ class Cluster:
             self.recorder,
             self._left,
             self.moving.arrive,
-            self._cores[id // scenario.replicas_per_host] if self._cores else None,
+            self._cores[scenario.host_of(id)] if self._cores else None,
             self.loads.waiting if self.loads is not None else None,
             self.adapters,
             self.stores,
@@ -160,7 +160,7 @@ class Cluster:
         return self.recorder.ended == len(self.scenario.trace)
 
     def at(self, time_s: float, does: Callable[[], None]) -> None:
-        """Let something happen at a host at that time."""
+        """Let something happen at that time: a copy reach a host's memory, a replica that is off be emptied."""
         moment = self.clock.moment(time_s, STORE, 0)
         assert moment.callbacks is not None, "nothing has happened yet"
         moment.callbacks.append(lambda _: does())
@@ -265,6 +265,9 @@ class Cluster:
         self.replicas[id] = self._replica(id)
         self.replicas[id].follows(failed)
         self.pools[id] = self.replicas[id].holdings.pool
+        del failed
+        if self.scenario.replica.prefix_caching:
+            gc.collect()  # its tree and what it tells refer to each other
         return lost
 
     def house(self) -> None:
@@ -287,7 +290,7 @@ class Cluster:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """The engine makes no cycles; looking for them took a quarter of a large run."""
+    """Only a replica with cached KV is a cycle, see `replace`; looking for more took a quarter of a large run."""
     enabled = gc.isenabled()
     gc.disable()
     try:

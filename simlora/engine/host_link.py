@@ -78,9 +78,19 @@ class HostLink:
         """Copy the KV of so many tokens from the host; return when that is done."""
         return self._copy(self.to_gpu, tokens, now_s)
 
+    def bring_cached(self, tokens: int, now_s: float) -> float:
+        """The same for cached KV that a request begins with, which counts."""
+        self.kv_tokens_in += tokens
+        return self.bring_kv(tokens, now_s)
+
     def send_kv(self, tokens: int, now_s: float) -> float:
         """Copy the KV of so many tokens to the host; return when that is done."""
         return self._copy(self.to_host, tokens, now_s)
+
+    def send_cached(self, tokens: int, now_s: float) -> float:
+        """The same for KV that stays cached on the host, which counts."""
+        self.kv_tokens_out += tokens
+        return self.send_kv(tokens, now_s)
 
     def _copy(self, link: Link, tokens: int, now_s: float) -> float:
         load = self._load

@@ -132,7 +132,7 @@ class Loads:
 
     def arrive(self, replica: int, request: Request) -> None:
         """A replica is given a request."""
-        self.held_tokens[replica] += request.prompt_tokens + request.max_output_tokens
+        self.held_tokens[replica] += request.declared_tokens
         before = int(self.all.adapters[replica])
         self.all.add(replica, request)
         if request.adapter is not None and self.all.adapters[replica] > before:
@@ -140,7 +140,7 @@ class Loads:
 
     def leave(self, replica: int, request: Request) -> None:
         """A request has ended, or goes elsewhere."""
-        self.held_tokens[replica] -= request.prompt_tokens + request.max_output_tokens
+        self.held_tokens[replica] -= request.declared_tokens
         before = int(self.all.adapters[replica])
         self.all.take(replica, request)
         if request.adapter is not None and self.all.adapters[replica] < before:

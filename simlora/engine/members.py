@@ -11,9 +11,10 @@ from simlora.engine.departed import Departed
 
 
 class Members:
-    """A replica takes requests that is `alive`, its host has not failed, and `on`, switched on and not to go: `open`.
+    """A replica is `open`, and takes requests, if it is `alive` and `on`.
 
-    All three are `[replicas]`. Requests that come while nobody is open wait as long as somebody `is_expected`.
+    That is, if its host has not failed, and it is switched on and not draining. All three are `[replicas]`. Requests
+    that come while nobody is open wait as long as somebody `is_expected`.
     """
 
     def __init__(self, replicas: int) -> None:
@@ -32,7 +33,7 @@ class Members:
         self._reopen()
 
     def set_on(self, ids: Sequence[int], on: bool) -> None:
-        """These replicas are switched on, or to go."""
+        """These replicas are switched on, or begin to drain."""
         self.on[ids] = on
         self._reopen()
 

@@ -30,10 +30,9 @@ class Moving:
         """Plan every period, until all requests have ended."""
         cluster, policy, period_s = self._cluster, self._policy, self._policy.period_s
         assert period_s is not None, "a migration plans that does not say when"
-        clock, tick = cluster.clock, 0
-        while not cluster.all_ended():
-            tick = max(tick, int(clock.now // period_s)) + 1
-            yield clock.moment(tick * period_s, MIGRATION, 0)
+        clock = cluster.clock
+        for moment in clock.every(period_s, MIGRATION, cluster.all_ended):
+            yield moment
             decided_s = clock.now
             plan = policy.plan(cluster.overview)
             if plan.reason:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
-from simlora.core.request import Request
+from simlora.core.request import Request, arrival_order
 from simlora.engine.building import as_seen
 from simlora.engine.loads import Loads
 
@@ -54,7 +54,7 @@ class Overview:
     def requests_of(self, replica: int) -> list[Request]:
         """Requests that a replica has, running or waiting, in order of arrival."""
         found = self._cluster.replicas[replica].requests()
-        return sorted(found, key=lambda request: (request.arrival_s, request.id))
+        return sorted(found, key=arrival_order)
 
     def context_tokens(self, request: Request, replica: int) -> int:
         """Prompt and the tokens that one of a replica's requests has so far."""
@@ -66,7 +66,7 @@ class Overview:
         return np.array([replica.used_tokens for replica in self._cluster.replicas], dtype=np.int64)
 
     def execution_s(self, adapter: Adapter | None = None) -> float | None:
-        """Mean seconds from start to end of the requests that have finished; None without any."""
+        """Mean seconds from admission to end of the requests that had a first token and have left; None without any."""
         return self._cluster.executions.mean_s(adapter)
 
     # Adapters ---------------------------------------------------------------------------

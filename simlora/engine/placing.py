@@ -30,8 +30,7 @@ class Placing:
     ) -> None:
         self._placement = scenario.policies.placement
         self._adapters, self._stores, self._journal = adapters, stores, journal
-        self._per_host = scenario.replicas_per_host
-        self._every_host = frozenset(range(-(-scenario.replicas // scenario.replicas_per_host)))
+        self._host_of, self._every_host = scenario.host_of, frozenset(range(scenario.hosts))
         self._hosts: Mapping[int, Set[int]] = {}
         self._placed = Placed()
         self.serves: Replicas = NOTHING
@@ -49,11 +48,10 @@ class Placing:
         self, clock: Clock, view: ClusterView, has_ended: Callable[[], bool]
     ) -> Generator[Event, None, None]:
         """Plan anew every period until the run has ended; who has arrived stays where he is."""
-        period_s, tick = self._placement.period_s, 0
+        period_s = self._placement.period_s
         assert period_s is not None, "a placement plans anew that does not say so"
-        while not has_ended():
-            tick += 1
-            yield clock.moment(tick * period_s, PLACEMENT, 0)
+        for moment in clock.every(period_s, PLACEMENT, has_ended):
+            yield moment
             before, self._hosts = self._hosts, self._place(view)
             if not has_ended():  # meanwhile, or else it is a plan for nobody
                 self._journal.replanned.append(self._change(before, clock.now))
@@ -80,7 +78,7 @@ class Placing:
     def _hosts_of(self, replicas: NDArray[np.int64] | None) -> Set[int]:
         if replicas is None:
             return self._every_host
-        return frozenset(replica // self._per_host for replica in replicas.tolist())
+        return frozenset(map(self._host_of, replicas.tolist()))
 
     def _change(self, before: Mapping[int, Set[int]], now_s: float) -> Replanned:
         """Return what a plan asks of the hosts that the one before it did not."""

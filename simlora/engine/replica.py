@@ -11,13 +11,14 @@ from math import inf, nextafter
 from simpy import Event
 
 from simlora.core.adapter import Adapter
-from simlora.core.request import Request
+from simlora.core.request import Request, arrival_order
 from simlora.engine.batch import Batch
 from simlora.engine.clock import BOUNDARY, Clock
 from simlora.engine.cores import Cores
 from simlora.engine.departed import Departed
 from simlora.engine.help import CpuHelp
 from simlora.engine.holdings import Holdings
+from simlora.engine.incoming import Incoming
 from simlora.engine.loads import Load
 from simlora.engine.pace import Pace
 from simlora.engine.run import DecodeRun
@@ -77,6 +78,7 @@ class Replica:
         "config",
         "holdings",
         "id",
+        "incoming",
         "most_running",
         "most_waiting",
         "sight",
@@ -113,8 +115,10 @@ class Replica:
         self._fast_forward = scenario.fast_forward
         self._scheduler = scenario.policies.scheduler()
         self._loader = scenario.policies.loader()
-        self.holdings = Holdings(scenario, self.config, adapters, self._loader, latency, recorder, id, stores)
-        self._stalls = Stalls(self.holdings)
+        self.holdings = Holdings(scenario, self.config, adapters, latency, recorder, id, stores)
+        merges = scenario.policies.merges
+        self.incoming = Incoming(self.holdings, self.config, self._loader, merges, recorder)
+        self._stalls = Stalls(self.incoming)
         self._batch = Batch()
         self._run: DecodeRun | None = None
         self._decision = Decision()
@@ -141,7 +145,7 @@ class Replica:
         )
         self._help: CpuHelp | None = None
         if cores is not None and latency.cpu_lora is not None:
-            self._help = CpuHelp(cores, latency.cpu_lora, self.holdings.lands_s)
+            self._help = CpuHelp(cores, latency.cpu_lora, self.incoming.lands_s)
         self._queued = queued  # what routers are told of the queue
         self._since_s = 0.0  # when the iterations that are under way began
         self._before_s = 0.0  # the boundary before the one that was reached
@@ -200,7 +204,7 @@ class Replica:
         elif (run := self._decoding) is not None:
             # The loader may want to fetch for an arrival that the decision does not care about.
             wanted, pool = self._loader.ahead(self.sight), self.holdings.pool
-            fetches = bool(wanted) and any(adapter not in pool for adapter in wanted)
+            fetches = any(adapter not in pool for adapter in wanted)
             on_arrival = 0 if fetches else self._decision.on_arrival
             if on_arrival < self._steps - run.done:
                 self._cut(run, on_arrival, by)
@@ -428,7 +432,7 @@ class Replica:
                 request.padding_tokens = longest - request.prompt_tokens
         # They have their KV when the iteration ends, which may take the batch a step further.
         ends = step + 1 if self._decision.decode and self._batch.members else step
-        kv_s, weights_s, apart = self.holdings.admit(fresh, step, ends, now)
+        kv_s, weights_s, apart = self.incoming.admit(fresh, step, ends, now)
         if apart:
             self._set_apart(apart)
         if weights_s > now:
@@ -443,16 +447,16 @@ class Replica:
         tokens = list(zip(self._prefill, chunks, strict=True))
         begin_s, pass_s, helped, alone = help.prefill(tokens, self._clock.now, start_s, gpu_s)
         for request in alone:
-            self._stalls.waited(request, self.holdings.lands_s(request) - start_s, inf)
+            self._stalls.waited(request, self.incoming.lands_s(request) - start_s, inf)
         self._stalls.assisted(self._prefill, helped, start_s, begin_s, pass_s - gpu_s)
         return begin_s, pass_s
 
     def _set_apart(self, requests: list[Request]) -> None:
         """They wait for their weights, and for KV from the host, with their memory; the others of the prefill go on."""
         gone = {request.id for request in requests}
-        self.holdings.wait_apart(requests, self._batch.step, self._clock.now)
+        self.incoming.wait_apart(requests, self._batch.step, self._clock.now)
         for request in requests:
-            self._standing.landing.add(request, self._clock.now, self.holdings.ready_s(request))
+            self._standing.landing.add(request, self._clock.now, self.incoming.ready_s(request))
         self._standing.find_next_landing()
         kept = [index for index, request in enumerate(self._prefill) if request.id not in gone]
         chunks = self._decision.chunks and tuple(self._decision.chunks[index] for index in kept)
@@ -498,8 +502,8 @@ class Replica:
             if self._outputs[request.id] == generated:
                 self._finish(request)
                 finished = True
-            elif self._help is not None and self.holdings.lands_s(request) > now:
-                self._standing.late.add(request, now, self.holdings.lands_s(request))
+            elif self._help is not None and self.incoming.lands_s(request) > now:
+                self._standing.late.add(request, now, self.incoming.lands_s(request))
                 self._standing.find_next_landing()
                 self._token_times.waits(request.id, now)
             else:
@@ -555,7 +559,7 @@ class Replica:
             switch_s, run = self._switch(decision), None
         wanted = self._loader.ahead(self.sight)
         if wanted:
-            self.holdings.prefetch(wanted, batch.step, self._clock.now)
+            self.incoming.prefetch(wanted, batch.step, self._clock.now)
         if run is None:
             start = max(self._clock.now, self.holdings.stalled_s) + switch_s
             self._assert_merged(batch)
@@ -604,12 +608,12 @@ class Replica:
             self._wake = self._clock.move(self._wake, run.end_s(steps), BOUNDARY, self.id)
 
     def settle(self) -> None:
-        """The clock has stopped: count the steps that were over before, of a run that was not, and who still runs."""
+        """The clock has stopped: count the steps of a run that were over before, and note who was admitted."""
         ended_s = self._count_steps()
         if ended_s is not None:
             self._sample(ended_s)
-        for request in (*self._batch, *self._standing):
-            self._recorder.left_running(request, self.id)
+        for request in (*self._batch, *self._standing, *self._prefill):
+            self._recorder.left_running(request, self.id, self._clock.now)
 
     def _count_steps(self) -> float | None:
         """Count the steps that were over before now, of a run that is not; return when the last was, if any was."""
@@ -644,7 +648,7 @@ class Replica:
             self._tracing.add(ReplicaFailed(self.id, self._clock.now, broke_s))
         waiting = {request.id for request in self.waiting}
         prefill = {request.id for request in self._prefill} - self._standing.prefilling.keys()
-        requests = sorted(self.requests(), key=lambda request: (request.arrival_s, request.id))
+        requests = sorted(self.requests(), key=arrival_order)
         found: list[Departed] = []
         for request in requests:
             lost_tokens = request.chunked_tokens
@@ -742,7 +746,7 @@ class Replica:
     def _fetch_brought(self) -> None:
         brings, self._brings = self._brings, {}
         if self.holdings.region is None:
-            self.holdings.prefetch(brings.values(), self._batch.step, self._clock.now)
+            self.incoming.prefetch(brings.values(), self._batch.step, self._clock.now)
 
     def receive(self, departed: Departed, source: int) -> None:
         """A request comes at a boundary of replica `source`, -1: at none."""
@@ -805,7 +809,7 @@ class Replica:
         """
         shared_tokens = self.holdings.shared_tokens(request)
         spoke = self._stop(request)
-        self.holdings.release(request, self._batch.step, self._clock.now)
+        self._release(request)
         request.cached_tokens = 0
         self._enqueue(request)
         if spoke and swap:
@@ -842,10 +846,16 @@ class Replica:
         self._run = None
         return True
 
+    def _release(self, request: Request) -> None:
+        """An admitted request gives back what it holds."""
+        now = self._clock.now
+        self.holdings.release(request, self._batch.step, now)
+        self.incoming.left(request, now)
+
     def _finish(self, request: Request) -> None:
         if self.holdings.prefixes is not None:  # the last token's KV was never computed
             tokens = request.prompt_tokens + self._outputs[request.id] - 1
             self.holdings.prefixes.add(request, tokens, self._clock.now)
-        self.holdings.release(request, self._batch.step, self._clock.now)
+        self._release(request)
         self._recorder.finish(request, self.id, self._clock.now)
         self._on_leave(self.id, request)

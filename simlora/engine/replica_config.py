@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simlora.core.adapter import RANK_MAX
-from simlora.core.checks import number, shown, whole
-from simlora.core.errors import InputError, nearest
+from simlora.core.checks import choice, number, shown, whole
+from simlora.core.errors import InputError
 
 RESERVES = ("full", "peak", "paged", "padded")
 PREFIX_RESERVES = ("full", "paged")
@@ -113,6 +113,4 @@ class ReplicaConfig:
             ("preemption", PREEMPTIONS),
             ("adapter_memory", ADAPTER_MEMORIES),
         ):
-            value = getattr(self, name)
-            if value not in known:
-                raise InputError(f"replica.{name} is {value!r}; {nearest(str(value), known)}")
+            choice(f"replica.{name}", getattr(self, name), known)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from simpy import Event
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.clock import SCALING
 from simlora.metrics.journal import Scaled
@@ -110,10 +111,8 @@ class Scaling:
         """Look every period, until all requests have ended."""
         cluster, period_s = self._cluster, self._config.autoscaler.period_s
         assert period_s is not None, "an autoscaler looks that does not say when"
-        tick = 0
-        while not cluster.all_ended():
-            tick += 1
-            yield cluster.clock.moment(tick * period_s, SCALING, 0)
+        for moment in cluster.clock.every(period_s, SCALING, cluster.all_ended):
+            yield moment
             if not cluster.all_ended():
                 self._adjust(self._clipped())
 
@@ -178,13 +177,10 @@ class Scaling:
         yield clock.moment(clock.now + self._config.boot_s, SCALING, 1 + id)
         if self._booting.get(id) != boot or cluster.all_ended():
             return
-        holdings = cluster.replicas[id].holdings
         often = sorted(self._asked, key=lambda adapter: (-self._asked[adapter], adapter))
         wanted = [cluster.adapters[adapter] for adapter in often[: self._config.warm_up_adapters]]
         if wanted:
-            holdings.prefetch(wanted, 0, clock.now)
-            ready = [holdings.pool.ready_s(adapter) for adapter in wanted if adapter in holdings.pool]
-            yield clock.moment(max(ready, default=clock.now), SCALING, 1 + id)
+            yield clock.moment(self._warm_up(id, wanted), SCALING, 1 + id)
             if self._booting.get(id) != boot or cluster.all_ended():
                 return
         del self._booting[id]
@@ -192,6 +188,12 @@ class Scaling:
         cluster.start([id])
         self._note(f"replica {id} is there")
         cluster.house()
+
+    def _warm_up(self, id: int, wanted: Sequence[Adapter]) -> float:
+        """Let a replica load adapters, as far as they fit; return when they are there."""
+        now_s, pool = self._cluster.clock.now, self._cluster.pools[id]
+        self._cluster.replicas[id].incoming.prefetch(wanted, 0, now_s)
+        return max((pool.ready_s(adapter) for adapter in wanted if adapter in pool), default=now_s)
 
     def _switch_off(self, id: int) -> None:
         """It has nothing left to do: it costs nothing from now on, and forgets what it has in memory."""

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import number, whole
-from simlora.core.errors import InputError, nearest
+from simlora.core.checks import choice, number, whole
+from simlora.core.errors import InputError
 from simlora.core.trace import Trace
 from simlora.engine.incidents import Failure, SlowLink, Straggler, check_incidents
 from simlora.engine.replica_config import PREFIX_RESERVES, ReplicaConfig
@@ -44,6 +44,16 @@ class Policies:
     router: Router
     placement: Placement
     migration: Migration = Stay()  # noqa: RUF009  # it has no state
+
+    @cached_property
+    def merges(self) -> bool:
+        """Whether the scheduler merges adapters into the weights."""
+        return self.scheduler().merges
+
+    @cached_property
+    def assists(self) -> bool:
+        """Whether CPU cores of the host stand in for weights on their way."""
+        return self.loader().assists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +152,10 @@ class Scenario:
         """How many hosts the replicas lie on."""
         return -(-self.replicas // self.replicas_per_host)
 
+    def host_of(self, replica: int) -> int:
+        """Return the host that carries a replica."""
+        return replica // self.replicas_per_host
+
     def replicas_of(self, host: int) -> list[int]:
         """Return the replicas that a host carries."""
         first = host * self.replicas_per_host
@@ -162,9 +176,7 @@ class Scenario:
             number("cluster.status_every_s", self.status_every_s, "seconds", above=0)
         if self.max_outstanding is not None:
             whole("cluster.max_outstanding", self.max_outstanding, "requests", least=1)
-        if self.adapter_pool not in ADAPTER_POOLS:
-            known = nearest(str(self.adapter_pool), ADAPTER_POOLS)
-            raise InputError(f"cluster.adapter_pool is {self.adapter_pool!r}; {known}")
+        choice("cluster.adapter_pool", self.adapter_pool, ADAPTER_POOLS)
         if self.host_memory_bytes is not None:
             number("host.memory_bytes", self.host_memory_bytes, "bytes", above=0)
         if self.adapter_pool == "distributed":
@@ -234,7 +246,7 @@ class Scenario:
                 "cluster.adapter_pool=distributed limits a host by host.memory_bytes, which needs "
                 "replica.host_adapters=null"
             )
-        if self.policies.loader().assists:
+        if self.policies.assists:
             raise InputError(
                 "loader=cpu_assisted computes with adapters in host memory, which needs cluster.adapter_pool=replicated"
             )

@@ -84,7 +84,7 @@ class Sight:
 
     @property
     def paused(self) -> Collection[Request]:
-        """Requests that were taken out of the batch, and have their KV in HBM, in the order in which they were."""
+        """Requests taken out of the batch with their KV in HBM, in the order in which they were paused."""
         return self._standing.paused.values()
 
     @property
@@ -108,7 +108,7 @@ class Sight:
         return self._pace.merged
 
     def in_use(self, adapter: Adapter) -> bool:
-        """Whether an admitted request uses the adapter."""
+        """Whether an admitted request uses the adapter: one that runs, lands, is being prefilled or is paused."""
         return self._holdings.pool.is_pinned(adapter)
 
     def resident(self, adapter: Adapter) -> bool:
@@ -120,9 +120,9 @@ class Sight:
         return self._scheduler.order(self)
 
     def trial(self, beside: Collection[Request] | None = None) -> Admission:
-        """Start a trial of who could be admitted now, beside the batch and those who stand still.
+        """Start a trial beside all admitted requests, or beside these of them only.
 
-        Or else beside these of them: the others are, or will be, paused, and make way.
+        As if the others, who are paused or will be, had given up their memory.
         """
         standing, holdings, batch = self._standing, self._holdings, self._batch
         seats = self.max_batch_size - len(standing.prefilling)

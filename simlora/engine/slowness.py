@@ -25,7 +25,7 @@ class Slowness:
 
     def afflict(self, replica: Replica) -> None:
         """Let a new replica be as slow as the one whose place it takes."""
-        host = replica.id // self._cluster.scenario.replicas_per_host
+        host = self._cluster.scenario.host_of(replica.id)
         replica.slow_down(self.of_replica.get(replica.id, 1.0))
         replica.holdings.host_link.slow_down(self.of_link.get(host, 1.0))
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from simlora.core.request import Request
-from simlora.engine.holdings import Holdings
+from simlora.engine.incoming import Incoming
 
 
 class Stalls:
     """Adds to the cold starts and to the `blocked_s` of one replica's requests.
 
-    `batch_s` is how long its batch has stood still, all times together. To a request counts what it is when it
-    leaves the batch, less what it was when it joined.
+    `batch_s` is how long its batch has stood still, all times together. A request is charged the growth of `batch_s`
+    between joining and leaving the batch.
     """
 
-    __slots__ = ("_holdings", "batch_s")
+    __slots__ = ("_incoming", "batch_s")
 
-    def __init__(self, holdings: Holdings) -> None:
-        self._holdings = holdings
+    def __init__(self, incoming: Incoming) -> None:
+        self._incoming = incoming
         self.batch_s = 0.0
 
     def waited(self, request: Request, seconds: float, now_s: float) -> None:
@@ -26,8 +26,8 @@ class Stalls:
         if request.admitted_s >= 0.0:
             request.blocked_s += seconds
             return
-        until_s = min(now_s, self._holdings.ready_s(request))
-        for_kv_s = min(max(until_s - self._holdings.lands_s(request), 0.0), seconds)
+        until_s = min(now_s, self._incoming.ready_s(request))
+        for_kv_s = min(max(until_s - self._incoming.lands_s(request), 0.0), seconds)
         request.kv_cold_start_s += for_kv_s
         request.cold_start_s += seconds - for_kv_s
 
@@ -36,16 +36,16 @@ class Stalls:
 
         All of its wait was counted when it was admitted.
         """
-        lands_s = max(self._holdings.lands_s(request), now_s)
+        lands_s = max(self._incoming.lands_s(request), now_s)
         if not assisted:
             request.cold_start_s -= lands_s - now_s
-        request.kv_cold_start_s -= max(self._holdings.ready_s(request) - lands_s, 0.0)
+        request.kv_cold_start_s -= max(self._incoming.ready_s(request) - lands_s, 0.0)
 
     def stands_still(self, requests: Sequence[Request], from_s: float, until_s: float) -> None:
         """The replica has stood still for weights: whose it was not, and the batch, could have run."""
         self.batch_s += until_s - from_s
         for request in requests:
-            request.blocked_s += until_s - min(max(from_s, self._holdings.lands_s(request)), until_s)
+            request.blocked_s += until_s - min(max(from_s, self._incoming.lands_s(request)), until_s)
 
     def assisted(
         self,

@@ -30,6 +30,7 @@ class Stores:
     memory of the asking host. If nobody holds it, as those who did have failed, it is read from `storage`. Once
     somebody who serves an adapter holds it, those who do not give it up; the last copy stays.
     `memory_bytes` is what adapters may take of a host's memory. What a host has no room for it fetches each time.
+    `host_of` says on which host a replica lies.
     Source: LoRAServe §IV-B.
     """
 
@@ -37,14 +38,14 @@ class Stores:
         self,
         adapters: Sequence[Adapter],
         hosts: int,
-        replicas_per_host: int,
+        host_of: Callable[[int], int],
         network: LinkRate,
         storage: LinkRate,
         memory_bytes: float | None,
         recorder: Recorder,
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
-        self._adapters, self._per_host = adapters, replicas_per_host
+        self._adapters, self._host_of = adapters, host_of
         self._network, self._storage, self._memory_bytes = network, storage, memory_bytes
         self._recorder, self._later = recorder, later
         self.holders: list[dict[int, None]] = [{} for _ in adapters]  # hosts, by adapter
@@ -62,7 +63,7 @@ class Stores:
 
     def joins(self, replica: int, link: Link, copy_s: Callable[[int], float]) -> None:
         """A replica brings the link over which its host loads, instead of that of the one whose place it takes."""
-        self._loads[replica // self._per_host][replica] = Loading(link, copy_s)
+        self._loads[self._host_of(replica)][replica] = Loading(link, copy_s)
 
     def fails(self, host: int) -> int:
         """A host is gone, with what it held and what was on its way there; return how many adapters nobody has now."""
@@ -104,14 +105,14 @@ class Stores:
 
     def holds(self, replica: int, adapter: Adapter) -> bool:
         """Whether the host of a replica has an adapter in its memory."""
-        return replica // self._per_host in self.holders[adapter.id]
+        return self._host_of(replica) in self.holders[adapter.id]
 
     def fetch(self, replica: int, adapter: Adapter, shard_bytes: int, now_s: float, out: Link) -> float:
         """Send for an adapter that a replica's host does not hold; return when it is in the replica's HBM.
 
         Its host keeps it as soon as it has been copied there over `out`.
         """
-        host = replica // self._per_host
+        host = self._host_of(replica)
         holders = self.holders[adapter.id]
         if not holders:
             self.storage_loads[host] += 1

@@ -115,6 +115,7 @@ class Swapping:
         since_s, before, area = self._batches[-1]
         if before != running:
             self._batches.append((now_s, running, area + before * (now_s - since_s)))
+            self._forget(max(now_s - WINDOW_S, 0.0))
 
     # What is done about it --------------------------------------------------------------
 
@@ -262,11 +263,16 @@ class Swapping:
 
     def _mean_batch(self, now_s: float) -> float:
         batches, since_s = self._batches, max(now_s - WINDOW_S, 0.0)
-        while len(batches) > 1 and batches[1][0] <= since_s:
-            batches.popleft()
+        self._forget(since_s)
         (first_s, first, first_area), (last_s, last, last_area) = batches[0], batches[-1]
         area = last_area + last * (now_s - last_s) - first_area - first * (since_s - first_s)
         return area / (now_s - since_s) if now_s > since_s else 0.0
+
+    def _forget(self, before_s: float) -> None:
+        """Forget how large the batch was before then."""
+        batches = self._batches
+        while len(batches) > 1 and batches[1][0] <= before_s:
+            batches.popleft()
 
 
 def tree_by_worth(

@@ -7,18 +7,14 @@ from collections.abc import Iterator, Set
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
 
-from simlora.core.request import Request
+from simlora.core.request import Request, arrival_order
 from simlora.core.trace import BASE_MODEL
-
-
-def _key(request: Request) -> tuple[float, int]:
-    return request.arrival_s, request.id
 
 
 class WaitingQueue:
     """Waiting requests in order of (arrival, id); cheap at both ends, and by adapter.
 
-    `returned` counts those that came back, or from elsewhere, to a place before the end.
+    `returned` counts those that were inserted before the end: preempted ones, and those from other replicas.
     """
 
     __slots__ = ("_by_adapter", "_head", "_items", "returned")
@@ -44,10 +40,16 @@ class WaitingQueue:
         """Insert a request at its place."""
         items = self._items
         # A later arrival is the common case, millions of times.
-        if not items or items[-1].arrival_s < request.arrival_s or _key(items[-1]) < _key(request):
+        if (
+            not items
+            or items[-1].arrival_s < request.arrival_s
+            or arrival_order(items[-1]) < arrival_order(request)
+        ):
             items.append(request)
         else:
-            items.insert(bisect_left(items, _key(request), lo=self._head, key=_key), request)
+            items.insert(
+                bisect_left(items, arrival_order(request), lo=self._head, key=arrival_order), request
+            )
             self.returned += 1
         if self._by_adapter is not None:
             self._queue_of(request).add(request)
@@ -61,7 +63,7 @@ class WaitingQueue:
                 del self._by_adapter[request.adapter_id]
         items, head = self._items, self._head
         if items[head] is not request:
-            place = bisect_left(items, _key(request), lo=head, key=_key)
+            place = bisect_left(items, arrival_order(request), lo=head, key=arrival_order)
             assert items[place] is request, f"request {request.id} is not in the queue"
             if 2 * place > head + len(items):
                 del items[place]
@@ -91,21 +93,21 @@ class WaitingQueue:
         wanted = [queues[id] for id in queues.keys() & adapters]
         if BASE_MODEL in queues:
             wanted.append(queues[BASE_MODEL])
-        heap = [(*_key(queue._items[queue._head]), queue._items, queue._head) for queue in wanted]
+        heap = [(*arrival_order(queue._items[queue._head]), queue._items, queue._head) for queue in wanted]
         heapify(heap)
-        passed = _key(after)
+        passed = arrival_order(after)
         while heap:
             arrival_s, id, items, place = heap[0]
             if (arrival_s, id) > passed:
                 yield items[place]
             if place + 1 < len(items):
-                heapreplace(heap, (*_key(items[place + 1]), items, place + 1))
+                heapreplace(heap, (*arrival_order(items[place + 1]), items, place + 1))
             else:
                 heappop(heap)
 
     def place(self, request: Request) -> int:
         """How many wait ahead of this one; O(log n)."""
-        return bisect_left(self._items, _key(request), lo=self._head, key=_key) - self._head
+        return bisect_left(self._items, arrival_order(request), lo=self._head, key=arrival_order) - self._head
 
     def _queues(self) -> dict[int, WaitingQueue]:
         if self._by_adapter is None:

@@ -29,6 +29,11 @@ class AdapterRegion(ABC):
         self.fragmentation_sum = 0.0
         self.fragmentation_max = 0.0
 
+    def follows(self, gone: AdapterRegion) -> None:
+        """This takes the place of one that is gone; what that counted counts."""
+        self.refusals, self.flushes, self.changes = gone.refusals, gone.flushes, gone.changes
+        self.fragmentation_sum, self.fragmentation_max = gone.fragmentation_sum, gone.fragmentation_max
+
     @abstractmethod
     def begin(self, running: Iterable[Request]) -> None:
         """Start a trial beside the running requests, in the batch's order."""

@@ -119,14 +119,19 @@ class Recorder:
         self._reasons[request.id] = reason
         self._end(request, Status.REJECTED, replica, now_s)
 
-    def left_running(self, request: Request, replica: int) -> None:
-        """The clock stopped while a request ran: what had happened to it until then."""
+    def left_running(self, request: Request, replica: int, now_s: float) -> None:
+        """The clock stops while a replica has admitted a request: what has happened to it until now.
+
+        It may be waiting for its weights, and begin later on; or it is known already when.
+        """
         id = request.id
         self._replica[id] = replica
-        self._admitted_s[id] = request.admitted_s
+        if 0.0 <= request.admitted_s <= now_s:
+            self._admitted_s[id] = request.admitted_s
         if request.first_token_s >= 0.0:
             self._first_token_s[id] = request.first_token_s
         self._preemptions[id] = request.preemptions
+        self._migrations[id] = request.migrations
 
     def _end(self, request: Request, status: Status, replica: int, now_s: float) -> None:
         assert self._status[request.id] == Status.UNFINISHED, f"request {request.id} ends twice"

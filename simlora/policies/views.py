@@ -28,7 +28,7 @@ class WaitingView(Protocol):
 
     @property
     def returned(self) -> int:
-        """How many have been put before the end so far: they came back, or from another replica."""
+        """Requests so far that were inserted before the queue's end: preempted ones, and those from other replicas."""
         ...
 
     def counts(self) -> Mapping[int, int]:
@@ -68,7 +68,7 @@ class Admission(Protocol):
 
     @property
     def adapters(self) -> Set[int]:
-        """Ids of the adapters of the running requests and of those admitted so far."""
+        """Ids of the adapters of all admitted requests, or of those `beside`, and of those admitted so far."""
         ...
 
     def admit(self, request: Request) -> bool:
@@ -103,7 +103,7 @@ class ReplicaView(Protocol):
 
     @property
     def paused(self) -> Collection[Request]:
-        """Requests that were taken out of the batch with their KV in HBM, in the order in which they were."""
+        """Requests taken out of the batch with their KV in HBM, in the order in which they were paused."""
         ...
 
     @property
@@ -161,7 +161,7 @@ class ReplicaView(Protocol):
         ...
 
     def in_use(self, adapter: Adapter) -> bool:
-        """Whether a running request uses the adapter."""
+        """Whether an admitted request uses the adapter: one that runs, lands, is being prefilled or is paused."""
         ...
 
     def upcoming(self) -> Iterable[Request]:
@@ -169,7 +169,10 @@ class ReplicaView(Protocol):
         ...
 
     def trial(self, beside: Collection[Request] | None = None) -> Admission:
-        """Start a trial: beside everybody who was admitted, or only beside these of them while the others make way."""
+        """Start a trial beside all admitted requests, or beside these of them only.
+
+        As if the others had given up their memory.
+        """
         ...
 
 
@@ -210,7 +213,7 @@ class LoadView(Protocol):
 class LoadsView(Protocol):
     """What every replica has been given and has not done.
 
-    `held_tokens` `[replicas]`: prompts and declared outputs of all, and their adapters.
+    `held_tokens` `[replicas]`: prompts and declared outputs of all, and their adapters, each once, in token slots.
     """
 
     held_tokens: NDArray[np.int64]
@@ -275,9 +278,9 @@ class ClusterView(Protocol):
         ...
 
     def execution_s(self, adapter: Adapter | None = None) -> float | None:
-        """Mean seconds from start to end of the requests that have finished, for an adapter or for all.
+        """Mean seconds from admission to end of the requests that had a first token and have left.
 
-        None as long as there are none.
+        For an adapter or for all; None as long as there are none.
         """
         ...
 
@@ -318,7 +321,7 @@ class ClusterView(Protocol):
 
     @property
     def rng(self) -> np.random.Generator:
-        """This policy's own stream of randomness."""
+        """The stream of randomness that placement, router and migration share, and draw from in turn."""
         ...
 
 

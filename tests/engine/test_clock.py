@@ -1,10 +1,12 @@
 """Clock and Link: what happens at the same moment has a written order."""
 
+from collections.abc import Generator
 from itertools import permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simpy import Event
 
 from simlora.engine.clock import ARRIVAL, BOUNDARY, Clock
 from simlora.engine.link import Link
@@ -47,6 +49,21 @@ def test_what_waits_for_a_moved_event_happens_once_at_the_new_time() -> None:
     clock.move(event, 2.0, BOUNDARY, 0)
     clock.run()
     assert seen == [2.0]
+
+
+def test_a_period_comes_again_and_again_until_it_has_ended_and_what_has_passed_meanwhile_does_not() -> None:
+    clock, seen = Clock(), []
+
+    def looking() -> Generator[Event, None, None]:
+        for moment in clock.every(0.1, ARRIVAL, lambda: len(seen) == 4):
+            yield moment
+            seen.append(clock.now)
+            if len(seen) == 2:
+                yield clock.moment(clock.now + 0.25, ARRIVAL, 0)
+
+    clock.process(looking())
+    clock.run()
+    assert seen == [0.1, 0.2, 5 * 0.1, 6 * 0.1]
 
 
 def test_the_clock_refuses_to_go_back() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from simlora.api.facts import adapter_facts, failure_facts
 from simlora.core.errors import InputError
+from simlora.engine.cluster import Cluster
+from simlora.engine.departed import Departed
+from simlora.engine.holdings import Holdings
 from simlora.engine.incidents import Failure
 from simlora.metrics.journal import Failed
 from tests.engine.by_hand import load_s, prefill_s, steps_s
@@ -87,6 +92,29 @@ def test_a_host_that_comes_back_is_empty_and_serves_again() -> None:
     table = cluster.recorder.requests()
     assert table.replica.tolist() == [0, 1, 0]
     assert table.cold_start_s.tolist() == pytest.approx([load_s(1), 0.0, load_s(1)])
+
+
+@pytest.mark.parametrize("prefix_caching", [False, True])
+def test_what_a_failed_replica_held_is_freed_at_once(
+    prefix_caching: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As nobody collects garbage while a cluster runs."""
+    there: list[int] = []
+    replace = Cluster.replace
+
+    def counting(self: Cluster, id: int) -> list[Departed]:
+        found = replace(self, id)
+        there.append(sum(type(each) is Holdings for each in gc.get_objects()))
+        return found
+
+    monkeypatch.setattr(Cluster, "replace", counting)
+    gc.collect()
+    before = sum(type(each) is Holdings for each in gc.get_objects())
+    rows = tuple(Row(0.25 * i, 0, 9, 4, 4) for i in range(40))
+    failures = tuple((0, float(i), i + 0.5) for i in range(1, 8))
+    table = case(*rows, failures=failures, prefix_caching=prefix_caching).run().requests()
+    assert (table.status == "finished").all()
+    assert there == [before + 2] * 7
 
 
 def test_an_adapter_that_only_the_failed_host_held_is_read_from_storage() -> None:

@@ -32,7 +32,7 @@ class Hosts:
         self.stores = Stores(
             (A, B, C),
             hosts,
-            per_host,
+            lambda replica: replica // per_host,
             LinkRate("network", 0.0, 200.0),
             LinkRate("storage", 0.0, 10.0),
             memory_bytes,

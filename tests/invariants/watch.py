@@ -132,7 +132,7 @@ class WatchedReplica(Replica):
     def _stop(self, request: Request) -> bool:
         if request.id in self._standing.landing.requests:
             own_tokens = self.holdings.own_tokens(request.id, self._batch.step)
-            self.given_up.append((self.holdings.ready_s(request), own_tokens))
+            self.given_up.append((self.incoming.ready_s(request), own_tokens))
         return super()._stop(request)
 
     def check_slots_are_free(self) -> None:

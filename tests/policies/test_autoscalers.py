@@ -161,7 +161,12 @@ def test_before_the_first_step_it_is_as_after_the_last() -> None:
             lambda: ByQueue(target_requests=0),
             "autoscaler.target_requests is 0, must be greater than 0 requests",
         ),
-        (lambda: ByQueue(period_s=0), "autoscaler.period_s is 0, must be greater than 0 seconds"),
+        (lambda: ByQueue(period_s=0), "autoscaler.period_s is 0, must be at least 0.001 seconds"),
+        (lambda: BySlo(period_s=1e-9), "autoscaler.period_s is 1e-09, must be at least 0.001 seconds"),
+        (
+            lambda: BySchedule(DAY, period_s=1e-9),
+            "autoscaler.period_s is 1e-09, must be at least 0.001 seconds",
+        ),
         (lambda: BySlo(attainment=1.5), "autoscaler.attainment is 1.5, must be greater than 0 and at most 1"),
         (lambda: BySlo(grow=0), "autoscaler.grow is 0, must be greater than 0"),
         (lambda: BySchedule([]), "autoscaler.steps is [], must be a list with at least one entry"),

@@ -67,6 +67,11 @@ def test_what_is_out_of_range_is_named(arguments: dict[str, int]) -> None:
         Consolidate(**arguments)
 
 
+def test_a_period_is_not_so_short_that_a_run_gets_nowhere() -> None:
+    with pytest.raises(InputError, match=r"migration\.period_s is 1e-09, must be at least 0\.001 seconds"):
+        Consolidate(period_s=1e-9)
+
+
 TWO = Case(
     rows=(Row(0.0, None, 4, 30, 30), Row(0.0, None, 8, 30, 30)), replicas=2, admit_every=0, kernel="merged"
 )

@@ -214,7 +214,8 @@ def test_every_plan_keeps_what_was_promised(
             {"operating_points": {0: 5}},
             "a rank of placement.operating_points is 0, must be a whole number, at least 1",
         ),
-        ({"period_s": 0}, "placement.period_s is 0, must be greater than 0 seconds"),
+        ({"period_s": 0}, "placement.period_s is 0, must be at least 0.001 seconds"),
+        ({"period_s": 1e-9}, "placement.period_s is 1e-09, must be at least 0.001 seconds"),
         ({"trend_periods": 0}, "placement.trend_periods is 0, must be a whole number of periods, at least 1"),
     ],
 )

@@ -9,6 +9,7 @@ import simlora
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
 from simlora.core.request import Request
+from simlora.policies.routing import session_bands
 from simlora.policies.routing.rank_bands import RankBands
 from simlora.policies.routing.session_bands import SessionBands
 from tests.policies.hand import Cluster
@@ -39,6 +40,17 @@ def test_it_goes_elsewhere_when_that_is_gone() -> None:
     router = SessionBands()
     assert router.route(turn("a"), ALL, Cluster((1, 1, 0, 1))) == 2
     assert router.route(turn("a"), np.array([0, 3]), Cluster((1, 0, 0, 0))) == 3
+
+
+def test_the_session_used_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_bands, "MOST_SESSIONS", 2)
+    router, at = SessionBands(slack=2, session_slack=9), Cluster((0, 1, 1, 1))
+    for session, idlest in (("a", 1), ("b", 2)):
+        router.route(turn(session), ALL, Cluster([int(i != idlest) for i in range(4)]))
+    assert router.route(turn("a"), ALL, at) == 1
+    assert router.route(turn("c"), ALL, at) == 0
+    assert router.route(turn("a"), ALL, at) == 1, "it was used after b"
+    assert router.route(turn("b"), ALL, at) == 0, "nobody knows where it was"
 
 
 def test_without_sessions_it_is_rank_bands() -> None:

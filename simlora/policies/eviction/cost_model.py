@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import exp, inf, log, log1p
 from typing import Any
 
-from simlora.core.checks import number, switch
-from simlora.core.errors import InputError, nearest
+from simlora.core.checks import choice, number, switch
 from simlora.policies.eviction.swapper import Swapper
 
 CONSTANTS: dict[str, dict[str, float | None]] = {
@@ -41,9 +40,7 @@ class CostModel(Swapper):
         matches_invalid: bool = True,
         adapter_reward: bool = True,
     ) -> None:
-        if constants not in CONSTANTS:
-            raise InputError(f"eviction.constants is {constants!r}; {nearest(str(constants), CONSTANTS)}")
-        known = CONSTANTS[constants]
+        known = CONSTANTS[choice("eviction.constants", constants, CONSTANTS)]
         given = {"every_s": every_s, "busy": busy, "busy_to": busy_to, "idle": idle, "idle_to": idle_to}
         band: dict[str, Any] = {
             name: known[name] if value is None else value for name, value in given.items()

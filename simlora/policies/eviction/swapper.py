@@ -6,12 +6,9 @@ from abc import abstractmethod
 from collections.abc import Iterable
 
 from simlora.core.adapter import Adapter
-from simlora.core.checks import number, switch
+from simlora.core.checks import LEAST_PERIOD_S, number, switch
 from simlora.core.errors import InputError
 from simlora.policies.eviction.base import Eviction
-
-LEAST_S = 1e-3
-"""An idle replica that waits for its link would wake at every look."""
 
 
 class Swapper(Eviction):
@@ -26,9 +23,9 @@ class Swapper(Eviction):
     it. Without, KV may lie there whose adapter does not; unless such KV is matched (`matches_invalid`), a request
     whose adapter is not in HBM finds none at all and prefills its whole prompt (§6.6: it "cannot be matched").
 
-    Things were used last when a request found them, and what it brought when it ended (§4.3: "generated, matched"; that
-    data are updated when they are swapped too, as it also says, is not taken for a use: what has just left would be
-    the first to come back). Source: FastLibra §4.2 and §5.3.
+    Last use: when a request found it; for what a request brought, when that request ended (§4.3: "generated, matched";
+    that data are updated when they are swapped too, as it also says, is not taken for a use: what has just left would
+    be the first to come back). Source: FastLibra §4.2 and §5.3.
     """
 
     def __init__(
@@ -43,9 +40,9 @@ class Swapper(Eviction):
         matches_invalid: bool = True,
     ) -> None:
         self.every_s = number("eviction.every_s", every_s, "seconds", least=0)
-        if 0 < self.every_s < LEAST_S:
+        if 0 < self.every_s < LEAST_PERIOD_S:  # an idle replica that waits for its link wakes at every look
             raise InputError(
-                f"eviction.every_s is {every_s:g}, must be at least {LEAST_S:g} seconds, or 0: every iteration"
+                f"eviction.every_s is {every_s:g}, must be at least {LEAST_PERIOD_S:g} seconds, or 0: every iteration"
             )
         self.busy = number("eviction.busy", busy, "of HBM", least=0, most=1)
         self.busy_to = number("eviction.busy_to", busy_to, "of HBM", least=0, most=1)

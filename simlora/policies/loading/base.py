@@ -39,6 +39,6 @@ class Loader(ABC):
     def ahead(self, view: ReplicaView) -> Iterable[Adapter]:
         """Adapters to have in HBM, of which the missing are loaded in the background; in order.
 
-        Asked before every decode run. None of them makes room for another.
+        Asked before every decode run, and at every arrival during one. None of them makes room for another.
         """
         return ()

@@ -8,9 +8,6 @@ from typing import NamedTuple
 from simlora.core.request import Request
 from simlora.policies.views import ClusterView
 
-PERIOD_LEAST_S = 1e-3
-"""Between two looks; more often would be several in an iteration."""
-
 
 class Move(NamedTuple):
     """A request of one replica goes on at another."""

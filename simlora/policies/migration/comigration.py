@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.checks import number, whole
-from simlora.core.errors import InputError, nearest
-from simlora.core.request import Request
+from simlora.core.checks import choice, number, whole
+from simlora.core.errors import InputError
+from simlora.core.request import Request, arrival_order
 from simlora.core.trace import BASE_MODEL
 from simlora.policies.migration.base import Move, Plan
 from simlora.policies.views import ClusterView
@@ -152,7 +152,7 @@ def fullest(tokens: Sequence[int], room: int) -> int:
 def gather(view: ClusterView, replicas: Sequence[int], terms: Terms) -> tuple[list[Request], Comigration]:
     """Return the requests of these replicas in order of (arrival, id), and the problem; replicas go by position."""
     found = [(request, j) for j, replica in enumerate(replicas) for request in view.requests_of(replica)]
-    found.sort(key=lambda pair: (pair[0].arrival_s, pair[0].id))
+    found.sort(key=lambda pair: arrival_order(pair[0]))
     requests, home = [request for request, _ in found], np.array([j for _, j in found], dtype=np.int64)
     adapters = {request.adapter.id: request.adapter for request in requests if request.adapter is not None}
     known_s = {id: view.execution_s(adapter) for id, adapter in (*adapters.items(), (BASE_MODEL, None))}
@@ -254,8 +254,7 @@ class Solver:
     most_nodes: int
 
     def __post_init__(self) -> None:
-        if self.name not in SOLVERS:
-            raise InputError(f"migration.solver is {self.name!r}; {nearest(str(self.name), SOLVERS)}")
+        choice("migration.solver", self.name, SOLVERS)
         for package in SOLVERS[self.name]:
             if find_spec(package) is None:
                 raise InputError(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from simlora.core.checks import number, whole
+from simlora.core.checks import period, whole
 from simlora.core.request import Request
-from simlora.policies.migration.base import PERIOD_LEAST_S, Migration, Move, Plan
+from simlora.policies.migration.base import Migration, Move, Plan
 from simlora.policies.views import ClusterView
 
 
@@ -17,7 +17,7 @@ class Consolidate(Migration):
     """
 
     def __init__(self, period_s: float = 10.0, most_requests: int | None = None) -> None:
-        self.period_s: float = number("migration.period_s", period_s, "seconds", least=PERIOD_LEAST_S)
+        self.period_s: float = period("migration.period_s", period_s)
         if most_requests is not None:
             whole("migration.most_requests", most_requests, "requests", least=1)
         self.most_requests = most_requests
@@ -52,4 +52,4 @@ class Consolidate(Migration):
 def _held_tokens(request: Request) -> int:
     """Prompt, declared output, and the adapter in slots of the pool, as if nobody shared it."""
     adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
-    return request.prompt_tokens + request.max_output_tokens + adapter_tokens
+    return request.declared_tokens + adapter_tokens

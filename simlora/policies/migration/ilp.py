@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simlora.core.checks import number
-from simlora.policies.migration.base import PERIOD_LEAST_S, Migration, Plan
+from simlora.core.checks import number, period
+from simlora.policies.migration.base import Migration, Plan
 from simlora.policies.migration.comigration import Solver, Terms, plan
 from simlora.policies.views import ClusterView
 
@@ -39,7 +39,7 @@ class Ilp(Migration):
         gap: float = 0.01,
         most_nodes: int = 100,
     ) -> None:
-        self.period_s: float = number("migration.period_s", period_s, "seconds", least=PERIOD_LEAST_S)
+        self.period_s: float = period("migration.period_s", period_s)
         self.delay_s = number("migration.delay_s", delay_s, "seconds", least=0)
         self.terms = Terms(
             relaxed=False,

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simlora.core.checks import number, whole
-from simlora.core.errors import InputError, nearest
-from simlora.policies.migration.base import PERIOD_LEAST_S, Migration, Plan
+from simlora.core.checks import choice, number, period, whole
+from simlora.policies.migration.base import Migration, Plan
 from simlora.policies.migration.comigration import Seconds, Solver, Terms, plan
 from simlora.policies.views import ClusterView
 
@@ -63,10 +62,8 @@ class SelectiveIlp(Migration):
         gap: float = 0.01,
         most_nodes: int = 1000,
     ) -> None:
-        if constants not in CONSTANTS:
-            raise InputError(f"migration.constants is {constants!r}; {nearest(str(constants), CONSTANTS)}")
-        left = CONSTANTS[constants]
-        self.period_s: float = number("migration.period_s", period_s, "seconds", least=PERIOD_LEAST_S)
+        left = CONSTANTS[choice("migration.constants", constants, CONSTANTS)]
+        self.period_s: float = period("migration.period_s", period_s)
         self.delay_s = number("migration.delay_s", delay_s, "seconds", least=0)
         self.more_requests = whole("migration.more_requests", more_requests, "requests", least=1)
         self.full = number("migration.full", full, "of the memory", above=0, most=1)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from simlora.core.adapter import Adapter
-from simlora.core.checks import number, whole
+from simlora.core.checks import number, period, whole
 from simlora.core.errors import InputError
 from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.views import ClusterView
@@ -64,7 +64,7 @@ class RankDemand(Placement):
         self.operating_points = {
             int(rank): float(tps) for rank, tps in sorted((operating_points or {}).items())
         }
-        self.period_s = self._lasts_s = number("placement.period_s", period_s, "seconds", above=0)
+        self.period_s = self._lasts_s = period("placement.period_s", period_s)
         self.trend_periods = whole("placement.trend_periods", trend_periods, "periods", least=1)
         self._asked: NDArray[np.int64] | None = None
         self._tps: list[Floats] = []

@@ -29,7 +29,7 @@ class FirstFit(Router):
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         most = self.most_requests or view.max_batch_size
-        held = view.loads.held_tokens + request.prompt_tokens + request.max_output_tokens
+        held = view.loads.held_tokens + request.declared_tokens
         room = (view.outstanding < most) & (held <= view.kv_token_budgets)
         open_to = candidates[room[candidates]]
         if len(open_to):

@@ -56,7 +56,7 @@ class RankAware(Router):
         room = view.kv_token_budgets - view.loads.held_tokens
         if len(candidates) < len(costs):
             costs, room = costs[candidates], room[candidates]
-        full = room < request.prompt_tokens + request.max_output_tokens
+        full = room < request.declared_tokens
         if 0 < np.count_nonzero(full) < len(full):
             costs[full] = np.inf
         return int(candidates[costs.argmin()])

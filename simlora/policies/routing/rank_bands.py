@@ -14,13 +14,14 @@ from simlora.policies.views import ClusterView
 
 
 class RankBands(Router):
-    """Candidates stand in a row, and above them the ranks, each as wide as its share of the tokens that were declared.
+    """Candidates in order of id share a line equally, and each rank has a band on it.
 
-    A rank's band are the candidates whose middle is below it; of a rank too narrow for that the one that its own middle
-    is above. Of these the one with the fewest requests gets the request, of equals the lowest number; but none that has
-    `slack` more than the idlest of all. If that leaves nobody, it is the idlest of those within the slack that have a
-    request of this rank or a higher one, which it slows down no further, and if there is none of them either, the
-    idlest of all. Shares are those of the last `window` requests: popularity shifts.
+    A band is as wide as the rank's share of the declared output tokens. A rank's candidates are those whose midpoint
+    lies in its band, or, if there is none, the one that holds the band's midpoint. Of these the one with the fewest
+    requests gets the request, of equals the lowest number; but none that has `slack` more than the idlest of all. If
+    that leaves nobody, it is the idlest of those within the slack that have a request of this rank or a higher one,
+    which it slows down no further, and if there is none of them either, the idlest of all. Shares are those
+    of the last `window` requests: popularity shifts.
     Source: none of the five papers. LoRAServe (§IV-A) has ranks that cost alike together by a plan for the next minute;
     here that is seen to at each request, adapters stay everywhere, and what a band cannot take goes elsewhere.
     """
@@ -57,14 +58,14 @@ class RankBands(Router):
         """Return the first candidate of a rank's band, and the one after the last."""
         total, own = sum(self._tokens.values()), self._tokens[rank]
         below = sum(tokens for other, tokens in self._tokens.items() if other < rank)
-        first = _middles_before(below, total, candidates)
-        last = _middles_before(below + own, total, candidates)
+        first = _midpoints_before(below, total, candidates)
+        last = _midpoints_before(below + own, total, candidates)
         if first == last:
             first = min(candidates * (2 * below + own) // (2 * total), candidates - 1)
             last = first + 1
         return first, last
 
 
-def _middles_before(tokens: int, total: int, candidates: int) -> int:
-    """Return how many candidates' middles lie before a place in the row, `tokens` of the `total` from its start."""
+def _midpoints_before(tokens: int, total: int, candidates: int) -> int:
+    """Return how many candidates' midpoints lie before a place on the line, `tokens` of the `total` from its start."""
     return -((total - 2 * candidates * tokens) // (2 * total))

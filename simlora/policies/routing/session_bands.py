@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,12 +12,16 @@ from simlora.core.request import Request
 from simlora.policies.routing.rank_bands import RankBands
 from simlora.policies.views import ClusterView
 
+MOST_SESSIONS = 1 << 20
+"""More than any workload here has; the one used longest ago is forgotten first."""
+
 
 class SessionBands(RankBands):
-    """A turn goes to the replica that had the one before, unless it has `session_slack` more requests than the idlest.
+    """A turn goes to the replica that served the conversation's turn before, if that has not too much to do.
 
-    Then, and if it is the first one, rank bands say where it goes, with their own `slack`. Who is asked for no sessions
-    gets rank bands. Every session that there ever was is remembered, with one number.
+    That is, unless it has `session_slack` more requests than the idlest candidate. First turns, and turns that cannot
+    go there, are routed by rank bands with their own `slack`; so is a request without a session. The last MOST_SESSIONS
+    sessions are remembered.
     Source: none of the five papers, whose routers do not look at sessions; FastLibra (§4), which finds KV again by the
     adapter and the prompt, has one replica. dLoRA keeps an adapter's requests together, which keeps its sessions too.
     """
@@ -23,7 +29,7 @@ class SessionBands(RankBands):
     def __init__(self, slack: float = 32.0, session_slack: float = 16.0, window: int = 2000) -> None:
         super().__init__(slack, window)
         self.session_slack = number("router.session_slack", session_slack, "requests", above=0)
-        self._homes: dict[str, int] = {}
+        self._homes: OrderedDict[str, int] = OrderedDict()  # by session, the one used longest ago first
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         if request.session is None:
@@ -32,8 +38,11 @@ class SessionBands(RankBands):
         if home is None or home not in candidates or self._busy(home, candidates, view):
             home = super().route(request, candidates, view)
             self._homes[request.session] = home
+            if len(self._homes) > MOST_SESSIONS:
+                self._homes.popitem(last=False)
         else:
             self._count(request)
+        self._homes.move_to_end(request.session)
         return home
 
     def _busy(self, home: int, candidates: NDArray[np.int64], view: ClusterView) -> bool:

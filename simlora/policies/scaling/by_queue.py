@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from math import ceil
 
-from simlora.core.checks import number
+from simlora.core.checks import number, period
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.views import FleetView
 
@@ -28,7 +28,7 @@ class ByQueue(Autoscaler):
         down_after_s: float = 300.0,
     ) -> None:
         self.target_requests = number("autoscaler.target_requests", target_requests, "requests", above=0)
-        self.period_s = number("autoscaler.period_s", period_s, "seconds", above=0)
+        self.period_s = period("autoscaler.period_s", period_s)
         self.tolerance = number("autoscaler.tolerance", tolerance, least=0)
         self.down_after_s = number("autoscaler.down_after_s", down_after_s, "seconds", least=0)
         self._said: deque[tuple[float, int]] = deque()

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from simlora.core.checks import listed, number, shown, whole
+from simlora.core.checks import listed, number, period, shown, whole
 from simlora.core.errors import InputError
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.views import FleetView
@@ -22,7 +22,7 @@ class BySchedule(Autoscaler):
     """
 
     def __init__(self, steps: Sequence[Any], every_s: float | None = None, period_s: float = 15.0) -> None:
-        self.period_s = number("autoscaler.period_s", period_s, "seconds", above=0)
+        self.period_s = period("autoscaler.period_s", period_s)
         self.every_s = None if every_s is None else number("autoscaler.every_s", every_s, "seconds", above=0)
         self._at_s: list[float] = []
         self._replicas: list[int] = []

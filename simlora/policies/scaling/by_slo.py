@@ -6,7 +6,7 @@ from math import ceil
 
 import numpy as np
 
-from simlora.core.checks import number
+from simlora.core.checks import number, period
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.views import FleetView
 
@@ -33,7 +33,7 @@ class BySlo(Autoscaler):
     ) -> None:
         self.ttft_s = number("autoscaler.ttft_s", ttft_s, "seconds", above=0)
         self.attainment = number("autoscaler.attainment", attainment, above=0, most=1)
-        self.period_s = number("autoscaler.period_s", period_s, "seconds", above=0)
+        self.period_s = period("autoscaler.period_s", period_s)
         self.window_s = number("autoscaler.window_s", window_s, "seconds", above=0)
         self.grow = number("autoscaler.grow", grow, above=0)
         self.headroom = number("autoscaler.headroom", headroom, least=0, most=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from simlora.core.checks import whole
 from simlora.core.request import Request
@@ -31,8 +31,8 @@ class AdapterClustering(Fcfs):
     def order(self, view: ReplicaView) -> Iterable[Request]:
         if not self._full(view):
             return view.waiting
-        ours = {request.id: request for request in self._ours(view)}
-        return (*ours.values(), *(request for request in view.waiting if request.id not in ours))
+        others = (r for r in view.waiting if r.adapter is None or not view.in_use(r.adapter))
+        return chain(self._ours(view), others)
 
     def admit(self, view: ReplicaView, admission: Admission) -> tuple[Request, ...]:
         if not self._clustered:

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
+from typing import NamedTuple
 
 from simlora.core.checks import whole
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
-from simlora.policies.views import Admission, Refusal, ReplicaView
+from simlora.policies.views import Admission, Refusal, ReplicaView, WaitingView
+
+
+class Started(NamedTuple):
+    """Waiting requests that start now, and the tokens of the budget that are `left`, below 0 in the last one's prefill.
+
+    `passing`: some were refused for their adapter. `refused`: the last was, for something else, and would be for
+    `steps` decode steps. `last` is who was looked at last; None: the whole queue was looked at.
+    """
+
+    left: int
+    requests: Sequence[Request] = ()
+    passing: bool = False
+    refused: bool = False
+    steps: int = NEVER
+    last: Request | None = None
+
+    def passed_over(self, waiting: WaitingView) -> int:
+        """How many requests of the queue were looked at and left where they are."""
+        if not self.passing:
+            return 0
+        looked_at = len(waiting) if self.last is None else waiting.place(self.last) + 1
+        return looked_at - len(self.requests) - self.refused
 
 
 class ChunkedPrefill(Scheduler):
@@ -42,41 +65,39 @@ class ChunkedPrefill(Scheduler):
                 break
             prefill.append(request)
             left -= request.prefill_tokens
-        begun = len(prefill)
-        refused = passing = False
-        last: Request | None = None  # looked at, where that was not the whole queue
-        steps = NEVER
+        started = Started(left)
         if left > 0 and view.waiting and not view.preempted:
-            admission = view.trial()
-            for last in self._candidates(view, admission):
-                if admission.admit(last):
-                    prefill.append(last)
-                    left -= last.prefill_tokens
-                    if left <= 0:
-                        break
-                elif admission.refusal is Refusal.ADAPTERS:
-                    passing = True
-                else:
-                    refused = True
-                    steps = admission.retry_steps()
-                    break
-            else:
-                last = None
-        passed_over = 0
-        if passing:
-            looked_at = len(view.waiting) if last is None else view.waiting.place(last) + 1
-            passed_over = looked_at - (len(prefill) - begun) - refused
+            started = self._start(view, left)
+            prefill += started.requests
+        passed_over, refused, steps = started.passed_over(view.waiting), started.refused, started.steps
         if prefill:
             chunks = [request.prefill_tokens for request in prefill]
-            chunks[-1] += min(left, 0)
+            chunks[-1] += min(started.left, 0)
             decode = view.running > 0
             return Decision(tuple(prefill), chunks=tuple(chunks), decode=decode, passed_over=passed_over)
         if view.prefilling or view.preempted:
             steps = 1
-        elif passing and not refused:
+        elif started.passing and not refused:
             self._passed = view.adapters, next(reversed(view.waiting)), view.waiting.returned
-        on_arrival = NEVER if refused and not passing else 0
+        on_arrival = NEVER if refused and not started.passing else 0
         return Decision(steps=steps, on_arrival=on_arrival, passed_over=passed_over)
+
+    def _start(self, view: ReplicaView, left: int) -> Started:
+        """Try waiting requests until no token of the budget is left, or until one does not fit."""
+        admission = view.trial()
+        requests: list[Request] = []
+        passing = False
+        for request in self._candidates(view, admission):
+            if admission.admit(request):
+                requests.append(request)
+                left -= request.prefill_tokens
+                if left <= 0:
+                    return Started(left, requests, passing, last=request)
+            elif admission.refusal is Refusal.ADAPTERS:
+                passing = True
+            else:
+                return Started(left, requests, passing, True, admission.retry_steps(), request)
+        return Started(left, requests, passing)
 
     def _still_passed_over(self, adapters: int, last: Request, returned: int, view: ReplicaView) -> bool:
         """Whether no adapter has left the batch since all were passed over, and who came since needs another one.

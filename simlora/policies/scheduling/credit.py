@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from simlora.core.adapter import Adapter
-from simlora.core.checks import number, whole
-from simlora.core.errors import InputError, nearest
-from simlora.core.request import Request
+from simlora.core.checks import choice, number, whole
+from simlora.core.request import Request, arrival_order
 from simlora.core.trace import BASE_MODEL
 from simlora.policies.scheduling.base import NEVER
-from simlora.policies.scheduling.picking import Picking, admitted, arrived, first
+from simlora.policies.scheduling.picking import Picking, admitted, first
 from simlora.policies.scheduling.thresholds import CONSTANTS, Thresholds
 from simlora.policies.views import ReplicaView
 
@@ -49,8 +48,7 @@ class Credit(Picking):
         alpha: float = 1.0,
         beta: float | None = None,
     ) -> None:
-        if constants not in CONSTANTS:
-            raise InputError(f"scheduler.constants is {constants!r}; {nearest(str(constants), CONSTANTS)}")
+        choice("scheduler.constants", constants, CONSTANTS)
         number("scheduler.merged_s", merged_s, "seconds", above=0)
         number("scheduler.unmerged_s", unmerged_s, "seconds", above=0)
         self.thresholds = Thresholds(
@@ -196,7 +194,7 @@ class Credit(Picking):
             if request.adapter_id in equals:
                 return request.adapter_id
         theirs = (request for request in (*here, *view.waiting) if request.adapter_id in equals)
-        first_of_all: Request = min(theirs, key=arrived)
+        first_of_all: Request = min(theirs, key=arrival_order)
         return first_of_all.adapter_id
 
     def _stands(self, merged: bool, batch: int, turn: int) -> None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from itertools import islice, takewhile
-from operator import attrgetter
 
 from simlora.core.adapter import Adapter
-from simlora.core.request import Request
+from simlora.core.request import Request, arrival_order
 from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
 from simlora.policies.views import ReplicaView
-
-arrived = attrgetter("arrival_s", "id")
-"""What orders requests."""
 
 
 class Picking(Scheduler):
@@ -72,7 +68,7 @@ class Picking(Scheduler):
 
 def admitted(view: ReplicaView) -> list[Request]:
     """Return those who run or are paused, in order of arrival."""
-    return sorted((*view.members, *view.paused), key=arrived)
+    return sorted((*view.members, *view.paused), key=arrival_order)
 
 
 def first(here: list[Request], waiting: Iterable[Request], most: int) -> list[Request]:
@@ -80,6 +76,6 @@ def first(here: list[Request], waiting: Iterable[Request], most: int) -> list[Re
     if not waiting and len(here) <= most:
         return here
     found = [*here[:most], *islice(waiting, most)]
-    found.sort(key=arrived)
+    found.sort(key=arrival_order)
     del found[most:]
     return found
