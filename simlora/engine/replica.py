@@ -204,7 +204,8 @@ class Replica:
         elif (run := self._decoding) is not None:
             # The loader may want to fetch for an arrival that the decision does not care about.
             wanted, pool = self._loader.ahead(self.sight), self.holdings.pool
-            fetches = any(adapter not in pool for adapter in wanted)
+            # Most arrivals find nothing wanted, and need no generator.
+            fetches = bool(wanted) and any(adapter not in pool for adapter in wanted)
             on_arrival = 0 if fetches else self._decision.on_arrival
             if on_arrival < self._steps - run.done:
                 self._cut(run, on_arrival, by)
