@@ -75,7 +75,8 @@ def test_without_torch_the_profiler_says_what_to_install(tmp_path: Path) -> None
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (found.returncode, found.stderr) == (
         2,
-        "simlora: error: torch is not installed; install simlora with it: pip install '.[profiler]' where simlora lies\n",
+        "simlora: error: torch is not installed; "
+        "install simlora with it: pip install '.[profiler]' where simlora lies\n",
     )
 
 
