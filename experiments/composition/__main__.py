@@ -18,7 +18,7 @@ from experiments.composition.space import read as read_space
 from experiments.cross_table.capacities import Asked, Span, search, span
 from experiments.cross_table.compared import compare
 from experiments.cross_table.page import spanned
-from experiments.cross_table.tuning import carried, tuned
+from experiments.cross_table.tuning import tuned
 from experiments.cross_table.why import parts
 from experiments.cross_table.world import HELD_OUT, TRAINING, System, World, read
 from experiments.studies.command import ended, made
@@ -67,22 +67,26 @@ def _find(world: World, options: argparse.Namespace) -> None:
     base = world.systems[BASE]
     searched = explore(world, read_space(), world.of(TRAINING), options.trials, options.jobs, _tell)
     found = chosen(world, searched.tried, base, world.of(TRAINING), options.jobs)
-    published = tuned(world, list(world.systems.values()), world.of(TRAINING), options.jobs)
+    rivals = tuned(world, list(world.systems.values()), world.of(TRAINING), options.jobs)
+    published = [one.system for one in rivals]
     seeds = range(options.seeds)
     rows = compare(world, [found.system, *published], list(world.workloads.values()), seeds, options.jobs)
     swapped = parts(world, [(row, cell_of(row, NAME)) for row in rows], base, options.jobs)
     held_out = [row.workload for row in rows if row.workload.part == HELD_OUT]
+    here = {
+        (cell.system.name, row.workload.name): cell.carried[seeds[0]].met_rps
+        for row in rows
+        for cell in row.cells
+    }
     study = Study(
         search=searched,
         found=found,
         rows=rows,
         published=published,
         ablation={row.workload.name: one for row, one in zip(rows, swapped, strict=True)},
-        oracle=_oracle(world, found.system, seeds, options.jobs),
-        alone=alone(
-            searched.tried, carried(world, published, world.of(TRAINING), options.jobs), world.of(TRAINING)
-        ),
-        others=in_other_worlds(world, held_out, found.system, published, options.jobs),
+        oracle=_oracle(world, found.system, seeds, here, options.jobs),
+        alone=alone(searched.tried, [one.carried for one in rivals], world.of(TRAINING)),
+        others=in_other_worlds(world, held_out, found.system, published, here, options.jobs),
         seeds=options.seeds,
     )
     _print(study)
@@ -95,19 +99,25 @@ def _find(world: World, options: argparse.Namespace) -> None:
 
 
 def _tell(tried: Sequence[Tried]) -> None:
-    one = max((one for one in tried if not one.refused), key=lambda one: one.score, default=None)
+    one = max((one for one in tried if one.ranks), key=lambda one: one.score, default=None)
     if one is not None and sys.stderr.isatty():
         print(f"\r{len(tried)} trials; best is {one.number}: {one.composition}", file=sys.stderr)
 
 
-def _oracle(world: World, system: System, seeds: Sequence[int], jobs: int) -> dict[str, Span]:
-    """Return what a system would carry if all adapters were on the GPU from the start, by workload."""
+def _oracle(
+    world: World, system: System, seeds: Sequence[int], here: Mapping[tuple[str, str], float], jobs: int
+) -> dict[str, Span]:
+    """Return what a system would carry if all adapters were on the GPU from the start, by workload.
+
+    `here`: what it carries, in requests/s.
+    """
     settings = {key: value for key, value in system.settings.items() if not key.startswith("loader.")}
     ideal = System(
         f"{system.name} with all adapters on the GPU", system.title, {**settings, "loader": "cached"}
     )
     asked = [Asked(ideal, workload, seed) for workload in world.workloads.values() for seed in seeds]
-    found = search(world, asked, jobs)
+    near = {(ideal.name, name): here[system.name, name] for name in world.workloads}
+    found = search(world, asked, jobs, near)
     return {
         workload.name: span(found[ideal.name, workload.name, seed].rate for seed in seeds)
         for workload in world.workloads.values()
@@ -142,7 +152,8 @@ def write_csv(path: Path, tried: Sequence[Tried]) -> None:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(["trial", *(f"{name}_rps" for name in workloads), "refused", *keys])
         for one in tried:
-            rates = ["" if one.refused else f"{one.carried[name].met_rps:g}" for name in workloads]
+            able = {} if one.refused else one.carried
+            rates = [f"{able[name].met_rps:g}" if name in able else "" for name in workloads]
             settings: Mapping[str, object] = one.composition.settings
             rows.writerow([one.number, *rates, one.refused, *(settings.get(key, "") for key in keys)])
 

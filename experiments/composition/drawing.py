@@ -20,7 +20,7 @@ def draw_search(tried: Sequence[Tried], begun: Sequence[str], path: Path) -> Non
     """Draw the score of every trial, the published systems' among them, and the best so far."""
     from matplotlib import pyplot as plt
 
-    done = [(one.number, math.exp(one.score)) for one in tried if not one.refused]
+    done = [(one.number, math.exp(one.score)) for one in tried if one.ranks]
     figure, ax = plt.subplots(figsize=(8, 4.2), layout="constrained")
     ax.scatter(*zip(*done, strict=True), s=14, color=BLUE, alpha=0.6, label="a composition")
     first = [pair for pair in done if pair[0] < len(begun)]

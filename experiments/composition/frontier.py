@@ -45,17 +45,17 @@ class Elsewhere:
 
 
 def alone(
-    tried: Sequence[Tried], published: Mapping[str, Mapping[str, Carried]], workloads: Sequence[Workload]
+    tried: Sequence[Tried], published: Sequence[Mapping[str, Carried]], workloads: Sequence[Workload]
 ) -> dict[str, Alone]:
     """Return, by training workload, how far the best of all compositions for it alone is ahead of those published.
 
-    `published`: what these carry on the same short runs, by system and workload.
+    `published`: what each of these carries on the same short runs, by workload.
     """
-    able = [one for one in tried if not one.refused]
     result = {}
     for name in (workload.name for workload in workloads):
+        able = [one for one in tried if not one.refused and name in one.carried]
         best = max(able, key=lambda one, name=name: one.carried[name].met_rps)  # type: ignore[misc]
-        most_rps = max(carried[name].met_rps for carried in published.values())
+        most_rps = max(carried[name].met_rps for carried in published)
         result[name] = Alone(most_rps, best.carried[name].met_rps, best.number)
     return result
 
@@ -64,7 +64,7 @@ def neighbours(found: Search) -> tuple[int, int, float]:
     """Return how many compositions differ from the best in one slot, how many of them are better, and how much."""
     centre = found.tried[found.centre].score
     able = [one for one in found.neighbours if not one.refused]
-    gains = [math.expm1(one.score - centre) for one in able]
+    gains = [math.expm1(one.score - centre) for one in able if one.ranks]
     return len(able), sum(gain > 0.0 for gain in gains), max(gains, default=math.nan)
 
 
@@ -73,15 +73,18 @@ def in_other_worlds(
     workloads: Sequence[Workload],
     system: System,
     published: Sequence[System],
+    here: Mapping[tuple[str, str], float],
     jobs: int = -1,
 ) -> list[Elsewhere]:
-    """Return, for every other world, how a system stands to the best published one there, workload by workload."""
+    """Return, for every other world, how a system stands to the best published one there, workload by workload.
+
+    `here`: what each carries in this world, in requests/s by its name and the workload's.
+    """
     result = []
     for about, changed in WORLDS.items():
         other = world.but(changed)
-        begun = search(
-            other, [Asked(one, each, SEEDS[0]) for each in workloads for one in (system, *published)], jobs
-        )
+        asked = [Asked(one, each, SEEDS[0]) for each in workloads for one in (system, *published)]
+        begun = search(other, asked, jobs, here)
         rivals = {each.name: _rivals(published, each, begun) for each in workloads}
         asked = [
             Asked(one, each, seed)
@@ -89,7 +92,7 @@ def in_other_worlds(
             for one in (system, *rivals[each.name])
             for seed in SEEDS
         ]
-        found = search(other, asked, jobs)
+        found = search(other, asked, jobs, here)
         ratios = {}
         for name, nearest in rivals.items():
             by_system = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from experiments.composition.search import Tried
-from experiments.cross_table.capacities import Asked, Reading, Span, geometric, search, span, times
+from experiments.cross_table.capacities import Asked, Carried, Reading, Span, geometric, search, span, times
 from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.slots import differing, exchanges, slim
 from experiments.cross_table.tuning import SEED, score
@@ -31,17 +32,35 @@ class Found:
     left_out: Sequence[str]
 
 
-def scores(
-    world: World, systems: Sequence[System], workloads: Sequence[Workload], jobs: int
-) -> dict[str, float]:
-    """Return the mean logarithm of each system's capacity over workloads and seeds, by its name."""
-    found = search(
-        world,
-        [Asked(one, workload, seed) for one in systems for workload in workloads for seed in SEEDS],
-        jobs,
-    )
+class Scored(NamedTuple):
+    """A system, and what it carries on the training workloads with every seed."""
+
+    system: System
+    carried: Mapping[tuple[str, int], Carried]
+
+    @property
+    def score(self) -> float:
+        """The mean over workloads and seeds of the logarithm of the capacity."""
+        return score(list(self.carried.values()))
+
+    @property
+    def expected(self) -> dict[str, float]:
+        """What it carries of each workload with the first seed, in requests/s."""
+        return {workload: one.met_rps for (workload, seed), one in self.carried.items() if seed == SEEDS[0]}
+
+
+def scored(
+    world: World,
+    systems: Sequence[tuple[System, Mapping[str, float]]],
+    workloads: Sequence[Workload],
+    jobs: int,
+) -> list[Scored]:
+    """Return what systems carry, each given with what it is expected to by workload, in requests/s."""
+    asked = [Asked(one, workload, seed) for one, _ in systems for workload in workloads for seed in SEEDS]
+    near = {(one.name, workload): rate for one, expected in systems for workload, rate in expected.items()}
+    found = search(world, asked, jobs, near)
     cells = [(workload.name, seed) for workload in workloads for seed in SEEDS]
-    return {one.name: score([found[one.name, *cell] for cell in cells]) for one in systems}
+    return [Scored(one, {cell: found[one.name, *cell] for cell in cells}) for one, _ in systems]
 
 
 def chosen(
@@ -52,48 +71,51 @@ def chosen(
     Its slots that say nothing else than `base` does are not said.
     """
     finalists = best(tried, FINALISTS)
-    systems = {
-        one.number: System(f"trial_{one.number}", TITLE, one.composition.settings) for one in finalists
-    }
-    found = scores(world, list(systems.values()), workloads, jobs)
-    ranked = {number: found[system.name] for number, system in systems.items()}
+    asked = [
+        (
+            System(f"trial_{one.number}", TITLE, one.composition.settings),
+            {workload: carried.met_rps for workload, carried in one.carried.items()},
+        )
+        for one in finalists
+    ]
+    found = scored(world, asked, workloads, jobs)
+    ranked = {one.number: each.score for one, each in zip(finalists, found, strict=True)}
     number = max(ranked, key=lambda one: ranked[one])
-    full = systems[number]
-    plain, score = without_idle(world, full, ranked[number], base, workloads, jobs)
-    system = slim(world, System(NAME, TITLE, plain.settings), base, workloads[0])
+    full = next(each for one, each in zip(finalists, found, strict=True) if one.number == number)
+    plain = without_idle(world, full, base, workloads, jobs)
+    system = slim(world, System(NAME, TITLE, plain.system.settings), base, workloads[0])
     kept = differing(world, system, base, workloads[0])
-    left_out = [slot for slot in differing(world, full, base, workloads[0]) if slot not in kept]
-    return Found(system, score, ranked, number, left_out)
+    left_out = [slot for slot in differing(world, full.system, base, workloads[0]) if slot not in kept]
+    return Found(system, plain.score, ranked, number, left_out)
 
 
 def without_idle(
-    world: World, system: System, score: float, base: System, workloads: Sequence[Workload], jobs: int
-) -> tuple[System, float]:
-    """Return a system without the slots that do not help it, and its score.
+    world: World, full: Scored, base: System, workloads: Sequence[Workload], jobs: int
+) -> Scored:
+    """Return a system without the slots that do not help it.
 
     One slot after the other goes back to what `base` has, the one that costs least first, as long as all of them
     together cost less than WORTH; a slot that costs more by itself is not asked again.
     """
-    least, candidates = score - WORTH, None
+    least, candidates, best = full.score - WORTH, None, full
     while True:
         swaps = [
             one
-            for one in exchanges(world, system, base, workloads[0])
+            for one in exchanges(world, best.system, base, workloads[0])
             if not one.refused and (candidates is None or one.slot in candidates)
         ]
-        found = scores(world, [one.system for one in swaps], workloads, jobs)
-        idle = [one for one in swaps if found[one.system.name] > least]
+        found = scored(world, [(one.system, best.expected) for one in swaps], workloads, jobs)
+        idle = {one.slot: each for one, each in zip(swaps, found, strict=True) if each.score > least}
         if not idle:
-            return system, score
-        first = max(idle, key=lambda one: found[one.system.name])
-        system, score = first.system, found[first.system.name]
-        candidates = {one.slot for one in idle if one is not first}
+            return best
+        slot = max(idle, key=lambda one: idle[one].score)
+        best, candidates = idle[slot], idle.keys() - {slot}
 
 
 def best(tried: Sequence[Tried], count: int) -> list[Tried]:
     """Return the best compositions, each once, those tried first before others that are as good."""
     ranked: list[Tried] = []
-    for one in sorted((one for one in tried if not one.refused), key=lambda one: (-one.score, one.number)):
+    for one in sorted((one for one in tried if one.ranks), key=lambda one: (-one.score, one.number)):
         if all(one.composition.settings != other.composition.settings for other in ranked):
             ranked.append(one)
     return ranked[:count]

@@ -21,11 +21,11 @@ from experiments.composition.judging import (
     rival_of,
 )
 from experiments.composition.publishing import text
-from experiments.composition.search import AT_ONCE, BETTER, ROUNDS, Search
-from experiments.cross_table.capacities import Reading, Span, span, times
+from experiments.composition.search import AT_ONCE, BEHIND, BETTER, ROUNDS, Search
+from experiments.cross_table.capacities import PRECISION, Reading, Span, span, times
 from experiments.cross_table.compared import Row
 from experiments.cross_table.page import number, percent, spanned, used
-from experiments.cross_table.tuning import COARSE, SHORT
+from experiments.cross_table.tuning import SHORT
 from experiments.cross_table.why import Part
 from experiments.cross_table.world import HELD_OUT, TRAINING, System
 
@@ -61,7 +61,10 @@ class Study:
 def markdown(study: Study) -> str:
     """Return the page."""
     tried, begun = study.search.tried, study.search.begun
-    refused = sum(bool(one.refused) for one in tried)
+    refused, left_off = (
+        sum(bool(one.refused) for one in tried),
+        sum(one.left_off and not one.refused for one in tried),
+    )
     held_out = study.ahead(HELD_OUT)
     return "\n".join(
         [
@@ -123,8 +126,10 @@ def markdown(study: Study) -> str:
             f"({', '.join(begun)}); then the best of these with one slot changed at a time; then, until there are "
             f"{study.search.proposed}, what Optuna's TPE proposes; at last the best of all with one slot or value "
             "changed at a time, then with all of these changes at once that were for the better, and again around the "
-            f"best until none is by {100 * BETTER:g} %, {ROUNDS} times at most. The score is the geometric mean of the "
-            f"capacities on the training workloads, found to {100 * COARSE:g} % with one seed, on runs of "
+            f"best until none is by {100 * BETTER:g} %, {ROUNDS} times at most. {left_off} were left off, as they "
+            f"would have been {100 * BEHIND:g} % behind the best so far even if they had carried as much as that on "
+            "the workloads that were left. The score is the geometric mean of the "
+            f"capacities on the training workloads, found to {100 * PRECISION:g} % with one seed, on runs of "
             f"{100 * SHORT:.0f} % of their length. "
             f"The {FINALISTS} best were searched again, on all of it, finer and with {len(SEEDS)} other seeds: "
             + ", ".join(f"trial {one} {_rps(score)}" for one, score in study.found.finalists.items())

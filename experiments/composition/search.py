@@ -13,8 +13,11 @@ from experiments.cross_table.capacities import Carried
 from experiments.cross_table.tuning import SEED, carried, score
 from experiments.cross_table.world import System, Workload, World
 
-AT_ONCE = 4
-"""Compositions proposed together, whatever the number of cores: so that what is found does not depend on them."""
+AT_ONCE = 8
+"""Compositions that TPE proposes together, whatever the number of cores: so that what is found does not depend on them.
+"""
+BEHIND = 0.04
+"""How far behind the best so far, in score, the workloads tried may leave a composition before it is left off."""
 ROUNDS = 5
 """Around the best, at most."""
 BETTER = 0.002
@@ -23,16 +26,22 @@ BETTER = 0.002
 
 @dataclass(frozen=True)
 class Tried:
-    """A composition, and what it carries on each training workload."""
+    """A composition, and what it carries on each training workload; if it is `left_off`, on those tried until then."""
 
     number: int
     composition: Composition
     carried: Mapping[str, Carried]
+    left_off: bool = False
 
     @property
     def refused(self) -> str:
         """Why simlora does not run it; nothing if it does."""
         return next((one.refused for one in self.carried.values() if one.refused), "")
+
+    @property
+    def ranks(self) -> bool:
+        """Whether it was tried on all workloads, so that its score can be held against others'."""
+        return not (self.refused or self.left_off)
 
     @property
     def score(self) -> float:
@@ -70,47 +79,56 @@ def explore(
     with one slot or value changed at a time, then with all of these changes at once that were for the better, and again
     around the best, until none is by BETTER, or ROUNDS times. The same space, workloads and trials give the same
     answer.
+
+    Workloads on which those published differ most are tried first. Others are left off as soon as they are BEHIND the
+    best so far, even if they carried as much as that on all workloads that are left; TPE is told that, too.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(seed=SEED, n_startup_trials=len(space.published), constant_liar=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     tried: list[Tried] = []
 
-    def go_on(until: int) -> None:
+    def go_on(until: int, at_once: int = AT_ONCE, near: bool = False) -> None:
         while len(tried) < until:
-            asked = [study.ask() for _ in range(min(AT_ONCE, until - len(tried)))]
+            asked = [study.ask() for _ in range(min(at_once, until - len(tried)))]
             compositions = [space.suggested(trial) for trial in asked]
-            found = evaluated(world, compositions, workloads, jobs, len(tried))
+            leader = best()[0] if tried else None
+            found = evaluated(world, compositions, workloads, jobs, len(tried), leader, near)
             for trial, one in zip(asked, found, strict=True):
                 tried.append(one)
                 if one.refused:
                     study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                elif one.left_off:
+                    trial.report(one.score, step=len(one.carried))
+                    study.tell(trial, state=optuna.trial.TrialState.PRUNED)
                 else:
                     study.tell(trial, one.score)
             tell(tried)
 
-    def enqueue(several: Sequence[Mapping[str, Any]]) -> int:
+    def try_all(several: Sequence[Mapping[str, Any]], near: bool = True) -> None:
         for values in several:
             study.enqueue_trial(dict(values))
-        return len(several)
+        go_on(len(tried) + len(several), len(several), near)
 
     def best() -> tuple[Tried, dict[str, Any]]:
-        found = max((one for one in tried if not one.refused), key=lambda one: one.score)
+        found = max((one for one in tried if one.ranks), key=lambda one: one.score)
         return found, {**study.trials[found.number].params, **found.composition.choices}
 
-    go_on(enqueue(list(space.published.values())[:trials]))
-    go_on(len(tried) + enqueue(space.variations(best()[1])[: trials - len(tried)]))
+    try_all(list(space.published.values())[:trials], near=False)
+    workloads = by_spread(tried, workloads)
+    centre, values = best()
+    try_all(space.variations(values)[: trials - len(tried)])
     go_on(trials)
     for _ in range(ROUNDS):
         last, (centre, values) = len(tried), best()
         variations = [*space.variations(values), *space.steps(values)]
-        go_on(last + enqueue(variations))
+        try_all(variations)
         neighbours = tried[last:]
-        better = [one for one in neighbours if not one.refused and one.score > centre.score + BETTER]
+        better = [one for one in neighbours if one.ranks and one.score > centre.score + BETTER]
         if not better:
             break
         better.sort(key=lambda one: one.score)  # the best change of a slot is made last, and stays
-        go_on(len(tried) + enqueue([together(values, [variations[one.number - last] for one in better])]))
+        try_all([together(values, [variations[one.number - last] for one in better])])
     return Search(tried, list(space.published), trials, centre.number, neighbours)
 
 
@@ -122,13 +140,45 @@ def together(values: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) ->
     return result
 
 
+def by_spread(tried: Sequence[Tried], workloads: Sequence[Workload]) -> list[Workload]:
+    """Return the workloads, those first on which compositions differ most."""
+
+    def spread(workload: Workload) -> float:
+        scores = [score([one.carried[workload.name]]) for one in tried if one.ranks]
+        return max(scores) - min(scores)
+
+    return sorted(workloads, key=lambda one: -spread(one))
+
+
 def evaluated(
-    world: World, compositions: Sequence[Composition], workloads: Sequence[Workload], jobs: int, first: int
+    world: World,
+    compositions: Sequence[Composition],
+    workloads: Sequence[Workload],
+    jobs: int,
+    first: int,
+    leader: Tried | None = None,
+    near: bool = False,
 ) -> list[Tried]:
-    """Return what compositions carry, numbered from `first` on."""
+    """Return what compositions carry, numbered from `first` on, workload by workload.
+
+    Those that fall BEHIND the `leader` are left off. `near`: they are expected to carry about as much as that does.
+    """
     systems = [System(f"trial_{first + i}", "", one.settings) for i, one in enumerate(compositions)]
-    found = carried(world, systems, workloads, jobs)
+    found: dict[str, dict[str, Carried]] = {system.name: {} for system in systems}
+    left, together = systems, [[workload] for workload in workloads] if leader else [workloads]
+    for some in together:
+        expected = leader.carried if leader and near else {}
+        rates = {(each.name, name): one.met_rps for each in left for name, one in expected.items()}
+        for name, by_workload in carried(world, left, some, jobs, rates).items():
+            found[name] |= by_workload
+        if leader:
+            left = [system for system in left if not hopeless(found[system.name], leader)]
     return [
-        Tried(first + i, one, found[system.name])
+        Tried(first + i, one, found[system.name], left_off=len(found[system.name]) < len(workloads))
         for i, (one, system) in enumerate(zip(compositions, systems, strict=True))
     ]
+
+
+def hopeless(so_far: Mapping[str, Carried], leader: Tried) -> bool:
+    """Whether a composition is BEHIND the leader, if it carried as much as that on all workloads that are left."""
+    return score(list({**leader.carried, **so_far}.values())) < leader.score - BEHIND

@@ -60,7 +60,7 @@ def _cross(world: World, options: argparse.Namespace) -> None:
     docs = options.docs or (DOCS if whole_table else None)
     if docs is not None:
         made((docs / PICTURE).parent, "--docs")
-    systems = tuned(world, systems, world.of(TRAINING), options.jobs)
+    systems = [one.system for one in tuned(world, systems, world.of(TRAINING), options.jobs)]
     rows = compare(world, systems, workloads, range(options.seeds), options.jobs)
     base = world.systems[BASE]
     winners = [(row, row.best) for row in rows]

@@ -22,10 +22,10 @@ from simlora.sweeps.running import run_all
 from simlora.sweeps.search import NeverMet
 from simlora.sweeps.statistics import interval
 
-PRECISION = 0.01
+PRECISION = 0.015
 """Between the rate that met the SLO and the one that did not: finer than what systems differ by."""
-DOUBLING, NEAR = 2.0, 1.03
-"""The first step of a search from where a workload says, and from what another seed found, which is near."""
+STEP, NEAR = 1.25, 1.03
+"""The first step of a search from where a workload says, and from what was found for something that is nearly this."""
 LEAST = 1 / 8
 """Of the rate from which it is searched: who carries less is said to carry nothing."""
 
@@ -103,14 +103,14 @@ def search(
     world: World,
     asked: Sequence[Asked],
     jobs: int = -1,
-    precision: float = PRECISION,
-    step: float = DOUBLING,
+    near: Mapping[tuple[str, str], float] | None = None,
 ) -> dict[tuple[str, str, int], Carried]:
     """Return the capacity of every system on every workload with every seed, by their names.
 
-    The first seed that is asked for is searched from where the workload says, in steps of `step` at first; the others
-    from what it found, which takes half as many runs. Runs are kept, so that what was searched before takes no time.
-    What is found does not depend on `jobs`, nor on which other systems and workloads are asked.
+    The first seed that is asked for is searched from where the workload says, or from what a system is expected to
+    carry of it, if that is told in `near`, in requests/s by their names; the others from what the first one found. From
+    near by it takes half as many runs. Runs are kept, so that what was searched before takes no time. What is found
+    does not depend on `jobs`, nor on which other systems and workloads are asked.
     """
     unique = {(one.system.name, one.workload.name, one.seed): one for one in asked}
     first: dict[tuple[str, str], Asked] = {}
@@ -128,9 +128,10 @@ def search(
             tasks = []
             for one in now:
                 pair = (one.system.name, one.workload.name)
-                before = 0.0 if one is first[pair] else found[*pair, first[pair].seed].met_rps
-                start = (before, NEAR) if before else (one.workload.start, step)
-                tasks.append(delayed(_carried)(overrides[pair], one, *start, precision))
+                of_first = found.get((*pair, first[pair].seed))
+                before = of_first.met_rps if of_first else (near or {}).get(pair, 0.0)
+                start = (before, NEAR) if before else (one.workload.start, STEP)
+                tasks.append(delayed(_carried)(overrides[pair], one, *start))
             for one, carried in zip(now, Parallel(n_jobs=jobs, return_as="generator")(tasks), strict=True):
                 found[one.system.name, one.workload.name, one.seed] = carried
                 tell(len(found))
@@ -147,7 +148,7 @@ def _settled_or_refused(world: World, one: Asked) -> Overrides | str:
     return overrides
 
 
-def _carried(overrides: Overrides | str, one: Asked, start: float, step: float, precision: float) -> Carried:
+def _carried(overrides: Overrides | str, one: Asked, start: float, step: float) -> Carried:
     if isinstance(overrides, str):
         return Carried(0.0, 0.0, refused=overrides)
     least = LEAST * one.workload.start
@@ -159,7 +160,7 @@ def _carried(overrides: Overrides | str, one: Asked, start: float, step: float, 
             start=start,
             step=step,
             least=least,
-            precision=precision,
+            precision=PRECISION,
             jobs=1,
         )
     except NeverMet:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from experiments.cross_table.capacities import LEAST, PRECISION, Span, Use
 from experiments.cross_table.compared import SHARE, Cell, Row
-from experiments.cross_table.tuning import COARSE, SHORT, told
+from experiments.cross_table.tuning import SHORT, told
 from experiments.cross_table.why import Part
 from experiments.cross_table.world import World
 
@@ -37,7 +37,7 @@ def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[P
         "# All systems on all papers' workloads",
         "",
         f"Written by `{COMMAND}`; do not edit it. What is the same for all: {hardware}. **Capacity** is the highest "
-        f"rate at which 95 % of the requests meet both targets, found to {100 * PRECISION:.0f} % for each of {seeds} "
+        f"rate at which 95 % of the requests meet both targets, found to {100 * PRECISION:g} % for each of {seeds} "
         "seeds. A seed is the same requests for every system; where a workload lasts for a fixed time, at one and the "
         "same rate only, so that what lies between two rates is less sure there. 0 is less than "
         f"{100 * LEAST:g} % of where the search starts. Brackets are 95 % intervals over seeds, of ratios seed "
@@ -92,9 +92,10 @@ def _tuned(world: World, row: Row) -> list[str]:
     if not free:
         return []
     return [
-        "What a system leaves free is tuned, one key after the other, to what carries most on the training workloads "
-        f"(one seed that is none of these, runs of {100 * SHORT:.0f} % of the length, capacities found to "
-        f"{100 * COARSE:g} %), over the same values as [compositions](composition.md) may have. Other than before:",
+        "What a system leaves free is tuned, one key after the other and from its own value on down and up until one "
+        "carries less, to what carries most on the training workloads (one seed that is none of these, runs of "
+        f"{100 * SHORT:.0f} % of the length), over the same values as [compositions](composition.md) may have. Other "
+        "than before:",
         "",
         *(values or ["* nothing"]),
         "",

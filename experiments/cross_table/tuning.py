@@ -6,69 +6,136 @@ A composition that is searched for has such values too. Both are scored alike, a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
+
+from omegaconf import OmegaConf
 
 from experiments.cross_table.capacities import Asked, Carried, search
 from experiments.cross_table.world import System, Workload, World
+from simlora.api.preparing import composed
 
 SEED = 100
 """Of the workloads that are tuned and searched on; what is compared and judged has others."""
 SHORT = 1 / 3
 """Of a workload's length."""
-COARSE = 0.015
-"""What a capacity is found to."""
-STEP = 1.25
-"""The first step of a search: most systems carry about as much as where the workload's search starts."""
 FLOOR_RPS = 0.1
 """What counts for a system that cannot keep the SLO at any rate: the logarithm of 0 cannot be averaged."""
 
 
+class Tuned(NamedTuple):
+    """A system, and what it carries on each of the shorter training workloads."""
+
+    system: System
+    carried: Mapping[str, Carried]
+
+    @property
+    def score(self) -> float:
+        """The mean over workloads of the logarithm of the capacity."""
+        return score(list(self.carried.values()))
+
+
 def tuned(
     world: World, systems: Sequence[System], training: Sequence[Workload], jobs: int = -1
-) -> list[System]:
+) -> list[Tuned]:
     """Return the systems with the best value of each key that they leave free.
 
-    One key after the other, in the order in which they are listed: it has the best value of those listed and the
-    system's own, which stays where others are no better.
+    One key after the other, in the order in which they are listed: from the system's own value on, down and up through
+    those listed, until one carries less than what is best so far. Its own stays where others carry no more.
     """
-    best = [System(system.name, system.title, system.settings) for system in systems]
+    plain = [System(system.name, system.title, system.settings) for system in systems]
+    begun = carried(world, plain, training, jobs)
+    best = {one.name: Tuned(one, begun[one.name]) for one in plain}
     for place in range(max((len(system.free) for system in systems), default=0)):
-        versions = [
-            versions_of(one, *list(system.free.items())[place]) if place < len(system.free) else [one]
-            for system, one in zip(systems, best, strict=True)
-        ]
-        tried = [one for several in versions if len(several) > 1 for one in several]
-        found = carried(world, tried, training, jobs)
-        scores = {name: score(list(by_workload.values())) for name, by_workload in found.items()}
-        best = [
-            several[0] if len(several) == 1 else max(several, key=lambda one: scores[one.name])
-            for several in versions
-        ]
-        best = [replace(one, name=system.name) for system, one in zip(systems, best, strict=True)]
-    return best
+        keys = {one.name: list(one.free)[place] for one in systems if place < len(one.free)}
+        ways = {
+            one.name: ways_from(own_value(world, one, training[0], keys[one.name]), one.free[keys[one.name]])
+            for one in systems
+            if one.name in keys
+        }
+        while any(ways.values()):
+            ways, best = _gone_on(world, ways, best, keys, training, jobs)
+    return [best[system.name] for system in systems]
 
 
-def versions_of(system: System, key: str, values: Sequence[Any]) -> list[System]:
-    """Return a system as it is, and with each other value of a key."""
-    others = [value for value in values if key not in system.settings or value != system.settings[key]]
-    return [
-        system,
-        *(
-            System(f"{system.name} with {key} {value}", system.title, {**system.settings, key: value})
-            for value in others
-        ),
-    ]
+def _gone_on(
+    world: World,
+    ways: Mapping[str, Ways],
+    best: Mapping[str, Tuned],
+    keys: Mapping[str, str],
+    training: Sequence[Workload],
+    jobs: int,
+) -> tuple[dict[str, Ways], dict[str, Tuned]]:
+    """Return the ways that are left once the next value of each was tried, and the best system of each name so far."""
+    tried = {
+        name: [with_value(best[name].system, keys[name], way[0]) for way in several]
+        for name, several in ways.items()
+    }
+    near = {
+        (version.name, workload): one.met_rps
+        for name, versions in tried.items()
+        for version in versions
+        for workload, one in best[name].carried.items()
+    }
+    found = carried(
+        world, [version for versions in tried.values() for version in versions], training, jobs, near
+    )
+    left: dict[str, Ways] = {}
+    better = dict(best)
+    for name, versions in tried.items():
+        each = [Tuned(replace(version, name=name), found[version.name]) for version in versions]
+        left[name] = [
+            way[1:]
+            for way, one in zip(ways[name], each, strict=True)
+            if way[1:] and one.score >= best[name].score
+        ]
+        better[name] = max((best[name], *each), key=lambda one: one.score)
+    return left, better
+
+
+Ways = Sequence[Sequence[Any]]
+"""From a system's own value on: the values to try one after the other, each way until one carries less."""
+
+
+def ways_from(own: Any, values: Sequence[Any]) -> Ways:
+    """Return the ways through numbers, down and up, null as above all; to what has no place among them a way each."""
+    if isinstance(own, bool) or not isinstance(own, int | float):
+        return [[value] for value in values if value != own]
+
+    def place(value: Any) -> float:
+        return math.inf if value is None else float(value)
+
+    below = sorted((value for value in values if place(value) < own), key=place, reverse=True)
+    above = sorted((value for value in values if place(value) > own), key=place)
+    return [way for way in (below, above) if way]
+
+
+def own_value(world: World, system: System, workload: Workload, key: str) -> Any:
+    """Return what a system has for a key if nobody tunes it: its own setting, or its file's."""
+    config, _ = composed([*world.overrides(system, workload), f"{workload.key}={workload.start}"])
+    return OmegaConf.select(config, key)
+
+
+def with_value(system: System, key: str, value: Any) -> System:
+    """Return a system with another value of a key, and a name that says so."""
+    return System(f"{system.name} with {key} {value}", system.title, {**system.settings, key: value})
 
 
 def carried(
-    world: World, systems: Sequence[System], training: Sequence[Workload], jobs: int = -1
+    world: World,
+    systems: Sequence[System],
+    training: Sequence[Workload],
+    jobs: int = -1,
+    near: Mapping[tuple[str, str], float] | None = None,
 ) -> dict[str, dict[str, Carried]]:
-    """Return what every system carries on shorter training workloads, by its name and the workload's."""
+    """Return what every system carries on shorter training workloads, by its name and the workload's.
+
+    `near`: what one is expected to, in requests/s by the same names.
+    """
     short = [workload.shortened(SHORT) for workload in training]
     asked = [Asked(system, workload, SEED) for system in systems for workload in short]
-    found = search(world, asked, jobs, COARSE, STEP)
+    found = search(world, asked, jobs, near)
     return {
         system.name: {workload.name: found[system.name, workload.name, SEED] for workload in short}
         for system in systems

@@ -33,7 +33,12 @@ def parts(world: World, cells: Sequence[tuple[Row, Cell]], base: System, jobs: i
         if not exchange.refused
         for seed in cell.carried
     ]
-    found = search(world, asked, jobs)
+    near = {
+        (exchange.system.name, row.workload.name): next(iter(cell.carried.values())).met_rps
+        for (row, cell), own in zip(cells, swaps, strict=True)
+        for exchange in own
+    }
+    found = search(world, asked, jobs, near)
     result = []
     for (row, cell), own in zip(cells, swaps, strict=True):
         done = []

@@ -33,6 +33,7 @@ from simlora.latency.cpu_lora import CpuLora
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Kernel
 from simlora.latency.transfer import AdapterLoad
+from simlora.metrics.missed import MissedMost
 from simlora.metrics.slo import TARGETS, SloTargets
 from simlora.metrics.window import Window
 from simlora.policies.eviction.base import Eviction
@@ -61,6 +62,7 @@ KEYS = (
     "replica",
     "slo",
     "until_s",
+    "until_missed",
     "speedup",
     "window",
 )
@@ -111,10 +113,14 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     targets = slo_targets(slo)
     shows, switches, margins_s = _shows(tree), _switches(tree), _margins_s(tree)
     until_s = None if tree["until_s"] is None else number("until_s", tree["until_s"], "seconds", above=0)
+    until_missed = tree["until_missed"]
+    if until_missed is not None:
+        number("until_missed", until_missed, "of the requests", least=0, most=1)
     speedup = number("speedup", tree["speedup"], above=0)
     trace = _workload(tree).build(seed).sped_up(speedup)
     check_ranks(replica, trace)
     targets = with_classes(targets, slo.get("classes"), trace.adapters, seed)
+    window = _window(*margins_s, trace)
     budgets: tuple[int, ...] = ()
     if cluster.shares_by_rate:
         budgets = budgets_by_rate(trace, replica.kv_token_budget, cluster.replicas, cluster.engines_per_gpu)
@@ -126,6 +132,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         policies=policies,
         seed=seed,
         until_s=until_s,
+        until_missed=None if until_missed is None else MissedMost(until_missed, targets, window),
         scaling=scaling,
         gpu=gpu,
         others=others,
@@ -140,7 +147,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         targets=targets,
         about=_about(tree, scenario, gpu, choices),
         workload=_workload_facts(scenario, choices),
-        window=_window(*margins_s, trace),
+        window=window,
         config=yaml.safe_dump(tree, sort_keys=False, allow_unicode=True),
         notices=(*notices, *more, *trace.notices, *_nothing_to_share(replica, trace)),
         **shows,

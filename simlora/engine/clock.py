@@ -8,7 +8,7 @@ from operator import attrgetter
 
 import simpy
 
-ARRIVAL, FAILURE, STORE, PLACEMENT, SCALING, MIGRATION, BOUNDARY = (kind << 40 for kind in range(7))
+ARRIVAL, FAILURE, STORE, PLACEMENT, SCALING, MIGRATION, BOUNDARY, STOP = (kind << 40 for kind in range(8))
 """Kinds of events: those at the same time happen in this order, and within a kind by id, which is below 2 ** 40."""
 
 
@@ -46,6 +46,12 @@ class Clock(simpy.Environment):
         """
         begins = self.moment(from_s, kind, id)
         return begins, None if until_s is None else self.moment(until_s, kind, id)
+
+    def stop(self) -> None:
+        """Stop when all that happens at this moment has happened."""
+        moment = self.moment(self._now, STOP, 0)
+        assert moment.callbacks is not None, "nothing has happened yet"
+        moment.callbacks.append(simpy.core.StopSimulation.callback)
 
     def every(self, period_s: float, kind: int, ended: Callable[[], bool]) -> Iterator[Moment]:
         """Yield the next multiple of a period, to be waited for, until it has `ended`; those gone by are left out."""

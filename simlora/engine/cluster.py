@@ -33,6 +33,7 @@ from simlora.engine.sharing import SharedGpu
 from simlora.engine.slowness import Slowness
 from simlora.engine.stale_overview import StaleOverview
 from simlora.engine.stores import Stores
+from simlora.metrics.missed import Missed
 from simlora.metrics.recorder import Recorder
 from simlora.metrics.tracing import Tracing
 
@@ -51,7 +52,7 @@ class Cluster:
         self.scenario = scenario
         self.outstanding: NDArray[np.int64] = np.zeros(scenario.replicas, dtype=np.int64)
         self._router = scenario.policies.router
-        informed = self._router.informed
+        informed, most = self._router.informed, scenario.until_missed
         self.loads = Loads(scenario.replicas, scenario.replica.max_batch_size) if informed else None
         self.recorder = Recorder(
             scenario.trace,
@@ -61,6 +62,7 @@ class Cluster:
             scenario.replica.prefix_caching,
             reservation(scenario.replica).grows,
             Tracing(lambda: self.clock.now) if scenario.tracing else None,
+            None if most is None else Missed(scenario.trace, most, self.clock.stop),
         )
         self.adapters = building.adapters(scenario)
         self._outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
@@ -126,7 +128,7 @@ class Cluster:
         return replica
 
     def run(self, progress: Callable[[int], None] = lambda ended: None) -> Recorder:
-        """Simulate until every request has ended, or until `until_s`, telling `progress` how many have.
+        """Simulate until every request has ended, `until_s` or `until_missed`, telling `progress` how many have.
 
         An interrupt leaves the recorder with what was finished; the rest is unfinished.
         """
@@ -147,12 +149,13 @@ class Cluster:
             self.clock.process(self.moving.run())
         with _no_garbage_collection():
             self.clock.run(self.scenario.until_s)
-        if self.scenario.until_s is not None:
+        whole = self.all_ended()
+        if not whole:
             for replica in self.replicas:
                 replica.settle()
-        whole = self.all_ended()
         self.scaling.settle(self.recorder.last_s if whole else self.clock.now)
-        assert whole or self.scenario.until_s is not None, "a request neither ended nor runs"
+        may_stop = self.scenario.until_s is not None or self.scenario.until_missed is not None
+        assert whole or may_stop, "a request neither ended nor runs"
         return self.recorder
 
     def all_ended(self) -> bool:

@@ -19,6 +19,7 @@ from simlora.hardware.link import LINKS, Link
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Kernel
+from simlora.metrics.missed import MissedMost
 from simlora.policies.eviction.base import Eviction
 from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.loading.base import Loader
@@ -102,6 +103,7 @@ class Scenario:
     placement gives to its replicas, up to `host_memory_bytes` of them, and gets others over the `network`, or if nobody
     holds them from `storage`.
     `until_s`: when the run stops; what has not ended by then is unfinished. None: when all requests have ended.
+    `until_missed`: how many may miss their SLO before it stops; None: all of them.
     """
 
     trace: Trace
@@ -118,6 +120,7 @@ class Scenario:
     kv_token_budgets: tuple[int, ...] = ()
     max_outstanding: int | None = None
     until_s: float | None = None
+    until_missed: MissedMost | None = None
     replicas_per_host: int = 1
     host_cores: int = 128
     status_every_s: float | None = None

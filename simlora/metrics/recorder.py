@@ -14,6 +14,7 @@ from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.metrics.histogram import TokenGaps
 from simlora.metrics.journal import Journal
+from simlora.metrics.missed import Missed
 from simlora.metrics.timeline import BOUNDARY, CACHE, REGION, Timeline
 from simlora.metrics.tracing import Level, Switched, Tracing
 from simlora.metrics.usage import Cache, Usage
@@ -44,7 +45,8 @@ class Recorder:
     """Columns indexed by request id; a request is written once, when it ends.
 
     `region`: whether adapters have memory of their own; `cache`: whether KV outlives its requests; `grows`: whether
-    that of a running one takes a slot more for each token. With `tracing` all that happens is kept there, too.
+    that of a running one takes a slot more for each token. With `tracing` all that happens is kept there, too; `missed`
+    counts who ends outside the SLO.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Recorder:
         cache: bool = False,
         grows: bool = True,
         tracing: Tracing | None = None,
+        missed: Missed | None = None,
     ) -> None:
         n = self._requests = len(trace)
         self._trace = trace
@@ -77,6 +80,7 @@ class Recorder:
         self.usage = Usage(replicas, grows)
         self.journal = Journal()
         self.tracing = tracing
+        self._missed = missed
         self.ended = 0
         self.last_s = 0.0
         self.boundaries = 0
@@ -140,6 +144,9 @@ class Recorder:
         self._status[request.id] = status
         self.ended += 1
         self.last_s = now_s
+        if self._missed is not None and status is not Status.REJECTED:
+            finished, first_token_s = status is Status.FINISHED, self._first_token_s[request.id]
+            self._missed.ended(request.id, finished, first_token_s, now_s)
 
     def boundary(
         self,

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -27,8 +30,11 @@ class Window:
 
     def of(self, requests: pd.DataFrame) -> pd.DataFrame:
         """Return the requests that arrive in it."""
-        arrival_s = requests["arrival_s"]
-        return requests[(arrival_s >= self.from_s) & (arrival_s < self.until_s)]
+        return requests[self.covers(requests["arrival_s"].to_numpy())]
+
+    def covers(self, arrival_s: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which of some requests `[requests]` arrive in it."""
+        return (arrival_s >= self.from_s) & (arrival_s < self.until_s)
 
     def describe(self) -> dict[str, Any]:
         """Return what summary.json says of it."""

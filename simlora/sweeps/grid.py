@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -84,6 +85,7 @@ def grid(overrides: Sequence[str], seeds: int = 1) -> Grid:
     return Grid(tuple(fixed), axes, range(first, first + count))
 
 
+@lru_cache(maxsize=256)  # a search asks again at every rate
 def seeded(overrides: Overrides, seed: int) -> Overrides:
     """Return the overrides of a run with this seed, for a workload with a seed of its own too; without pictures.
 

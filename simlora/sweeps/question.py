@@ -79,9 +79,11 @@ class Question:
 
     def overrides_for(self, seed: int, value: float) -> Overrides:
         """Return the overrides of one run: the user's, what is varied, and the seed."""
-        varied = f"{self.key}={int(value) if self.whole else value:{'' if self.whole else 'g'}}"
         others = [override for override in self.overrides if override.partition("=")[0] != self.key]
-        return seeded((*others, varied), seed)
+        if self.attainment is not None:  # where more have missed, nothing more is to be found out
+            others.append(f"until_missed={1.0 - self.attainment:.12g}")
+        varied = f"{self.key}={int(value) if self.whole else value:{'' if self.whole else 'g'}}"
+        return (*seeded(tuple(others), seed), varied)
 
     def met(self, outcome: Outcome) -> bool:
         """Whether a run kept the SLO, and could have gone on so. Raises InputError if it has no such figure.
@@ -115,10 +117,11 @@ def asked(
 ) -> Question:
     """Return the question, all of it checked. Raises InputError for what cannot be asked."""
     config, _ = composed(overrides)
-    if OmegaConf.select(config, "until_s") is not None:
-        raise InputError(
-            "until_s ends runs while requests still run, which would count as missed; leave it out"
-        )
+    for stop in ("until_s", "until_missed"):
+        if OmegaConf.select(config, stop) is not None:
+            raise InputError(
+                f"{stop} ends runs while requests still run, which would count as missed; leave it out"
+            )
     if find not in (RATE, REPLICAS):
         raise InputError(f"find is {shown(find)}, must be {RATE} or {REPLICAS}")
     if find == REPLICAS and not str(OmegaConf.select(config, "autoscaler._target_")).endswith(".fixed.Fixed"):

@@ -179,7 +179,8 @@ def capacity(
     has it, or from `start`, until one meets the SLO and one does not, and these are brought together until they are
     `precision` apart: 0.02 is 2 %. A run in which requests waited ever longer does not meet it, whatever its figures;
     nor does one that gave up more requests than a limit on a percentile leaves. Assumed is that what a lower rate
-    misses a higher one misses too.
+    misses a higher one misses too. A run of which more requests have missed the `attainment` than it leaves is ended
+    there: of `runs` its figures are of what had arrived until then.
 
     A seed means the same random numbers for every system, so that systems are compared, not draws; the interval is over
     seeds. It means the same requests at every rate with workload=synthetic, loraserve, loraserve_production, maf and

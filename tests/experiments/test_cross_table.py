@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from experiments.cross_table.bound import bound, known_before, least_s
 from experiments.cross_table.capacities import (
     NEAR,
     PRECISION,
+    STEP,
     Asked,
     Carried,
     Reading,
@@ -31,7 +33,7 @@ from experiments.cross_table.capacities import (
 from experiments.cross_table.compared import SHARE, compare
 from experiments.cross_table.page import number, spanned, why
 from experiments.cross_table.slots import OF_REPLICAS, POLICIES, Exchange, differing, exchanges, slim
-from experiments.cross_table.tuning import told, tuned, versions_of
+from experiments.cross_table.tuning import Tuned, own_value, score, told, tuned, ways_from
 from experiments.cross_table.why import Part, parts
 from experiments.cross_table.world import HELD_OUT, TRAINING, System, World
 from simlora.api.preparing import composed, ready
@@ -117,7 +119,7 @@ def test_what_is_the_same_for_all_wins_over_what_a_system_sets(world: World) -> 
 def test_what_a_system_leaves_free_has_the_value_that_carries_most_in_training(world: World) -> None:
     base, eager = world.systems["slora"], world.systems["eager"]
     free = replace(eager, free={"replica.max_batch_size": [8, 64, 9], "replica.reserve": ["paged"]})
-    plain, best = tuned(world, [base, free], world.of(TRAINING), jobs=1)
+    plain, best = systems(tuned(world, [base, free], world.of(TRAINING), jobs=1))
     assert plain == replace(base, free={})
     assert (best.name, best.title) == ("eager", "eager")
     assert best.settings["replica.max_batch_size"] == 64
@@ -125,25 +127,74 @@ def test_what_a_system_leaves_free_has_the_value_that_carries_most_in_training(w
     assert told(plain, base) == ""
 
 
-def test_its_own_value_is_tried_once_and_stays_where_others_carry_no_more(world: World) -> None:
-    eager = world.systems["eager"]
-    assert versions_of(eager, "replica.max_batch_size", [8, 9]) == [
-        eager,
-        System(
-            "eager with replica.max_batch_size 9", "eager", {**eager.settings, "replica.max_batch_size": 9}
-        ),
-    ]
+def systems(found: Sequence[Tuned]) -> list[System]:
+    return [one.system for one in found]
+
+
+def test_its_own_value_stays_where_others_carry_no_more(world: World) -> None:
     level = replace(world.systems["slora"], free={"replica.max_batch_size": [1000, 999]})
     (found,) = tuned(world, [level], world.of(TRAINING), jobs=1)
-    assert found.settings == world.systems["slora"].settings
+    assert found.system.settings == world.systems["slora"].settings
+
+
+def test_what_it_carries_is_told_with_it(world: World) -> None:
+    free = replace(world.systems["eager"], free={"replica.max_batch_size": [16]})
+    both = [world.systems["eager"], replace(free, name="free")]
+    plain, best = tuned(world, both, world.of(TRAINING), jobs=1)
+    assert best.carried["short"].met_rps > plain.carried["short"].met_rps
+    assert best.score == score(list(best.carried.values())) > plain.score
+
+
+@pytest.mark.parametrize(
+    ("own", "values", "ways"),
+    [
+        (10, [0, 1, 5, 10, 20, 40], [[5, 1, 0], [20, 40]]),
+        (4, [8, 16, 64], [[8, 16, 64]]),
+        (1000, [64, 256], [[256, 64]]),
+        (0.1, [0.05, None], [[0.05], [None]]),  # null is no limit, above all numbers
+        (None, [4096, None, 8192], [[4096], [8192]]),  # and nobody knows how near to which
+        ("peak", ["paged", "peak"], [["paged"]]),
+        (True, [False], [[False]]),
+        (5, [5], []),
+    ],
+)
+def test_values_are_tried_from_its_own_on(
+    own: object, values: list[object], ways: list[list[object]]
+) -> None:
+    assert ways_from(own, values) == ways
+
+
+def test_a_way_ends_where_less_is_carried(world: World, tmp_path: Path) -> None:
+    free = {"replica.max_batch_size": [64, 4, 2, 1]}
+    other = replace(world.systems["slora"], free={"replica.max_batch_size": [999]})
+    found, _ = tuned(world, [replace(world.systems["eager"], free=free), other], world.of(TRAINING), jobs=1)
+    assert found.system.settings["replica.max_batch_size"] == 64
+    batches = set()
+    for kept in (tmp_path / "cache").glob("*.json"):
+        said = dict(one.split("=", 1) for one in json.loads(kept.read_text())["overrides"])
+        batches.add(said.get("replica.max_batch_size"))
+    assert batches == {"8", "64", "4", None, "999"}  # 2 and 1 lie behind 4, which is worse
+
+
+@pytest.mark.parametrize(
+    ("system", "key", "own"),
+    [
+        ("slora", "replica.admit_every", 10),  # of its file
+        ("dlora", "replica.max_batch_size", 512),  # of the world
+        ("slora", "replica.max_prefill_tokens", None),
+        ("fastlibra", "router.slack", 4),  # of its router's file
+    ],
+)
+def test_a_systems_own_value_is_its_files_or_the_worlds(system: str, key: str, own: object) -> None:
+    assert own_value(REAL, REAL.systems[system], REAL.workloads["slora"], key) == own
 
 
 def test_keys_are_tuned_one_after_the_other(world: World) -> None:
     free = {"replica.max_batch_size": [64], "replica.admit_every": [5, 0]}
-    (found,) = tuned(world, [replace(world.systems["eager"], free=free)], world.of(TRAINING), jobs=1)
+    (found,) = systems(tuned(world, [replace(world.systems["eager"], free=free)], world.of(TRAINING), jobs=1))
     assert found.settings["replica.max_batch_size"] == 64
     kept = replace(world.systems["eager"], settings={**world.systems["eager"].settings, **found.settings})
-    assert tuned(world, [kept], world.of(TRAINING), jobs=1) == [kept]
+    assert systems(tuned(world, [kept], world.of(TRAINING), jobs=1)) == [kept]
 
 
 # Capacities
@@ -153,7 +204,7 @@ def test_a_capacity_is_what_the_command_finds(world: World) -> None:
     system, workload = world.systems["slora"], world.workloads["short"]
     found = search(world, [Asked(system, workload, 3)], jobs=1)["slora", "short", 3]
     overrides = [*world.overrides(system, workload), "seed=3"]
-    expected = simlora.capacity(overrides, seeds=1, precision=PRECISION, start=8, jobs=1)
+    expected = simlora.capacity(overrides, seeds=1, precision=PRECISION, start=8, step=STEP, jobs=1)
     assert found.met_rps == expected.value > 1
     assert found.met_rps < found.missed_rps <= found.met_rps * (1 + PRECISION)
     assert found.use.given_up_share == 0
@@ -181,6 +232,16 @@ def test_other_seeds_are_searched_from_what_the_first_found(world: World) -> Non
     expected = simlora.capacity(overrides, seeds=1, jobs=1, **near)
     assert other.met_rps == expected.value
     assert len(expected.runs) <= 6
+
+
+def test_what_is_nearly_known_is_searched_from_there(world: World) -> None:
+    system, workload = world.systems["slora"], world.workloads["short"]
+    found = search(world, [Asked(system, workload, 0)], 1, {("slora", "short"): 30.0, ("lcfs", "short"): 3.0})
+    overrides = [*world.overrides(system, workload), "seed=0"]
+    expected = simlora.capacity(overrides, seeds=1, jobs=1, start=30, step=NEAR, precision=PRECISION)
+    assert found["slora", "short", 0].rate == Reading(
+        expected.value, expected.value, expected.seeds["beyond"].iloc[0]
+    )
 
 
 def test_a_system_that_simlora_refuses_says_why_and_carries_nothing(world: World) -> None:

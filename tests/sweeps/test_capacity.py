@@ -85,6 +85,17 @@ def test_every_run_says_whether_it_met_the_slo() -> None:
     assert not runs.duplicated(["seed", "value"]).any()
 
 
+def test_a_run_of_which_too_much_has_missed_is_not_run_to_its_end() -> None:
+    asked = found(attainment=0.9, start=32.0, seeds=1).question
+    assert "until_missed=0.1" in asked.overrides_for(0, 32.0)
+    ended = simlora.simulate(asked.overrides_for(0, 32.0)).summary
+    assert ended["requests"]["unfinished"] > 0
+    assert not asked.met(Outcome(RAN, ended))
+    assert not any(
+        "until_missed" in one for one in found(limits={"ttft_s.p95": 5.0}).question.overrides_for(0, 1)
+    )
+
+
 def test_a_limit_on_a_figure_is_another_slo() -> None:
     strict, loose = (found(limits={"ttft_s.p95": limit}) for limit in (0.5, 5.0))
     assert strict.value < loose.value
@@ -290,6 +301,7 @@ def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
         ({"key": "cluster.replicas"}, (), "more of cluster.replicas is better"),
         ({"key": "slo.ttft_s"}, (), "more of slo.ttft_s is better"),
         ({}, ("until_s=30",), "until_s ends runs while requests still run"),
+        ({}, ("until_missed=0.5",), "until_missed ends runs while requests still run"),
         ({"find": "replicas"}, ("autoscaler=by_queue",), "look for replicas with autoscaler=fixed"),
         ({}, ("hydra.run.dir=here",), "hydra.run.dir=here is for simlora itself"),
         ({"jobs": 0}, (), "jobs is 0, must be a whole number of processes"),
