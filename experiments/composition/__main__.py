@@ -71,8 +71,8 @@ def _find(world: World, options: argparse.Namespace) -> None:
     published = [one.system for one in rivals]
     seeds = range(options.seeds)
     rows = compare(world, [found.system, *published], list(world.workloads.values()), seeds, options.jobs)
-    swapped = parts(world, [(row, cell_of(row, NAME)) for row in rows], base, options.jobs)
-    held_out = [row.workload for row in rows if row.workload.part == HELD_OUT]
+    held_out = [row for row in rows if row.workload.part == HELD_OUT]
+    swapped = parts(world, [(row, cell_of(row, NAME)) for row in held_out], base, options.jobs)
     here = {
         (cell.system.name, row.workload.name): cell.carried[seeds[0]].met_rps
         for row in rows
@@ -83,10 +83,12 @@ def _find(world: World, options: argparse.Namespace) -> None:
         found=found,
         rows=rows,
         published=published,
-        ablation={row.workload.name: one for row, one in zip(rows, swapped, strict=True)},
+        ablation={row.workload.name: one for row, one in zip(held_out, swapped, strict=True)},
         oracle=_oracle(world, found.system, seeds, here, options.jobs),
         alone=alone(searched.tried, [one.carried for one in rivals], world.of(TRAINING)),
-        others=in_other_worlds(world, held_out, found.system, published, here, options.jobs),
+        others=in_other_worlds(
+            world, [row.workload for row in held_out], found.system, published, here, options.jobs
+        ),
         seeds=options.seeds,
     )
     _print(study)

@@ -17,8 +17,10 @@ WORLDS: Mapping[str, Mapping[str, Any]] = {
     "GPUs with 40 GB instead of 80": {"gpu": "a100_40g"},
 }
 """What is changed for all systems at once, to see whether what was found depends on it."""
+NEARLY = 2 / 3
+"""Of the best published system's capacity here: who carries less of a workload is no rival in another world."""
 RIVALS = 3
-"""Of the published systems in another world: those that carry most of a workload there with the first seed."""
+"""Of those that are: the ones that carry most there with the first seed."""
 SEEDS = range(3)
 
 
@@ -83,9 +85,10 @@ def in_other_worlds(
     result = []
     for about, changed in WORLDS.items():
         other = world.but(changed)
-        asked = [Asked(one, each, SEEDS[0]) for each in workloads for one in (system, *published)]
+        able = {each.name: _able(published, each, here) for each in workloads}
+        asked = [Asked(one, each, SEEDS[0]) for each in workloads for one in (system, *able[each.name])]
         begun = search(other, asked, jobs, here)
-        rivals = {each.name: _rivals(published, each, begun) for each in workloads}
+        rivals = {each.name: _rivals(able[each.name], each, begun) for each in workloads}
         asked = [
             Asked(one, each, seed)
             for each in workloads
@@ -105,6 +108,13 @@ def in_other_worlds(
             ratios[name] = times(by_system[system.name], best)
         result.append(Elsewhere(about, ratios))
     return result
+
+
+def _able(
+    published: Sequence[System], workload: Workload, here: Mapping[tuple[str, str], float]
+) -> list[System]:
+    most = max(here[one.name, workload.name] for one in published)
+    return [one for one in published if here[one.name, workload.name] >= NEARLY * most]
 
 
 def _rivals(

@@ -419,9 +419,15 @@ def test_in_other_worlds_it_is_held_against_the_best_there(
     monkeypatch.setattr(frontier, "WORLDS", {"two GPUs": {"cluster.replicas": 2}})
     monkeypatch.setattr(frontier, "SEEDS", range(2))
     monkeypatch.setattr(frontier, "RIVALS", 1)
-    published = [world.systems["eager"], world.systems["slora"]]
+    published = [world.systems["eager"], world.systems["slora"], System("slow", "", {"system": "no such"})]
+    here = {
+        ("eager", "short"): 20.0,
+        ("slora", "short"): 30.0,
+        (NAME, "short"): 20.0,
+        ("slow", "short"): 19.9,
+    }
     own = System(NAME, "", world.systems["eager"].settings)
-    (found,) = in_other_worlds(world, [world.workloads["short"]], own, published, {}, jobs=1)
+    (found,) = in_other_worlds(world, [world.workloads["short"]], own, published, here, jobs=1)
     assert found.about == "two GPUs"
     assert found.ratios["short"].keys() == {0, 1}
     assert found.overall.high < 1.0  # eight at a time is less than S-LoRA has
