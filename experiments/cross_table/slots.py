@@ -62,12 +62,12 @@ def exchanges(world: World, system: System, base: System, workload: Workload) ->
     for slot in slots:
         alone = _exchanged(world, system, base, workload, own, others, [slot])
         tried = (
-            _exchanged(world, system, base, workload, own, others, [slot, beside])
+            _exchanged(world, system, base, workload, own, others, sorted((slot, beside), key=slots.index))
             for beside in slots
             if beside != slot
         )
         found.append(next((one for one in tried if not one.refused), alone) if alone.refused else alone)
-    return found
+    return list({one.slot: one for one in found}.values())  # two may need each other
 
 
 def slim(world: World, system: System, base: System, workload: Workload) -> System:
