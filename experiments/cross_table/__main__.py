@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.cross_table.compared import Row, compare
+from experiments.cross_table.compared import Row, compare, with_figures
 from experiments.cross_table.drawing import draw
 from experiments.cross_table.page import PICTURE, markdown, spanned, why
 from experiments.cross_table.tuning import tuned
@@ -61,7 +61,9 @@ def _cross(world: World, options: argparse.Namespace) -> None:
     if docs is not None:
         made((docs / PICTURE).parent, "--docs")
     systems = [one.system for one in tuned(world, systems, world.of(TRAINING), options.jobs)]
-    rows = compare(world, systems, workloads, range(options.seeds), options.jobs)
+    seeds = range(options.seeds)
+    rows = compare(world, systems, workloads, seeds, options.jobs)
+    rows = with_figures(world, rows, seeds, options.jobs)
     base = world.systems[BASE]
     winners = [(row, row.best) for row in rows]
     reasons = dict(

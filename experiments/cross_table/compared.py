@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from experiments.cross_table.bound import Bound, bound
 from experiments.cross_table.capacities import Asked, Carried, Span, Use, search, settled, span, times
 from experiments.cross_table.world import System, Workload, World
 from simlora.core.errors import InputError
-from simlora.sweeps.outcome import Outcome, Overrides
 from simlora.sweeps.running import run_all
 from simlora.sweeps.statistics import interval
 
@@ -23,16 +22,16 @@ SHARES = ("slo.attainment", "kv.hit_rate")
 
 @dataclass(frozen=True)
 class Cell:
-    """One system on one workload. `carried`: its capacity by seed. `figures`: at the common rate, by metric.
+    """One system on one workload. `carried`: its capacity by seed. `use`: at its capacity.
 
-    `use`: at its capacity.
+    `figures`: at the common rate, by metric; of a system that is refused there are none.
     """
 
     system: System
     workload: Workload
     carried: Mapping[int, Carried]
-    figures: Mapping[str, Span]
     use: Use
+    figures: Mapping[str, Span] = field(default_factory=dict)
     refused: str = ""
 
     @property
@@ -80,44 +79,49 @@ def compare(
     seeds: Sequence[int],
     jobs: int = -1,
 ) -> list[Row]:
-    """Return a row a workload. Raises InputError if no system keeps the SLO on it."""
+    """Return a row a workload, without figures. Raises InputError if no system keeps the SLO on it."""
     asked = [Asked(system, workload, seed) for workload in workloads for system in systems for seed in seeds]
     carried = search(world, asked, jobs)
-    ranked = {}
+    rows = []
     for workload in workloads:
-        means = {one.name: _mean(carried, one, workload, seeds) for one in systems}
-        order = sorted(systems, key=lambda one, means=means: -means[one.name])  # type: ignore[misc]
-        if means[order[0].name] <= 0.0:
+        cells = [_cell(system, workload, seeds, carried) for system in systems]
+        cells.sort(key=lambda cell: -cell.capacity.mean)
+        most = cells[0].capacity.mean
+        if most <= 0.0:
             raise InputError(f"no system keeps the SLO on {workload.name} at any rate")
-        ranked[workload.name] = (order, float(f"{SHARE * means[order[0].name]:.3g}"))
+        rows.append(Row(workload, cells, float(f"{SHARE * most:.3g}"), bound(world, PLAIN, workload, seeds)))
+    return rows
+
+
+def with_figures(world: World, rows: Sequence[Row], seeds: Sequence[int], jobs: int = -1) -> list[Row]:
+    """Return rows with what all systems do at the common rate."""
     runs = {
-        (system.name, workload.name, seed): (
+        (cell.system.name, row.workload.name, seed): (
             *overrides,
-            f"{workload.key}={ranked[workload.name][1]}",
+            f"{row.workload.key}={row.rate_rps}",
             f"seed={seed}",
         )
-        for workload in workloads
-        for system in systems
-        if not carried[system.name, workload.name, seeds[0]].refused
-        for overrides in (settled(world, system, workload),)
+        for row in rows
+        for cell in row.cells
+        if not cell.refused
+        for overrides in (settled(world, cell.system, row.workload),)
         for seed in seeds
     }
     outcomes = run_all(runs.values(), jobs)
-    return [
-        Row(
-            workload,
-            [_cell(system, workload, seeds, carried, runs, outcomes) for system in ranked[workload.name][0]],
-            ranked[workload.name][1],
-            bound(world, PLAIN, workload, seeds),
-        )
-        for workload in workloads
-    ]
 
+    def figures(cell: Cell) -> dict[str, Span]:
+        keys = [(cell.system.name, cell.workload.name, seed) for seed in seeds]
+        own = [outcomes[runs[key]] for key in keys if key in runs]
+        found = {}
+        for metric in FIGURES:
+            values = [value for outcome in own if (value := outcome.figure(metric)) is not None]
+            if values:
+                low, high = interval(values)
+                most = min(high, 1.0) if metric in SHARES else high
+                found[metric] = Span(fmean(values), max(low, 0.0), most)
+        return found
 
-def _mean(
-    carried: Mapping[tuple[str, str, int], Carried], system: System, workload: Workload, seeds: Sequence[int]
-) -> float:
-    return span(carried[system.name, workload.name, seed].rate for seed in seeds).mean
+    return [replace(row, cells=[replace(cell, figures=figures(cell)) for cell in row.cells]) for row in rows]
 
 
 def _cell(
@@ -125,18 +129,8 @@ def _cell(
     workload: Workload,
     seeds: Sequence[int],
     carried: Mapping[tuple[str, str, int], Carried],
-    runs: Mapping[tuple[str, str, int], Overrides],
-    outcomes: Mapping[Overrides, Outcome],
 ) -> Cell:
-    keys = [(system.name, workload.name, seed) for seed in seeds]
-    by_seed = {seed: carried[key] for seed, key in zip(seeds, keys, strict=True)}
-    own = [outcomes[runs[key]] for key in keys if key in runs]
-    figures = {}
-    for metric in FIGURES:
-        values = [value for outcome in own if (value := outcome.figure(metric)) is not None]
-        if values:
-            low, high = interval(values)
-            figures[metric] = Span(fmean(values), max(low, 0.0), min(high, 1.0) if metric in SHARES else high)
-    refused = next((carried[key].refused for key in keys if carried[key].refused), "")
-    use = Use(*(fmean(parts) for parts in zip(*(carried[key].use for key in keys), strict=True)))
-    return Cell(system, workload, by_seed, figures, use, refused)
+    by_seed = {seed: carried[system.name, workload.name, seed] for seed in seeds}
+    refused = next((one.refused for one in by_seed.values() if one.refused), "")
+    use = Use(*(fmean(parts) for parts in zip(*(one.use for one in by_seed.values()), strict=True)))
+    return Cell(system, workload, by_seed, use, refused=refused)

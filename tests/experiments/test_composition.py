@@ -385,7 +385,6 @@ def a_row(rates: dict[str, dict[int, float]], world: World, name: str = "long") 
             System(system, system, {}),
             world.workloads[name],
             {seed: Carried(rate, rate) for seed, rate in by_seed.items()},
-            {},
             Use(0.9, 0.5, 0.1),
         )
         for system, by_seed in sorted(rates.items(), key=lambda pair: -sum(pair[1].values()))

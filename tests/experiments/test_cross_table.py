@@ -30,7 +30,7 @@ from experiments.cross_table.capacities import (
     span,
     times,
 )
-from experiments.cross_table.compared import SHARE, compare
+from experiments.cross_table.compared import SHARE, compare, with_figures
 from experiments.cross_table.page import number, spanned, why
 from experiments.cross_table.slots import OF_REPLICAS, POLICIES, Exchange, differing, exchanges, slim
 from experiments.cross_table.tuning import Tuned, own_value, score, told, tuned, ways_from
@@ -305,7 +305,8 @@ def test_a_ratio_is_taken_seed_by_seed_so_that_what_both_share_cancels() -> None
 
 def test_rows_rank_systems_by_what_they_carry_and_compare_them_at_one_rate(world: World) -> None:
     rows = compare(world, list(world.systems.values()), list(world.workloads.values()), range(2), jobs=1)
-    for row in rows:
+    assert all(not cell.figures for row in rows for cell in row.cells)
+    for row in with_figures(world, rows, range(2), jobs=1):
         means = [cell.capacity.mean for cell in row.cells]
         assert means == sorted(means, reverse=True)
         assert row.rate_rps == pytest.approx(SHARE * means[0], rel=0.005)
