@@ -35,6 +35,8 @@ OF_REPLICAS: Mapping[str, tuple[str, ...]] = {
 }
 """Slots that are keys of a replica, or of the cluster: what belongs together is exchanged together."""
 
+TOLD = 3
+"""Keys of a slot that are told where its name does not tell: a table's cell holds no more."""
 LOOKED_FOR = "operating_points"
 """Of a placement, which are found before its run."""
 
@@ -130,4 +132,5 @@ def _told(slot: Slot, other: Slot) -> str:
     """Return what a slot has and the other has not, in words: a policy by its name alone where the name tells."""
     differing = {key: value for key, value in slot.items() if other.get(key, "") != value}
     named = next((str(value) for key, value in differing.items() if "." not in key), "")
-    return named or ", ".join(f"{key.partition('.')[2]} {value}" for key, value in differing.items())
+    keys = [f"{key.partition('.')[2]} {value}" for key, value in differing.items()]
+    return named or ", ".join([*keys[:TOLD], *(["…"] if len(keys) > TOLD else [])])

@@ -12,24 +12,19 @@ from simpy import Event
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request, arrival_order
-from simlora.engine.batch import Batch
 from simlora.engine.clock import BOUNDARY, Clock
 from simlora.engine.cores import Cores
 from simlora.engine.departed import Departed
 from simlora.engine.help import CpuHelp
 from simlora.engine.holdings import Holdings
-from simlora.engine.incoming import Incoming
 from simlora.engine.loads import Load
 from simlora.engine.pace import Pace
+from simlora.engine.roster import Roster
 from simlora.engine.run import DecodeRun
 from simlora.engine.scenario import Scenario
 from simlora.engine.sharing import SharedGpu
 from simlora.engine.sight import Sight
-from simlora.engine.stalls import Stalls
-from simlora.engine.standing import Standing
 from simlora.engine.stores import Stores
-from simlora.engine.token_times import TokenTimes
-from simlora.engine.waiting import WaitingQueue
 from simlora.latency.models import LatencyModels
 from simlora.metrics.recorder import Recorder
 from simlora.metrics.tracing import Ran, ReplicaFailed
@@ -46,7 +41,6 @@ class Replica:
         "_batch",
         "_before_s",
         "_brings",
-        "_came_s",
         "_clock",
         "_decision",
         "_fast_forward",
@@ -54,24 +48,20 @@ class Replica:
         "_help",
         "_idle",
         "_loader",
-        "_on_leave",
         "_on_move",
-        "_outputs",
         "_pace",
         "_passed_over",
         "_prefill",
-        "_queued",
         "_recorder",
         "_renew",
+        "_roster",
         "_run",
         "_scheduler",
         "_sends",
         "_since_s",
-        "_stalls",
         "_standing",
         "_start_s",
         "_steps",
-        "_token_times",
         "_tracing",
         "_wake",
         "busy_s",
@@ -102,34 +92,38 @@ class Replica:
     ) -> None:
         self.id = id
         self.config = scenario.config_of(id)
-        self.waiting = WaitingQueue()
         self.busy_s = 0.0
         self.most_running = self.most_waiting = 0
         self._clock = clock
-        self._outputs = outputs
         self._recorder, self._tracing = recorder, recorder.tracing
-        self._on_leave, self._on_move = on_leave, on_move
+        self._on_move = on_move
         self._sends: dict[int, int] = {}  # where requests go at the end of this iteration
         self._brings: dict[int, Adapter] = {}  # to be sent for then
-        self._came_s: dict[int, float] = {}  # since when those wait here that were elsewhere before
         self._fast_forward = scenario.fast_forward
         self._scheduler = scenario.policies.scheduler()
         self._loader = scenario.policies.loader()
         self.holdings = Holdings(scenario, self.config, adapters, latency, recorder, id, stores)
-        merges = scenario.policies.merges
-        self.incoming = Incoming(self.holdings, self.config, self._loader, merges, recorder)
-        self._stalls = Stalls(self.incoming)
-        self._batch = Batch()
+        self._roster = roster = Roster(
+            id,
+            self.config,
+            self.holdings,
+            self._loader,
+            scenario.policies.merges,
+            outputs,
+            recorder,
+            on_leave,
+            queued,
+        )
+        self.waiting, self.incoming = roster.waiting, roster.incoming
+        self._batch, self._standing = roster.batch, roster.standing
         self._run: DecodeRun | None = None
         self._decision = Decision()
         self._passed_over = 0
         self._prefill: tuple[Request, ...] = ()
-        self._standing = Standing()
         self._start_s = 0.0  # when the prefill begins that was admitted last
         self._steps = 0  # at the coming boundary, this many steps of the run are done
         self._wake: Event = clock.event()
         self._idle = True
-        self._token_times = TokenTimes(recorder.token_gaps)
         self._pace = Pace(id, latency, self.config.tp)
         self.sight = Sight(
             clock,
@@ -146,7 +140,6 @@ class Replica:
         self._help: CpuHelp | None = None
         if cores is not None and latency.cpu_lora is not None:
             self._help = CpuHelp(cores, latency.cpu_lora, self.incoming.lands_s)
-        self._queued = queued  # what routers are told of the queue
         self._since_s = 0.0  # when the iterations that are under way began
         self._before_s = 0.0  # the boundary before the one that was reached
         self._renew = False  # the run's times are no longer right
@@ -198,7 +191,7 @@ class Replica:
 
     def submit(self, request: Request, by: int = -1) -> None:
         """A request arrives in the queue, at a boundary of replica `by` if that has sent it."""
-        self._enqueue(request)
+        self._roster.enqueue(request)
         if self._idle:
             self._rouse()
         elif (run := self._decoding) is not None:
@@ -209,18 +202,6 @@ class Replica:
             on_arrival = 0 if fetches else self._decision.on_arrival
             if on_arrival < self._steps - run.done:
                 self._cut(run, on_arrival, by)
-
-    def _enqueue(self, request: Request) -> None:
-        self.waiting.add(request)
-        if self._queued is not None:
-            self._queued.add(self.id, request)
-
-    def _dequeue(self, request: Request) -> None:
-        self.waiting.remove(request)
-        if self._came_s:
-            self._came_s.pop(request.id, None)
-        if self._queued is not None:
-            self._queued.take(self.id, request)
 
     def live(self) -> Generator[Event, None, None]:
         """The replica's process: one turn an iteration, or a run of them."""
@@ -289,9 +270,7 @@ class Replica:
                 self._run = None  # its steps take another time
             self._prefill = decision.prefill
             for request, reason in decision.abort:
-                self._dequeue(request)
-                self._recorder.abort(request, self.id, self._clock.now, reason)
-                self._on_leave(self.id, request)
+                self._roster.give_up(request, reason, self._clock.now)
             if not self._prefill:
                 if self._batch.members:
                     break
@@ -384,7 +363,7 @@ class Replica:
             start += self._switch(decision)
         decoding = self._batch if decision.decode and self._batch.members else None
         self._assert_merged((*requests, *(decoding or ())))
-        adapters = self._adapters_in_use()
+        adapters = self._roster.adapters_in_use(requests)
         alone_s = self._pace.prefill_s(requests, decision.chunks, decoding, decision.passed_over, adapters)
         start, pass_s = (start, alone_s) if self._help is None else self._assist(self._help, start, alone_s)
         for request in requests:
@@ -426,7 +405,7 @@ class Replica:
             assert last is not None, "somebody is paused"
             self._preempt(last)
         for request in fresh:
-            self._dequeue(request)
+            self._roster.dequeue(request)
         if self.config.reserve == "padded" and fresh:
             longest = max(request.prompt_tokens for request in fresh)
             for request in fresh:
@@ -437,7 +416,7 @@ class Replica:
         if apart:
             self._set_apart(apart)
         if weights_s > now:
-            self._stalls.stands_still(self._prefill, now, weights_s)
+            self._roster.stalls.stands_still(self._prefill, now, weights_s)
             if not self._prefill:  # what the batch uses is on its way
                 self.holdings.stalled_s, self._run = max(self.holdings.stalled_s, weights_s), None
         self._start_s = max(kv_s, weights_s)
@@ -447,18 +426,16 @@ class Replica:
         chunks = self._decision.chunks or [request.prefill_tokens for request in self._prefill]
         tokens = list(zip(self._prefill, chunks, strict=True))
         begin_s, pass_s, helped, alone = help.prefill(tokens, self._clock.now, start_s, gpu_s)
+        stalls = self._roster.stalls
         for request in alone:
-            self._stalls.waited(request, self.incoming.lands_s(request) - start_s, inf)
-        self._stalls.assisted(self._prefill, helped, start_s, begin_s, pass_s - gpu_s)
+            stalls.waited(request, self.incoming.lands_s(request) - start_s, inf)
+        stalls.assisted(self._prefill, helped, start_s, begin_s, pass_s - gpu_s)
         return begin_s, pass_s
 
     def _set_apart(self, requests: list[Request]) -> None:
-        """They wait for their weights, and for KV from the host, with their memory; the others of the prefill go on."""
+        """They wait for what is on its way, by themselves; the others of the prefill go on."""
+        self._roster.set_apart(requests, self._clock.now)
         gone = {request.id for request in requests}
-        self.incoming.wait_apart(requests, self._batch.step, self._clock.now)
-        for request in requests:
-            self._standing.landing.add(request, self._clock.now, self.incoming.ready_s(request))
-        self._standing.find_next_landing()
         kept = [index for index, request in enumerate(self._prefill) if request.id not in gone]
         chunks = self._decision.chunks and tuple(self._decision.chunks[index] for index in kept)
         self._prefill = tuple(self._prefill[index] for index in kept)
@@ -466,90 +443,38 @@ class Replica:
 
     def _land(self) -> tuple[Request, ...]:
         """Let those go on whose weights have landed; return who begins now without being asked about."""
-        now = self._clock.now
-        for request in self._standing.late.landed(now):
-            request.blocked_s += self._standing.late.take(request.id, now)
-            self._token_times.rejoins(request.id)
-            self._join(request)
-            self._run = None
-            self.most_running = max(self.most_running, len(self._batch.members))
-        begins: list[Request] = []
-        tokens = 0
-        for request in self._standing.landing.landed(now):
-            tokens += request.prefill_tokens
-            if begins and tokens > self.config.max_prefill_tokens:
-                break
-            self._stalls.waited(request, self._standing.landing.take(request.id, now), now)
-            begins.append(request)
-        self._standing.find_next_landing()
+        if self._roster.go_on(self._clock.now):
+            self._batch_changed()
+        begins = self._roster.land(self._clock.now)
         if self._scheduler.chunks:
             self._standing.prefilling |= {request.id: request for request in begins}
             return ()
-        return tuple(begins)
+        return begins
+
+    def _batch_changed(self) -> None:
+        """Members have come or gone at this boundary: steps take another time."""
+        self._run = None
+        self.most_running = max(self.most_running, len(self._batch.members))
 
     def _advance_prefill(self) -> None:
-        decision, now = self._decision, self._clock.now
-        finished = False
+        roster, chunks, now = self._roster, self._decision.chunks, self._clock.now
+        helped, ended = self._help is not None, False
         for index, request in enumerate(self._prefill):
-            if decision.chunks and self._unfinished(request, decision.chunks[index]):
-                continue
-            generated = request.generated_tokens + 1
-            if request.first_token_s < 0.0:
-                request.first_token_s = now
-            else:
-                self._token_times.resumed(request.id, now)
-                request.host_tokens = 0
-            self.holdings.share(request, self._batch.step, now)
-            if self._outputs[request.id] == generated:
-                self._finish(request)
-                finished = True
-            elif self._help is not None and self.incoming.lands_s(request) > now:
-                self._standing.late.add(request, now, self.incoming.lands_s(request))
-                self._standing.find_next_landing()
-                self._token_times.waits(request.id, now)
-            else:
-                self._join(request)
-                self._token_times.joined(request.id, now)
-        if finished:
-            self.holdings.sweep(self._clock.now)
+            if not chunks or roster.chunk(request, chunks[index]):
+                ended |= roster.prefilled(request, now, helped)
+        if ended:
+            self.holdings.sweep(now)
         self._prefill = ()
         self._run = None
         self.sight.steps_since_prefill = 0
 
-    def _join(self, request: Request) -> None:
-        """A prefilled request begins to decode."""
-        generated = request.generated_tokens + 1
-        self._batch.join(request, generated, self._outputs[request.id] - generated)
-        request.blocked_s -= self._stalls.batch_s
-
     def _rearrange(self, pause: Sequence[Request], resume: Sequence[Request]) -> None:
         """Take requests out of the batch with the KV that they have, or put them back into it."""
-        batch, step = self._batch, self._batch.step
         for request in pause:
-            # One less than it has: that of its last step comes when it joins again.
-            request.generated_tokens = batch.generated(request) - 1
-            request.blocked_s += self._stalls.batch_s
-            batch.take(request)
-            self._token_times.preempted(request.id)
-            self.holdings.pause(request, step)
-            self._standing.paused[request.id] = request
+            self._roster.pause(request)
         for request in resume:
-            del self._standing.paused[request.id]
-            self.holdings.resume(request, step)
-            self._token_times.rejoins(request.id)
-            self._join(request)
-            self.most_running = max(self.most_running, len(batch.members))
-        self._run = None
-
-    def _unfinished(self, request: Request, chunk: int) -> bool:
-        """Count a chunk; whether more of the prefill is to come."""
-        request.chunked_tokens += chunk
-        if request.prefill_tokens:
-            self._standing.prefilling[request.id] = request
-            return True
-        request.chunked_tokens = 0
-        self._standing.prefilling.pop(request.id, None)
-        return False
+            self._roster.resume(request)
+        self._batch_changed()
 
     # Decode -----------------------------------------------------------------------------
 
@@ -564,7 +489,8 @@ class Replica:
         if run is None:
             start = max(self._clock.now, self.holdings.stalled_s) + switch_s
             self._assert_merged(batch)
-            self._run = run = self._pace.decode_run(start, batch, self._passed_over, self._adapters_in_use())
+            adapters = self._roster.adapters_in_use(())
+            self._run = run = self._pace.decode_run(start, batch, self._passed_over, adapters)
         steps = 1
         if self._fast_forward:
             steps = min(batch.steps_to_finish(), decision.steps)
@@ -630,10 +556,7 @@ class Replica:
             self._trace(ended_s)
         self._advance_decode(run, ended_s)
         self.holdings.make_room(self._batch.step, ended_s)
-        came_s = self._came_s
-        self.record(
-            ended_s, sum(came_s.get(request.id, request.arrival_s) <= ended_s for request in self.waiting)
-        )
+        self.record(ended_s, self._roster.waited_at(ended_s))
         return ended_s
 
     def fail(self) -> list[Departed]:
@@ -647,23 +570,24 @@ class Replica:
             self.busy_s = busy_s  # with the step that broke off
         if self._tracing is not None:
             self._tracing.add(ReplicaFailed(self.id, self._clock.now, broke_s))
-        waiting = {request.id for request in self.waiting}
+        roster, waiting = self._roster, {request.id for request in self.waiting}
         prefill = {request.id for request in self._prefill} - self._standing.prefilling.keys()
         requests = sorted(self.requests(), key=arrival_order)
         found: list[Departed] = []
         for request in requests:
             lost_tokens = request.chunked_tokens
             if request.id in waiting:
-                self._dequeue(request)
+                roster.dequeue(request)
             elif request.id in prefill:
                 lost_tokens = request.prefill_tokens
             else:
-                self._stop(request)
+                roster.stop(request, self._clock.now)
             request.cached_tokens = request.chunked_tokens = request.host_tokens = 0
             if request.admitted_s > self._clock.now:  # it was still waiting for its weights
                 request.admitted_s = -1.0
-                self._stalls.broke_off(request, self._clock.now, self._help is not None)
-            found.append(self._depart(request, lost_tokens))
+                roster.stalls.broke_off(request, self._clock.now, self._help is not None)
+            found.append(roster.depart(request, lost_tokens))
+        self._run = None
         return found
 
     def follows(self, failed: Replica) -> None:
@@ -683,18 +607,17 @@ class Replica:
         steps = self._steps - run.done
         if steps > 1:
             self._before_s = run.end_s(self._steps - 1)
-        self._token_times.decoded(run, steps, len(batch.members), now_s)
+        self._roster.token_times.decoded(run, steps, len(batch.members), now_s)
         others = self._standing.prefilling or self._standing.lands_s != inf
         if steps > 1 and self.holdings.prefixes is not None:
             if others:
-                self._stand_still(batch.step + steps - 1)
-            self.holdings.make_room(
-                batch.step + steps - 1, now_s
-            )  # what had to go before somebody may finish now
+                self._roster.stand_still(batch.step + steps - 1)
+            # What had to go before somebody may finish now.
+            self.holdings.make_room(batch.step + steps - 1, now_s)
         run.done = self._steps
         batch.step += steps
         if others:
-            self._stand_still(batch.step)
+            self._roster.stand_still(batch.step)
         self.sight.steps_since_prefill += steps
         self.sight.iterations += steps
         self._recorder.token_steps += steps * len(batch.members)
@@ -702,31 +625,13 @@ class Replica:
             self._run, self._renew = None, False
         if batch.steps_to_finish() == 0:
             self._run = None
-            for request in batch.finished():
-                request.blocked_s += self._stalls.batch_s
-                self._finish(request)
-            self.holdings.sweep(self._clock.now)
+            self._roster.finish_batch(self._clock.now)
 
-    def _adapters_in_use(self) -> int:
-        """Distinct adapters of those who run; who is paused or waits for weights holds one that no kernel sees."""
-        if self._standing.lands_s == inf and not self._standing.paused:
-            return self.holdings.pool.pinned
-        running = (*self._batch, *self._standing.prefilling.values(), *self._prefill)
-        return len({request.adapter.id for request in running if request.adapter is not None})
-
-    def _stand_still(self, step: int) -> None:
-        """The KV of those who are admitted and do not decode has not grown by the steps up to this one."""
-        for request in self._standing.growing():
-            self.holdings.stands_still(request, step)
-
-    # Leaving ----------------------------------------------------------------------------
+    # Coming and going -------------------------------------------------------------------
 
     def requests(self) -> list[Request]:
         """All that have not left."""
-        admitted = self._standing.prefilling | {request.id: request for request in self._prefill}
-        standing = self._standing
-        others = (*standing.landing, *standing.late, *standing.paused.values())
-        return [*self.waiting, *admitted.values(), *others, *self._batch]
+        return self._roster.everyone(self._prefill)
 
     def send(self, request: Request, target: int) -> None:
         """Let a request go to another replica as soon as the iteration under way is over."""
@@ -753,11 +658,10 @@ class Replica:
         """A request comes at a boundary of replica `source`, -1: at none."""
         request, token_s, _ = departed
         self._sends.pop(request.id, None)  # of an earlier visit, while this iteration has been under way
-        if token_s is not None:
-            self._token_times.waits(request.id, token_s)
         now_s = self._clock.now
         # A boundary of this replica at the same moment is over if its number is lower.
-        self._came_s[request.id] = nextafter(now_s, inf) if source > self.id else now_s
+        since_s = nextafter(now_s, inf) if source > self.id else now_s
+        self._roster.comes(request, since_s, token_s)
         self.submit(request, by=source)
         if (run := self._decoding) is not None:
             self._cut(run, 0, source)  # it may stand before those who were refused
@@ -771,19 +675,14 @@ class Replica:
                 continue
             lost_tokens = request.chunked_tokens
             if request.id not in waiting:
-                self._put_back(request, swap=False)
-            self._dequeue(request)
+                self._end_run_of(request)
+                self._roster.put_back(request, self._clock.now)
+            self._roster.dequeue(request)
             request.host_tokens = 0
-            self._on_move(self._depart(request, lost_tokens), self.id, sends[request.id])
+            self._on_move(self._roster.depart(request, lost_tokens), self.id, sends[request.id])
         self.holdings.sweep(self._clock.now)
         if not self._batch.members:
             self.sight.preempted = False  # there is memory again for whoever made way
-
-    def _depart(self, request: Request, chunked_tokens: int) -> Departed:
-        """A request leaves for which nothing is held any more, with so much of a prefill that was not whole."""
-        if not request.generated_tokens:
-            return Departed(request, None, chunked_tokens)
-        return Departed(request, self._token_times.leaves(request.id), request.prefill_tokens)
 
     def _fit(self) -> None:
         """Preempt those admitted last until grown KV fits; no adapter is left to evict."""
@@ -798,65 +697,10 @@ class Replica:
 
     def _preempt(self, request: Request) -> None:
         """An admitted request makes way for others."""
-        request.preemptions += 1
-        self._recorder.preemptions += 1
-        self._put_back(request, swap=self.config.preemption == "swap")
+        self._end_run_of(request)
+        self._roster.preempt(request, self._clock.now)
 
-    def _put_back(self, request: Request, swap: bool) -> None:
-        """Put an admitted request back into the queue. Source: vLLM (SOSP'23) §4.5.
-
-        Its KV is dropped, to be recomputed with its next prefill, or else swapped out to the host
-        and back in before it goes on. A prefill that is not whole starts again.
-        """
-        shared_tokens = self.holdings.shared_tokens(request)
-        spoke = self._stop(request)
-        self._release(request)
-        request.cached_tokens = 0
-        self._enqueue(request)
-        if spoke and swap:
-            # All but what others can use, and its last token, whose KV does not exist before its next step.
-            context = request.prompt_tokens + request.padding_tokens + request.generated_tokens
-            request.host_tokens = context - 1 - shared_tokens
-            self.holdings.swap_out(request.host_tokens, self._clock.now)
-
-    def _stop(self, request: Request) -> bool:
-        """Take an admitted request from wherever it is; return whether it was prefilled, and so has more tokens."""
-        standing = self._standing
-        if request.id in standing.landing.requests:
-            self._stalls.waited(
-                request, self._standing.landing.take(request.id, self._clock.now), self._clock.now
-            )
-            self._standing.find_next_landing()
-            return False
-        if request.id in self._standing.prefilling:
-            del self._standing.prefilling[request.id]
-            request.chunked_tokens = 0
-            return False
-        if request.id in self._standing.late.requests:
-            request.blocked_s += self._standing.late.take(request.id, self._clock.now)
-            self._standing.find_next_landing()
-            request.generated_tokens += 1
-            return True
-        if standing.paused.pop(request.id, None) is not None:
-            request.generated_tokens += 1
-            return True
-        request.generated_tokens = self._batch.generated(request)
-        request.blocked_s += self._stalls.batch_s
-        self._batch.take(request)
-        self._token_times.preempted(request.id)
-        self._run = None
-        return True
-
-    def _release(self, request: Request) -> None:
-        """An admitted request gives back what it holds."""
-        now = self._clock.now
-        self.holdings.release(request, self._batch.step, now)
-        self.incoming.left(request, now)
-
-    def _finish(self, request: Request) -> None:
-        if self.holdings.prefixes is not None:  # the last token's KV was never computed
-            tokens = request.prompt_tokens + self._outputs[request.id] - 1
-            self.holdings.prefixes.add(request, tokens, self._clock.now)
-        self._release(request)
-        self._recorder.finish(request, self.id, self._clock.now)
-        self._on_leave(self.id, request)
+    def _end_run_of(self, request: Request) -> None:
+        """Steps take another time without a member of the batch."""
+        if request.id in self._batch.members:
+            self._run = None

@@ -12,7 +12,7 @@ from simlora.engine.cluster import Cluster
 from tests.engine.by_hand import prefill_s, steps_s
 from tests.engine.cases import COEFFICIENTS, Case, Row, family, placed
 from tests.engine.test_fast_forward import assert_same
-from tests.invariants.watch import WatchedPool, WatchedReplica
+from tests.invariants.watch import WatchedPool, WatchedReplica, WatchedRoster
 
 SLOW = {**COEFFICIENTS, "adapter_load.bytes_per_s": 2.0**9}
 """64 bytes, an adapter of rank 1, in an eighth of a second: several steps."""
@@ -45,6 +45,7 @@ def strict(case: Case, fast_forward: bool = True) -> int:
     Strict.given_up_loads = 0
     with (
         mock.patch("simlora.engine.cluster.Replica", Strict),
+        mock.patch("simlora.engine.replica.Roster", WatchedRoster),
         mock.patch("simlora.engine.holdings.Pool", WatchedPool),
     ):
         Cluster(case.scenario(fast_forward=fast_forward)).run()

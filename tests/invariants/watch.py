@@ -11,6 +11,7 @@ from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL
 from simlora.engine.cluster import Cluster
 from simlora.engine.replica import Replica
+from simlora.engine.roster import Roster
 from simlora.memory.pool import Pool
 from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.segments import Branch, Node, Segment
@@ -102,6 +103,20 @@ class WatchedTree(PrefixTree):
         return done_s
 
 
+class WatchedRoster(Roster):
+    """Keeps who was put back while what it waited for was still on its way."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.given_up: list[tuple[float, int]] = []
+
+    def stop(self, request: Request, now_s: float) -> bool:
+        if request.id in self.standing.landing.requests:
+            own_tokens = self.holdings.own_tokens(request.id, self.batch.step)
+            self.given_up.append((self.incoming.ready_s(request), own_tokens))
+        return super().stop(request, now_s)
+
+
 class WatchedReplica(Replica):
     """Checks memory at every event; keeps what was decided, and the iterations that were run."""
 
@@ -110,7 +125,6 @@ class WatchedReplica(Replica):
         self.decisions: list[tuple[float, tuple[int, ...]]] = []
         self.ran: list[tuple[float, float]] = []
         self.shape = (0, 0)
-        self.given_up: list[tuple[float, int]] = []
 
     def schedule(self) -> None:
         super().schedule()
@@ -128,12 +142,6 @@ class WatchedReplica(Replica):
         self.check_memory()
         self.check_slots_are_free()
         return end_s
-
-    def _stop(self, request: Request) -> bool:
-        if request.id in self._standing.landing.requests:
-            own_tokens = self.holdings.own_tokens(request.id, self._batch.step)
-            self.given_up.append((self.incoming.ready_s(request), own_tokens))
-        return super()._stop(request)
 
     def check_slots_are_free(self) -> None:
         """Nothing is written over KV that is still on its way to the host, when an iteration begins.
@@ -156,10 +164,10 @@ class WatchedReplica(Replica):
         adapters = [] if self.config.divided else pool.resident.values()
         there = [adapter for adapter in adapters if pool.ready_s(adapter) <= start_s]
         there_tokens = own_tokens + kv_tokens + sum(adapter.kv_tokens for adapter in there)
-        for later in (tree.leaving, tree.given_up, pool.given_up, self.given_up):
+        for later in (tree.leaving, tree.given_up, pool.given_up, self._roster.given_up):
             later[:] = [(until_s, tokens) for until_s, tokens in later if until_s > start_s]
         leaving_tokens = sum(tokens for _, tokens in tree.leaving)
-        unknown_tokens = sum(tokens for _, tokens in (*tree.given_up, *pool.given_up, *self.given_up))
+        unknown_tokens = sum(tokens for _, tokens in (*tree.given_up, *pool.given_up, *self._roster.given_up))
         assert there_tokens + leaving_tokens - unknown_tokens <= self.config.kv_token_budget, (
             "slots are written to that are still being copied to the host"
         )
@@ -335,6 +343,7 @@ def watched(case: Case, *, fast_forward: bool = True) -> Cluster:
     with (
         mock.patch("simlora.engine.cluster.Recorder", WatchedRecorder),
         mock.patch("simlora.engine.cluster.Replica", WatchedReplica),
+        mock.patch("simlora.engine.replica.Roster", WatchedRoster),
         mock.patch("simlora.engine.holdings.Pool", WatchedPool),
         mock.patch("simlora.engine.holdings.PrefixTree", WatchedTree),
         mock.patch("simlora.engine.swapping.PrefixTree", WatchedTree),
