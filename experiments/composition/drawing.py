@@ -21,15 +21,16 @@ def draw_search(tried: Sequence[Tried], begun: Sequence[str], path: Path) -> Non
     from matplotlib import pyplot as plt
 
     done = [(one.number, math.exp(one.score)) for one in tried if one.ranks]
+    numbers, rates = [number for number, _ in done], [rate for _, rate in done]
+    first = sum(number < len(begun) for number in numbers)
     figure, ax = plt.subplots(figsize=(8, 4.2), layout="constrained")
-    ax.scatter(*zip(*done, strict=True), s=14, color=BLUE, alpha=0.6, label="a composition")
-    first = [pair for pair in done if pair[0] < len(begun)]
+    ax.scatter(numbers, rates, s=14, color=BLUE, alpha=0.6, label="a composition")
     ax.scatter(
-        *zip(*first, strict=True), s=34, marker="D", color=AMBER, label="the slots of a published system"
+        numbers[:first], rates[:first], s=34, marker="D", color=AMBER, label="slots of a published system"
     )
     ax.step(
-        [number for number, _ in done],
-        list(accumulate((rate for _, rate in done), max)),
+        numbers,
+        list(accumulate(rates, max)),
         where="post",
         color=INK,
         linewidth=1.2,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import yaml
+from omegaconf import OmegaConf
 
 from experiments.cross_table.slots import POLICIES
 from experiments.cross_table.world import System
@@ -25,16 +22,7 @@ def text(system: System) -> str:
     groups = {key: settings.pop(key) for key in list(settings) if key in POLICIES}
     lines = [HEAD + "defaults:", f"  - {base}"]
     lines += [f"  - override /{group}: {choice}" for group, choice in groups.items()]
-    tree = _nested(settings)
-    return "\n".join(lines) + "\n" + (yaml.safe_dump(tree, sort_keys=False) if tree else "")
-
-
-def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
+    tree = OmegaConf.create({})
     for key, value in settings.items():
-        *path, name = key.split(".")
-        place = tree
-        for part in path:
-            place = place.setdefault(part, {})
-        place[name] = value
-    return tree
+        OmegaConf.update(tree, key, value)
+    return "\n".join(lines) + "\n" + (OmegaConf.to_yaml(tree) if settings else "")
