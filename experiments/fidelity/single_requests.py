@@ -15,7 +15,7 @@ from experiments.fidelity.keeping import hashed, kept
 from experiments.fidelity.running import in_parallel
 from experiments.fidelity.scatter import Dot, Panel, Plot
 from experiments.fidelity.section import Section, errors_of, fenced
-from experiments.loraserve.calibration import ENGINE, GPU
+from experiments.loraserve.fitting import ENGINE, GPU
 from experiments.loraserve.runs import EVERY, SHAPES
 from experiments.scenarios import scenario
 from simlora.core.errors import InputError, nearest

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import matplotlib
 
-from experiments.loraserve.calibration import name
+from experiments.loraserve.fitting import name
 from experiments.loraserve.runs import OUTPUT_TOKENS, RUNS, Runs, available, runs
 from experiments.loraserve.single import Single
 from experiments.studies.command import into

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from experiments.calibration_file import CALIBRATIONS
-from experiments.loraserve import calibration, ranks
-from experiments.loraserve.calibration import ALL, DERIVED, MEASURED
+from experiments.loraserve import calibration, fitting, ranks
+from experiments.loraserve.calibration import ALL, DERIVED
+from experiments.loraserve.fitting import MEASURED
 from experiments.loraserve.runs import OUTPUT_TOKENS, RUNS, available, runs
 from experiments.loraserve.single import Single
 from experiments.measured import measured_dir
@@ -28,11 +29,11 @@ measured = pytest.mark.skipif(not available(), reason=f"no {RUNS} in {measured_d
 
 
 def load(shape: str, tp: int) -> Calibration:
-    return calibrations.load(calibration.name(shape, tp))
+    return calibrations.load(fitting.name(shape, tp))
 
 
 def chosen(shape: str, tp: int) -> list[str]:
-    return [f"gpu={calibration.GPU}", f"model={shape}", f"replica.tp={tp}", f"engine={calibration.ENGINE}"]
+    return [f"gpu={fitting.GPU}", f"model={shape}", f"replica.tp={tp}", f"engine={fitting.ENGINE}"]
 
 
 def one_request(shape: str, tp: int, prompt: int, rank: int) -> list[str]:
@@ -56,7 +57,7 @@ def test_the_files_are_what_their_command_writes(tmp_path: Path, capsys: pytest.
     assert calibration.main(["--out", str(tmp_path)]) == 0
     assert len(list(tmp_path.iterdir())) == len(ALL)
     for shape, tp in ALL:
-        name = f"{calibration.name(shape, tp)}.yaml"
+        name = f"{fitting.name(shape, tp)}.yaml"
         assert (tmp_path / name).read_text() == (CALIBRATIONS / name).read_text()
     assert capsys.readouterr().out in DOCS.read_text()
 
@@ -87,7 +88,7 @@ def test_every_coefficient_says_where_it_is_from(shape: str, tp: int) -> None:
 
 @measured
 def test_lengths_of_prompts_that_were_not_fitted_come_out() -> None:
-    data, fitted = runs(), calibration.fit()
+    data, fitted = runs(), fitting.fit()
     assert set(data.prompt[data.held]) == {400, 800, 1200, 1600, 2000}
     for shape, error in (("llama_7b", 0.04), ("llama_2_70b_mha", 0.025)):
         rows = data.held & (data.shape == shape)
@@ -115,31 +116,31 @@ def test_the_files_give_the_errors_that_they_state() -> None:
 @measured
 def test_a_token_takes_about_one_read_of_a_rank_s_weights() -> None:
     """0.7 to 1.5 reads in one model, 0.8 in both; S-LoRA's own decode steps on one GPU, 0.86."""
-    own, both = calibration.fit(), calibration.fit(together=True)
+    own, both = fitting.fit(), fitting.fit(together=True)
     for shape, tp in MEASURED:
         assert 0.7 < own.reads[shape] < 1.55
         assert both.reads[shape] == pytest.approx(0.83, abs=0.01)
-        assert calibration.kernels(shape, tp).need(RANK_S) < 0.02 * own.reads[shape] * calibration.read_s(
-            calibration.setting(shape, tp)
+        assert fitting.kernels(shape, tp).need(RANK_S) < 0.02 * own.reads[shape] * fitting.read_s(
+            fitting.setting(shape, tp)
         )
-    slora = calibrations.load(calibration.SLORA)
+    slora = calibrations.load(fitting.SLORA)
     step_s = sum(slora.need(f"kernels.mbgmv.decode.per_{of}_s") for of in ("rank_sum", "sequence_max_rank"))
-    card = replace(calibration.setting("llama_7b", 1), gpu=calibration.gpu(slora.gpu))
-    assert step_s / calibration.read_s(card) == pytest.approx(0.86, abs=0.01)
+    card = replace(fitting.setting("llama_7b", 1), gpu=fitting.gpu(slora.gpu))
+    assert step_s / fitting.read_s(card) == pytest.approx(0.86, abs=0.01)
 
 
 @measured
 def test_loads_at_s_lora_s_own_rate_would_fit_the_larger_model_worse() -> None:
-    data, rate = runs(), calibrations.load(calibration.SLORA).need("adapter_load.bytes_per_s")
+    data, rate = runs(), calibrations.load(fitting.SLORA).need("adapter_load.bytes_per_s")
     rows = data.held & (data.shape == "llama_2_70b_mha")
-    slow, ours = (calibration.fit(bytes_per_s=one).ttft_errors[rows].mean() for one in (rate, None))
+    slow, ours = (fitting.fit(bytes_per_s=one).ttft_errors[rows].mean() for one in (rate, None))
     assert slow > 1.5 * ours
 
 
 @pytest.mark.parametrize("shape, tp", DERIVED)
 def test_elsewhere_adapters_take_their_bytes_on_each_gpu_over_bandwidth(shape: str, tp: int) -> None:
     one = Single(load(shape, tp))
-    assert one.kernel.prefill_rank / calibration.read_s(calibration.setting(shape, tp)) == pytest.approx(
+    assert one.kernel.prefill_rank / fitting.read_s(fitting.setting(shape, tp)) == pytest.approx(
         0.834, abs=0.001
     )
 
@@ -147,7 +148,7 @@ def test_elsewhere_adapters_take_their_bytes_on_each_gpu_over_bandwidth(shape: s
 def test_the_host_grows_by_the_same_with_every_gpu() -> None:
     hosts = [
         load("llama_7b", tp).need("decode.intercept_s")
-        - calibration.kernels("llama_7b", tp).need("decode.intercept_s")
+        - fitting.kernels("llama_7b", tp).need("decode.intercept_s")
         for tp in (1, 2, 4, 8)
     ]
     assert hosts[0] == pytest.approx(calibration.slora_host_s(), rel=1e-4)
@@ -157,7 +158,7 @@ def test_the_host_grows_by_the_same_with_every_gpu() -> None:
 
 def test_a_prefill_has_a_step_s_host_but_none_on_one_gpu() -> None:
     for shape, tp in ALL:
-        plain, ours = calibration.kernels(shape, tp), load(shape, tp)
+        plain, ours = fitting.kernels(shape, tp), load(shape, tp)
         hosts = [
             ours.need(f"{phase}.intercept_s") - plain.need(f"{phase}.intercept_s")
             for phase in ("prefill", "decode")
@@ -220,7 +221,7 @@ def test_both_readings_agree_where_ranks_are_equal(shape: str, tp: int, kernel: 
 )
 def test_systems_find_their_coefficients(shape: str, tp: int, system: list[str]) -> None:
     scenario = prepare(*compose([*chosen(shape, tp), *system, "workload.duration_s=4"])).scenario
-    assert scenario.calibration.path == calibration.name(shape, tp)
+    assert scenario.calibration.path == fitting.name(shape, tp)
     Cluster(scenario)  # raises for a coefficient that the run needs
 
 
