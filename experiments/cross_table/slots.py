@@ -96,7 +96,8 @@ def _slots(world: World, system: System, workload: Workload) -> dict[str, Slot]:
     config, choices = composed([*world.overrides(system, workload), f"{workload.key}={workload.start}"])
     found: dict[str, Slot] = {}
     for name in POLICIES:
-        plain = OmegaConf.to_container(config[name], resolve=True)
+        # What follows from another key, as a target of the SLO, is told as it stands: so it does with another SLO.
+        plain = OmegaConf.to_container(config[name], resolve=False)
         assert isinstance(plain, dict)
         own = {f"{name}.{key}": value for key, value in plain.items() if key not in ("_target_", LOOKED_FOR)}
         found[name] = {name: choices[name], **own}

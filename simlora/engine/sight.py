@@ -119,6 +119,13 @@ class Sight:
         """The waiting requests, in the order in which the scheduler would start them."""
         return self._scheduler.order(self)
 
+    def pass_s(self, requests: Sequence[Request], chunks: Sequence[int]) -> float:
+        """Seconds of one pass that prefills so many tokens of each of these, and decodes with the running batch."""
+        pool = self._holdings.pool
+        new = {r.adapter.id for r in requests if r.adapter is not None and not pool.is_pinned(r.adapter)}
+        batch = self._batch if self._batch.members else None
+        return self._pace.prefill_s(requests, chunks, batch, 0, pool.pinned + len(new))
+
     def trial(self, beside: Collection[Request] | None = None) -> Admission:
         """Start a trial beside all admitted requests, or beside these of them only.
 

@@ -168,6 +168,10 @@ class ReplicaView(Protocol):
         """The waiting requests, in the order in which the scheduler would start them."""
         ...
 
+    def pass_s(self, requests: Sequence[Request], chunks: Sequence[int]) -> float:
+        """Seconds of one pass that prefills so many tokens of each of these, and decodes with the running batch."""
+        ...
+
     def trial(self, beside: Collection[Request] | None = None) -> Admission:
         """Start a trial beside all admitted requests, or beside these of them only.
 

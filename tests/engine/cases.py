@@ -59,6 +59,7 @@ from simlora.policies.scaling.by_slo import BySlo
 from simlora.policies.scaling.fixed import Fixed
 from simlora.policies.scheduling.adapter_clustering import AdapterClustering
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
+from simlora.policies.scheduling.chunked_slo import ChunkedSlo
 from simlora.policies.scheduling.credit import Credit
 from simlora.policies.scheduling.earliest_deadline import EarliestDeadline
 from simlora.policies.scheduling.early_abort import EarlyAbort
@@ -82,6 +83,7 @@ SCHEDULERS = {
     "merged_per_batch": lambda: MergedPerBatch(most_others=3),
     "static_batch": StaticBatch,
     "chunked_prefill": lambda: ChunkedPrefill(max_batched_tokens=16),
+    "chunked_slo": lambda: ChunkedSlo(max_batched_tokens=32, slo_s=0.75, margin_s=0.125, pass_s=2**-4),
     "merged_only": MergedOnly,
     "unmerged_only": UnmergedOnly,
     "peft_continuous": PeftContinuous,
@@ -445,7 +447,7 @@ def cases(
     requests = draw(rows(len(ranks)))
     largest = max(r.prompt_tokens + r.max_output_tokens + 4 * max(ranks) for r in requests)
     scheduler, reserve = draw(st.sampled_from(schedulers)), draw(st.sampled_from(reserves))
-    if (scheduler, reserve) == ("chunked_prefill", "padded"):
+    if reserve == "padded" and SCHEDULERS[scheduler]().chunks:
         reserve = "full"  # chunks are not padded to each other
     if scheduler in PICKING and reserve == "padded":
         reserve = "paged"  # who is paused has no place in tensors of one shape

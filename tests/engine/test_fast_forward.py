@@ -116,7 +116,7 @@ def test_fast_forward_equals_the_plain_loop_with_every_scheduler(scheduler: str,
     assert_same(case.cluster(), case.cluster(fast_forward=False))
 
 
-@given(divided(schedulers=("chunked_prefill", "fcfs", "early_abort"), loaders=("blocking", "prefetching")))
+@given(divided(schedulers=("chunked_prefill", "chunked_slo", "fcfs", "early_abort"), loaders=("blocking", "prefetching")))
 def test_fast_forward_equals_the_plain_loop_when_hbm_is_divided(case: Case) -> None:
     fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert_same(fast, plain)
@@ -161,7 +161,7 @@ def test_fast_forward_equals_the_plain_loop_when_they_are_swapped_and_the_clock_
     assert_same(case.cluster(), case.cluster(fast_forward=False))
 
 
-@pytest.mark.parametrize("scheduler", ["chunked_prefill", *PICKING])
+@pytest.mark.parametrize("scheduler", ["chunked_prefill", "chunked_slo", *PICKING])
 @given(data=st.data())
 @share(1 / 3)
 def test_fast_forward_equals_the_plain_loop_when_they_are_swapped_beside_parts_of_requests(

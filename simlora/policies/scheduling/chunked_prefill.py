@@ -9,18 +9,19 @@ from typing import NamedTuple
 from simlora.core.checks import whole
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
+from simlora.policies.scheduling.budget import Budget, TokenBudget
 from simlora.policies.views import Admission, Refusal, ReplicaView, WaitingView
 
 
 class Started(NamedTuple):
-    """Waiting requests that start now, and the tokens of the budget that are `left`, below 0 in the last one's prefill.
+    """Waiting requests that start now, and so many tokens of each.
 
     `passing`: some were refused for their adapter. `refused`: the last was, for something else, and would be for
     `steps` decode steps. `last` is who was looked at last; None: the whole queue was looked at.
     """
 
-    left: int
     requests: Sequence[Request] = ()
+    chunks: Sequence[int] = ()
     passing: bool = False
     refused: bool = False
     steps: int = NEVER
@@ -58,23 +59,17 @@ class ChunkedPrefill(Scheduler):
             self._passed = view.adapters, next(reversed(view.waiting)), view.waiting.returned
             return Decision(on_arrival=0, passed_over=len(view.waiting))
         self._passed = None
-        left = self.max_batched_tokens - view.running
-        prefill: list[Request] = []
-        for request in view.prefilling:
-            if left <= 0:
-                break
-            prefill.append(request)
-            left -= request.prefill_tokens
-        started = Started(left)
-        if left > 0 and view.waiting and not view.preempted:
-            started = self._start(view, left)
-            prefill += started.requests
+        budget = self._budget(view)
+        chunks = {request: tokens for request in view.prefilling if (tokens := budget.take(request))}
+        started = Started()
+        if not budget.spent and view.waiting and not view.preempted:
+            started = self._start(view, budget)
+            chunks |= zip(started.requests, started.chunks, strict=True)
         passed_over, refused, steps = started.passed_over(view.waiting), started.refused, started.steps
-        if prefill:
-            chunks = [request.prefill_tokens for request in prefill]
-            chunks[-1] += min(started.left, 0)
-            decode = view.running > 0
-            return Decision(tuple(prefill), chunks=tuple(chunks), decode=decode, passed_over=passed_over)
+        if chunks:
+            return Decision(
+                tuple(chunks), chunks=tuple(chunks.values()), decode=view.running > 0, passed_over=passed_over
+            )
         if view.prefilling or view.preempted:
             steps = 1
         elif started.passing and not refused:
@@ -82,22 +77,30 @@ class ChunkedPrefill(Scheduler):
         on_arrival = NEVER if refused and not started.passing else 0
         return Decision(steps=steps, on_arrival=on_arrival, passed_over=passed_over)
 
-    def _start(self, view: ReplicaView, left: int) -> Started:
-        """Try waiting requests until no token of the budget is left, or until one does not fit."""
+    def _budget(self, view: ReplicaView) -> Budget:
+        """Return what one iteration may prefill."""
+        return TokenBudget(self.max_batched_tokens - view.running)
+
+    def _start(self, view: ReplicaView, budget: Budget) -> Started:
+        """Try waiting requests until the budget is spent, or until one does not fit."""
         admission = view.trial()
         requests: list[Request] = []
+        chunks: list[int] = []
         passing = False
         for request in self._candidates(view, admission):
             if admission.admit(request):
+                tokens = budget.take(request)
+                if not tokens:
+                    return Started(requests, chunks, passing, refused=True, last=request)
                 requests.append(request)
-                left -= request.prefill_tokens
-                if left <= 0:
-                    return Started(left, requests, passing, last=request)
+                chunks.append(tokens)
+                if budget.spent:
+                    return Started(requests, chunks, passing, last=request)
             elif admission.refusal is Refusal.ADAPTERS:
                 passing = True
             else:
-                return Started(left, requests, passing, True, admission.retry_steps(), request)
-        return Started(left, requests, passing)
+                return Started(requests, chunks, passing, True, admission.retry_steps(), request)
+        return Started(requests, chunks, passing)
 
     def _still_passed_over(self, adapters: int, last: Request, returned: int, view: ReplicaView) -> bool:
         """Whether no adapter has left the batch since all were passed over, and who came since needs another one.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import takewhile
-from math import inf
 
-from simlora.core.checks import number
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import Decision, Scheduler
 from simlora.policies.scheduling.fcfs import UNTIL_ARRIVAL
+from simlora.policies.scheduling.patience import REASON, Patience
 from simlora.policies.views import ReplicaView
 
 WEIGHT = 0.7
@@ -30,9 +29,7 @@ class EarlyAbort(Scheduler):
     """
 
     def __init__(self, slo_s: float = 6.0, margin_s: float = 0.5) -> None:
-        self.patience_s = number("scheduler.slo_s", slo_s, "seconds", above=0) - number(
-            "scheduler.margin_s", margin_s, "seconds", least=0, most=slo_s
-        )
+        self._patience = Patience(slo_s, margin_s)
         self._arrivals = 1
         self._admissions = 1
         self._left = 0  # requests that the last admission left in the queue
@@ -43,9 +40,9 @@ class EarlyAbort(Scheduler):
             until_arrival = not view.waiting and self._settles(0)
             return Decision(on_arrival=rest) if until_arrival else Decision(steps=rest)
         self._look(view)
-        late = self._late(view)
+        late = self._patience.late(view)
         left = len(view.waiting) - len(late)
-        abort = tuple((request, "too old to meet its first-token target") for request in late.values())
+        abort = tuple((request, REASON) for request in late.values())
         admission = view.trial()
         hopeful = (request for request in self.order(view) if request.id not in late)
         admitted = tuple(takewhile(admission.admit, hopeful))
@@ -57,9 +54,7 @@ class EarlyAbort(Scheduler):
         if not left:
             return (UNTIL_ARRIVAL if settled else Decision(steps=1))._replace(abort=abort)
         steps = admission.retry_steps() if settled else 1
-        oldest = (request for request in view.waiting if request.id not in late)
-        until_s = next((self._gives_up_s(request) for request in oldest if not request.generated_tokens), inf)
-        return Decision(steps=steps, on_arrival=0, until_s=until_s, abort=abort)
+        return Decision(steps=steps, on_arrival=0, until_s=self._patience.next_s(view, late), abort=abort)
 
     def order(self, view: ReplicaView) -> Iterable[Request]:
         return reversed(view.waiting) if self._overloaded else view.waiting
@@ -67,15 +62,6 @@ class EarlyAbort(Scheduler):
     @property
     def _overloaded(self) -> bool:
         return self._arrivals >= self._admissions
-
-    def _late(self, view: ReplicaView) -> dict[int, Request]:
-        """Return who is too old, by id; the queue is in order of arrival."""
-        old = takewhile(lambda request: request.arrival_s + self.patience_s <= view.now_s, view.waiting)
-        return {request.id: request for request in old if self._gives_up_s(request) <= view.now_s}
-
-    def _gives_up_s(self, request: Request) -> float:
-        """When it is too late for its first token; never for one that was preempted after it."""
-        return inf if request.generated_tokens else request.arrival_s + self.patience_s
 
     def _look(self, view: ReplicaView) -> None:
         """Count what came since the last admission."""

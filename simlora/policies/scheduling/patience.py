@@ -1,0 +1,36 @@
+"""How long a request is worth waiting for: until its first token would miss its target."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from itertools import takewhile
+from math import inf
+
+from simlora.core.checks import number
+from simlora.core.request import Request
+from simlora.policies.views import ReplicaView
+
+REASON = "too old to meet its first-token target"
+
+
+class Patience:
+    """A request that has waited for `slo_s - margin_s` and has no token is late: a prefill takes up to `margin_s`."""
+
+    def __init__(self, slo_s: float, margin_s: float) -> None:
+        self._seconds = number("scheduler.slo_s", slo_s, "seconds", above=0) - number(
+            "scheduler.margin_s", margin_s, "seconds", least=0, most=slo_s
+        )
+
+    def late(self, view: ReplicaView) -> dict[int, Request]:
+        """Return who is too old, by id; the queue is in order of arrival."""
+        old = takewhile(lambda request: request.arrival_s + self._seconds <= view.now_s, view.waiting)
+        return {request.id: request for request in old if self._ends_s(request) <= view.now_s}
+
+    def next_s(self, view: ReplicaView, late: Container[int]) -> float:
+        """Return when the next of those who wait and are not late is going to be."""
+        others = (request for request in view.waiting if request.id not in late)
+        return next((self._ends_s(request) for request in others if not request.generated_tokens), inf)
+
+    def _ends_s(self, request: Request) -> float:
+        """When it is too late for its first token; never for one that was preempted after it."""
+        return inf if request.generated_tokens else request.arrival_s + self._seconds
