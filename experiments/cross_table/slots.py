@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -96,14 +97,35 @@ def _slots(world: World, system: System, workload: Workload) -> dict[str, Slot]:
     config, choices = composed([*world.overrides(system, workload), f"{workload.key}={workload.start}"])
     found: dict[str, Slot] = {}
     for name in POLICIES:
-        # What follows from another key, as a target of the SLO, is told as it stands: so it does with another SLO.
-        plain = OmegaConf.to_container(config[name], resolve=False)
-        assert isinstance(plain, dict)
-        own = {f"{name}.{key}": value for key, value in plain.items() if key not in ("_target_", LOOKED_FOR)}
+        left_out = {
+            "_target_",
+            LOOKED_FOR,
+            *_following(name, choices[name], _plain(config[name], resolve=False)),
+        }
+        plain = _plain(config[name], resolve=True)
+        own = {f"{name}.{key}": value for key, value in plain.items() if key not in left_out}
         found[name] = {name: choices[name], **own}
     for name, keys in OF_REPLICAS.items():
         found[name] = {key: OmegaConf.select(config, key) for key in keys}
     return found
+
+
+def _following(slot: str, choice: str, own: Mapping[str, Any]) -> list[str]:
+    """Return which keys of a policy follow from others, as targets of the SLO do, as its own file says they shall."""
+    ordinary = _ordinary(slot, choice)
+    return [key for key, value in own.items() if str(value).startswith("${") and ordinary.get(key) == value]
+
+
+@cache
+def _ordinary(slot: str, choice: str) -> Mapping[str, Any]:
+    """Return a policy as its file has it."""
+    return _plain(composed([f"{slot}={choice}"])[0][slot], resolve=False)
+
+
+def _plain(tree: Any, resolve: bool) -> dict[str, Any]:
+    found = OmegaConf.to_container(tree, resolve=resolve)
+    assert isinstance(found, dict)
+    return {str(key): value for key, value in found.items()}
 
 
 def _exchanged(
