@@ -120,7 +120,10 @@ class Sight:
         return self._scheduler.order(self)
 
     def pass_s(self, requests: Sequence[Request], chunks: Sequence[int]) -> float:
-        """Seconds of one pass that prefills so many tokens of each of these, and decodes with the running batch."""
+        """Seconds of one pass that prefills so many tokens of each of these, and decodes with the running batch.
+
+        Without what they wait for before it begins, and what the scheduler takes that looks at others.
+        """
         pool = self._holdings.pool
         new = {r.adapter.id for r in requests if r.adapter is not None and not pool.is_pinned(r.adapter)}
         batch = self._batch if self._batch.members else None

@@ -169,7 +169,10 @@ class ReplicaView(Protocol):
         ...
 
     def pass_s(self, requests: Sequence[Request], chunks: Sequence[int]) -> float:
-        """Seconds of one pass that prefills so many tokens of each of these, and decodes with the running batch."""
+        """Seconds of one pass that prefills so many tokens of each of these, and decodes with the running batch.
+
+        Without what they wait for before it begins, and what the scheduler takes that looks at others.
+        """
         ...
 
     def trial(self, beside: Collection[Request] | None = None) -> Admission:

@@ -14,6 +14,7 @@ from simlora.engine.cluster import Cluster
 from simlora.policies.scheduling.adapter_clustering import AdapterClustering
 from simlora.policies.scheduling.base import Scheduler
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
+from simlora.policies.scheduling.chunked_slo import ChunkedSlo
 from simlora.policies.scheduling.early_abort import EarlyAbort
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.scheduling.lcfs import Lcfs
@@ -89,6 +90,7 @@ def test_every_system_composes_and_has_a_calibration_of_ours(system: str):
         ("merged_per_batch", MergedPerBatch),
         ("hf_peft", StaticBatch),
         ("chunked_prefill", ChunkedPrefill),
+        ("chunked_slo", ChunkedSlo),
         ("vllm_packed", Fcfs),
         ("slora_bmm", Fcfs),
         ("slora_no_unify_mem", Fcfs),
@@ -102,7 +104,17 @@ def test_the_schedulers_of_the_systems(system: str, scheduler: type[Scheduler]):
 def test_early_abort_gives_up_at_the_slo():
     scheduler = setup("system=slora_early_abort", "slo.ttft_s=4").scenario.policies.scheduler()
     assert isinstance(scheduler, EarlyAbort)
-    assert scheduler.patience_s == 3.5
+    assert scheduler.patience.seconds == 3.5
+
+
+def test_chunked_slo_knows_the_targets_of_the_slo():
+    scheduler = setup("scheduler=chunked_slo", "slo.ttft_s=4", "slo.tpot_s=0.2").scenario.policies.scheduler()
+    assert isinstance(scheduler, ChunkedSlo)
+    assert scheduler.patience is not None
+    assert (scheduler.patience.seconds, scheduler.pass_s) == (3.9, 0.2)
+    without = setup("scheduler=chunked_slo", "slo.ttft_s=null").scenario.policies.scheduler()
+    assert isinstance(without, ChunkedSlo)
+    assert (without.patience, without.pass_s) == (None, None)
 
 
 def test_packed_engines_share_a_gpu_one_an_adapter():

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
+from hypothesis import given
 
 from simlora.metrics.recorder import Recorder
+from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.chunked_slo import ChunkedSlo
+from simlora.policies.views import ReplicaView
 from tests.engine.by_hand import READ_TWICE_S, chunks_s, load_s, prefill_s, step_s, steps_s
-from tests.engine.cases import COEFFICIENTS, Case, Row
+from tests.engine.cases import COEFFICIENTS, SCHEDULERS, Case, Row, family
+from tests.examples import share
+from tests.invariants.watch import watched
 
 CASE = Case(rows=(), scheduler="chunked_prefill", kernel="merged", loader="cached", admit_every=0)
 
@@ -112,3 +120,30 @@ def test_a_prefill_that_is_not_whole_starts_again_when_it_is_preempted(fast_forw
     assert table.finish_s[0] == pytest.approx(older_s, abs=1e-12)
     younger_s = chunks_s((0, 16)) + chunks_s((16, 14))
     assert table.finish_s[1] == pytest.approx(older_s + younger_s, abs=1e-12)
+
+
+class Telling(ChunkedSlo):
+    """Keeps how long it was told that a pass takes, by when the pass begins."""
+
+    def __init__(self) -> None:
+        super().__init__(max_batched_tokens=32, slo_s=0.75, margin_s=0.125, pass_s=2**-4)
+        self.told: dict[float, float] = {}
+
+    def schedule(self, view: ReplicaView) -> Decision:
+        decision = super().schedule(view)
+        if decision.prefill:
+            self.told[view.now_s] = view.pass_s(decision.prefill, decision.chunks)
+        return decision
+
+
+@given(
+    family(schedulers=("chunked_slo",), loaders=("cached",), max_adapters=(None,), preemptions=("recompute",))
+)
+@share(1 / 2)
+def test_a_pass_takes_as_long_as_its_scheduler_is_told(case: Case) -> None:
+    telling = Telling()
+    with mock.patch.dict(SCHEDULERS, chunked_slo=lambda: telling):
+        cluster = watched(case.but(replicas=1, others=0))
+    ran = {begin_s: end_s - begin_s for begin_s, end_s in cluster.replicas[0].ran}
+    for begin_s, told_s in telling.told.items():
+        assert ran[begin_s] == pytest.approx(told_s, rel=1e-9, abs=1e-12)

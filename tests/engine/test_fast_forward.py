@@ -116,7 +116,12 @@ def test_fast_forward_equals_the_plain_loop_with_every_scheduler(scheduler: str,
     assert_same(case.cluster(), case.cluster(fast_forward=False))
 
 
-@given(divided(schedulers=("chunked_prefill", "chunked_slo", "fcfs", "early_abort"), loaders=("blocking", "prefetching")))
+@given(
+    divided(
+        schedulers=("chunked_prefill", "chunked_slo", "fcfs", "early_abort"),
+        loaders=("blocking", "prefetching"),
+    )
+)
 def test_fast_forward_equals_the_plain_loop_when_hbm_is_divided(case: Case) -> None:
     fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert_same(fast, plain)

@@ -49,7 +49,9 @@ def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
 def test_1_every_request_ends_in_exactly_one_status(case: Case) -> None:
     table = case.run().requests()
     assert len(table) == len(case.rows)
-    allowed = {"finished", "rejected"} | ({"aborted"} if case.scheduler in ("early_abort", "chunked_slo") else set())
+    allowed = {"finished", "rejected"} | (
+        {"aborted"} if case.scheduler in ("early_abort", "chunked_slo") else set()
+    )
     assert set(table.status) <= allowed, "only some schedulers give requests up"
     assert ((table.status != "finished") == (table.reason != "")).all(), "nothing is dropped silently"
 
@@ -62,7 +64,10 @@ def test_2_tokens_out_are_tokens_asked(case: Case) -> None:
     asked = finished.output_tokens.sum()
     # Every token is the first of a request or follows a gap, and comes from a decode step or a prefill.
     assert recorder.token_gaps.count + len(finished) == asked
-    if case.scheduler not in ("chunked_prefill", "chunked_slo"):  # there a prefill may be given up before its token
+    if case.scheduler not in (
+        "chunked_prefill",
+        "chunked_slo",
+    ):  # there a prefill may be given up before its token
         counted = recorder.token_steps + len(finished)
         # Who was preempted while waiting for weights had no token to be computed anew.
         beside = recorder.preemptions if case.loader in ("asynchronous", "cpu_assisted") else 0

@@ -17,6 +17,8 @@ from simlora.latency.kernels import Kernel, Merged
 from simlora.policies.views import Refusal
 
 RETRY_STEPS = 7
+STEP_S, TOKEN_S = 2**-5, 2**-8
+"""What a pass takes with a batch that decodes, and for each token that it prefills."""
 COEFFICIENTS = {
     "prefill.intercept_s": 0.03,
     "prefill.per_token_s": 0.0003,
@@ -178,6 +180,9 @@ class View:
         self.preempted = preempted
         self.last_trial = Trial(seats, refuses or {}, in_use)
         self._in_use = in_use
+
+    def pass_s(self, requests: Sequence[Request], chunks: Sequence[int]) -> float:
+        return STEP_S * (self.running > 0) + TOKEN_S * sum(chunks)
 
     def in_use(self, adapter: Adapter) -> bool:
         return adapter in self._in_use

@@ -33,25 +33,25 @@ class ChunkedSlo(ChunkedPrefill):
         pass_s: float | None = None,
     ) -> None:
         super().__init__(max_batched_tokens)
-        self._patience = None if slo_s is None else Patience(slo_s, margin_s)
-        self._pass_s = None if pass_s is None else number("scheduler.pass_s", pass_s, "seconds", above=0)
+        self.patience = None if slo_s is None else Patience(slo_s, margin_s)
+        self.pass_s = None if pass_s is None else number("scheduler.pass_s", pass_s, "seconds", above=0)
         self._late: Container[int] = ()
 
     def schedule(self, view: ReplicaView) -> Decision:
-        if self._patience is None:
+        if self.patience is None:
             return super().schedule(view)
-        self._late = late = self._patience.late(view)
+        self._late = late = self.patience.late(view)
         decision = super().schedule(view)
         return decision._replace(
             abort=tuple((request, REASON) for request in late.values()),
-            until_s=self._patience.next_s(view, late),
+            until_s=self.patience.next_s(view, late),
             passed_over=max(decision.passed_over - len(late), 0),  # nobody looks at who is given up
         )
 
     def _budget(self, view: ReplicaView) -> Budget:
-        if self._pass_s is None:
+        if self.pass_s is None:
             return super()._budget(view)
-        return TimeBudget(view, self.max_batched_tokens - view.running, self._pass_s)
+        return TimeBudget(view, self.max_batched_tokens - view.running, self.pass_s)
 
     def _candidates(self, view: ReplicaView, admission: Admission) -> Iterator[Request]:
         return (request for request in super()._candidates(view, admission) if request.id not in self._late)

@@ -29,7 +29,7 @@ class EarlyAbort(Scheduler):
     """
 
     def __init__(self, slo_s: float = 6.0, margin_s: float = 0.5) -> None:
-        self._patience = Patience(slo_s, margin_s)
+        self.patience = Patience(slo_s, margin_s)
         self._arrivals = 1
         self._admissions = 1
         self._left = 0  # requests that the last admission left in the queue
@@ -40,7 +40,7 @@ class EarlyAbort(Scheduler):
             until_arrival = not view.waiting and self._settles(0)
             return Decision(on_arrival=rest) if until_arrival else Decision(steps=rest)
         self._look(view)
-        late = self._patience.late(view)
+        late = self.patience.late(view)
         left = len(view.waiting) - len(late)
         abort = tuple((request, REASON) for request in late.values())
         admission = view.trial()
@@ -54,7 +54,7 @@ class EarlyAbort(Scheduler):
         if not left:
             return (UNTIL_ARRIVAL if settled else Decision(steps=1))._replace(abort=abort)
         steps = admission.retry_steps() if settled else 1
-        return Decision(steps=steps, on_arrival=0, until_s=self._patience.next_s(view, late), abort=abort)
+        return Decision(steps=steps, on_arrival=0, until_s=self.patience.next_s(view, late), abort=abort)
 
     def order(self, view: ReplicaView) -> Iterable[Request]:
         return reversed(view.waiting) if self._overloaded else view.waiting

@@ -17,13 +17,13 @@ class Patience:
     """A request that has waited for `slo_s - margin_s` and has no token is late: a prefill takes up to `margin_s`."""
 
     def __init__(self, slo_s: float, margin_s: float) -> None:
-        self._seconds = number("scheduler.slo_s", slo_s, "seconds", above=0) - number(
+        self.seconds = number("scheduler.slo_s", slo_s, "seconds", above=0) - number(
             "scheduler.margin_s", margin_s, "seconds", least=0, most=slo_s
         )
 
     def late(self, view: ReplicaView) -> dict[int, Request]:
         """Return who is too old, by id; the queue is in order of arrival."""
-        old = takewhile(lambda request: request.arrival_s + self._seconds <= view.now_s, view.waiting)
+        old = takewhile(lambda request: request.arrival_s + self.seconds <= view.now_s, view.waiting)
         return {request.id: request for request in old if self._ends_s(request) <= view.now_s}
 
     def next_s(self, view: ReplicaView, late: Container[int]) -> float:
@@ -33,4 +33,4 @@ class Patience:
 
     def _ends_s(self, request: Request) -> float:
         """When it is too late for its first token; never for one that was preempted after it."""
-        return inf if request.generated_tokens else request.arrival_s + self._seconds
+        return inf if request.generated_tokens else request.arrival_s + self.seconds
