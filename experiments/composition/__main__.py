@@ -11,6 +11,7 @@ from pathlib import Path
 from experiments.composition.drawing import draw_ahead, draw_search
 from experiments.composition.frontier import alone, in_other_worlds
 from experiments.composition.judging import NAME, cell_of, chosen, overall, rival_of
+from experiments.composition.own import as_published
 from experiments.composition.page import AHEAD, PROGRESS, Study, markdown, verdict
 from experiments.composition.publishing import text
 from experiments.composition.search import Tried, explore
@@ -18,6 +19,7 @@ from experiments.composition.space import read as read_space
 from experiments.cross_table.capacities import Asked, Span, search, span
 from experiments.cross_table.compared import compare
 from experiments.cross_table.page import spanned
+from experiments.cross_table.slots import exchanges
 from experiments.cross_table.tuning import tuned
 from experiments.cross_table.why import parts
 from experiments.cross_table.world import HELD_OUT, TRAINING, System, World, read
@@ -65,14 +67,18 @@ def _find(world: World, options: argparse.Namespace) -> None:
     if docs:
         made((docs / AHEAD).parent, "--docs")
     base = world.systems[BASE]
-    searched = explore(world, read_space(), world.of(TRAINING), options.trials, options.jobs, _tell)
+    space = read_space()
+    searched = explore(world, space, world.of(TRAINING), options.trials, options.jobs, _tell)
     found = chosen(world, searched.tried, base, world.of(TRAINING), options.jobs)
     rivals = tuned(world, list(world.systems.values()), world.of(TRAINING), options.jobs)
     published = [one.system for one in rivals]
     seeds = range(options.seeds)
     rows = compare(world, [found.system, *published], list(world.workloads.values()), seeds, options.jobs)
     held_out = [row for row in rows if row.workload.part == HELD_OUT]
-    swapped = parts(world, [(row, cell_of(row, NAME)) for row in held_out], base, options.jobs)
+    cells = [(row, cell_of(row, NAME)) for row in held_out]
+    published_instead = as_published(space, found.system)
+    swaps = [[*exchanges(world, found.system, base, row.workload), *published_instead] for row in held_out]
+    swapped = parts(world, cells, swaps, options.jobs)
     here = {
         (cell.system.name, row.workload.name): cell.carried[seeds[0]].met_rps
         for row in rows

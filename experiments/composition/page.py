@@ -115,18 +115,18 @@ def markdown(study: Study) -> str:
             *frontier(study),
             "## What each slot does",
             "",
-            "The composition with one slot as S-LoRA has it: what it still carries of the held-out workloads.",
+            "The composition with one slot as S-LoRA has it, or with a published policy instead of one of no paper: "
+            "what it still carries of the held-out workloads.",
             "",
             *ablation(study),
             "",
             "## How it was searched",
             "",
             f"Over `experiments/composition/space.yaml`, {len(tried)} compositions, {AT_ONCE} at a time, of which "
-            f"{refused} are none that simlora runs. Three policies in it are of no paper: router=rank_bands, "
-            "router=session_bands and scheduler=chunked_slo. They were written with an eye on training workloads "
-            "(`experiments/cross_table/world.yaml` says which), the last one after a search without it had been judged "
-            "on the held-out ones: without it the best found carried 0.98 times what the best published system does "
-            "there. The first {len(begun)} are the slots of the published systems "
+            f"{refused} are none that simlora runs. The policies under `own` there are of no paper. "
+            "They were written with an eye on training workloads (`experiments/cross_table/world.yaml` says which), "
+            "scheduler=chunked_slo after a search without it had been judged on the held-out ones, and had not come "
+            "out ahead. The first {len(begun)} are the slots of the published systems "
             f"({', '.join(begun)}); then the best of these with one slot changed at a time; then, until there are "
             f"{study.search.proposed}, what Optuna's TPE proposes; at last the best of all with one slot or value "
             "changed at a time, then with all of these changes at once that were for the better, and again around the "

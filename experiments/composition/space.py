@@ -92,10 +92,14 @@ class Composition:
 
 @dataclass(frozen=True)
 class Space:
-    """All slots by name, each with its choices, the first of which is S-LoRA's; and compositions to begin with."""
+    """All slots by name, each with its choices, the first of which is S-LoRA's; and compositions to begin with.
+
+    `own`: by slot the policies that are of no paper, and the published ones nearest to them.
+    """
 
     slots: Mapping[str, Mapping[str, Choice]]
     published: Mapping[str, Mapping[str, Any]]
+    own: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def first(self, slot: str) -> str:
         """Return S-LoRA's choice for a slot."""
@@ -148,7 +152,7 @@ class Space:
 
 def read(path: Path = SPACE) -> Space:
     """Read a space. Raises InputError, naming file and key, for what is not said right."""
-    tree = check(load(path), str(path), ("slots", "published"))
+    tree = check(load(path), str(path), ("slots", "published"), ("own",))
     slots = {
         slot: {name: _choice(entry, f"{path}: {slot} {name}") for name, entry in held.items()}
         for slot, held in tree["slots"].items()
@@ -170,7 +174,11 @@ def read(path: Path = SPACE) -> Space:
             if key in slots:
                 known(value, slots[key], f"{path}: published {name}.{key}")
         published[name] = {slot: next(iter(held)) for slot, held in slots.items()} | begun
-    return Space(slots, published)
+    own = tree.get("own", {})
+    for slot, nearest in own.items():
+        for name in (*nearest, *nearest.values()):
+            known(name, slots[known(slot, slots, f"{path}: own")], f"{path}: own {slot}")
+    return Space(slots, published, own)
 
 
 def _choice(tree: Any, place: str) -> Choice:

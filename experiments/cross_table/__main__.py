@@ -10,6 +10,7 @@ from pathlib import Path
 from experiments.cross_table.compared import Row, compare, with_figures
 from experiments.cross_table.drawing import draw
 from experiments.cross_table.page import PICTURE, markdown, spanned, why
+from experiments.cross_table.slots import exchanges
 from experiments.cross_table.tuning import tuned
 from experiments.cross_table.why import parts
 from experiments.cross_table.world import TRAINING, World, read
@@ -66,9 +67,9 @@ def _cross(world: World, options: argparse.Namespace) -> None:
     rows = with_figures(world, rows, seeds, options.jobs)
     base = world.systems[BASE]
     winners = [(row, row.best) for row in rows]
-    reasons = dict(
-        zip((row.workload.name for row in rows), parts(world, winners, base, options.jobs), strict=True)
-    )
+    swaps = [exchanges(world, cell.system, base, row.workload) for row, cell in winners]
+    swapped = parts(world, winners, swaps, options.jobs)
+    reasons = dict(zip((row.workload.name for row in rows), swapped, strict=True))
     for row in rows:
         print(_printed(row))
         print(f"  {row.best.system.title}: {why(reasons[row.workload.name])}")

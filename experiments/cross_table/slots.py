@@ -112,12 +112,12 @@ def _slots(world: World, system: System, workload: Workload) -> dict[str, Slot]:
 
 def _following(slot: str, choice: str, own: Mapping[str, Any]) -> list[str]:
     """Return which keys of a policy follow from others, as targets of the SLO do, as its own file says they shall."""
-    ordinary = _ordinary(slot, choice)
-    return [key for key, value in own.items() if str(value).startswith("${") and ordinary.get(key) == value]
+    usual = ordinary(slot, choice)
+    return [key for key, value in own.items() if str(value).startswith("${") and usual.get(key) == value]
 
 
 @cache
-def _ordinary(slot: str, choice: str) -> Mapping[str, Any]:
+def ordinary(slot: str, choice: str) -> Mapping[str, Any]:
     """Return a policy as its file has it."""
     return _plain(composed([f"{slot}={choice}"])[0][slot], resolve=False)
 

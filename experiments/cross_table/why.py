@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from experiments.cross_table.capacities import Asked, Span, search, span, times
 from experiments.cross_table.compared import Cell, Row
-from experiments.cross_table.slots import Exchange, exchanges
-from experiments.cross_table.world import System, World
+from experiments.cross_table.slots import Exchange
+from experiments.cross_table.world import World
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,10 @@ class Part:
     kept: Span
 
 
-def parts(world: World, cells: Sequence[tuple[Row, Cell]], base: System, jobs: int = -1) -> list[list[Part]]:
-    """Return for each system on a workload what each of its slots does, the most first; last what cannot be run."""
-    swaps = [exchanges(world, cell.system, base, row.workload) for row, cell in cells]
+def parts(
+    world: World, cells: Sequence[tuple[Row, Cell]], swaps: Sequence[Sequence[Exchange]], jobs: int = -1
+) -> list[list[Part]]:
+    """Return for each system on a workload what each exchange does, the most first; last what cannot be run."""
     asked = [
         Asked(exchange.system, row.workload, seed)
         for (row, cell), own in zip(cells, swaps, strict=True)

@@ -28,6 +28,7 @@ from experiments.composition.judging import (
     rival_of,
     scored,
 )
+from experiments.composition.own import as_published
 from experiments.composition.page import verdict
 from experiments.composition.publishing import text
 from experiments.composition.search import (
@@ -92,6 +93,38 @@ def test_every_policy_slot_is_searched_and_begins_with_what_slora_has() -> None:
     _, choices = composed(["system=slora"])
     for slot in POLICIES:
         assert REAL.first(slot) == choices[slot]
+
+
+def test_a_policy_of_no_paper_gives_way_to_the_published_one_with_what_that_knows() -> None:
+    settings = {
+        "system": "slora",
+        "scheduler": "chunked_slo",
+        "scheduler.max_batched_tokens": 512,
+        "scheduler.margin_s": 0.2,
+        "router": "session_bands",
+        "router.slack": 8,
+        "router.session_slack": 4,
+        "replica.reserve": "paged",
+    }
+    scheduler, router = as_published(REAL, System("found", "", settings))
+    assert (scheduler.had, scheduler.has) == ("chunked_slo", "chunked_prefill")
+    assert scheduler.system.settings == {
+        key: value for key, value in settings.items() if key != "scheduler.margin_s"
+    } | {"scheduler": "chunked_prefill"}
+    assert (router.had, router.has) == ("session_bands", "adapter_affinity")
+    assert router.system.settings == {
+        key: value for key, value in settings.items() if key != "router.session_slack"
+    } | {"router": "adapter_affinity"}
+    assert as_published(REAL, System("published", "", {"system": "slora", "scheduler": "fcfs"})) == []
+
+
+def test_policies_of_no_paper_have_a_published_one_that_the_space_knows(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(SMALL + "own:\n  loader: {asynchronous: cached}\n")
+    with pytest.raises(InputError, match=r"own loader.*cached"):
+        spaces.read(path)
+    path.write_text(SMALL + "own:\n  loader: {asynchronous: blocking}\n")
+    assert spaces.read(path).own == {"loader": {"asynchronous": "blocking"}}
 
 
 def test_the_first_composition_is_slora() -> None:

@@ -432,6 +432,21 @@ def test_parameters_of_a_policy_go_with_it(world: World) -> None:
     assert (found.had, found.has) == ("slack 9", "slack 2")
 
 
+def test_what_follows_from_the_slo_is_not_told_where_a_policy_says_so_itself(world: World) -> None:
+    """`scheduler.slo_s` is `slo.ttft_s` in the one's own file; of early_abort it is a number there."""
+    workload = world.workloads["short"]
+    knows = System("knows", "", {"system": "slora", "scheduler": "chunked_slo"})
+    assert (
+        not {"scheduler.slo_s", "scheduler.pass_s"}
+        & slim(world, knows, world.systems["slora"], workload).settings.keys()
+    )
+    told = System("told", "", {"system": "slora", "scheduler": "chunked_slo", "scheduler.slo_s": 2})
+    assert slim(world, told, world.systems["slora"], workload).settings["scheduler.slo_s"] == 2
+    gives_up = System("gives_up", "", {"system": "slora_early_abort"})
+    found = slim(world, gives_up, world.systems["slora"], workload).settings["scheduler.slo_s"]
+    assert found == world.same["slo.ttft_s"]
+
+
 def test_memory_takes_eviction_along_where_it_decides_over_kv(world: World) -> None:
     keeping = System(
         "keeping",
@@ -520,7 +535,8 @@ def test_nothing_differs_from_itself(world: World) -> None:
 def test_why_a_system_is_behind_is_the_slot_that_holds_it_back(world: World) -> None:
     systems = [world.systems["eager"]]
     (row,) = compare(world, systems, [world.workloads["short"]], range(2), jobs=1)
-    (found,) = parts(world, [(row, row.best)], world.systems["slora"], jobs=1)
+    swaps = exchanges(world, row.best.system, world.systems["slora"], row.workload)
+    (found,) = parts(world, [(row, row.best)], [swaps], jobs=1)
     assert [part.kept.mean for part in found] == sorted(part.kept.mean for part in found)
     assert found[-1].exchange.slot == "batch"
     assert found[-1].kept.mean > 1.5  # a batch of eight is what it suffers from
