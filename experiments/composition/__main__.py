@@ -11,7 +11,7 @@ from pathlib import Path
 from experiments.composition.drawing import draw_ahead, draw_search
 from experiments.composition.frontier import alone, in_other_worlds
 from experiments.composition.judging import NAME, cell_of, chosen, overall, rival_of
-from experiments.composition.own import as_published
+from experiments.composition.own import as_published, told_wrong
 from experiments.composition.page import AHEAD, PROGRESS, Study, markdown, verdict
 from experiments.composition.publishing import text
 from experiments.composition.search import Tried, explore
@@ -76,8 +76,8 @@ def _find(world: World, options: argparse.Namespace) -> None:
     rows = compare(world, [found.system, *published], list(world.workloads.values()), seeds, options.jobs)
     held_out = [row for row in rows if row.workload.part == HELD_OUT]
     cells = [(row, cell_of(row, NAME)) for row in held_out]
-    published_instead = as_published(space, found.system)
-    swaps = [[*exchanges(world, found.system, base, row.workload), *published_instead] for row in held_out]
+    others = [*as_published(space, found.system), *told_wrong(world, found.system)]
+    swaps = [[*exchanges(world, found.system, base, row.workload), *others] for row in held_out]
     swapped = parts(world, cells, swaps, options.jobs)
     here = {
         (cell.system.name, row.workload.name): cell.carried[seeds[0]].met_rps

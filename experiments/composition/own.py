@@ -1,10 +1,13 @@
-"""Policies of no paper in a composition, and the same with the published ones that are nearest to them."""
+"""Policies of no paper in a composition: with published ones instead, and with a scheduler that is told wrong."""
 
 from __future__ import annotations
 
 from experiments.composition.space import Space
 from experiments.cross_table.slots import Exchange, ordinary
-from experiments.cross_table.world import System
+from experiments.cross_table.world import System, World
+
+MISTAKES = {"a tenth too long": 1 / 1.1, "a tenth too short": 1.1}
+"""How far a pass may go, by what its scheduler is told of its time: as if the target were another one."""
 
 
 def as_published(space: Space, system: System) -> list[Exchange]:
@@ -26,3 +29,23 @@ def as_published(space: Space, system: System) -> list[Exchange]:
             changed = System(f"{system.name} with {has}", system.title, {**kept, slot: has})
             found.append(Exchange(f"{slot}, as published", had, has, changed))
     return found
+
+
+def told_wrong(world: World, system: System) -> list[Exchange]:
+    """Return a system whose scheduler is told that passes take longer than they do, or less, if it asks."""
+    if system.settings.get("scheduler") != "chunked_slo":
+        return []
+    target_s = world.same["slo.tpot_s"]
+    return [
+        Exchange(
+            f"what a pass takes, told {mistake}",
+            "right",
+            "wrong",
+            System(
+                f"{system.name}, told {mistake}",
+                system.title,
+                {**system.settings, "scheduler.pass_s": float(f"{target_s * factor:.4g}")},
+            ),
+        )
+        for mistake, factor in MISTAKES.items()
+    ]

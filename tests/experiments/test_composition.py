@@ -28,7 +28,7 @@ from experiments.composition.judging import (
     rival_of,
     scored,
 )
-from experiments.composition.own import as_published
+from experiments.composition.own import as_published, told_wrong
 from experiments.composition.page import verdict
 from experiments.composition.publishing import text
 from experiments.composition.search import (
@@ -116,6 +116,17 @@ def test_a_policy_of_no_paper_gives_way_to_the_published_one_with_what_that_know
         key: value for key, value in settings.items() if key != "router.session_slack"
     } | {"router": "adapter_affinity"}
     assert as_published(REAL, System("published", "", {"system": "slora", "scheduler": "fcfs"})) == []
+
+
+def test_a_scheduler_that_is_told_that_a_pass_takes_longer_than_it_does_lets_it_take_less() -> None:
+    knows = System("found", "", {"system": "slora", "scheduler": "chunked_slo"})
+    long, short = told_wrong(WORLD, knows)
+    assert long.slot.endswith("told a tenth too long")
+    assert long.system.settings["scheduler.pass_s"] == pytest.approx(WORLD.same["slo.tpot_s"] / 1.1, rel=1e-3)
+    assert short.system.settings["scheduler.pass_s"] == pytest.approx(
+        WORLD.same["slo.tpot_s"] * 1.1, rel=1e-3
+    )
+    assert told_wrong(WORLD, WORLD.systems["vllm"]) == []
 
 
 def test_policies_of_no_paper_have_a_published_one_that_the_space_knows(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ class ChunkedSlo(ChunkedPrefill):
     requests join, until the batch is as small as that takes. None of `slo_s` or `pass_s`: without the one or the other.
     Source: of no paper. Giving up is S-LoRA's (MLSys'24, Appendix B) without its change to the newest first; a budget
     of tokens that follows from a target of the time between tokens is Sarathi-Serve's (OSDI'24 §4.3), which profiles
-    it once, where this asks at every boundary, of the batch, its contexts and its ranks.
+    it once, where this asks at every boundary, of the batch, its contexts and its ranks. It is told what a pass takes
+    as exactly as the simulator knows; docs/composition.md has what a tenth more or less does.
     """
 
     def __init__(
