@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m experiments.composition",
         description="Search over all policy slots for the composition that carries most on the training workloads of "
         "experiments/cross_table/world.yaml, and judge it on the held-out ones against every published system.",
-        epilog=f"It takes two hours of two cores. {HELP}",
+        epilog=f"It takes one and a half to two hours of two cores. {HELP}",
     )
     parser.add_argument("--trials", type=int, default=TRIALS, help=f"compositions to try (default: {TRIALS})")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"of the judgement (default: {SEEDS})")

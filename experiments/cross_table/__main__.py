@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m experiments.cross_table",
         description="Put every system to every paper's workload, on the same GPUs and within the same SLO: what each "
         "carries, what it costs, who wins and which of its slots does it.",
-        epilog=f"The whole table takes an hour of two cores. {HELP}",
+        epilog=f"The whole table takes an hour to an hour and a half of two cores. {HELP}",
     )
     parser.add_argument("--workload", action="append", help=f"only this one: {', '.join(world.workloads)}")
     parser.add_argument("--system", action="append", help=f"only this one: {', '.join(world.systems)}")
