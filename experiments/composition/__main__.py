@@ -12,7 +12,7 @@ from experiments.composition.drawing import draw_ahead, draw_search
 from experiments.composition.frontier import alone, in_other_worlds
 from experiments.composition.judging import NAME, cell_of, chosen, overall, rival_of
 from experiments.composition.own import as_published, told_wrong
-from experiments.composition.page import AHEAD, PROGRESS, Study, markdown, verdict
+from experiments.composition.page import AHEAD, PROGRESS, Study, against_one, markdown, verdict
 from experiments.composition.publishing import text
 from experiments.composition.search import Tried, explore
 from experiments.composition.space import read as read_space
@@ -136,6 +136,7 @@ def _print(study: Study) -> None:
     held_out = study.ahead(HELD_OUT)
     for line in verdict(held_out, overall(held_out), study.rows, study.published):
         print(line)
+    print(against_one(study))
     for part in (HELD_OUT, TRAINING):
         for name, by_seed in study.ahead(part).items():
             print(f"  {part:<9} {name:<16} {spanned(span(by_seed.values()))}")

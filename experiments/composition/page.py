@@ -77,6 +77,8 @@ def markdown(study: Study) -> str:
             "",
             *verdict(held_out, overall(held_out), study.rows, study.published),
             "",
+            against_one(study),
+            "",
             f"![Ahead of the best published system on each workload]({AHEAD})",
             "",
             "## What was found",
@@ -171,6 +173,18 @@ def verdict(
         f"* behind, beyond doubt: {', '.join(lost) or 'nowhere'}",
         f"* less than 10 % ahead, beyond doubt: {', '.join(close) or 'nowhere'}",
     ]
+
+
+def against_one(study: Study) -> str:
+    """Return the answer against the published system that carries most over all held-out workloads."""
+    compared = singles(study)
+    if not compared:
+        return "No published system carries anything of every one of these workloads."
+    system, ratio = compared[0]
+    return (
+        f"**It carries {spanned(ratio)} times what {system.title} does, of the published systems the one that carries "
+        "most over all of these workloads.**"
+    )
 
 
 def _row(study: Study, row: Row) -> str:

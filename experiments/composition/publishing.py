@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omegaconf import OmegaConf
 
-from experiments.cross_table.slots import POLICIES
+from experiments.cross_table.slots import POLICIES, ordinary
 from experiments.cross_table.world import System
 
 HEAD = """\
@@ -20,6 +20,9 @@ def text(system: System) -> str:
     settings = dict(system.settings)
     base = settings.pop("system")
     groups = {key: settings.pop(key) for key in list(settings) if key in POLICIES}
+    for slot, choice in groups.items():  # what a policy's own file says is not said again
+        usual = {f"{slot}.{key}": value for key, value in ordinary(slot, choice).items()}
+        settings = {key: value for key, value in settings.items() if key not in usual or usual[key] != value}
     lines = [HEAD + "defaults:", f"  - {base}"]
     lines += [f"  - override /{group}: {choice}" for group, choice in groups.items()]
     tree = OmegaConf.create({})

@@ -21,6 +21,7 @@ from simlora.engine.admission import Admission
 from simlora.engine.batch import Batch
 from simlora.engine.holdings import Holdings
 from simlora.engine.incoming import Incoming
+from simlora.engine.pace import Pace
 from simlora.engine.scenario import Scenario
 from simlora.engine.waiting import WaitingQueue
 from simlora.latency.iteration import IterationModel
@@ -84,6 +85,7 @@ class Loop:
             scenario.policies.kernel(scenario.calibration),
             AdapterLoad(scenario.calibration),
         )
+        self._pace = Pace(0, latency, self.config.tp)
         loader = scenario.policies.loader()
         self._holdings = Holdings(scenario, self.config, adapters, latency, self.recorder)
         merges = scenario.policies.merges
@@ -146,6 +148,12 @@ class Loop:
         assert beside is None, "a scheduler that pauses cannot be replayed"
         seats = self.config.max_batch_size - len(self._batch)
         return Admission(self._holdings.reservation, self._holdings.pool, seats, self.config, self._batch)
+
+    def pass_s(self, requests: Sequence[Request], chunks: Sequence[int]) -> float:
+        """Seconds of a pass by the scenario's calibration: the device does not say beforehand."""
+        batch = self._batch if len(self._batch) else None
+        others = {r.adapter.id for r in requests if r.adapter is not None and not self.in_use(r.adapter)}
+        return self._pace.prefill_s(requests, chunks, batch, 0, self.adapters + len(others))
 
     # The loop -----------------------------------------------------------------------------
 

@@ -535,14 +535,21 @@ def test_a_published_system_is_what_was_found() -> None:
         "system": "slora",
         "router": "adapter_affinity",
         "router.slack": 8,
+        "eviction": "banded_lru",
+        "eviction.every_s": 0.1,
         "replica.prefix_caching": True,
         "replica.reserve": "paged",
     }
     written = text(System(NAME, "", settings))
     assert written.startswith("# @package _global_\n")
     tree = yaml.safe_load(written)
-    assert tree["defaults"] == ["slora", {"override /router": "adapter_affinity"}]
+    assert tree["defaults"] == [
+        "slora",
+        {"override /router": "adapter_affinity"},
+        {"override /eviction": "banded_lru"},
+    ]
     assert tree["router"] == {"slack": 8}
+    assert "eviction" not in tree, "which its own file says"
     assert tree["replica"] == {"prefix_caching": True, "reserve": "paged"}
 
 
@@ -600,6 +607,8 @@ def test_the_command_writes_the_study_and_the_system(
     assert float(rows[0]["short_rps"]) > float(rows[1]["short_rps"])
     printed = capsys.readouterr().out
     assert "held_out  long" in printed
+    assert "of the published systems the one that carries most" in printed
+    assert "of the published systems the one that carries most" in page
     stamp = system.stat().st_mtime_ns
     assert command.main(arguments) == 0
     assert system.stat().st_mtime_ns == stamp  # or nothing that was kept would be found again

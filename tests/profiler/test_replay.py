@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,9 @@ from simlora.engine.cluster import Cluster
 from simlora.engine.scenario import Scenario
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import NO_LORA, LoraWork
+from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.fcfs import Fcfs
+from simlora.policies.views import ReplicaView
 
 TRACE = (
     "system=slora",
@@ -93,6 +97,27 @@ def test_on_a_device_that_takes_what_the_calibration_says_the_loop_is_the_simula
     assert real.status.tolist() == simulated.status.tolist() == ["finished"] * len(real)
     for column in ("admitted_s", "first_token_s", "finish_s"):
         np.testing.assert_allclose(real[column], simulated[column], rtol=0, atol=1e-7, err_msg=column)
+
+
+def test_a_scheduler_is_told_what_a_pass_takes_by_the_calibration() -> None:
+    run = scenario(TRACE)
+    device = Pretended(run)
+    told: list[float] = []
+
+    class Asking(Fcfs):
+        def schedule(self, view: ReplicaView) -> Decision:
+            decision = super().schedule(view)
+            if decision.prefill and not view.running:
+                told.append(
+                    view.pass_s(decision.prefill, [request.prompt_tokens for request in decision.prefill])
+                )
+            return decision
+
+    asking = replace(run, policies=replace(run.policies, scheduler=Asking))
+    loop = Loop(asking, device, Cluster(run).adapters, "mbgmv", clock=lambda: device.now_s)
+    loop.run()
+    assert loop.log[0].kind == "prefill"
+    assert told[0] == pytest.approx(loop.log[0].end_s - loop.log[0].begin_s, abs=1e-7)
 
 
 @pytest.fixture(scope="module")
