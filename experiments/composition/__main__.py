@@ -87,6 +87,7 @@ def _find(world: World, options: argparse.Namespace) -> None:
     study = Study(
         search=searched,
         found=found,
+        text=text(found.system, world.same),
         rows=rows,
         published=published,
         ablation={row.workload.name: one for row, one in zip(held_out, swapped, strict=True)},
@@ -101,8 +102,8 @@ def _find(world: World, options: argparse.Namespace) -> None:
     if docs:
         _write(study, docs)
     # Runs are kept only while simlora's files do not change: the same system is not written again.
-    if publish and (not publish.exists() or publish.read_text(encoding="utf-8") != text(found.system)):
-        publish.write_text(text(found.system), encoding="utf-8")
+    if publish and (not publish.exists() or publish.read_text(encoding="utf-8") != study.text):
+        publish.write_text(study.text, encoding="utf-8")
         print(publish)
 
 

@@ -20,7 +20,6 @@ from experiments.composition.judging import (
     overall,
     rival_of,
 )
-from experiments.composition.publishing import text
 from experiments.composition.search import AT_ONCE, BEHIND, BETTER, ROUNDS, Search
 from experiments.cross_table.capacities import PRECISION, Reading, Span, span, times
 from experiments.cross_table.compared import Row
@@ -37,10 +36,11 @@ PROGRESS, AHEAD = "figures/composition/search.png", "figures/composition/ahead.p
 
 @dataclass(frozen=True)
 class Study:
-    """All that the page tells. `oracle`: the capacity if every adapter were on the GPU from the start, by workload."""
+    """All that the page tells. `text`: the system as it is published; `oracle`: the capacity if every adapter were on the GPU from the start, by workload."""
 
     search: Search
     found: Found
+    text: str
     rows: Sequence[Row]
     published: Sequence[System]
     ablation: Mapping[str, Sequence[Part]]
@@ -84,7 +84,7 @@ def markdown(study: Study) -> str:
             "## What was found",
             "",
             "```yaml",
-            text(study.found.system).rstrip(),
+            study.text.rstrip(),
             "```",
             "",
             f"`simlora system={NAME}` runs it. It was trial {study.found.number} of {len(tried)}"

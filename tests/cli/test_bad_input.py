@@ -22,7 +22,7 @@ CASES = {
     ),
     "gpu=3": ("gpu=3 is no choice; choose one of a10, ",),
     "scheduler=null": (
-        "scheduler=null is no choice; choose one of adapter_clustering, chunked_prefill, credit, earliest_deadline",
+        "scheduler=null is no choice; choose one of adapter_clustering, chunked_prefill, chunked_slo, credit",
     ),
     "sede=1": ("there is no key sede; did you mean seed",),
     "scheduller=fcfs": ("there is no key scheduller; did you mean scheduler",),

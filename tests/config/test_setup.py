@@ -90,7 +90,7 @@ def test_every_system_composes_and_has_a_calibration_of_ours(system: str):
         ("merged_per_batch", MergedPerBatch),
         ("hf_peft", StaticBatch),
         ("chunked_prefill", ChunkedPrefill),
-        ("chunked_slo", ChunkedSlo),
+        ("simlora", ChunkedSlo),
         ("vllm_packed", Fcfs),
         ("slora_bmm", Fcfs),
         ("slora_no_unify_mem", Fcfs),

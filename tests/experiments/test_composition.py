@@ -540,11 +540,12 @@ def test_a_published_system_is_what_was_found() -> None:
         "replica.prefix_caching": True,
         "replica.reserve": "paged",
     }
-    written = text(System(NAME, "", settings))
+    written = text(System(NAME, "", settings), {"gpu": "a100_80g", "slo.ttft_s": 1})
     assert written.startswith("# @package _global_\n")
     tree = yaml.safe_load(written)
     assert tree["defaults"] == [
         "slora",
+        {"override /gpu": "a100_80g"},
         {"override /router": "adapter_affinity"},
         {"override /eviction": "banded_lru"},
     ]
