@@ -36,7 +36,11 @@ PROGRESS, AHEAD = "figures/composition/search.png", "figures/composition/ahead.p
 
 @dataclass(frozen=True)
 class Study:
-    """All that the page tells. `text`: the system as it is published; `oracle`: the capacity if every adapter were on the GPU from the start, by workload."""
+    """All that the page tells.
+
+    `text`: the system as it is published; `oracle`: the capacity if every adapter were on the GPU from the start, by
+    workload.
+    """
 
     search: Search
     found: Found
