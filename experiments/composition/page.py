@@ -123,7 +123,7 @@ def markdown(study: Study) -> str:
             "",
             "The composition with one slot as S-LoRA has it, or with a published policy instead of one of no paper: "
             "what it still carries of the held-out workloads. scheduler=chunked_slo knows what a pass takes as exactly "
-            "as the simulator itself, which no engine does: the last lines are of one that is told wrong.",
+            "as the simulator itself, which no engine does: two lines are of one that is told wrong.",
             "",
             *ablation(study),
             "",
