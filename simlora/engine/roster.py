@@ -147,7 +147,7 @@ class Roster:
         for request in landed:
             request.blocked_s += self.standing.late.take(request.id, now_s)
             self.token_times.rejoins(request.id)
-            self.join(request)
+            self._join(request)
         return bool(landed)
 
     def pause(self, request: Request) -> None:
@@ -163,7 +163,7 @@ class Roster:
         del self.standing.paused[request.id]
         self.holdings.resume(request, self.batch.step)
         self.token_times.rejoins(request.id)
-        self.join(request)
+        self._join(request)
 
     def stand_still(self, step: int) -> None:
         """The KV of those who are admitted and do not decode has not grown by the steps up to this one."""
@@ -194,18 +194,18 @@ class Roster:
             request.host_tokens = 0
         self.holdings.share(request, self.batch.step, now_s)
         if self._outputs[request.id] == request.generated_tokens + 1:
-            self.finish(request, now_s)
+            self._finish(request, now_s)
             return True
         if helped and self.incoming.lands_s(request) > now_s:
             self.standing.late.add(request, now_s, self.incoming.lands_s(request))
             self.standing.find_next_landing()
             self.token_times.waits(request.id, now_s)
         else:
-            self.join(request)
+            self._join(request)
             self.token_times.joined(request.id, now_s)
         return False
 
-    def join(self, request: Request) -> None:
+    def _join(self, request: Request) -> None:
         """A prefilled request begins to decode."""
         generated = request.generated_tokens + 1
         self.batch.join(request, generated, self._outputs[request.id] - generated)
@@ -276,10 +276,10 @@ class Roster:
         """Those members leave whose last step this was."""
         for request in self.batch.finished():
             request.blocked_s += self.stalls.batch_s
-            self.finish(request, now_s)
+            self._finish(request, now_s)
         self.holdings.sweep(now_s)
 
-    def finish(self, request: Request, now_s: float) -> None:
+    def _finish(self, request: Request, now_s: float) -> None:
         """A request has had its last token."""
         if self.holdings.prefixes is not None:  # the last token's KV was never computed
             tokens = request.prompt_tokens + self._outputs[request.id] - 1
