@@ -30,7 +30,7 @@ AZURE = [
     "workload.adapters=100",
     "workload.ranks=[8,16,32,64]",
     "workload.duration_s=600",
-    f"replica.max_prefill_tokens={LONGEST_PROMPT}",
+    f"replica.max_num_batched_tokens={LONGEST_PROMPT}",
 ]
 SYNTHETIC = ["workload=slora", "workload.adapters=100", "workload.rate_rps=2.6", "workload.duration_s=600"]
 

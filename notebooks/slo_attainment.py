@@ -148,13 +148,13 @@ assert (first_token.loc[["toppings", "fastlibra"], [12, 20]] == "ahead").all(
 # ## Is that fair to vLLM and dLoRA?
 #
 # Two curves fall early. Before we blame an algorithm, we look at the settings. `system=vllm` has eight adapter slots
-# (`replica.max_adapters`, its `--max-loras`): a request for a ninth adapter waits, however small the batch is. dLoRA's
-# artifact runs at most 16 requests together (`replica.max_batch_size`). We give both more.
+# (`replica.max_loras`, its `--max-loras`): a request for a ninth adapter waits, however small the batch is. dLoRA's
+# artifact runs at most 16 requests together (`replica.max_num_seqs`). We give both more.
 
 # %%
 rates = f"{RATE}=20,28"
-vllm = simlora.sweep(["system=vllm", "replica.max_adapters=8,64", rates, *SAME], seeds=3)
-dlora = simlora.sweep(["system=dlora", "replica.max_batch_size=16,256", rates, *SAME], seeds=3)
+vllm = simlora.sweep(["system=vllm", "replica.max_loras=8,64", rates, *SAME], seeds=3)
+dlora = simlora.sweep(["system=dlora", "replica.max_num_seqs=16,256", rates, *SAME], seeds=3)
 
 figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.8), layout="constrained", sharey=True)
 for ax, own, name in zip(
@@ -180,8 +180,8 @@ pd.concat(rows)[["system", "change", RATE, "difference", "low", "high"]].round(3
 # room as the others have?
 
 # %%
-more_slots = vllm.table[vllm.table["replica.max_adapters"] == 64].assign(system="vllm, 64 slots")
-larger_batch = dlora.table[dlora.table["replica.max_batch_size"] == 256].assign(system="dlora, batch of 256")
+more_slots = vllm.table[vllm.table["replica.max_loras"] == 64].assign(system="vllm, 64 slots")
+larger_batch = dlora.table[dlora.table["replica.max_num_seqs"] == 256].assign(system="dlora, batch of 256")
 both = pd.concat([sweep.table[sweep.table[RATE] >= 20], more_slots, larger_batch])
 means(both, "slo.attainment", ["system", RATE]).pivot(index="system", columns=RATE, values="mean").round(3)
 

@@ -17,7 +17,7 @@ POLICIES = ("scheduler", "loader", "eviction", "router", "placement", "migration
 OF_REPLICAS: Mapping[str, tuple[str, ...]] = {
     "memory": (
         "replica.reserve",
-        "replica.block_tokens",
+        "replica.block_size",
         "replica.watermark",
         "replica.preemption",
         "replica.prefix_caching",
@@ -29,9 +29,9 @@ OF_REPLICAS: Mapping[str, tuple[str, ...]] = {
         "replica.lora_communication",
         "replica.activation_bytes_per_logit",
     ),
-    "admission": ("replica.admit_every",),
-    "prefill": ("replica.max_prefill_tokens",),
-    "batch": ("replica.max_batch_size", "replica.max_adapters"),
+    "admission": ("replica.max_wait_tokens",),
+    "prefill": ("replica.max_num_batched_tokens",),
+    "batch": ("replica.max_num_seqs", "replica.max_loras"),
     "adapter pool": ("cluster.adapter_pool",),
 }
 """Slots that are keys of a replica, or of the cluster: what belongs together is exchanged together."""

@@ -17,7 +17,7 @@ from simlora.engine.cluster import Cluster
 from simlora.workload.reuse import ideal_reuse
 
 ENDLESS = ("replica.kv_token_budget=400000000",)
-ONE_BY_ONE = ("replica.max_batch_size=1",)
+ONE_BY_ONE = ("replica.max_num_seqs=1",)
 
 
 def found(adapters: int, *overrides: str) -> tuple[int, int, int]:

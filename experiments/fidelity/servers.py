@@ -24,13 +24,13 @@ def server(row: Row) -> list[str]:
         overrides.append(f"replica.kv_token_budget={int(float(columns['kv_token_budget']))}")
     elif columns["system"] in table["pools"]:
         overrides.append(f"replica.kv_token_budget={_pool(row)}")
-        overrides.append(f"replica.memory_utilisation={table['usable']}")
+        overrides.append(f"replica.gpu_memory_utilization={table['usable']}")
     elif row.system == "hf_peft":
-        overrides.append(f"replica.max_batch_size={table['batches'][columns['gpu'] + ' ' + row.model]}")
+        overrides.append(f"replica.max_num_seqs={table['batches'][columns['gpu'] + ' ' + row.model]}")
     elif row.system == "vllm_packed":
         engines = max(int(row.workload["num_adapters"]), 1)
         overrides += [f"workload.adapters={engines}", "cluster.memory_shares=equal"]  # as their launcher does
-        overrides.append(f"replica.memory_utilisation={_step(table['memory'], engines)}")
+        overrides.append(f"replica.gpu_memory_utilization={_step(table['memory'], engines)}")
     return overrides
 
 

@@ -56,7 +56,7 @@ VLLM_HOUR = (
     "gpu=h100_64g",
     "model=llama_3_1_8b",
     "replica.max_lora_rank=16",
-    "replica.max_batch_size=2048",
+    "replica.max_num_seqs=2048",
     "scheduler.max_batched_tokens=2048",
     "workload=per_adapter",
     "workload.adapters=384",
@@ -72,7 +72,7 @@ HOURS = tuple(
         1,
         30_362,
         target_rps=10_000,
-        command=(*VLLM_HOUR, f"replica.max_adapters={slots}"),
+        command=(*VLLM_HOUR, f"replica.max_loras={slots}"),
     )
     for slots in (32, 160)
 )

@@ -16,16 +16,16 @@ FILE = "vllm_lora_runs.csv"
 COMMON = {
     "system": "vllm",
     "gpu": GPU,
-    "replica.max_batch_size": SEQUENCES,
+    "replica.max_num_seqs": SEQUENCES,
     "scheduler.max_batched_tokens": STEP_TOKENS,
     "workload": "per_adapter",
 }
 """What all published runs have in common."""
 SAID = (
     "model",
-    "replica.max_adapters",
+    "replica.max_loras",
     "replica.max_lora_rank",
-    "replica.host_adapters",
+    "replica.max_cpu_loras",
     "workload.adapters",
     "workload.ranks",
     "workload.rates_rps",
@@ -67,8 +67,8 @@ def _run(settings: Mapping[str, Any]) -> dict[str, Any]:
     counts = settings.get("workload.counts") or _evenly(adapters, len(rates))
     return _as_run(
         settings["model"],
-        [settings[f"replica.{name}"] for name in ("max_adapters", "max_lora_rank")],
-        settings["replica.host_adapters"],
+        [settings[f"replica.{name}"] for name in ("max_loras", "max_lora_rank")],
+        settings["replica.max_cpu_loras"],
         adapters,
         settings["workload.ranks"],
         dict(zip(rates, counts, strict=True)),
@@ -97,7 +97,7 @@ def _run_of(columns: Mapping[str, str]) -> dict[str, Any]:
 def _as_run(
     model: str,
     slots: Sequence[int],
-    host_adapters: int,
+    max_cpu_loras: int,
     adapters: int,
     ranks: Sequence[int],
     counts: Mapping[float, int],
@@ -110,7 +110,7 @@ def _as_run(
     return {
         "model": model,
         "slots": list(slots),
-        "host_adapters": min(host_adapters, adapters),
+        "max_cpu_loras": min(max_cpu_loras, adapters),
         "adapters": adapters,
         "ranks": _in_turn(ranks),
         "rates": Counter({float(rate): count for rate, count in counts.items()}),

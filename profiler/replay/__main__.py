@@ -44,7 +44,7 @@ SMALL = (
     "workload.output_tokens.lo=8",
     "workload.output_tokens.hi=64",
     "replica.kv_token_budget=6000",
-    "replica.max_batch_size=16",
+    "replica.max_num_seqs=16",
 )
 """What is served when nobody says otherwise, by a CPU: half a minute, of which it is busy for two thirds."""
 LARGE = (
@@ -53,7 +53,7 @@ LARGE = (
     "workload.duration_s=30",
     "workload.adapters=32",
     "replica.kv_token_budget=60000",
-    "replica.max_batch_size=128",
+    "replica.max_num_seqs=128",
 )
 """The same for a GPU."""
 SILENT = ("timeline=false", "report=false", "progress=false")
@@ -147,7 +147,7 @@ def replay(device: Device, judged: Scenario, other: Scenario, rounds: int = 4) -
 
 def _engine(device: Device, scenario: Scenario) -> Engine:
     """Return a device that has run before: its first iterations take longer than any after them."""
-    room = scenario.replica.kv_token_budget + scenario.replica.max_batch_size * SPARE_TOKENS
+    room = scenario.replica.kv_token_budget + scenario.replica.max_num_seqs * SPARE_TOKENS
     ranks = [adapter.rank for adapter in scenario.trace.adapters]
     engine = Engine(scenario.model, device, room, ranks or [8], scenario.seed)
     first = Live(0, 0, [0] * 16)

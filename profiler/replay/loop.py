@@ -69,11 +69,11 @@ class Loop:
         self.config = scenario.replica
         self.waiting = WaitingQueue()
         self.steps_since_prefill = 0
-        self.admit_every = scenario.replica.admit_every
+        self.max_wait_tokens = scenario.replica.max_wait_tokens
         self.preempted = False
         self.merged: Adapter | None = None
         self.prefilling: Sequence[Request] = ()
-        self.landing = 0
+        self.loading = 0
         self.paused: Collection[Request] = ()
         self.served_adapters = len(adapters)
         self.recorder = Recorder(scenario.trace, 1, timeline=False)
@@ -113,9 +113,9 @@ class Loop:
         return self._batch.members.values()
 
     @property
-    def max_batch_size(self) -> int:
+    def max_num_seqs(self) -> int:
         """The most requests that run together."""
-        return self.config.max_batch_size
+        return self.config.max_num_seqs
 
     @property
     def iterations(self) -> int:
@@ -146,7 +146,7 @@ class Loop:
     def trial(self, beside: Collection[Request] | None = None) -> Admission:
         """Start a trial of who could be admitted now; nobody is ever paused here."""
         assert beside is None, "a scheduler that pauses cannot be replayed"
-        seats = self.config.max_batch_size - len(self._batch)
+        seats = self.config.max_num_seqs - len(self._batch)
         return Admission(self._holdings.reservation, self._holdings.pool, seats, self.config, self._batch)
 
     def pass_s(self, requests: Sequence[Request], chunks: Sequence[int]) -> float:

@@ -57,7 +57,7 @@ CLUSTER_ALONE: Mapping[str, Any] = {
     "failures": [],
     "stragglers": [],
     "slow_links": [],
-    "others": [],
+    "replica_groups": [],
     "least_replicas": 1,
     "start_s": 0,
     "warm_up_adapters": 0,

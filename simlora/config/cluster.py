@@ -27,7 +27,7 @@ CLUSTER_KEYS = (
     "failures",
     "stragglers",
     "slow_links",
-    "others",
+    "replica_groups",
     "least_replicas",
     "start_s",
     "warm_up_adapters",
@@ -41,8 +41,8 @@ MEMORY_SHARES = ("equal", "rate")
 class ClusterKeys:
     """What the two sections say, checked but for what a Scenario checks itself.
 
-    `others` and what goes wrong (`failures`, `stragglers`, `slow_links`) are as they are written: they take more than
-    these sections to be understood.
+    `replica_groups` and the incidents (`failures`, `stragglers`, `slow_links`) are as they are written: to read them
+    takes more than these sections.
     """
 
     replicas: int
@@ -56,7 +56,7 @@ class ClusterKeys:
     failures: Any
     stragglers: Any
     slow_links: Any
-    others: Any
+    replica_groups: Any
     least_replicas: Any
     start_s: float
     warm_up_adapters: Any
@@ -128,7 +128,7 @@ def cluster_keys(tree: Tree) -> ClusterKeys:
         failures=cluster.get("failures"),
         stragglers=cluster.get("stragglers"),
         slow_links=cluster.get("slow_links"),
-        others=cluster.get("others"),
+        replica_groups=cluster.get("replica_groups"),
         least_replicas=as_whole(cluster.get("least_replicas")),
         start_s=number("cluster.start_s", cluster.get("start_s"), "seconds", least=0),
         warm_up_adapters=as_whole(cluster.get("warm_up_adapters")),

@@ -23,20 +23,20 @@ EXAMPLE = "such as [{gpu: a100_80g, replicas: 2}]"
 def other_kinds(
     value: Any, replica: dict[str, Any], model: ModelShape, engine: Any, chunks: bool
 ) -> tuple[tuple[Kind, ...], list[str]]:
-    """Return the kinds that cluster.others lists, and notices about their calibrations.
+    """Return the kinds that cluster.replica_groups lists, and notices about their calibrations.
 
     Of each `gpu`, a name or a section like `gpu`, and `replicas` must be there; `tp` is replica.tp, `calibration` that
     of the GPU, the model and tp, and `kv_token_budget` what the GPU has left, unless they are given. All else is as the
     section `replica` says. Raises InputError for anything else.
     """
     if not isinstance(value, list):
-        raise InputError(f"cluster.others is {shown(value)}, must be a list, {EXAMPLE}")
+        raise InputError(f"cluster.replica_groups is {shown(value)}, must be a list, {EXAMPLE}")
     kinds, notices = [], []
     for each in value:
         if not isinstance(each, dict) or not {"gpu", "replicas"} <= each.keys() <= set(KEYS):
             raise InputError(
-                f"cluster.others has {shown(each)}, must have gpu and replicas, and may have tp, calibration and "
-                f"kv_token_budget, {EXAMPLE}"
+                f"cluster.replica_groups has {shown(each)}, must have gpu and replicas, and may have tp, calibration "
+                f"and kv_token_budget, {EXAMPLE}"
             )
         gpu = _gpu(each["gpu"])
         own = {"tp": each.get("tp", replica.get("tp")), "kv_token_budget": each.get("kv_token_budget")}
@@ -44,8 +44,8 @@ def other_kinds(
             config = replica_config(replica | own, gpu, model, 1, chunks)
             calibration, differs = calibration_for(each.get("calibration"), gpu, model, config, engine)
         except InputError as error:
-            raise type(error)(f"cluster.others: on {gpu.name}, {error}") from error
-        count = whole("replicas of cluster.others", each["replicas"], "replicas", least=1)
+            raise type(error)(f"cluster.replica_groups: on {gpu.name}, {error}") from error
+        count = whole("replicas of cluster.replica_groups", each["replicas"], "replicas", least=1)
         kinds.append(Kind(replicas=count, replica=config, calibration=calibration, gpu=gpu))
         notices += differs
     return tuple(kinds), notices
@@ -57,6 +57,6 @@ def _gpu(value: Any) -> Gpu:
     known = choices("gpu")
     if value not in known:
         raise InputError(
-            f"gpu of cluster.others is {shown(value)}, which is unknown; {nearest(str(value), known)}"
+            f"gpu of cluster.replica_groups is {shown(value)}, which is unknown; {nearest(str(value), known)}"
         )
     return make({"gpu": OmegaConf.to_container(OmegaConf.load(FOLDER / "gpu" / f"{value}.yaml"))}, "gpu", Gpu)

@@ -6,6 +6,17 @@ from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
+RENAMED = {
+    "replica.max_batch_size": "replica.max_num_seqs",
+    "replica.max_prefill_tokens": "replica.max_num_batched_tokens",
+    "replica.admit_every": "replica.max_wait_tokens",
+    "replica.max_adapters": "replica.max_loras",
+    "replica.host_adapters": "replica.max_cpu_loras",
+    "replica.memory_utilisation": "replica.gpu_memory_utilization",
+    "replica.block_tokens": "replica.block_size",
+    "cluster.others": "cluster.replica_groups",
+}
+"""Keys by the names that they had before, which are refused with the new one named."""
 _ALIKE = 0.7
 _AS_ALIKE = 0.1
 
@@ -13,9 +24,11 @@ _AS_ALIKE = 0.1
 def close_keys(key: str, known: Iterable[str]) -> str:
     """Return the end of a sentence about an unknown dotted key.
 
-    That is `did you mean …?`, or else the keys of its section, or else where all keys are listed. A key without
-    its section (`admit_every`) is found too.
+    The end is the new name of a renamed key, or `did you mean …?`, or else the keys of its section, or else where
+    all keys are listed. A key without its section (`max_wait_tokens`) is found too.
     """
+    if key in RENAMED:
+        return f"it is called {RENAMED[key]} now"
     choices = list(dict.fromkeys(known))
     likeness = {name: _likeness(key, name) for name in choices}
     best = max(likeness.values(), default=0.0)

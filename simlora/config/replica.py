@@ -20,7 +20,7 @@ from simlora.hardware.model import ModelShape
 
 REPLICA_KEYS = (
     *(field.name for field in fields(ReplicaConfig) if field.name != "host_kv_tokens"),
-    "memory_utilisation",
+    "gpu_memory_utilization",
     "activation_bytes",
     "activation_bytes_per_logit",
     "host_kv_bytes",
@@ -75,7 +75,9 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
     values["tp"] = whole("replica.tp", values.get("tp"), "GPUs", least=1)
     model.check_tp(values["tp"])
     modules = _modules(values.get("target_modules"), model)
-    used = number("replica.memory_utilisation", values.pop("memory_utilisation", 0.9), above=0, most=1)
+    used = number(
+        "replica.gpu_memory_utilization", values.pop("gpu_memory_utilization", 0.9), above=0, most=1
+    )
     reserve_bytes = _reserve_bytes(values, model)
     adapter_slots = _adapter_slots(values, model, modules)
 
@@ -91,9 +93,9 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
     budget, region = _pool_and_region(values, slots_left)
     values |= {"kv_token_budget": budget, "adapter_region_tokens": region}
     values["host_kv_tokens"] = _host_kv_tokens(values, model)
-    whole("replica.block_tokens", values.get("block_tokens"), "tokens", least=1, most=BLOCK_MAX)
-    if values.get("max_prefill_tokens") is None:
-        values["max_prefill_tokens"] = max(budget // 6, PREFILL_TOKENS_LEAST)
+    whole("replica.block_size", values.get("block_size"), "tokens", least=1, most=BLOCK_MAX)
+    if values.get("max_num_batched_tokens") is None:
+        values["max_num_batched_tokens"] = max(budget // 6, PREFILL_TOKENS_LEAST)
     return ReplicaConfig(**(values | {"target_modules": modules}))
 
 
@@ -109,7 +111,7 @@ def _reserve_bytes(values: dict[str, Any], model: ModelShape) -> int:
     per_logit = number(
         "replica.activation_bytes_per_logit", values.pop("activation_bytes_per_logit", 0.0), "bytes", least=0
     )
-    sequences = whole("replica.max_batch_size", values.get("max_batch_size"), "requests", least=1)
+    sequences = whole("replica.max_num_seqs", values.get("max_num_seqs"), "requests", least=1)
     return reserve + int(per_logit * sequences * model.vocab)
 
 
@@ -163,7 +165,7 @@ def _adapter_slots(values: dict[str, Any], model: ModelShape, modules: tuple[str
     """Return the adapter slots of all GPUs of a replica together."""
     if values.get("adapter_memory") != "slots":
         return NO_SLOTS
-    count = whole("replica.max_adapters", values.get("max_adapters"), "adapters (slots)", least=1)
+    count = whole("replica.max_loras", values.get("max_loras"), "adapters (slots)", least=1)
     rank = whole("replica.max_lora_rank", values.get("max_lora_rank"), least=1, most=RANK_MAX)
     return AdapterSlots(count, rank, count * model.slot_bytes(rank, modules))
 
@@ -183,4 +185,6 @@ def _in_chunks(replica: ReplicaConfig) -> ReplicaConfig:
         raise InputError(
             "replica.reserve is padded, must be full, peak or paged where prompts come in chunks"
         )
-    return replace(replica, max_prefill_tokens=max(replica.kv_token_budget, replica.max_prefill_tokens))
+    return replace(
+        replica, max_num_batched_tokens=max(replica.kv_token_budget, replica.max_num_batched_tokens)
+    )

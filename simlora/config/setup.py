@@ -105,7 +105,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     limits, chunks = section(tree, "replica", REPLICA_KEYS), scheduler().chunks
     replica = replica_config(limits, gpu, model, cluster.engines_per_gpu, chunks)
     calibration, notices = calibration_for(tree["calibration"], gpu, model, replica, tree["engine"])
-    others, more = other_kinds(cluster.others, limits, model, tree["engine"], chunks)
+    others, more = other_kinds(cluster.replica_groups, limits, model, tree["engine"], chunks)
     policies = _policies(tree, scheduler, [calibration, *(kind.calibration for kind in others)])
     _check_fit_together(replica, policies)
     scaling = cluster.scaling(make(tree, "autoscaler", Autoscaler), model)
@@ -135,7 +135,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         until_missed=None if until_missed is None else MissedMost(until_missed, targets, window),
         scaling=scaling,
         gpu=gpu,
-        others=others,
+        replica_groups=others,
         ttft_targets_s=ttft_targets_s(targets, trace.adapters),
         kv_token_budgets=budgets,
         **cluster.scenario_fields(),
@@ -187,7 +187,7 @@ def _nothing_to_share(replica: ReplicaConfig, trace: Trace) -> tuple[str, ...]:
 
 def _check_fit_together(replica: ReplicaConfig, policies: Policies) -> None:
     """Raise InputError for an eviction, scheduler or loader that this replica's memory does not allow."""
-    if policies.eviction().in_turn and replica.adapter_memory != "slots":
+    if policies.eviction().evicts_in_use and replica.adapter_memory != "slots":
         raise InputError(
             "eviction=lru_in_turn throws adapters out of slots, which needs replica.adapter_memory=slots; "
             "choose eviction=lru"
@@ -274,7 +274,7 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
         "tp": scenario.replica.tp,
         "replicas": scenario.replicas,
         "kv_token_budget": scenario.replica.kv_token_budget,
-        "max_prefill_tokens": scenario.replica.max_prefill_tokens,
+        "max_prefill_tokens": scenario.replica.max_num_batched_tokens,
         "others": [
             {
                 "gpu": kind.gpu.name if kind.gpu is not None else "",
@@ -283,7 +283,7 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
                 "kv_token_budget": kind.replica.kv_token_budget,
                 "calibration": kind.calibration.describe(),
             }
-            for kind in scenario.others
+            for kind in scenario.replica_groups
         ],
         "policies": {slot: with_target(tree, slot)["_target_"] for slot in POLICIES},
         "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],

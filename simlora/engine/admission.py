@@ -62,8 +62,8 @@ class Admission:
             self._pins, pinned_tokens = adapters.keys(), sum(a.kv_tokens for a in adapters.values())
         self._region = pool.region
         self._seats = seats
-        self._tokens = config.max_prefill_tokens
-        most = config.max_adapters
+        self._tokens = config.max_num_batched_tokens
+        most = config.max_loras
         self._more_adapters = UNLIMITED if most is None else most - len(self._pins)
         self._adapter_tokens = pinned_tokens
         self._shared = pool.adapter_capacity is None
@@ -146,21 +146,21 @@ def reservation(config: ReplicaConfig) -> Reservation:
         return Peak(config.kv_token_budget)
     if config.reserve == "padded":
         return PaddedKv(config.kv_token_budget)
-    return Paged(config.kv_token_budget, config.block_tokens, config.watermark)
+    return Paged(config.kv_token_budget, config.block_size, config.watermark)
 
 
 def unservable(request: Request, config: ReplicaConfig) -> str:
     """Say why a request could never run on such a replica, even alone; empty if it could."""
     prompt = request.prompt_tokens
-    if prompt > config.max_prefill_tokens:
-        return f"the prompt is longer than replica.max_prefill_tokens {config.max_prefill_tokens}"
+    if prompt > config.max_num_batched_tokens:
+        return f"the prompt is longer than replica.max_num_batched_tokens {config.max_num_batched_tokens}"
     adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
     if config.adapter_memory != "unified":
         if not _fits_apart(request, config, adapter_tokens):
             return f"its adapter does not fit replica.adapter_region_tokens {config.adapter_region_tokens}"
         adapter_tokens = 0 if config.divided else adapter_tokens
     held = prompt + request.max_output_tokens
-    if held + config.block_tokens + adapter_tokens < config.kv_token_budget:
+    if held + config.block_size + adapter_tokens < config.kv_token_budget:
         return ""
     alone = reservation(config)
     alone.begin(0)

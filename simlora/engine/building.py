@@ -37,7 +37,7 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
         flush_s=own.need("adapter_load.flush_s") if config.adapter_memory == "contiguous" else 0.0,
         host=HostTime(own) if scenario.engines_per_gpu > 1 else None,
         cpu_lora=CpuLora(calibration, scenario.model.layers) if scenario.policies.assists else None,
-        passed_over_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
+        skipped_request_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
     )
 
 
@@ -64,8 +64,8 @@ def adapters(scenario: Scenario) -> tuple[Adapter, ...]:
         return tuple(replace(adapter, kv_tokens=config.adapter_tokens) for adapter in found)
     if config.adapter_memory != "slots":
         return found
-    assert config.max_adapters is not None, "slots are counted by max_adapters"
-    slot_tokens = config.adapter_region_tokens // config.max_adapters
+    assert config.max_loras is not None, "slots are counted by max_loras"
+    slot_tokens = config.adapter_region_tokens // config.max_loras
     return tuple(replace(adapter, kv_tokens=slot_tokens) for adapter in found)
 
 

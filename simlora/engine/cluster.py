@@ -53,7 +53,7 @@ class Cluster:
         self.outstanding: NDArray[np.int64] = np.zeros(scenario.replicas, dtype=np.int64)
         self._router = scenario.policies.router
         informed, most = self._router.informed, scenario.until_missed
-        self.loads = Loads(scenario.replicas, scenario.replica.max_batch_size) if informed else None
+        self.loads = Loads(scenario.replicas, scenario.replica.max_num_seqs) if informed else None
         self.recorder = Recorder(
             scenario.trace,
             scenario.replicas,
@@ -67,7 +67,7 @@ class Cluster:
         self.adapters = building.adapters(scenario)
         self._outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
         self.latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
-        self._kind_of, self._mixed = scenario.kind_of, bool(scenario.others)
+        self._kind_of, self._mixed = scenario.kind_of, bool(scenario.replica_groups)
         self.stores: Stores | None = None
         if scenario.adapter_pool == "distributed":
             self.stores = Stores(

@@ -82,7 +82,7 @@ class Holdings:
             config.adapter_region_tokens if config.divided else None,
             self._moved if config.prefix_caching or recorder.tracing is not None else None,
         )
-        self.host_memory = HostMemory(config.host_adapters, self.pool) if config.host_adapters else None
+        self.host_memory = HostMemory(config.max_cpu_loras, self.pool) if config.max_cpu_loras else None
         # KV heads are copied once there are more GPUs than heads.
         kv_bytes = scenario.model.kv_bytes_per_token // min(config.tp, scenario.model.kv_heads)
         self.host_link = HostLink(id, latency.load, config.tp, kv_bytes, recorder, self.host_memory, stores)
@@ -92,13 +92,13 @@ class Holdings:
         self.prefixes: PrefixTree | None = None
         self.swapping: Swapping | None = None
         if config.prefix_caching:
-            policy, block_tokens = self.eviction, scenario.cache_block_tokens
+            policy, block_size = self.eviction, scenario.cache_block_tokens
             if isinstance(policy, Swapper):
                 kv_s = self.host_link.kv_s
-                tree = tree_by_worth(policy, block_tokens, config.host_kv_tokens, kv_s, self._send_out)
+                tree = tree_by_worth(policy, block_size, config.host_kv_tokens, kv_s, self._send_out)
                 self.swapping = Swapping(policy, tree, self.pool, adapters, self.host_link, self.fetch)
             else:
-                tree = PrefixTree(block_tokens, config.host_kv_tokens, send=self._send_out)
+                tree = PrefixTree(block_size, config.host_kv_tokens, send=self._send_out)
             self.prefixes = tree
 
     def _moved(self, id: int, resident: bool) -> None:

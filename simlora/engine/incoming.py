@@ -52,11 +52,11 @@ class Incoming:
         # Weights to be merged, or to be laid out, have to be there first.
         self._beside = not (merges or config.own_region)
         self._overlaps = loader.overlaps and self._beside
-        self._slots = config.max_adapters
+        self._slots = config.max_loras
         self._just_left: set[int] = set()  # adapters whose last user left at `_left_s`
         self._left_s = -1.0
         self._watched = (
-            holdings.eviction.in_turn or holdings.host_memory is not None
+            holdings.eviction.evicts_in_use or holdings.host_memory is not None
         )  # when adapters fall idle
 
     def preload(self, adapter: Adapter) -> None:
@@ -101,7 +101,7 @@ class Incoming:
             self._recorder.adapter_lookup(hit=self._bring(adapter, step, now_s))
         self._bring_kv(requests, segments, room_s)
         weights_s = now_s
-        if missing and holdings.eviction.in_turn and now_s == self._left_s:
+        if missing and holdings.eviction.evicts_in_use and now_s == self._left_s:
             weights_s = self._load_again({adapter.id for adapter in missing}, now_s)
         return self._waits(requests, room_s, weights_s, now_s)
 
@@ -246,7 +246,7 @@ class Incoming:
             return
         if holdings.host_memory is not None:
             holdings.host_memory.left(adapter)
-        if holdings.eviction.in_turn:
+        if holdings.eviction.evicts_in_use:
             if now_s != self._left_s:
                 self._left_s = now_s
                 self._just_left.clear()

@@ -52,7 +52,7 @@ class Members:
         return self.expected > 0 or (self.grows and bool(self.alive.any()))
 
     @property
-    def homeless(self) -> int:
+    def unassigned(self) -> int:
         """How many wait for somebody to be open."""
         return len(self._homeless)
 

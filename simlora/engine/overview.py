@@ -27,7 +27,7 @@ class Overview:
         self._cluster, self._members, self._loads = cluster, cluster.members, cluster.loads
         self.rng = rng
         self.outstanding: NDArray[np.int64] = cluster.outstanding
-        self.max_batch_size = scenario.replica.max_batch_size
+        self.max_num_seqs = scenario.replica.max_num_seqs
         budgets = [scenario.config_of(id).kv_token_budget for id in range(scenario.replicas)]
         self.kv_token_budgets: NDArray[np.int64] = np.array(budgets, dtype=np.int64)
         self.kv_bytes_per_token = scenario.model.kv_bytes_per_token
@@ -107,9 +107,9 @@ class Overview:
         return self._cluster.scaling.on
 
     @property
-    def homeless(self) -> int:
+    def unassigned(self) -> int:
         """Requests that wait for a replica to take any."""
-        return self._members.homeless
+        return self._members.unassigned
 
     @property
     def waits_s(self) -> NDArray[np.float64]:

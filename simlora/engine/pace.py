@@ -34,19 +34,19 @@ class Pace:
         requests: Sequence[Request],
         chunks: Sequence[int],
         decoding: Batch | None,
-        passed_over: int,
+        skipped: int,
         adapters: int,
     ) -> float:
         """Seconds to prefill requests, of each only that many tokens if there are `chunks`.
 
         With a batch that decodes in the same pass, seconds of both, with so many `adapters` together. Either way the
-        scheduler has looked at requests and `passed_over` so many.
+        scheduler has looked at requests and `skipped` so many.
         """
         iteration, kernel = self._latency.iteration, self._latency.kernel
         tokens, tokens_sq, work = prefill_work(requests, chunks, kernel.counts_segments)
         if self.merged:
             work = NO_LORA
-        scheduling_s = self._latency.passed_over_s * passed_over
+        scheduling_s = self._latency.skipped_request_s * skipped
         if decoding is None:
             own_s = iteration.prefill_s(tokens, tokens_sq) + kernel.prefill_s(work) + scheduling_s
             own_s *= self.slowdown
@@ -56,12 +56,12 @@ class Pace:
         own_s = (base_s + kernel.mixed_s(work, theirs) + scheduling_s) * self.slowdown
         return self._beside_others(own_s, 0.0, len(requests) + len(decoding), True)[0]
 
-    def decode_run(self, start_s: float, batch: Batch, passed_over: int, adapters: int) -> DecodeRun:
+    def decode_run(self, start_s: float, batch: Batch, skipped: int, adapters: int) -> DecodeRun:
         """Return the coming decode steps of a batch of so many adapters, as long as it stays as it is."""
         iteration, kernel, size = self._latency.iteration, self._latency.kernel, len(batch.members)
         step_s = iteration.decode_s(size, batch.context_tokens)
-        if passed_over:
-            step_s += self._latency.passed_over_s * passed_over
+        if skipped:
+            step_s += self._latency.skipped_request_s * skipped
         if self.merged is None:
             step_s += kernel.decode_s(batch.work(adapters, kernel.counts_segments))
         step_s *= self.slowdown

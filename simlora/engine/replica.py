@@ -28,7 +28,7 @@ from simlora.engine.stores import Stores
 from simlora.latency.models import LatencyModels
 from simlora.metrics.recorder import Recorder
 from simlora.metrics.tracing import Ran, ReplicaFailed
-from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.base import SchedulerOutput
 
 
 class Replica:
@@ -50,7 +50,6 @@ class Replica:
         "_loader",
         "_on_move",
         "_pace",
-        "_passed_over",
         "_prefill",
         "_recorder",
         "_renew",
@@ -59,6 +58,7 @@ class Replica:
         "_scheduler",
         "_sends",
         "_since_s",
+        "_skipped",
         "_standing",
         "_start_s",
         "_steps",
@@ -117,8 +117,8 @@ class Replica:
         self.waiting, self.incoming = roster.waiting, roster.incoming
         self._batch, self._standing = roster.batch, roster.standing
         self._run: DecodeRun | None = None
-        self._decision = Decision()
-        self._passed_over = 0
+        self._decision = SchedulerOutput()
+        self._skipped = 0
         self._prefill: tuple[Request, ...] = ()
         self._start_s = 0.0  # when the prefill begins that was admitted last
         self._steps = 0  # at the coming boundary, this many steps of the run are done
@@ -255,18 +255,18 @@ class Replica:
         begins = self._land() if self._standing.lands_s != inf else ()
         while True:
             if begins:
-                decision = Decision(prefill=begins)
+                decision = SchedulerOutput(prefill=begins)
             elif self._batch.members or self.waiting or self._standing.prefilling or self._standing.paused:
                 decision = self._scheduler.schedule(self.sight)
             else:
-                decision = Decision()
+                decision = SchedulerOutput()
             self._decision = decision
             if decision.pause or decision.resume:
                 self._rearrange(decision.pause, decision.resume)
             for name, value in decision.notes:
                 self._recorder.note(self.id, self._clock.now, name, value)
-            if decision.passed_over != self._passed_over:
-                self._passed_over = decision.passed_over
+            if decision.skipped != self._skipped:
+                self._skipped = decision.skipped
                 self._run = None  # its steps take another time
             self._prefill = decision.prefill
             for request, reason in decision.abort:
@@ -364,7 +364,7 @@ class Replica:
         decoding = self._batch if decision.decode and self._batch.members else None
         self._assert_merged((*requests, *(decoding or ())))
         adapters = self._roster.adapters_in_use(requests)
-        alone_s = self._pace.prefill_s(requests, decision.chunks, decoding, decision.passed_over, adapters)
+        alone_s = self._pace.prefill_s(requests, decision.chunks, decoding, decision.skipped, adapters)
         start, pass_s = (start, alone_s) if self._help is None else self._assist(self._help, start, alone_s)
         for request in requests:
             if request.admitted_s < 0.0:
@@ -382,7 +382,7 @@ class Replica:
             f"replica {self.id} has {merged} merged and runs another adapter"
         )
 
-    def _switch(self, decision: Decision) -> float:
+    def _switch(self, decision: SchedulerOutput) -> float:
         """Take an adapter out of the weights, or put one in; return the seconds."""
         seconds = self._pace.switch_s(decision.unmerge, decision.merge)
         self._recorder.switch(self.id, self._clock.now, seconds, self._pace.merged)
@@ -490,7 +490,7 @@ class Replica:
             start = max(self._clock.now, self.holdings.stalled_s) + switch_s
             self._assert_merged(batch)
             adapters = self._roster.adapters_in_use(())
-            self._run = run = self._pace.decode_run(start, batch, self._passed_over, adapters)
+            self._run = run = self._pace.decode_run(start, batch, self._skipped, adapters)
         steps = 1
         if self._fast_forward:
             steps = min(batch.steps_to_finish(), decision.steps)

@@ -23,16 +23,16 @@ PREEMPTIONS = ("recompute", "swap")
 class ReplicaConfig:
     """Limits of one replica; raises InputError for a value out of its range.
 
-    `kv_token_budget`: token slots of the pool, adapters included. `max_batch_size`: running
-    requests. `max_prefill_tokens`: uncached prompt tokens of one iteration. `admit_every`: decode
+    `kv_token_budget`: token slots of the pool, adapters included. `max_num_seqs`: running
+    requests. `max_num_batched_tokens`: uncached prompt tokens of one iteration. `max_wait_tokens`: decode
     steps after a prefill during which the queue is left alone. `reserve`: full, peak, paged or padded.
-    `block_tokens`, `watermark`, `preemption`: for paged. `prefix_caching`: whether KV outlives its request.
+    `block_size`, `watermark`, `preemption`: for paged. `prefix_caching`: whether KV outlives its request.
     `host_kv_tokens`: of cached KV that leaves HBM, the host keeps so much; 0: it is dropped.
     `target_modules`: what LoRA adapts.
-    `max_adapters`: distinct adapters in the running batch (vLLM's max_loras); None: no limit.
+    `max_loras`: distinct adapters in the running batch (vLLM's max_loras); None: no limit.
     `adapter_memory`: unified (in the pool), or `adapter_region_tokens` token slots of their own: contiguous,
-    padded, a partition, or in `max_adapters` slots that each hold an adapter of up to `max_lora_rank`.
-    `host_adapters`: adapters that host memory holds, the least recently used of which makes room for one from
+    padded, a partition, or in `max_loras` slots that each hold an adapter of up to `max_lora_rank`.
+    `max_cpu_loras`: adapters that host memory holds, the least recently used of which makes room for one from
     disk (vLLM's max_cpu_loras); None: all, from the start.
     `adapter_tokens`: token slots that every adapter takes, whatever its rank; None: as many as its weights do.
     `full_copies`: whether an adapter is a whole copy of the model, with it merged in beforehand.
@@ -40,11 +40,11 @@ class ReplicaConfig:
     """
 
     kv_token_budget: int
-    max_batch_size: int = 1000
-    max_prefill_tokens: int = 3072
-    admit_every: int = 10
+    max_num_seqs: int = 1000
+    max_num_batched_tokens: int = 3072
+    max_wait_tokens: int = 10
     reserve: str = "peak"
-    block_tokens: int = 16
+    block_size: int = 16
     watermark: float = 0.01
     preemption: str = "recompute"
     prefix_caching: bool = False
@@ -54,11 +54,11 @@ class ReplicaConfig:
     lora_communication: bool = True
     full_copies: bool = False
     adapter_tokens: int | None = None
-    max_adapters: int | None = None
+    max_loras: int | None = None
     adapter_memory: str = "unified"
     adapter_region_tokens: int = 0
     max_lora_rank: int | None = None
-    host_adapters: int | None = None
+    max_cpu_loras: int | None = None
 
     @property
     def own_region(self) -> bool:
@@ -78,10 +78,10 @@ class ReplicaConfig:
     def __post_init__(self) -> None:
         for name, unit, least in (
             ("kv_token_budget", "token slots", 1),
-            ("max_batch_size", "requests", 1),
-            ("max_prefill_tokens", "tokens", 1),
-            ("admit_every", "decode steps", 0),
-            ("block_tokens", "tokens", 1),
+            ("max_num_seqs", "requests", 1),
+            ("max_num_batched_tokens", "tokens", 1),
+            ("max_wait_tokens", "decode steps", 0),
+            ("block_size", "tokens", 1),
             ("tp", "GPUs", 1),
             ("adapter_region_tokens", "token slots", 0),
             ("host_kv_tokens", "tokens", 0),
@@ -95,18 +95,18 @@ class ReplicaConfig:
                 "replica.full_copies is true, which needs replica.adapter_memory=unified and replica.target_modules=[]"
             )
         number("replica.watermark", self.watermark, "of the pool", least=0, most=0.99)
-        if self.max_adapters is not None:
-            whole("replica.max_adapters", self.max_adapters, "adapters", least=1)
+        if self.max_loras is not None:
+            whole("replica.max_loras", self.max_loras, "adapters", least=1)
         if self.adapter_tokens is not None:
             whole("replica.adapter_tokens", self.adapter_tokens, "token slots", least=1)
         if self.max_lora_rank is not None:
             whole("replica.max_lora_rank", self.max_lora_rank, least=1, most=RANK_MAX)
-        if self.host_adapters is not None:
-            whole("replica.host_adapters", self.host_adapters, "adapters", least=1)
-            if self.host_adapters < (self.max_adapters or 1):
+        if self.max_cpu_loras is not None:
+            whole("replica.max_cpu_loras", self.max_cpu_loras, "adapters", least=1)
+            if self.max_cpu_loras < (self.max_loras or 1):
                 raise InputError(
-                    f"replica.host_adapters is {self.host_adapters}, must be at least replica.max_adapters, "
-                    f"which is {self.max_adapters}"
+                    f"replica.max_cpu_loras is {self.max_cpu_loras}, must be at least replica.max_loras, "
+                    f"which is {self.max_loras}"
                 )
         for name, known in (
             ("reserve", RESERVES),

@@ -59,7 +59,7 @@ class Roster:
     ) -> None:
         self._id = id
         self._swaps = config.preemption == "swap"
-        self._tokens_at_once = config.max_prefill_tokens
+        self._tokens_at_once = config.max_num_batched_tokens
         self._outputs, self._recorder, self._on_leave = outputs, recorder, on_leave
         self._queued = queued  # what routers are told of the queue
         self._came_s: dict[int, float] = {}  # since when those wait here that were elsewhere before

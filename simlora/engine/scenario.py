@@ -93,7 +93,7 @@ class Scenario:
 
     `engines_per_gpu` replicas share the memory and the time of one GPU; 1: each has its own.
     `kv_token_budgets`: the pools of the replicas, where they differ from `replica.kv_token_budget`.
-    `gpu`: what `replica` and `calibration` are of; None: nobody asks what it costs. `others`: the last of the
+    `gpu`: what `replica` and `calibration` are of; None: nobody asks what it costs. `replica_groups`: the last of the
     `replicas`, kind by kind, which are of other GPUs. `ttft_targets_s` `[adapters + 1]`: the first-token target of each
     adapter's requests and, last, of the base model's, inf where there is none; None: there are none.
     `max_outstanding`: requests that wait and run together; who comes beyond them is rejected. None: no limit.
@@ -133,16 +133,16 @@ class Scenario:
     slow_links: tuple[SlowLink, ...] = ()
     scaling: ScalingConfig = ScalingConfig()
     gpu: Gpu | None = None
-    others: tuple[Kind, ...] = ()
+    replica_groups: tuple[Kind, ...] = ()
     ttft_targets_s: NDArray[np.float64] | None = None
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
         """All replicas, by kind, in the order of their numbers."""
-        first = self.replicas - sum(kind.replicas for kind in self.others)
+        first = self.replicas - sum(kind.replicas for kind in self.replica_groups)
         return (
             Kind(replicas=first, replica=self.replica, calibration=self.calibration, gpu=self.gpu),
-            *self.others,
+            *self.replica_groups,
         )
 
     @cached_property
@@ -168,7 +168,7 @@ class Scenario:
         """Return the limits of one replica."""
         if self.kv_token_budgets:
             return replace(self.replica, kv_token_budget=self.kv_token_budgets[replica])
-        return self.kinds[self.kind_of[replica]].replica if self.others else self.replica
+        return self.kinds[self.kind_of[replica]].replica if self.replica_groups else self.replica
 
     def __post_init__(self) -> None:
         whole("cluster.replicas", self.replicas, "replicas", least=1)
@@ -199,7 +199,7 @@ class Scenario:
     @property
     def cache_block_tokens(self) -> int:
         """Tokens of a block of cached KV: the trace's where it has hashes, or else those of memory."""
-        return self.trace.hash_block_tokens if self.trace.has_hashes else self.replica.block_tokens
+        return self.trace.hash_block_tokens if self.trace.has_hashes else self.replica.block_size
 
     def _check_incidents(self) -> None:
         """Each is of a host or a replica that there is, and over before the next one of it."""
@@ -215,18 +215,18 @@ class Scenario:
 
     def _check_kinds(self) -> None:
         """What counts or solves for one kind of replica does not for several."""
-        if not self.others:
+        if not self.replica_groups:
             return
         if self.kinds[0].replicas < 1:
             raise InputError(
-                "cluster.others has all of the replicas, must leave at least one of cluster.replicas"
+                "cluster.replica_groups has all of the replicas, must leave at least one of cluster.replicas"
             )
         if self.engines_per_gpu > 1:
-            raise InputError("cluster.others needs cluster.engines_per_gpu=1")
+            raise InputError("cluster.replica_groups needs cluster.engines_per_gpu=1")
         for slot in ("placement", "migration"):
             if getattr(self.policies, slot).assumes_alike:
                 raise InputError(
-                    f"cluster.others needs another {slot}: this one takes all replicas for alike"
+                    f"cluster.replica_groups needs another {slot}: this one takes all replicas for alike"
                 )
 
     def _check_scaling(self) -> None:
@@ -244,10 +244,10 @@ class Scenario:
 
     def _check_pool(self) -> None:
         """What a host holds is one thing, what it forgets by last use another; cores compute with what is there."""
-        if self.replica.host_adapters is not None:
+        if self.replica.max_cpu_loras is not None:
             raise InputError(
                 "cluster.adapter_pool=distributed limits a host by host.memory_bytes, which needs "
-                "replica.host_adapters=null"
+                "replica.max_cpu_loras=null"
             )
         if self.policies.assists:
             raise InputError(
@@ -272,8 +272,8 @@ class Scenario:
                 f"replica.prefix_caching is true, which needs replica.reserve full or paged, not {replica.reserve}"
             )
         tokens = trace.hash_block_tokens
-        if replica.reserve == "paged" and trace.has_hashes and tokens % replica.block_tokens:
+        if replica.reserve == "paged" and trace.has_hashes and tokens % replica.block_size:
             raise InputError(
-                f"replica.block_tokens is {replica.block_tokens}, must divide the {tokens} tokens of the workload's "
+                f"replica.block_size is {replica.block_size}, must divide the {tokens} tokens of the workload's "
                 "blocks (workload.hash_block_tokens), or else replica.prefix_caching be false"
             )

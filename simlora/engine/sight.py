@@ -30,9 +30,9 @@ class Sight:
         "_scheduler",
         "_standing",
         "_ttft_targets_s",
-        "admit_every",
         "iterations",
-        "max_batch_size",
+        "max_num_seqs",
+        "max_wait_tokens",
         "preempted",
         "served_adapters",
         "steps_since_prefill",
@@ -55,7 +55,7 @@ class Sight:
         self._clock, self._config, self._scheduler = clock, config, scheduler
         self._batch, self._standing, self._holdings, self._pace = batch, standing, holdings, pace
         self.waiting = waiting
-        self.admit_every, self.max_batch_size = config.admit_every, config.max_batch_size
+        self.max_wait_tokens, self.max_num_seqs = config.max_wait_tokens, config.max_num_seqs
         self.served_adapters = served_adapters
         self._ttft_targets_s = ttft_targets_s
         self.iterations = self.steps_since_prefill = 0
@@ -93,7 +93,7 @@ class Sight:
         return tuple(self._standing.prefilling.values())
 
     @property
-    def landing(self) -> int:
+    def loading(self) -> int:
         """Admitted requests whose weights are on their way, and which do not run yet."""
         return len(self._standing.landing) + len(self._standing.late)
 
@@ -135,9 +135,9 @@ class Sight:
         As if the others, who are paused or will be, had given up their memory.
         """
         standing, holdings, batch = self._standing, self._holdings, self._batch
-        seats = self.max_batch_size - len(standing.prefilling)
+        seats = self.max_num_seqs - len(standing.prefilling)
         if standing.lands_s != inf:
-            seats -= self.landing
+            seats -= self.loading
         still_tokens = holdings.still_tokens
         if beside is None:
             seats -= len(batch.members)

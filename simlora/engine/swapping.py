@@ -277,7 +277,7 @@ class Swapping:
 
 def tree_by_worth(
     policy: Swapper,
-    block_tokens: int,
+    block_size: int,
     host_capacity_tokens: int,
     kv_s: Callable[[int], float],
     send: Callable[[int, float, float], float],
@@ -288,13 +288,13 @@ def tree_by_worth(
     """
 
     def key(segment: Segment) -> float:
-        return policy.key(kv_s(len(segment.blocks) * block_tokens), segment.visits, segment.used_s)
+        return policy.key(kv_s(len(segment.blocks) * block_size), segment.visits, segment.used_s)
 
     def fade(segment: Segment, now_s: float) -> float:
         return policy.fade(now_s - segment.used_s)
 
     return PrefixTree(
-        block_tokens,
+        block_size,
         host_capacity_tokens,
         key,
         fade if policy.most_fade else None,

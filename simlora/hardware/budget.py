@@ -32,34 +32,36 @@ def kv_token_budget(
     model: ModelShape,
     gpu: Gpu,
     tp: int = 1,
-    memory_utilisation: float = 0.9,
+    gpu_memory_utilization: float = 0.9,
     reserve_bytes: int = ACTIVATION_RESERVE_BYTES,
     engines: int = 1,
     adapter_slots: AdapterSlots = NO_SLOTS,
 ) -> int:
     """Return the token slots of a replica on `tp` GPUs, adapters and KV cache together.
 
-    `memory_utilisation` is the share of each GPU that may be used, by all of its `engines` together;
+    `gpu_memory_utilization` is the share of each GPU that may be used, by all of its `engines` together;
     `reserve_bytes` is the part of it that each engine keeps free; `adapter_slots` are divided among the GPUs. Raises
     DoesNotFit when the model does not, with the least `tp` that would do.
     """
-    number("replica.memory_utilisation", memory_utilisation, above=0, most=1)
+    number("replica.gpu_memory_utilization", gpu_memory_utilization, above=0, most=1)
     whole("replica.tp", tp, "GPUs", least=1)
     model.check_tp(tp)
     apart = model.weight_bytes + adapter_slots.size_bytes
-    slots = _slots(model, gpu, tp, memory_utilisation / engines, reserve_bytes, apart)
+    slots = _slots(model, gpu, tp, gpu_memory_utilization / engines, reserve_bytes, apart)
     if slots < 1 and engines > 1:
-        raise DoesNotFit(_too_many(model, gpu, tp, memory_utilisation, reserve_bytes, engines, adapter_slots))
+        raise DoesNotFit(
+            _too_many(model, gpu, tp, gpu_memory_utilization, reserve_bytes, engines, adapter_slots)
+        )
     if slots < 1:
-        raise DoesNotFit(_does_not_fit(model, gpu, tp, memory_utilisation, reserve_bytes, adapter_slots))
+        raise DoesNotFit(_does_not_fit(model, gpu, tp, gpu_memory_utilization, reserve_bytes, adapter_slots))
     return slots
 
 
 def _slots(
-    model: ModelShape, gpu: Gpu, tp: int, memory_utilisation: float, reserve_bytes: int, apart_bytes: int
+    model: ModelShape, gpu: Gpu, tp: int, gpu_memory_utilization: float, reserve_bytes: int, apart_bytes: int
 ) -> int:
     """Return the slots, negative when weights and adapters do not fit. KV heads are copied once `tp` exceeds them."""
-    free_bytes = gpu.memory_bytes * memory_utilisation - reserve_bytes - apart_bytes / tp
+    free_bytes = gpu.memory_bytes * gpu_memory_utilization - reserve_bytes - apart_bytes / tp
     return int(free_bytes * min(tp, model.kv_heads) // model.kv_bytes_per_token)
 
 
@@ -67,7 +69,7 @@ def _does_not_fit(
     model: ModelShape,
     gpu: Gpu,
     tp: int,
-    memory_utilisation: float,
+    gpu_memory_utilization: float,
     reserve_bytes: int,
     adapter_slots: AdapterSlots,
 ) -> str:
@@ -75,16 +77,17 @@ def _does_not_fit(
     enough = [
         more
         for more in range(tp + 1, model.heads + 1)
-        if model.heads % more == 0 and _slots(model, gpu, more, memory_utilisation, reserve_bytes, apart) >= 1
+        if model.heads % more == 0
+        and _slots(model, gpu, more, gpu_memory_utilization, reserve_bytes, apart) >= 1
     ]
     has = tp * gpu.memory_bytes / 1e9
     needs = " and ".join(_needs(model, adapter_slots))
-    less = "a lower replica.max_adapters or replica.max_lora_rank, " if adapter_slots.slots else ""
+    less = "a lower replica.max_loras or replica.max_lora_rank, " if adapter_slots.slots else ""
     return (
         f"{model.name} needs {needs} on {tp} x {gpu.name}, which "
-        f"{'has' if tp == 1 else 'have'} {has:.1f} GB ({has * memory_utilisation:.1f} GB usable at "
-        f"memory_utilisation {memory_utilisation:g}, {reserve_bytes / 1e9:.1f} GB a GPU of it for activations); "
-        f"use {less}a larger GPU{f' or replica.tp >= {enough[0]}' if enough else ''}"
+        f"{'has' if tp == 1 else 'have'} {has:.1f} GB ({has * gpu_memory_utilization:.1f} GB usable at "
+        f"gpu_memory_utilization {gpu_memory_utilization:g}, {reserve_bytes / 1e9:.1f} GB a GPU of it for activations)"
+        f"; use {less}a larger GPU{f' or replica.tp >= {enough[0]}' if enough else ''}"
     )
 
 
@@ -92,18 +95,18 @@ def _too_many(
     model: ModelShape,
     gpu: Gpu,
     tp: int,
-    memory_utilisation: float,
+    gpu_memory_utilization: float,
     reserve_bytes: int,
     engines: int,
     adapter_slots: AdapterSlots,
 ) -> str:
     apart = model.weight_bytes + adapter_slots.size_bytes
-    each = tp * gpu.memory_bytes * memory_utilisation / engines
+    each = tp * gpu.memory_bytes * gpu_memory_utilization / engines
     fit = max(
         (
             fewer
             for fewer in range(1, engines)
-            if _slots(model, gpu, tp, memory_utilisation / fewer, reserve_bytes, apart) >= 1
+            if _slots(model, gpu, tp, gpu_memory_utilization / fewer, reserve_bytes, apart) >= 1
         ),
         default=0,
     )

@@ -16,7 +16,7 @@ class LatencyModels:
 
     `merge` is there for a scheduler that merges, `cpu_lora` for a loader that assists, `host` where several engines
     share a GPU. `flush_s` is what it takes an allocator to give its cached memory back and to take it anew;
-    `passed_over_s` what a step takes longer for each waiting request that the scheduler looks at and passes over.
+    `skipped_request_s` what a step takes longer for each waiting request that the scheduler looks at and passes over.
     """
 
     iteration: IterationModel
@@ -26,4 +26,4 @@ class LatencyModels:
     host: HostTime | None = None
     cpu_lora: CpuLora | None = None
     flush_s: float = 0.0
-    passed_over_s: float = 0.0
+    skipped_request_s: float = 0.0

@@ -11,7 +11,7 @@ from simlora.memory.segments import Blocks, Branch, Node, Segment, alike, joined
 
 
 class PrefixTree:
-    """Whole blocks of `block_tokens` tokens; KV made with one adapter is of no use to another.
+    """Whole blocks of `block_size` tokens; KV made with one adapter is of no use to another.
 
     Equal hashes mean equal tokens in the block and in all before it. A request without hashes that belongs to a
     session begins with what was said there before, as far as its prompt reaches; its blocks are known by their
@@ -43,7 +43,7 @@ class PrefixTree:
         "_needs_adapter",
         "_send",
         "_used_when_found",
-        "block_tokens",
+        "block_size",
         "frontier",
         "held_tokens",
         "host_tokens",
@@ -55,7 +55,7 @@ class PrefixTree:
 
     def __init__(
         self,
-        block_tokens: int,
+        block_size: int,
         host_capacity_tokens: int = 0,
         key: Callable[[Segment], float] | None = None,
         fade: Callable[[Segment, float], float] | None = None,
@@ -66,7 +66,7 @@ class PrefixTree:
         needs_adapter: bool = False,
         used_when_found: bool = False,
     ) -> None:
-        self.block_tokens = block_tokens
+        self.block_size = block_size
         self._needs_adapter, self._used_when_found = needs_adapter, used_when_found
         self.tokens = self.held_tokens = self.host_tokens = self.invalid_tokens = self.segments = 0
         self._host_capacity_tokens, self._send = host_capacity_tokens, send
@@ -86,7 +86,7 @@ class PrefixTree:
 
     def size(self, segment: Segment) -> int:
         """Token slots of a segment."""
-        return len(segment.blocks) * self.block_tokens
+        return len(segment.blocks) * self.block_size
 
     def branch(self, adapter_id: int) -> Branch:
         """Return what is cached of an adapter."""
@@ -141,7 +141,7 @@ class PrefixTree:
         for segment in comes:
             self.enter(segment)
         last: Node = path[-1] if path else self.branch(request.adapter_id)
-        self._held[request.id] = last, tokens // self.block_tokens
+        self._held[request.id] = last, tokens // self.block_size
         return comes
 
     def ready_s(self, request: Request) -> float:
@@ -184,7 +184,7 @@ class PrefixTree:
 
     def _grow(self, node: Node, branch: Branch, key: Hashable, blocks: Blocks, now_s: float) -> None:
         """Blocks come into HBM behind those of a node, which they become part of if nobody else knows it."""
-        tokens = len(blocks) * self.block_tokens
+        tokens = len(blocks) * self.block_size
         self.tokens += tokens
         self.held_tokens += tokens
         branch.tokens += tokens
@@ -201,7 +201,7 @@ class PrefixTree:
 
     def shared_tokens(self, request: Request) -> int:
         """Tokens of a running request whose KV lies here."""
-        return self._held[request.id][1] * self.block_tokens
+        return self._held[request.id][1] * self.block_size
 
     def leave(self, request: Request, now_s: float) -> None:
         """A request is gone; what only it held is idle."""
@@ -233,8 +233,8 @@ class PrefixTree:
             if first is None:
                 break
             segment = first[1]
-            blocks = min(-(-tokens // self.block_tokens), len(segment.blocks))
-            tokens -= blocks * self.block_tokens
+            blocks = min(-(-tokens // self.block_size), len(segment.blocks))
+            tokens -= blocks * self.block_size
             if blocks < len(segment.blocks):
                 self._cut(segment, len(segment.blocks) - blocks)
             self.take_out(segment, now_s)
@@ -346,11 +346,11 @@ class PrefixTree:
     def _chain(self, request: Request, tokens: int) -> tuple[Blocks, Hashable]:
         """Return the whole blocks of a request's first `tokens` tokens, and by what the first of them is found."""
         if request.block_hashes:
-            blocks = request.block_hashes[: min(tokens, request.prompt_tokens) // self.block_tokens]
+            blocks = request.block_hashes[: min(tokens, request.prompt_tokens) // self.block_size]
             return blocks, request.block_hashes[0]
         if request.session is None:
             return (), None
-        return range(tokens // self.block_tokens), request.session
+        return range(tokens // self.block_size), request.session
 
 
 def _last_use(segment: Segment) -> float:

@@ -51,9 +51,9 @@ class WaitingView(Protocol):
 class Refusal(Enum):
     """Why a request cannot start now. After MEMORY or REGION a trial is over: whom else to ask is not defined."""
 
-    SEATS = "max_batch_size requests run"
-    TOKENS = "the prefill would have more than max_prefill_tokens"
-    ADAPTERS = "max_adapters other adapters are in the batch, or all that their memory can hold"
+    SEATS = "max_num_seqs requests run"
+    TOKENS = "the prefill would have more than max_num_batched_tokens"
+    ADAPTERS = "max_loras other adapters are in the batch, or all that their memory can hold"
     MEMORY = "the pool has too few slots"
     REGION = "the adapters' own memory has too few slots, or none in a row"
 
@@ -107,7 +107,7 @@ class ReplicaView(Protocol):
         ...
 
     @property
-    def max_batch_size(self) -> int:
+    def max_num_seqs(self) -> int:
         """The most requests that run together."""
         ...
 
@@ -127,7 +127,7 @@ class ReplicaView(Protocol):
         ...
 
     @property
-    def landing(self) -> int:
+    def loading(self) -> int:
         """Admitted requests that run as soon as their weights have landed."""
         ...
 
@@ -152,7 +152,7 @@ class ReplicaView(Protocol):
         ...
 
     @property
-    def admit_every(self) -> int:
+    def max_wait_tokens(self) -> int:
         """Decode steps after a prefill during which a running replica leaves the queue alone."""
         ...
 
@@ -200,7 +200,7 @@ class LoadView(Protocol):
     """Some of the requests of every replica: `sums` `[replicas, sums]`, in the order of SUMS, and arrays `[replicas]`.
 
     `max_rank` and `adapters` (distinct) are over those that use an adapter. `full_batches` is how many batches of
-    `max_batch_size` requests they make up that are all for one adapter, or all for the base model.
+    `max_num_seqs` requests they make up that are all for one adapter, or all for the base model.
     """
 
     sums: NDArray[np.int64]
@@ -312,7 +312,7 @@ class ClusterView(Protocol):
         ...
 
     @property
-    def max_batch_size(self) -> int:
+    def max_num_seqs(self) -> int:
         """Requests that a replica runs together."""
         ...
 
@@ -341,7 +341,7 @@ class FleetView(ClusterView, Protocol):
         ...
 
     @property
-    def homeless(self) -> int:
+    def unassigned(self) -> int:
         """Requests that no replica has, as none takes any now."""
         ...
 

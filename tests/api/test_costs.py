@@ -52,7 +52,7 @@ def test_the_last_gpu_may_have_fewer_engines_and_costs_as_much() -> None:
 
 
 def test_each_kind_of_gpu_has_its_own_price() -> None:
-    others = "cluster.others=[{gpu: a100_80g, replicas: 1}]"
+    others = "cluster.replica_groups=[{gpu: a100_80g, replicas: 1}]"
     summary = simlora.simulate([*SHORT, "cluster.replicas=3", others]).summary
     hours = summary["makespan_s"] / 3600
     small, large = summary["cost"]["each"]
@@ -65,7 +65,7 @@ def test_each_kind_of_gpu_has_its_own_price() -> None:
 
 
 def test_what_is_not_known_is_not_made_up() -> None:
-    others = "cluster.others=[{gpu: {_target_: simlora.hardware.gpu.Gpu, name: a100_80g, memory_bytes: 85e9, "
+    others = "cluster.replica_groups=[{gpu: {_target_: simlora.hardware.gpu.Gpu, name: a100_80g, memory_bytes: 85e9, "
     others += "memory_bandwidth_bytes_per_s: 2e12, fp16_flops: 312e12, host_link: pcie_4_x16, peer_link: nvlink_3}, "
     cost = simlora.simulate([*SHORT, "cluster.replicas=2", others + "replicas: 1}]"]).summary["cost"]
     assert cost["gpu_hours"] > 0

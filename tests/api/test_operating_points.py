@@ -93,7 +93,7 @@ def test_they_are_found_once_for_all_rates_seeds_and_clusters(monkeypatch: pytes
     )
     assert points(*enough, *others) == first
     assert seen == []
-    assert points(*enough, "replica.max_batch_size=8") != first
+    assert points(*enough, "replica.max_num_seqs=8") != first
     assert seen == [8, 16, 32, 64, 128]
 
 

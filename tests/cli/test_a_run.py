@@ -146,10 +146,10 @@ def test_results_of_an_earlier_run_are_replaced_not_mixed(simlora: Command):
 
 
 def test_the_command_line_wins_over_the_system(simlora: Command):
-    simlora(*SHORT, "hydra.run.dir=out", "system=slora", "scheduler=lcfs", "replica.admit_every=5")
+    simlora(*SHORT, "hydra.run.dir=out", "system=slora", "scheduler=lcfs", "replica.max_wait_tokens=5")
     config = yaml.safe_load(Path("out/config.yaml").read_text())
     assert config["scheduler"]["_target_"].endswith("Lcfs")
-    assert config["replica"]["admit_every"] == 5
+    assert config["replica"]["max_wait_tokens"] == 5
 
 
 def test_options_may_stand_anywhere(simlora: Command):
@@ -181,7 +181,7 @@ def test_the_help_names_the_groups_and_every_pinned_key(simlora: Command):
         assert f"\n{group}: " in out
     for key in ("calibration", "cluster.replicas", "seed", "fast_forward", "hydra.run.dir"):
         assert f" {key}=" in out
-    for key in ("kv_token_budget", "max_batch_size", "max_prefill_tokens", "admit_every", "reserve"):
+    for key in ("kv_token_budget", "max_num_seqs", "max_num_batched_tokens", "max_wait_tokens", "reserve"):
         assert f" replica.{key}=" in out
 
 
@@ -217,7 +217,7 @@ def test_notices_are_single_lines_on_stderr(simlora: Command):
     )
     requests = pd.read_parquet("out/requests.parquet")
     assert requests["status"].tolist() == ["rejected", "finished"]
-    assert requests["reason"][0].startswith("the prompt is longer than replica.max_prefill_tokens")
+    assert requests["reason"][0].startswith("the prompt is longer than replica.max_num_batched_tokens")
 
 
 def test_a_calibration_for_another_gpu_is_used_with_a_notice(simlora: Command):

@@ -26,9 +26,13 @@ CASES = {
     ),
     "sede=1": ("there is no key sede; did you mean seed",),
     "scheduller=fcfs": ("there is no key scheduller; did you mean scheduler",),
-    "admit_every=3": ("there is no key admit_every; did you mean replica.admit_every?",),
-    "replica.admit_evry=3": ("there is no key replica.admit_evry; did you mean replica.admit_every?",),
-    "+replica.admit_evry=3": ("there is no key replica.admit_evry; did you mean replica.admit_every?",),
+    "max_wait_tokens=3": ("there is no key max_wait_tokens; did you mean replica.max_wait_tokens?",),
+    "replica.max_wait_tokns=3": (
+        "there is no key replica.max_wait_tokns; did you mean replica.max_wait_tokens?",
+    ),
+    "+replica.max_wait_tokns=3": (
+        "there is no key replica.max_wait_tokns; did you mean replica.max_wait_tokens?",
+    ),
     "+sede=1": ("there is no key sede; did you mean seed?",),
     "workload.path=x.csv": ("there is no key workload.path; workload has _target_, adapters, ranks",),
     "loader.depth=3": ("there is no key loader.depth; loader has _target_",),
@@ -46,7 +50,7 @@ CASES = {
     "seed=1.5": ("seed is 1.5, must be a whole number",),
     f"cluster.replicas=1{'0' * 400}": ("cluster.replicas is 1000", "at most 100,000"),
     f"replica.kv_token_budget=1{'0' * 400}": ("replica.kv_token_budget is 1000", "at most"),
-    "replica.block_tokens=1e30": ("replica.block_tokens is", "at most"),
+    "replica.block_size=1e30": ("replica.block_size is", "at most"),
     "seed=${nope}": ("seed cannot be resolved", "nope"),
     "seed=${oc.env:SIMLORA_NOT_SET}": ("seed needs the environment variable SIMLORA_NOT_SET",),
     "seed=???": ("seed is not set, must be given as seed=<value>",),
@@ -58,10 +62,8 @@ CASES = {
     "replica.tp=3": ("replica.tp is 3, must divide the 32 attention heads",),
     "replica.tp=0": ("replica.tp is 0, must be a whole number of GPUs, at least 1",),
     "replica.kv_token_budget=abc": ("replica.kv_token_budget is 'abc', must be a whole number",),
-    "replica.max_batch_size=0": (
-        "replica.max_batch_size is 0, must be a whole number of requests, at least 1",
-    ),
-    "replica.memory_utilisation=1.5": ("replica.memory_utilisation is 1.5, must be",),
+    "replica.max_num_seqs=0": ("replica.max_num_seqs is 0, must be a whole number of requests, at least 1",),
+    "replica.gpu_memory_utilization=1.5": ("replica.gpu_memory_utilization is 1.5, must be",),
     "replica.reserve=peek": ("replica.reserve is 'peek'; did you mean peak?",),
     "replica.target_modules=[x]": ("target module 'x' is unknown",),
     "replica.target_modules=[[q]]": ("is unknown; choose one of",),
@@ -92,8 +94,8 @@ CASES = {
     "+cluster.engines=2": (
         "there is no key cluster.engines; cluster has replicas, engines_per_gpu, memory_shares",
     ),
-    "replica.max_adapters=0": ("replica.max_adapters is 0, must be a whole number of adapters, at least 1",),
-    "replica.max_adapters=few": ("replica.max_adapters is 'few', must be a whole number",),
+    "replica.max_loras=0": ("replica.max_loras is 0, must be a whole number of adapters, at least 1",),
+    "replica.max_loras=few": ("replica.max_loras is 'few', must be a whole number",),
     "replica.reserve=pad": ("replica.reserve is 'pad'; did you mean paged or padded or peak?",),
     "replica.activation_bytes=-1": (
         "replica.activation_bytes is -1, must be a whole number of bytes, at least 0 and at most 1,000,000,000,000",
@@ -253,7 +255,7 @@ ROWS = {
     HEADER + "0,a,8,999999,5\n": (
         "every one of the 1 requests is rejected (t.csv)",
         "prompt of 999999 tokens",
-        "replica.max_prefill_tokens",
+        "replica.max_num_batched_tokens",
     ),
 }
 
@@ -326,7 +328,7 @@ def test_a_sweep_keeps_what_was_finished_before_a_mistake(simlora: Command):
 
 def test_a_mistake_in_a_configuration_file_of_the_users_own(simlora: Command):
     os.makedirs("mine/system")
-    Path("mine/system/ours.yaml").write_text("replica: {admit_every: [}\n")
+    Path("mine/system/ours.yaml").write_text("replica: {max_wait_tokens: [}\n")
     ended = simlora(*SHORT, "--config-dir", "mine", "system=ours")
     assert ended.status == 2
     assert "ours.yaml, line 1 is not valid YAML" in ended.sentence

@@ -54,7 +54,7 @@ def test_it_is_what_hydra_composes(overrides: list[str]) -> None:
 
 @pytest.mark.parametrize("system", choices("system"))
 def test_every_system_takes_values_as_hydra_gives_them(system: str) -> None:
-    overrides = [f"system={system}", "seed=7", "replica.max_batch_size=9", "slo.tpot_s=0.1"]
+    overrides = [f"system={system}", "seed=7", "replica.max_num_seqs=9", "slo.tpot_s=0.1"]
     config, chosen = compose(overrides)
     assert (OmegaConf.to_container(config, resolve=False), chosen) == composed_by_hydra(overrides)
 

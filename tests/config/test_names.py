@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simlora.config.names import close_keys, dotted
+from simlora.config.names import RENAMED, close_keys, dotted
+from simlora.core.errors import InputError
+from tests.config.setups import prepared
 
 KNOWN = [
     "seed",
@@ -12,7 +14,7 @@ KNOWN = [
     "cluster",
     "cluster.replicas",
     "replica",
-    "replica.admit_every",
+    "replica.max_wait_tokens",
     "replica.tp",
 ]
 
@@ -21,9 +23,9 @@ KNOWN = [
     "key, hint",
     [
         ("sed", "did you mean seed or workload.seed?"),
-        ("admit_every", "did you mean replica.admit_every?"),
-        ("replica.admit_evry", "did you mean replica.admit_every?"),
-        ("replica.colour", "replica has admit_every, tp"),
+        ("max_wait_tokens", "did you mean replica.max_wait_tokens?"),
+        ("replica.max_wait_tokns", "did you mean replica.max_wait_tokens?"),
+        ("replica.colour", "replica has max_wait_tokens, tp"),
         ("colour", "simlora --help lists the keys"),
     ],
 )
@@ -33,3 +35,9 @@ def test_close_keys(key: str, hint: str):
 
 def test_dotted_names_sections_and_values():
     assert dotted({"a": {"b": 1}, "c": 2}) == ["a", "a.b", "c"]
+
+
+@pytest.mark.parametrize("old, new", RENAMED.items())
+def test_a_key_by_its_old_name_is_refused_with_the_new_one_named(old: str, new: str):
+    with pytest.raises(InputError, match=rf"there is no key {old}; it is called {new} now"):
+        prepared(f"{old}=1")

@@ -36,8 +36,8 @@ def setup(*overrides: str) -> Setup:
 def test_slora_is_its_released_server(calibration: str):
     found = setup(calibration)
     replica, policies = found.scenario.replica, found.scenario.policies
-    assert (replica.admit_every, replica.reserve) == (10, "peak")
-    assert replica.max_prefill_tokens == max(replica.kv_token_budget // 6, 3072)
+    assert (replica.max_wait_tokens, replica.reserve) == (10, "peak")
+    assert replica.max_num_batched_tokens == max(replica.kv_token_budget // 6, 3072)
     assert type(policies.scheduler()) is Fcfs
     assert type(policies.loader()).__name__ == "Blocking"
     assert type(policies.eviction()).__name__ == "OnDemand"
@@ -59,7 +59,7 @@ def test_every_replica_gets_its_own_policies(calibration: str):
 def test_the_pool_follows_from_the_gpu_unless_it_is_set(calibration: str):
     small, large = setup(calibration).scenario.replica, setup(calibration, "gpu=a100_80g").scenario.replica
     assert small.kv_token_budget < large.kv_token_budget
-    assert large.max_prefill_tokens == large.kv_token_budget // 6
+    assert large.max_num_batched_tokens == large.kv_token_budget // 6
     assert setup(calibration, "replica.kv_token_budget=2e4").scenario.replica.kv_token_budget == 20_000
 
 
@@ -140,7 +140,7 @@ def test_packed_engines_share_the_memory_that_is_left_by_the_requests_that_each_
 
 def test_where_prompts_come_in_chunks_none_is_too_long_for_one_prefill(calibration: str):
     replica = setup(calibration, "scheduler=chunked_prefill").scenario.replica
-    assert replica.max_prefill_tokens == replica.kv_token_budget
+    assert replica.max_num_batched_tokens == replica.kv_token_budget
 
 
 def test_packed_engines_that_do_not_fit_are_out_of_memory_in_one_sentence():
@@ -158,7 +158,7 @@ def test_a_region_takes_its_share_of_the_slots_and_the_pool_the_rest(calibration
     replica = setup(*chosen).scenario.replica
     assert replica.adapter_region_tokens == int(0.25 * pool)
     assert replica.kv_token_budget + replica.adapter_region_tokens == pool
-    assert replica.max_prefill_tokens == max(replica.kv_token_budget // 6, 3072)
+    assert replica.max_num_batched_tokens == max(replica.kv_token_budget // 6, 3072)
 
 
 def test_a_region_takes_what_a_given_pool_leaves_or_what_it_is_given(calibration: str):
@@ -208,7 +208,7 @@ def test_adapters_in_memory_of_their_own_need_an_eviction_that_keeps_none(calibr
     ],
 )
 def test_every_policy_can_be_chosen(calibration: str, group: str, name: str):
-    slots = ("replica.adapter_memory=slots", "replica.max_adapters=4", "replica.max_lora_rank=64")
+    slots = ("replica.adapter_memory=slots", "replica.max_loras=4", "replica.max_lora_rank=64")
     kept = ("replica.prefix_caching=true", "replica.reserve=paged")
     steps = ("autoscaler.steps=[{at_s: 0, replicas: 1}]",)
     also = {"lru_in_turn": slots, "cost_model": kept, "banded_lru": kept, "by_schedule": steps}.get(name, ())
@@ -246,43 +246,49 @@ def test_adapters_can_all_be_taken_for_the_same_size(calibration: str) -> None:
 
 
 def test_others_have_their_own_pool_and_gpus_and_else_what_all_have() -> None:
-    others = "cluster.others=[{gpu: a100_80g, replicas: 1}, {gpu: a100_80g, replicas: 2, tp: 2, kv_token_budget: 777}]"
-    known = ("cluster.replicas=4", "replica.kv_token_budget=1000", "replica.max_batch_size=9")
-    one, two = setup("model=llama_2_7b", "gpu=a100_80g", *known, others).scenario.others
+    second = "{gpu: a100_80g, replicas: 2, tp: 2, kv_token_budget: 777}"
+    others = f"cluster.replica_groups=[{{gpu: a100_80g, replicas: 1}}, {second}]"
+    known = ("cluster.replicas=4", "replica.kv_token_budget=1000", "replica.max_num_seqs=9")
+    one, two = setup("model=llama_2_7b", "gpu=a100_80g", *known, others).scenario.replica_groups
     assert (one.replicas, one.replica.tp, two.replicas, two.replica.tp) == (1, 1, 2, 2)
     assert one.replica.kv_token_budget > 50_000, "what the GPU has left, not what was given to the others"
     assert two.replica.kv_token_budget == 777
-    assert (one.replica.max_batch_size, two.replica.max_batch_size) == (9, 9)
+    assert (one.replica.max_num_seqs, two.replica.max_num_seqs) == (9, 9)
 
 
 @pytest.mark.parametrize(
     "others, message",
     [
-        ("3", "cluster.others is 3, must be a list, such as [{gpu: a100_80g, replicas: 2}]"),
-        ("[{gpu: a10}]", "cluster.others has {'gpu': 'a10'}, must have gpu and replicas"),
+        ("3", "cluster.replica_groups is 3, must be a list, such as [{gpu: a100_80g, replicas: 2}]"),
+        ("[{gpu: a10}]", "cluster.replica_groups has {'gpu': 'a10'}, must have gpu and replicas"),
         ("[{gpu: a10, replicas: 1, model: b}]", "must have gpu and replicas, and may have tp"),
-        ("[{gpu: a11, replicas: 1}]", "gpu of cluster.others is 'a11', which is unknown; did you mean a10"),
+        (
+            "[{gpu: a11, replicas: 1}]",
+            "gpu of cluster.replica_groups is 'a11', which is unknown; did you mean a10",
+        ),
         (
             "[{gpu: a100_80g, replicas: 0}]",
-            "replicas of cluster.others is 0, must be a whole number of replicas",
+            "replicas of cluster.replica_groups is 0, must be a whole number of replicas",
         ),
         (
             "[{gpu: a100_80g, replicas: 1, tp: 3}]",
-            "cluster.others: on a100_80g, replica.tp is 3, must divide",
+            "cluster.replica_groups: on a100_80g, replica.tp is 3, must divide",
         ),
         (
             "[{gpu: h100_80g, replicas: 1}]",
-            "cluster.others: on h100_80g, there is no calibration h100_80g-llama",
+            "cluster.replica_groups: on h100_80g, there is no calibration h100_80g-llama",
         ),
-        ("[{gpu: a100_80g, replicas: 2}]", "cluster.others has all of the replicas"),
+        ("[{gpu: a100_80g, replicas: 2}]", "cluster.replica_groups has all of the replicas"),
     ],
 )
 def test_others_that_cannot_be_are_said_plainly(calibration: str, others: str, message: str) -> None:
     with pytest.raises(InputError) as error:
-        setup(calibration, "cluster.replicas=2", f"cluster.others={others}")
+        setup(calibration, "cluster.replicas=2", f"cluster.replica_groups={others}")
     assert message in str(error.value)
 
 
 def test_others_whose_gpu_is_too_small_do_not_fit(calibration: str) -> None:
-    with pytest.raises(DoesNotFit, match=r"cluster\.others: on a10, "):
-        setup(calibration, "model=llama_30b", "gpu=a100_80g", "cluster.others=[{gpu: a10, replicas: 1}]")
+    with pytest.raises(DoesNotFit, match=r"cluster\.replica_groups: on a10, "):
+        setup(
+            calibration, "model=llama_30b", "gpu=a100_80g", "cluster.replica_groups=[{gpu: a10, replicas: 1}]"
+        )

@@ -19,9 +19,7 @@ SHORT = ("workload.duration_s=20", "timeline=false")
 
 
 def pool(*overrides: str) -> int:
-    return scenario(
-        ["system=vllm", "replica.max_batch_size=2048", *SHORT, *overrides]
-    ).replica.kv_token_budget
+    return scenario(["system=vllm", "replica.max_num_seqs=2048", *SHORT, *overrides]).replica.kv_token_budget
 
 
 def test_slots_take_their_memory_from_kv_whether_they_are_used_or_not() -> None:
@@ -30,7 +28,7 @@ def test_slots_take_their_memory_from_kv_whether_they_are_used_or_not() -> None:
         pool(
             "model=qwen_2_5_7b",
             "replica.max_lora_rank=16",
-            f"replica.max_adapters={slots}",
+            f"replica.max_loras={slots}",
             "workload.ranks=[8]",
         )
         for slots in (1, 101)
@@ -44,16 +42,14 @@ def test_slots_take_their_memory_from_kv_whether_they_are_used_or_not() -> None:
 )
 def test_the_pools_that_vllm_reported_follow_from_memory_sizes(slots: int, rank: int, measured: int) -> None:
     """Llama-3.1-8B on an H100 of 64 GB. Source: arXiv 2508.08343, its published data."""
-    found = pool(f"replica.max_adapters={slots}", f"replica.max_lora_rank={rank}", "workload.ranks=[8]")
+    found = pool(f"replica.max_loras={slots}", f"replica.max_lora_rank={rank}", "workload.ranks=[8]")
     assert found == pytest.approx(measured, rel=0.02)
 
 
 def test_slots_that_leave_nothing_to_kv_do_not_fit() -> None:
-    too_many = (
-        r"94\.7 GB for 252 adapter slots of rank 64 on 1 x h100_64g.*use a lower replica\.max_adapters or"
-    )
+    too_many = r"94\.7 GB for 252 adapter slots of rank 64 on 1 x h100_64g.*use a lower replica\.max_loras or"
     with pytest.raises(DoesNotFit, match=too_many):
-        pool("replica.max_adapters=252", "replica.max_lora_rank=64", "workload.ranks=[8]")
+        pool("replica.max_loras=252", "replica.max_lora_rank=64", "workload.ranks=[8]")
 
 
 def test_an_adapter_above_the_highest_rank_is_named() -> None:
@@ -61,7 +57,7 @@ def test_an_adapter_above_the_highest_rank_is_named() -> None:
         pool("replica.max_lora_rank=32", "workload.ranks=[8,64]")
 
 
-@pytest.mark.parametrize("key", ["max_adapters", "max_lora_rank"])
+@pytest.mark.parametrize("key", ["max_loras", "max_lora_rank"])
 def test_slots_have_to_be_counted_and_sized(key: str) -> None:
     with pytest.raises(InputError, match=rf"{key} is empty, must be a whole number"):
         pool(f"replica.{key}=null")
@@ -69,7 +65,7 @@ def test_slots_have_to_be_counted_and_sized(key: str) -> None:
 
 def test_sglang_loads_ahead_into_slots_of_its_own_number() -> None:
     run = scenario(["system=sglang", "workload=per_adapter", "workload.ranks=[8]", *SHORT])
-    assert run.replica.max_adapters == 8
+    assert run.replica.max_loras == 8
     assert type(run.policies.loader()) is Prefetching
     assert type(run.policies.eviction()) is Lru
     assert run.policies.scheduler().max_batched_tokens == 8192
@@ -118,7 +114,7 @@ def test_blocks_of_a_trace_are_whole_blocks_of_memory(tmp_path: Path) -> None:
     path.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens,block_hashes\n0,a,8,600,50,1\n")
     command = ["system=sglang", "workload=file", f"workload.path={path}"]
     assert scenario([*command, "workload.hash_block_tokens=512"]).cache_block_tokens == 512
-    with pytest.raises(InputError, match=r"replica\.block_tokens is 16, must divide the 24 tokens"):
+    with pytest.raises(InputError, match=r"replica\.block_size is 16, must divide the 24 tokens"):
         scenario([*command, "workload.hash_block_tokens=24"])
     with pytest.raises(InputError, match=r"workload\.hash_block_tokens is 0, must be"):
         scenario([*command, "workload.hash_block_tokens=0"])
@@ -133,12 +129,12 @@ def test_prefixes_are_shared_where_kv_is_paged_or_fully_reserved(system: str, re
 
 def test_sessions_are_kept_in_the_blocks_of_memory(tmp_path: Path) -> None:
     command = ["system=sglang", "workload=file", trace_file(tmp_path), "workload.hash_block_tokens=24"]
-    assert scenario([*command, "replica.block_tokens=32"]).cache_block_tokens == 32
+    assert scenario([*command, "replica.block_size=32"]).cache_block_tokens == 32
 
 
 def test_the_size_of_blocks_is_of_no_matter_where_nothing_is_shared() -> None:
     quiet = ["system=sglang", "workload=per_adapter", "workload.ranks=[8]", *SHORT]
-    assert scenario([*quiet, "replica.block_tokens=32"]).replica.block_tokens == 32
+    assert scenario([*quiet, "replica.block_size=32"]).replica.block_size == 32
 
 
 def test_a_host_for_kv_that_nobody_keeps_is_noticed() -> None:

@@ -240,11 +240,11 @@ class Case:
     rows: tuple[Row, ...]
     ranks: tuple[int, ...] = (1, 2, 4)
     capacity: int = 1000
-    max_batch_size: int = 1000
-    max_prefill_tokens: int = 1000
-    admit_every: int = 10
+    max_num_seqs: int = 1000
+    max_num_batched_tokens: int = 1000
+    max_wait_tokens: int = 10
     reserve: str = "peak"
-    block_tokens: int = 4
+    block_size: int = 4
     watermark: float = 0.01
     preemption: str = "recompute"
     tp: int = 1
@@ -252,10 +252,10 @@ class Case:
     loader: str = "blocking"
     eviction: str = "on_demand"
     kernel: str = "mbgmv"
-    max_adapters: int | None = None
+    max_loras: int | None = None
     adapter_memory: str = "unified"
     adapter_region_tokens: int = 0
-    host_adapters: int | None = None
+    max_cpu_loras: int | None = None
     prefix_caching: bool = False
     host_kv_tokens: int = 0
     sessions: tuple[str | None, ...] | None = None
@@ -314,18 +314,18 @@ class Case:
         """The limits of a replica as the engine takes them."""
         return ReplicaConfig(
             kv_token_budget=self.capacity,
-            max_batch_size=self.max_batch_size,
-            max_prefill_tokens=self.max_prefill_tokens,
-            admit_every=self.admit_every,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_wait_tokens=self.max_wait_tokens,
             reserve=self.reserve,
-            block_tokens=self.block_tokens,
+            block_size=self.block_size,
             watermark=self.watermark,
             preemption=self.preemption,
             tp=self.tp,
-            max_adapters=self.max_adapters,
+            max_loras=self.max_loras,
             adapter_memory=self.adapter_memory,
             adapter_region_tokens=self.adapter_region_tokens,
-            host_adapters=self.host_adapters,
+            max_cpu_loras=self.max_cpu_loras,
             prefix_caching=self.prefix_caching,
             host_kv_tokens=self.host_kv_tokens,
         )
@@ -348,7 +348,9 @@ class Case:
             calibration=calibration,
             replicas=self.replicas,
             replica=limits,
-            others=(Kind(replicas=self.others, replica=self.larger(limits), calibration=slower(calibration)),)
+            replica_groups=(
+                Kind(replicas=self.others, replica=self.larger(limits), calibration=slower(calibration)),
+            )
             if self.others
             else (),
             stragglers=of("replica", Straggler, self.stragglers),
@@ -437,7 +439,7 @@ def cases(
     evictions: tuple[str, ...] = ("lru", "on_demand"),
     kernels: tuple[str, ...] = ("bgmv", "mbgmv", "merged"),
     adapter_memories: tuple[str, ...] = ("unified",),
-    max_adapters: tuple[int | None, ...] = (None,),
+    max_loras: tuple[int | None, ...] = (None,),
     engines_per_gpu: tuple[int, ...] = (1,),
     max_outstanding: tuple[int | None, ...] = (None,),
     ends: st.SearchStrategy[float | None] = st.none(),  # noqa: B008
@@ -458,11 +460,11 @@ def cases(
         rows=requests,
         ranks=ranks,
         capacity=max(largest + draw(st.sampled_from((-10, 0, 2, 10, 40, 100, 200, 3000))), 1),
-        max_batch_size=draw(st.sampled_from((1000, 1000, 1, 3, 7))),
-        max_prefill_tokens=draw(st.sampled_from((1000, 1000, 40, 120))),
-        admit_every=draw(st.integers(0, 12)),
+        max_num_seqs=draw(st.sampled_from((1000, 1000, 1, 3, 7))),
+        max_num_batched_tokens=draw(st.sampled_from((1000, 1000, 40, 120))),
+        max_wait_tokens=draw(st.integers(0, 12)),
         reserve=reserve,
-        block_tokens=draw(st.sampled_from((1, 4, 16))),
+        block_size=draw(st.sampled_from((1, 4, 16))),
         watermark=draw(st.sampled_from((0.0, 0.01, 0.1))),
         preemption=draw(st.sampled_from(preemptions)),
         tp=draw(st.sampled_from((1, 1, 2))),
@@ -470,7 +472,7 @@ def cases(
         loader=draw(st.sampled_from(loaders)),
         eviction=draw(st.sampled_from(evictions)),
         kernel=draw(st.sampled_from(kernels)),
-        max_adapters=draw(st.sampled_from(max_adapters)),
+        max_loras=draw(st.sampled_from(max_loras)),
         adapter_memory=draw(st.sampled_from(adapter_memories)),
         adapter_region_tokens=4 * max(ranks) * draw(st.sampled_from((1, 2, 5, 20))),
         replicas=draw(st.integers(1, 3)),
@@ -487,10 +489,10 @@ def cases(
             layers=draw(st.sampled_from((1, 4))),
         )
     if case.adapter_memory == "slots":
-        slots = case.max_adapters or 3
-        case = case.but(max_adapters=slots, adapter_region_tokens=4 * max(ranks) * slots)
+        slots = case.max_loras or 3
+        case = case.but(max_loras=slots, adapter_region_tokens=4 * max(ranks) * slots)
     if case.adapter_memory in DIVIDED and draw(st.booleans()):
-        case = case.but(host_adapters=max(case.max_adapters or 1, draw(st.integers(1, 5))))
+        case = case.but(max_cpu_loras=max(case.max_loras or 1, draw(st.integers(1, 5))))
     engines = draw(st.sampled_from(engines_per_gpu))
     return case if engines == 1 else case.but(engines_per_gpu=engines, tp=1, replicas=case.replicas + 1)
 
@@ -503,7 +505,7 @@ def family(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
         "schedulers": tuple(SCHEDULERS),
         "evictions": tuple(name for name in EVICTIONS if name not in SWAPPERS),
         "kernels": tuple(KERNELS),
-        "max_adapters": (None, 1, 2),
+        "max_loras": (None, 1, 2),
         "max_outstanding": (None, None, 1, 5),
     }
     return cases(**(everything | chosen))
@@ -539,7 +541,7 @@ def shared_prefixes(draw: st.DrawFn, **chosen: object) -> Case:
     case = draw(st.one_of(*kinds))
     case = case.but(host_kv_tokens=draw(st.sampled_from((0, 20, 100, 10_000))))
     each = len(case.rows)
-    tokens = draw(st.sampled_from((1, 2, 8))) * (case.block_tokens if case.reserve == "paged" else 1)
+    tokens = draw(st.sampled_from((1, 2, 8))) * (case.block_size if case.reserve == "paged" else 1)
     case = case.but(prefix_caching=True, hash_block_tokens=tokens)
     if draw(st.booleans()):
         names = st.sampled_from((None, "a", "b", "c"))
@@ -562,7 +564,7 @@ def placed(draw: st.DrawFn, **chosen: object) -> Case:
         router=draw(st.sampled_from(("routing_table", "most_idle", "round_robin"))),
         adapter_pool=draw(st.sampled_from(("distributed", "distributed", "replicated"))),
         replicas_per_host=draw(st.integers(1, 2)),
-        host_adapters=None,
+        max_cpu_loras=None,
         network_bytes_per_s=draw(st.sampled_from((64.0, 1024.0, 65536.0))),
     )
 
@@ -648,7 +650,7 @@ def pressed(
         rows=tuple(requests),
         ranks=ranks,
         capacity=largest + draw(st.sampled_from((4, 12, 24, 60))),
-        admit_every=draw(st.sampled_from((0, 0, 3))),
+        max_wait_tokens=draw(st.sampled_from((0, 0, 3))),
         reserve=draw(st.sampled_from(("full", "paged"))),
         watermark=draw(st.sampled_from((0.0, 0.1))),
         preemption=draw(st.sampled_from(("recompute", "swap"))),

@@ -8,7 +8,7 @@ Where that is silent, this follows what the engine says it does:
 - paged: admission keeps int(watermark * capacity) slots free, unless the candidate would be alone;
   when KV has outgrown the pool at a boundary, idle adapters go first, then the request that was admitted
   last goes back to its place in the queue, to be prefilled with prompt and generated tokens; alone in a
-  prefill, it may then exceed max_prefill_tokens.
+  prefill, it may then exceed max_num_batched_tokens.
 - paged: what could never fit is judged by prompt + declared output, in whole blocks.
 - eviction: least recently used is the adapter whose last request left first; requests that leave
   together do so in order of id, those that end with their prefill in order of admission. Adapters that
@@ -85,7 +85,7 @@ class Node:
     def arrive(self, job: Job) -> None:
         could = self.fits([], [job])
         if self.case.reserve == "paged" and could:
-            whole = -(-(job.prompt + job.declared) // self.case.block_tokens) * self.case.block_tokens
+            whole = -(-(job.prompt + job.declared) // self.case.block_size) * self.case.block_size
             could = whole <= self.case.capacity - self.slots([job])
         if could:
             self.queue.append(job)
@@ -93,8 +93,8 @@ class Node:
             job.status, job.finish_s = "rejected", job.arrival_s
 
     def looks(self) -> bool:
-        """An idle replica looks at once, a busy one `admit_every` decode steps after the last prefill."""
-        return not self.running or self.steps_since_prefill >= self.case.admit_every
+        """An idle replica looks at once, a busy one `max_wait_tokens` decode steps after the last prefill."""
+        return not self.running or self.steps_since_prefill >= self.case.max_wait_tokens
 
     def admit(self) -> list[Job]:
         """Return who starts now: the queue in order, up to the first that does not fit."""
@@ -113,15 +113,15 @@ class Node:
 
     def blocks(self, tokens: int) -> int:
         """Token slots of the whole blocks that hold some tokens."""
-        return -(-tokens // self.case.block_tokens) * self.case.block_tokens
+        return -(-tokens // self.case.block_size) * self.case.block_size
 
     def fits(self, running: Sequence[Job], candidates: Sequence[Job]) -> bool:
         """Whether the last candidate fits beside all others."""
         case = self.case
-        if len(running) + len(candidates) > case.max_batch_size:
+        if len(running) + len(candidates) > case.max_num_seqs:
             return False
         grown_alone = len(candidates) == 1 and candidates[0].preemptions > 0
-        if sum(job.context for job in candidates) > case.max_prefill_tokens and not grown_alone:
+        if sum(job.context for job in candidates) > case.max_num_batched_tokens and not grown_alone:
             return False
         pool = case.capacity - self.slots([*running, *candidates])
         if case.reserve == "full":

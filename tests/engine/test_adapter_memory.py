@@ -14,7 +14,7 @@ from tests.engine.by_hand import FLUSH_S, prefill_s, step_s
 from tests.engine.cases import COEFFICIENTS, Case, Row
 
 CASE = Case(
-    rows=(), ranks=(1, 1, 2), kernel="merged", loader="cached", admit_every=0, adapter_memory="contiguous"
+    rows=(), ranks=(1, 1, 2), kernel="merged", loader="cached", max_wait_tokens=0, adapter_memory="contiguous"
 )
 P = prefill_s(4)
 

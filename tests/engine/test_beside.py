@@ -26,9 +26,9 @@ def table(*rows: Row, **changes: object):
 def test_an_asynchronous_load_lets_the_batch_go_on() -> None:
     """The base model's request decodes as if it were alone, until the other one's prefill."""
     first, second = Row(0.0, None, 4, 60, 60), Row(2**-6, 0, 4, 1, 1)
-    alone = table(first, admit_every=0, coefficients=SLOW)
-    both = table(first, second, admit_every=0, coefficients=SLOW, loader="asynchronous")
-    blocked = table(first, second, admit_every=0, coefficients=SLOW, loader="blocking")
+    alone = table(first, max_wait_tokens=0, coefficients=SLOW)
+    both = table(first, second, max_wait_tokens=0, coefficients=SLOW, loader="asynchronous")
+    blocked = table(first, second, max_wait_tokens=0, coefficients=SLOW, loader="blocking")
     assert both.finish_s[0] == pytest.approx(alone.finish_s[0] + prefill_s(4))
     assert both.blocked_s[0] == 0.0
     assert blocked.finish_s[0] == pytest.approx(alone.finish_s[0] + prefill_s(4) + load_s(1) + 0.5 - 2**-8)
@@ -37,7 +37,7 @@ def test_an_asynchronous_load_lets_the_batch_go_on() -> None:
 
 def test_a_request_that_waits_by_itself_is_prefilled_at_the_first_boundary_after_its_weights() -> None:
     rows = Row(0.0, None, 4, 60, 60), Row(2**-6, 0, 4, 1, 1)
-    found = table(*rows, admit_every=0, coefficients=SLOW, loader="asynchronous").loc[1]
+    found = table(*rows, max_wait_tokens=0, coefficients=SLOW, loader="asynchronous").loc[1]
     asked_s = prefill_s(4)  # the boundary after its arrival
     landed_s = asked_s + 0.5 + 64 / 2**14
     assert found.cold_start_s == pytest.approx(landed_s - asked_s)
@@ -48,7 +48,7 @@ def test_a_request_that_waits_by_itself_is_prefilled_at_the_first_boundary_after
 
 def test_others_whose_weights_are_there_overtake_it() -> None:
     rows = Row(0.0, 0, 4, 5, 5), Row(0.0, None, 4, 5, 5)
-    found = table(*rows, coefficients=SLOW, loader="asynchronous", admit_every=0)
+    found = table(*rows, coefficients=SLOW, loader="asynchronous", max_wait_tokens=0)
     assert found.admitted_s[1] == 0.0
     assert found.admitted_s[0] >= 0.5
 
@@ -60,7 +60,7 @@ def test_alone_it_starts_the_moment_its_weights_land() -> None:
 
 def test_who_waits_for_weights_holds_a_seat_and_memory() -> None:
     rows = Row(0.0, 0, 4, 3, 3), Row(0.0, None, 4, 3, 3)
-    found = table(*rows, coefficients=SLOW, loader="asynchronous", max_batch_size=1)
+    found = table(*rows, coefficients=SLOW, loader="asynchronous", max_num_seqs=1)
     assert found.admitted_s[1] >= found.finish_s[0]
 
 
@@ -73,7 +73,7 @@ def test_two_that_wait_for_one_adapter_share_its_load_and_start_together() -> No
 
 def test_what_lands_together_is_prefilled_within_the_limit_of_tokens() -> None:
     rows = Row(0.0, 0, 30, 3, 3), Row(0.0, 0, 30, 3, 3)
-    found = table(*rows, loader="asynchronous", max_prefill_tokens=40)
+    found = table(*rows, loader="asynchronous", max_num_batched_tokens=40)
     assert found.admitted_s[0] == load_s(1)
     assert found.admitted_s[1] >= found.first_token_s[0]
 
@@ -122,8 +122,8 @@ def test_the_gaps_between_tokens_know_of_the_wait() -> None:
 
 def test_others_go_on_decoding_meanwhile() -> None:
     rows = Row(0.0, None, 4, 60, 60), Row(2**-6, 0, 12, 3, 3)
-    found = table(*rows, admit_every=0, coefficients=SLOW, loader="cpu_assisted")
-    alone = table(rows[0], admit_every=0, coefficients=SLOW)
+    found = table(*rows, max_wait_tokens=0, coefficients=SLOW, loader="cpu_assisted")
+    alone = table(rows[0], max_wait_tokens=0, coefficients=SLOW)
     late = assisted_s(prefill_s(12), 12, 1)
     together = sum(step_s(0, context) - step_s(0) for context in (13, 14))  # its two steps
     assert found.finish_s[0] == pytest.approx(alone.finish_s[0] + late + together)
@@ -160,7 +160,7 @@ def test_what_has_landed_needs_no_help() -> None:
 def test_many_that_wait_by_themselves_are_set_apart_one_prefill_after_the_other() -> None:
     n = 1200  # more than Python's stack is deep
     rows = tuple(Row(0.0, i, 4, 2, 2) for i in range(n))
-    case = Case(rows=rows, ranks=(1,) * n, capacity=10**6, max_batch_size=10**4, max_prefill_tokens=4)
+    case = Case(rows=rows, ranks=(1,) * n, capacity=10**6, max_num_seqs=10**4, max_num_batched_tokens=4)
     assert (case.but(loader="asynchronous").run().requests().status == "finished").all()
 
 
@@ -170,7 +170,7 @@ def test_kernels_do_not_see_adapters_that_nobody_runs_yet() -> None:
     took = []
     for others in (0, 5):
         rows = (Row(0.0, 0, 4, 60, 60), *(Row(50.2, i + 1, 4, 1, 1) for i in range(others)))
-        case = Case(rows=(*rows, Row(50.3, None, 4, 1, 1)), ranks=(1,) * 6, admit_every=0, kernel="vllm")
+        case = Case(rows=(*rows, Row(50.3, None, 4, 1, 1)), ranks=(1,) * 6, max_wait_tokens=0, kernel="vllm")
         found = case.but(loader="asynchronous", coefficients=slow).run().requests()
         took.append(found.finish_s[0] - found.first_token_s[0])
     assert took[0] == pytest.approx(took[1], rel=1e-9)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from simlora.metrics.recorder import Recorder
-from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.chunked_slo import ChunkedSlo
 from simlora.policies.views import ReplicaView
 from tests.engine.by_hand import READ_TWICE_S, chunks_s, load_s, prefill_s, step_s, steps_s
@@ -16,7 +16,7 @@ from tests.engine.cases import COEFFICIENTS, SCHEDULERS, Case, Row, family
 from tests.examples import share
 from tests.invariants.watch import watched
 
-CASE = Case(rows=(), scheduler="chunked_prefill", kernel="merged", loader="cached", admit_every=0)
+CASE = Case(rows=(), scheduler="chunked_prefill", kernel="merged", loader="cached", max_wait_tokens=0)
 
 
 def run(*rows: Row, fast_forward: bool = True, **changes: object) -> Recorder:
@@ -81,7 +81,7 @@ def test_no_more_than_max_adapters_run_together_and_who_is_of_another_is_passed_
     fast_forward: bool,
 ) -> None:
     rows = [Row(0.0, adapter, 4, 2, 2) for adapter in (0, 1, 0, None)]
-    table = run(*rows, max_adapters=1, fast_forward=fast_forward).requests()
+    table = run(*rows, max_loras=1, fast_forward=fast_forward).requests()
     looked_at_s = 2 * COEFFICIENTS["scheduler.per_passed_request_s"]
     together_s = prefill_s(4, 4, 4) + step_s(5, 5, 5) + looked_at_s
     assert table.finish_s[[0, 2, 3]].tolist() == [together_s] * 3
@@ -90,7 +90,7 @@ def test_no_more_than_max_adapters_run_together_and_who_is_of_another_is_passed_
 
 def test_first_come_first_served_waits_behind_one_adapter_too_many() -> None:
     rows = [Row(0.0, adapter, 4, 2, 2) for adapter in (0, 1, 0)]
-    table = run(*rows, max_adapters=1, scheduler="fcfs").requests()
+    table = run(*rows, max_loras=1, scheduler="fcfs").requests()
     alone_s = prefill_s(4) + step_s(5)
     assert table.admitted_s.tolist() == [0.0, alone_s, 2 * alone_s]
 
@@ -109,7 +109,7 @@ def test_a_prefill_that_is_not_whole_starts_again_when_it_is_preempted(fast_forw
         rows=(Row(0.0, None, 8, 20, 20), Row(2**-10, None, 30, 1, 1)),
         capacity=40,
         reserve="paged",
-        block_tokens=1,
+        block_size=1,
         watermark=0.0,
     )
     table = case.run(fast_forward=fast_forward).requests()
@@ -129,7 +129,7 @@ class Telling(ChunkedSlo):
         super().__init__(max_batched_tokens=32, slo_s=0.75, margin_s=0.125, pass_s=2**-4)
         self.told: dict[float, float] = {}
 
-    def schedule(self, view: ReplicaView) -> Decision:
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
         decision = super().schedule(view)
         if decision.prefill:
             self.told[view.now_s] = view.pass_s(decision.prefill, decision.chunks)
@@ -137,7 +137,7 @@ class Telling(ChunkedSlo):
 
 
 @given(
-    family(schedulers=("chunked_slo",), loaders=("cached",), max_adapters=(None,), preemptions=("recompute",))
+    family(schedulers=("chunked_slo",), loaders=("cached",), max_loras=(None,), preemptions=("recompute",))
 )
 @share(1 / 2)
 def test_a_pass_takes_as_long_as_its_scheduler_is_told(case: Case) -> None:

@@ -77,7 +77,7 @@ def test_the_clock_refuses_to_go_back() -> None:
 def test_an_arrival_on_a_boundary_is_seen_at_that_boundary(fast_forward: bool) -> None:
     """All times are powers of two, so the arrival falls on the end of the sixth step exactly."""
     first = Row(0.0, None, 8, 20, 20)
-    alone = Case(rows=(first,), admit_every=0)
+    alone = Case(rows=(first,), max_wait_tokens=0)
     c = alone.coefficients
     end_s = c["prefill.intercept_s"] + 8 * c["prefill.per_token_s"] + 64 * c["prefill.per_token_sq_s"]
     step_s = c["decode.intercept_s"] + c["decode.per_sequence_s"] + c["decode.per_sequence_sq_s"]
@@ -91,7 +91,7 @@ def test_an_arrival_on_a_boundary_is_seen_at_that_boundary(fast_forward: bool) -
 
 
 def test_simultaneous_arrivals_are_served_in_order_of_id() -> None:
-    case = Case(rows=tuple(Row(1.0, None, p, 1, 1) for p in (3, 2, 1)), max_batch_size=1)
+    case = Case(rows=tuple(Row(1.0, None, p, 1, 1) for p in (3, 2, 1)), max_num_seqs=1)
     assert case.run().requests().admitted_s.is_monotonic_increasing
 
 

@@ -17,16 +17,16 @@ FULL = "prompt, output and adapter do not fit replica.kv_token_budget 100"
 @pytest.mark.parametrize(
     "changes, prompt, says",
     [
-        ({"max_prefill_tokens": 9}, 9, ""),
-        ({"max_prefill_tokens": 9}, 10, "the prompt is longer than replica.max_prefill_tokens 9"),
+        ({"max_num_batched_tokens": 9}, 9, ""),
+        ({"max_num_batched_tokens": 9}, 10, "the prompt is longer than replica.max_num_batched_tokens 9"),
         ({"reserve": "full"}, 72, ""),
         ({"reserve": "full"}, 73, FULL),
         ({"reserve": "padded"}, 72, ""),
         ({"reserve": "padded"}, 73, FULL),
         ({"reserve": "peak"}, 71, ""),
         ({"reserve": "peak"}, 72, FULL),
-        ({"reserve": "paged", "block_tokens": 16}, 72, ""),
-        ({"reserve": "paged", "block_tokens": 20}, 57, FULL),
+        ({"reserve": "paged", "block_size": 16}, 72, ""),
+        ({"reserve": "paged", "block_size": 20}, 57, FULL),
     ],
 )
 def test_what_could_never_run_is_rejected_at_arrival_with_the_reason(

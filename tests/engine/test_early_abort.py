@@ -8,7 +8,7 @@ from tests.engine.by_hand import prefill_s, step_s
 from tests.engine.cases import Case, Row
 
 LONG = Row(0.0, None, 4, 60, 60)
-CASE = Case(rows=(), scheduler="early_abort", max_batch_size=1, admit_every=0)
+CASE = Case(rows=(), scheduler="early_abort", max_num_seqs=1, max_wait_tokens=0)
 
 
 def boundaries(count: int) -> list[float]:
@@ -62,11 +62,11 @@ def test_looks_at_an_empty_queue_let_the_arrivals_sink_also_when_nobody_ever_wai
     """
     case = CASE.but(
         rows=(Row(0.0, None, 1, 17, 17),) * 3,
-        max_batch_size=1000,
-        admit_every=2,
+        max_num_seqs=1000,
+        max_wait_tokens=2,
         capacity=48,
         reserve="paged",
-        block_tokens=16,
+        block_size=16,
         watermark=0.0,
     )
     table = case.run(fast_forward=fast_forward).requests()

@@ -59,7 +59,7 @@ def test_a_load_that_is_under_way_is_a_cold_start_until_then() -> None:
 
 def test_who_waited_waits_elsewhere_and_nobody_is_lost() -> None:
     rows = tuple(Row(0.0, None, 9, 20, 20) for _ in range(9))
-    cluster = case(*rows, failures=((0, 0.1, None),), max_batch_size=1).cluster()
+    cluster = case(*rows, failures=((0, 0.1, None),), max_num_seqs=1).cluster()
     table = cluster.recorder.requests()
     assert (table.status == "finished").all()
     assert (table.replica == 1).sum() >= 8
@@ -69,7 +69,7 @@ def test_who_waited_waits_elsewhere_and_nobody_is_lost() -> None:
 def test_a_host_that_fails_as_soon_as_it_is_back_is_not_there() -> None:
     """It is so from 1 s to 5 s: who arrives meanwhile waits for that, and is served once."""
     rows = (Row(0.0, None, 1, 2, 2), Row(1.5, None, 1, 2, 2), Row(3.5, None, 1, 2, 2))
-    cluster = case(*rows, failures=((0, 3.0, 5.0), (0, 1.0, 3.0)), replicas=1, max_batch_size=1).cluster()
+    cluster = case(*rows, failures=((0, 3.0, 5.0), (0, 1.0, 3.0)), replicas=1, max_num_seqs=1).cluster()
     table = cluster.recorder.requests()
     assert table.first_token_s[1:].tolist() == pytest.approx(
         [5.0 + prefill_s(1), 5.0 + 2 * prefill_s(1) + steps_s(1, 2)]
@@ -209,7 +209,7 @@ def test_who_comes_at_the_very_moment_of_a_boundary_is_there_when_it_is_reached(
     """Failures are before boundaries of their time, whatever the number of the host that failed."""
     at_s = prefill_s(9) + steps_s(5, 10)
     rows = (LONG._replace(adapter=0), LONG._replace(adapter=1, arrival_s=2**-6))
-    of = case(*rows, placement="contiguous", loader="cached", admit_every=0, failures=((1, at_s, None),))
+    of = case(*rows, placement="contiguous", loader="cached", max_wait_tokens=0, failures=((1, at_s, None),))
     fast, plain = of.cluster(), of.cluster(fast_forward=False)
     assert at_s in {run.time_s for run in plain.recorder.journal.failed}
     assert_same(fast, plain)
@@ -223,7 +223,7 @@ def test_failures_are_written_down_with_what_they_cost() -> None:
         *rows,
         placement="contiguous",
         adapter_pool="distributed",
-        max_batch_size=1,
+        max_num_seqs=1,
         failures=((0, at_s, 2.0), (1, 99.0, None)),
     )
     cluster = of.cluster()
@@ -245,7 +245,7 @@ def test_failures_are_written_down_with_what_they_cost() -> None:
     host_facts = adapter_facts(cluster, makespan_s)
     assert host_facts["host_storage_loads"] == [0, 1]
     assert host_facts["host_remote_loads"] == [0, 0]
-    assert host_facts["host_adapters"] == [1, 2]
+    assert host_facts["max_cpu_loras"] == [1, 2]
     assert host_facts["host_adapters_at_end"] == [0, 0], "the second failed in the end"
 
 

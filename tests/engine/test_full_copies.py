@@ -25,7 +25,7 @@ def run(*rows: Row, copies: int) -> Recorder:
         capacity=copies * SLOTS + 20,
         kernel="merged",
         eviction="lru",
-        admit_every=0,
+        max_wait_tokens=0,
         reserve="paged",
         watermark=0.0,
     )

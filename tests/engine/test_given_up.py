@@ -72,7 +72,7 @@ AHEAD = Case(
     reserve="full",
     eviction="lru",
     loader="prefetching",
-    admit_every=3,
+    max_wait_tokens=3,
     coefficients=SLOW,
 )
 """While the first runs, the adapter of the third is sent for; then the second needs its slots."""

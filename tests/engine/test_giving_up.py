@@ -8,7 +8,7 @@ import pytest
 
 from simlora.engine.cluster import Cluster
 from simlora.metrics.recorder import Recorder
-from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import ReplicaView
 from tests.engine.cases import Case, Row
@@ -19,16 +19,16 @@ PATIENCE_S = 0.25
 class Impatient(Fcfs):
     """Gives up whoever has waited for PATIENCE_S, at the first boundary from then on."""
 
-    def schedule(self, view: ReplicaView) -> Decision:
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
         late = [r for r in view.waiting if r.arrival_s + PATIENCE_S <= view.now_s]
         if late:
             gone = tuple((request, "waited too long") for request in late)
             left = [r for r in view.waiting if r not in late]
             next_s = min((r.arrival_s + PATIENCE_S for r in left), default=float("inf"))
             if view.running or not left:
-                return Decision(steps=1, abort=gone, until_s=next_s)
+                return SchedulerOutput(steps=1, abort=gone, until_s=next_s)
             admission = view.trial()
-            return Decision(prefill=tuple(r for r in left if admission.admit(r)), abort=gone)
+            return SchedulerOutput(prefill=tuple(r for r in left if admission.admit(r)), abort=gone)
         decision = super().schedule(view)
         next_s = min((r.arrival_s + PATIENCE_S for r in view.waiting), default=float("inf"))
         return decision._replace(until_s=next_s, on_arrival=0) if not decision.prefill else decision
@@ -36,7 +36,7 @@ class Impatient(Fcfs):
 
 def crowd(fast_forward: bool = True) -> Recorder:
     rows = tuple(Row(0.013 * i, i % 3, 8, 6 + i % 9, 6 + i % 9) for i in range(40))
-    scenario = Case(rows=rows, capacity=90, admit_every=3).scenario(fast_forward=fast_forward)
+    scenario = Case(rows=rows, capacity=90, max_wait_tokens=3).scenario(fast_forward=fast_forward)
     return Cluster(replace(scenario, policies=replace(scenario.policies, scheduler=Impatient))).run()
 
 
@@ -67,8 +67,8 @@ def test_the_router_no_longer_counts_those_who_were_given_up() -> None:
 class Lazy(Fcfs):
     """Does nothing."""
 
-    def schedule(self, view: ReplicaView) -> Decision:
-        return Decision()
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
+        return SchedulerOutput()
 
 
 def test_a_scheduler_that_leaves_a_replica_idle_beside_work_is_named() -> None:

@@ -108,7 +108,7 @@ def test_who_differs_in_nothing_is_as_if_there_were_one_kind() -> None:
     of = case(*rows, others=0, replicas=3, router="rank_aware")
     scenario = of.scenario()
     twin = Kind(replicas=1, replica=scenario.replica, calibration=scenario.calibration)
-    alike, split = Cluster(scenario), Cluster(replace(of.scenario(), others=(twin,)))
+    alike, split = Cluster(scenario), Cluster(replace(of.scenario(), replica_groups=(twin,)))
     alike.run()
     split.run()
     assert split.recorder.requests().equals(alike.recorder.requests())
@@ -119,16 +119,16 @@ def test_who_differs_in_nothing_is_as_if_there_were_one_kind() -> None:
     [
         (
             {"others": 2},
-            "cluster.others has all of the replicas, must leave at least one of cluster.replicas",
+            "cluster.replica_groups has all of the replicas, must leave at least one of cluster.replicas",
         ),
-        ({"engines_per_gpu": 2}, "cluster.others needs cluster.engines_per_gpu=1"),
+        ({"engines_per_gpu": 2}, "cluster.replica_groups needs cluster.engines_per_gpu=1"),
         (
             {"placement": "rank_demand"},
-            "cluster.others needs another placement: this one takes all replicas for alike",
+            "cluster.replica_groups needs another placement: this one takes all replicas for alike",
         ),
         (
             {"migrates_every_s": 1.0, "migration": "selective_ilp"},
-            "cluster.others needs another migration: this one takes all replicas for alike",
+            "cluster.replica_groups needs another migration: this one takes all replicas for alike",
         ),
     ],
 )

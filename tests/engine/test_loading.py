@@ -31,7 +31,7 @@ def crowd(loader: str, scheduler: str = "fcfs") -> Recorder:
     """Sixty requests of twenty adapters in a pool that holds a few of them."""
     rows = tuple(Row(0.01 * i, i % 20, 6, 12, 12) for i in range(60))
     return Case(
-        rows=rows, ranks=(1,) * 20, capacity=100, admit_every=2, loader=loader, scheduler=scheduler
+        rows=rows, ranks=(1,) * 20, capacity=100, max_wait_tokens=2, loader=loader, scheduler=scheduler
     ).run()
 
 

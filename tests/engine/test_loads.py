@@ -35,8 +35,8 @@ class Audit(Router):
         for replica in candidates.tolist():
             everybody = view.requests_of(replica)
             waiting = list(self.cluster.replicas[replica].waiting)
-            self.check(view.loads.all, replica, everybody, view.max_batch_size)
-            self.check(view.loads.waiting, replica, waiting, view.max_batch_size)
+            self.check(view.loads.all, replica, everybody, view.max_num_seqs)
+            self.check(view.loads.waiting, replica, waiting, view.max_num_seqs)
             adapters = {r.adapter.id: r.adapter.kv_tokens for r in everybody if r.adapter is not None}
             held = sum(r.prompt_tokens + r.max_output_tokens for r in everybody) + sum(adapters.values())
             assert view.loads.held_tokens[replica] == held

@@ -10,7 +10,7 @@ from tests.engine.by_hand import load_s, merge_s, prefill_s, step_s, steps_s
 from tests.engine.cases import COEFFICIENTS, Case, Row
 
 P = prefill_s(4)
-CASE = Case(rows=(), scheduler="merged_per_batch", loader="cached", admit_every=0)
+CASE = Case(rows=(), scheduler="merged_per_batch", loader="cached", max_wait_tokens=0)
 """Adapters 0, 1 and 2 have ranks 1, 2 and 4. The kernel is mbgmv: merged, it has no work."""
 
 

@@ -17,7 +17,7 @@ from tests.engine.by_hand import load_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row
 
 CASE = Case(
-    rows=(), replicas=2, eviction="lru", kernel="merged", admit_every=0, max_batch_size=1, reserve="paged"
+    rows=(), replicas=2, eviction="lru", kernel="merged", max_wait_tokens=0, max_num_seqs=1, reserve="paged"
 )
 BOTH = pytest.mark.parametrize("fast_forward", [True, False])
 
@@ -90,7 +90,7 @@ def test_a_plan_is_carried_out_once_it_is_decided(fast_forward: bool) -> None:
 
 def test_who_has_ended_when_it_is_decided_does_not_move() -> None:
     migration = Once(2**-5, delay_s=5.0)
-    recorder = run(LONG, SHORT, migration=migration, max_batch_size=2)
+    recorder = run(LONG, SHORT, migration=migration, max_num_seqs=2)
     assert recorder.journal.moved == []
     assert recorder.requests().migrations.tolist() == [0, 0]
     assert recorder.adapter_loads == 0
@@ -149,7 +149,7 @@ def test_nobody_waits_for_what_was_preloaded_and_it_counts_as_no_load() -> None:
             migration=Once(1e6),
             placement=Preloaded(),
             capacity=capacity,
-            block_tokens=1,
+            block_size=1,
             watermark=0.0,
         )
         assert recorder.adapter_loads == loads
@@ -182,7 +182,7 @@ def test_what_a_migration_sees_within_a_run_is_what_the_plain_loop_shows() -> No
     seen = []
     for fast_forward in (True, False):
         migration = Looks()
-        run(*rows, migration=migration, fast_forward=fast_forward, max_batch_size=4, block_tokens=1)
+        run(*rows, migration=migration, fast_forward=fast_forward, max_num_seqs=4, block_size=1)
         seen.append(migration.seen)
     assert seen[0] == seen[1]
     assert any(contexts and contexts[0] > 5 for _, contexts, *_ in seen[0])
@@ -214,7 +214,7 @@ def test_an_adapter_is_loaded_by_the_first_of_those_whom_a_plan_moves_and_waitin
 
 def test_nothing_is_sent_for_on_behalf_of_who_has_ended() -> None:
     rows = (Row(0.0, None, 4, 400, 400), Row(0.0, 2, 4, 3, 3))
-    recorder = run(*rows, migration=Once(2**-5, delay_s=1.0, brings=True), max_batch_size=2)
+    recorder = run(*rows, migration=Once(2**-5, delay_s=1.0, brings=True), max_num_seqs=2)
     assert recorder.adapter_loads == 1, "by the request itself, where it was"
 
 
@@ -244,7 +244,7 @@ class Back(Migration):
 def test_who_comes_from_elsewhere_may_stand_before_one_who_was_refused(scheduler: str, reserve: str) -> None:
     """The third is refused for its memory; the second, who came before it, is there before it could fit."""
     rows = (Row(0.0, None, 10, 40, 40), Row(0.0, None, 4, 30, 30), Row(0.05, None, 60, 30, 30))
-    case = CASE.but(rows=rows, capacity=110, reserve=reserve, scheduler=scheduler, max_batch_size=1000)
+    case = CASE.but(rows=rows, capacity=110, reserve=reserve, scheduler=scheduler, max_num_seqs=1000)
     found = []
     for fast_forward in (True, False):
         scenario = case.scenario(fast_forward=fast_forward)
@@ -283,7 +283,7 @@ def test_a_sending_that_is_out_of_date_moves_nobody() -> None:
 
 def test_chunks_that_are_thrown_away_count_as_recomputed() -> None:
     rows = (Row(0.0, None, 4, 40, 40), Row(0.0, None, 60, 3, 3))
-    recorder = run(*rows, migration=Once(2**-5), scheduler="chunked_prefill", max_batch_size=1000)
+    recorder = run(*rows, migration=Once(2**-5), scheduler="chunked_prefill", max_num_seqs=1000)
     (moved,) = recorder.journal.moved
     assert 0 < moved.recomputed_tokens < 60
 
@@ -307,12 +307,12 @@ def test_memory_in_use_is_what_nobody_can_evict() -> None:
             migration=migration,
             fast_forward=fast_forward,
             capacity=20,
-            block_tokens=1,
+            block_size=1,
             watermark=0.0,
             prefix_caching=True,
             sessions=("a", None),
             hash_block_tokens=1,
-            max_batch_size=2,
+            max_num_seqs=2,
         )
         seen.append([used[0] for used, *_ in migration.seen])
     assert seen[0] == seen[1]
@@ -345,7 +345,7 @@ class Away(Migration):
 def test_who_made_way_goes_on_as_soon_as_the_others_have_left(look: int) -> None:
     """At one of these boundaries one request is preempted, and the other one goes; nothing is left to wait for."""
     rows = (Row(0.0, None, 2, 24, 24), Row(0.05, None, 12, 19, 19))
-    tight = {"capacity": 45, "block_tokens": 1, "scheduler": "chunked_prefill", "max_batch_size": 9}
+    tight = {"capacity": 45, "block_size": 1, "scheduler": "chunked_prefill", "max_num_seqs": 9}
     table = run(*rows, migration=Away(look * 2**-6), ranks=(), **tight).requests()
     assert (table.migrations + table.preemptions > 0).any()
     assert (table.status == "finished").all()

@@ -14,7 +14,9 @@ from simlora.policies.views import ClusterView
 from tests.engine.by_hand import chunks_s, load_s, merge_s, prefill_s, step_s, steps_s
 from tests.engine.cases import COEFFICIENTS, Case, Row
 
-CASE = Case(rows=(), scheduler="merged_only", loader="cached", eviction="lru", admit_every=0, reserve="paged")
+CASE = Case(
+    rows=(), scheduler="merged_only", loader="cached", eviction="lru", max_wait_tokens=0, reserve="paged"
+)
 """Adapters 0, 1 and 2 have ranks 1, 2 and 4. The kernel is mbgmv: merged, it has no work."""
 BOTH = pytest.mark.parametrize("fast_forward", [True, False])
 A, B = 0, 1
@@ -56,7 +58,7 @@ def test_what_was_merged_over_time_is_in_the_journal(fast_forward: bool) -> None
 def test_while_one_is_paused_his_adapter_costs_the_others_nothing(fast_forward: bool) -> None:
     """The Triton kernel counts the adapters of the batch: one, and not that of a request that is paused."""
     rows = (Row(0.0, A, 4, 2, 2), Row(0.0, A, 4, 4, 4), Row(2**-20, B, 4, 9, 9))
-    case = CASE.but(rows=rows, scheduler="unmerged_only", kernel="vllm", max_batch_size=2)
+    case = CASE.but(rows=rows, scheduler="unmerged_only", kernel="vllm", max_num_seqs=2)
     alone = case.but(rows=(*rows[:1], rows[1]))
     crowded = case.run(fast_forward=fast_forward).requests()
     assert crowded.finish_s[0] == alone.run(fast_forward=fast_forward).requests().finish_s[0]
@@ -65,7 +67,7 @@ def test_while_one_is_paused_his_adapter_costs_the_others_nothing(fast_forward: 
 def test_kv_of_the_paused_stays_until_others_need_its_place() -> None:
     """Blocks of one token: the paused one holds 6 slots beside its adapter, 4; the second needs 5 and 8, later 6."""
     for capacity, preemptions in ((23, 0), (22, 1)):
-        recorder = run(*PAUSED, block_tokens=1, watermark=0.0, capacity=capacity)
+        recorder = run(*PAUSED, block_size=1, watermark=0.0, capacity=capacity)
         table = recorder.requests()
         assert table.preemptions.tolist() == [0, 0, preemptions]
         assert recorder.preemptions == preemptions
@@ -77,7 +79,7 @@ def test_kv_of_the_paused_stays_until_others_need_its_place() -> None:
 def test_who_made_way_is_prefilled_anew_or_comes_back_from_the_host(
     preemption: str, fast_forward: bool
 ) -> None:
-    changes = {"block_tokens": 1, "watermark": 0.0, "capacity": 22, "preemption": preemption}
+    changes = {"block_size": 1, "watermark": 0.0, "capacity": 22, "preemption": preemption}
     table = run(*PAUSED, fast_forward=fast_forward, **changes).requests()
     # It has 4 + 2 tokens: all but the last one's KV on the host, or nothing.
     kv_s = COEFFICIENTS["adapter_load.latency_s"] + 5 * 16 / COEFFICIENTS["adapter_load.bytes_per_s"]
@@ -90,7 +92,7 @@ def test_who_made_way_is_prefilled_anew_or_comes_back_from_the_host(
 
 
 def test_an_adapter_that_only_the_paused_use_makes_way_with_them_where_no_other_may_be_in_the_batch() -> None:
-    table = run(*PAUSED, max_adapters=1).requests()
+    table = run(*PAUSED, max_loras=1).requests()
     assert table.preemptions.tolist() == [0, 0, 1]
     assert (table.status == "finished").all()
 
@@ -180,14 +182,14 @@ def test_of_several_who_are_paused_the_last_one_makes_way() -> None:
         Row(0.0, B, 4, 9, 9),
         *(Row(0.0, A, 4, 8, 8),) * 3,
     )
-    recorder = run(*rows, block_tokens=1, watermark=0.0, capacity=41)
+    recorder = run(*rows, block_size=1, watermark=0.0, capacity=41)
     assert recorder.requests().preemptions.tolist() == [0, 0, 0, 0, 1]
 
 
 def test_what_is_prefetched_leaves_the_kv_of_the_paused_alone() -> None:
     """Beside the paused one's 6 slots and 4, and the second's 5 to 13 and 8, adapter 2 with its 16 does not fit."""
     rows = (Row(0.0, A, 4, 2, 2), Row(0.0, B, 4, 9, 9), Row(0.0, A, 4, 5, 5), Row(0.01, 2, 4, 2, 2))
-    recorder = run(*rows, loader="prefetching", block_tokens=1, watermark=0.0, capacity=40)
+    recorder = run(*rows, loader="prefetching", block_size=1, watermark=0.0, capacity=40)
     assert recorder.requests().preemptions.tolist() == [0, 0, 0, 0]
     assert (recorder.requests().status == "finished").all()
 
@@ -195,7 +197,7 @@ def test_what_is_prefetched_leaves_the_kv_of_the_paused_alone() -> None:
 def test_kv_on_one_host_is_of_no_use_to_another_replica() -> None:
     """It made way, its KV went to the host, and then it moved: there it is prefilled anew."""
     rows = PAUSED
-    changes = {"block_tokens": 1, "watermark": 0.0, "capacity": 22, "preemption": "swap"}
+    changes = {"block_size": 1, "watermark": 0.0, "capacity": 22, "preemption": "swap"}
     scenario = CASE.but(rows=rows, replicas=2, **changes).scenario()
     policies = replace(scenario.policies, migration=MoveTheThird(FIRST_S + 2**-4), router=Everybody())
     recorder = Cluster(replace(scenario, policies=policies)).run()

@@ -13,9 +13,9 @@ PAIR = Case(
     rows=(Row(0.0, None, 4, 6, 6), Row(0.0, None, 4, 6, 6)),
     capacity=14,
     reserve="paged",
-    block_tokens=1,
+    block_size=1,
     watermark=0.0,
-    admit_every=0,
+    max_wait_tokens=0,
 )
 KV_BYTES = 16
 
@@ -53,7 +53,7 @@ def test_swap_moves_all_kv_but_the_last_tokens_out_and_in_again(fast_forward: bo
 def test_a_prefill_too_waits_until_swapped_kv_has_left(fast_forward: bool) -> None:
     """LCFS: a request that arrives during the third step, and fits, starts right after the preemption."""
     newest = Row(FULL_S - 2**-10, None, 1, 1, 1)
-    case = PAIR.but(rows=(*PAIR.rows, newest), preemption="swap", scheduler="lcfs", admit_every=0)
+    case = PAIR.but(rows=(*PAIR.rows, newest), preemption="swap", scheduler="lcfs", max_wait_tokens=0)
     table = case.run(fast_forward=fast_forward).requests()
     assert table.preemptions.tolist() == [1, 0, 0], "of a prefill, the later arrival comes first"
     assert table.admitted_s[2] == FULL_S + swap_s(7)
@@ -61,7 +61,7 @@ def test_a_prefill_too_waits_until_swapped_kv_has_left(fast_forward: bool) -> No
 
 def test_a_preempted_request_may_outgrow_the_prefill_limit() -> None:
     table = (
-        PAIR.but(max_prefill_tokens=7, rows=(Row(0.0, None, 4, 6, 6), Row(2**-20, None, 4, 6, 6)))
+        PAIR.but(max_num_batched_tokens=7, rows=(Row(0.0, None, 4, 6, 6), Row(2**-20, None, 4, 6, 6)))
         .run()
         .requests()
     )

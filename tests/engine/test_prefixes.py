@@ -89,7 +89,7 @@ def test_what_two_running_requests_share_takes_its_slots_once() -> None:
     rows = (Row(0.0, None, 33, 8, 8), Row(0.1, None, 33, 8, 8))
     hashes = (tuple(range(1, 9)),) * 2
     case = Case(
-        rows=rows, capacity=60, reserve="full", admit_every=0, prefix_caching=True, block_hashes=hashes
+        rows=rows, capacity=60, reserve="full", max_wait_tokens=0, prefix_caching=True, block_hashes=hashes
     )
     together, apart = table(case), table(case.but(prefix_caching=False))
     assert together.admitted_s[1] < together.finish_s[0]
@@ -117,7 +117,7 @@ def test_blocks_that_two_candidates_of_one_trial_found_count_once(capacity: int,
     """32 tokens are idle. Two prompts of 33 and two tokens more each need four slots of their own each."""
     rows = (Row(0.0, None, 33, 1, 1), Row(4.0, None, 33, 3, 3), Row(4.0, None, 33, 3, 3))
     hashes = (tuple(range(1, 9)),) * 3
-    case = Case(rows=rows, capacity=capacity, reserve="full", admit_every=0, prefix_caching=True)
+    case = Case(rows=rows, capacity=capacity, reserve="full", max_wait_tokens=0, prefix_caching=True)
     found = table(case.but(block_hashes=hashes))
     assert (found.admitted_s[2] == found.admitted_s[1]) == together
 
@@ -132,7 +132,7 @@ def test_an_adapter_in_a_slot_of_its_own_throws_no_kv_out() -> None:
         prefix_caching=True,
         block_hashes=((1, 4), (), (1, 4)),
         adapter_memory="slots",
-        max_adapters=2,
+        max_loras=2,
         adapter_region_tokens=32,
         eviction="lru",
     )
@@ -166,7 +166,7 @@ def test_a_clock_that_stops_leaves_no_more_in_the_pool_than_it_holds() -> None:
     rows = (Row(0.0, None, 41, 1, 1), Row(4.0, None, 5, 40, 40))
     hashes = (tuple(range(1, 11)), ())
     case = Case(
-        rows=rows, capacity=50, reserve="paged", admit_every=0, prefix_caching=True, block_hashes=hashes
+        rows=rows, capacity=50, reserve="paged", max_wait_tokens=0, prefix_caching=True, block_hashes=hashes
     )
     for until_s in (4.1 + 0.05 * i for i in range(12)):
         (replica,) = case.but(until_s=until_s).cluster().replicas
@@ -184,6 +184,6 @@ def test_a_cache_in_which_nobody_finds_anything_changes_nothing(case: Case) -> N
 
 @given(family(reserves=("full", "paged")) | divided(reserves=("full", "paged")))
 def test_a_cache_for_requests_with_neither_session_nor_hashes_changes_nothing(case: Case) -> None:
-    tokens = case.block_tokens
+    tokens = case.block_size
     cached = case.but(prefix_caching=True, hash_block_tokens=tokens)
     pd.testing.assert_frame_equal(table(cached), table(case), check_exact=True)

@@ -25,13 +25,13 @@ FREE = dict.fromkeys(COEFFICIENTS, 0.0) | {"adapter_load.bytes_per_s": 1.0}
 ONE_SERVER = Case(
     rows=(),
     capacity=10**9,
-    max_batch_size=1,
-    max_prefill_tokens=10**9,
-    admit_every=0,
+    max_num_seqs=1,
+    max_num_batched_tokens=10**9,
+    max_wait_tokens=0,
     reserve="full",
     coefficients=FREE | {"prefill.per_token_s": TOKEN_S},
 )
-SEATS = ONE_SERVER.but(max_batch_size=4, coefficients=FREE | {"decode.intercept_s": TOKEN_S})
+SEATS = ONE_SERVER.but(max_num_seqs=4, coefficients=FREE | {"decode.intercept_s": TOKEN_S})
 SEEDS = range(12)
 WARM_UP = 500
 
@@ -121,7 +121,7 @@ def test_c_seats_wait_as_erlang_says(servers: int, utilisation: float) -> None:
         rng = np.random.default_rng(seed)
         columns = zip(arrivals(rng, rate, n), exponential(rng, n), strict=True)
         rows = tuple(Row(t, None, 1, int(tokens) + 1, int(tokens) + 1) for t, tokens in columns)
-        means.append(waits(SEATS.but(rows=rows, max_batch_size=servers))[WARM_UP:].mean())
+        means.append(waits(SEATS.but(rows=rows, max_num_seqs=servers))[WARM_UP:].mean())
     theory = erlang_c(servers, rate) / (servers - rate)
     # Seats are taken at the end of a step only: an arrival waits for at most one step more.
     assert_mean(means, theory, power=0.05, bias=TOKEN_S)
@@ -140,7 +140,7 @@ def test_whoever_finds_the_cluster_full_is_lost_as_erlang_says(servers: int, loa
         rng = np.random.default_rng(seed)
         columns = zip(arrivals(rng, load, n), exponential(rng, n), strict=True)
         rows = tuple(Row(t, None, 1, int(tokens) + 1, int(tokens) + 1) for t, tokens in columns)
-        table = SEATS.but(rows=rows, max_batch_size=servers, max_outstanding=servers).run().requests()
+        table = SEATS.but(rows=rows, max_num_seqs=servers, max_outstanding=servers).run().requests()
         rejected = (table.status == "rejected").to_numpy()
         assert table.reason[rejected].unique().tolist() == [
             f"cluster.max_outstanding, {servers} requests, were there already"

@@ -229,7 +229,7 @@ def test_what_an_autoscaler_sees(told) -> None:
     try:
         rows = (row(0.0, output_tokens=2), row(0.2), row(0.21))
         case = Case(
-            rows=rows, kernel="merged", reserve="full", max_batch_size=1, autoscaler="looks", replicas=2
+            rows=rows, kernel="merged", reserve="full", max_num_seqs=1, autoscaler="looks", replicas=2
         )
         Cluster(case.scenario()).run()
     finally:
@@ -279,7 +279,7 @@ def test_who_is_given_up_or_turned_away_never_had_a_first_token() -> None:
         Cluster(Case(rows=rows, max_outstanding=1, **known).scenario()).run()
         turned_away = found.pop()
         late = (*rows, row(2.0), row(2.0, output_tokens=80))
-        Case(rows=late, scheduler="early_abort", max_batch_size=1, **known).cluster()
+        Case(rows=late, scheduler="early_abort", max_num_seqs=1, **known).cluster()
     finally:
         del AUTOSCALERS["looks"]
     assert turned_away == [inf]

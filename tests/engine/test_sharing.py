@@ -100,7 +100,7 @@ def test_the_others_hear_of_a_change_between_prefill_and_decode() -> None:
 
 # In the engine
 
-TWO = Case(rows=(), replicas=2, engines_per_gpu=2, admit_every=0)
+TWO = Case(rows=(), replicas=2, engines_per_gpu=2, max_wait_tokens=0)
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])

@@ -22,9 +22,9 @@ CASE = Case(
     eviction="lru",
     reserve="paged",
     watermark=0.0,
-    admit_every=0,
+    max_wait_tokens=0,
     adapter_memory="slots",
-    max_adapters=2,
+    max_loras=2,
     adapter_region_tokens=2 * 16,
 )
 FAR = 50.0
@@ -60,7 +60,7 @@ def test_an_adapter_takes_a_whole_slot_whatever_its_rank() -> None:
 
 def test_kv_takes_none_of_the_adapters_slots_and_they_none_of_kvs() -> None:
     """40 token slots hold a prompt of 39 and its token beside both adapters, and not one more."""
-    fits = CASE.but(rows=(Row(0.0, 0, 4, 1, 1), Row(FAR, 1, 39, 1, 1)), capacity=40, block_tokens=1)
+    fits = CASE.but(rows=(Row(0.0, 0, 4, 1, 1), Row(FAR, 1, 39, 1, 1)), capacity=40, block_size=1)
     assert fits.run().requests().status.tolist() == ["finished", "finished"]
     assert fits.cluster().replicas[0].holdings.pool.adapter_tokens == 32
     longer = fits.but(rows=(Row(0.0, 1, 40, 1, 1),))
@@ -136,7 +136,7 @@ def test_no_further_adapter_overtakes_one_that_a_partition_has_no_room_for() -> 
     """Eight token slots: ranks 1 and 1 fit, ranks 1 and 2 do not."""
     rows = (Row(0.0, 0, 4, 9, 9), Row(0.0, 1, 4, 9, 9), Row(0.0, 2, 4, 9, 9), Row(0.0, 0, 4, 1, 1))
     case = CASE.but(
-        rows=rows, ranks=(1, 2, 1), adapter_memory="partition", adapter_region_tokens=8, max_adapters=None
+        rows=rows, ranks=(1, 2, 1), adapter_memory="partition", adapter_region_tokens=8, max_loras=None
     )
     table = case.run().requests()
     assert table.admitted_s[3] < table.finish_s[0] <= table.admitted_s[1] < table.admitted_s[2]
@@ -145,7 +145,7 @@ def test_no_further_adapter_overtakes_one_that_a_partition_has_no_room_for() -> 
 
 
 def test_the_first_use_comes_from_disk_and_the_next_from_host_memory() -> None:
-    case = CASE.but(rows=one_after_the_other(0, 1, 2, 0, 1), host_adapters=3)
+    case = CASE.but(rows=one_after_the_other(0, 1, 2, 0, 1), max_cpu_loras=3)
     first = [disk_s(rank) + load_s(rank) for rank in (1, 2, 4)]
     waits = [*first, load_s(1), load_s(2)]
     assert ttfts(case) == pytest.approx([wait + prefill_s(4) for wait in waits], abs=1e-12)
@@ -154,10 +154,10 @@ def test_the_first_use_comes_from_disk_and_the_next_from_host_memory() -> None:
 
 def test_host_memory_forgets_the_adapter_used_longest_ago() -> None:
     """Two in host memory and in the slots: the third pushes the first out of both."""
-    case = CASE.but(rows=one_after_the_other(0, 1, 2, 0), host_adapters=2)
+    case = CASE.but(rows=one_after_the_other(0, 1, 2, 0), max_cpu_loras=2)
     assert ttfts(case)[3] == pytest.approx(disk_s(1) + load_s(1) + prefill_s(4), abs=1e-12)
     # Of three, the second was used longest ago: the first has been used once more, though not loaded.
-    case = CASE.but(rows=one_after_the_other(0, 1, 0, 2, 3, 0), ranks=(1, 2, 4, 1), host_adapters=3)
+    case = CASE.but(rows=one_after_the_other(0, 1, 0, 2, 3, 0), ranks=(1, 2, 4, 1), max_cpu_loras=3)
     assert ttfts(case)[5] == pytest.approx(load_s(1) + prefill_s(4), abs=1e-12)
 
 
@@ -166,16 +166,14 @@ def test_without_a_limit_everything_is_in_host_memory_from_the_start() -> None:
 
 
 def test_host_memory_holds_at_least_what_runs() -> None:
-    with pytest.raises(
-        InputError, match=r"replica\.host_adapters is 1, must be at least replica\.max_adapters"
-    ):
-        ReplicaConfig(kv_token_budget=10, max_adapters=2, host_adapters=1)
+    with pytest.raises(InputError, match=r"replica\.max_cpu_loras is 1, must be at least replica\.max_loras"):
+        ReplicaConfig(kv_token_budget=10, max_loras=2, max_cpu_loras=1)
 
 
 def test_a_prefetched_adapter_takes_an_idle_ones_slot_while_the_batch_decodes() -> None:
     """The batch is full: the second request waits for its seat, and its adapter lands meanwhile."""
     rows = (Row(0.0, 0, 4, 1, 1), Row(FAR, 1, 4, 30, 30), Row(FAR, 2, 4, 1, 1))
-    blocking = CASE.but(rows=rows, max_batch_size=1)
+    blocking = CASE.but(rows=rows, max_num_seqs=1)
     ahead = blocking.but(loader="prefetching")
     assert blocking.run().requests().cold_start_s[2] == load_s(4)
     assert ahead.run().requests().cold_start_s[2] == 0.0
@@ -207,7 +205,7 @@ def test_a_clock_that_stops_leaves_what_still_runs_unfinished() -> None:
 def test_a_stopped_run_has_seen_what_the_plain_loop_had(until_s: float) -> None:
     """At 0.25 s the batch is full; of those who wait, one came after the last boundary before the end."""
     rows = (Row(0.0, None, 4, 90, 90), *(Row(at_s, None, 4, 9, 9) for at_s in (0.01, 0.1, until_s - 2**-12)))
-    case = CASE.but(rows=rows, max_batch_size=1, until_s=until_s)
+    case = CASE.but(rows=rows, max_num_seqs=1, until_s=until_s)
     fast, plain = case.cluster(), case.cluster(fast_forward=False)
     assert fast.replicas[0].most_waiting == plain.replicas[0].most_waiting == 2
     assert fast.recorder.boundaries < plain.recorder.boundaries

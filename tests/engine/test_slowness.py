@@ -32,7 +32,7 @@ def test_the_step_under_way_goes_on_as_it_began_and_the_next_is_slower(fast_forw
 
 def test_a_prefill_under_way_does_too_and_the_next_one_is_slower() -> None:
     rows = (Row(0.0, None, 9, 1, 1), Row(0.01, None, 9, 1, 1))
-    table = case(*rows, replicas=1, stragglers=((0, 0.005, None, 2.0),), max_batch_size=1).run().requests()
+    table = case(*rows, replicas=1, stragglers=((0, 0.005, None, 2.0),), max_num_seqs=1).run().requests()
     assert table.finish_s.tolist() == pytest.approx([prefill_s(9), 3 * prefill_s(9)])
 
 

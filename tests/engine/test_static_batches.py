@@ -48,7 +48,7 @@ def test_a_round_is_served_to_its_end_before_who_came_meanwhile() -> None:
 
 def test_a_batch_has_at_most_its_seats_and_the_rest_of_the_group_comes_next() -> None:
     rows = [Row(0.0, adapter, 4, 2, 2) for adapter in (0, 1, 0, 0)]
-    table = run(*rows, max_batch_size=2).requests()
+    table = run(*rows, max_num_seqs=2).requests()
     two_s, one_s = prefill_s(4, 4) + step_s(5, 5), prefill_s(4) + step_s(5)
     assert table.finish_s.tolist() == [two_s, two_s + 2 * one_s, two_s, two_s + one_s]
 

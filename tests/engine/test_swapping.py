@@ -37,7 +37,7 @@ def copy_s(tokens: int) -> float:
 
 def case(*rows: Row, hashes: tuple[tuple[int, ...], ...] | None = None, **changes: object) -> Case:
     """Cached KV, a large host, LoRA whose kernels cost nothing, a queue that is looked at after every step."""
-    known: dict[str, Any] = {"kernel": "merged", "reserve": "full", "admit_every": 0, "eviction": "lru"}
+    known: dict[str, Any] = {"kernel": "merged", "reserve": "full", "max_wait_tokens": 0, "eviction": "lru"}
     host = {"prefix_caching": True, "host_kv_tokens": 10_000, "block_hashes": hashes}
     return Case(rows=rows, **(known | host | changes))
 

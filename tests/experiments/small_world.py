@@ -35,7 +35,7 @@ workloads:
 systems:
   slora: {title: S-LoRA, system: slora}
   lcfs: {title: newest first, system: slora_lcfs}
-  eager: {title: eager, system: slora, set: {replica.admit_every: 0, loader: asynchronous, replica.max_batch_size: 8}}
+  eager: {title: eager, system: slora, set: {replica.max_wait_tokens: 0, loader: asynchronous, replica.max_num_seqs: 8}}
 """
 
 

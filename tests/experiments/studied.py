@@ -72,13 +72,13 @@ title: vLLM over its slots
 source: made up for the tests
 metrics: [throughput_tps, tbt_s.mean, ttft_s.p50]
 logarithmic: [ttft_s.p50]
-x: {key: replica.max_adapters, label: slots, values: [2, 4]}
+x: {key: replica.max_loras, label: slots, values: [2, 4]}
 set:
   gpu: h100_64g
   model: llama_3_1_8b
   replica.max_lora_rank: 16
-  replica.host_adapters: 8
-  replica.max_batch_size: 2048
+  replica.max_cpu_loras: 8
+  replica.max_num_seqs: 2048
   scheduler.max_batched_tokens: 2048
   workload: per_adapter
   workload.adapters: 4

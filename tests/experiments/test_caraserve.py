@@ -77,7 +77,7 @@ def test_figures_of_models_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def means(system: str, *overrides: str) -> tuple[float, ...]:
-    base = ("gpu=a10", "model=llama_2_7b", "replica.target_modules=[q,k,v]", "replica.admit_every=0")
+    base = ("gpu=a10", "model=llama_2_7b", "replica.target_modules=[q,k,v]", "replica.max_wait_tokens=0")
     summary = simlora.simulate([f"system={system}", *base, *overrides, "timeline=false"]).summary
     return tuple(summary[metric]["mean"] for metric in METRICS)
 

@@ -58,11 +58,11 @@ slots:
   scheduler: {fcfs: {}, lcfs: {}}
   loader: {blocking: {}, asynchronous: {}}
   eviction: {on_demand: {}, cost_model: {}}
-  admission: {every_10: {}, every: {tune: {replica.admit_every: {low: 0, high: 40, whole: true}}}}
-  batch: {default: {}, bounded: {tune: {replica.max_batch_size: [2, 200]}}}
+  admission: {every_10: {}, every: {tune: {replica.max_wait_tokens: {low: 0, high: 40, whole: true}}}}
+  batch: {default: {}, bounded: {tune: {replica.max_num_seqs: [2, 200]}}}
 published:
   slora: {}
-  small: {loader: asynchronous, batch: bounded, replica.max_batch_size: 2}
+  small: {loader: asynchronous, batch: bounded, replica.max_num_seqs: 2}
 """
 
 
@@ -183,8 +183,8 @@ def test_what_is_tuned_hangs_on_its_choice(small: Space) -> None:
         "loader": "blocking",
         "eviction": "on_demand",
     }
-    tuned = fixed(small, admission="every", **{"replica.admit_every": 7})
-    assert tuned.settings == {**plain.settings, "replica.admit_every": 7}
+    tuned = fixed(small, admission="every", **{"replica.max_wait_tokens": 7})
+    assert tuned.settings == {**plain.settings, "replica.max_wait_tokens": 7}
     assert "admission every" in str(tuned)
 
 
@@ -203,7 +203,7 @@ def test_steps_change_one_value_of_those_that_are_tuned(small: Space) -> None:
     toppings = REAL.published["toppings"]
     assert REAL.steps(toppings) == [{**toppings, "router.slo_s": 0.05}]
     assert small.steps(small.published["small"]) == [
-        {**small.published["small"], "replica.max_batch_size": 200}
+        {**small.published["small"], "replica.max_num_seqs": 200}
     ]
     assert small.steps(small.published["slora"]) == []
 
@@ -213,7 +213,7 @@ def test_what_is_tuned_of_a_variation_begins_in_the_middle() -> None:
     (bands,) = (values for values in found if values["router"] == "rank_bands")
     assert (bands["router.slack"], bands["router.window"]) == (16, 2000)
     (every,) = (values for values in found if values["admission"] == "every")
-    assert every["replica.admit_every"] == 6
+    assert every["replica.max_wait_tokens"] == 6
     (cost_model,) = (values for values in found if values["eviction"] == "cost_model")
     assert cost_model["eviction.recency_s"] == 3.16
     mine = {**REAL.published["toppings"], "router.slack": 64}
@@ -279,7 +279,7 @@ def test_the_search_begins_with_what_was_published_and_is_the_same_every_time(
     assert [one.number for one in tried] == list(range(len(tried)))
     assert (found.proposed, len(tried) > 8) == (8, True)
     assert tried[0].composition.settings == fixed(small).settings
-    assert tried[1].composition.settings["replica.max_batch_size"] == 2
+    assert tried[1].composition.settings["replica.max_num_seqs"] == 2
     assert tried[1].score < tried[0].score
     for one in tried[2:7]:
         assert (
@@ -331,7 +331,7 @@ def test_who_is_far_behind_the_best_is_left_off() -> None:
 def test_who_is_left_off_is_tried_on_fewer_workloads_and_never_the_best(world: World, small: Space) -> None:
     workloads = list(world.workloads.values())
     (leader,) = evaluated(world, [fixed(small)], workloads, 1, 0)
-    slow = fixed(small, batch="bounded", **{"replica.max_batch_size": 2})
+    slow = fixed(small, batch="bounded", **{"replica.max_num_seqs": 2})
     off, same = evaluated(world, [slow, fixed(small)], workloads, 1, 1, leader)
     assert (off.left_off, list(off.carried)) == (True, [workloads[0].name])
     assert (same.left_off, dict(same.carried)) == (False, dict(leader.carried))
@@ -403,7 +403,7 @@ def test_the_best_are_each_there_once_and_never_refused() -> None:
 
 def test_what_does_not_help_is_left_out(world: World, small: Space) -> None:
     # An oldest-first queue with a larger batch: newest first alone is never worth anything here below saturation.
-    useless = fixed(small, batch="bounded", **{"replica.max_batch_size": 200})
+    useless = fixed(small, batch="bounded", **{"replica.max_num_seqs": 200})
     tried = [a_trial(0, {"short": 1.0}, useless)]
     found = chosen(world, tried, world.systems["slora"], world.of(TRAINING), jobs=1)
     assert found.number == 0
@@ -414,7 +414,7 @@ def test_what_does_not_help_is_left_out(world: World, small: Space) -> None:
 
 
 def test_the_finalist_that_does_best_with_other_seeds_is_chosen(world: World, small: Space) -> None:
-    bad = fixed(small, batch="bounded", **{"replica.max_batch_size": 2})
+    bad = fixed(small, batch="bounded", **{"replica.max_num_seqs": 2})
     tried = [a_trial(0, {"short": 99.0}, bad), a_trial(1, {"short": 1.0}, fixed(small))]
     found = chosen(world, tried, world.systems["slora"], world.of(TRAINING), jobs=1)
     assert found.number == 1
@@ -521,10 +521,10 @@ def test_what_a_composition_may_tune_of_a_policy_is_tuned_of_who_has_it(system: 
             assert values >= set(span.values), key
             assert span.values or len(values - {None}) >= 3, key
     of_queues = choices["scheduler"] in ("fcfs", "early_abort", "lcfs")
-    assert ("replica.admit_every" in system.free) is of_queues
-    assert ("replica.max_prefill_tokens" in system.free) is (choices["scheduler"] != "chunked_prefill")
-    assert "replica.max_batch_size" in system.free
-    assert ("replica.max_adapters" in system.free) is (config.replica.max_adapters is not None)
+    assert ("replica.max_wait_tokens" in system.free) is of_queues
+    assert ("replica.max_num_batched_tokens" in system.free) is (choices["scheduler"] != "chunked_prefill")
+    assert "replica.max_num_seqs" in system.free
+    assert ("replica.max_loras" in system.free) is (config.replica.max_loras is not None)
 
 
 # What is published

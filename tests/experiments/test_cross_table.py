@@ -107,10 +107,10 @@ def test_mistakes_in_a_world_are_said_with_their_place(
 
 
 def test_what_is_the_same_for_all_wins_over_what_a_system_sets(world: World) -> None:
-    system = System("greedy", "", {"system": "slora", "cluster.replicas": 8, "replica.admit_every": 3})
+    system = System("greedy", "", {"system": "slora", "cluster.replicas": 8, "replica.max_wait_tokens": 3})
     config, _ = composed([*world.overrides(system, world.workloads["short"]), "workload.arrivals.rate_rps=1"])
     assert config.cluster.replicas == 1
-    assert config.replica.admit_every == 3
+    assert config.replica.max_wait_tokens == 3
 
 
 # What published systems leave free
@@ -118,12 +118,12 @@ def test_what_is_the_same_for_all_wins_over_what_a_system_sets(world: World) -> 
 
 def test_what_a_system_leaves_free_has_the_value_that_carries_most_in_training(world: World) -> None:
     base, eager = world.systems["slora"], world.systems["eager"]
-    free = replace(eager, free={"replica.max_batch_size": [8, 64, 9], "replica.reserve": ["paged"]})
+    free = replace(eager, free={"replica.max_num_seqs": [8, 64, 9], "replica.reserve": ["paged"]})
     plain, best = systems(tuned(world, [base, free], world.of(TRAINING), jobs=1))
     assert plain == replace(base, free={})
     assert (best.name, best.title) == ("eager", "eager")
-    assert best.settings["replica.max_batch_size"] == 64
-    assert told(best, free).startswith("replica.max_batch_size 64")
+    assert best.settings["replica.max_num_seqs"] == 64
+    assert told(best, free).startswith("replica.max_num_seqs 64")
     assert told(plain, base) == ""
 
 
@@ -132,13 +132,13 @@ def systems(found: Sequence[Tuned]) -> list[System]:
 
 
 def test_its_own_value_stays_where_others_carry_no_more(world: World) -> None:
-    level = replace(world.systems["slora"], free={"replica.max_batch_size": [1000, 999]})
+    level = replace(world.systems["slora"], free={"replica.max_num_seqs": [1000, 999]})
     (found,) = tuned(world, [level], world.of(TRAINING), jobs=1)
     assert found.system.settings == world.systems["slora"].settings
 
 
 def test_what_it_carries_is_told_with_it(world: World) -> None:
-    free = replace(world.systems["eager"], free={"replica.max_batch_size": [16]})
+    free = replace(world.systems["eager"], free={"replica.max_num_seqs": [16]})
     both = [world.systems["eager"], replace(free, name="free")]
     plain, best = tuned(world, both, world.of(TRAINING), jobs=1)
     assert best.carried["short"].met_rps > plain.carried["short"].met_rps
@@ -165,23 +165,23 @@ def test_values_are_tried_from_its_own_on(
 
 
 def test_a_way_ends_where_less_is_carried(world: World, tmp_path: Path) -> None:
-    free = {"replica.max_batch_size": [64, 4, 2, 1]}
-    other = replace(world.systems["slora"], free={"replica.max_batch_size": [999]})
+    free = {"replica.max_num_seqs": [64, 4, 2, 1]}
+    other = replace(world.systems["slora"], free={"replica.max_num_seqs": [999]})
     found, _ = tuned(world, [replace(world.systems["eager"], free=free), other], world.of(TRAINING), jobs=1)
-    assert found.system.settings["replica.max_batch_size"] == 64
+    assert found.system.settings["replica.max_num_seqs"] == 64
     batches = set()
     for kept in (tmp_path / "cache").glob("*.json"):
         said = dict(one.split("=", 1) for one in json.loads(kept.read_text())["overrides"])
-        batches.add(said.get("replica.max_batch_size"))
+        batches.add(said.get("replica.max_num_seqs"))
     assert batches == {"8", "64", "4", None, "999"}  # 2 and 1 lie behind 4, which is worse
 
 
 @pytest.mark.parametrize(
     ("system", "key", "own"),
     [
-        ("slora", "replica.admit_every", 10),  # of its file
-        ("dlora", "replica.max_batch_size", 512),  # of the world
-        ("slora", "replica.max_prefill_tokens", None),
+        ("slora", "replica.max_wait_tokens", 10),  # of its file
+        ("dlora", "replica.max_num_seqs", 512),  # of the world
+        ("slora", "replica.max_num_batched_tokens", None),
         ("fastlibra", "router.slack", 4),  # of its router's file
     ],
 )
@@ -190,9 +190,9 @@ def test_a_systems_own_value_is_its_files_or_the_worlds(system: str, key: str, o
 
 
 def test_keys_are_tuned_one_after_the_other(world: World) -> None:
-    free = {"replica.max_batch_size": [64], "replica.admit_every": [5, 0]}
+    free = {"replica.max_num_seqs": [64], "replica.max_wait_tokens": [5, 0]}
     (found,) = systems(tuned(world, [replace(world.systems["eager"], free=free)], world.of(TRAINING), jobs=1))
-    assert found.settings["replica.max_batch_size"] == 64
+    assert found.settings["replica.max_num_seqs"] == 64
     kept = replace(world.systems["eager"], settings={**world.systems["eager"].settings, **found.settings})
     assert systems(tuned(world, [kept], world.of(TRAINING), jobs=1)) == [kept]
 
@@ -253,7 +253,7 @@ def test_a_system_that_simlora_refuses_says_why_and_carries_nothing(world: World
 
 def test_a_system_that_never_keeps_the_slo_carries_nothing_and_is_not_refused(world: World) -> None:
     # One request at a time, and prompts beyond what a prefill may take are rejected.
-    hopeless = System("hopeless", "", {"system": "slora", "replica.max_prefill_tokens": 9})
+    hopeless = System("hopeless", "", {"system": "slora", "replica.max_num_batched_tokens": 9})
     found = search(world, [Asked(hopeless, world.workloads["short"], 0)], jobs=1)["hopeless", "short", 0]
     assert (found.met_rps, found.missed_rps, found.refused) == (0, 1, "")
 
@@ -333,7 +333,7 @@ def test_dollars_are_the_rent_over_the_tokens_that_the_capacity_makes(world: Wor
 
 
 def test_no_system_within_the_slo_is_said(world: World) -> None:
-    hopeless = System("hopeless", "", {"system": "slora", "replica.max_prefill_tokens": 9})
+    hopeless = System("hopeless", "", {"system": "slora", "replica.max_num_batched_tokens": 9})
     with pytest.raises(InputError, match="no system keeps the SLO on short"):
         compare(world, [hopeless], [world.workloads["short"]], range(1), jobs=1)
 
@@ -413,9 +413,9 @@ def test_slots_are_exchanged_one_at_a_time(world: World) -> None:
     assert (loader.had, loader.has) == ("asynchronous", "blocking")
     config, choices = composed([*world.overrides(loader.system, workload), "workload.arrivals.rate_rps=1"])
     assert choices["loader"] == "blocking"
-    assert config.replica.admit_every == 0
-    assert config.replica.max_batch_size == 8
-    assert (found["batch"].had, found["batch"].has) == ("max_batch_size 8", "max_batch_size 1000")
+    assert config.replica.max_wait_tokens == 0
+    assert config.replica.max_num_seqs == 8
+    assert (found["batch"].had, found["batch"].has) == ("max_num_seqs 8", "max_num_seqs 1000")
 
 
 def test_parameters_of_a_policy_go_with_it(world: World) -> None:
@@ -508,7 +508,7 @@ def test_a_slim_system_is_the_same_and_says_no_more_than_it_has_to(world: World)
         "",
         {
             "system": "slora",
-            "replica.admit_every": 3,
+            "replica.max_wait_tokens": 3,
             "replica.watermark": 0.01,
             "router": "adapter_affinity",
         },
@@ -518,7 +518,7 @@ def test_a_slim_system_is_the_same_and_says_no_more_than_it_has_to(world: World)
         "system": "slora",
         "router": "adapter_affinity",
         "router.slack": 4,
-        "replica.admit_every": 3,
+        "replica.max_wait_tokens": 3,
     }
     one, other = (
         composed([*world.overrides(each, workload), f"{workload.key}=1"])[0] for each in (full, found)
@@ -540,7 +540,7 @@ def test_why_a_system_is_behind_is_the_slot_that_holds_it_back(world: World) -> 
     assert [part.kept.mean for part in found] == sorted(part.kept.mean for part in found)
     assert found[-1].exchange.slot == "batch"
     assert found[-1].kept.mean > 1.5  # a batch of eight is what it suffers from
-    assert "batch (max_batch_size 8 for max_batch_size 1000)" in why(found)
+    assert "batch (max_num_seqs 8 for max_num_seqs 1000)" in why(found)
     assert why([]) == "no slot alone changes it"
 
 

@@ -168,9 +168,9 @@ def test_a_pool_that_nobody_knows_is_said_and_not_guessed(tmp_path: Path, capsys
 def test_other_engines_have_their_own_calibrations(tmp_path: Path) -> None:
     row = a_row(tmp_path, system="hf_peft", kv_token_budget="")
     assert row.calibration == "a10g-llama_7b-tp1-hf_peft"
-    assert "replica.max_batch_size=6" in server(row)
+    assert "replica.max_num_seqs=6" in server(row)
     packed = a_row(tmp_path, system="vllm_packed", kv_token_budget="", num_adapters="4")
-    assert {"workload.adapters=4", "replica.memory_utilisation=0.92"} <= set(server(packed))
+    assert {"workload.adapters=4", "replica.gpu_memory_utilization=0.92"} <= set(server(packed))
 
 
 def test_an_answer_that_comes_whole_has_its_first_token_with_its_last(tmp_path: Path) -> None:

@@ -142,11 +142,11 @@ def test_the_rows_that_are_furthest_off_are_named_the_worst_first(tmp_path: Path
 
 def test_a_row_is_a_command_line_of_simlora(tmp_path: Path) -> None:
     run = scenario(predict.overrides(a_row(tmp_path)))
-    assert run.replica.max_adapters == 4
-    assert run.replica.host_adapters == 6
+    assert run.replica.max_loras == 4
+    assert run.replica.max_cpu_loras == 6
     assert run.replica.max_lora_rank == 16
     assert run.replica.kv_token_budget == 250_000
-    assert run.replica.max_batch_size == 2048
+    assert run.replica.max_num_seqs == 2048
     assert run.until_s == 30
     assert [adapter.rank for adapter in run.trace.adapters] == [8, 8, 16, 8, 8, 16]
     assert run.trace.duration_s < 30
@@ -259,7 +259,7 @@ def test_fitted_rows_stand_in_the_calibration(tmp_path: Path, monkeypatch) -> No
         ({"rate_counts": "6"}, "line 2 has 1 rate_counts, must be one for each of its 2 rate_values"),
         ({"rate_counts": "4 1"}, "line 2: workload.counts are 5 adapters together, must be the 6"),
         ({"duration_s": "0"}, "line 2: until_s is 0"),
-        ({"max_loras": "0"}, "line 2: replica.max_adapters is 0"),
+        ({"max_loras": "0"}, "line 2: replica.max_loras is 0"),
     ],
 )
 def test_a_bad_row_is_one_sentence_that_names_its_place(

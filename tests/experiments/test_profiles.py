@@ -291,7 +291,7 @@ def test_ours_serve_requests_at_every_degree(name: str) -> None:
             f"gpu={ours.gpu}",
             f"model={ours.model}",
             f"replica.tp={ours.tp}",
-            "replica.memory_utilisation=0.98",
+            "replica.gpu_memory_utilization=0.98",
             "workload.duration_s=4",
             "timeline=false",
         ]

@@ -123,11 +123,11 @@ def test_servers_are_started_as_experiments_fidelity_starts_them() -> None:
                 compared.add((point.system, key))
     assert compared == {
         ("slora_bmm", "replica.kv_token_budget"),
-        ("slora_bmm", "replica.memory_utilisation"),
+        ("slora_bmm", "replica.gpu_memory_utilization"),
         ("slora_no_unify_mem", "replica.kv_token_budget"),
-        ("slora_no_unify_mem", "replica.memory_utilisation"),
-        ("vllm_packed", "replica.memory_utilisation"),
-        ("hf_peft", "replica.max_batch_size"),
+        ("slora_no_unify_mem", "replica.gpu_memory_utilization"),
+        ("vllm_packed", "replica.gpu_memory_utilization"),
+        ("hf_peft", "replica.max_num_seqs"),
     }
 
 

@@ -159,9 +159,9 @@ def test_another_run_is_not_taken_for_it(tmp_path: Path, change: dict[str, str])
     "settings",
     [
         {"gpu": "a100_80g"},
-        {"replica.max_batch_size": None},
+        {"replica.max_num_seqs": None},
         {"scheduler.max_batched_tokens": 8192},
-        {"replica.host_adapters": None},
+        {"replica.max_cpu_loras": None},
         {"until_s": 60},
         {"workload": "synthetic"},
     ],

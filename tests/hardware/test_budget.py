@@ -53,7 +53,7 @@ def test_a_model_that_does_not_fit_is_refused_in_one_sentence():
         kv_token_budget(LLAMA_70B, A10G)
     assert str(error.value) == (
         "llama_2_70b needs 138.0 GB of weights on 1 x a10g, which has 24.0 GB (21.6 GB usable at "
-        "memory_utilisation 0.9, 1.3 GB a GPU of it for activations); use a larger GPU or replica.tp >= 8"
+        "gpu_memory_utilization 0.9, 1.3 GB a GPU of it for activations); use a larger GPU or replica.tp >= 8"
     )
 
 
@@ -105,8 +105,11 @@ def test_as_many_copies_fit_as_is_said(memory_gb, engines, slots_gb):
     [
         ({"tp": 0}, "replica.tp is 0, must be a whole number of GPUs, at least 1"),
         ({"tp": 3}, "replica.tp is 3, must divide the 32 attention heads of llama_7b"),
-        ({"memory_utilisation": 0}, "replica.memory_utilisation is 0, must be greater than 0 and at most 1"),
-        ({"memory_utilisation": 1.1}, "replica.memory_utilisation is 1.1, must be"),
+        (
+            {"gpu_memory_utilization": 0},
+            "replica.gpu_memory_utilization is 0, must be greater than 0 and at most 1",
+        ),
+        ({"gpu_memory_utilization": 1.1}, "replica.gpu_memory_utilization is 1.1, must be"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, message):

@@ -186,7 +186,9 @@ def test_8_requests_of_one_adapter_share_its_load() -> None:
 
 
 def test_8_a_request_waits_only_for_the_rest_of_a_load_in_flight() -> None:
-    case = Case(rows=(Row(0.0, None, 5, 9, 9), Row(0.03125, 0, 5, 5, 5)), loader="prefetching", admit_every=4)
+    case = Case(
+        rows=(Row(0.0, None, 5, 9, 9), Row(0.03125, 0, 5, 5, 5)), loader="prefetching", max_wait_tokens=4
+    )
     case = case.but(coefficients={**case.coefficients, "adapter_load.latency_s": 0.25})
     recorder = case.run()
     assert recorder.adapter_loads == 1

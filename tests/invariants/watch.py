@@ -192,7 +192,7 @@ class WatchedReplica(Replica):
                 request.prompt_tokens + request.max_output_tokens - self.shared(request)
                 for request, _ in running
             ]
-        block = config.block_tokens if config.reserve == "paged" else 1
+        block = config.block_size if config.reserve == "paged" else 1
         return [-(-(context - self.shared(request)) // block) * block for request, context in running]
 
     def begun(self) -> list[Request]:
@@ -243,7 +243,7 @@ class WatchedReplica(Replica):
         used = {r.adapter.id: r.adapter for r in serving if r.adapter is not None}
         assert used.keys() <= pool.resident.keys(), "an adapter in use was evicted"
         assert pool.pinned_tokens == sum(adapter.kv_tokens for adapter in used.values())
-        assert self.config.max_adapters is None or len(used) <= self.config.max_adapters
+        assert self.config.max_loras is None or len(used) <= self.config.max_loras
         runs = (request for request in serving if request.id not in self._standing.paused)
         assert self.sight.merged is None or all(request.adapter is self.sight.merged for request in runs)
         self.check_region(used)

@@ -279,7 +279,7 @@ def test_nobody_never_fills_the_pool(kind: type[Reservation]) -> None:
 
 
 def test_paged_keeps_the_watermark_free_unless_the_candidate_is_alone() -> None:
-    paged = Paged(100, block_tokens=10, watermark=0.2)
+    paged = Paged(100, block_size=10, watermark=0.2)
     paged.begin(0)
     assert paged.fits(71, 0, beside_tokens=20), "alone: 80 slots and the adapter, to the last slot"
     paged.begin(0)
@@ -289,6 +289,6 @@ def test_paged_keeps_the_watermark_free_unless_the_candidate_is_alone() -> None:
 
 
 def test_paged_does_not_ask_how_long_an_answer_may_get() -> None:
-    paged = Paged(100, block_tokens=10, watermark=0.0)
+    paged = Paged(100, block_size=10, watermark=0.0)
     paged.begin(0)
     assert paged.fits(10, 10_000, beside_tokens=0)

@@ -72,7 +72,7 @@ def test_no_time_has_no_mean():
 def test_a_run_by_hand():
     """Nine slots of a prompt and a token, and one of its adapter, then a token more at each of two steps."""
     rows = (Row(1.0, 0, 8, 3, 3),)
-    cluster = Case(rows=rows, ranks=(1,), reserve="paged", block_tokens=1).cluster()
+    cluster = Case(rows=rows, ranks=(1,), reserve="paged", block_size=1).cluster()
     table = cluster.recorder.requests()
     first_s, end_s = table.first_token_s[0], table.finish_s[0]
     area = (first_s - 1.0) * 13 + (end_s - first_s) * (13 + 1)

@@ -57,12 +57,12 @@ def replica_state(view: ReplicaView) -> list[Any]:
     return [
         view.now_s,
         view.running,
-        view.landing,
+        view.loading,
         view.adapters,
         view.preempted,
         *map(request_state, view.prefilling),
         view.steps_since_prefill,
-        view.admit_every,
+        view.max_wait_tokens,
         *map(request_state, view.waiting),
     ]
 

@@ -95,7 +95,7 @@ class Cluster:
         kernel: Kernel | None = None,
         iteration: IterationModel | None = None,
         budgets: Sequence[int] | None = None,
-        max_batch_size: int = 1000,
+        max_num_seqs: int = 1000,
         at: Mapping[int, Collection[int]] | None = None,
         adapter_load_s: float = 0.0,
         executions_s: float | None = None,
@@ -108,8 +108,8 @@ class Cluster:
         self.outstanding = np.array(outstanding, dtype=np.int64)
         self.open = np.ones(len(outstanding), dtype=np.bool_)
         self.rng = np.random.default_rng(0)
-        self.max_batch_size = max_batch_size
-        self.loads = Loads(len(outstanding), max_batch_size)
+        self.max_num_seqs = max_num_seqs
+        self.loads = Loads(len(outstanding), max_num_seqs)
         self.history_rps = None if history_rps is None else np.array(history_rps, dtype=np.float64)
         self._at, self._load_s, self._execution_s = at or {}, adapter_load_s, executions_s
         self.kernel = kernel or Merged(CALIBRATION)
@@ -150,9 +150,9 @@ class View:
         *,
         now_s: float = 9.0,
         running: int = 0,
-        landing: int = 0,
+        loading: int = 0,
         steps: int = 0,
-        admit_every: int = 0,
+        max_wait_tokens: int = 0,
         in_use: Collection[Adapter] = (),
         prefilling: Sequence[Request] = (),
         merged: Adapter | None = None,
@@ -162,18 +162,18 @@ class View:
         members: Sequence[Request] = (),
         paused: Sequence[Request] = (),
         iterations: int = 0,
-        max_batch_size: int = 1000,
+        max_num_seqs: int = 1000,
         served_adapters: int = 3,
     ) -> None:
         self.members, self.paused, self.iterations = members, paused, iterations
-        self.max_batch_size, self.served_adapters = max_batch_size, served_adapters
+        self.max_num_seqs, self.served_adapters = max_num_seqs, served_adapters
         running = running or len(members)
         self.waiting = Queue(waiting)
         self.now_s = now_s
         self.running = running
-        self.landing = landing
+        self.loading = loading
         self.steps_since_prefill = steps
-        self.admit_every = admit_every
+        self.max_wait_tokens = max_wait_tokens
         self.adapters = len(in_use)
         self.prefilling = prefilling
         self.merged = merged

@@ -5,59 +5,59 @@ from __future__ import annotations
 import pytest
 
 from simlora.policies.scheduling.adapter_clustering import AdapterClustering
-from simlora.policies.scheduling.base import NEVER, Decision
+from simlora.policies.scheduling.base import NEVER, SchedulerOutput
 from simlora.policies.views import Refusal
 from tests.policies.hand import RETRY_STEPS, A, B, C, View, requests
 
 OTHER, OURS, BASE, OURS_TOO = QUEUE = requests(C, A, None, B)
 
 
-def schedule(view: View) -> Decision:
+def schedule(view: View) -> SchedulerOutput:
     return AdapterClustering(clusters=2).schedule(view)
 
 
 def test_with_fewer_adapters_in_the_batch_it_is_first_come_first_served() -> None:
-    assert schedule(View(QUEUE, running=5, in_use=(A,))) == Decision(prefill=QUEUE)
+    assert schedule(View(QUEUE, running=5, in_use=(A,))) == SchedulerOutput(prefill=QUEUE)
 
 
 def test_from_d_adapters_on_requests_of_those_go_first_and_then_the_others() -> None:
     decision = schedule(View(QUEUE, running=2, in_use=(A, B)))
-    assert decision == Decision(prefill=(OURS, OURS_TOO, OTHER, BASE))
+    assert decision == SchedulerOutput(prefill=(OURS, OURS_TOO, OTHER, BASE))
 
 
 def test_an_idle_replica_has_no_adapters_to_keep_to() -> None:
-    assert schedule(View(QUEUE)) == Decision(prefill=QUEUE)
+    assert schedule(View(QUEUE)) == SchedulerOutput(prefill=QUEUE)
 
 
 @pytest.mark.parametrize("why", [Refusal.MEMORY, Refusal.REGION, Refusal.SEATS])
 def test_after_one_of_its_own_was_refused_for_memory_or_a_seat_nobody_else_is_tried(why: Refusal) -> None:
     view = View(QUEUE, running=2, in_use=(A, B), refuses={OURS_TOO: why})
-    assert schedule(view) == Decision(prefill=(OURS,))
+    assert schedule(view) == SchedulerOutput(prefill=(OURS,))
     assert view.tried == (OURS, OURS_TOO)
 
 
 def test_after_one_of_its_own_had_too_many_tokens_the_others_are_tried_in_order_of_arrival() -> None:
     view = View(QUEUE, running=2, in_use=(A, B), refuses={OURS: Refusal.TOKENS})
-    assert schedule(view) == Decision(prefill=(OTHER,))
+    assert schedule(view) == SchedulerOutput(prefill=(OTHER,))
     assert view.tried == (OURS, OTHER, OURS), "up to the first that does not fit, again"
 
 
 def test_the_others_too_stop_at_the_first_that_does_not_fit() -> None:
     view = View(QUEUE, running=2, in_use=(A, B), refuses={OTHER: Refusal.TOKENS})
-    assert schedule(view) == Decision(prefill=(OURS, OURS_TOO))
+    assert schedule(view) == SchedulerOutput(prefill=(OURS, OURS_TOO))
 
 
 def test_after_a_refusal_an_arrival_counts_only_where_it_may_go_before_others() -> None:
     nobody = dict.fromkeys(QUEUE, Refusal.MEMORY)
     clustered = View(QUEUE, running=2, in_use=(A, B), refuses=nobody)
-    assert schedule(clustered) == Decision(steps=RETRY_STEPS, on_arrival=0)
+    assert schedule(clustered) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=0)
     plain = View(QUEUE, running=2, in_use=(A,), refuses=nobody)
-    assert schedule(plain) == Decision(steps=RETRY_STEPS, on_arrival=NEVER)
+    assert schedule(plain) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=NEVER)
 
 
 def test_the_queue_is_left_alone_after_a_prefill_as_with_fcfs() -> None:
-    view = View(QUEUE, running=2, in_use=(A, B), steps=4, admit_every=10)
-    assert schedule(view) == Decision(steps=6)
+    view = View(QUEUE, running=2, in_use=(A, B), steps=4, max_wait_tokens=10)
+    assert schedule(view) == SchedulerOutput(steps=6)
 
 
 def test_a_loader_that_looks_ahead_sees_the_same_order() -> None:

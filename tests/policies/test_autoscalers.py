@@ -31,7 +31,7 @@ class Fleet(Cluster):
         self.on, self.now_s = on, now_s
         self.waits_s, self._had_s = np.array(waits_s), np.array(had_s)
         self.asked: list[float] = []
-        self.homeless = 0
+        self.unassigned = 0
 
     def first_tokens_s(self, window_s: float) -> np.ndarray:
         self.asked.append(window_s)
@@ -64,7 +64,7 @@ def test_by_queue_wants_as_many_as_have_the_target_each(on: int, requests: int, 
 
 def test_by_queue_counts_requests_that_nobody_takes_now() -> None:
     fleet = Fleet(0, 0)
-    fleet.homeless = 25
+    fleet.unassigned = 25
     assert ByQueue(target_requests=10).replicas(fleet) == 3
 
 

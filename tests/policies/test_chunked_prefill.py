@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import NEVER, Decision
+from simlora.policies.scheduling.base import NEVER, SchedulerOutput
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
 from simlora.policies.views import Refusal
 from tests.policies.hand import RETRY_STEPS, A, B, C, View, requests
@@ -17,7 +17,7 @@ from tests.policies.hand import RETRY_STEPS, A, B, C, View, requests
 FIRST, SECOND, THIRD = QUEUE = requests(A, B, A)
 
 
-def schedule(view: View) -> Decision:
+def schedule(view: View) -> SchedulerOutput:
     return ChunkedPrefill(max_batched_tokens=16).schedule(view)
 
 
@@ -30,31 +30,33 @@ def begun(id: int, done: int, prompt_tokens: int = 30) -> Request:
 
 def test_waiting_requests_share_the_budget_in_order_of_arrival() -> None:
     view = View(QUEUE)
-    assert schedule(view) == Decision(prefill=(FIRST, SECOND), chunks=(10, 6))
+    assert schedule(view) == SchedulerOutput(prefill=(FIRST, SECOND), chunks=(10, 6))
     assert view.tried == (FIRST, SECOND), "for the third no token is left"
 
 
 def test_each_running_request_takes_a_token_of_the_budget_and_decodes_in_the_same_iteration() -> None:
     decision = schedule(View(QUEUE, running=4))
-    assert decision == Decision(prefill=(FIRST, SECOND), chunks=(10, 2), decode=True)
+    assert decision == SchedulerOutput(prefill=(FIRST, SECOND), chunks=(10, 2), decode=True)
 
 
 def test_a_prefill_that_has_begun_goes_on_before_others_start() -> None:
     old = begun(7, done=18)
-    assert schedule(View(QUEUE, prefilling=(old,))) == Decision(prefill=(old, FIRST), chunks=(12, 4))
+    assert schedule(View(QUEUE, prefilling=(old,))) == SchedulerOutput(prefill=(old, FIRST), chunks=(12, 4))
 
 
 def test_prefills_that_have_begun_go_on_in_order_of_admission_as_far_as_the_budget_reaches() -> None:
     one, other, last = begun(9, done=20), begun(7, done=1), begun(8, done=1)
     decision = schedule(View(QUEUE, running=2, prefilling=(one, other, last)))
-    assert decision == Decision(prefill=(one, other), chunks=(10, 4), decode=True)
+    assert decision == SchedulerOutput(prefill=(one, other), chunks=(10, 4), decode=True)
 
 
 def test_with_no_token_left_for_prefill_the_batch_decodes_until_something_changes() -> None:
     view = View(QUEUE, running=16)
-    assert schedule(view) == Decision(on_arrival=0)
+    assert schedule(view) == SchedulerOutput(on_arrival=0)
     assert view.tried == ()
-    assert schedule(View(QUEUE, running=20)) == Decision(on_arrival=0), "more run than the budget has tokens"
+    assert schedule(View(QUEUE, running=20)) == SchedulerOutput(on_arrival=0), (
+        "more run than the budget has tokens"
+    )
 
 
 def test_a_prefill_that_has_begun_is_looked_after_at_the_next_step() -> None:
@@ -63,49 +65,49 @@ def test_a_prefill_that_has_begun_is_looked_after_at_the_next_step() -> None:
 
 def test_who_is_refused_for_too_many_adapters_is_passed_over() -> None:
     view = View(QUEUE, refuses={SECOND: Refusal.ADAPTERS})
-    assert schedule(view) == Decision(prefill=(FIRST, THIRD), chunks=(10, 6), passed_over=1)
+    assert schedule(view) == SchedulerOutput(prefill=(FIRST, THIRD), chunks=(10, 6), skipped=1)
 
 
 def test_after_a_refusal_only_those_who_need_no_further_adapter_are_asked() -> None:
     first, _, _, base, fifth = queue = requests(B, C, B, None, A)
     view = View(queue, in_use=(A,), running=1, refuses={first: Refusal.ADAPTERS})
-    assert schedule(view) == Decision(prefill=(base, fifth), chunks=(10, 5), decode=True, passed_over=3)
+    assert schedule(view) == SchedulerOutput(prefill=(base, fifth), chunks=(10, 5), decode=True, skipped=3)
     assert view.tried == (first, base, fifth)
 
 
 def test_an_adapter_that_came_into_the_batch_in_this_trial_counts() -> None:
     first, second, third = queue = requests(B, A, B)
     view = View(queue, refuses={second: Refusal.ADAPTERS})
-    assert schedule(view) == Decision(prefill=(first, third), chunks=(10, 6), passed_over=1)
+    assert schedule(view) == SchedulerOutput(prefill=(first, third), chunks=(10, 6), skipped=1)
 
 
 def test_who_is_refused_for_anything_else_keeps_those_behind_waiting() -> None:
     for why in (Refusal.SEATS, Refusal.TOKENS, Refusal.MEMORY, Refusal.REGION):
         view = View(QUEUE, refuses={SECOND: why})
-        assert schedule(view) == Decision(prefill=(FIRST,), chunks=(10,))
+        assert schedule(view) == SchedulerOutput(prefill=(FIRST,), chunks=(10,))
         assert view.tried == (FIRST, SECOND)
 
 
 def test_after_a_refusal_for_memory_an_arrival_changes_nothing() -> None:
     view = View(QUEUE, running=1, refuses={FIRST: Refusal.MEMORY})
-    assert schedule(view) == Decision(steps=RETRY_STEPS, on_arrival=NEVER)
+    assert schedule(view) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=NEVER)
 
 
 def test_who_was_passed_over_may_be_overtaken_by_an_arrival() -> None:
     only = View(QUEUE[:1], running=1, refuses={FIRST: Refusal.ADAPTERS})
-    assert schedule(only) == Decision(on_arrival=0, passed_over=1), "until somebody leaves, or comes"
+    assert schedule(only) == SchedulerOutput(on_arrival=0, skipped=1), "until somebody leaves, or comes"
     both = View(QUEUE, running=1, in_use=(B,), refuses={FIRST: Refusal.ADAPTERS, SECOND: Refusal.MEMORY})
-    assert schedule(both) == Decision(steps=RETRY_STEPS, on_arrival=0, passed_over=1)
+    assert schedule(both) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=0, skipped=1)
 
 
 def test_the_queue_is_looked_at_as_far_as_tokens_or_memory_last_and_to_its_end_where_slots_do_not() -> None:
     first, *_ = queue = requests(A, B, C, A, B, C)
     nobody = View(queue, running=1, in_use=(), refuses={first: Refusal.ADAPTERS})
-    assert schedule(nobody) == Decision(on_arrival=0, passed_over=6)
+    assert schedule(nobody) == SchedulerOutput(on_arrival=0, skipped=6)
     tokens = View(queue, in_use=(B,), refuses={first: Refusal.ADAPTERS})
-    assert schedule(tokens) == Decision(prefill=(queue[1], queue[4]), chunks=(10, 6), passed_over=3)
+    assert schedule(tokens) == SchedulerOutput(prefill=(queue[1], queue[4]), chunks=(10, 6), skipped=3)
     memory = View(queue, running=1, in_use=(B,), refuses={first: Refusal.ADAPTERS, queue[4]: Refusal.MEMORY})
-    assert schedule(memory) == Decision(prefill=(queue[1],), chunks=(10,), decode=True, passed_over=3)
+    assert schedule(memory) == SchedulerOutput(prefill=(queue[1],), chunks=(10,), decode=True, skipped=3)
 
 
 def test_a_queue_that_was_passed_over_is_not_tried_again_before_an_adapter_leaves_or_a_fitting_request_comes() -> (
@@ -118,7 +120,7 @@ def test_a_queue_that_was_passed_over_is_not_tried_again_before_an_adapter_leave
         view = View(waiting, running=1, in_use=in_use, refuses={first: Refusal.ADAPTERS}, **more)
         decision = scheduler.schedule(view)
         started = len(decision.prefill)
-        assert decision.passed_over == (0 if more else len(waiting) - started)
+        assert decision.skipped == (0 if more else len(waiting) - started)
         return view
 
     assert looked_at(queue[:1], (A,)).tried == (first,)
@@ -138,14 +140,14 @@ def test_a_queue_that_was_passed_over_is_not_tried_again_before_an_adapter_leave
 
 
 def test_nobody_starts_at_a_boundary_at_which_somebody_was_preempted() -> None:
-    assert schedule(View(QUEUE, running=3, preempted=True)) == Decision(steps=1, on_arrival=0)
+    assert schedule(View(QUEUE, running=3, preempted=True)) == SchedulerOutput(steps=1, on_arrival=0)
     old = begun(7, done=18)
     after = schedule(View(QUEUE, prefilling=(old,), preempted=True))
-    assert after == Decision(prefill=(old,), chunks=(12,)), "what has begun goes on"
+    assert after == SchedulerOutput(prefill=(old,), chunks=(12,)), "what has begun goes on"
 
 
 def test_with_nobody_waiting_the_batch_decodes_until_somebody_arrives() -> None:
-    assert schedule(View(running=3)) == Decision(on_arrival=0)
+    assert schedule(View(running=3)) == SchedulerOutput(on_arrival=0)
 
 
 @given(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import NEVER, Decision
+from simlora.policies.scheduling.base import NEVER, SchedulerOutput
 from simlora.policies.scheduling.budget import TimeBudget
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
 from simlora.policies.scheduling.chunked_slo import ChunkedSlo
@@ -23,7 +23,7 @@ BESIDE = 24
 """Tokens that a pass has time for beside a batch; 32 without one."""
 
 
-def schedule(view: View, **more: float | None) -> Decision:
+def schedule(view: View, **more: float | None) -> SchedulerOutput:
     known = {"max_batched_tokens": 1000, "slo_s": 6.5, "margin_s": 0.5, "pass_s": PASS_S}
     return ChunkedSlo(**{**known, **more}).schedule(view)
 
@@ -37,10 +37,10 @@ def crowd(count: int, arrival_s: float = 8.0, prompt_tokens: int = 10, start: in
 
 def test_an_iteration_prefills_what_it_has_time_for_beside_the_batch() -> None:
     queue = crowd(4)
-    assert schedule(View(queue, running=3)) == Decision(
+    assert schedule(View(queue, running=3)) == SchedulerOutput(
         prefill=queue[:3], chunks=(10, 10, 4), decode=True, until_s=14.0
     )
-    assert schedule(View(queue)) == Decision(prefill=queue, chunks=(10, 10, 10, 2), until_s=14.0)
+    assert schedule(View(queue)) == SchedulerOutput(prefill=queue, chunks=(10, 10, 10, 2), until_s=14.0)
 
 
 def test_tokens_are_bounded_too() -> None:
@@ -50,7 +50,7 @@ def test_tokens_are_bounded_too() -> None:
 
 def test_where_a_step_alone_takes_too_long_nobody_starts_until_somebody_leaves() -> None:
     queue = crowd(2)
-    assert schedule(View(queue, running=1), pass_s=STEP_S) == Decision(
+    assert schedule(View(queue, running=1), pass_s=STEP_S) == SchedulerOutput(
         steps=NEVER, on_arrival=NEVER, until_s=14.0
     )
 
@@ -108,21 +108,23 @@ def test_no_pass_takes_longer_and_none_has_time_for_another_token_where_time_is_
 def test_who_is_too_old_is_given_up_and_the_others_start() -> None:
     old, fresh = crowd(1, arrival_s=3.0), crowd(2, start=1)
     view = View((*old, *fresh))
-    assert schedule(view) == Decision(prefill=fresh, chunks=(10, 10), abort=((old[0], REASON),), until_s=14.0)
+    assert schedule(view) == SchedulerOutput(
+        prefill=fresh, chunks=(10, 10), abort=((old[0], REASON),), until_s=14.0
+    )
     assert view.tried == fresh
 
 
 def test_the_next_look_is_when_the_next_will_be_too_old() -> None:
     first, *_ = queue = (*crowd(1, arrival_s=5.0), *crowd(1, start=1))
     decision = schedule(View(queue, running=1, refuses={first: Refusal.MEMORY}))
-    assert decision == Decision(steps=RETRY_STEPS, on_arrival=NEVER, until_s=11.0)
+    assert decision == SchedulerOutput(steps=RETRY_STEPS, on_arrival=NEVER, until_s=11.0)
 
 
 def test_those_who_spoke_or_have_begun_are_never_given_up() -> None:
     spoke, begun = crowd(2, arrival_s=0.0)
     spoke.generated_tokens = 1
     decision = schedule(View((spoke,), prefilling=(begun,), now_s=100.0))
-    assert decision == Decision(prefill=(begun, spoke), chunks=(10, 11), until_s=inf)
+    assert decision == SchedulerOutput(prefill=(begun, spoke), chunks=(10, 11), until_s=inf)
 
 
 def test_who_is_given_up_was_not_passed_over() -> None:
@@ -131,7 +133,7 @@ def test_who_is_given_up_was_not_passed_over() -> None:
     view = View((*old, *fresh), running=1, in_use=(A,), refuses={first: Refusal.ADAPTERS})
     decision = schedule(view, slo_s=3.0)
     assert decision.abort == ((old[0], REASON),)
-    assert (decision.prefill, decision.passed_over) == ((last,), 2)
+    assert (decision.prefill, decision.skipped) == ((last,), 2)
 
 
 def test_targets_are_checked() -> None:

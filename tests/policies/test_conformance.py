@@ -39,7 +39,7 @@ from simlora.policies.placement.burst_tolerance import BurstTolerance
 from simlora.policies.placement.dedicated import Dedicated
 from simlora.policies.routing.base import Router
 from simlora.policies.scaling.base import Autoscaler
-from simlora.policies.scheduling.base import Decision, Scheduler
+from simlora.policies.scheduling.base import Scheduler, SchedulerOutput
 from simlora.policies.views import ClusterView, FleetView, ReplicaView
 from tests.engine.cases import LOADERS, Case, Row, cases, divided, swapped
 from tests.examples import share
@@ -77,18 +77,18 @@ class CheckedScheduler(Scheduler):
         self.policy = policy
         self.merges, self.pauses = policy.merges, policy.pauses
 
-    def schedule(self, view: ReplicaView) -> Decision:
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
         before = replica_state(view)
         twin = copy.deepcopy(self.policy).schedule(Guard(view, ReplicaView))
         decision = self.policy.schedule(Guard(view, ReplicaView))
         assert decision == twin, "not deterministic"
         assert replica_state(view) == before, "the view was changed"
-        assert isinstance(decision, Decision)
+        assert isinstance(decision, SchedulerOutput)
         assert decision.steps >= 1
         assert decision.on_arrival >= 0
         given_up = {request.id for request, _ in decision.abort}
         waiting = {request.id for request in view.waiting}
-        assert decision.prefill or decision.resume or view.running or view.landing or given_up == waiting, (
+        assert decision.prefill or decision.resume or view.running or view.loading or given_up == waiting, (
             "nothing to do beside waiting requests"
         )
         assert given_up <= waiting, "gives up a request that does not wait here"
@@ -150,7 +150,7 @@ def test_a_loader_keeps_its_promises(policy: type[Loader], case: Case) -> None:
 class CheckedEviction(Eviction):
     def __init__(self, policy: Eviction) -> None:
         self.policy = policy
-        self.in_turn = policy.in_turn
+        self.evicts_in_use = policy.evicts_in_use
 
     def reloads(
         self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]
@@ -414,7 +414,7 @@ def outputs_differ_late() -> tuple[Case, Case]:
             arrival_s, rng.integers(0, 3, 60), rng.integers(1, 30, 60), rng.integers(10, 40, 60), strict=True
         )
     )
-    case = Case(rows=rows, capacity=300, replicas=2, admit_every=3)
+    case = Case(rows=rows, capacity=300, replicas=2, max_wait_tokens=3)
     return case, case.but(rows=(rows[0]._replace(output_tokens=60), *rows[1:]))
 
 

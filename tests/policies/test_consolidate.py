@@ -73,7 +73,10 @@ def test_a_period_is_not_so_short_that_a_run_gets_nowhere() -> None:
 
 
 TWO = Case(
-    rows=(Row(0.0, None, 4, 30, 30), Row(0.0, None, 8, 30, 30)), replicas=2, admit_every=0, kernel="merged"
+    rows=(Row(0.0, None, 4, 30, 30), Row(0.0, None, 8, 30, 30)),
+    replicas=2,
+    max_wait_tokens=0,
+    kernel="merged",
 )
 
 
@@ -113,7 +116,7 @@ def test_waiting_requests_move_too() -> None:
     """Queues are looked at only when the batch is empty: at the first tick each replica runs one and lets one wait."""
     rows = tuple(Row(t, None, 4, 400, 400) for t in (0.0, 0.0, 0.05, 0.05))
     case = Case(
-        rows=rows, replicas=2, kernel="merged", migrates_every_s=2**-4, admit_every=10**6, capacity=9999
+        rows=rows, replicas=2, kernel="merged", migrates_every_s=2**-4, max_wait_tokens=10**6, capacity=9999
     )
     found = case.run().requests()
     assert (found.status == "finished").all()
@@ -125,7 +128,7 @@ def test_waiting_requests_move_too() -> None:
 
 def test_a_request_that_has_grown_beyond_a_prefill_goes_on_alone() -> None:
     rows = Row(0.0, None, 4, 60, 60), Row(0.0, None, 30, 60, 60)
-    found = TWO.but(rows=rows, max_prefill_tokens=32, migrates_every_s=0.25).run().requests()
+    found = TWO.but(rows=rows, max_num_batched_tokens=32, migrates_every_s=0.25).run().requests()
     assert found.migrations.tolist() == [0, 1]
     assert (found.status == "finished").all()
 

@@ -223,7 +223,7 @@ def test_the_bands_do_not_go_down(below: str, above: str) -> None:
 def test_nobody_leaves_for_adapters_alone(policy: type[Swapper]) -> None:
     """They have one order with KV, which another asks for."""
     assert policy().victims((), 100) == ()
-    assert not policy().in_turn
+    assert not policy().evicts_in_use
 
 
 # The least recently used --------------------------------------------------------------------

@@ -137,7 +137,7 @@ def credit(**changes: object) -> Credit:
 
 
 def view(waiting: Sequence[Request], size: int = 4, **more: object) -> View:
-    return View(waiting, max_batch_size=size, **more)  # type: ignore[arg-type]
+    return View(waiting, max_num_seqs=size, **more)  # type: ignore[arg-type]
 
 
 def test_as_long_as_no_adapter_has_more_requests_than_the_batch_they_run_in_order_of_arrival() -> None:

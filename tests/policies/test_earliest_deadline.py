@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.earliest_deadline import EarliestDeadline
 from simlora.policies.views import Refusal
 from tests.engine.by_hand import prefill_s
@@ -33,9 +33,9 @@ def test_who_is_due_first_goes_first_and_who_was_promised_nothing_last() -> None
 
 def test_admission_stops_at_the_first_that_does_not_fit_and_an_arrival_may_be_due_before_it() -> None:
     view = Promised(WAITING, running=1, steps=99, refuses={WAITING[3]: Refusal.MEMORY})
-    assert EarliestDeadline().schedule(view) == Decision(prefill=(WAITING[1],))
+    assert EarliestDeadline().schedule(view) == SchedulerOutput(prefill=(WAITING[1],))
     none = Promised(WAITING, running=1, steps=99, refuses={WAITING[1]: Refusal.MEMORY})
-    assert EarliestDeadline().schedule(none) == Decision(steps=RETRY_STEPS, on_arrival=0)
+    assert EarliestDeadline().schedule(none) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=0)
 
 
 def test_of_equal_deadlines_the_first_to_arrive_goes_first() -> None:
@@ -44,9 +44,9 @@ def test_of_equal_deadlines_the_first_to_arrive_goes_first() -> None:
 
 
 def test_it_looks_at_the_queue_as_often_as_fcfs() -> None:
-    assert EarliestDeadline().schedule(Promised(WAITING, running=1, steps=3, admit_every=10)) == Decision(
-        steps=7
-    )
+    assert EarliestDeadline().schedule(
+        Promised(WAITING, running=1, steps=3, max_wait_tokens=10)
+    ) == SchedulerOutput(steps=7)
 
 
 @pytest.mark.parametrize("targets, first", [((9.0, 1.0, 9.0), 2), ((1.0, 9.0, 9.0), 1), ((9.0, 9.0, 1.0), 3)])
@@ -60,7 +60,7 @@ def test_in_a_run_tenants_get_what_they_were_promised_first(targets: tuple[float
         loader="cached",
         kernel="merged",
         reserve="full",
-        max_batch_size=1,
+        max_num_seqs=1,
         ttft_targets_s=targets,
     )
     table = case.run().requests()
@@ -69,7 +69,7 @@ def test_in_a_run_tenants_get_what_they_were_promised_first(targets: tuple[float
 
 def test_with_one_target_for_all_it_is_fcfs() -> None:
     rows = tuple(Row(i / 100, i % 2, 9, 9, 9) for i in range(20))
-    case = Case(rows=rows, ranks=(1, 2), max_batch_size=3)
+    case = Case(rows=rows, ranks=(1, 2), max_num_seqs=3)
     same = case.but(scheduler="earliest_deadline", ttft_targets_s=(2.0,) * 3)
     assert same.run().requests().equals(case.run().requests())
     assert case.but(scheduler="earliest_deadline").run().requests().equals(case.run().requests()), (

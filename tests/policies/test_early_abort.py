@@ -12,7 +12,7 @@ import pytest
 
 from simlora.core.errors import InputError
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.early_abort import EarlyAbort
 from simlora.policies.views import Refusal
 from tests.policies.hand import RETRY_STEPS, View
@@ -58,16 +58,16 @@ def test_who_is_given_up_is_not_tried_and_the_others_start() -> None:
     old, fresh = crowd(1, arrival_s=1.0), crowd(2, start=1)
     view = View((*old, *fresh))
     decision = EarlyAbort().schedule(view)
-    assert decision == Decision(prefill=(fresh[1], fresh[0]), abort=((old[0], REASON),))
+    assert decision == SchedulerOutput(prefill=(fresh[1], fresh[0]), abort=((old[0], REASON),))
     assert view.tried == (fresh[1], fresh[0])
 
 
 def test_a_request_that_was_preempted_after_its_first_token_is_never_given_up() -> None:
     (request,) = queue = crowd(1, arrival_s=1.0)
     request.generated_tokens = 1
-    assert EarlyAbort().schedule(View(queue, now_s=1000.0)) == Decision(prefill=queue)
+    assert EarlyAbort().schedule(View(queue, now_s=1000.0)) == SchedulerOutput(prefill=queue)
     decision = EarlyAbort().schedule(View(queue, now_s=1000.0, running=1, refuses=nobody(queue)))
-    assert decision == Decision(steps=RETRY_STEPS, on_arrival=0, until_s=inf)
+    assert decision == SchedulerOutput(steps=RETRY_STEPS, on_arrival=0, until_s=inf)
 
 
 def test_the_decision_stands_until_the_first_of_those_refused_has_to_be_given_up() -> None:
@@ -151,11 +151,11 @@ def test_a_loader_that_looks_ahead_sees_the_same_order() -> None:
 
 def test_the_queue_is_left_alone_after_a_prefill_as_with_fcfs() -> None:
     scheduler = EarlyAbort()
-    waiting, empty = (View(queue, running=1, steps=4, admit_every=10) for queue in (crowd(1), ()))
-    assert scheduler.schedule(waiting) == Decision(steps=6)
-    assert scheduler.schedule(empty) == Decision(steps=6), "the average of arrivals is 1 and will sink"
+    waiting, empty = (View(queue, running=1, steps=4, max_wait_tokens=10) for queue in (crowd(1), ()))
+    assert scheduler.schedule(waiting) == SchedulerOutput(steps=6)
+    assert scheduler.schedule(empty) == SchedulerOutput(steps=6), "the average of arrivals is 1 and will sink"
     scheduler.schedule(View(running=1))
-    assert scheduler.schedule(empty) == Decision(on_arrival=6), "it is 0 for good"
+    assert scheduler.schedule(empty) == SchedulerOutput(on_arrival=6), "it is 0 for good"
 
 
 def test_looks_that_would_still_move_the_average_are_taken_one_by_one() -> None:
@@ -169,4 +169,4 @@ def test_an_empty_queue_is_looked_at_until_the_average_is_zero() -> None:
     """After 8 arrivals: int(0.3 * 5) = 1, then 0 for good."""
     scheduler = served(8)
     decisions = [scheduler.schedule(View(running=1)) for _ in range(2)]
-    assert decisions == [Decision(steps=1), Decision(on_arrival=0)]
+    assert decisions == [SchedulerOutput(steps=1), SchedulerOutput(on_arrival=0)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.merged_per_batch import MergedPerBatch
 from simlora.policies.views import Refusal
 from tests.policies.hand import RETRY_STEPS, A, B, C, View, requests
@@ -21,32 +21,32 @@ def test_it_says_that_it_merges() -> None:
 
 def test_the_head_of_the_queue_picks_the_adapter_and_only_its_requests_start() -> None:
     first, _, _, fourth = queue = requests(B, A, None, B)
-    assert MergedPerBatch().schedule(View(queue)) == Decision(prefill=(first, fourth), merge=B)
+    assert MergedPerBatch().schedule(View(queue)) == SchedulerOutput(prefill=(first, fourth), merge=B)
 
 
 def test_the_adapter_of_the_last_batch_is_taken_out_before_the_next_is_merged() -> None:
     queue = requests(B, A)
     decision = serving_a().schedule(View(queue, merged=A))
-    assert decision == Decision(prefill=queue[:1], unmerge=True, merge=B)
+    assert decision == SchedulerOutput(prefill=queue[:1], unmerge=True, merge=B)
 
 
 def test_even_the_same_adapter_is_merged_anew_for_the_next_batch() -> None:
     queue = requests(A, A)
     decision = serving_a().schedule(View(queue, merged=A))
-    assert decision == Decision(prefill=queue, unmerge=True, merge=A)
+    assert decision == SchedulerOutput(prefill=queue, unmerge=True, merge=A)
 
 
 def test_for_the_base_model_the_adapter_is_only_taken_out() -> None:
     first, _, third = queue = requests(None, A, None)
     decision = serving_a().schedule(View(queue, merged=A))
-    assert decision == Decision(prefill=(first, third), unmerge=True, merge=None)
-    assert MergedPerBatch().schedule(View(queue)) == Decision(prefill=(first, third))
+    assert decision == SchedulerOutput(prefill=(first, third), unmerge=True, merge=None)
+    assert MergedPerBatch().schedule(View(queue)) == SchedulerOutput(prefill=(first, third))
 
 
 def test_while_the_batch_runs_requests_of_its_adapter_join_it_without_a_switch() -> None:
     _, joins, _, joins_too = queue = requests(B, A, C, A)
     view = View(queue, running=1, merged=A)
-    assert serving_a().schedule(view) == Decision(prefill=(joins, joins_too))
+    assert serving_a().schedule(view) == SchedulerOutput(prefill=(joins, joins_too))
 
 
 def test_nobody_joins_once_more_than_the_limit_of_others_waits_ahead() -> None:
@@ -54,7 +54,7 @@ def test_nobody_joins_once_more_than_the_limit_of_others_waits_ahead() -> None:
     scheduler = serving_a(most_others=3)
     assert scheduler.schedule(View(three_ahead, running=1, merged=A)).prefill == three_ahead[-1:]
     decision = scheduler.schedule(View(four_ahead, running=1, merged=A))
-    assert decision == Decision(steps=RETRY_STEPS, on_arrival=0)
+    assert decision == SchedulerOutput(steps=RETRY_STEPS, on_arrival=0)
 
 
 def test_those_behind_the_first_of_the_adapter_do_not_count_as_ahead() -> None:
@@ -77,5 +77,5 @@ def test_after_a_refusal_an_arrival_may_be_the_first_of_the_batchs_adapter() -> 
 
 
 def test_the_queue_is_left_alone_after_a_prefill_as_with_fcfs() -> None:
-    view = View(requests(A), running=1, merged=A, steps=4, admit_every=10)
-    assert serving_a().schedule(view) == Decision(steps=6)
+    view = View(requests(A), running=1, merged=A, steps=4, max_wait_tokens=10)
+    assert serving_a().schedule(view) == SchedulerOutput(steps=6)

@@ -17,7 +17,7 @@ BOTH = np.arange(2)
 
 def cluster(*held: tuple[Adapter | None, ...], **changes: object) -> Cluster:
     """Replicas of four seats with requests for these adapters; a request takes 2 seconds, a load 0.5."""
-    known = {"max_batch_size": SIZE, "adapter_load_s": 0.5, "executions_s": 2.0} | changes
+    known = {"max_num_seqs": SIZE, "adapter_load_s": 0.5, "executions_s": 2.0} | changes
     given = {replica: (requests(*adapters), ()) for replica, adapters in enumerate(held)}
     return Cluster((0,) * len(held), given, **known)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.merged_only import MergedOnly
 from simlora.policies.scheduling.peft_continuous import PeftContinuous
 from simlora.policies.scheduling.unmerged_only import UnmergedOnly
@@ -16,14 +16,14 @@ from tests.policies.hand import RETRY_STEPS, A, B, View, requests
 def test_merged_only_merges_the_oldest_request_s_adapter_and_starts_all_of_its_requests() -> None:
     first, _, third, _ = queue = requests(A, B, A, None)
     decision = MergedOnly().schedule(View(queue))
-    assert decision == Decision(prefill=(first, third), merge=A, on_arrival=0, decode=True)
+    assert decision == SchedulerOutput(prefill=(first, third), merge=A, on_arrival=0, decode=True)
 
 
 def test_those_of_another_adapter_are_paused_once_the_oldest_is_for_another() -> None:
     """The oldest of adapter A has ended; of the rest B's is the oldest."""
     b, a, late = requests(B, A, B)
     decision = MergedOnly().schedule(View((b, late), members=[a], merged=A))
-    assert decision == Decision(
+    assert decision == SchedulerOutput(
         prefill=(b, late), pause=(a,), unmerge=True, merge=B, on_arrival=0, decode=True
     )
 
@@ -40,7 +40,7 @@ def test_who_was_paused_goes_on_where_he_was() -> None:
 def test_what_is_merged_already_is_not_merged_again() -> None:
     a, more = requests(A, A)
     decision = MergedOnly().schedule(View((more,), members=[a], merged=A))
-    assert decision == Decision(prefill=(more,), on_arrival=0, decode=True)
+    assert decision == SchedulerOutput(prefill=(more,), on_arrival=0, decode=True)
 
 
 def test_for_the_base_model_what_is_merged_is_taken_out() -> None:
@@ -51,9 +51,9 @@ def test_for_the_base_model_what_is_merged_is_taken_out() -> None:
 
 def test_no_more_run_than_there_are_seats_for_and_those_who_came_first_do() -> None:
     a, b, c, d = requests(A, B, None, A)
-    decision = UnmergedOnly().schedule(View((a, d), members=[b, c], max_batch_size=3))
-    assert decision == Decision(prefill=(a,), on_arrival=0, decode=True)
-    decision = UnmergedOnly().schedule(View((a, b), members=[c, d], max_batch_size=3))
+    decision = UnmergedOnly().schedule(View((a, d), members=[b, c], max_num_seqs=3))
+    assert decision == SchedulerOutput(prefill=(a,), on_arrival=0, decode=True)
+    decision = UnmergedOnly().schedule(View((a, b), members=[c, d], max_num_seqs=3))
     assert (decision.prefill, decision.pause) == ((a, b), (d,)), "who came back is older"
 
 
@@ -68,7 +68,7 @@ def test_who_starts_is_tried_beside_those_who_stay_while_the_others_make_way() -
 def test_a_refused_request_is_tried_again_when_it_could_fit() -> None:
     a, b = requests(A, A)
     view = View((b,), members=[a], merged=A, refuses={b: Refusal.MEMORY})
-    assert MergedOnly().schedule(view) == Decision(steps=RETRY_STEPS, on_arrival=0)
+    assert MergedOnly().schedule(view) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=0)
     c, d = requests(B, A, start=2)
     view = View((b,), members=[a, c], paused=[d], merged=A, refuses={b: Refusal.MEMORY})
     assert MergedOnly().schedule(view).steps == 1, "the batch is another one then"
@@ -84,7 +84,7 @@ def test_only_what_merges_says_so_and_all_that_pick_say_that_they_pause() -> Non
 def test_peft_takes_those_of_one_adapter_who_stand_first_in_line() -> None:
     first, second, _, _ = queue = requests(A, A, B, A)
     decision = PeftContinuous().schedule(View(queue))
-    assert decision == Decision(prefill=(first, second), merge=A)
+    assert decision == SchedulerOutput(prefill=(first, second), merge=A)
 
 
 def test_behind_a_request_of_another_adapter_nobody_joins() -> None:
@@ -92,13 +92,13 @@ def test_behind_a_request_of_another_adapter_nobody_joins() -> None:
     peft.schedule(View(requests(A)))
     assert peft.schedule(View(requests(B, A), running=1, merged=A)).prefill == ()
     joins, _ = queue = requests(A, B)
-    assert peft.schedule(View(queue, running=1, merged=A)) == Decision(prefill=(joins,))
+    assert peft.schedule(View(queue, running=1, merged=A)) == SchedulerOutput(prefill=(joins,))
     assert peft.schedule(View((), running=1, merged=A)).on_arrival == 0
 
 
 def test_peft_changes_over_between_batches_only_where_it_has_to() -> None:
     queue = requests(A, B)
-    assert PeftContinuous().schedule(View(queue, merged=A)) == Decision(prefill=queue[:1])
+    assert PeftContinuous().schedule(View(queue, merged=A)) == SchedulerOutput(prefill=queue[:1])
     decision = PeftContinuous().schedule(View(queue, merged=B))
     assert (decision.unmerge, decision.merge) == (True, A)
     decision = PeftContinuous().schedule(View(requests(None), merged=B))
@@ -109,6 +109,6 @@ def test_whole_copies_need_no_merging() -> None:
     copies = PeftContinuous(merge=False)
     assert not copies.merges
     queue = requests(A, B)
-    assert copies.schedule(View(queue)) == Decision(prefill=queue[:1])
+    assert copies.schedule(View(queue)) == SchedulerOutput(prefill=queue[:1])
     with pytest.raises(InputError, match=r"scheduler\.merge is 3, must be true or false"):
         PeftContinuous(merge=3)  # type: ignore[arg-type]

@@ -164,5 +164,5 @@ def test_first_fit_leaves_out_who_has_no_memory() -> None:
 
 def test_first_fit_knows_the_batch_size_of_its_replicas() -> None:
     view = Cluster((2, 0))
-    view.max_batch_size = 2
+    view.max_num_seqs = 2
     assert FirstFit().route(Request(0, None, 0.0, 1, 1), BOTH, view) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.static_batch import StaticBatch
 from tests.policies.hand import A, B, View, requests
 
@@ -20,7 +20,7 @@ def batches(scheduler: StaticBatch, waiting: tuple[Request, ...], seats: int = 1
 
 def test_while_a_batch_runs_nobody_joins_and_nobody_is_tried() -> None:
     view = View(requests(A, A), running=1)
-    assert StaticBatch().schedule(view) == Decision()
+    assert StaticBatch().schedule(view) == SchedulerOutput()
     assert view.tried == ()
 
 

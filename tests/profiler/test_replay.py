@@ -21,7 +21,7 @@ from simlora.engine.cluster import Cluster
 from simlora.engine.scenario import Scenario
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import NO_LORA, LoraWork
-from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import ReplicaView
 
@@ -81,8 +81,8 @@ class Pretended:
         ("scheduler=lcfs",),
         ("scheduler=adapter_clustering",),
         ("workload.arrivals.rate_rps=0.2", "workload.duration_s=200"),
-        ("replica.max_batch_size=4",),
-        ("replica.reserve=full", "replica.kv_token_budget=3000", "replica.admit_every=0"),
+        ("replica.max_num_seqs=4",),
+        ("replica.reserve=full", "replica.kv_token_budget=3000", "replica.max_wait_tokens=0"),
     ],
 )
 def test_on_a_device_that_takes_what_the_calibration_says_the_loop_is_the_simulator(
@@ -105,7 +105,7 @@ def test_a_scheduler_is_told_what_a_pass_takes_by_the_calibration() -> None:
     told: list[float] = []
 
     class Asking(Fcfs):
-        def schedule(self, view: ReplicaView) -> Decision:
+        def schedule(self, view: ReplicaView) -> SchedulerOutput:
             decision = super().schedule(view)
             if decision.prefill and not view.running:
                 told.append(

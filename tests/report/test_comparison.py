@@ -79,7 +79,7 @@ def test_no_more_keys_than_tell_configurations_apart():
     table = pd.DataFrame(
         {
             "system": ["a", "a", "b", "b"],
-            "replica.max_batch_size": [10, 10, 20, 20],  # as the system sets it
+            "replica.max_num_seqs": [10, 10, 20, 20],  # as the system sets it
             "scheduler": ["x", "x", "y", "y"],
             "workload.rate_rps": [1, 2, 1, 2.0],
             "cluster.replicas": [4, 4, 4.0, 4],

@@ -30,10 +30,10 @@ ANSWERS = {"qwen_2_5_7b": 0.9835}
 def overrides(row: Row) -> list[str]:
     """Return the row as arguments of simlora's command line."""
     found = ["system=vllm", f"gpu={GPU}", f"model={row.model}"]
-    found += [f"replica.max_adapters={row.counts['max_loras']}"]
-    found += [f"replica.host_adapters={row.counts['max_cpu_loras']}"]
+    found += [f"replica.max_loras={row.counts['max_loras']}"]
+    found += [f"replica.max_cpu_loras={row.counts['max_cpu_loras']}"]
     found += [f"replica.max_lora_rank={row.counts['max_lora_rank']}"]
-    found += [f"replica.max_batch_size={SEQUENCES}", f"scheduler.max_batched_tokens={STEP_TOKENS}"]
+    found += [f"replica.max_num_seqs={SEQUENCES}", f"scheduler.max_batched_tokens={STEP_TOKENS}"]
     if row.kv_tokens is not None:
         found.append(f"replica.kv_token_budget={row.kv_tokens}")
     found += [f"cluster.max_outstanding={OUTSTANDING}"]

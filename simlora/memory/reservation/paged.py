@@ -20,16 +20,16 @@ class Paged(Reservation):
         "_trial",
         "_used",
         "_watermark_tokens",
-        "block_tokens",
+        "block_size",
     )
 
-    def __init__(self, capacity: int, block_tokens: int = 16, watermark: float = 0.01) -> None:
+    def __init__(self, capacity: int, block_size: int = 16, watermark: float = 0.01) -> None:
         super().__init__(capacity)
-        self.block_tokens = block_tokens
+        self.block_size = block_size
         self._watermark_tokens = int(watermark * capacity)
         self._offset: dict[int, int] = {}  # context at step 0
         # Requests by offset modulo the block: those of one class fill their block together.
-        self._classes = [0] * block_tokens
+        self._classes = [0] * block_size
         self._rounded = 0  # sum over requests of offset rounded up to whole blocks, at step 0
         self._step, self._used = 0, 0  # what was used at which step, until that changes
         self._trial = 0
@@ -38,7 +38,7 @@ class Paged(Reservation):
         self._trial = self.used_tokens(step)
 
     def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
-        need = self._trial + self._blocks(context) * self.block_tokens
+        need = self._trial + self._blocks(context) * self.block_size
         # A candidate alone may use the watermark too, or a long prompt would never start.
         spare = self._watermark_tokens if self._trial else 0
         if need > self.capacity - beside_tokens - spare:
@@ -49,18 +49,18 @@ class Paged(Reservation):
     def add(self, id: int, context: int, to_come: int, step: int) -> None:
         offset = context - step
         self._offset[id] = offset
-        self._classes[offset % self.block_tokens] += 1
-        self._rounded += self._blocks(offset) * self.block_tokens
+        self._classes[offset % self.block_size] += 1
+        self._rounded += self._blocks(offset) * self.block_size
         self._changed(step, self._blocks(context))
 
     def remove(self, id: int, step: int) -> None:
         offset = self._offset.pop(id)
-        self._classes[offset % self.block_tokens] -= 1
-        self._rounded -= self._blocks(offset) * self.block_tokens
+        self._classes[offset % self.block_size] -= 1
+        self._rounded -= self._blocks(offset) * self.block_size
         self._changed(step, -self._blocks(offset + step))
 
     def held_tokens(self, id: int, step: int) -> int:
-        return self._blocks(self._offset[id] + step) * self.block_tokens
+        return self._blocks(self._offset[id] + step) * self.block_size
 
     def used_tokens(self, step: int) -> int:
         """Whole blocks held by contexts of offset + step tokens.
@@ -69,31 +69,31 @@ class Paged(Reservation):
         when the r tokens spill over: when -offset mod B < r.
         """
         if step != self._step:  # asked four times a boundary
-            cycles, rest = divmod(step, self.block_tokens)
-            spilled = self._classes[0] + sum(self._classes[self.block_tokens - rest + 1 :]) if rest else 0
+            cycles, rest = divmod(step, self.block_size)
+            spilled = self._classes[0] + sum(self._classes[self.block_size - rest + 1 :]) if rest else 0
             self._step = step
-            self._used = self._rounded + (len(self._offset) * cycles + spilled) * self.block_tokens
+            self._used = self._rounded + (len(self._offset) * cycles + spilled) * self.block_size
         return self._used
 
     def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
         if not self._offset:
             return UNLIMITED
-        cycles, free = divmod(free_tokens // self.block_tokens, len(self._offset))
-        steps = cycles * self.block_tokens
+        cycles, free = divmod(free_tokens // self.block_size, len(self._offset))
+        steps = cycles * self.block_size
         if steps >= most:
             return most
-        for ahead in range(self.block_tokens):
+        for ahead in range(self.block_size):
             # Contexts that are whole blocks now need another one for the next token.
-            free -= self._classes[-(step + ahead) % self.block_tokens]
+            free -= self._classes[-(step + ahead) % self.block_size]
             if free < 0:
                 return steps + ahead + 1
         raise AssertionError("a whole cycle of blocks fits after all cycles were taken out")
 
     def _changed(self, step: int, blocks: int) -> None:
         if step == self._step:
-            self._used += blocks * self.block_tokens
+            self._used += blocks * self.block_size
         else:
             self._step = -1
 
     def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self.block_tokens)
+        return -(-tokens // self.block_size)

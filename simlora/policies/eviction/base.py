@@ -9,9 +9,9 @@ from simlora.core.adapter import Adapter
 
 
 class Eviction(ABC):
-    """One instance a replica. One that throws out adapters in use, to load them again, says that it is `in_turn`."""
+    """One instance per replica. A policy that `evicts_in_use` evicts adapters in use, and loads them again."""
 
-    in_turn = False
+    evicts_in_use = False
 
     @abstractmethod
     def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
@@ -23,7 +23,7 @@ class Eviction(ABC):
     def reloads(
         self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]
     ) -> Collection[int]:
-        """Return which adapters in use an `in_turn` policy loads again, by id.
+        """Return which adapters in use an `evicts_in_use` policy loads again, by id.
 
         Asked when an iteration that uses `in_use` has loaded `missing` of them, some of them over
         `just_left`: adapters that the iteration before still used.

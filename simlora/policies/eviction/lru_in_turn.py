@@ -25,7 +25,7 @@ class LruInTurn(Lru):
     requests did, and the order of a step stays the same however many adapters it has.
     """
 
-    in_turn = True
+    evicts_in_use = True
 
     def reloads(
         self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]

@@ -12,7 +12,7 @@ class Consolidate(Migration):
     """Every `period_s` seconds the replica with the fewest requests is drained, so that it can be given back.
 
     It is if the others, the fullest first, can take all of its requests: each has room for `most_requests` (None:
-    replica.max_batch_size), and memory for prompts and declared outputs. Who has nothing gets nothing.
+    replica.max_num_seqs), and memory for prompts and declared outputs. Who has nothing gets nothing.
     Source: Punica (MLSys'24) §5.1.
     """
 
@@ -26,7 +26,7 @@ class Consolidate(Migration):
         busy = [replica for replica, count in enumerate(view.outstanding.tolist()) if count]
         if len(busy) < 2:
             return Plan()
-        most = self.most_requests or view.max_batch_size
+        most = self.most_requests or view.max_num_seqs
         # Of those with equally few requests the highest id goes; of those with equally many the lowest fills up.
         source = min(busy, key=lambda replica: (view.outstanding[replica], -replica))
         targets = sorted((r for r in busy if r != source), key=lambda replica: -view.outstanding[replica])

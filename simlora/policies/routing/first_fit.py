@@ -14,7 +14,7 @@ from simlora.policies.views import ClusterView
 class FirstFit(Router):
     """Fill one replica after the other, in order of their ids, so that the last ones can be given back.
 
-    There is room as long as a replica has fewer than `most_requests` (None: replica.max_batch_size), and memory for
+    There is room as long as a replica has fewer than `most_requests` (None: replica.max_num_seqs), and memory for
     the prompts and declared outputs of all. Where nobody has, it goes to the one with the fewest requests.
     Source: CaraServe §7.5; Punica (MLSys'24) §5.1, which takes the fullest that has room, and lets requests wait at
     the router. Its batches have at most 32 requests.
@@ -28,7 +28,7 @@ class FirstFit(Router):
         self.most_requests = most_requests
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
-        most = self.most_requests or view.max_batch_size
+        most = self.most_requests or view.max_num_seqs
         held = view.loads.held_tokens + request.declared_tokens
         room = (view.outstanding < most) & (held <= view.kv_token_budgets)
         open_to = candidates[room[candidates]]

@@ -14,7 +14,7 @@ from simlora.policies.views import ClusterView
 class PendingTime(Router):
     """dLoRA's dispatch: seconds to load the adapter where it is not in HBM, and seconds of the batches that are there.
 
-    A replica's requests, the new one included, make up full batches of `max_batch_size` for one adapter or for the
+    A replica's requests, the new one included, make up full batches of `max_num_seqs` for one adapter or for the
     base model, and the rest. One takes the mean execution time of a request (`unknown_execution_s` before any has
     finished), a full one `merged_share` of it, because it can run merged. The shortest time wins, of equals the lowest
     id.
@@ -52,7 +52,7 @@ class PendingTime(Router):
 
     def pending_s(self, request: Request, view: ClusterView) -> NDArray[np.float64]:
         """Return the estimated pending time on every replica [replicas]."""
-        size, load = view.max_batch_size, view.loads.all
+        size, load = view.max_num_seqs, view.loads.all
         full = load.full_batches + ((load.requests_for(request.adapter) + 1) % size == 0)
         batches = (view.outstanding + 1) / size - (1 - self.merged_share) * full
         execution_s = view.execution_s()

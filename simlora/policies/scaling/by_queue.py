@@ -34,7 +34,7 @@ class ByQueue(Autoscaler):
         self._said: deque[tuple[float, int]] = deque()
 
     def replicas(self, view: FleetView) -> int:
-        requests = float(view.outstanding.sum()) + view.homeless
+        requests = float(view.outstanding.sum()) + view.unassigned
         ratio = requests / (max(view.on, 1) * self.target_requests)
         wanted = view.on if abs(ratio - 1.0) <= self.tolerance else ceil(requests / self.target_requests)
         said = self._said

@@ -7,7 +7,7 @@ from itertools import chain, takewhile
 
 from simlora.core.checks import whole
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import NEVER, Decision
+from simlora.policies.scheduling.base import NEVER, SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import Admission, Refusal, ReplicaView
 
@@ -24,7 +24,7 @@ class AdapterClustering(Fcfs):
         self.clusters = whole("scheduler.clusters", clusters, "adapters", least=1)
         self._clustered = False
 
-    def schedule(self, view: ReplicaView) -> Decision:
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
         self._clustered = self._full(view)
         return super().schedule(view)
 

@@ -15,7 +15,7 @@ NEVER = 1 << 60
 """As a number of decode steps: not before something else ends the run."""
 
 
-class Decision(NamedTuple):
+class SchedulerOutput(NamedTuple):
     """Give these requests up, with a reason each; prefill those, or else decode the running batch.
 
     With `chunks`, the i-th request of the prefill has only that many of its tokens processed; what is not
@@ -24,7 +24,7 @@ class Decision(NamedTuple):
     iteration, and `merge` puts one in: from then on its requests cost no LoRA work, and no others may run.
     `pause` takes requests out of the running batch, with their KV where it is, and `resume` puts them back: who is
     paused makes way, his KV to the host or dropped (replica.preemption), when others need the memory.
-    `passed_over` counts the waiting requests that were looked at and left where they are: each step costs the
+    `skipped` counts the waiting requests that were looked at and left where they are: each step costs the
     time of looking at them, where a calibration says how long that takes.
     `notes` are numbers by name that a reader of the results may want to see over time: thresholds, and what is an
     adapter's with its name behind a colon, `credit:<adapter>`. `merged` the engine notes itself.
@@ -44,7 +44,7 @@ class Decision(NamedTuple):
     decode: bool = False
     unmerge: bool = False
     merge: Adapter | None = None
-    passed_over: int = 0
+    skipped: int = 0
     pause: tuple[Request, ...] = ()
     resume: tuple[Request, ...] = ()
     notes: tuple[tuple[str, float], ...] = ()
@@ -63,7 +63,7 @@ class Scheduler(ABC):
     chunks = False
 
     @abstractmethod
-    def schedule(self, view: ReplicaView) -> Decision:
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
         """Decide the next iteration; never called without work.
 
         An empty prefill means decode. Waiting requests that could run may not be left beside an idle

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from simlora.core.checks import whole
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
+from simlora.policies.scheduling.base import NEVER, Scheduler, SchedulerOutput
 from simlora.policies.scheduling.budget import Budget, TokenBudget
 from simlora.policies.views import Admission, Refusal, ReplicaView, WaitingView
 
@@ -27,7 +27,7 @@ class Started(NamedTuple):
     steps: int = NEVER
     last: Request | None = None
 
-    def passed_over(self, waiting: WaitingView) -> int:
+    def skipped(self, waiting: WaitingView) -> int:
         """How many requests of the queue were looked at and left where they are."""
         if not self.passing:
             return 0
@@ -39,7 +39,7 @@ class ChunkedPrefill(Scheduler):
     """An iteration processes at most `max_batched_tokens`: one for each running request, then chunks.
 
     Prefills that have begun go on first, in order of admission; then waiting requests start in order of
-    arrival, until one does not fit. One that is refused because of `replica.max_adapters` is passed over, and
+    arrival, until one does not fit. One that is refused because of `replica.max_loras` is passed over, and
     from then on only requests for the adapters of the batch are looked at. Nobody starts at a boundary at
     which somebody was preempted.
     Source: Sarathi-Serve (OSDI'24) §4; vLLM's V1 scheduler. It differs from the latter in that a request starts
@@ -54,10 +54,10 @@ class ChunkedPrefill(Scheduler):
         # Adapters of the batch, the queue's last request, and who had returned, when all were passed over.
         self._passed: tuple[int, Request, int] | None = None
 
-    def schedule(self, view: ReplicaView) -> Decision:
-        if self._passed is not None and self._still_passed_over(*self._passed, view):
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
+        if self._passed is not None and self._still_skipped(*self._passed, view):
             self._passed = view.adapters, next(reversed(view.waiting)), view.waiting.returned
-            return Decision(on_arrival=0, passed_over=len(view.waiting))
+            return SchedulerOutput(on_arrival=0, skipped=len(view.waiting))
         self._passed = None
         budget = self._budget(view)
         chunks = {request: tokens for request in view.prefilling if (tokens := budget.take(request))}
@@ -65,17 +65,17 @@ class ChunkedPrefill(Scheduler):
         if not budget.spent and view.waiting and not view.preempted:
             started = self._start(view, budget)
             chunks |= zip(started.requests, started.chunks, strict=True)
-        passed_over, refused, steps = started.passed_over(view.waiting), started.refused, started.steps
+        skipped, refused, steps = started.skipped(view.waiting), started.refused, started.steps
         if chunks:
-            return Decision(
-                tuple(chunks), chunks=tuple(chunks.values()), decode=view.running > 0, passed_over=passed_over
+            return SchedulerOutput(
+                tuple(chunks), chunks=tuple(chunks.values()), decode=view.running > 0, skipped=skipped
             )
         if view.prefilling or view.preempted:
             steps = 1
         elif started.passing and not refused:
             self._passed = view.adapters, next(reversed(view.waiting)), view.waiting.returned
         on_arrival = NEVER if refused and not started.passing else 0
-        return Decision(steps=steps, on_arrival=on_arrival, passed_over=passed_over)
+        return SchedulerOutput(steps=steps, on_arrival=on_arrival, skipped=skipped)
 
     def _budget(self, view: ReplicaView) -> Budget:
         """Return what one iteration may prefill."""
@@ -102,7 +102,7 @@ class ChunkedPrefill(Scheduler):
                 return Started(requests, chunks, passing, True, admission.retry_steps(), request)
         return Started(requests, chunks, passing)
 
-    def _still_passed_over(self, adapters: int, last: Request, returned: int, view: ReplicaView) -> bool:
+    def _still_skipped(self, adapters: int, last: Request, returned: int, view: ReplicaView) -> bool:
         """Whether no adapter has left the batch since all were passed over, and who came since needs another one.
 
         In an hour of 384 adapters on 32 slots it leaves 20,291 of 47,094 trials.

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator
 
 from simlora.core.checks import number
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.budget import Budget, TimeBudget
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
 from simlora.policies.scheduling.patience import REASON, Patience
@@ -38,7 +38,7 @@ class ChunkedSlo(ChunkedPrefill):
         self.pass_s = None if pass_s is None else number("scheduler.pass_s", pass_s, "seconds", above=0)
         self._late: Container[int] = ()
 
-    def schedule(self, view: ReplicaView) -> Decision:
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
         if self.patience is None:
             return super().schedule(view)
         self._late = late = self.patience.late(view)
@@ -46,7 +46,7 @@ class ChunkedSlo(ChunkedPrefill):
         return decision._replace(
             abort=tuple((request, REASON) for request in late.values()),
             until_s=self.patience.next_s(view, late),
-            passed_over=max(decision.passed_over - len(late), 0),  # nobody looks at who is given up
+            skipped=max(decision.skipped - len(late), 0),  # nobody looks at who is given up
         )
 
     def _budget(self, view: ReplicaView) -> Budget:

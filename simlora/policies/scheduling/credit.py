@@ -24,7 +24,7 @@ class Credit(Picking):
 
     As long as nothing is merged, the adapter with the most requests is, once these are more than alpha times the batch
     in order of arrival. It is taken out once its requests are fewer than beta times that batch. In every iteration,
-    each request of that batch that is left out for others brings its adapter `1 / max_batch_size` credit from theirs.
+    each request of that batch that is left out for others brings its adapter `1 / max_num_seqs` credit from theirs.
     Who has more than `starving` credit beyond the start is served first, until he has less than `normal`; who cannot
     pay cannot overtake. The start is `starving` times one less than there are adapters.
 
@@ -64,7 +64,7 @@ class Credit(Picking):
         )
         self.starving = number("scheduler.starving", starving, "(credit)", above=0, most=CREDIT_MAX)
         self.normal = number("scheduler.normal", normal, "(credit)", least=0, most=starving)
-        self.credits: dict[int, int] = {}  # beyond the start, by adapter, in shares of 1 / max_batch_size
+        self.credits: dict[int, int] = {}  # beyond the start, by adapter, in shares of 1 / max_num_seqs
         self._starve: set[int] = set()
         self._pay: Mapping[int, int] = {}  # what each iteration adds to them
         self._cost = self._start = 0
@@ -76,7 +76,7 @@ class Credit(Picking):
         self._tuned, self._switches = True, False
 
     def pick(self, view: ReplicaView) -> tuple[list[Request], Adapter | None]:
-        self._size = view.max_batch_size
+        self._size = view.max_num_seqs
         self._start = (view.served_adapters - 1) * self._starving
         self._pass(view.iterations)
         here = admitted(view)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import takewhile
 
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import Decision, Scheduler
+from simlora.policies.scheduling.base import Scheduler, SchedulerOutput
 from simlora.policies.scheduling.fcfs import UNTIL_ARRIVAL
 from simlora.policies.scheduling.patience import REASON, Patience
 from simlora.policies.views import ReplicaView
@@ -34,11 +34,11 @@ class EarlyAbort(Scheduler):
         self._admissions = 1
         self._left = 0  # requests that the last admission left in the queue
 
-    def schedule(self, view: ReplicaView) -> Decision:
-        rest = view.admit_every - view.steps_since_prefill if view.running else 0
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
+        rest = view.max_wait_tokens - view.steps_since_prefill if view.running else 0
         if rest > 0:
             until_arrival = not view.waiting and self._settles(0)
-            return Decision(on_arrival=rest) if until_arrival else Decision(steps=rest)
+            return SchedulerOutput(on_arrival=rest) if until_arrival else SchedulerOutput(steps=rest)
         self._look(view)
         late = self.patience.late(view)
         left = len(view.waiting) - len(late)
@@ -49,12 +49,14 @@ class EarlyAbort(Scheduler):
         if admitted:
             self._left = left - len(admitted)
             self._admissions = max(int(WEIGHT * len(admitted) + (1 - WEIGHT) * self._admissions), 1)
-            return Decision(prefill=admitted, abort=abort)
+            return SchedulerOutput(prefill=admitted, abort=abort)
         settled = self._settles(left)
         if not left:
-            return (UNTIL_ARRIVAL if settled else Decision(steps=1))._replace(abort=abort)
+            return (UNTIL_ARRIVAL if settled else SchedulerOutput(steps=1))._replace(abort=abort)
         steps = admission.retry_steps() if settled else 1
-        return Decision(steps=steps, on_arrival=0, until_s=self.patience.next_s(view, late), abort=abort)
+        return SchedulerOutput(
+            steps=steps, on_arrival=0, until_s=self.patience.next_s(view, late), abort=abort
+        )
 
     def order(self, view: ReplicaView) -> Iterable[Request]:
         return reversed(view.waiting) if self._overloaded else view.waiting

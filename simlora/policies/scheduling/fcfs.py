@@ -6,22 +6,22 @@ from functools import cache
 from itertools import takewhile
 
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
+from simlora.policies.scheduling.base import NEVER, Scheduler, SchedulerOutput
 from simlora.policies.views import Admission, ReplicaView
 
-UNTIL_ARRIVAL = Decision(on_arrival=0)
+UNTIL_ARRIVAL = SchedulerOutput(on_arrival=0)
 
 
 class Fcfs(Scheduler):
     """Admit in order of arrival, up to the first request that does not fit.
 
-    While a batch runs, the queue is looked at once `admit_every` decode steps have passed since
+    While a batch runs, the queue is looked at once `max_wait_tokens` decode steps have passed since
     the last prefill, and from then on at every step until somebody is admitted.
     Source: S-LoRA's released router (LightLLM).
     """
 
-    def schedule(self, view: ReplicaView) -> Decision:
-        rest = view.admit_every - view.steps_since_prefill if view.running else 0
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
+        rest = view.max_wait_tokens - view.steps_since_prefill if view.running else 0
         if rest > 0:
             return _rest(rest, bool(view.waiting))
         if not view.waiting:
@@ -29,8 +29,8 @@ class Fcfs(Scheduler):
         admission = view.trial()
         admitted = self.admit(view, admission)
         if admitted:
-            return Decision(prefill=admitted)
-        return Decision(steps=admission.retry_steps(), on_arrival=self.on_arrival())
+            return SchedulerOutput(prefill=admitted)
+        return SchedulerOutput(steps=admission.retry_steps(), on_arrival=self.on_arrival())
 
     def admit(self, view: ReplicaView, admission: Admission) -> tuple[Request, ...]:
         """Whom to start now."""
@@ -42,9 +42,9 @@ class Fcfs(Scheduler):
 
 
 @cache
-def _rest(steps: int, waiting: bool) -> Decision:
+def _rest(steps: int, waiting: bool) -> SchedulerOutput:
     """Leave the queue alone for so many steps, or if it is empty for so many after an arrival.
 
     One object for each: made anew they were 0.5 % of a run's instructions (cachegrind).
     """
-    return Decision(steps=steps) if waiting else Decision(on_arrival=steps)
+    return SchedulerOutput(steps=steps) if waiting else SchedulerOutput(on_arrival=steps)

@@ -21,4 +21,4 @@ class MergedOnly(Picking):
         oldest = first(here, view.waiting, 1)[0]
         ours = [request for request in here if request.adapter is oldest.adapter]
         waiting = view.waiting.of(oldest.adapter_id)
-        return first(ours, waiting, view.max_batch_size), oldest.adapter
+        return first(ours, waiting, view.max_num_seqs), oldest.adapter

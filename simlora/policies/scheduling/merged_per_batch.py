@@ -8,7 +8,7 @@ from itertools import takewhile
 from simlora.core.adapter import Adapter
 from simlora.core.checks import whole
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import ReplicaView
 
@@ -28,7 +28,7 @@ class MergedPerBatch(Fcfs):
         self.most_others = whole("scheduler.most_others", most_others, "requests", least=0)
         self._adapter: Adapter | None = None
 
-    def schedule(self, view: ReplicaView) -> Decision:
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
         if view.running:
             return super().schedule(view)
         self._adapter = next(iter(view.waiting)).adapter

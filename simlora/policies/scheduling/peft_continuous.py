@@ -8,7 +8,7 @@ from itertools import takewhile
 from simlora.core.adapter import Adapter
 from simlora.core.checks import switch
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import Decision
+from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import ReplicaView
 
@@ -27,8 +27,8 @@ class PeftContinuous(Fcfs):
         self.merges = switch("scheduler.merge", merge)
         self._adapter: Adapter | None = None
 
-    def schedule(self, view: ReplicaView) -> Decision:
-        if view.running or view.landing:
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
+        if view.running or view.loading:
             return super().schedule(view)
         self._adapter = next(iter(view.waiting)).adapter
         decision = super().schedule(view)

@@ -8,12 +8,12 @@ from itertools import islice, takewhile
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request, arrival_order
-from simlora.policies.scheduling.base import NEVER, Decision, Scheduler
+from simlora.policies.scheduling.base import NEVER, Scheduler, SchedulerOutput
 from simlora.policies.views import ReplicaView
 
 
 class Picking(Scheduler):
-    """Runs the requests that `pick` names, at most max_batch_size, with the adapter merged that it names.
+    """Runs the requests that `pick` names, at most max_num_seqs, with the adapter merged that it names.
 
     Those of them that wait are prefilled, as far as they fit, in the iteration in which the others decode. Who was
     running and is not picked is paused: he keeps his KV until others need the memory.
@@ -36,10 +36,10 @@ class Picking(Scheduler):
         """What there is to be seen of the last decision."""
         return ()
 
-    def schedule(self, view: ReplicaView) -> Decision:
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
         picked, merged = self.pick(view)
         if merged is view.merged and len(picked) == view.running and not (view.waiting or view.paused):
-            return Decision(steps=self.steps(), on_arrival=0, notes=self.notes())
+            return SchedulerOutput(steps=self.steps(), on_arrival=0, notes=self.notes())
         running, paused, named = set(view.members), set(view.paused), set(picked)
         beside = [request for request in picked if request in running or request in paused]
         fresh = [request for request in picked if request not in running and request not in paused]
@@ -53,7 +53,7 @@ class Picking(Scheduler):
             if trial.refusal is not None:
                 # Whom they are to fit beside is another question once the batch is another one.
                 steps = 1 if pause or resume else min(steps, trial.retry_steps())
-        return Decision(
+        return SchedulerOutput(
             prefill=prefill,
             steps=steps,
             on_arrival=0,

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import Decision, Scheduler
+from simlora.policies.scheduling.base import Scheduler, SchedulerOutput
 from simlora.policies.views import ReplicaView
 
 
@@ -16,16 +16,16 @@ class StaticBatch(Scheduler):
     """No continuous batching: a batch of one adapter runs until its last request is done.
 
     The server takes everybody who waits, groups them by adapter in order of first arrival, and serves group
-    after group in batches of at most `max_batch_size`. Only then does it look at the queue again.
+    after group in batches of at most `max_num_seqs`. Only then does it look at the queue again.
     Source: HuggingFace PEFT as the baseline of S-LoRA (MLSys'24) §7.1, A.1, in its published benchmark.
     """
 
     def __init__(self) -> None:
         self._round: deque[Request] = deque()
 
-    def schedule(self, view: ReplicaView) -> Decision:
-        if view.running or view.landing:
-            return Decision()
+    def schedule(self, view: ReplicaView) -> SchedulerOutput:
+        if view.running or view.loading:
+            return SchedulerOutput()
         here = {request.id for request in view.waiting}
         self._round = deque(request for request in self._round if request.id in here)  # some may have moved
         if not self._round:
@@ -35,7 +35,7 @@ class StaticBatch(Scheduler):
         admitted = tuple(takewhile(admission.admit, ours))
         for _ in admitted:
             self._round.popleft()
-        return Decision(prefill=admitted)
+        return SchedulerOutput(prefill=admitted)
 
     def order(self, view: ReplicaView) -> Iterable[Request]:
         taken = {request.id for request in self._round}

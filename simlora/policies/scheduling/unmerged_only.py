@@ -14,4 +14,4 @@ class UnmergedOnly(Picking):
     merges = False
 
     def pick(self, view: ReplicaView) -> tuple[list[Request], Adapter | None]:
-        return first(admitted(view), view.waiting, view.max_batch_size), None
+        return first(admitted(view), view.waiting, view.max_num_seqs), None
