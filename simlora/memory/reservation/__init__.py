@@ -12,6 +12,7 @@ from simlora.memory.reservation.base import UNLIMITED, Reservation
 from simlora.memory.reservation.full import Full
 from simlora.memory.reservation.padded import PaddedKv
 from simlora.memory.reservation.paged import Paged
+from simlora.memory.reservation.pausable import Pausable
 from simlora.memory.reservation.peak import Peak
 
-__all__ = ["UNLIMITED", "Full", "PaddedKv", "Paged", "Peak", "Reservation"]
+__all__ = ["UNLIMITED", "Full", "PaddedKv", "Paged", "Pausable", "Peak", "Reservation"]

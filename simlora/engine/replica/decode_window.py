@@ -1,27 +1,29 @@
-"""A decode run: the stretch between two changes of the batch."""
+"""A decode window: the decode steps between two changes of the running batch."""
 
 from __future__ import annotations
 
 from math import sqrt
 
 
-class DecodeRun:
-    """Step i = 0, 1, … of the run takes base + i * slope, so k steps end in closed form.
+class DecodeWindow:
+    """Step i = 0, 1, … takes base + i * slope, so the end of the first k steps has a closed form.
 
-    Both the plain loop and fast-forward read their boundaries from the same run, so they agree
-    to the last bit, also where an arrival falls exactly on a boundary.
+    `done` steps are over, and the next boundary that the replica waits for is the end of the first `stop` steps. The
+    plain loop and fast-forward read their boundaries from the same window, so they agree to the last bit, also where
+    an arrival falls exactly on a boundary.
     """
 
-    __slots__ = ("base_s", "done", "slope_s", "start_s")
+    __slots__ = ("base_s", "done", "slope_s", "start_s", "stop")
 
-    def __init__(self, start_s: float, base_s: float, slope_s: float) -> None:
+    def __init__(self, start_s: float, base_s: float, slope_s: float, stop: int = 0) -> None:
         self.start_s = start_s
         self.base_s = base_s
         self.slope_s = slope_s
         self.done = 0
+        self.stop = stop
 
     def end_s(self, steps: int) -> float:
-        """When the first `steps` steps are over."""
+        """Return the time at which the first `steps` steps are over."""
         return self.start_s + steps * (self.base_s + self.slope_s * (0.5 * (steps - 1)))
 
     def first_boundary(self, time_s: float) -> int:

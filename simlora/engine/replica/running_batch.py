@@ -9,11 +9,11 @@ from simlora.core.request import Request
 from simlora.latency.kernels import LoraWork
 
 
-class Batch:
+class RunningBatch:
     """Requests that decode together, as running aggregates: joining and leaving cost O(log n).
 
-    `step` counts the replica's decode steps. A member's context is `offset + step`, so a step
-    changes no member. The order of completion is known to the engine alone.
+    `step` counts the replica's decode steps. A member's context is `offset + step`, so a step changes no member.
+    Policies do not see the order of completion: it follows from the true output lengths.
     """
 
     __slots__ = (
@@ -49,46 +49,45 @@ class Batch:
         return self.offsets + len(self.members) * self.step
 
     def context(self, request: Request) -> int:
-        """Prompt and tokens of one member."""
+        """Return the prompt and generated tokens of one member."""
         return self._offset[request.id] + self.step
 
     def generated(self, request: Request) -> int:
-        """Tokens that one member has produced."""
+        """Return the tokens that one member has generated."""
         return self.context(request) - request.prompt_tokens - request.padding_tokens
 
-    def work(self, adapters: int, count_segments: bool = False) -> LoraWork:
-        """What the LoRA kernels of a decode step process, with `adapters` distinct ones."""
-        top = max(self._rank_counts) if self._rank_counts else 0
-        return LoraWork(
-            self.lora_requests, self.rank_sum, top, adapters, segments(self) if count_segments else 0
-        )
+    def work(self, adapters: int, stretches: int = 0) -> LoraWork:
+        """Return what the LoRA kernels of a decode step process, with `adapters` distinct adapters."""
+        counts = self._rank_counts
+        return LoraWork(self.lora_requests, self.rank_sum, max(counts) if counts else 0, adapters, stretches)
 
     def join(self, request: Request, generated: int, to_come: int) -> None:
-        """Add a request that has `generated` tokens, and whose last is `to_come` steps away."""
+        """Add a request that has `generated` tokens and is finished after `to_come` more steps."""
         assert to_come > 0, f"request {request.id} joins the batch with nothing to come"
+        id, adapter = request.id, request.adapter
         offset = request.prompt_tokens + request.padding_tokens + generated - self.step
-        self.members[request.id] = request
-        self._offset[request.id] = offset
+        self.members[id] = request
+        self._offset[id] = offset
         self.offsets += offset
-        heappush(self._finish, (self.step + to_come, request.id))
-        rank = request.rank
-        if rank:
+        heappush(self._finish, (self.step + to_come, id))
+        if adapter is not None:
+            rank, counts = adapter.rank, self._rank_counts
             self.lora_requests += 1
             self.rank_sum += rank
-            self._rank_counts[rank] = self._rank_counts.get(rank, 0) + 1
+            counts[rank] = counts.get(rank, 0) + 1
 
     def steps_to_finish(self) -> int:
-        """Decode steps until the next member is done."""
+        """Return the number of decode steps until the next member is finished."""
         return self._finish[0][0] - self.step
 
     def finished(self) -> Iterable[Request]:
-        """Take out the members whose last step this was, by id."""
-        finish = self._finish
-        while finish and finish[0][0] == self.step:
+        """Remove and yield the members that the last step finished, by id."""
+        finish, step = self._finish, self.step
+        while finish and finish[0][0] == step:
             yield self._leave(heappop(finish)[1])
 
     def take(self, request: Request) -> None:
-        """Take out a member before its end."""
+        """Remove a member before it is finished."""
         self._finish = [entry for entry in self._finish if entry[1] != request.id]
         heapify(self._finish)
         self._leave(request.id)
@@ -96,33 +95,30 @@ class Batch:
     def _leave(self, id: int) -> Request:
         request = self.members.pop(id)
         self.offsets -= self._offset.pop(id)
-        rank = request.rank
-        if rank:
+        if (adapter := request.adapter) is not None:
+            rank, counts = adapter.rank, self._rank_counts
             self.lora_requests -= 1
             self.rank_sum -= rank
-            left = self._rank_counts[rank] - 1
-            if left:
-                self._rank_counts[rank] = left
-            else:
-                del self._rank_counts[rank]
+            counts[rank] -= 1
+            if not counts[rank]:
+                del counts[rank]
         return request
 
 
 def prefill_work(
-    requests: Sequence[Request], chunks: Sequence[int] = (), count_segments: bool = False
+    requests: Sequence[Request], tokens: Sequence[int], stretches: int = 0
 ) -> tuple[int, int, LoraWork]:
-    """Return what a prefill processes: of each request that many tokens, or all that it has left.
+    """Return what a prefill that processes `tokens[i]` tokens of `requests[i]` amounts to.
 
-    The tokens, the sum of squares that attention follows, and what the LoRA kernels process. A token's
-    attention also reaches over what was cached, what came back from the host, and the chunks before.
+    That is the sum of tokens, the sum of squares that attention follows, and the work of the LoRA kernels. The
+    attention of a token also reaches over what was cached, what came back from the host, and earlier chunks.
     """
-    tokens = tokens_sq = lora_tokens = token_rank_sum = top = 0
+    total = total_sq = lora_tokens = token_rank_sum = top = 0
     adapters = set()
-    for index, request in enumerate(requests):
-        chunk = chunks[index] if chunks else request.prefill_tokens
-        tokens += chunk
+    for request, chunk in zip(requests, tokens, strict=True):
+        total += chunk
         before = request.cached_tokens + request.host_tokens + request.chunked_tokens
-        tokens_sq += chunk * (chunk + 2 * before)
+        total_sq += chunk * (chunk + 2 * before)
         adapter = request.adapter
         if adapter is not None:
             rank = adapter.rank
@@ -131,11 +127,10 @@ def prefill_work(
             if rank > top:
                 top = rank
             adapters.add(adapter.id)
-    stretches = segments(requests) if count_segments else 0
-    return tokens, tokens_sq, LoraWork(lora_tokens, token_rank_sum, top, len(adapters), stretches)
+    return total, total_sq, LoraWork(lora_tokens, token_rank_sum, top, len(adapters), stretches)
 
 
 def segments(requests: Iterable[Request]) -> int:
-    """Count the stretches of equal adapters among requests that use one."""
+    """Return the number of stretches of equal adapters among the requests that use one."""
     used = [request.adapter for request in requests if request.adapter is not None]
     return sum(one is not other for one, other in zip([None, *used], used, strict=False))

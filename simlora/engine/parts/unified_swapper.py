@@ -1,4 +1,4 @@
-"""Carries out what a `Swapper` decides: adapters and KV leave HBM and come back in one order."""
+"""Carries out what a `Swapper` decides: adapters and KV leave HBM and come back in one order of worth."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from math import inf, nextafter
 import numpy as np
 
 from simlora.core.adapter import Adapter
-from simlora.engine.host_link import HostLink
+from simlora.core.request import Request
+from simlora.engine.parts.kv_offload import PrefixCachingKV
+from simlora.engine.replica.decode_window import DecodeWindow
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
 from simlora.memory.order import Order
-from simlora.memory.pool import Pool
 from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.segments import Branch, Segment
 from simlora.policies.eviction.swapper import Swapper
@@ -20,23 +23,56 @@ WINDOW_S = 5.0
 """Over which FastLibra takes the mean batch."""
 
 
-class Swapping:
-    """Moves KV over the `host_link`, and brings adapters by `fetch` (adapter, now), which returns when they land.
+class SwappedKV(PrefixCachingKV):
+    """Room is made by the `swapper`, in one order for KV and adapters."""
 
-    What it looks at grows with what it moves, and with the adapters that there are, not with the tree.
+    __slots__ = ("swapper",)
+
+    swapper: UnifiedSwapper
+
+    def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
+        short = more - self.adapters.free_tokens(self.tokens())
+        if short > 0:
+            self.swapper.make_room(short, now_s, keep)
+            self.in_flight.note_given_up(self.adapters, now_s)
+        return max(more - self.adapters.free_tokens(self.tokens()), 0)
+
+    def steps_until_full(self, most: int, now_s: float) -> int:
+        most = min(most, self._steps_until_written(most, now_s))
+        free = self.swapper.busy_tokens - self.tokens() - self.adapters.adapter_tokens
+        if free >= 0:
+            most = min(most, self.reservation.steps_until_full(free, self.batch.step, most))
+        return most
+
+    def admit(self, request: Request, step: int, now_s: float) -> None:
+        super().admit(request, step, now_s)
+        self.swapper.wanted(request.adapter, now_s)
+
+    def release(self, request: Request, now_s: float) -> None:
+        super().release(request, now_s)
+        if request.adapter is not None:
+            self.swapper.left(request.adapter)
+
+
+class UnifiedSwapper(Part):
+    """Moves KV over the host link, and brings adapters by `fetch` (adapter, from when on), which returns when it is there.
+
+    What it looks at grows with what it moves, and with the number of adapters, not with the tree.
+    `kv_tokens_in` is the KV that was brought ahead of any request.
     """
 
     __slots__ = (
         "_absent",
         "_adapters",
         "_batches",
-        "_capacity",
+        "_before_s",
+        "_cache",
         "_fetch",
         "_host_link",
         "_idle",
         "_in_vain",
-        "_link",
-        "_pool",
+        "_kv",
+        "_replica",
         "_requests",
         "_tree",
         "_visits",
@@ -46,27 +82,26 @@ class Swapping:
 
     def __init__(
         self,
+        replica: Replica,
         policy: Swapper,
-        tree: PrefixTree,
-        pool: Pool,
+        kv: SwappedKV,
         adapters: Sequence[Adapter],
-        host_link: HostLink,
         fetch: Callable[[Adapter, float], float],
     ) -> None:
         self.policy = policy
-        self.kv_tokens_in = 0  # brought ahead of any request
-        self._tree, self._pool = tree, pool
-        self._host_link, self._link = host_link, host_link.to_gpu
+        self.kv_tokens_in = 0
+        self._replica, self._kv, self._tree, self._cache = replica, kv, kv.tree, kv.adapters
+        self._host_link = host_link = kv.host_link
         self._adapters = adapters
         self._fetch = fetch
-        self._capacity = pool.capacity
         self._visits = np.zeros(len(adapters), dtype=np.int64)
         self._requests = 0
-        self._in_vain: tuple[int, int, int] | None = (
-            None  # the state in which all that could come was too large
-        )
+        self._before_s = 0.0  # the boundary before the one that was reached
+        self._in_vain: tuple[int, int, int] | None = None  # the state in which all that could come was too large
         # Since when the batch has been so large, and its integral until then.
         self._batches: deque[tuple[float, int, float]] = deque([(0.0, 0, 0.0)])
+        self._cache.on_change += (self.adapter,)
+        kv.swapper = self
 
         def key(branch: Branch) -> float:
             return policy.key(
@@ -80,12 +115,12 @@ class Swapping:
         self._idle: Order[Branch] = Order(key, fades, policy.most_fade)
         self._absent: Order[Branch] = Order(key, fades, policy.most_fade, least_first=False)
         for adapter in adapters:
-            self._absent.put(tree.branch(adapter.id))
+            self._absent.put(self._tree.branch(adapter.id))
 
     # What happens -----------------------------------------------------------------------
 
     def wanted(self, adapter: Adapter | None, now_s: float) -> None:
-        """A request starts that needs an adapter, or none."""
+        """A request is admitted that uses an adapter, or none."""
         self._requests += 1
         if adapter is None:
             return
@@ -97,7 +132,7 @@ class Swapping:
     def left(self, adapter: Adapter) -> None:
         """A request that used an adapter is gone."""
         branch = self._tree.branch(adapter.id)
-        if not self._pool.is_pinned(adapter):
+        if not self._cache.is_pinned(adapter):
             self._idle.put(branch)
 
     def adapter(self, id: int, resident: bool) -> None:
@@ -110,38 +145,59 @@ class Swapping:
             self._idle.discard(branch)
             self._absent.put(branch)
 
-    def batch(self, now_s: float, running: int) -> None:
-        """So many requests run from now on."""
+    def on_turn(self, now_s: float) -> None:
+        """The running batch is what it will be until the next boundary."""
+        self._before_s = now_s
+        running = len(self._replica.table.batch.members)
         since_s, before, area = self._batches[-1]
         if before != running:
             self._batches.append((now_s, running, area + before * (now_s - since_s)))
             self._forget(max(now_s - WINDOW_S, 0.0))
 
+    def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
+        if steps > 1:
+            self._before_s = window.end_s(window.stop - 1)
+
+    def inherit_counters(self, failed: Part) -> None:
+        assert isinstance(failed, UnifiedSwapper), "replicas of one number have the same parts"
+        self.kv_tokens_in = failed.kv_tokens_in
+
     # What is done about it --------------------------------------------------------------
 
-    def due(self, before_s: float, now_s: float) -> bool:
-        """Whether it is time to look, at a boundary now after one before."""
+    def at_boundary(self, now_s: float) -> None:
+        """Move what has to be moved, if a time to look has come since the boundary before."""
         every_s = self.policy.every_s
-        return every_s == 0.0 or now_s // every_s > before_s // every_s
+        if every_s == 0.0 or now_s // every_s > self._before_s // every_s:
+            self._look(now_s)
+            self._kv.in_flight.note_given_up(self._cache, now_s)
 
-    def next_s(self, now_s: float, used_tokens: int) -> float:
-        """Return the time from which on the next boundary is one to look at; nothing comes while the link is taken."""
+    def next_s(self) -> float:
+        """Return from when on there is something to move, as things are."""
+        used_tokens = self._used_tokens
+        return self._next_look_s(self._replica.clock.now, used_tokens) if self._has_work(used_tokens) else inf
+
+    @property
+    def _used_tokens(self) -> int:
+        return self._kv.tokens() + self._cache.adapter_tokens
+
+    def _next_look_s(self, now_s: float, used_tokens: int) -> float:
+        """Return the time from which the next boundary is one to look at; nothing comes while the link is busy."""
         every_s = self.policy.every_s
         if every_s == 0.0:
             return now_s
         if used_tokens <= self.busy_tokens:
             # Rather too early, by rounding, than too late.
-            now_s = max(now_s, self._link.free_at_s - self.policy.backlog_s - 1e-9)
+            now_s = max(now_s, self._host_link.to_gpu.free_at_s - self.policy.backlog_s - 1e-9)
         next_s = (now_s // every_s + 1.0) * every_s
         while next_s // every_s <= now_s // every_s:  # 3 * 0.1 // 0.1 is 2
             next_s = nextafter(next_s, inf)
         return next_s
 
-    def has_work(self, used_tokens: int) -> bool:
+    def _has_work(self, used_tokens: int) -> bool:
         """Whether a look now would find anything to move."""
         if used_tokens > self.busy_tokens:
             return bool(len(self._tree.leaves) or len(self._idle))
-        if used_tokens >= self.policy.idle * self._capacity or self._state(used_tokens) == self._in_vain:
+        if used_tokens >= self.policy.idle * self._cache.capacity or self._state(used_tokens) == self._in_vain:
             return False
         return bool(self._tree.frontier.node_count or len(self._absent))
 
@@ -152,22 +208,19 @@ class Swapping:
     @property
     def busy_tokens(self) -> int:
         """Token slots in use from which on HBM is busy."""
-        return int(self.policy.busy * self._capacity)
+        return int(self.policy.busy * self._cache.capacity)
 
-    def look(self, used_tokens: int, now_s: float, room_s: Callable[[int], float]) -> None:
-        """Move what has to be moved so that HBM is neither busy nor idle.
-
-        `room_s` says from when on so many more token slots can be written.
-        """
-        policy, capacity = self.policy, self._capacity
+    def _look(self, now_s: float) -> None:
+        """Move what has to be moved so that HBM is neither busy nor idle."""
+        policy, capacity, used_tokens = self.policy, self._cache.capacity, self._used_tokens
         if used_tokens > self.busy_tokens:
             self.make_room(used_tokens - int(policy.busy_to * capacity), now_s)
         elif used_tokens < policy.idle * capacity:
-            self._bring(used_tokens, int(policy.idle_to * capacity), now_s, room_s)
+            self._bring(used_tokens, int(policy.idle_to * capacity), now_s)
 
     def make_room(self, tokens: int, now_s: float, keep: Container[int] = ()) -> None:
         """Let idle KV and adapters leave for at least so many token slots, or all but those adapters to `keep`."""
-        tree, pool = self._tree, self._pool
+        tree, cache = self._tree, self._cache
         kept: list[Branch] = []
         batch = self._mean_batch(now_s)
         while tokens > 0:
@@ -175,7 +228,7 @@ class Swapping:
             resident = len(self._adapters) - len(self._absent)
             if idle is not None and (leaf is None or idle[0] + self._reward(batch, resident) < leaf[0]):
                 adapter = self._adapters[idle[1].adapter_id]
-                pool.drop((adapter,))
+                cache.evict((adapter,))
                 tokens -= adapter.kv_tokens
             elif leaf is not None:
                 tokens -= tree.size(leaf[1])
@@ -191,7 +244,7 @@ class Swapping:
     def _bare(self, branch: Branch) -> None:
         """The last KV in HBM of an adapter may have gone."""
         id = branch.adapter_id
-        if not branch.resident_children and self._pool.is_idle(id):
+        if not branch.resident_children and self._cache.is_idle(id):
             self._idle.put(branch)
 
     def _first_idle(
@@ -202,22 +255,20 @@ class Swapping:
             branch = first[1]
             if branch.adapter_id in keep:
                 kept.append(branch)
-            elif self._pool.is_idle(branch.adapter_id) and not (
+            elif self._cache.is_idle(branch.adapter_id) and not (
                 self.policy.dependencies and branch.resident_children
             ):
                 return first
             self._idle.discard(branch)
         return None
 
-    def _bring(
-        self, used_tokens: int, until_tokens: int, now_s: float, room_s: Callable[[int], float]
-    ) -> None:
-        """Bring the most worthy from the host, one after the other."""
-        tree, policy = self._tree, self.policy
+    def _bring(self, used_tokens: int, until_tokens: int, now_s: float) -> None:
+        """Bring what is worth most from the host, one after the other."""
+        tree, policy, room_s = self._tree, self.policy, self._kv.claim_writable_s
         later: list[Segment | Branch] = []
         before_tokens = used_tokens
         batch, resident = self._mean_batch(now_s), len(self._adapters) - len(self._absent)
-        while used_tokens < until_tokens and self._link.free_at_s < now_s + policy.backlog_s:
+        while used_tokens < until_tokens and self._host_link.to_gpu.free_at_s < now_s + policy.backlog_s:
             best = tree.frontier.best(now_s)
             absent = self._absent.first(now_s)
             if absent is not None and (best is None or absent[0] + self._reward(batch, resident) >= best[0]):
@@ -227,7 +278,7 @@ class Swapping:
                     self._absent.discard(branch)
                     later.append(branch)
                     continue
-                self._pool.insert(adapter, self._fetch(adapter, room_s(adapter.kv_tokens)))
+                self._cache.insert(adapter, self._fetch(adapter, room_s(now_s, adapter.kv_tokens)))
                 used_tokens += adapter.kv_tokens
                 resident += 1
             elif best is not None:
@@ -236,7 +287,7 @@ class Swapping:
                     tree.frontier.discard(segment)
                     later.append(segment)
                     continue
-                segment.ready_s = self._host_link.bring_kv(tokens, max(room_s(tokens), segment.ready_s))
+                segment.ready_s = self._host_link.bring_kv(tokens, max(room_s(now_s, tokens), segment.ready_s))
                 tree.enter(segment)
                 self.kv_tokens_in += tokens
                 used_tokens += tokens
@@ -247,7 +298,7 @@ class Swapping:
                 self._absent.put(thing)
             else:
                 tree.frontier.add(thing)
-        if used_tokens == before_tokens and self._link.free_at_s < now_s + policy.backlog_s:
+        if used_tokens == before_tokens and self._host_link.to_gpu.free_at_s < now_s + policy.backlog_s:
             self._in_vain = self._state(used_tokens)
 
     def _reward(self, batch: float, resident: int) -> float:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from simlora.core.request import Request
 
 
-class Departed(NamedTuple):
-    """A request that has left a replica before its end, or that has found none yet.
+class Handoff(NamedTuple):
+    """A request that has left a replica before its end, or that no replica has taken yet.
 
-    `token_s` is when it had its last token, None: it has none. `lost_tokens` were prefilled, and have to be anew.
+    `token_s` is when it had its last token; None: it has none. `lost_tokens` were prefilled, and have to be again.
     """
 
     request: Request

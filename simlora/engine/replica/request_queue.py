@@ -1,4 +1,4 @@
-"""A replica's queue."""
+"""A replica's waiting queue."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from simlora.core.request import Request, arrival_order
 from simlora.core.trace import BASE_MODEL
 
 
-class WaitingQueue:
+class RequestQueue:
     """Waiting requests in order of (arrival, id); cheap at both ends, and by adapter.
 
-    `returned` counts those that were inserted before the end: preempted ones, and those from other replicas.
+    `count` is how many there are. `returned` counts requests inserted before the end: preempted ones, and requests
+    from other replicas.
     """
 
-    __slots__ = ("_by_adapter", "_head", "_items", "returned")
+    __slots__ = ("_by_adapter", "_head", "_items", "count", "returned")
 
     def __init__(self) -> None:
-        self.returned = 0
+        self.count = self.returned = 0
         self._items: list[Request] = []
         self._head = 0
-        self._by_adapter: dict[int, WaitingQueue] | None = (
-            None  # those that are not empty, once somebody asks
-        )
+        self._by_adapter: dict[int, RequestQueue] | None = None  # non-empty queues, built when first asked for
 
     def __len__(self) -> int:
-        return len(self._items) - self._head
+        return self.count
 
     def __iter__(self) -> Iterator[Request]:
         return islice(self._items, self._head, None)
 
     def __reversed__(self) -> Iterator[Request]:
-        return islice(reversed(self._items), len(self))
+        return islice(reversed(self._items), self.count)
 
     def add(self, request: Request) -> None:
         """Insert a request at its place."""
+        self.count += 1
         items = self._items
         # A later arrival is the common case, millions of times.
         if (
@@ -61,6 +61,7 @@ class WaitingQueue:
             queue.remove(request)
             if not queue:
                 del self._by_adapter[request.adapter_id]
+        self.count -= 1
         items, head = self._items, self._head
         if items[head] is not request:
             place = bisect_left(items, arrival_order(request), lo=head, key=arrival_order)
@@ -68,24 +69,24 @@ class WaitingQueue:
             if 2 * place > head + len(items):
                 del items[place]
                 return
-            # The shorter part of a queue of a million moves.
+            # Move the shorter part: the queue may hold a million requests.
             items[head + 1 : place + 1] = items[head:place]
         self._head = head + 1
-        # Keep what was served from piling up, at amortised constant cost.
+        # Served requests do not pile up; amortised cost O(1).
         if self._head * 2 > len(items):
             del items[: self._head]
             self._head = 0
 
     def counts(self) -> dict[int, int]:
-        """How many wait for each adapter, by its id, in any order; those of the base model by BASE_MODEL."""
+        """Return the number of requests by adapter id, in any order; BASE_MODEL stands for the base model."""
         return {id: len(queue) for id, queue in self._queues().items()}
 
     def of(self, adapter_id: int) -> Iterator[Request]:
-        """Those that wait for an adapter, by its id, or with BASE_MODEL for none; in order."""
+        """Return the requests for an adapter, by its id, or with BASE_MODEL for none; in order."""
         return iter(self._queues().get(adapter_id, ()))
 
     def among(self, adapters: Set[int], after: Request) -> Iterator[Request]:
-        """Requests behind `after` that use one of these adapters, by id, or none at all; in order.
+        """Yield the requests behind `after` that use one of these adapters, by id, or none at all; in order.
 
         Costs O(adapters) for the first of them. The queue may not change meanwhile.
         """
@@ -106,20 +107,20 @@ class WaitingQueue:
                 heappop(heap)
 
     def place(self, request: Request) -> int:
-        """How many wait ahead of this one; O(log n)."""
+        """Return the number of requests ahead of this one; O(log n)."""
         return bisect_left(self._items, arrival_order(request), lo=self._head, key=arrival_order) - self._head
 
-    def _queues(self) -> dict[int, WaitingQueue]:
+    def _queues(self) -> dict[int, RequestQueue]:
         if self._by_adapter is None:
             self._by_adapter = {}
             for request in self:
                 self._queue_of(request).add(request)
         return self._by_adapter
 
-    def _queue_of(self, request: Request) -> WaitingQueue:
+    def _queue_of(self, request: Request) -> RequestQueue:
         assert self._by_adapter is not None
         id = request.adapter_id
         found = self._by_adapter.get(id)
         if found is None:
-            found = self._by_adapter[id] = WaitingQueue()
+            found = self._by_adapter[id] = RequestQueue()
         return found

@@ -1,4 +1,4 @@
-"""A link that serves one transfer after the other."""
+"""A link that serves one transfer after the other, in order of arrival."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from simlora.core.adapter import Adapter
 
 
 class Link:
-    """First come, first served; `busy_s` adds up the time in use, until `free_at_s`.
+    """First come, first served; `busy_s` is the time in use so far, until `free_at_s`.
 
-    `told` hears of every transfer: when it begins and ends, and what it is of. While the link is slow, transfers take
-    `slowdown` times as long.
+    An `on_transfer` listener hears when each transfer begins and ends, and what it is of. While the link is slow,
+    transfers take `slowdown` times as long.
     """
 
-    __slots__ = ("_since_s", "busy_s", "free_at_s", "slowdown", "told")
+    __slots__ = ("_since_s", "busy_s", "free_at_s", "on_transfer", "slowdown")
 
     def __init__(self) -> None:
         self.free_at_s = 0.0
         self.busy_s = 0.0
         self.slowdown = 1.0
         self._since_s = 0.0  # the last stretch of transfers without a gap began
-        self.told: Callable[[float, float, Adapter | int | None], None] | None = None
+        self.on_transfer: tuple[Callable[[float, float, Adapter | int | None], None], ...] = ()
 
     def transfer(
         self, now_s: float, duration_s: float, launch_s: float = 0.0, what: Adapter | int | None = None
     ) -> float:
-        """Start a transfer as soon as the link is free; return when it is done.
+        """Start a transfer as soon as the link is free; return when it ends.
 
-        It is of an adapter, or of so many tokens' KV; None: of several adapters. To launch it takes the host
-        `launch_s` besides, unless it can do so while the link is busy with others.
+        It is of an adapter, or of so many tokens' KV; None: of several adapters. Its launch takes the host `launch_s`
+        besides, unless the link is busy with other transfers meanwhile.
         """
         duration_s *= self.slowdown
         if self.free_at_s <= now_s:
@@ -38,22 +38,22 @@ class Link:
                 self._since_s = now_s
         self.free_at_s = max(now_s, self.free_at_s) + duration_s
         self.busy_s += duration_s
-        if self.told is not None:
-            self.told(self.free_at_s - duration_s, self.free_at_s, what)
+        for listener in self.on_transfer:
+            listener(self.free_at_s - duration_s, self.free_at_s, what)
         return self.free_at_s
 
     def busy_until(self, time_s: float) -> float:
-        """Return what `busy_s` was then, of the last stretch without a gap only as much as there had been.
+        """Return what `busy_s` was then: of the last stretch without a gap only as much as had passed.
 
-        Of a stretch before it that is not over then, which takes a transfer that was put off, all counts.
+        An earlier stretch counts whole even if it was not over then, which takes a transfer that was put off.
         """
         return self.busy_s - max(self.free_at_s - max(time_s, self._since_s), 0.0)
 
 
 def together(links: Sequence[Link], now_s: float, duration_s: float) -> float:
-    """Start a transfer as soon as all its links are free, and keep them until it is done; return when that is.
+    """Start a transfer as soon as all its links are free, and keep them until it ends; return when it ends.
 
-    It takes as long as on the slowest of them.
+    It takes as long as on the slowest of the links.
     """
     duration_s *= max(link.slowdown for link in links)
     begin_s = max(now_s, *(link.free_at_s for link in links))

@@ -1,0 +1,254 @@
+"""Loads beside the running batch: a request waits for its own weights, and for its KV from the host."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from math import inf
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.replica.adapter_loader import AdapterLoader, LoadPlan
+from simlora.engine.replica.host_link import HostLink
+from simlora.engine.replica.kv_cache_manager import InFlightKV
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
+from simlora.engine.replica.request_table import RequestStatus
+from simlora.memory.adapter_cache import DividedAdapterCache
+from simlora.metrics.recorder import Recorder
+from simlora.policies.loading.base import Loader, Miss
+
+
+class OverlappedLoader(AdapterLoader):
+    """Copies weights and KV while iterations go on.
+
+    `beside`: weights may come while the batch runs; not so where they are merged, or laid out in memory of their own.
+    """
+
+    __slots__ = ("_beside", "_divided", "_kv_ready_s", "_memory", "_overlaps")
+
+    def __init__(
+        self, kv: InFlightKV, link: HostLink, policy: Loader, recorder: Recorder, beside: bool
+    ) -> None:
+        super().__init__(kv, link, policy, recorder)
+        self._memory, self._beside = kv, beside
+        self._overlaps = policy.overlaps and beside
+        self._divided = isinstance(kv.adapters, DividedAdapterCache)
+        self._kv_ready_s: dict[int, float] = {}  # when the KV that an admitted request waits for is there
+
+    def _load(self, requests: Sequence[Request], missing: Sequence[Adapter], now_s: float) -> LoadPlan:
+        # Before adapters claim theirs: fewer requests may have to wait for those.
+        room_s = self._memory.claim_writable_s(now_s)
+        for adapter in missing:
+            self._bring(adapter, now_s)
+        for request, kv_s in zip(requests, self._memory.bring(requests, room_s), strict=True):
+            self._kv_ready_s[request.id] = kv_s
+        weights_s = now_s
+        for reload in self.reload:
+            weights_s = reload(missing, now_s)
+        return self._plan(requests, room_s, weights_s, now_s)
+
+    def _plan(self, requests: Sequence[Request], kv_s: float, weights_s: float, now_s: float) -> LoadPlan:
+        """Say which requests are deferred, and count what the others wait, at least until then."""
+        deferred: list[Request] = []
+        for request in requests:
+            adapter = request.adapter
+            own_s = now_s if adapter is None else max(self._cache.ready_s[adapter.id], now_s)
+            own_kv_s = self._kv_ready_s[request.id]
+            if own_kv_s > now_s and self._overlaps:
+                deferred.append(request)
+                continue
+            kv_s = max(kv_s, own_kv_s)
+            if request.admitted_s < 0.0:
+                request.kv_cold_start_s += max(own_kv_s - own_s, 0.0)
+            if adapter is None or own_s == now_s:
+                continue
+            miss = self._policy.on_miss(adapter) if self._beside else Miss.STALL
+            if miss is Miss.WAIT:
+                deferred.append(request)
+            elif miss is not Miss.ASSIST:
+                weights_s = max(weights_s, own_s)
+                self._waits(request, own_s - now_s)
+        return LoadPlan(kv_s, weights_s, deferred)
+
+    def _insert(self, adapter: Adapter, now_s: float) -> None:
+        free = self._policy.on_miss(adapter) is Miss.FREE
+        begin_s = self._writable_s(adapter, now_s)
+        if free:
+            self._recorder.adapter_hits += 1
+            self._cache.insert(adapter, begin_s)
+        else:
+            self._recorder.adapter_misses += 1
+            self._cache.insert(adapter, self.fetch(adapter, begin_s))
+
+    def _writable_s(self, adapter: Adapter, now_s: float) -> float:
+        """Claim the slots of an adapter that is about to be loaded; return when they can be written."""
+        return now_s if self._divided else self._memory.claim_writable_s(now_s, adapter.kv_tokens)
+
+    def fetch(self, adapter: Adapter, begin_s: float) -> float:
+        """Load an adapter from then on; return when it is there."""
+        ready_s = self._link.load(adapter, begin_s)
+        self._memory.expect(adapter.id, ready_s, adapter.kv_tokens)
+        return ready_s
+
+    def prefetch(self, adapters: Iterable[Adapter], now_s: float) -> None:
+        """Load the missing adapters in the background, as far as they fit beside all that KV will grow into."""
+        memory, cache = self._memory, self._cache
+        wanted = {adapter.id: adapter for adapter in adapters}
+        for adapter in wanted.values():
+            if adapter in cache:
+                continue
+            if adapter.kv_tokens <= cache.adapter_room(memory.peak_tokens(), wanted):
+                memory.make_room(now_s, adapter.kv_tokens, wanted)
+                cache.insert(adapter, self.fetch(adapter, self._writable_s(adapter, now_s)))
+
+    def ready_s(self, request: Request) -> float:
+        return max(self.weights_s(request), self._kv_ready_s[request.id])
+
+    def defer(self, requests: Iterable[Request], step: int, now_s: float) -> None:
+        """Admitted requests do not begin with the others; the slots of their first tokens are theirs from now on."""
+        memory = self._memory
+        for request in requests:
+            memory.hold_growth(request, step)
+        memory.make_room(now_s)
+        room_s = memory.claim_writable_s(now_s)
+        for request in requests:
+            self._kv_ready_s[request.id] = max(self._kv_ready_s[request.id], room_s)
+
+    def forget(self, request: Request) -> None:
+        """An admitted request has given back its memory."""
+        del self._kv_ready_s[request.id]
+
+
+class KvOnTheWay(Part):
+    """Forgets when the KV of a request was there, once the request has given it back."""
+
+    __slots__ = ("_loader",)
+
+    def __init__(self, loader: OverlappedLoader) -> None:
+        self._loader = loader
+
+    def on_release(self, request: Request, now_s: float) -> None:
+        self._loader.forget(request)
+
+
+class SlotsInFlight(Part):
+    """Lets the next decode step wait for slots that a copy still uses."""
+
+    __slots__ = ("_kv", "_replica")
+
+    def __init__(self, kv: InFlightKV, replica: Replica) -> None:
+        self._kv, self._replica = kv, replica
+
+    def after_decode(self, now_s: float) -> None:
+        writable_s = self._kv.claim_writable_s(now_s)
+        if writable_s > now_s:
+            self._replica.stall(writable_s)
+
+    def on_sweep(self, now_s: float) -> None:
+        self._kv.note_given_up(now_s)
+
+
+class Deferring(Part):
+    """Admitted requests that wait for copies of their own with their seat and memory, while the replica goes on.
+
+    `next_ready_s` is when the next of them can go on; inf: no request waits.
+    """
+
+    __slots__ = ("_ready_s", "_replica", "_since_s", "_status", "_table", "next_ready_s")
+
+    def __init__(self, replica: Replica, status: RequestStatus) -> None:
+        self._replica, self._table, self._status = replica, replica.table, status
+        self._ready_s: dict[int, float] = {}
+        self._since_s: dict[int, float] = {}
+        self.next_ready_s = inf
+        self._table.stops[status] = self.stop
+
+    def add(self, request: Request, now_s: float, ready_s: float) -> None:
+        """A request waits from now until then."""
+        self._table.hold(request, self._status)
+        self._since_s[request.id] = now_s
+        self._ready_s[request.id] = ready_s
+        self.next_ready_s = min(self.next_ready_s, ready_s)
+
+    def take(self, request: Request, now_s: float) -> float:
+        """Take a request out, now or before it is ready; return how long it has waited."""
+        id = request.id
+        waited_s = min(now_s, self._ready_s.pop(id)) - self._since_s.pop(id)
+        self._table.let_go(request, self._status)
+        self.next_ready_s = min(self._ready_s.values(), default=inf)
+        return waited_s
+
+    def ready(self, now_s: float) -> list[Request]:
+        """Return the requests that can go on, in order of admission."""
+        held = self._table.held[self._status]
+        return [request for id, request in held.items() if self._ready_s[id] <= now_s]
+
+    def stop(self, request: Request, now_s: float) -> bool:
+        """A request is taken away; return whether it has been prefilled."""
+        raise NotImplementedError
+
+    def next_s(self) -> float:
+        return self.next_ready_s
+
+    def steps(self, most: int) -> int:
+        # A waiting request is tried as if the deferred ones went on, so the scheduler is asked at every step.
+        return min(most, 1) if self.next_ready_s != inf and self._table.queue.count else most
+
+    def on_steps(self, step: int) -> None:
+        for request in self._table.held[self._status].values():
+            self._replica.kv.hold_growth(request, step)
+
+
+class AsyncLoading(Deferring):
+    """Requests whose prefill waits for their weights or KV (LOADING_ADAPTER). Source: Punica §5.2; FastLibra §4.3."""
+
+    __slots__ = ("_chunks", "_loader")
+
+    def __init__(self, replica: Replica, loader: OverlappedLoader, chunks: bool) -> None:
+        super().__init__(replica, RequestStatus.LOADING_ADAPTER)
+        self._loader, self._chunks = loader, chunks
+
+    def on_plan(self, plan: LoadPlan, now_s: float) -> None:
+        """Keep the deferred requests out of the prefill, which goes on with the others."""
+        replica, table = self._replica, self._table
+        if plan.deferred:
+            self._loader.defer(plan.deferred, table.batch.step, now_s)
+            for request in plan.deferred:
+                self.add(request, now_s, self._loader.ready_s(request))
+            self._leave_out({request.id for request in plan.deferred})
+        if plan.weights_s > now_s and not table.prefill:  # the running batch uses weights that are on their way
+            replica.stall(plan.weights_s)
+
+    def _leave_out(self, ids: Collection[int]) -> None:
+        """Take deferred requests out of the prefill that is being admitted."""
+        output, prefill = self._replica.output, self._table.prefill
+        kept = [index for index, request in enumerate(prefill) if request.id not in ids]
+        self._table.prefill = tuple(prefill[index] for index in kept)
+        chunks = output.chunks and tuple(output.chunks[index] for index in kept)
+        self._replica.output = output._replace(prefill=self._table.prefill, chunks=chunks)
+
+    def take_ready(self, now_s: float) -> tuple[Request, ...]:
+        """Return as many of the requests that can begin as one prefill takes."""
+        begin: list[Request] = []
+        if self.next_ready_s == inf:
+            return ()
+        tokens = 0
+        for request in self.ready(now_s):
+            tokens += request.prefill_tokens
+            if begin and tokens > self._replica.config.max_num_batched_tokens:
+                break
+            self._waited(request, now_s)
+            begin.append(request)
+        if self._chunks:  # the scheduler is to say how much of each is prefilled
+            for request in begin:
+                self._table.hold(request, RequestStatus.PREFILLING)
+            return ()
+        return tuple(begin)
+
+    def stop(self, request: Request, now_s: float) -> bool:
+        self._waited(request, now_s)
+        return False
+
+    def _waited(self, request: Request, now_s: float) -> None:
+        waited_s, loader = self.take(request, now_s), self._loader
+        self._table.stats.waited(request, waited_s, now_s, loader.weights_s(request), loader.ready_s(request))

@@ -1,0 +1,57 @@
+"""Prompts that are prefilled in chunks, over several iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simlora.core.request import Request
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
+from simlora.engine.replica.request_table import RequestStatus
+from simlora.policies.scheduling.base import SchedulerOutput
+
+
+class ChunkedPrefill(Part):
+    """Keeps the requests of which a part is prefilled (PREFILLING), with their seat and memory."""
+
+    __slots__ = ("_replica", "_skipped", "_table")
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica, self._table = replica, replica.table
+        self._skipped = 0
+        self._table.stops[RequestStatus.PREFILLING] = self.stop
+
+    def on_output(self, output: SchedulerOutput) -> None:
+        """End the decode window if another number of requests is looked at in vain, which each step does."""
+        if output.skipped != self._skipped:
+            self._skipped = output.skipped
+            self._table.end_window()
+
+    def before_admit(self, requests: Sequence[Request]) -> Sequence[Request]:
+        prefilling = self._table.held[RequestStatus.PREFILLING]
+        return tuple(request for request in requests if request.id not in prefilling)
+
+    def on_prefilled(self, requests: Sequence[Request], chunks: Sequence[int]) -> Sequence[Request]:
+        if not chunks:
+            return requests
+        return [each for each, tokens in zip(requests, chunks, strict=True) if self._completes(each, tokens)]
+
+    def _completes(self, request: Request, tokens: int) -> bool:
+        """Count a chunk of a prompt; return whether that completes it."""
+        request.chunked_tokens += tokens
+        if request.prefill_tokens:
+            self._table.hold(request, RequestStatus.PREFILLING)
+            return False
+        request.chunked_tokens = 0
+        self._table.let_go(request, RequestStatus.PREFILLING)
+        return True
+
+    def on_steps(self, step: int) -> None:
+        for request in self._table.held[RequestStatus.PREFILLING].values():
+            self._table.kv.hold_growth(request, step)
+
+    def stop(self, request: Request, now_s: float) -> bool:
+        """A request is taken away; its prefill starts again."""
+        self._table.let_go(request, RequestStatus.PREFILLING)
+        request.chunked_tokens = 0
+        return False

@@ -1,0 +1,125 @@
+"""CPU cores that compute LoRA in the place of weights on their way, while their requests are prefilled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import NamedTuple
+
+from simlora.core.request import Request
+from simlora.engine.replica.adapter_loader import AdapterLoader
+from simlora.engine.replica.replica import Replica
+from simlora.engine.replica.request_table import RequestStatus
+from simlora.engine.parts.async_loading import Deferring
+from simlora.latency.cpu_lora import Assisted, CpuLora
+
+
+class HostCores:
+    """The CPU cores of a host: how many there are in `all`; each is held until a time known from the start."""
+
+    __slots__ = ("_held", "all", "most_busy")
+
+    def __init__(self, cores: int) -> None:
+        self.all = cores
+        self.most_busy = 0
+        self._held: list[tuple[float, int]] = []  # until when, how many
+
+    def free(self, now_s: float) -> int:
+        """Return the cores that are free at this moment."""
+        self._held = [held for held in self._held if held[0] > now_s]
+        return self.all - sum(cores for _, cores in self._held)
+
+    def hold(self, cores: int, now_s: float, until_s: float) -> None:
+        """Take so many cores until then; the caller has asked whether they are free."""
+        busy = self.all - self.free(now_s) + cores
+        assert busy <= self.all, f"{busy} cores are held of {self.all}"
+        self.most_busy = max(self.most_busy, busy)
+        self._held.append((until_s, cores))
+
+
+class AssistedPass(NamedTuple):
+    """A prefill with the CPU's help: when it begins, its seconds, the requests `helped`, and those it waits for."""
+
+    begin_s: float
+    pass_s: float
+    helped: tuple[Request, ...]
+    waited_for: tuple[Request, ...]
+
+
+class CpuAssist(Deferring):
+    """Computes x A B of a prompt on CPU cores until its weights are there. Source: CaraServe (arXiv 2401.11240) §4.1.
+
+    A request that is prefilled before its weights are there joins the batch when they are (ASSISTED).
+    """
+
+    __slots__ = ("_cores", "_cpu_lora", "_loader")
+
+    def __init__(self, replica: Replica, loader: AdapterLoader, cores: HostCores, cpu_lora: CpuLora) -> None:
+        super().__init__(replica, RequestStatus.ASSISTED)
+        self._loader, self._cores, self._cpu_lora = loader, cores, cpu_lora
+
+    def assist(
+        self, requests: Sequence[Request], tokens: Sequence[int], start_s: float, pass_s: float
+    ) -> tuple[float, float]:
+        """Return when the prefill begins, and its seconds, with the help of the host's free cores."""
+        stats, now_s = self._table.stats, self._replica.clock.now
+        found = self.help(list(zip(requests, tokens, strict=True)), now_s, start_s, pass_s)
+        for request in found.waited_for:
+            weights_s, ready_s = self._loader.weights_s(request), self._loader.ready_s(request)
+            stats.waited(request, weights_s - start_s, inf, weights_s, ready_s)
+        if found.begin_s > start_s:
+            others = [request for request in requests if request not in found.helped]
+            stats.stall(others, [self._loader.weights_s(r) for r in others], start_s, found.begin_s)
+            stats.delayed(found.helped, found.begin_s - start_s)
+        stats.lengthened(requests, found.pass_s - pass_s)
+        return found.begin_s, found.pass_s
+
+    def help(
+        self, tokens: Sequence[tuple[Request, int]], now_s: float, start_s: float, gpu_s: float
+    ) -> AssistedPass:
+        """Help the requests whose weights are not there when the prefill starts; `tokens` are those it processes.
+
+        Cores go to requests in the order of the prefill; the replica waits for the weights of those that get none.
+        """
+        cpu_lora, weights_s = self._cpu_lora, self._loader.weights_s
+        free, begin_s = self._cores.free(now_s), start_s
+        helped: list[tuple[Request, int]] = []
+        waited_for: list[Request] = []
+        for request, count in tokens:
+            if weights_s(request) <= start_s:
+                continue
+            if cpu_lora.cores(count) <= free:
+                free -= cpu_lora.cores(count)
+                helped.append((request, count))
+            else:
+                begin_s = max(begin_s, weights_s(request))
+                waited_for.append(request)
+        pending = [(request, count) for request, count in helped if weights_s(request) > begin_s]
+        pass_s = gpu_s
+        if pending:
+            slices = [Assisted(count, r.rank, weights_s(r) - begin_s) for r, count in pending]
+            pass_s = cpu_lora.pass_s(gpu_s, slices)
+            for request, count in pending:
+                until_s = min(weights_s(request), begin_s + pass_s)
+                self._cores.hold(cpu_lora.cores(count), now_s, until_s)
+        return AssistedPass(begin_s, pass_s, tuple(request for request, _ in helped), tuple(waited_for))
+
+    def hold_back(self, request: Request, now_s: float) -> bool:
+        weights_s = self._loader.weights_s(request)
+        if weights_s <= now_s:
+            return False
+        self.add(request, now_s, weights_s)
+        self._table.stats.away(request.id, now_s)
+        return True
+
+    def take_ready(self, now_s: float) -> tuple[Request, ...]:
+        """Let the requests decode whose weights are there now."""
+        for request in self.ready(now_s):
+            request.blocked_s += self.take(request, now_s)
+            self._table.rejoin(request)
+            self._replica.count_running()
+        return ()
+
+    def stop(self, request: Request, now_s: float) -> bool:
+        request.blocked_s += self.take(request, now_s)
+        return True

@@ -1,0 +1,71 @@
+"""Host memory that does not hold all adapters: the others are read from disk first (vLLM's max_cpu_loras)."""
+
+from __future__ import annotations
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.replica.host_link import HostLink
+from simlora.engine.replica.part import Part
+from simlora.latency.transfer import AdapterLoad
+from simlora.memory.adapter_cache import AdapterCache
+from simlora.metrics.recorder import Recorder
+
+
+class HostMemory:
+    """Holds `capacity` adapters, and forgets the least recently used first.
+
+    Adapters that are in HBM too, in the `cache`, are forgotten last: they are what runs.
+    """
+
+    __slots__ = ("_cache", "_held", "capacity")
+
+    def __init__(self, capacity: int, cache: AdapterCache) -> None:
+        self.capacity, self._cache = capacity, cache
+        self._held: dict[int, None] = {}
+
+    def use(self, adapter: Adapter) -> bool:
+        """Return whether an adapter is there already; it then is, and is the one used last."""
+        held = self._held
+        known = adapter.id in held
+        if known:
+            del held[adapter.id]
+        elif len(held) == self.capacity:
+            del held[next((id for id in held if not self._cache.holds(id)), next(iter(held)))]
+        held[adapter.id] = None
+        return known
+
+    def left(self, adapter: Adapter) -> None:
+        """The last request that used an adapter is gone."""
+        if adapter.id in self._held:
+            self._held[adapter.id] = self._held.pop(adapter.id)
+
+
+class DiskTierLink(HostLink):
+    """Reads adapters that host memory does not hold from disk, and then copies them to the GPU."""
+
+    __slots__ = ("memory",)
+
+    def __init__(
+        self, load: AdapterLoad, tp: int, kv_bytes: int, recorder: Recorder, memory: HostMemory
+    ) -> None:
+        super().__init__(load, tp, kv_bytes, recorder)
+        self.memory = memory
+
+    def load(self, adapter: Adapter, now_s: float) -> float:
+        from_disk = not self.memory.use(adapter)
+        self._recorder.adapter_load(adapter.size_bytes, from_disk)
+        seconds = self.adapter_s(adapter.size_bytes) + (self.disk_s(adapter.size_bytes) if from_disk else 0.0)
+        return self.to_gpu.transfer(now_s, seconds, what=adapter)
+
+
+class DiskTier(Part):
+    """Tells host memory which adapters were used last."""
+
+    __slots__ = ("_cache", "_memory")
+
+    def __init__(self, memory: HostMemory, cache: AdapterCache) -> None:
+        self._memory, self._cache = memory, cache
+
+    def on_release(self, request: Request, now_s: float) -> None:
+        if request.adapter is not None and not self._cache.is_pinned(request.adapter):
+            self._memory.left(request.adapter)

@@ -1,0 +1,125 @@
+"""Several engines on one GPU, whose time they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.parts.slowdown import PaceChange
+from simlora.engine.replica.decode_window import DecodeWindow
+from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.replica import Replica
+from simlora.engine.replica.running_batch import RunningBatch
+from simlora.latency.iteration import HostTime
+
+
+class SharedGpu:
+    """One GPU whose time busy engines share, as separate processes under NVIDIA MPS do.
+
+    An engine alone takes its iteration's time: a part on the GPU, and a part on its host, during which the GPU is idle.
+    Beside others, the host part of one hides behind the GPU part of another. While an engine makes one iteration, each
+    of the others makes one too: an iteration takes the longer of its own time and the sum of all their parts on the
+    GPU. That is the asymptotic bound of a closed queueing network with one server (Lazowska et al., Quantitative
+    System Performance, 1984, ch. 5), with what the others ran last.
+    """
+
+    __slots__ = ("_gpu_s", "_prefilling", "listeners")
+
+    def __init__(self) -> None:
+        self.listeners: list[tuple[int, Callable[[int], None]]] = []  # engines, and how they hear of a change
+        self._gpu_s: dict[int, float] = {}  # of the busy engines: the last iteration's part on the GPU
+        self._prefilling: dict[int, bool] = {}
+
+    def set_busy(self, id: int, busy: bool) -> None:
+        """An engine has work, or none; the others hear of a change."""
+        if (id in self._gpu_s) == busy:
+            return
+        if busy:
+            self._gpu_s[id] = 0.0
+        else:
+            del self._gpu_s[id]
+        self._tell(id)
+
+    def launch(
+        self, id: int, own_s: float, slope_s: float, host_s: float, prefilling: bool = False
+    ) -> tuple[float, float]:
+        """Return what an iteration of `own_s`, of which `host_s` are on the host, takes beside the others.
+
+        With it comes by how much each decode step after it is longer, alone `slope_s`. The others hear of a change
+        from prefill to decode and back: their iterations take other times from now on.
+        """
+        self._gpu_s[id] = max(own_s - host_s, 0.0)
+        if self._prefilling.get(id) is not prefilling:
+            self._prefilling[id] = prefilling
+            self._tell(id)
+        crowded_s = sum(self._gpu_s.values())
+        return (own_s, slope_s) if crowded_s <= own_s else (crowded_s, slope_s * len(self._gpu_s))
+
+    def priced_s(self, id: int, own_s: float, host_s: float) -> float:
+        """Return what such an iteration would take, without launching it."""
+        others_s = sum(seconds for other, seconds in self._gpu_s.items() if other != id)
+        return max(own_s, max(own_s - host_s, 0.0) + others_s)
+
+    def _tell(self, id: int) -> None:
+        for other, listener in self.listeners:
+            if other != id:
+                listener(id)
+
+
+class SharedRunner(ModelRunner):
+    """Runs the iterations of `runner` beside those of the other engines on the GPU."""
+
+    __slots__ = ("_gpu", "_host", "_id", "_runner")
+
+    def __init__(self, id: int, runner: ModelRunner, gpu: SharedGpu, host: HostTime) -> None:
+        super().__init__(runner.latency)
+        self._id, self._runner, self._gpu, self._host = id, runner, gpu, host
+
+    @property
+    def merged(self) -> Adapter | None:
+        return self._runner.merged
+
+    def prefill_s(
+        self,
+        requests: Sequence[Request],
+        tokens: Sequence[int],
+        decoding: RunningBatch | None,
+        skipped: int,
+        adapters: int,
+    ) -> float:
+        own_s = self._runner.prefill_s(requests, tokens, decoding, skipped, adapters)
+        sequences = len(requests) + (0 if decoding is None else len(decoding))
+        return self._gpu.launch(self._id, own_s, 0.0, self._host.host_s(sequences), True)[0]
+
+    def priced_s(
+        self,
+        requests: Sequence[Request],
+        tokens: Sequence[int],
+        decoding: RunningBatch | None,
+        skipped: int,
+        adapters: int,
+    ) -> float:
+        own_s = self._runner.priced_s(requests, tokens, decoding, skipped, adapters)
+        sequences = len(requests) + (0 if decoding is None else len(decoding))
+        return self._gpu.priced_s(self._id, own_s, self._host.host_s(sequences))
+
+    def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
+        window, host_s = self._runner.decode(start_s, batch, skipped, adapters), self._host.host_s(len(batch))
+        base_s, slope_s = self._gpu.launch(self._id, window.base_s, window.slope_s, host_s)
+        return DecodeWindow(start_s, base_s, slope_s)
+
+
+class GpuSharing(PaceChange):
+    """Says when the replica has work, and hears from the other engines on its GPU."""
+
+    __slots__ = ("_gpu",)
+
+    def __init__(self, replica: Replica, gpu: SharedGpu) -> None:
+        super().__init__(replica)
+        self._gpu = gpu
+        gpu.listeners.append((replica.id, self.change))
+
+    def on_turn(self, now_s: float) -> None:
+        table = self._replica.table
+        self._gpu.set_busy(self._replica.id, bool(table.batch.members or table.prefill))

@@ -1,0 +1,179 @@
+"""KV that outlives its request: kept by prefix in HBM, and on the host where that has room for it."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from simlora.core.request import Request
+from simlora.engine.replica.admission import Admission
+from simlora.engine.replica.decode_window import DecodeWindow
+from simlora.engine.replica.host_link import HostLink
+from simlora.engine.replica.kv_cache_manager import InFlightKV
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.running_batch import RunningBatch
+from simlora.memory.adapter_cache import AdapterCache, DividedAdapterCache
+from simlora.memory.prefix_tree import PrefixTree
+from simlora.memory.reservation import Reservation
+from simlora.memory.segments import Segment
+from simlora.metrics.recorder import Recorder
+
+
+class PrefixCachingKV(InFlightKV):
+    """KV of requests and, in `tree`, KV that later requests can begin with.
+
+    KV that no request uses is evicted before idle adapters are.
+    """
+
+    __slots__ = ("_coming", "_divided", "_recorder", "tree")
+
+    def __init__(
+        self,
+        reservation: Reservation,
+        adapters: AdapterCache,
+        batch: RunningBatch,
+        host_link: HostLink,
+        pooled: bool,
+        recorder: Recorder,
+    ) -> None:
+        super().__init__(reservation, adapters, batch, host_link, pooled)
+        self.tree: PrefixTree
+        self._recorder = recorder
+        self._divided = isinstance(adapters, DividedAdapterCache)
+        self._coming: list[list[Segment]] = []  # KV on the host that requests being admitted begin with
+
+    @property
+    def prefixes(self) -> PrefixTree | None:
+        return self.tree
+
+    def send_out(self, tokens: int, now_s: float, there_s: float) -> float:
+        """Copy cached KV to the host that is in HBM since `there_s`; return when it is on the host.
+
+        KV that is still on its way from the host need not go back, but its slots are written to until it has come.
+        """
+        if there_s > now_s:
+            self.in_flight.add(there_s, tokens)
+            return now_s
+        done_s = self.host_link.send_cached(tokens, now_s)
+        self.in_flight.add(done_s, tokens)
+        return done_s
+
+    def tokens(self) -> int:
+        return self.reservation.used_tokens(self.batch.step) + self.tree.tokens
+
+    def running_tokens(self, step: int) -> int:
+        return self.reservation.used_tokens(step) + self.tree.held_tokens
+
+    def peak_tokens(self) -> int:
+        return super().peak_tokens() + self.tree.held_tokens
+
+    def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
+        own_tokens = self.reservation.used_tokens(self.batch.step)
+        beside = 0 if self._divided else more
+        self.tree.evict(beside - self.adapters.free_tokens(own_tokens + self.tree.tokens), now_s)
+        short = self.adapters.make_room(own_tokens + self.tree.tokens, more, keep)
+        self.note_given_up(now_s)
+        return short
+
+    def steps_until_full(self, most: int, now_s: float) -> int:
+        """As without a cache. Where cached KV is dropped by its last use, its slots count as free.
+
+        That can be done later, as if at the step that needed them.
+        """
+        if not self.tree.keeps:
+            step = self.batch.step
+            free = self.adapters.free_tokens(self.running_tokens(step))
+            most = min(most, self.reservation.steps_until_full(free, step, most))
+            if not self.in_flight.copies:
+                return most
+        return min(most, self._steps_until_written(most, now_s))
+
+    def admit(self, request: Request, step: int, now_s: float) -> None:
+        self._recorder.prefix_lookup(request)
+        if segments := self.tree.hold(request, now_s):
+            self._coming.append(segments)
+        self.hold(request, step)
+
+    def bring(self, requests: Sequence[Request], begin_s: float) -> list[float]:
+        tree, coming = self.tree, self._coming
+        self._coming = []
+        for segments in coming:
+            # Once the copies to the host are done.
+            there_s = max(begin_s, *(segment.ready_s for segment in segments))
+            ready_s = self.host_link.bring_cached(sum(map(tree.size, segments)), there_s)
+            for segment in segments:
+                segment.ready_s = ready_s
+        found = []
+        for request in requests:
+            own_s = self.host_link.bring_kv(request.host_tokens, begin_s) if request.host_tokens else begin_s
+            found.append(max(own_s, tree.ready_s(request)))
+        return found
+
+    def shared_tokens(self, request: Request) -> int:
+        return self.tree.shared_tokens(request)
+
+    def release(self, request: Request, now_s: float) -> None:
+        self.reservation.remove(request.id, self.batch.step)
+        self.tree.leave(request, now_s)
+        if request.adapter is not None:
+            self.adapters.unpin(request.adapter)
+
+
+class PrefixCaching(Part):
+    """Puts the KV of prefilled and of finished requests into the tree.
+
+    `outputs` are the true output lengths by request; `growing` the parts whose requests hold KV without decoding.
+    """
+
+    __slots__ = ("_growing", "_kv", "_outputs")
+
+    def __init__(self, kv: PrefixCachingKV, outputs: Sequence[int], growing: Sequence[Part]) -> None:
+        self._kv, self._outputs, self._growing = kv, outputs, growing
+
+    def after_prefill(self, request: Request, now_s: float) -> None:
+        self._kv.tree.add(request, request.prompt_tokens + request.generated_tokens, now_s)
+        self._kv.hold_again(request, self._kv.batch.step)
+
+    def before_finish(self, request: Request, now_s: float) -> None:
+        # The KV of the last token is never computed.
+        self._kv.tree.add(request, request.prompt_tokens + self._outputs[request.id] - 1, now_s)
+
+    def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
+        """Evict what had to leave before a request may finish now."""
+        if steps > 1:
+            for part in self._growing:
+                part.on_steps(self._kv.batch.step)
+            self._kv.make_room(now_s)
+
+    def sample(self) -> tuple[int, ...]:
+        tree = self._kv.tree
+        return tree.tokens - tree.held_tokens, tree.invalid_tokens, tree.host_tokens
+
+
+class PrefixAdmission(Admission):
+    """A trial with a prefix cache: cached segments count once, and a request that fits knows its `cached_tokens`."""
+
+    __slots__ = ("_cached_tokens", "_idle_before", "_mark", "_tree")
+
+    def __init__(self, tree: PrefixTree, *trial: object) -> None:
+        super().__init__(*trial)  # type: ignore[arg-type]
+        self._tree = tree
+        self._cached_tokens = tree.held_tokens
+        self._mark = object()  # on idle cached segments that those who fit will hold
+
+    def admit(self, request: Request) -> bool:
+        if self._seats < 1:
+            return super().admit(request)
+        tree = self._tree
+        found = tree.claim_prefix(request)
+        request.cached_tokens = sum(map(tree.size, found))
+        idle = [segment for segment in found if not segment.users and segment.mark is not self._mark]
+        cached_tokens = self._cached_tokens + sum(map(tree.size, idle))
+        beside = self._beside_tokens
+        self._beside_tokens = beside + cached_tokens
+        fits = super().admit(request)
+        self._beside_tokens = beside
+        if fits:
+            for segment in idle:
+                segment.mark = self._mark
+            self._cached_tokens = cached_tokens
+        return fits

@@ -1,0 +1,89 @@
+"""An adapter that is merged into the base model's weights, so that its requests need no LoRA kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.replica.decode_window import DecodeWindow
+from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
+from simlora.engine.replica.running_batch import RunningBatch
+from simlora.latency.kernels import NO_LORA, LoraWork
+from simlora.latency.transfer import Merge
+from simlora.metrics.recorder import Recorder
+from simlora.policies.scheduling.base import SchedulerOutput
+
+
+class MergingRunner(ModelRunner):
+    """Runs requests of the merged adapter alone; without one, `runner` runs anything."""
+
+    __slots__ = ("_merged", "_model", "_runner", "_tp")
+
+    def __init__(self, runner: ModelRunner, model: Merge, tp: int) -> None:
+        super().__init__(runner.latency)
+        self._runner, self._model, self._tp = runner, model, tp
+        self._merged: Adapter | None = None
+
+    @property
+    def merged(self) -> Adapter | None:
+        return self._merged
+
+    def switch_s(self, unmerge: bool, merge: Adapter | None) -> float:
+        """Take the merged adapter out, and merge another one; return the seconds of both."""
+        seconds = 0.0
+        if unmerge and self._merged is not None:
+            seconds += self._model.merge_s(self._merged.size_bytes // self._tp)
+            self._merged = None
+        if merge is not None:
+            assert self._merged is None, f"{merge.name} is merged on top of {self._merged}"
+            seconds += self._model.merge_s(merge.size_bytes // self._tp)
+            self._merged = merge
+        return seconds
+
+    def prefill_s(
+        self,
+        requests: Sequence[Request],
+        tokens: Sequence[int],
+        decoding: RunningBatch | None,
+        skipped: int,
+        adapters: int,
+    ) -> float:
+        self._check((*requests, *(decoding or ())))
+        return super().prefill_s(requests, tokens, decoding, skipped, adapters)
+
+    def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
+        self._check(batch)
+        return super().decode(start_s, batch, skipped, adapters)
+
+    def prefill_work(self, requests: Sequence[Request], tokens: Sequence[int]) -> tuple[int, int, LoraWork]:
+        total, total_sq, work = self._runner.prefill_work(requests, tokens)
+        return total, total_sq, work if self._merged is None else NO_LORA
+
+    def decode_work(self, batch: RunningBatch, adapters: int) -> LoraWork:
+        return self._runner.decode_work(batch, adapters) if self._merged is None else NO_LORA
+
+    def _check(self, requests: Iterable[Request]) -> None:
+        merged = self._merged
+        assert merged is None or all(request.adapter is merged for request in requests), (
+            f"{merged} is merged and another adapter runs"
+        )
+
+
+class Merging(Part):
+    """Switches the merged adapter as the scheduler says, before an iteration begins."""
+
+    __slots__ = ("_recorder", "_replica", "_runner")
+
+    def __init__(self, replica: Replica, runner: MergingRunner, recorder: Recorder) -> None:
+        self._replica, self._runner, self._recorder = replica, runner, recorder
+
+    def prepare(self, output: SchedulerOutput, now_s: float) -> float:
+        if not output.unmerge and output.merge is None:
+            return 0.0
+        seconds = self._runner.switch_s(output.unmerge, output.merge) * self._replica.runner.slowdown
+        self._recorder.switch(self._replica.id, now_s, seconds, self._runner.merged)
+        self._replica.table.end_window()
+        return seconds

@@ -1,0 +1,54 @@
+"""Adapters in use that are evicted and loaded again within a step, as vLLM does when all its slots are in use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.replica.host_link import HostLink
+from simlora.engine.replica.part import Part
+from simlora.memory.adapter_cache import AdapterCache
+from simlora.policies.eviction.base import Eviction
+from simlora.policies.loading.base import Loader, Miss
+
+
+class SlotReloads(Part):
+    """Asks an eviction policy that `evicts_in_use` which adapters have to come again.
+
+    `from_disk`: host memory holds no more adapters than HBM, and so forgets the same ones.
+    """
+
+    __slots__ = ("_cache", "_eviction", "_from_disk", "_just_left", "_left_s", "_link", "_policy")
+
+    def __init__(
+        self, cache: AdapterCache, eviction: Eviction, policy: Loader, link: HostLink, from_disk: bool
+    ) -> None:
+        self._cache, self._eviction, self._policy, self._link = cache, eviction, policy, link
+        self._from_disk = from_disk
+        self._just_left: set[int] = set()  # adapters whose last user left at `_left_s`
+        self._left_s = -1.0
+
+    def on_release(self, request: Request, now_s: float) -> None:
+        adapter = request.adapter
+        if adapter is None or self._cache.is_pinned(adapter):
+            return
+        if now_s != self._left_s:
+            self._left_s = now_s
+            self._just_left.clear()
+        self._just_left.add(adapter.id)
+
+    def reload(self, missing: Sequence[Adapter], now_s: float) -> float:
+        """Load the adapters in use again that made room for the missing ones; return when they are there."""
+        if not missing or now_s != self._left_s:
+            return now_s
+        cache = self._cache
+        gone = [id for id in self._just_left if not cache.holds(id)]
+        ids = {adapter.id for adapter in missing}
+        again = self._eviction.reloads(cache.pinned, ids, gone) if gone else ()
+        sizes = [
+            adapter.size_bytes
+            for adapter in map(cache.adapter, again)
+            if self._policy.on_miss(adapter) is not Miss.FREE
+        ]
+        return self._link.load_again(sizes, self._from_disk, now_s) if sizes else now_s

@@ -1,0 +1,94 @@
+"""A replica that computes more slowly for a while: a straggler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.replica.decode_window import DecodeWindow
+from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
+from simlora.engine.replica.running_batch import RunningBatch
+
+
+class SlowRunner(ModelRunner):
+    """Takes `slowdown` times as long as `runner` for everything."""
+
+    __slots__ = ("_runner", "_slowdown")
+
+    def __init__(self, runner: ModelRunner) -> None:
+        super().__init__(runner.latency)
+        self._runner = runner
+        self._slowdown = 1.0
+
+    @property
+    def merged(self) -> Adapter | None:
+        return self._runner.merged
+
+    @property
+    def slowdown(self) -> float:
+        return self._slowdown
+
+    def slow_down(self, factor: float) -> None:
+        """Iterations launched from now on take `factor` times as long as the latency models say."""
+        self._slowdown = factor
+
+    def prefill_s(
+        self,
+        requests: Sequence[Request],
+        tokens: Sequence[int],
+        decoding: RunningBatch | None,
+        skipped: int,
+        adapters: int,
+    ) -> float:
+        return self._runner.prefill_s(requests, tokens, decoding, skipped, adapters) * self._slowdown
+
+    def priced_s(
+        self,
+        requests: Sequence[Request],
+        tokens: Sequence[int],
+        decoding: RunningBatch | None,
+        skipped: int,
+        adapters: int,
+    ) -> float:
+        return self._runner.priced_s(requests, tokens, decoding, skipped, adapters) * self._slowdown
+
+    def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
+        window = self._runner.decode(start_s, batch, skipped, adapters)
+        return DecodeWindow(start_s, window.base_s * self._slowdown, window.slope_s * self._slowdown)
+
+
+class PaceChange(Part):
+    """Ends the decode window at the next boundary after something else has changed how long its steps take."""
+
+    __slots__ = ("_ends", "_replica")
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._ends = False
+
+    def change(self, by: int = -1) -> None:
+        """The steps from the next boundary on take other times, because of a boundary of replica `by`."""
+        self._ends |= self._replica.interrupt(by)
+
+    def at_boundary(self, now_s: float) -> None:
+        if self._ends:
+            self._ends = False
+            self._replica.table.end_window()
+
+
+class Slowdown(PaceChange):
+    """Slows a replica down, and brings it back."""
+
+    __slots__ = ("_runner",)
+
+    def __init__(self, replica: Replica, runner: SlowRunner) -> None:
+        super().__init__(replica)
+        self._runner = runner
+
+    def set(self, factor: float) -> None:
+        """From the next step on everything takes `factor` times as long."""
+        self._runner.slow_down(factor)
+        self.change()

@@ -1,0 +1,130 @@
+"""Gives admitted requests their memory, and loads the adapters that they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.replica.host_link import HostLink
+from simlora.engine.replica.kv_cache_manager import KVCacheManager
+from simlora.metrics.recorder import Recorder
+from simlora.policies.loading.base import Loader, Miss
+
+
+class LoadPlan(NamedTuple):
+    """When a prefill has what it needs: the KV of its requests, and the weights that the replica waits for.
+
+    The `deferred` requests wait for their own weights or KV, while the replica goes on without them.
+    """
+
+    kv_s: float
+    weights_s: float
+    deferred: Sequence[Request] = ()
+
+
+class AdapterLoader:
+    """Loads before the prefill: the whole replica waits until the weights are there.
+
+    `on_missing` listeners hear of the missing adapters of a prefill before room is made for them, `reload` ones after
+    they were loaded: they return when the weights are there.
+    """
+
+    __slots__ = ("_cache", "_kv", "_link", "_policy", "_recorder", "on_missing", "reload")
+
+    def __init__(self, kv: KVCacheManager, link: HostLink, policy: Loader, recorder: Recorder) -> None:
+        self._kv, self._cache, self._link = kv, kv.adapters, link
+        self._policy, self._recorder = policy, recorder
+        self.on_missing: tuple[Callable[[Sequence[Adapter], float], None], ...] = ()
+        self.reload: tuple[Callable[[Sequence[Adapter], float], float], ...] = ()
+
+    def admit(self, requests: Sequence[Request], step: int, now_s: float) -> LoadPlan:
+        """Give requests their memory, and load what they lack; their prefill ends at that decode step."""
+        missing = self._hold(requests, step, now_s)
+        # The memory of adapters is as the trial found it only until a request leaves.
+        for listener in self.on_missing:
+            listener(missing, now_s)
+        self._kv.make_room(now_s)
+        return self._load(requests, missing, now_s)
+
+    def _hold(self, requests: Sequence[Request], step: int, now_s: float) -> list[Adapter]:
+        """Charge requests, and pin their resident adapters, so that none of them makes room for another.
+
+        Return the adapter of each request that is not resident.
+        """
+        missing: list[Adapter] = []
+        kv, cache, recorder = self._kv, self._cache, self._recorder
+        for request in requests:
+            kv.admit(request, step, now_s)
+            adapter = request.adapter
+            if adapter is None:
+                continue
+            if adapter.id in cache.ready_s:
+                recorder.adapter_hits += 1
+                cache.pin(adapter)
+            else:
+                missing.append(adapter)
+        return missing
+
+    def _load(self, requests: Sequence[Request], missing: Sequence[Adapter], now_s: float) -> LoadPlan:
+        """Load the missing adapters; the replica waits for the weights of all requests."""
+        for adapter in missing:
+            self._bring(adapter, now_s)
+        weights_s = now_s
+        for reload in self.reload:
+            weights_s = reload(missing, now_s)
+        ready_s = self._cache.ready_s
+        for request in requests:
+            adapter = request.adapter
+            if adapter is not None and ready_s[adapter.id] > now_s:
+                weights_s = max(weights_s, ready_s[adapter.id])
+                self._waits(request, ready_s[adapter.id] - now_s)
+        return LoadPlan(now_s, weights_s)
+
+    def _waits(self, request: Request, seconds: float) -> None:
+        """The replica waits for the weights of a request: its cold start, if it has not begun before."""
+        if request.admitted_s < 0.0:
+            request.cold_start_s += seconds
+        else:
+            request.blocked_s += seconds
+
+    def _bring(self, adapter: Adapter, now_s: float) -> None:
+        """Load and pin an adapter that was missing; it is a hit if another request's load, or no load, was enough."""
+        cache, recorder = self._cache, self._recorder
+        if adapter.id in cache.ready_s:
+            recorder.adapter_hits += 1
+        else:
+            short = self._kv.make_room(now_s, adapter.kv_tokens)
+            assert short == 0, f"HBM is {short} token slots too small for adapter {adapter.name}"
+            self._insert(adapter, now_s)
+        cache.pin(adapter)
+
+    def _insert(self, adapter: Adapter, now_s: float) -> None:
+        """Load an adapter for which there is room, unless its load costs nothing."""
+        miss = self._policy.on_miss(adapter)
+        assert miss in self._policy.answers, f"{type(self._policy).__name__} answers {miss}, which it does not declare"
+        if miss is Miss.FREE:
+            self._recorder.adapter_hits += 1
+            self._cache.insert(adapter, now_s)
+        else:
+            self._recorder.adapter_misses += 1
+            self._cache.insert(adapter, self._link.load(adapter, now_s))
+
+    def preload(self, adapter: Adapter) -> bool:
+        """Have an adapter in HBM from the start, if it fits; no request waits for it, and no load is counted."""
+        cache = self._cache
+        if cache.adapter_tokens + adapter.kv_tokens > cache.room:
+            return False
+        cache.insert(adapter, 0.0)
+        cache.pin(adapter)
+        cache.unpin(adapter)
+        return True
+
+    def weights_s(self, request: Request) -> float:
+        """Return when the weights of an admitted request are there."""
+        return 0.0 if request.adapter is None else self._cache.ready_s[request.adapter.id]
+
+    def ready_s(self, request: Request) -> float:
+        """Return when an admitted request can begin: its weights and its KV are there."""
+        return self.weights_s(request)

@@ -1,0 +1,86 @@
+"""Copies between a replica's HBM and the memory of its host: adapters and KV, one after the other in each direction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simlora.core.adapter import Adapter
+from simlora.engine.replica.link import Link
+from simlora.latency.transfer import AdapterLoad
+from simlora.metrics.recorder import Recorder
+
+
+class HostLink:
+    """Two links, `to_gpu` and `to_host`, which do not delay each other.
+
+    `kv_tokens_in` and `kv_tokens_out` are the cached KV copied from the host for requests, and to it. A token's KV
+    takes `kv_bytes` on each of the `tp` GPUs.
+    """
+
+    __slots__ = ("_kv_bytes", "_load", "_recorder", "_tp", "kv_tokens_in", "kv_tokens_out", "to_gpu", "to_host")
+
+    def __init__(self, load: AdapterLoad, tp: int, kv_bytes: int, recorder: Recorder) -> None:
+        self.to_gpu, self.to_host = Link(), Link()
+        self.kv_tokens_in = self.kv_tokens_out = 0
+        self._load, self._tp, self._kv_bytes, self._recorder = load, tp, kv_bytes, recorder
+
+    def slow_down(self, factor: float) -> None:
+        """Copies in both directions take `factor` times as long from now on."""
+        self.to_gpu.slowdown = self.to_host.slowdown = factor
+
+    def inherit_counters(self, failed: HostLink, now_s: float) -> None:
+        """Count what the link of a failed replica, whose place this takes, had copied until now."""
+        self.to_gpu.busy_s = failed.to_gpu.busy_until(now_s)
+        self.to_host.busy_s = failed.to_host.busy_until(now_s)
+        self.kv_tokens_in, self.kv_tokens_out = failed.kv_tokens_in, failed.kv_tokens_out
+
+    # KV ---------------------------------------------------------------------------------
+
+    def kv_s(self, tokens: int) -> float:
+        """Return the seconds to copy the KV of so many tokens, either way, over an idle link."""
+        return self._load.load_s(tokens * self._kv_bytes)
+
+    def bring_kv(self, tokens: int, now_s: float) -> float:
+        """Copy the KV of so many tokens from the host; return when it is in HBM."""
+        return self._copy(self.to_gpu, tokens, now_s)
+
+    def bring_cached(self, tokens: int, now_s: float) -> float:
+        """Copy and count cached KV from the host that a request begins with; return when it is in HBM."""
+        self.kv_tokens_in += tokens
+        return self.bring_kv(tokens, now_s)
+
+    def send_kv(self, tokens: int, now_s: float) -> float:
+        """Copy the KV of so many tokens to the host; return when it is there."""
+        return self._copy(self.to_host, tokens, now_s)
+
+    def send_cached(self, tokens: int, now_s: float) -> float:
+        """Copy and count KV that stays cached on the host; return when it is there."""
+        self.kv_tokens_out += tokens
+        return self.send_kv(tokens, now_s)
+
+    def _copy(self, link: Link, tokens: int, now_s: float) -> float:
+        load = self._load
+        return link.transfer(now_s, tokens * self._kv_bytes / load.bytes_per_s, load.latency_s, tokens)
+
+    # Adapters ---------------------------------------------------------------------------
+
+    def adapter_s(self, size_bytes: int) -> float:
+        """Return the seconds to copy an adapter of that size from the host over an idle link."""
+        return self._load.load_s(size_bytes // self._tp)
+
+    def disk_s(self, size_bytes: int) -> float:
+        """Return the seconds to read an adapter of that size from disk, on each GPU's account."""
+        return self._load.disk_s(size_bytes // self._tp)
+
+    def load(self, adapter: Adapter, now_s: float) -> float:
+        """Load an adapter; return when it is in HBM."""
+        self._recorder.adapter_load(adapter.size_bytes)
+        return self.to_gpu.transfer(now_s, self._load.load_s(adapter.size_bytes // self._tp), what=adapter)
+
+    def load_again(self, sizes_bytes: Sequence[int], from_disk: bool, now_s: float) -> float:
+        """Copy adapters of these sizes that were in HBM a moment ago; return when they are there."""
+        self._recorder.adapter_reloads(len(sizes_bytes), sum(sizes_bytes), from_disk)
+        seconds = sum(
+            self.adapter_s(size) + (self.disk_s(size) if from_disk else 0.0) for size in sizes_bytes
+        )
+        return self.to_gpu.transfer(now_s, seconds)

@@ -1,0 +1,155 @@
+"""The KV of one replica's requests in HBM, beside its adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from simlora.core.request import Request
+from simlora.engine.replica.host_link import HostLink
+from simlora.engine.replica.in_flight_slots import InFlightSlots
+from simlora.engine.replica.running_batch import RunningBatch
+from simlora.memory.adapter_cache import AdapterCache
+from simlora.memory.prefix_tree import PrefixTree
+from simlora.memory.reservation import Reservation
+
+
+class KVCacheManager:
+    """Charges requests by the reservation's rule, and evicts idle adapters to make room for KV.
+
+    KV grows with the decode steps that the running `batch` counts. All quantities are token slots.
+    """
+
+    __slots__ = ("adapters", "batch", "reservation")
+
+    def __init__(self, reservation: Reservation, adapters: AdapterCache, batch: RunningBatch) -> None:
+        self.reservation, self.adapters, self.batch = reservation, adapters, batch
+
+    @property
+    def prefixes(self) -> PrefixTree | None:
+        """The KV that outlives its requests; None: it does not."""
+        return None
+
+    def tokens(self) -> int:
+        """Return the slots of all KV."""
+        return self.reservation.used_tokens(self.batch.step)
+
+    def running_tokens(self, step: int) -> int:
+        """Return the slots of the KV that admitted requests hold at a step."""
+        return self.reservation.used_tokens(step)
+
+    def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
+        """Evict until all KV, all adapters and `more` slots of another adapter fit; return the slots still short."""
+        return self.adapters.make_room(self.reservation.used_tokens(self.batch.step), more, keep)
+
+    def steps_until_full(self, most: int, now_s: float) -> int:
+        """Return after how many of the next decode steps KV needs slots that are not free now; at most `most`."""
+        step = self.batch.step
+        free = self.adapters.free_tokens(self.reservation.used_tokens(step))
+        return min(most, self.reservation.steps_until_full(free, step, most))
+
+    # One request's KV -------------------------------------------------------------------
+
+    def admit(self, request: Request, step: int, now_s: float) -> None:
+        """Charge a request that is admitted with the KV that it has once prefilled, at that step."""
+        self.hold(request, step)
+
+    def hold(self, request: Request, step: int) -> None:
+        """Charge a request with the KV of its own that it has once prefilled, and with what may still come."""
+        generated = request.generated_tokens + 1
+        context = request.prompt_tokens + generated - self.shared_tokens(request)
+        self.reservation.add(request.id, context, request.max_output_tokens - generated, step)
+
+    def shared_tokens(self, request: Request) -> int:
+        """Return the tokens of an admitted request whose KV lies in the prefix cache."""
+        return 0
+
+    def hold_again(self, request: Request, step: int) -> None:
+        """Charge a request anew that was charged at an earlier step."""
+        self.reservation.remove(request.id, step)
+        self.hold(request, step)
+
+    def hold_growth(self, request: Request, step: int) -> None:
+        """The KV of a request that does not decode has not grown by the steps up to this one."""
+        if self.reservation.grows:
+            self.hold_again(request, step)
+
+    def own_tokens(self, id: int, step: int) -> int:
+        """Return the slots of the KV of its own that an admitted request holds at a step."""
+        return self.reservation.held_tokens(id, step)
+
+    def release(self, request: Request, now_s: float) -> None:
+        """A request gives back its KV and its hold on its adapter."""
+        self.reservation.remove(request.id, self.batch.step)
+        if request.adapter is not None:
+            self.adapters.unpin(request.adapter)
+
+
+class InFlightKV(KVCacheManager):
+    """For a replica whose copies overlap its iterations: slots that a copy still uses cannot be written yet.
+
+    Slots of what leaves for the host are free at once, but not writable before the copy ends; nor are those of an
+    adapter or of KV that is given up on its way, before it would have come. `pooled`: adapters take slots of the pool,
+    so that KV may be written where an adapter was to come.
+    """
+
+    __slots__ = ("_pooled", "host_link", "in_flight")
+
+    def __init__(
+        self,
+        reservation: Reservation,
+        adapters: AdapterCache,
+        batch: RunningBatch,
+        host_link: HostLink,
+        pooled: bool,
+    ) -> None:
+        super().__init__(reservation, adapters, batch)
+        self.host_link, self._pooled = host_link, pooled
+        self.in_flight = InFlightSlots()
+
+    def expect(self, id: int, ready_s: float, tokens: int) -> None:
+        """An adapter is being loaded."""
+        if self._pooled:
+            self.in_flight.expect(id, ready_s, tokens)
+
+    def note_given_up(self, now_s: float) -> None:
+        """Adapters may have been evicted before their load had ended."""
+        if self.in_flight.loads:
+            self.in_flight.note_given_up(self.adapters, now_s)
+
+    def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
+        short = super().make_room(now_s, more, keep)
+        self.note_given_up(now_s)
+        return short
+
+    def claim_writable_s(self, now_s: float, more: int = 0) -> float:
+        """Claim the slots of all that is held now and `more`; return when all of them can be written.
+
+        The caller waits until then: what it waits for is its own.
+        """
+        in_flight = self.in_flight
+        if not in_flight.copies:
+            return now_s
+        in_flight.end(now_s)
+        short = more + in_flight.tokens(now_s) - self.adapters.free_tokens(self.tokens())
+        return in_flight.claim_s(short, now_s)
+
+    def steps_until_full(self, most: int, now_s: float) -> int:
+        most = super().steps_until_full(most, now_s)
+        if not self.in_flight.copies:
+            return most
+        return min(most, self._steps_until_written(most, now_s))
+
+    def _steps_until_written(self, most: int, now_s: float) -> int:
+        """Return the decode steps until KV is written to slots that a copy uses now, or that hold something."""
+        step = self.batch.step
+        free = self.adapters.free_tokens(self.tokens()) - self.in_flight.tokens(now_s)
+        return self.reservation.steps_until_full(max(free, 0), step, most)
+
+    def peak_tokens(self) -> int:
+        """Return the most slots that the KV of the admitted requests will take, as far as the reservation knows."""
+        return self.reservation.peak_tokens(self.batch.step)
+
+    def bring(self, requests: Sequence[Request], begin_s: float) -> list[float]:
+        """Copy the KV of admitted requests from the host, from then on; return by request when all of it is there."""
+        link = self.host_link
+        return [link.bring_kv(r.host_tokens, begin_s) if r.host_tokens else begin_s for r in requests]

@@ -1,0 +1,103 @@
+"""Runs a replica's iterations: here, by asking the latency models how long they take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.replica.decode_window import DecodeWindow
+from simlora.engine.replica.running_batch import RunningBatch, segments
+from simlora.engine.replica.running_batch import prefill_work as work_of
+from simlora.latency.kernels import LoraWork
+from simlora.latency.models import LatencyModels
+
+
+class ModelRunner:
+    """Launches prefills and decode windows, and returns how long they take.
+
+    `stalled_until_s` is the time until which the GPU waits: for KV on its way to the host, for weights that the
+    running batch needs, or for its allocator. Merging, a slow replica, a GPU that is shared and a real device are
+    runners of their own (engine/parts, profiler/replay).
+    """
+
+    __slots__ = ("_iteration", "_kernel", "_skipped_request_s", "latency", "stalled_until_s")
+
+    def __init__(self, latency: LatencyModels) -> None:
+        self.latency = latency
+        self._iteration, self._kernel = latency.iteration, latency.kernel
+        self._skipped_request_s = latency.skipped_request_s
+        self.stalled_until_s = 0.0
+
+    @property
+    def merged(self) -> Adapter | None:
+        """The adapter that is merged into the weights."""
+        return None
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as long as the latency models say everything takes."""
+        return 1.0
+
+    def stall(self, until_s: float) -> None:
+        """Launch nothing before that time."""
+        self.stalled_until_s = max(self.stalled_until_s, until_s)
+
+    def prefill_s(
+        self,
+        requests: Sequence[Request],
+        tokens: Sequence[int],
+        decoding: RunningBatch | None,
+        skipped: int,
+        adapters: int,
+    ) -> float:
+        """Launch a pass that prefills `tokens[i]` tokens of `requests[i]`; return its seconds.
+
+        With a `decoding` batch the pass also takes a decode step of it, with so many distinct `adapters` together.
+        The scheduler has looked at `skipped` requests in vain, which takes time as well.
+        """
+        return self.priced_s(requests, tokens, decoding, skipped, adapters)
+
+    def priced_s(
+        self,
+        requests: Sequence[Request],
+        tokens: Sequence[int],
+        decoding: RunningBatch | None,
+        skipped: int,
+        adapters: int,
+    ) -> float:
+        """Return the seconds of such a pass without launching it."""
+        iteration, kernel = self._iteration, self._kernel
+        total, total_sq, work = self.prefill_work(requests, tokens)
+        skipped_s = self._skipped_request_s * skipped
+        if decoding is None:
+            return iteration.prefill_s(total, total_sq) + kernel.prefill_s(work) + skipped_s
+        base_s = iteration.mixed_s(total, total_sq, len(decoding.members), decoding.context_tokens)
+        return base_s + kernel.mixed_s(work, self.decode_work(decoding, adapters)) + skipped_s
+
+    def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
+        """Launch the decode steps of a batch with so many distinct adapters; they go on while the batch stays as it is."""
+        iteration, size = self._iteration, len(batch.members)
+        step_s = iteration.decode_s(size, batch.context_tokens) + self._skipped_request_s * skipped
+        step_s += self._kernel.decode_s(self.decode_work(batch, adapters))
+        return DecodeWindow(start_s, step_s, iteration.decode_slope_s(size))
+
+    def prefill_work(self, requests: Sequence[Request], tokens: Sequence[int]) -> tuple[int, int, LoraWork]:
+        """Return the tokens of a prefill, the sum of their squares, and the work of its LoRA kernels."""
+        return work_of(requests, tokens)
+
+    def decode_work(self, batch: RunningBatch, adapters: int) -> LoraWork:
+        """Return the work of a decode step's LoRA kernels."""
+        return batch.work(adapters)
+
+
+class SegmentRunner(ModelRunner):
+    """For a kernel whose cost depends on the stretches of equal adapters in the batch."""
+
+    __slots__ = ()
+
+    def prefill_work(self, requests: Sequence[Request], tokens: Sequence[int]) -> tuple[int, int, LoraWork]:
+        return work_of(requests, tokens, segments(requests))
+
+    def decode_work(self, batch: RunningBatch, adapters: int) -> LoraWork:
+        return batch.work(adapters, segments(batch))

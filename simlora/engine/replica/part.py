@@ -1,0 +1,122 @@
+"""A part of a replica: one mechanism, with the hooks that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from simlora.core.request import Request
+from simlora.engine.replica.adapter_loader import LoadPlan
+from simlora.engine.replica.decode_window import DecodeWindow
+from simlora.policies.scheduling.base import SchedulerOutput
+
+
+class Part:
+    """Defines only the hooks that its mechanism needs; a hook that no part defines costs an empty loop.
+
+    The order within a boundary: on_ran, before_last_step, on_steps, on_prefilled, after_prefill, hold_back,
+    after_decode; at_boundary; take_ready, on_output, before_admit, on_plan, ask_again; on_turn; prepare, assist or
+    before_decode, steps, next_s; sample.
+    """
+
+    __slots__ = ()
+
+    def on_arrival(self) -> bool:
+        """Return whether the next step boundary is wanted because of the request that has just arrived."""
+        return False
+
+    def on_ran(self, now_s: float) -> None:
+        """The launched iterations have just ended; the replica has not counted them yet."""
+
+    def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
+        """All but the last of so many steps of a window are counted."""
+
+    def on_steps(self, step: int) -> None:
+        """The replica's decode steps are counted up to this one."""
+
+    def on_prefilled(self, requests: Sequence[Request], chunks: Sequence[int]) -> Sequence[Request]:
+        """A prefill has ended; return the requests whose prompt is complete."""
+        return requests
+
+    def hold_back(self, request: Request, now_s: float) -> bool:
+        """Return whether a request whose prefill has just ended does not join the running batch yet."""
+        return False
+
+    def after_decode(self, now_s: float) -> None:
+        """Decode steps have ended, and everything that is held fits."""
+
+    def at_boundary(self, now_s: float) -> None:
+        """An iteration boundary, before the scheduler is asked."""
+
+    def take_ready(self, now_s: float) -> tuple[Request, ...]:
+        """Return the admitted requests whose prefill begins now without asking the scheduler."""
+        return ()
+
+    def on_output(self, output: SchedulerOutput) -> None:
+        """The scheduler has decided, and its actions have been applied."""
+
+    def before_admit(self, requests: Sequence[Request]) -> Sequence[Request]:
+        """The scheduler admits these requests; return the ones that still have to be admitted."""
+        return requests
+
+    def on_plan(self, plan: LoadPlan, now_s: float) -> None:
+        """Admitted requests have their memory, and `plan` says what they wait for."""
+
+    def ask_again(self, output: SchedulerOutput, now_s: float) -> bool:
+        """With nothing to run: return whether something was changed, so that the scheduler is asked once more."""
+        return False
+
+    def on_turn(self, now_s: float) -> None:
+        """The replica has decided what it does until the next boundary."""
+
+    def prepare(self, output: SchedulerOutput, now_s: float) -> float:
+        """Return the seconds that pass before an iteration begins."""
+        return 0.0
+
+    def assist(
+        self, requests: Sequence[Request], tokens: Sequence[int], start_s: float, pass_s: float
+    ) -> tuple[float, float]:
+        """Return when a prefill of these requests begins, and its seconds."""
+        return start_s, pass_s
+
+    def before_decode(self, now_s: float) -> None:
+        """A decode window begins or goes on."""
+
+    def steps(self, most: int) -> int:
+        """Return how many of the next `most` decode steps need no boundary between them."""
+        return most
+
+    def next_s(self) -> float:
+        """Return the time from which the next boundary is needed."""
+        return inf
+
+    def sample(self) -> tuple[int, ...]:
+        """Return more levels for the timeline, after those that every replica has."""
+        return ()
+
+    def on_fail(self, now_s: float, since_s: float) -> None:
+        """The replica has failed, in iterations that began at `since_s`."""
+
+    def after_prefill(self, request: Request, now_s: float) -> None:
+        """The prompt of a request is complete."""
+
+    def on_queue(self, request: Request) -> None:
+        """A request has joined the waiting queue."""
+
+    def on_dequeue(self, request: Request) -> None:
+        """A request has left the waiting queue."""
+
+    def before_finish(self, request: Request, now_s: float) -> None:
+        """A request has its last token, and still holds its memory."""
+
+    def on_release(self, request: Request, now_s: float) -> None:
+        """An admitted request has given back its memory and its hold on its adapter."""
+
+    def on_sweep(self, now_s: float) -> None:
+        """Idle adapters that the eviction policy does not keep have just left."""
+
+    def inherit_counters(self, failed: Part) -> None:
+        """Count what the same part of a failed replica did, whose place this one takes."""
+
+
+HOOKS = tuple(name for name in vars(Part) if not name.startswith("_") and name != "inherit_counters")

@@ -1,0 +1,275 @@
+"""Which status each request of a replica has, and the ways from one to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+
+from simlora.core.request import Request
+from simlora.engine.replica.decode_window import DecodeWindow
+from simlora.engine.replica.handoff import Handoff
+from simlora.engine.replica.hooks import NO_HOOKS
+from simlora.engine.replica.kv_cache_manager import KVCacheManager
+from simlora.engine.replica.latency_stats import LatencyStats
+from simlora.engine.replica.request_queue import RequestQueue
+from simlora.engine.replica.running_batch import RunningBatch
+from simlora.metrics.recorder import Recorder
+
+
+class RequestStatus(Enum):
+    """What an admitted request does that neither decodes nor is in the prefill under way."""
+
+    LOADING_ADAPTER = "its prefill waits for its weights, or for its KV from the host"
+    PREFILLING = "a part of its prompt is prefilled"
+    ASSISTED = "it was prefilled with the help of CPU cores, and waits for its weights"
+    PAUSED = "the scheduler took it out of the running batch, with its KV in HBM"
+
+
+GROWING = (RequestStatus.LOADING_ADAPTER, RequestStatus.PREFILLING, RequestStatus.ASSISTED)
+"""Their KV is charged as that of running requests, less the steps that they do not take."""
+PREEMPTED_FIRST = (RequestStatus.PAUSED, *GROWING)
+
+
+class RequestTable:
+    """The one owner of where a replica's requests are, and of the decode window, which lasts as long as the batch.
+
+    A request waits in the `queue`, is in the `prefill` under way, is `held` with a status, or runs in the `batch`.
+    Each status has a part, whose `stops` says whether a request has been prefilled that is taken from it.
+    """
+
+    __slots__ = (
+        "_id",
+        "_on_leave",
+        "_outputs",
+        "_recorder",
+        "_swap_out",
+        "batch",
+        "came_s",
+        "held",
+        "held_count",
+        "hooks",
+        "kv",
+        "prefill",
+        "queue",
+        "stats",
+        "stops",
+        "window",
+    )
+
+    def __init__(
+        self,
+        id: int,
+        kv: KVCacheManager,
+        outputs: Sequence[int],
+        recorder: Recorder,
+        on_leave: Callable[[int, Request], None],
+        swap_out: Callable[[int, float], None] | None = None,
+    ) -> None:
+        self._id, self._outputs, self._recorder, self._on_leave = id, outputs, recorder, on_leave
+        self._swap_out = swap_out  # sends so many tokens of a preempted request to the host; None: they are recomputed
+        self.kv, self.batch = kv, kv.batch
+        self.queue = RequestQueue()
+        self.stats = LatencyStats(recorder.token_gaps)
+        self.prefill: tuple[Request, ...] = ()
+        self.window: DecodeWindow | None = None
+        self.held: dict[RequestStatus, dict[int, Request]] = {status: {} for status in RequestStatus}
+        self.held_count = 0
+        self.stops: dict[RequestStatus, Callable[[Request, float], bool]] = {}
+        self.came_s: dict[int, float] = {}  # since when requests wait here that were elsewhere before
+        self.hooks = NO_HOOKS
+
+    # Who is where -----------------------------------------------------------------------
+
+    def requests(self) -> list[Request]:
+        """Return all requests that have not left."""
+        held = self.held
+        prefill = held[RequestStatus.PREFILLING] | {request.id: request for request in self.prefill}
+        others = (held[RequestStatus.LOADING_ADAPTER], held[RequestStatus.ASSISTED], held[RequestStatus.PAUSED])
+        aside = [request for requests in others for request in requests.values()]
+        return [*self.queue, *prefill.values(), *aside, *self.batch]
+
+    def growing(self) -> Iterator[Request]:
+        """Yield the held requests whose KV is charged as if they ran."""
+        for status in GROWING:
+            yield from self.held[status].values()
+
+    def last(self) -> Request | None:
+        """Return the held request to be preempted first: paused last, or else admitted last."""
+        for status in PREEMPTED_FIRST:
+            if held := self.held[status]:
+                return held[next(reversed(held))]
+        return None
+
+    def count_adapters(self, prefill: Sequence[Request]) -> int:
+        """Return the distinct adapters of the requests that run now."""
+        return len(self.kv.adapters.pins)
+
+    # The queue --------------------------------------------------------------------------
+
+    def enqueue(self, request: Request) -> None:
+        """A request waits."""
+        self.queue.add(request)
+        for hook in self.hooks.on_queue:
+            hook(request)
+
+    def dequeue(self, request: Request) -> None:
+        """A request waits no longer."""
+        self.queue.remove(request)
+        for hook in self.hooks.on_dequeue:
+            hook(request)
+
+    def abort(self, request: Request, reason: str, now_s: float) -> None:
+        """A waiting request will never be served."""
+        self.dequeue(request)
+        self._recorder.abort(request, self._id, now_s, reason)
+        self._on_leave(self._id, request)
+
+    def waited_at(self, now_s: float) -> int:
+        """Return how many of the waiting requests waited at a time in the past, since which none was admitted."""
+        came_s = self.came_s
+        return sum(came_s.get(request.id, request.arrival_s) <= now_s for request in self.queue)
+
+    # Statuses ---------------------------------------------------------------------------
+
+    def hold(self, request: Request, status: RequestStatus) -> None:
+        """An admitted request gets a status."""
+        held = self.held[status]
+        self.held_count += request.id not in held
+        held[request.id] = request
+
+    def let_go(self, request: Request, status: RequestStatus) -> None:
+        """An admitted request no longer has a status, if it had it."""
+        self.held_count -= self.held[status].pop(request.id, None) is not None
+
+    def end_window(self) -> None:
+        """The running batch changes, or its pace: decode steps take other times from the next boundary on."""
+        self.window = None
+
+    # Into the batch ---------------------------------------------------------------------
+
+    def prefilled(self, request: Request, now_s: float) -> bool:
+        """A request has its first token, or after it was put back its next; return whether that was its last.
+
+        If not it decodes, unless a part holds it back.
+        """
+        if request.first_token_s < 0.0:
+            request.first_token_s = now_s
+        else:
+            self.stats.resumed(request.id, now_s)
+            request.host_tokens = 0
+        for hook in self.hooks.after_prefill:
+            hook(request, now_s)
+        if self._outputs[request.id] == request.generated_tokens + 1:
+            self._finish(request, now_s)
+            return True
+        for hold_back in self.hooks.hold_back:
+            if hold_back(request, now_s):
+                return False
+        self.stats.joins(request, now_s)
+        self._join(request)
+        return False
+
+    def rejoin(self, request: Request) -> None:
+        """A request that was prefilled and held decodes from now on."""
+        self.end_window()
+        self.stats.rejoins(request)
+        self._join(request)
+
+    def _join(self, request: Request) -> None:
+        generated = request.generated_tokens + 1
+        self.batch.join(request, generated, self._outputs[request.id] - generated)
+
+    def leave_batch(self, request: Request) -> None:
+        """Take a request out of the running batch before it is finished."""
+        self.end_window()
+        self.batch.take(request)
+        self.stats.leaves(request)
+
+    # Back into the queue ----------------------------------------------------------------
+
+    def preempt(self, request: Request, now_s: float) -> None:
+        """An admitted request gives up its memory. Source: vLLM (SOSP'23) §4.5.
+
+        Its KV is dropped, to be recomputed with its next prefill, or swapped out to the host and back in later.
+        """
+        request.preemptions += 1
+        self._recorder.preemptions += 1
+        shared_tokens = self.kv.shared_tokens(request)
+        prefilled = self.requeue(request, now_s)
+        if prefilled and self._swap_out is not None:
+            # All but what other requests can use, and the last token, whose KV would come with its next step.
+            context = request.prompt_tokens + request.padding_tokens + request.generated_tokens
+            request.host_tokens = context - 1 - shared_tokens
+            self._swap_out(request.host_tokens, now_s)
+
+    def requeue(self, request: Request, now_s: float) -> bool:
+        """Put an admitted request back into the queue without its KV; return whether it has been prefilled.
+
+        A prefill that is not complete starts again.
+        """
+        prefilled = self.stop(request, now_s)
+        self._release(request, now_s)
+        request.cached_tokens = 0
+        self.enqueue(request)
+        return prefilled
+
+    def stop(self, request: Request, now_s: float) -> bool:
+        """Take an admitted request from where it is; return whether it has been prefilled, and so has tokens."""
+        for status, held in self.held.items():
+            if request.id in held:
+                prefilled = self.stops[status](request, now_s)
+                request.generated_tokens += prefilled
+                return prefilled
+        request.generated_tokens = self.batch.generated(request)
+        self.leave_batch(request)
+        return True
+
+    # Leaving ----------------------------------------------------------------------------
+
+    def depart(self, request: Request, chunked_tokens: int) -> Handoff:
+        """A request leaves that holds nothing any more, with so many tokens of a prefill that was not complete."""
+        if not request.generated_tokens:
+            return Handoff(request, None, chunked_tokens)
+        return Handoff(request, self.stats.hands_over(request.id), request.prefill_tokens)
+
+    def finish_batch(self, now_s: float) -> None:
+        """The requests leave that the last step finished."""
+        self.end_window()
+        stalled_s = self.stats.stalled_s
+        for request in self.batch.finished():
+            request.blocked_s += stalled_s
+            self._finish(request, now_s)
+        self.sweep(now_s)
+
+    def sweep(self, now_s: float) -> None:
+        """Requests have left: let the adapters go that the eviction policy does not keep."""
+        self.kv.adapters.sweep()
+        for hook in self.hooks.on_sweep:
+            hook(now_s)
+
+    def _finish(self, request: Request, now_s: float) -> None:
+        """A request has its last token."""
+        for hook in self.hooks.before_finish:
+            hook(request, now_s)
+        self._release(request, now_s)
+        self._recorder.finish(request, self._id, now_s)
+        self._on_leave(self._id, request)
+
+    def _release(self, request: Request, now_s: float) -> None:
+        """A request gives back what it holds."""
+        self.kv.release(request, now_s)
+        for hook in self.hooks.on_release:
+            hook(request, now_s)
+
+
+class HoldingTable(RequestTable):
+    """For a replica whose held requests may use adapters that no kernel sees: paused, or waiting for their weights."""
+
+    __slots__ = ()
+
+    def count_adapters(self, prefill: Sequence[Request]) -> int:
+        prefilling = self.held[RequestStatus.PREFILLING]
+        if self.held_count == len(prefilling):
+            return super().count_adapters(prefill)
+        running = (*self.batch, *prefilling.values(), *prefill)
+        return len({request.adapter.id for request in running if request.adapter is not None})

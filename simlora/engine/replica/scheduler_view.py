@@ -1,0 +1,131 @@
+"""What policies see of a replica: the view of `policies/views.py`, which shows and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from math import inf
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.clock import Clock
+from simlora.engine.replica.admission import Admission
+from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.request_table import RequestStatus, RequestTable
+from simlora.engine.replica_config import ReplicaConfig
+from simlora.policies.scheduling.base import Scheduler
+
+Trials = Callable[[Collection[Request] | None], Admission]
+"""Starts a trial beside all admitted requests, or beside some of them only."""
+
+
+class SchedulerView:
+    """A replica at an iteration boundary. The replica counts `iterations` and steps, and says when it `preempted`.
+
+    `members` is the running batch, in the order in which requests joined it; `paused` has those taken out of it with
+    their KV in HBM, in the order in which they were paused.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_runner",
+        "_scheduler",
+        "_table",
+        "_trials",
+        "_ttft_targets_s",
+        "iterations",
+        "max_num_seqs",
+        "max_wait_tokens",
+        "members",
+        "paused",
+        "preempted",
+        "served_adapters",
+        "steps_since_prefill",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: ReplicaConfig,
+        scheduler: Scheduler,
+        table: RequestTable,
+        runner: ModelRunner,
+        trials: Trials,
+        served_adapters: int,
+        ttft_targets_s: Sequence[float] | None = None,
+    ) -> None:
+        self._clock, self._scheduler, self._table, self._runner = clock, scheduler, table, runner
+        self._trials, self._ttft_targets_s = trials, ttft_targets_s
+        self.waiting = table.queue
+        self.members: Collection[Request] = table.batch.members.values()
+        self.paused: Collection[Request] = table.held[RequestStatus.PAUSED].values()
+        self.max_wait_tokens, self.max_num_seqs = config.max_wait_tokens, config.max_num_seqs
+        self.served_adapters = served_adapters
+        self.iterations = self.steps_since_prefill = 0
+        self.preempted = False
+
+    @property
+    def now_s(self) -> float:
+        """The time."""
+        return self._clock.now
+
+    def due_s(self, request: Request) -> float:
+        """Return when a request is to have its first token: inf where no target says so."""
+        if self._ttft_targets_s is None:
+            return inf
+        return request.arrival_s + self._ttft_targets_s[request.adapter_id]
+
+    @property
+    def running(self) -> int:
+        """The number of requests in the running batch."""
+        return len(self.members)
+
+    @property
+    def prefilling(self) -> Sequence[Request]:
+        """Admitted requests of which a part is prefilled, in the order of their admission."""
+        return tuple(self._table.held[RequestStatus.PREFILLING].values())
+
+    @property
+    def loading(self) -> int:
+        """Admitted requests that wait for their weights, and do not run yet."""
+        held = self._table.held
+        return len(held[RequestStatus.LOADING_ADAPTER]) + len(held[RequestStatus.ASSISTED])
+
+    @property
+    def adapters(self) -> int:
+        """Distinct adapters that admitted requests use."""
+        return len(self._table.kv.adapters.pins)
+
+    @property
+    def merged(self) -> Adapter | None:
+        """The adapter that is merged into the weights."""
+        return self._runner.merged
+
+    def in_use(self, adapter: Adapter) -> bool:
+        """Return whether an admitted request uses the adapter."""
+        return self._table.kv.adapters.is_pinned(adapter)
+
+    def resident(self, adapter: Adapter) -> bool:
+        """Return whether an adapter is in HBM, or on its way."""
+        return adapter in self._table.kv.adapters
+
+    def upcoming(self) -> Iterable[Request]:
+        """Return the waiting requests, in the order in which the scheduler would start them."""
+        return self._scheduler.order(self)
+
+    def pass_s(self, requests: Sequence[Request], chunks: Sequence[int]) -> float:
+        """Return the seconds of a pass that prefills so many tokens of each request and decodes the running batch.
+
+        Without what the requests wait for before it begins, and without the time of looking at others.
+        """
+        cache, batch = self._table.kv.adapters, self._table.batch
+        new = {r.adapter.id for r in requests if r.adapter is not None and not cache.is_pinned(r.adapter)}
+        decoding = batch if batch.members else None
+        return self._runner.priced_s(requests, chunks, decoding, 0, len(cache.pins) + len(new))
+
+    def trial(self, beside: Collection[Request] | None = None) -> Admission:
+        """Start a trial beside all admitted requests, or beside these of them only.
+
+        As if the others, which are paused or will be, had given up their memory.
+        """
+        return self._trials(beside)

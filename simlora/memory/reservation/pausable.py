@@ -1,0 +1,59 @@
+"""The rule of another reservation, for requests that can be paused."""
+
+from __future__ import annotations
+
+from simlora.memory.reservation.base import UNLIMITED, Reservation
+
+
+class Pausable(Reservation):
+    """A paused request keeps the slots that it holds and takes no more; `rule` applies to all the others.
+
+    `paused_tokens` are the slots of the paused requests.
+    """
+
+    __slots__ = ("_paused", "grows", "paused_tokens", "rule")
+
+    def __init__(self, rule: Reservation) -> None:
+        super().__init__(rule.capacity)
+        self.rule = rule
+        self.grows = rule.grows
+        self._paused: dict[int, int] = {}  # slots by request
+        self.paused_tokens = 0
+
+    def pause(self, id: int, step: int) -> None:
+        """A request keeps what it holds, and takes no more."""
+        tokens = self.rule.held_tokens(id, step)
+        self.rule.remove(id, step)
+        self._paused[id] = tokens
+        self.paused_tokens += tokens
+
+    def begin(self, step: int) -> None:
+        self.rule.begin(step)
+
+    def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
+        return self.rule.fits(context, to_come, beside_tokens)
+
+    def retry_steps(self) -> int:
+        return self.rule.retry_steps()
+
+    def add(self, id: int, context: int, to_come: int, step: int) -> None:
+        self.rule.add(id, context, to_come, step)
+
+    def remove(self, id: int, step: int) -> None:
+        if id in self._paused:
+            self.paused_tokens -= self._paused.pop(id)
+        else:
+            self.rule.remove(id, step)
+
+    def held_tokens(self, id: int, step: int) -> int:
+        found = self._paused.get(id)
+        return self.rule.held_tokens(id, step) if found is None else found
+
+    def used_tokens(self, step: int) -> int:
+        return self.rule.used_tokens(step) + self.paused_tokens
+
+    def peak_tokens(self, step: int) -> int:
+        return self.rule.peak_tokens(step) + self.paused_tokens
+
+    def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
+        return self.rule.steps_until_full(free_tokens, step, most)
