@@ -1,8 +1,8 @@
 """The HBM left after the base model: token slots shared by KV and adapters.
 
-Source: S-LoRA (MLSys'24) §5.1, unified paging. Adapters of running requests are pinned. The
-others may stay as long as KV does not need their slots; an eviction policy says who leaves
-first. Loads in flight hold their slots from the start.
+Source: S-LoRA (MLSys'24) §5.1, unified paging. Adapters of running requests are pinned. Idle
+adapters stay until KV needs their slots; the eviction policy orders their eviction. An adapter in
+flight holds its slots from the start of its load.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from simlora.core.adapter import Adapter
 from simlora.memory.adapter_region import AdapterRegion
 
 Victims = Callable[[Iterable[Adapter], int], Iterable[Adapter]]
-"""An eviction policy's method: idle adapters (least recently used first), slots short."""
+"""An eviction policy's method: (idle adapters, least recently used first; slots short) -> adapters to evict."""
 
 
 class Pool:
-    """Which adapters are resident, in token slots.
+    """The resident adapters and the token slots that they take.
 
-    `pinned_tokens` are the adapters that running requests use, `adapter_tokens` all of them. With a
-    `region` the weights lie there, and the pool only counts their slots, as the variants of S-LoRA do.
-    With `adapter_capacity` the pool is divided: KV has `capacity`, adapters that, and neither lends the other any.
-    `told` hears of everyone who comes, and leaves: (id, whether it is resident now).
+    `adapter_tokens` are the slots of all resident adapters, `pinned_tokens` those of adapters that running requests
+    use. With a `region` the weights lie there and only their slots are counted here, as in the variants of S-LoRA.
+    With `adapter_capacity` the pool is divided: KV has `capacity`, adapters have `adapter_capacity`, and neither
+    borrows from the other. `told(id, resident)` is called when an adapter is inserted or dropped.
     """
 
     __slots__ = (
@@ -53,7 +53,7 @@ class Pool:
         self._told = told
         self.capacity = capacity
         self.adapter_capacity = adapter_capacity
-        # Adapters find room in the whole pool beside KV, or in their part of it whatever KV takes.
+        # Adapters share the whole pool with KV, or have their own part whatever KV takes.
         self._room = capacity if adapter_capacity is None else adapter_capacity
         self._shared = adapter_capacity is None
         self.region = region
@@ -62,7 +62,7 @@ class Pool:
         self._victims = victims
         self._pins: dict[int, int] = {}
         self._idle: dict[int, Adapter] = {}  # least recently used first
-        self._prefetched: dict[int, Adapter] = {}  # wanted by waiting requests, oldest first
+        self._prefetched: dict[int, Adapter] = {}  # resident and not yet used by a request, oldest first
         self._ready_s: dict[int, float] = {}
         self._adapters: dict[int, Adapter] = {}  # resident, by id
 
@@ -70,15 +70,15 @@ class Pool:
         return adapter.id in self._ready_s
 
     def holds(self, id: int) -> bool:
-        """Whether the adapter of that number is resident."""
+        """Whether the adapter with this id is resident."""
         return id in self._ready_s
 
     def adapter(self, id: int) -> Adapter:
-        """The resident adapter of that number."""
+        """The resident adapter with this id."""
         return self._adapters[id]
 
     def is_pinned(self, adapter: Adapter) -> bool:
-        """Whether a running request uses it."""
+        """Whether a running request uses the adapter."""
         return adapter.id in self._pins
 
     @property
@@ -92,20 +92,20 @@ class Pool:
         return self._pins.keys()
 
     def is_idle(self, id: int) -> bool:
-        """Whether the adapter of that number is resident, and no running request uses it."""
+        """Whether the adapter with this id is resident and no running request uses it."""
         return id in self._ready_s and id not in self._pins
 
     @property
     def room(self) -> int:
-        """Token slots that adapters can take where there is no KV."""
+        """Token slots that adapters can take when there is no KV."""
         return self._room
 
     def ready_s(self, adapter: Adapter) -> float:
-        """When a resident adapter's weights have landed, or will have."""
+        """Time at which a resident adapter's load is, or was, complete."""
         return self._ready_s[adapter.id]
 
     def insert(self, adapter: Adapter, ready_s: float) -> None:
-        """Take slots for an adapter whose load starts now; the caller has made room."""
+        """Take slots for an adapter whose load starts now. The caller has made room."""
         assert adapter not in self, f"adapter {adapter.name} is loaded twice"
         self._ready_s[adapter.id] = ready_s
         self._adapters[adapter.id] = adapter
@@ -115,7 +115,7 @@ class Pool:
             self._told(adapter.id, True)
 
     def pin(self, adapter: Adapter) -> None:
-        """A request that uses this resident adapter starts."""
+        """Count one more running request that uses this resident adapter."""
         users = self._pins.get(adapter.id, 0)
         if users == 0:
             if self._idle.pop(adapter.id, None) is None:
@@ -124,7 +124,7 @@ class Pool:
         self._pins[adapter.id] = users + 1
 
     def unpin(self, adapter: Adapter) -> None:
-        """A request that used this adapter is gone."""
+        """Count one running request less for this adapter; without any it becomes idle."""
         users = self._pins[adapter.id] - 1
         if users:
             self._pins[adapter.id] = users
@@ -134,14 +134,15 @@ class Pool:
         self._idle[adapter.id] = adapter
 
     def sweep(self) -> None:
-        """After requests finished: drop the idle adapters that the policy does not keep."""
+        """Drop the idle adapters that the policy does not keep. Called after requests finished."""
         if self._idle:
             self.drop(self._victims(self._idle.values(), 0))
 
     def make_room(self, kv_tokens: int, more: int = 0, keep: Container[int] = ()) -> int:
         """Evict until `kv_tokens` of KV, all adapters and `more` slots fit; return the slots still short.
 
-        The policy picks among idle adapters, but for those to `keep`; prefetched ones go last, the latest first.
+        The policy picks among the idle adapters that are not in `keep`. Prefetched adapters are evicted last, the
+        latest first.
         """
         beside = kv_tokens if self._shared else 0
         short = beside + self.adapter_tokens + more - self._room
@@ -158,13 +159,13 @@ class Pool:
         return max(short, kv_tokens - self.capacity, 0)
 
     def free_tokens(self, kv_tokens: int) -> int:
-        """Slots that KV can still take without anybody leaving."""
+        """Slots that KV can still take without an eviction."""
         return self.capacity - kv_tokens - (self.adapter_tokens if self._shared else 0)
 
     def adapter_room(self, kv_tokens: int, keep: Container[int]) -> int:
-        """Slots that a prefetched adapter can take: free ones, and in a part of their own those of idle adapters.
+        """Slots that a prefetched adapter can take.
 
-        The idle ones to `keep` stay.
+        These are the free slots and, in a divided pool, those of idle adapters that are not in `keep`.
         """
         free = self._room - self.adapter_tokens
         if self._shared:
@@ -172,7 +173,7 @@ class Pool:
         return free + sum(adapter.kv_tokens for adapter in self._idle.values() if adapter.id not in keep)
 
     def drop(self, adapters: Iterable[Adapter]) -> None:
-        """Let adapters leave that no running request uses."""
+        """Evict these adapters, none of which a running request uses."""
         gone = list(adapters)
         for adapter in gone:
             assert adapter.id not in self._pins, f"adapter {adapter.name} is pinned and was evicted"
