@@ -37,7 +37,7 @@ FILE = "profiles"
 POOLS = "vllm_lora_kv_tokens.csv"
 STEPS = steps.TABLE.name
 KERNELS = " by kernels"
-SLOTS = {"max_loras": "max_loras", "max_lora_rank": "max_lora_rank"}
+SLOTS = ("max_loras", "max_lora_rank")
 """vLLM's options, and ours."""
 WITHOUT_LORA = ("replica.adapter_memory=unified", "eviction=lru", "replica.activation_bytes_per_logit=0")
 
@@ -157,7 +157,7 @@ def pools(folder: Path) -> Iterator[Timed]:
         overrides = ["system=vllm", f"gpu={GPU}", f"model={shape}", f"replica.max_num_seqs={SEQUENCES}"]
         overrides += ["workload.adapters=1", "workload.ranks=[8]"]
         if cells["lora"] == "on":
-            overrides += [f"replica.{ours}={int(number(cells, name, place))}" for name, ours in SLOTS.items()]
+            overrides += [f"replica.{name}={int(number(cells, name, place))}" for name in SLOTS]
         else:
             overrides += WITHOUT_LORA
         ours_tokens = scenario(overrides).replica.kv_token_budget

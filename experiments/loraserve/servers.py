@@ -93,7 +93,7 @@ def counted(result: Result) -> Served:
         tokens_per_s=whole.to_numpy() / result.summary["makespan_s"],
         busy_share=np.array([one["busy_share"] for one in result.summary["replicas"]]),
         ttft_s=by_server["ttft_s"].quantile(0.95).reindex(every).to_numpy(),
-        held=np.array(adapters["max_cpu_loras"]),
+        held=np.array(adapters["host_adapters"]),
         held_bytes=np.array(adapters["host_bytes"]),
         asked=asked.reindex(every).fillna(0).to_numpy(dtype=np.int64),
     )
@@ -124,7 +124,7 @@ def fewest_adapters() -> float:
     panel = study.panel("hundred")
     here = [point(study, panel, study.series_named(name), RATES[0]) for name in ("toppings", "loraserve")]
     found = run_all(here)
-    theirs, ours = (np.array(found[one.overrides].summary["adapters"]["max_cpu_loras"]) for one in here)
+    theirs, ours = (np.array(found[one.overrides].summary["adapters"]["host_adapters"]) for one in here)
     return float((theirs / ours).max())
 
 

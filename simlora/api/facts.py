@@ -19,7 +19,7 @@ def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
     """Return what was loaded and merged. A hit is an admission that found its adapter in HBM or on its way.
 
     `merged_share` is of the replicas' time, busy or not, how much they had an adapter in the weights. `remote_loads`
-    came from another host, `storage_loads` from where no host held them. By host, `max_cpu_loras` is how many its
+    came from another host, `storage_loads` from where no host held them. By host, `host_adapters` is how many its
     memory has held at most, and where hosts do not hold all, `host_adapters_at_end` how many at the end; it has sent
     for `host_remote_loads` and `host_storage_loads`. `region` is the adapters' own memory, of all replicas together,
     where they have one. Its fragmentation is the share of free slots that are not in the longest free run, after each
@@ -61,7 +61,7 @@ def _host_facts(cluster: Cluster) -> dict[str, Any]:
     stores = cluster.stores
     if stores is not None:
         return {
-            "max_cpu_loras": list(stores.most_held),
+            "host_adapters": list(stores.most_held),
             "host_bytes": list(stores.most_bytes),
             "host_refused": stores.refused,
             "host_adapters_at_end": list(stores.held),
@@ -74,7 +74,7 @@ def _host_facts(cluster: Cluster) -> dict[str, Any]:
     held = scenario.replica.max_cpu_loras
     every = len(cluster.adapters) if held is None else min(held, len(cluster.adapters))
     sizes = sorted((adapter.size_bytes for adapter in cluster.adapters), reverse=True)[:every]
-    return {"max_cpu_loras": [every] * hosts, "host_bytes": [sum(sizes)] * hosts, "host_refused": 0}
+    return {"host_adapters": [every] * hosts, "host_bytes": [sum(sizes)] * hosts, "host_refused": 0}
 
 
 def kv_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:

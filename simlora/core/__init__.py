@@ -1,1 +1,1 @@
-"""What every other room uses: requests, adapters, traces, random streams, errors, checks, arrays, bisection, files."""
+"""Shared by all rooms: requests, adapters, traces, random streams, errors, checks, arrays, bisection, files."""

@@ -10,7 +10,7 @@ RANK_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """One LoRA adapter and what it costs to hold and to move.
+    """One LoRA adapter and its size.
 
     `size_bytes` is the adapter's weights on all of a replica's GPUs together (S-LoRA's tensor
     parallelism shards them, so each GPU holds size_bytes / tp).

@@ -1,4 +1,4 @@
-"""Names for the arrays that most columns are."""
+"""Names for the most common array types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the highest value that still passes, of a question whose answer changes from yes to no once."""
+"""Bisection for the highest value that passes a test whose outcome changes from pass to fail once."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 from dataclasses import dataclass, replace
 
 DIGITS = 6
-"""Values asked for are rounded to so many significant digits: they are written in commands."""
+"""Significant digits of the values to test, because they are written in commands."""
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """What is known of the highest value that passes: `low` did, `high` did not; None: nothing yet.
+    """Bounds of the highest value that passes: `low` passed and `high` failed; None: not known yet.
 
-    `guess` is asked first, then it is doubled or halved until there are both, within `least` and `most`; then the
-    geometric mean of both, or with `whole` the number half way, until they are `precision` apart, or neighbours. A
-    `step` of less than 2 is for a guess that is nearly right: the first step away from it is by that factor, each
-    other takes the distance from it to the third power, until they double and halve.
-    A bracket does not change: `told` returns the next one. So what it will ask can be looked up before an answer is
-    there (`ahead`), and the same answers lead to the same bracket whoever asks in which order.
+    `guess` is tested first, then it is doubled or halved within `least` and `most` until both bounds are known. Then
+    the geometric mean of the bounds is tested, or with `whole` their midpoint, until they are `precision` apart, or
+    neighbours. A `step` below 2 is for a guess that is nearly right: the first step away from it is by that factor, and
+    each further step cubes the distance from it, until steps double and halve.
+    A bracket is immutable; `told` returns the next one. The values it may test next are therefore known before a
+    result is (`ahead`), and the same results lead to the same bracket in any order.
     """
 
     guess: float
@@ -37,7 +37,7 @@ class Bracket:
 
     @property
     def ask(self) -> float | None:
-        """The value to ask for next; None: nothing more is to be found out."""
+        """The value to test next; None when the search is complete."""
         if self.low is None and self.high is None:
             return self.guess
         if self.high is None:
@@ -53,13 +53,13 @@ class Bracket:
         )
 
     def told(self, value: float, passes: bool) -> Bracket:
-        """Return what is known when `value` passes, or does not."""
+        """Return the bracket after the test of `value`."""
         return replace(self, low=value) if passes else replace(self, high=value)
 
     def ahead(self, count: int) -> list[float]:
-        """Return up to `count` values that may be asked for: the next one, then those after either answer.
+        """Return up to `count` values that may be tested: the next one, then those after either outcome.
 
-        None more than twice as high as the next: what is far above costs most, and is the least likely.
+        None is more than twice the next: values far above it cost the most and are the least likely.
         """
         found: list[float] = []
         brackets = [self]
@@ -74,7 +74,7 @@ class Bracket:
         return found
 
     def _away(self, value: float, up: bool) -> float:
-        """Return the next value farther away from the guess."""
+        """Return the next value farther from the guess."""
         distance = max(value / self.guess, self.guess / value)
         factor = min(max(self.step, distance**2), 2.0)
         found = self._tidy(value * factor if up else value / factor)

@@ -1,4 +1,4 @@
-"""Range checks for what a user sets: the message gives the key, the value, the unit and what is allowed."""
+"""Range checks for user input; their messages give the key, the value, the unit and the allowed range."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from simlora.core.errors import InputError, nearest
 
 LEAST_PERIOD_S = 1e-3
-"""Between two looks; more often would be several in an iteration, and hardly get anywhere."""
+"""Least seconds between periodic checks. A shorter period would check several times per iteration, and be slow."""
 
 
 def allowed(above: float | None, least: float | None, most: float | None) -> str:
@@ -25,7 +25,7 @@ def allowed(above: float | None, least: float | None, most: float | None) -> str
 
 
 def shown(value: Any) -> str:
-    """Return a value as a message quotes it: text in quotes, cut short; numbers plain."""
+    """Return a value for a message: text in quotes and truncated, numbers plain."""
     if value is None:
         return "empty"
     text = str(value)
@@ -72,7 +72,7 @@ def whole(key: str, value: Any, unit: str = "", *, least: int | None = None, mos
 
 
 def period(key: str, value: Any) -> float:
-    """Return the seconds from one look to the next, LEAST_PERIOD_S or more. Raises InputError that names `key`."""
+    """Return a period of at least LEAST_PERIOD_S seconds. Raises InputError that names `key`."""
     return number(key, value, "seconds", least=LEAST_PERIOD_S)
 
 
@@ -84,7 +84,7 @@ def listed(key: str, value: Any, example: str) -> tuple[Any, ...]:
 
 
 def weights(key: str, value: Any, example: str, unit: str = "") -> tuple[float, ...]:
-    """Return numbers as a tuple, each at least 0 and one of them greater; `unit` is that of each.
+    """Return numbers as a tuple, each at least 0 and at least one greater; `unit` is that of each.
 
     Raises InputError that names `key` and shows `example`.
     """
@@ -96,7 +96,7 @@ def weights(key: str, value: Any, example: str, unit: str = "") -> tuple[float, 
 
 
 def choice(key: str, value: Any, known: Iterable[str]) -> str:
-    """Return one of the names that are known. Raises InputError that names `key` and the nearest of them."""
+    """Return `value` if it is a known name. Raises InputError that names `key` and the nearest known names."""
     names = tuple(known)
     if value in names:
         return str(value)
@@ -104,7 +104,7 @@ def choice(key: str, value: Any, known: Iterable[str]) -> str:
 
 
 def switch(key: str, value: object) -> bool:
-    """Return a truth value. Raises InputError for anything else."""
+    """Return a boolean. Raises InputError for anything else."""
     if not isinstance(value, bool):
         raise InputError(f"{key} is {shown(value)}, must be true or false")
     return value

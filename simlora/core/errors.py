@@ -1,4 +1,4 @@
-"""What goes wrong because of what the user gave us, said in one plain sentence."""
+"""Errors caused by user input, each with a one-sentence message."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Bad input: one sentence that names the file, row or key and says what would be right.
+    """Bad input; the message is one sentence that names the file, row or key and says what is allowed.
 
-    The command line prints the sentence and exits with status 2; no traceback.
+    The command line prints it and exits with status 2, without a traceback.
     """
 
 
 class DoesNotFit(InputError):
-    """The base model is larger than the memory that it is given: out of memory, before anything runs."""
+    """The base model does not fit into its memory; raised before anything runs."""
 
 
 def nearest(name: str, choices: Iterable[str], most: int = 3) -> str:

@@ -1,4 +1,4 @@
-"""Files that appear under their names only when they are whole."""
+"""Atomic writing of files: a file appears under its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Give a draft to be written; it takes the place of `path` if all goes well, and is removed if not.
+    """Yield a temporary path to write; on success the file replaces `path`, on an error it is removed.
 
-    The folder has to be there. Of two processes that write the same file, one's stays. Raises OSError.
+    The folder has to exist. If two processes write the same file, the result is one of theirs. Raises OSError.
     """
     folder = Path(tempfile.mkdtemp(prefix=".writing-", dir=path.parent))
     try:

@@ -1,4 +1,4 @@
-"""Random streams: one per use, so that changing a policy leaves the workload as it was."""
+"""Random streams: one per use, so that changing a policy does not change the workload."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ STREAMS = (
     "slow_links",
     "tenants",
 )
-"""Every stream of randomness. New names go to the end, or old seeds change their meaning.
+"""All random streams. New names go to the end, or old seeds change their meaning.
 
-scheduler, loader, eviction, placement and migration are reserved: nobody draws from them, and they keep their position.
+scheduler, loader, eviction, placement and migration are reserved: nothing draws from them, but they keep their place.
 """
 
 
 def stream(seed: int, name: str) -> np.random.Generator:
     """Return the generator of one named stream under `seed`.
 
-    Raises ValueError for a name that is not in STREAMS.
+    Raises ValueError if the name is not in STREAMS.
     """
     children = np.random.SeedSequence(seed).spawn(len(STREAMS))
     return np.random.default_rng(children[STREAMS.index(name)])

@@ -8,25 +8,26 @@ from simlora.core.adapter import Adapter
 from simlora.core.trace import BASE_MODEL
 
 arrival_order = attrgetter("arrival_s", "id")
-"""What orders requests."""
+"""The sort key of requests: (arrival, id)."""
 
 
 class Request:
-    """One prompt for one adapter, and how far it has come.
+    """One prompt for one adapter, and its progress.
 
     A real system does not know how many tokens a request will produce, so neither does this
     object: the true output length stays inside the engine and policies see only the declared
-    `max_output_tokens`. `adapter` is None for the bare base model, whose `adapter_id` is BASE_MODEL.
+    `max_output_tokens`. `adapter` is None for the base model, whose `adapter_id` is BASE_MODEL.
 
-    `generated_tokens` counts the tokens produced before the request last (re)joined the waiting
-    queue; while it runs, the replica's step counter says the rest. `host_tokens` is the part of
-    its context whose KV was swapped out to host memory when it was preempted, `chunked_tokens` what
-    iterations have already processed of a prefill that is not whole yet, `cached_tokens` what was found in the prefix
-    cache when it was tried last, `padding_tokens` what is added
-    to its prompt where a batch is padded to its longest. `cold_start_s` is what it waited for its own adapter
-    before it began, `kv_cold_start_s` for KV from the host besides, `blocked_s` what adapters on their way cost it
-    otherwise: those of others, for which it stood still, and its own where the CPU helps; while it runs, a sum that
-    the engine has not closed yet.
+    `generated_tokens` counts the tokens produced before the request last (re)joined the waiting queue; while it runs,
+    the replica's step counter has the rest. `host_tokens` is the part of its context whose KV was swapped out to host
+    memory at its preemption, `chunked_tokens` the part of an incomplete prefill that iterations have processed,
+    `cached_tokens` the prefix found in the cache at the last admission trial, and `padding_tokens` what is added to its
+    prompt in a batch padded to its longest.
+
+    `cold_start_s` is the time it waited for its own adapter before it began, and `kv_cold_start_s` the further wait for
+    KV from the host. `blocked_s` is the other time lost to adapters in flight: stalls because of other requests'
+    adapters, and because of its own where the CPU assists. While the request runs, `blocked_s` is a partial sum that
+    the engine completes later.
     """
 
     __slots__ = (
@@ -85,17 +86,17 @@ class Request:
 
     @property
     def prefill_tokens(self) -> int:
-        """Tokens that are still to be prefilled.
+        """Tokens still to be prefilled.
 
-        The uncached prompt, its padding included; after a preemption also what it had said, less the KV
-        on the host and what earlier chunks have done.
+        The uncached prompt with its padding; after a preemption also the generated tokens. KV on the host and earlier
+        chunks are subtracted.
         """
         whole = self.prompt_tokens + self.padding_tokens + self.generated_tokens
         return whole - self.cached_tokens - self.host_tokens - self.chunked_tokens
 
     @property
     def declared_tokens(self) -> int:
-        """The prompt and the most output that was declared."""
+        """The prompt plus the declared maximum output."""
         return self.prompt_tokens + self.max_output_tokens
 
     @property

@@ -1,4 +1,4 @@
-"""A trace: the columns of everything that will arrive."""
+"""A trace: the columns of all requests that will arrive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BASE_MODEL = -1
 
 @dataclass(frozen=True, slots=True)
 class AdapterSpec:
-    """An adapter as a trace names it: its bytes follow once a model is chosen."""
+    """An adapter in a trace; its bytes follow once a model is chosen."""
 
     name: str
     rank: int
@@ -25,11 +25,10 @@ class Trace:
     """Requests as columns of equal length `[requests]`, ordered by (arrival_s, position).
 
     The position of a request is its id. `adapter` holds indices into `adapters`, or BASE_MODEL.
-    `session` and `block_hashes` are absent (None) where the source has none; a hash stands for
-    `hash_block_tokens` tokens of the prompt and all before them. `source` says in
-    words where the requests come from; `notices` are sentences that the user should read once
-    (rows sorted, rows dropped by a filter). `history_rps` `[adapters]` are the mean requests per second of each
-    adapter, as known from the days before; None: nothing is known.
+    `session` and `block_hashes` are None if the source has none; a hash identifies `hash_block_tokens` tokens of the
+    prompt and all before them. `source` describes where the requests come from; `notices` are sentences that the user
+    should read once (rows sorted, rows dropped by a filter). `history_rps` `[adapters]` is the mean requests per second
+    of each adapter on earlier days; None if unknown.
     """
 
     arrival_s: NDArray[np.float64]
@@ -76,10 +75,10 @@ class Trace:
 
     @property
     def has_prefixes(self) -> bool:
-        """Whether any request says with what it begins: a session, or hashes."""
+        """Whether any request identifies its prefix: by a session or by hashes."""
         return any(session is not None for session in self.session or ()) or self.has_hashes
 
     @property
     def duration_s(self) -> float:
-        """Time from 0 to the last arrival."""
+        """Seconds from 0 to the last arrival."""
         return float(self.arrival_s[-1]) if len(self) else 0.0

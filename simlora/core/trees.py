@@ -1,4 +1,4 @@
-"""Trees of mappings, as configurations and summaries are."""
+"""Trees of mappings, such as configurations and summaries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and the value of everything in a tree that is no mapping itself, in its order."""
+    """Yield the dotted name and the value of every non-mapping in a tree, in its order."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{prefix}{name}.")

@@ -1,1 +1,1 @@
-"""How long things take: linear models whose coefficients come from a calibration file."""
+"""Latency models: linear, with coefficients from a calibration file."""

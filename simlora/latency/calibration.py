@@ -77,17 +77,17 @@ LEAVES = {
         "prefill.per_token_max_rank_s",
     ),
 }
-"""What the models of these sections read; a user's own kernel names its own coefficients."""
+"""The coefficients that the models read, by section; a user's own kernel names its own."""
 KERNELS = tuple(name.removeprefix("kernels.") for name in LEAVES if name.startswith("kernels."))
 MAPPINGS = LEAVES | {"kernels": KERNELS}
-"""By the name of a mapping the keys in it; a user's own kernel is one more of `kernels`."""
+"""Keys by the name of their mapping; a user's own kernel is a further key of `kernels`."""
 HEAD = ("gpu", "model", "tp", "provenance")
-"""What a calibration is of, and where it comes from."""
+"""Keys that say what was calibrated, and the provenance."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Coefficients by dotted name, and where they came from.
+    """Coefficients by dotted name, with their provenance.
 
     `coefficients` maps e.g. "kernels.mbgmv.decode.per_rank_sum_s" to a float >= 0.
     """
@@ -100,13 +100,13 @@ class Calibration:
     coefficients: Mapping[str, float]
 
     def need(self, name: str) -> float:
-        """Return a coefficient that the run cannot do without; raises InputError when absent."""
+        """Return a coefficient that the run requires. Raises InputError if it is absent."""
         if name not in self.coefficients:
             raise InputError(f"calibration {self.path} has no {name}, which this run needs")
         return self.coefficients[name]
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report shows: names, provenance and every coefficient."""
+        """Return names, provenance and every coefficient, for a report."""
         return {
             "path": self.path,
             "gpu": self.gpu,
@@ -118,15 +118,15 @@ class Calibration:
 
 
 def names() -> list[str]:
-    """Return the names of the calibrations that come with simlora."""
+    """Return the names of the calibrations shipped with simlora."""
     folder = resources.files("simlora.latency") / "calibrations"
     return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
 def load(choice: str) -> Calibration:
-    """Load one of our calibrations by name, or a user's by its path (a name that ends in .yaml or .yml).
+    """Load a shipped calibration by name, or a user's by path (a name that ends in .yaml or .yml).
 
-    Raises InputError, naming file and key, for anything that is not a whole and sane calibration.
+    Raises InputError, naming file and key, for anything that is not a complete and valid calibration.
     """
     if choice.endswith((".yaml", ".yml")):
         return parse(_read(Path(choice)), choice)
@@ -136,9 +136,9 @@ def load(choice: str) -> Calibration:
     return parse(entry.read_text(encoding="utf-8"), choice)
 
 
-@lru_cache(maxsize=16)  # 11 ms, which every run of a sweep would spend
+@lru_cache(maxsize=16)  # parsing takes 11 ms, in every run of a sweep
 def parse(text: str, path: str) -> Calibration:
-    """Parse a calibration file; see `load` for what it raises."""
+    """Parse a calibration file; raises as `load` does."""
     try:
         tree = yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -1,14 +1,14 @@
-"""Tensor parallelism: what a replica's GPUs say to each other, and what it adds to an iteration.
+"""Tensor parallelism: the collectives between a replica's GPUs, and the time that they add to an iteration.
 
-The base model is cut as in Megatron-LM: every layer ends its attention and its MLP with an all-reduce of
-[tokens, hidden]. S-LoRA cuts the adapters along with it: a projection that is cut by columns (q, k, v, gate, up)
-costs an all-gather of [tokens, rank], one that is cut by rows (o, down) an all-reduce of [tokens, rank].
+The base model is partitioned as in Megatron-LM: every layer ends its attention and its MLP with an all-reduce of
+[tokens, hidden]. S-LoRA partitions the adapters in the same way: a column-partitioned projection (q, k, v, gate, up)
+costs an all-gather of [tokens, rank], a row-partitioned one (o, down) an all-reduce of [tokens, rank].
 
-Source: S-LoRA (MLSys'24) §6; differs: the paper counts one all-reduce for the base model, of the two that a layer
-has, and leaves out what a call costs however small it is, which in a decode step is most of it.
+Source: S-LoRA (MLSys'24) §6; differs: the paper counts one of the two all-reduces that a base-model layer has, and
+leaves out the fixed cost of a call, which is most of the time in a decode step.
 
-All of it is linear in the tokens or in tokens times rank, and so are iterations. `folded` therefore adds it to a
-calibration's coefficients once, and a simulated step costs no more than without.
+All of this is linear in tokens or in tokens times rank, and so are iterations. `folded` therefore adds it to a
+calibration's coefficients once, and simulating a step costs no more than without it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from simlora.latency.calibration import Calibration
 BASE_ALL_REDUCES = 2
 """All-reduces of a layer of the base model: after attention and after the MLP (Megatron-LM)."""
 ROW_CUT = ("o", "down")
-"""Projections whose inputs are cut, so that partial sums have to be added up."""
+"""Row-partitioned projections, whose partial sums have to be added up."""
 TOKENS = ("prefill.per_token_s", "decode.per_sequence_s")
 TOKEN_RANKS = {
     "bgmv": ("decode.per_sequence_max_rank_s", "prefill.per_token_max_rank_s"),
     "mbgmv": ("decode.per_rank_sum_s", "prefill.per_token_rank_s"),
     "padded_bmm": ("decode.per_sequence_max_rank_s", "prefill.per_token_max_rank_s"),
 }
-"""Kernels whose adapters are cut as S-LoRA's: the coefficients that multiply tokens times rank.
+"""Kernels that partition adapters as S-LoRA does: the coefficients that multiply tokens times rank.
 
-A kernel that pads to the highest rank also sends the padding. One that is not named here, a user's own among
-them, sends nothing: its own coefficients, or its own reading of `collectives`, say what it costs.
+A kernel that pads to the highest rank also sends the padding. A kernel that is not listed here, such as a user's own,
+gets no communication added: its own coefficients, or its own use of `collectives`, have to include it.
 """
 
 
 def all_reduce_elements(gpus: int, tokens: int, width: int) -> float:
-    """Elements that each of `gpus` sends in one ring all-reduce of [tokens, width]: 2 (N - 1) B h / N.
+    """Return the elements that each of `gpus` sends in one ring all-reduce of [tokens, width]: 2 (N - 1) B h / N.
 
     Source: S-LoRA (MLSys'24) §6.2, the cost of the base model with width = hidden.
     """
@@ -46,10 +46,10 @@ def all_reduce_elements(gpus: int, tokens: int, width: int) -> float:
 
 
 def lora_elements(gpus: int, tokens: int, rank: int, target_modules: Sequence[str] = ATTENTION) -> float:
-    """Elements that each of `gpus` sends for the adapters of one layer: 5 (N - 1) B r / N on q, k, v and o.
+    """Return the elements that each of `gpus` sends for the adapters of one layer: 5 (N - 1) B r / N on q, k, v and o.
 
-    Three all-gathers of (N - 1) B r / N each and one all-reduce of twice that. Source: S-LoRA (MLSys'24) §6.2;
-    other target modules by the same rule. Raises nothing; an unknown module counts as cut by columns.
+    These are three all-gathers of (N - 1) B r / N each and one all-reduce of twice that. Other target modules follow
+    the same rule. Raises nothing; an unknown module counts as column-partitioned. Source: S-LoRA (MLSys'24) §6.2.
     """
     summed = sum(module in ROW_CUT for module in target_modules)
     return (len(target_modules) + summed) * (gpus - 1) * tokens * rank / gpus
@@ -57,11 +57,11 @@ def lora_elements(gpus: int, tokens: int, rank: int, target_modules: Sequence[st
 
 @dataclass(frozen=True, slots=True)
 class Collectives:
-    """A collective takes latency_s + bytes sent by each GPU / bytes_per_s, whichever kind it is.
+    """A collective of either kind takes latency_s + bytes sent by each GPU / bytes_per_s.
 
-    An all-gather sends half the bytes of an all-reduce, but its call costs as much: at the sizes of a
-    decode step launching and meeting are most of the measured time, not the steps of the ring.
-    `base_all_reduces_per_layer` is 0 where whole iterations were measured, communication included.
+    An all-gather sends half the bytes of an all-reduce, but its call costs as much: at the sizes of a decode step,
+    launch and synchronisation are most of the measured time, not the steps of the ring. `base_all_reduces_per_layer` is
+    0 if whole iterations were measured, including communication.
     """
 
     gpus: int
@@ -70,23 +70,23 @@ class Collectives:
     bytes_per_s: float
 
     def base_s(self, model: ModelShape, tokens: int) -> float:
-        """Seconds that an iteration of `tokens` tokens spends in the base model's all-reduces."""
+        """Return the seconds that an iteration of `tokens` tokens spends in the base model's all-reduces."""
         return self._base_calls(model) * self.latency_s + tokens * self.base_token_s(model)
 
     def base_token_s(self, model: ModelShape) -> float:
-        """Seconds of it for each token."""
+        """Return the seconds of these all-reduces per token, without their latency."""
         elements = all_reduce_elements(self.gpus, 1, model.hidden)
         return self._base_calls(model) * elements * model.dtype_bytes / self.bytes_per_s
 
     def lora_s(
         self, model: ModelShape, token_rank_sum: int, target_modules: Sequence[str] = ATTENTION
     ) -> float:
-        """Seconds that an iteration spends in the adapters' collectives, with any adapter in it."""
+        """Return the seconds that an iteration with any adapter spends in the adapters' collectives."""
         calls_s = model.layers * len(target_modules) * self.latency_s
         return calls_s + token_rank_sum * self.lora_token_rank_s(model, target_modules)
 
     def lora_token_rank_s(self, model: ModelShape, target_modules: Sequence[str] = ATTENTION) -> float:
-        """Seconds of it for each token and rank."""
+        """Return the seconds of these collectives per token and rank, without their latency."""
         elements = lora_elements(self.gpus, 1, 1, target_modules)
         return model.layers * elements * model.dtype_bytes / self.bytes_per_s
 
@@ -95,7 +95,7 @@ class Collectives:
 
 
 def collectives(calibration: Calibration) -> Collectives:
-    """Return the collectives of a calibration; raises InputError for a coefficient that is missing."""
+    """Return the collectives of a calibration. Raises InputError for a missing coefficient."""
     calls = calibration.need("collectives.base_all_reduces_per_layer")
     if calls not in (0, BASE_ALL_REDUCES):
         raise InputError(
@@ -118,8 +118,8 @@ def folded(
 ) -> Calibration:
     """Return the calibration whose iterations and kernels include their collectives.
 
-    On one GPU that is the calibration itself. Raises InputError where one of several GPUs has no `collectives`.
-    `lora_communication=False` leaves the adapters' part out (S-LoRA, Figure 8).
+    On one GPU that is the calibration itself. Raises InputError if a calibration of several GPUs has no `collectives`.
+    `lora_communication=False` leaves out the adapters' part (S-LoRA, Figure 8).
     """
     if calibration.tp == 1:
         return calibration
@@ -129,7 +129,7 @@ def folded(
     if lora_communication:
         added |= _lora(ours, calibration, model, target_modules)
     coefficients = {name: value + added.pop(name, 0.0) for name, value in calibration.coefficients.items()}
-    # A kernel may send something that costs nothing on one GPU. The base model's coefficients must be there.
+    # A kernel may need a coefficient that it does not have on one GPU; the base model's must all be present.
     coefficients |= {name: seconds for name, seconds in added.items() if name.startswith("kernels.")}
     return replace(calibration, coefficients=coefficients)
 
@@ -137,7 +137,7 @@ def folded(
 def _lora(
     ours: Collectives, calibration: Calibration, model: ModelShape, target_modules: Sequence[str]
 ) -> dict[str, float]:
-    """Return what to add to the coefficients of every calibrated kernel that sends anything."""
+    """Return what to add to the coefficients of every calibrated kernel that communicates."""
     calls_s = ours.lora_s(model, 0, target_modules)
     token_rank_s = ours.lora_token_rank_s(model, target_modules)
     added: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""LoRA on CPU cores, layer by layer in step with the GPU, while an adapter's weights travel."""
+"""LoRA on CPU cores, layer by layer in step with the GPU, while an adapter is being loaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simlora.latency.calibration import Calibration
 
 
 class Assisted(NamedTuple):
-    """A request of a prefill whose x A B is computed on CPU cores until its weights land, that long after the start."""
+    """A prefill request whose x A B is computed on CPU cores until its load completes, `lands_in_s` after the start."""
 
     tokens: int
     rank: int
@@ -17,18 +17,18 @@ class Assisted(NamedTuple):
 
 
 class CpuLora:
-    """A prompt is cut into slices of at most `tokens_per_core` tokens, and each core takes one.
+    """LoRA on CPU cores: a prompt is cut into slices of at most `tokens_per_core` tokens, one per core.
 
-    A core takes intercept + per_token * tokens + per_token_rank * tokens * rank for a layer. The first and the
-    last are optional: CaraServe's own model is linear in the tokens.
-    Source: CaraServe (arXiv 2401.11240) §4.2, profiling-guided parallelisation; its Figures 17 and 18 give a core
-    16 tokens.
+    A core takes intercept + per_token * tokens + per_token_rank * tokens * rank for a layer. The first and the last
+    term are optional: CaraServe's own model is linear in the tokens.
+    Source: CaraServe (arXiv 2401.11240) §4.2, profiling-guided parallelisation; its Figures 17 and 18 use 16 tokens
+    per core.
     """
 
     __slots__ = ("_intercept_s", "_layers", "_per_token_rank_s", "_per_token_s", "_sync_s", "tokens_per_core")
 
     def __init__(self, calibration: Calibration, layers: int) -> None:
-        """Take the coefficients; raises InputError for one that is missing."""
+        """Read the coefficients. Raises InputError for a missing one."""
         self.tokens_per_core = max(int(calibration.need("cpu_lora.tokens_per_core")), 1)
         self._intercept_s = calibration.coefficients.get("cpu_lora.intercept_s", 0.0)
         self._per_token_s = calibration.need("cpu_lora.per_token_s")
@@ -37,19 +37,19 @@ class CpuLora:
         self._layers = layers
 
     def cores(self, tokens: int) -> int:
-        """Cores for a prompt of so many tokens."""
+        """Return the number of cores for a prompt of this many tokens."""
         return -(-tokens // self.tokens_per_core)
 
     def layer_s(self, tokens: int, rank: int) -> float:
-        """Seconds that a layer of a prompt takes on its cores, of which the first has the largest slice."""
+        """Return the seconds of one layer of a prompt on its cores, given by the largest slice."""
         slice = -(-tokens // self.cores(tokens))
         return self._intercept_s + (self._per_token_s + self._per_token_rank_s * rank) * slice
 
     def pass_s(self, gpu_s: float, assisted: Sequence[Assisted]) -> float:
-        """Seconds of a prefill that takes the GPU alone `gpu_s`.
+        """Return the seconds of an assisted prefill that takes `gpu_s` on the GPU alone.
 
-        As long as any of them is without weights on the GPU, a layer takes the longer of GPU and CPU, plus what
-        it takes the two to agree. A layer that has begun with the CPU ends with it.
+        While any assisted request has no weights on the GPU, a layer takes the longer of the GPU's and the CPU's time,
+        plus their synchronisation. A layer that began with the CPU ends with it.
         Source: CaraServe §4.1, Figures 1 and 7.
         """
         pending = sorted(assisted, key=lambda each: each.lands_in_s)

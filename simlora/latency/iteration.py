@@ -1,4 +1,4 @@
-"""How long one forward pass of the base model takes."""
+"""The latency of one forward pass of the base model."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from simlora.latency.calibration import Calibration
 
 
 class IterationModel:
-    """Prefill and decode times of the base model, linear in what they process.
+    """Prefill and decode times of the base model, linear in their coefficients.
 
     prefill: intercept + per_token * tokens + per_token_sq * sum of squared prompt lengths.
     decode:  intercept + per_sequence * batch + per_sequence_sq * batch squared
              + per_context_token * sum of contexts.
-    A context is a request's prompt and all the tokens it has when the step starts.
+    A context is a request's prompt and the tokens it has generated when the step starts.
 
-    The squares are optional: attention in long prompts, and batches that outgrow the regime in
-    which reading the weights hides the arithmetic. On an A100 80 GB with batches of up to 350, the
-    fit misses mean latency by 6.4 % at the median without the batch's square, and by 0.7 % with it
-    (`docs/fidelity.md`).
+    The squares are optional. They model attention in long prompts, and batches so large that reading the weights no
+    longer hides the arithmetic. On an A100 80 GB with batches of up to 350, the fit's median error of the mean latency
+    is 6.4 % without the batch's square, and 0.7 % with it (`docs/fidelity.md`).
     """
 
     __slots__ = (
@@ -39,11 +38,11 @@ class IterationModel:
         self.decode_context = calibration.need("decode.per_context_token_s")
 
     def prefill_s(self, tokens: int, tokens_sq: int) -> float:
-        """Seconds to prefill `tokens` prompt tokens whose squared lengths sum to `tokens_sq`."""
+        """Return the seconds to prefill `tokens` prompt tokens; the squared prompt lengths sum to `tokens_sq`."""
         return self.prefill_0 + self.prefill_token * tokens + self.prefill_token_sq * tokens_sq
 
     def decode_s(self, sequences: int, context_tokens: int) -> float:
-        """Seconds of one decode step of a batch whose contexts sum to `context_tokens`."""
+        """Return the seconds of one decode step of a batch whose contexts sum to `context_tokens`."""
         return (
             self.decode_0
             + (self.decode_sequence + self.decode_sequence_sq * sequences) * sequences
@@ -51,19 +50,19 @@ class IterationModel:
         )
 
     def mixed_s(self, tokens: int, tokens_sq: int, sequences: int, context_tokens: int) -> float:
-        """Seconds of one pass that does both: the weights are read once, so the smaller fixed cost is saved."""
+        """Return the seconds of one pass that does both; weights are read once, so the smaller fixed cost is saved."""
         both_s = self.prefill_s(tokens, tokens_sq) + self.decode_s(sequences, context_tokens)
         return both_s - min(self.prefill_0, self.decode_0)
 
     def decode_slope_s(self, sequences: int) -> float:
-        """Seconds by which each decode step is longer than the one before: every context grew by one."""
+        """Return the seconds by which each decode step exceeds the one before: every context grew by one."""
         return self.decode_context * sequences
 
 
 class HostTime:
     """The part of an iteration during which its GPU is idle: scheduling, sampling, launching.
 
-    It is contained in the iteration's time. Another engine on the same GPU can use it.
+    It is included in the iteration's time. Another engine on the same GPU can use it.
     """
 
     __slots__ = ("intercept_s", "per_sequence_s")
@@ -73,5 +72,5 @@ class HostTime:
         self.per_sequence_s = calibration.need("host.per_sequence_s")
 
     def host_s(self, sequences: int) -> float:
-        """Seconds of an iteration of so many sequences."""
+        """Return the host seconds of an iteration of this many sequences."""
         return self.intercept_s + self.per_sequence_s * sequences

@@ -1,4 +1,4 @@
-"""What the LoRA branch of an iteration costs, on top of the base model."""
+"""The time that LoRA kernels add to an iteration of the base model."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from simlora.latency.calibration import Calibration
 
 
 class LoraWork(NamedTuple):
-    """What the LoRA kernels of one iteration process.
+    """The work of the LoRA kernels in one iteration.
 
-    `tokens` counts only tokens of requests that use an adapter (decode: one a request), and `token_rank_sum` sums, over
-    those tokens, the rank of each one's adapter: in decode over requests, never over distinct adapters.
-    `segments` are stretches of equal adapters in the batch's order, for a kernel that `counts_segments`; a router need
-    not count distinct `adapters` for one that does not say it `counts_adapters`.
-    For a router that compares replicas the fields are arrays `[replicas]`; `priced` takes either.
+    `tokens` counts tokens of requests that use an adapter (decode: one per request). `token_rank_sum` is the sum over
+    these tokens of their adapter's rank; in decode this is a sum over requests, never over distinct adapters.
+    `segments` counts runs of equal adapters in the batch's order, for kernels that declare `counts_segments`; routers
+    need not count distinct `adapters` for kernels that do not declare `counts_adapters`.
+    For a router that compares replicas the fields are arrays `[replicas]`; `priced` accepts either.
     """
 
     tokens: int
@@ -36,11 +36,11 @@ NO_LORA = LoraWork(0, 0, 0, 0)
 def priced(price: Callable[[LoraWork], float], work: LoraWork) -> Floats:
     """Return the seconds of work whose fields are arrays of one shape, by a kernel's `decode_s` or `prefill_s`.
 
-    Ours are arithmetic, and price all at once. One that asks `if work.tokens` is asked one by one.
+    Kernels of plain arithmetic, such as ours, compute all at once. One that tests `if work.tokens` is called per item.
     """
     try:
         return np.asarray(price(work))
-    except (TypeError, ValueError):  # an array has no truth value, and is no number to round
+    except (TypeError, ValueError):  # an array has no truth value and cannot be rounded
         fields = [np.ravel(field) for field in np.broadcast_arrays(*work)]
         rows = zip(*(field.tolist() for field in fields), strict=True)
         found = np.array([price(LoraWork(*row)) for row in rows], dtype=np.float64)
@@ -48,7 +48,7 @@ def priced(price: Callable[[LoraWork], float], work: LoraWork) -> Floats:
 
 
 class Kernel(ABC):
-    """A LoRA kernel's cost model; both methods return seconds, and 0 without any adapter."""
+    """A LoRA kernel's latency model; both methods return seconds, and 0 without any adapter."""
 
     counts_segments = False
     counts_adapters = False
@@ -56,20 +56,21 @@ class Kernel(ABC):
     decode_0 = 0.0
 
     def __init__(self, calibration: Calibration) -> None:
-        """Take this kernel's coefficients; raises InputError for one that is missing."""
+        """Read this kernel's coefficients. Raises InputError for a missing one."""
 
     @abstractmethod
     def decode_s(self, work: LoraWork) -> float:
-        """Seconds added to a decode step."""
+        """Return the seconds added to a decode step."""
 
     @abstractmethod
     def prefill_s(self, work: LoraWork) -> float:
-        """Seconds added to a prefill."""
+        """Return the seconds added to a prefill."""
 
     def mixed_s(self, prefill: LoraWork, decode: LoraWork) -> float:
-        """Seconds added to a pass that does both: one set of launches and of collectives, so the smaller is saved.
+        """Return the seconds added to a pass that does both.
 
-        A kernel's fixed cost is what it charges beyond its work; those of ours name it `prefill_0` and `decode_0`.
+        Such a pass has one set of launches and collectives, so the smaller fixed cost is saved. A fixed cost is what a
+        kernel charges beyond its work; our kernels name it `prefill_0` and `decode_0`.
         """
         both_s = self.prefill_s(prefill) + self.decode_s(decode)
         if not prefill.tokens or not decode.tokens:
@@ -99,13 +100,13 @@ class Bgmv(Kernel):
 
 
 class Mbgmv(Kernel):
-    """Multi-size BGMV: every token costs its own rank, and something of the batch's highest.
+    """Multi-size BGMV: every token costs its own rank, and in part the batch's highest.
 
     Source: S-LoRA (MLSys'24) §5.3; CaraServe §5 models its decode time by the sum of ranks,
     LoRAServe §3 by the highest. S-LoRA's own runs show both: coefficients fitted to a mix of ranks
     8 to 64 miss the mean latency at rank 8 by 20 % with the sum alone, and by 2 % with both
-    (`docs/fidelity.md`). A calibration may leave `per_sequence_max_rank_s` out: CaraServe's reading; and
-    `per_sequence_s`, what a sequence costs whatever its rank: its activations, read and written.
+    (`docs/fidelity.md`). Two coefficients are optional: `per_sequence_max_rank_s`, absent in CaraServe's reading, and
+    `per_sequence_s`, the cost of a sequence at any rank: reading and writing its activations.
     """
 
     def __init__(self, calibration: Calibration) -> None:
@@ -130,11 +131,11 @@ class Mbgmv(Kernel):
 class MbgmvMax(Mbgmv):
     """MBGMV as LoRAServe (§3) reads it: every token costs the batch's highest rank, whatever its own.
 
-    The coefficients are those of `mbgmv`, so that the two readings agree where all ranks are equal.
+    The coefficients are those of `mbgmv`, so that the two readings agree if all ranks are equal.
     """
 
     def decode_s(self, work: LoraWork) -> float:
-        tokens, _, max_rank, adapters, segments = work  # `_replace` takes as long as all the rest
+        tokens, _, max_rank, adapters, segments = work  # `_replace` would take as long as the rest
         return super().decode_s(LoraWork(tokens, tokens * max_rank, max_rank, adapters, segments))
 
     def prefill_s(self, work: LoraWork) -> float:
@@ -143,25 +144,25 @@ class MbgmvMax(Mbgmv):
 
 
 class Vllm(Kernel):
-    """The Triton kernels of vLLM's V1 engine: each program asks a slot whether it has work, used or not.
+    """The Triton kernels of vLLM's V1 engine, whose programs check every slot for work, used or not.
 
-    A launch has programs for every slot, whatever of it is empty: x A ("shrink") for each 16 of the rank and each
-    32 tokens that have begun, and B on top of it ("expand") for each 64 tokens. From 128 tokens on shrink splits
-    every sum into 8 parts instead of 64: fewer programs for the slots, and others for each adapter in the pass.
-    Weights lie padded to `max_lora_rank`, and tiles to 16, so ranks below neither save nor cost anything.
-    A pass that prefills and decodes is one launch over both. It differs in that tokens without an adapter are not
-    counted, nor those by which a captured graph is larger than its pass.
-    Source: grids and tiles of vLLM 0.8.5 (lora_shrink, lora_expand), whose step times against slots, distinct
-    adapters and ranks (arXiv 2508.08343, its published data) follow them.
+    A launch has programs for every slot, even an empty one: x A ("shrink") per 16 of the rank and per 32 tokens or part
+    of them, and then B ("expand") per 64 tokens. From 128 tokens on, shrink splits every sum into 8 parts instead of
+    64: fewer programs for the slots, and a different cost for each adapter in the pass. Weights are padded to
+    `max_lora_rank`, and tiles to 16, so lower ranks neither save nor cost anything. A pass that prefills and decodes is
+    one launch over both.
+    Source: grids and tiles of vLLM 0.8.5 (lora_shrink, lora_expand), whose step times against slots, distinct adapters
+    and ranks (arXiv 2508.08343, its published data) follow them. Differs: tokens without an adapter are not counted,
+    nor the padding of a captured graph beyond its pass.
     """
 
     counts_adapters = True
     TILE = 16
-    """The least width of a matrix product of Triton's."""
+    """The least width of a matrix product in Triton."""
     SHRINK_TOKENS = 32
     EXPAND_TOKENS = 64
     MANY_TOKENS = 128
-    """The size of a pass from which on shrink splits its sums less."""
+    """Tokens of a pass from which on shrink splits its sums less."""
     FEWER_SPLITS = 8 / 64
 
     def __init__(self, calibration: Calibration, slots: int, max_lora_rank: int) -> None:
@@ -193,16 +194,16 @@ class Vllm(Kernel):
     def mixed_s(self, prefill: LoraWork, decode: LoraWork) -> float:
         if not decode.tokens:
             return self.decode_s(prefill)
-        # Those of the running batch include the ones whose prefill is not whole.
+        # The running batch's adapters include those of partly prefilled requests.
         return self.decode_s(decode._replace(tokens=prefill.tokens + decode.tokens))
 
 
 class PaddedBmm(Kernel):
     """Batched matrix products over copies of the weights, padded to the batch's highest rank.
 
-    Every iteration copies the A and B of each stretch of equal adapters into one tensor of zeros, layer by
-    layer, and gathers and scatters its activations: hundreds of small launches a stretch, whatever its
-    tokens. Prefill copies too, and then multiplies stretch by stretch.
+    Every iteration copies the A and B of each segment of equal adapters into one tensor of zeros, layer by layer, and
+    gathers and scatters its activations: hundreds of small launches per segment, however many its tokens. Prefill
+    copies too, and then multiplies segment by segment.
     Source: S-LoRA-bmm, S-LoRA (MLSys'24) §7.1, as its authors published it.
     """
 
@@ -212,7 +213,7 @@ class PaddedBmm(Kernel):
         self.decode_0 = calibration.need("kernels.padded_bmm.decode.intercept_s")
         self.decode_segment = calibration.need("kernels.padded_bmm.decode.per_segment_s")
         self.decode_rank = calibration.need("kernels.padded_bmm.decode.per_segment_max_rank_s")
-        # What several GPUs say to each other; nothing on one.
+        # Communication between several GPUs; absent on one.
         self.decode_sequence_rank = calibration.coefficients.get(
             "kernels.padded_bmm.decode.per_sequence_max_rank_s", 0.0
         )
@@ -231,12 +232,12 @@ class PaddedBmm(Kernel):
 
 
 class OneHotEinsum(Kernel):
-    """Every token is multiplied with every adapter of the pass, and ones and zeros pick out its own.
+    """Every token is multiplied with every adapter of the pass, and a one-hot mask selects its own.
 
-    So the work is tokens times distinct adapters times the highest rank, to which all are padded; decode and prefill
-    are the same products. torch.einsum makes several launches of each projection, whatever there is to do: that is
+    The work is therefore tokens times distinct adapters times the highest rank, to which all are padded; decode and
+    prefill are the same products. torch.einsum makes several launches per projection regardless of the work: that is
     the intercept. A pass that prefills and decodes is one such product over the tokens and adapters of both.
-    Source: dLoRA (OSDI'24) §6. It differs: their artifact multiplies with all adapters that lie in HBM, used or not.
+    Source: dLoRA (OSDI'24) §6. Differs: their artifact multiplies with all adapters in HBM, used or not.
     """
 
     counts_adapters = True
@@ -257,14 +258,14 @@ class OneHotEinsum(Kernel):
 
     def mixed_s(self, prefill: LoraWork, decode: LoraWork) -> float:
         if prefill.tokens and decode.tokens:
-            # Those of the running batch include the ones that prefill.
+            # The running batch's adapters include those of the prefill.
             padded = {"adapters": decode.adapters, "max_rank": max(prefill.max_rank, decode.max_rank)}
             prefill, decode = prefill._replace(**padded), decode._replace(**padded)
         return super().mixed_s(prefill, decode)
 
 
 class Merged(Kernel):
-    """The adapter is merged into the weights: nothing is added (LoRA, ICLR'22)."""
+    """The adapter is merged into the base weights and adds no time (LoRA, ICLR'22)."""
 
     def decode_s(self, work: LoraWork) -> float:
         return 0.0 * work.tokens

@@ -1,4 +1,4 @@
-"""What a router may ask of replicas that are not alike: how long the same work takes on each of them."""
+"""Latency models of unlike replicas, for routers: the time of the same work on each replica."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Kernel, LoraWork, priced
 
 Kinds = Ints
-"""Of which kind each replica is `[replicas]`."""
+"""The kind of each replica `[replicas]`."""
 
 
 class MixedIterations(IterationModel):
-    """Iterations of the base model by replica: of numbers or arrays `[…, replicas]` the seconds `[…, replicas]`."""
+    """Base-model iterations by replica: takes numbers or arrays `[…, replicas]`, returns seconds `[…, replicas]`."""
 
     __slots__ = ("_kind_of", "_models")
 
@@ -46,14 +46,14 @@ class MixedKernels:
         self.counts_segments = any(kernel.counts_segments for kernel in kernels)
 
     def decode_s(self, work: LoraWork) -> float:
-        """Seconds added to a decode step of each."""
+        """Return the seconds added to a decode step on each replica."""
         return _chosen(self._kind_of, [priced(kernel.decode_s, work) for kernel in self._kernels])
 
     def prefill_s(self, work: LoraWork) -> float:
-        """Seconds added to a prefill of each."""
+        """Return the seconds added to a prefill on each replica."""
         return _chosen(self._kind_of, [priced(kernel.prefill_s, work) for kernel in self._kernels])
 
 
 def _chosen(kind_of: Kinds, by_kind: Sequence[float | Floats]) -> float:
-    """Return what is said of each replica's own kind; typed as the latency models' users take it."""
+    """Return the value of each replica's own kind; typed as float, as callers of latency models expect."""
     return cast(float, np.choose(kind_of, np.broadcast_arrays(*by_kind)))

@@ -1,4 +1,4 @@
-"""All latency models of one calibration, made once and shared by all replicas."""
+"""All latency models of one calibration, created once and shared by its replicas."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from simlora.latency.transfer import AdapterLoad, Merge
 
 @dataclass(frozen=True, slots=True)
 class LatencyModels:
-    """What an iteration of the base model, its LoRA kernels and a load cost. None of them has state.
+    """The stateless latency models of base-model iterations, LoRA kernels and adapter loads.
 
-    `merge` is there for a scheduler that merges, `cpu_lora` for a loader that assists, `host` where several engines
-    share a GPU. `flush_s` is what it takes an allocator to give its cached memory back and to take it anew;
-    `skipped_request_s` what a step takes longer for each waiting request that the scheduler looks at and passes over.
+    `merge` is set for a scheduler that merges, `cpu_lora` for a loader that assists, `host` if several engines share a
+    GPU. `flush_s` is the time in which an allocator returns its cached memory and allocates it again.
+    `skipped_request_s` is added to a step for each waiting request that the scheduler looks at and skips.
     """
 
     iteration: IterationModel

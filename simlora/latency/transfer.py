@@ -1,4 +1,4 @@
-"""How long weights take from host to device, and into the base model's."""
+"""The time to copy adapter weights from host to device, and to merge them into the base weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from simlora.latency.calibration import Calibration
 
 
 class AdapterLoad:
-    """Host-to-device copy of one adapter: a fixed cost and a bandwidth; and before it from disk to host memory."""
+    """Host-to-device copy of one adapter, and its read from disk to host memory: a fixed cost and a bandwidth each."""
 
     __slots__ = ("bytes_per_s", "disk_bytes_per_s", "disk_latency_s", "latency_s")
 
@@ -19,18 +19,18 @@ class AdapterLoad:
         self.disk_bytes_per_s = calibration.coefficients.get("adapter_load.disk_bytes_per_s", inf)
 
     def load_s(self, size_bytes: int) -> float:
-        """Seconds to copy `size_bytes` per GPU while nothing else uses the link."""
+        """Return the seconds to copy `size_bytes` per GPU while nothing else uses the link."""
         return self.latency_s + size_bytes / self.bytes_per_s
 
     def disk_s(self, size_bytes: int) -> float:
-        """Seconds to read `size_bytes` of weights into host memory; 0 where the calibration says nothing."""
+        """Return the seconds to read `size_bytes` of weights into host memory; 0 if the calibration has no disk."""
         return self.disk_latency_s + size_bytes / self.disk_bytes_per_s
 
 
 class Merge:
-    """Adding an adapter's product to the base model's weights, or taking it out: a fixed cost and one a byte.
+    """Adding an adapter's product to the base weights, or subtracting it: a fixed cost and a cost per byte.
 
-    The product is as large as the weights whatever the rank, so the fixed cost is most of it.
+    The product is as large as the base weights at any rank, so the fixed cost is most of the time.
     """
 
     __slots__ = ("intercept_s", "per_byte_s")
@@ -40,5 +40,5 @@ class Merge:
         self.per_byte_s = calibration.need("merge.per_byte_s")
 
     def merge_s(self, size_bytes: int) -> float:
-        """Seconds to merge or unmerge an adapter of `size_bytes` on each GPU."""
+        """Return the seconds to merge or unmerge an adapter of `size_bytes` on each GPU."""
         return self.intercept_s + self.per_byte_s * size_bytes

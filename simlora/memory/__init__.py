@@ -1,1 +1,1 @@
-"""What is resident: KV and adapters in a replica's HBM, and the KV that outlives its requests there and on the host."""
+"""What is resident: KV and adapters in a replica's HBM, and the cached KV of ended requests in HBM and on the host."""

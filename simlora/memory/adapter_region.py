@@ -1,7 +1,7 @@
-"""Adapters outside the pool: what S-LoRA had before unified paging, and what that costs in room and time.
+"""Adapter memory outside the pool: S-LoRA's designs before unified paging, and their cost in memory and time.
 
 Source: the variants of S-LoRA (MLSys'24) §7.1, as its authors published them. An adapter of rank r
-takes as many token slots as in the unified pool, in which they stay counted, as there.
+takes as many token slots as in the unified pool, where these slots stay counted, as in the published code.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from simlora.memory.arena import Arena, NoRun
 class AdapterRegion(ABC):
     """`capacity` token slots beside the pool. Admission runs in trials, as for KV.
 
-    `refusals` counts candidates that did not fit, `flushes` how often free slots had to be put in a row.
-    Fragmentation, the share of free slots outside the longest free run, is summed up over `changes`.
+    `refusals` counts candidates that did not fit, `flushes` how often free slots had to be made contiguous.
+    Fragmentation is the share of free slots outside the longest free run; it is summed over `changes`.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -30,46 +30,46 @@ class AdapterRegion(ABC):
         self.fragmentation_max = 0.0
 
     def follows(self, gone: AdapterRegion) -> None:
-        """This takes the place of one that is gone; what that counted counts."""
+        """Take over the counters of the region that this one replaces."""
         self.refusals, self.flushes, self.changes = gone.refusals, gone.flushes, gone.changes
         self.fragmentation_sum, self.fragmentation_max = gone.fragmentation_sum, gone.fragmentation_max
 
     @abstractmethod
     def begin(self, running: Iterable[Request]) -> None:
-        """Start a trial beside the running requests, in the batch's order."""
+        """Start a trial beside the running requests, given in the batch's order."""
 
     @abstractmethod
     def fits(self, request: Request, fresh: bool) -> bool:
-        """Whether a candidate fits beside those before it; `fresh`: its adapter has to be loaded."""
+        """Return whether a candidate fits beside the earlier ones; `fresh`: its adapter has to be loaded."""
 
     @abstractmethod
     def load(self, adapters: Iterable[Adapter]) -> None:
-        """Bring in the adapters of one prefill that are missing. Only what was found to fit is loaded."""
+        """Lay out the missing adapters of one prefill. Only adapters that a trial found to fit are loaded."""
 
     @abstractmethod
     def drop(self, adapters: Iterable[Adapter]) -> None:
-        """Let adapters go that nobody uses any more."""
+        """Remove adapters that no request uses any more."""
 
     @property
     @abstractmethod
     def used_tokens(self) -> int:
-        """Slots that hold something between iterations."""
+        """Slots in use between iterations."""
 
     @property
     @abstractmethod
     def largest_free_tokens(self) -> int:
-        """The longest free run, in slots."""
+        """Length of the longest free run, in slots."""
 
 
 class Contiguous(AdapterRegion):
-    """All adapters back to back in one buffer, which is built anew whenever its members change.
+    """All adapters back to back in one buffer, which is rebuilt whenever an adapter comes or leaves.
 
-    A load concatenates the old buffer and the new adapters into a larger one; when adapters leave, the
-    others are gathered into a smaller one. Old and new exist at the same time, and so do the empty tensors
-    that the published code makes first: at its peak a change takes up to 2.5 times the adapters' own size,
-    in runs that must be found between what is live. Where enough slots are free but no run is long enough,
-    the allocator gives its cached memory back to the driver and takes it anew, which takes time (a flush).
-    A load for which too few are free has to wait; a compaction leaves the buffer with holes until the next.
+    A load concatenates the old buffer and the new adapters into a larger one; when adapters leave, the others are
+    gathered into a smaller one. The old and the new buffer exist at the same time, and so do the empty tensors that the
+    published code creates first. At its peak a change takes up to 2.5 times the adapters' own size, in free runs
+    between live blocks. If enough slots are free but no run is long enough, the allocator returns its cached memory to
+    the driver and allocates it again, which takes time (a flush). A load waits if too few slots are free. If there is
+    no room to compact after adapters left, the buffer keeps its holes until the next change.
 
     Cells are half slots: A and B have a buffer each. All layers are alike, so one stands for all.
     """
@@ -79,7 +79,7 @@ class Contiguous(AdapterRegion):
         self._arena = Arena(2 * capacity)
         self._live: dict[Adapter, None] = {}
         self._buffers: tuple[int, ...] = ()  # the blocks of A and B
-        self._cells = 0  # of each of the two, holes included
+        self._cells = 0  # of each of the two buffers, including holes
         self._trial: dict[Adapter, None] = {}
 
     @property
@@ -138,7 +138,7 @@ class Contiguous(AdapterRegion):
         self.fragmentation_max = max(self.fragmentation_max, fragmentation)
 
     def _grown(self, more: int) -> tuple[Arena, tuple[int, ...], int]:
-        """Concatenate: empty tensors for what comes, then A and B, each freeing its predecessor."""
+        """Return the state after a concatenation: empty tensors for the new, then A and B, each freeing its old."""
         arena, flushes = self._arena.copy(), _Flushes()
         fresh = [flushes.allocate(arena, more) for _ in range(2)]
         buffers = []
@@ -151,7 +151,7 @@ class Contiguous(AdapterRegion):
         return arena, tuple(buffers), flushes.count
 
     def _shrunk(self, left: int) -> tuple[Arena, tuple[int, ...], int]:
-        """Gather what is left: empty tensors for A and B, each replaced by a copy, then the old ones go."""
+        """Return the state after a gather: empty tensors for A and B, each replaced by a copy, then old ones freed."""
         arena, flushes = self._arena.copy(), _Flushes()
         buffers = []
         for block in [flushes.allocate(arena, left) for _ in range(2)] if left else []:
@@ -163,7 +163,7 @@ class Contiguous(AdapterRegion):
 
 
 class _Flushes:
-    """Allocates, and puts the free cells in a row where no run is long enough; at most once a change."""
+    """Allocates blocks, compacting the arena when no free run is long enough; counts at most one flush per change."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -180,9 +180,9 @@ class _Flushes:
 class PaddedAdapters(AdapterRegion):
     """Each adapter in tensors of its own; each iteration copies them, padded to the highest rank.
 
-    The copies are one per stretch of equal adapters in the batch and exist while an iteration lasts. The published
-    code gives cached memory back before every iteration, so free slots are always in a row: the
-    time that this takes is part of every iteration, and of the kernel's coefficients.
+    There is one copy per segment of equal adapters in the batch, which exists during the iteration. The published code
+    returns cached memory before every iteration, so free slots are always contiguous. The time for that is part of
+    every iteration, and of the kernel's coefficients.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -239,5 +239,5 @@ class PaddedAdapters(AdapterRegion):
 
 
 def adapter_region(kind: str, capacity: int) -> AdapterRegion | None:
-    """Return the region that `replica.adapter_memory` names; None for the unified pool, which needs none."""
+    """Return the region for a `replica.adapter_memory`; None for the unified pool, which needs none."""
     return {"unified": lambda _: None, "contiguous": Contiguous, "padded": PaddedAdapters}[kind](capacity)

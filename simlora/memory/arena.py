@@ -1,4 +1,4 @@
-"""Memory that hands out contiguous runs: where fragmentation happens."""
+"""An allocator of contiguous runs, in which memory can fragment."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class NoRun(Exception):
 
 
 class Arena:
-    """Best fit over one address space of `capacity` cells; neighbours that are free make one run.
+    """Best-fit allocation in one address space of `capacity` cells; adjacent free cells form one run.
 
-    This is what PyTorch's caching allocator does inside a segment: the smallest free run that is
-    large enough, the lowest address among equals, and the rest of it stays free. `compact` is what it does
-    when that fails: memory goes back to the driver, whose virtual addresses put free pages in a row again.
+    This models PyTorch's caching allocator inside a segment: it takes the smallest free run that is large enough, the
+    lowest address among equals, and leaves the rest of the run free. `compact` models what it does when that fails:
+    memory goes back to the driver, whose virtual addresses make free pages contiguous again.
     """
 
     __slots__ = ("_blocks", "_names", "capacity")
@@ -25,13 +25,13 @@ class Arena:
         self._names = count()
 
     def copy(self) -> Arena:
-        """Return one in the same state, to try something out."""
+        """Return an arena in the same state, for a trial."""
         twin = Arena(self.capacity)
         twin._blocks, twin._names = self._blocks.copy(), self._names
         return twin
 
     def allocate(self, cells: int) -> int:
-        """Take a run of `cells` and return the block's name. Raises NoRun when no free run is as long."""
+        """Allocate a block of `cells` and return its name. Raises NoRun when no free run is long enough."""
         assert cells > 0, f"{cells} cells are no run"
         holes = [(size, start) for start, size in self._holes() if size >= cells]
         if not holes:
@@ -42,7 +42,7 @@ class Arena:
         return name
 
     def free(self, name: int) -> None:
-        """Give a block back."""
+        """Free a block."""
         del self._blocks[name]
 
     def compact(self) -> None:
@@ -54,12 +54,12 @@ class Arena:
 
     @property
     def free_cells(self) -> int:
-        """Cells that nobody holds."""
+        """Number of free cells."""
         return self.capacity - sum(cells for _, cells in self._blocks.values())
 
     @property
     def largest_run(self) -> int:
-        """The longest run that could be handed out."""
+        """Length of the longest free run."""
         return max((size for _, size in self._holes()), default=0)
 
     def _holes(self) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Which cached KV could come back from the host, and which of it is worth most."""
+"""Which cached KV on the host could be brought back next, and which of it is worth most."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from simlora.memory.segments import Branch, Node, Segment
 
 
 class Frontier:
-    """Nodes of a tree behind which something could come: HBM holds them, and the host a segment right below.
+    """The resident nodes of a prefix tree that have a child segment on the host, ordered by the best such child.
 
-    Each is worth what the best behind it is, by `key` and `fade` (see `Order`). An adapter that HBM does not hold is
-    one of them too if KV need not come `after_adapters`. If nobody `asks`, nothing waits outside. O(log n) for each
-    segment that comes or goes.
+    Worth is by `key` and `fade` (see `Order`). An adapter that is not in HBM is in the frontier too unless KV comes
+    only `after_adapters`. With `asks` false no segments are kept. Adding or removing a segment costs O(log n).
     """
 
     __slots__ = ("_after_adapters", "_order", "_outside")
@@ -37,7 +36,7 @@ class Frontier:
         return node in self._order
 
     def best(self, now_s: float) -> tuple[float, Segment] | None:
-        """Return which segment on the host is worth most in HBM, of those that follow what is there."""
+        """Return the worth and the segment of the most worthy segment on the host that could be brought in next."""
         node = self._order.first(now_s)
         if node is None:
             return None
@@ -47,16 +46,16 @@ class Frontier:
 
     @property
     def node_count(self) -> int:
-        """Behind how many nodes something could come."""
+        """Number of nodes in the frontier."""
         return len(self._order)
 
     @property
     def puts(self) -> int:
-        """A number that is another once more can come."""
+        """A counter that changes whenever more segments can be brought in."""
         return self._order.puts
 
     def add(self, segment: Segment) -> None:
-        """A segment on the host waits for its turn."""
+        """Add a segment on the host as a candidate below its parent."""
         if self._outside is None:
             return
         parent = segment.parent
@@ -66,7 +65,7 @@ class Frontier:
         self.change(parent)
 
     def discard(self, segment: Segment) -> None:
-        """Leave a segment out of those that could come."""
+        """Remove a segment from the candidates below its parent."""
         parent = segment.parent
         if parent.outside is None:
             return
@@ -76,19 +75,19 @@ class Frontier:
             self.change(parent)
 
     def part(self, upper: Segment, lower: Segment) -> None:
-        """One that waits has become two, the lower of which has waited for both so far."""
+        """Replace a candidate by the two parts it was cut into; `lower` is the object that stood for both."""
         if upper.parent.outside is not None:
             upper.parent.outside.discard(lower)
         self.add(upper)
         self.add(lower)
 
     def adapter(self, branch: Branch) -> None:
-        """An adapter has come into HBM, or has left it."""
+        """Update the adapter's branch after its adapter entered or left HBM."""
         if self._after_adapters:
             self.change(branch)
 
     def change(self, node: Node) -> None:
-        """A node has come or gone, or what lies outside behind it."""
+        """Update a node after it, or a candidate below it, has come or gone."""
         open = node.resident or (isinstance(node, Branch) and not self._after_adapters)
         if open and node.outside is not None:
             self._order.put(node)
@@ -97,13 +96,13 @@ class Frontier:
 
 
 def _most_outside(node: Node) -> float:
-    """An upper bound of what any segment behind a node is worth."""
+    """Return an upper bound of the worth of a node's candidates."""
     assert node.outside is not None, "a node of the frontier has something outside"
     return node.outside.most()
 
 
 def _less_than_most(node: Node, now_s: float) -> float:
-    """That bound less what the best behind a node is worth now."""
+    """Return that bound minus the current worth of the node's best candidate."""
     assert node.outside is not None, "a node of the frontier has something outside"
     first = node.outside.first(now_s)
     assert first is not None, "and somebody in it"

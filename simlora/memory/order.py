@@ -1,4 +1,4 @@
-"""Cached things in the order of what they are worth, where that changes only with use and with time."""
+"""A priority queue of cached items by worth, where worth changes only with use and with time."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 SPARE = 64
-"""Entries that may be out of date whatever is alive: below that a heap is not cleared of them."""
+"""Stale heap entries that are always tolerated: below this number the heap is not cleaned up."""
 
 
 class Order(Generic[T]):
-    """The least or the greatest first; among equals who was put first.
+    """Items with the least, or the greatest, worth first; among equals the one put first.
 
-    `key` is worth on a scale on which time takes the same from everything that was used long ago. What was used a
-    moment ago is worth less than its key by `fade` (thing, now), which falls as time goes by and is never more than
-    `most_fade`. So nothing is worth less than it was when it was looked at last, nor more than its key: only those are
-    looked at again that these bounds leave open. O(log n) for each put and each that is taken. `puts` counts them.
+    `key` is worth on a scale on which time lowers the worth of all items used long ago by the same amount. A recently
+    used item is worth less than its key by `fade(thing, now)`, which decreases over time and never exceeds `most_fade`.
+    An item is therefore never worth less than when it was last evaluated, nor more than its key, and only items that
+    these bounds leave undecided are evaluated again. A put or a removal costs O(log n). `puts` counts the puts.
     """
 
     __slots__ = ("_fade", "_heap", "_key", "_least", "_live", "_near", "_near_s", "_slack", "puts")
@@ -45,18 +45,18 @@ class Order(Generic[T]):
         return thing in self._live
 
     def put(self, thing: T) -> None:
-        """Take a thing in; one that is in already is worth what its key says now."""
+        """Insert an item, or update its key if it is present."""
         self.puts = number = self._live[thing] = self.puts + 1
         heappush(self._heap, (self._bound(thing), number, thing))
         if len(self._heap) > 2 * len(self._live) + SPARE:
             self._clear()
 
     def discard(self, thing: T) -> None:
-        """Take a thing out, if it is in."""
+        """Remove an item if it is present."""
         self._live.pop(thing, None)
 
     def first(self, now_s: float) -> tuple[float, T] | None:
-        """Return who is first as of now, with what it is worth; None if there is nobody."""
+        """Return the first item's current worth and the item; None if empty."""
         if self._fade is None:
             return self._first_of(self._heap)
         if now_s != self._near_s:
@@ -76,7 +76,7 @@ class Order(Generic[T]):
         return found
 
     def most(self) -> float:
-        """An upper bound of every worth; only for the greatest first, and not when empty."""
+        """Return an upper bound of every worth; only for greatest first, and not when empty."""
         assert not self._least, "what is least may be worth anything yet"
         self._first_of(self._heap)
         heads = [self._heap[0][0]] if self._heap else []
@@ -96,7 +96,7 @@ class Order(Generic[T]):
         return None
 
     def _bound(self, thing: T) -> float:
-        """What a thing that was not looked at yet is sorted by."""
+        """Return the sort key of an item that was not evaluated yet."""
         key = self._key(thing)
         return key - self._slack if self._least else -key
 

@@ -1,4 +1,4 @@
-"""KV that stays when its request is gone, for those that begin with the same tokens: a tree, adapter by adapter."""
+"""Cached KV of ended requests, for requests that begin with the same tokens: one tree per adapter."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from simlora.memory.segments import Blocks, Branch, Node, Segment, alike, joined
 
 
 class PrefixTree:
-    """Whole blocks of `block_size` tokens; KV made with one adapter is of no use to another.
+    """Caches whole blocks of `block_size` tokens. KV computed with one adapter cannot be used with another.
 
-    Equal hashes mean equal tokens in the block and in all before it. A request without hashes that belongs to a
-    session begins with what was said there before, as far as its prompt reaches; its blocks are known by their
-    number, those of its output too. Blocks can be found once their request is prefilled. What requests brought
-    together is one segment, cut where others part from it.
+    Blocks with equal hashes have equal tokens, and so do all blocks before them. A request of a session without hashes
+    begins with that session's earlier tokens, as far as its prompt reaches; its blocks, including those of its output,
+    are identified by their number. Blocks can be matched once their request is prefilled. Blocks that were added
+    together form one segment, which is cut where another request diverges.
 
-    What nobody holds may leave HBM, leaves first, so that what is there hangs together: by `key` and `fade` (see
-    `Order`), or else what was used longest ago. It goes to the host, where there is room for `host_capacity_tokens` and
-    leaves of the least worth make way; what lies there comes back when a request begins with it.
-    `send` (tokens, now, since when they are in HBM) starts the copy and returns when it is done. `comes_back`: whether
-    anybody asks the `frontier` for the most worthy on the host of those that could follow what is in HBM, and their
-    adapter too if KV comes only `after_adapters`. `invalid_tokens` are in HBM while their adapter is not;
-    `needs_adapter`: nobody finds KV then. Something is used until its request ends; or, with `used_when_found`, when it
-    is found, and by whoever brought it until the end.
+    Segments that no request holds may leave HBM, leaves first, so that the resident part stays connected. The order is
+    by `key` and `fade` (see `Order`), by default least recently used first. They go to the host, which has room for
+    `host_capacity_tokens` and drops the leaves of least worth. A segment on the host comes back when a request begins
+    with it. `send(tokens, now, since)` starts the copy to the host of KV that is in HBM from `since` on, and returns
+    when it is complete. `comes_back` keeps the `frontier`, which orders the host's segments whose parent is in HBM (an
+    adapter need not be unless KV comes only `after_adapters`). `invalid_tokens` are in HBM while their adapter is not;
+    with `needs_adapter` they cannot be matched. A segment's last use is the end of its last request; with
+    `used_when_found`, the last match or, if only the request that added it used it, the end of that request.
 
-    In token slots: `tokens` are in HBM or on their way there, of which requests hold `held_tokens`; `host_tokens` are
-    on the host. `segments` is how many segments there are in both; `leaves` are those in HBM that nobody holds and
-    behind which HBM has nothing.
+    In token slots: `tokens` are in HBM or in flight to it, `held_tokens` of these are held by requests, and
+    `host_tokens` are on the host. `segments` is the number of segments in both. `leaves` are the segments in HBM that
+    no request holds and that have no child in HBM.
 
-    A lookup costs a step for each segment on its way, whatever the tree holds; leaving, O(log n).
+    A lookup costs one step per matched segment, whatever the size of the tree; an eviction costs O(log n).
     Source: vLLM's automatic prefix caching; SGLang (NeurIPS'24) §3, whose tree matches single tokens; FastLibra §4.
     """
 
@@ -73,7 +73,7 @@ class PrefixTree:
         self._branches: dict[int, Branch] = {}
         self._held: dict[
             int, tuple[Node, int]
-        ] = {}  # by request: the last segment that it holds, and blocks until there
+        ] = {}  # by request: the last node that it holds, and the blocks up to there
         key = key or _last_use
         self.leaves: Order[Segment] = Order(key, fade, most_fade)
         self._host_leaves: Order[Segment] = Order(key, fade, most_fade)
@@ -81,7 +81,7 @@ class PrefixTree:
 
     @property
     def keeps(self) -> bool:
-        """Whether anything goes to the host."""
+        """Whether evicted KV goes to the host."""
         return self._host_capacity_tokens > 0
 
     def size(self, segment: Segment) -> int:
@@ -89,14 +89,14 @@ class PrefixTree:
         return len(segment.blocks) * self.block_size
 
     def branch(self, adapter_id: int) -> Branch:
-        """Return what is cached of an adapter."""
+        """Return the root of an adapter's cached KV."""
         found = self._branches.get(adapter_id)
         if found is None:
             found = self._branches[adapter_id] = Branch(adapter_id)
         return found
 
     def adapter(self, id: int, resident: bool) -> None:
-        """An adapter has come into HBM, or has left it."""
+        """Note that an adapter has entered or left HBM."""
         branch = self.branch(id)
         assert branch.resident != resident, f"adapter {id} comes or leaves twice"
         branch.resident = resident
@@ -106,9 +106,9 @@ class PrefixTree:
     # Requests ---------------------------------------------------------------------------
 
     def found(self, request: Request) -> list[Segment]:
-        """Return what a request begins with, from the first token on; one token at least is left to prefill.
+        """Return the segments that a request begins with, leaving at least one token to prefill.
 
-        The last segment is cut where the request parts from it: that changes the tree, though not what it holds.
+        The last segment is cut where the request diverges: that changes the tree, but not what it caches.
         """
         own_tokens = request.prompt_tokens + request.generated_tokens
         blocks, first = self._chain(request, own_tokens - request.host_tokens - 1)
@@ -131,7 +131,7 @@ class PrefixTree:
         return path
 
     def hold(self, request: Request, now_s: float) -> list[Segment]:
-        """A request starts with the `cached_tokens` that were found for it; return what comes from the host."""
+        """Hold the `cached_tokens` found for a request that starts; return the segments to bring from the host."""
         path = self.found(request)
         tokens = sum(map(self.size, path))
         assert tokens == request.cached_tokens, f"request {request.id} counts on cached KV that has gone"
@@ -145,7 +145,7 @@ class PrefixTree:
         return comes
 
     def ready_s(self, request: Request) -> float:
-        """When the KV is there that a request holds."""
+        """Return when all KV that a request holds is in HBM."""
         node, _ = self._held[request.id]
         ready_s = 0.0
         while isinstance(node, Segment):
@@ -154,9 +154,9 @@ class PrefixTree:
         return ready_s
 
     def add(self, request: Request, tokens: int, now_s: float) -> None:
-        """The KV of a request's first `tokens` tokens is there: it can be found, and is held by the request.
+        """Add the KV of a request's first `tokens` tokens; it can be matched from now on, and the request holds it.
 
-        A block that another request has brought meanwhile is shared, and its copy given up.
+        A block that another request has added meanwhile is shared, and this request's copy is dropped.
         """
         blocks, first = self._chain(request, tokens)
         node, done = self._held[request.id]
@@ -183,7 +183,7 @@ class PrefixTree:
         self._held[request.id] = node, len(blocks)
 
     def _grow(self, node: Node, branch: Branch, key: Hashable, blocks: Blocks, now_s: float) -> None:
-        """Blocks come into HBM behind those of a node, which they become part of if nobody else knows it."""
+        """Add blocks in HBM after a node's; they extend the node if only the adding request has ever used it."""
         tokens = len(blocks) * self.block_size
         self.tokens += tokens
         self.held_tokens += tokens
@@ -200,11 +200,11 @@ class PrefixTree:
         self.segments += 1
 
     def shared_tokens(self, request: Request) -> int:
-        """Tokens of a running request whose KV lies here."""
+        """Return the tokens of a running request whose KV is in the tree."""
         return self._held[request.id][1] * self.block_size
 
     def leave(self, request: Request, now_s: float) -> None:
-        """A request is gone; what only it held is idle."""
+        """Release the segments of a request that is gone; those that only it held become idle."""
         node, _ = self._held.pop(request.id)
         while isinstance(node, Segment):
             node.users -= 1
@@ -227,7 +227,7 @@ class PrefixTree:
     # HBM and host -----------------------------------------------------------------------
 
     def evict(self, tokens: int, now_s: float) -> None:
-        """Give up idle blocks of at least so many tokens, or all."""
+        """Evict idle blocks of at least this many tokens from HBM, or all idle blocks."""
         while tokens > 0:
             first = self.leaves.first(now_s)
             if first is None:
@@ -241,7 +241,7 @@ class PrefixTree:
             self._join(segment)
 
     def take_out(self, segment: Segment, now_s: float) -> None:
-        """An idle leaf leaves HBM, for the host or for good."""
+        """Evict an idle leaf from HBM, to the host or for good."""
         assert not segment.users, "cached KV in use is evicted"
         assert not segment.resident_children, "cached KV is evicted before what lies behind it"
         tokens, parent = self.size(segment), segment.parent
@@ -264,7 +264,7 @@ class PrefixTree:
             segment.ready_s = self._send(tokens, now_s, segment.ready_s)
 
     def enter(self, segment: Segment) -> None:
-        """A segment comes into HBM; who brings it says when it is there."""
+        """Put a segment into HBM; the caller sets `ready_s`."""
         assert segment.parent.resident or isinstance(segment.parent, Branch), (
             "KV comes before what it follows"
         )
@@ -285,7 +285,7 @@ class PrefixTree:
             self.leaves.put(segment)
 
     def _fit_host(self, now_s: float) -> None:
-        """The host gives up what is worth least until it has room for the rest."""
+        """Drop the host's leaves of least worth until the rest fits."""
         while self.host_tokens > self._host_capacity_tokens:
             first = self._host_leaves.first(now_s)
             assert first is not None, "what lies on the host has leaves"
@@ -305,7 +305,7 @@ class PrefixTree:
     # Cutting and joining ----------------------------------------------------------------
 
     def _cut(self, segment: Segment, blocks: int) -> Segment:
-        """Part a segment behind that many blocks; return the upper part, of which the given one is now the child."""
+        """Cut a segment after this many blocks; return the upper part, whose child is now the given segment."""
         parent = segment.parent
         upper = Segment(parent, segment.branch, segment.key, segment.blocks[:blocks], segment.resident)
         upper.users, upper.visits, upper.mark = segment.users, segment.visits, segment.mark
@@ -318,13 +318,13 @@ class PrefixTree:
         self.segments += 1
         for order in (self.leaves, self._host_leaves):
             if segment in order:
-                order.put(segment)  # it is smaller now, and worth less
+                order.put(segment)  # it is smaller now and worth less
         if not upper.resident:
             self.frontier.part(upper, segment)
         return upper
 
     def _join(self, upper: Segment) -> None:
-        """Make one segment on the host out of two that were one before they left HBM bit by bit."""
+        """Join two segments on the host that were one before they left HBM in parts."""
         if len(upper.children) != 1 or not self._is_there(upper):
             return
         (lower,) = upper.children.values()
@@ -344,7 +344,7 @@ class PrefixTree:
         self.segments -= 1
 
     def _chain(self, request: Request, tokens: int) -> tuple[Blocks, Hashable]:
-        """Return the whole blocks of a request's first `tokens` tokens, and by what the first of them is found."""
+        """Return the whole blocks of a request's first `tokens` tokens, and the key of the first."""
         if request.block_hashes:
             blocks = request.block_hashes[: min(tokens, request.prompt_tokens) // self.block_size]
             return blocks, request.block_hashes[0]

@@ -1,4 +1,4 @@
-"""What a tree of cached KV is made of: adapters, and below them segments, each some blocks in a row."""
+"""The nodes of a prefix tree: adapters (branches), and below them segments of consecutive blocks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Blocks = Sequence[int]
 
 
 class Node:
-    """Something that is `resident`, in HBM or on its way there until `ready_s`, or else on the host.
+    """A node that is `resident`, in HBM or in flight to it until `ready_s`, or else on the host.
 
-    `resident_children` are segments right below it in HBM; `outside` those right below it on the host, if anybody asks
-    which of them is worth most.
+    `resident_children` is the number of child segments in HBM; `outside` orders the child segments on the host by
+    worth, if a frontier is kept.
     """
 
     __slots__ = ("children", "outside", "ready_s", "resident", "resident_children", "used_s", "visits")
@@ -30,7 +30,7 @@ class Node:
 
 
 class Branch(Node):
-    """An adapter, or the base model, with all KV that was made with it; of that, `tokens` are in HBM."""
+    """An adapter, or the base model, with all KV computed with it; `tokens` of that KV are in HBM."""
 
     __slots__ = ("adapter_id", "tokens")
 
@@ -41,9 +41,9 @@ class Branch(Node):
 
 
 class Segment(Node):
-    """The KV of some blocks in a row behind those of `parent`, where it is found by `key`; `users` requests hold it.
+    """The KV of consecutive blocks after those of `parent`, which has it under `key`; `users` requests hold it.
 
-    `mark` is for whoever counts segments once; both parts of one that is cut have it.
+    `mark` lets a caller count a segment once; both parts of a segment that is cut have it.
     """
 
     __slots__ = ("blocks", "branch", "key", "mark", "parent", "users")
@@ -58,7 +58,7 @@ class Segment(Node):
 
 
 def alike(have: Blocks, blocks: Blocks, at: int) -> int:
-    """Return how many of the first blocks in `have` are those of `blocks` from there on."""
+    """Return how many leading blocks of `have` equal those of `blocks` from position `at` on."""
     most = min(len(have), len(blocks) - at)
     if isinstance(have, range) or have[:most] == blocks[at : at + most]:
         return most
@@ -66,7 +66,7 @@ def alike(have: Blocks, blocks: Blocks, at: int) -> int:
 
 
 def joined(first: Blocks, then: Blocks) -> Blocks:
-    """Return blocks behind each other; those of a session are numbered."""
+    """Return the concatenation of two runs of blocks; a session's blocks are a range of numbers."""
     if isinstance(first, range):
         return range(first.start, first.stop + len(then))
     return (*first, *then)

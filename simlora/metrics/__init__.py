@@ -1,1 +1,1 @@
-"""What happened: told by the engine, telling nobody."""
+"""Records of what happened in a run, written by the engine."""

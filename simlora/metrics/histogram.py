@@ -1,12 +1,12 @@
-"""Statistics of the time between tokens over all tokens, without one row a token.
+"""Statistics of the time between tokens over all tokens, without one row per token.
 
-A decode run of k steps with b sequences is k * b gaps, but only one call here: the gaps of a run are
-an arithmetic progression. Calls go into a flat buffer; a full buffer is folded with numpy into an
+A decode window of k steps with b sequences has k * b gaps, but needs only one call here, because its gaps
+are an arithmetic progression. Calls go into a flat buffer; a full buffer is folded with numpy into an
 exact sum and a histogram.
 
-The bins come from the bits of the number itself: the exponent and the first 10 bits of the mantissa
-of a float64 name the bin, so every bin is at most 2**-10 (0.098 %) of its lower edge wide, edges are
-exact, and no logarithm is taken, which makes the result the same on every machine.
+Bins are taken from the bits of the number: the exponent and the first 10 bits of the mantissa of a float64
+identify the bin. Every bin is therefore at most 2**-10 (0.098 %) of its lower edge wide, edges are exact,
+and no logarithm is taken, so that the result is the same on every machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CHUNK = 1 << 20  # gaps expanded at once: 8 MB a column
 
 
 def _bin(gaps_s: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the bin `[gaps]` of each gap, the two outermost taking what lies outside."""
+    """Return the bin of each gap `[gaps]`; the outermost bins also take the gaps beyond them."""
     bits = np.clip(gaps_s, LOWEST_S, HIGHEST_S).view(np.int64)
     return np.asarray((bits >> _SHIFT) - _FIRST, dtype=np.int64)
 
@@ -62,14 +62,14 @@ class TokenGaps:
         self._highest_s = -math.inf
 
     def add(self, gap_s: float, weight: int = 1) -> None:
-        """Count one gap that `weight` sequences saw."""
+        """Count one gap of `weight` sequences."""
         buffer = self._buffer
         buffer.extend((gap_s, 0.0, 1.0, weight))
         if len(buffer) >= _BUFFER_ROWS * _FIELDS:
             self._fold()
 
     def add_run(self, first_s: float, slope_s: float, steps: int, weight: int = 1) -> None:
-        """Count a decode run: gap i of 0 .. steps-1 is first_s + i * slope_s, seen by `weight` sequences."""
+        """Count a decode window of `weight` sequences: gap i of 0 .. steps-1 is first_s + i * slope_s."""
         buffer = self._buffer
         buffer.extend((first_s, slope_s, steps, weight))
         if len(buffer) >= _BUFFER_ROWS * _FIELDS:
@@ -77,7 +77,7 @@ class TokenGaps:
 
     @property
     def count(self) -> int:
-        """Number of gaps, each sequence counted."""
+        """Number of gaps, counted per sequence."""
         self._fold()
         return self._count
 
@@ -87,7 +87,7 @@ class TokenGaps:
         return self._sum_s / self._count if self._count else math.nan
 
     def quantile(self, q: float) -> float:
-        """Return the smallest gap that at least a share `q` of all gaps do not exceed (inverted CDF).
+        """Return the smallest gap that at least the share `q` of all gaps does not exceed (inverted CDF).
 
         Exact to the width of its bin; NaN when there is no gap. Raises ValueError for q outside 0..1.
         """
@@ -114,7 +114,7 @@ class TokenGaps:
         self._sum_s += float((weight * steps * (first_s + last_s) / 2).sum())
         self._lowest_s = min(self._lowest_s, float(first_s.min()), float(last_s.min()))
         self._highest_s = max(self._highest_s, float(first_s.max()), float(last_s.max()))
-        flat = _bin(first_s) == _bin(last_s)  # most short runs stay within one bin
+        flat = _bin(first_s) == _bin(last_s)  # most short windows stay within one bin
         self._tally(first_s[flat], (steps * weight)[flat])
         self._tally_slopes(first_s[~flat], slope_s[~flat], steps[~flat], weight[~flat])
 
@@ -129,7 +129,7 @@ class TokenGaps:
         steps: NDArray[np.float64],
         weight: NDArray[np.float64],
     ) -> None:
-        """Count runs `[runs]` gap by gap, _CHUNK gaps at a time."""
+        """Count decode windows `[windows]` gap by gap, _CHUNK gaps at a time."""
         ends = np.cumsum(steps.astype(np.int64))
         starts = ends - steps.astype(np.int64)
         for begin in range(0, int(ends[-1]) if len(ends) else 0, _CHUNK):

@@ -1,4 +1,4 @@
-"""What was decided, and what failed, where a reader may ask why: modes, thresholds, credits, plans, moves, failures."""
+"""Records of decisions and failures: merged adapters, thresholds, credits, plans, moves, failures, scalings."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, get_type_hints
 import pandas as pd
 
 MERGED, CREDIT = "merged", "credit"
-"""Names of numbers that are an adapter's."""
+"""Names of numbers that belong to an adapter."""
 
 
 class Decided(NamedTuple):
-    """A number of one replica's scheduler, from that time on.
+    """A number of one replica's scheduler, valid from `time_s` on.
 
-    `adapter` is whose number it is, "" if nobody's or the base model's. `merged` is the id of the adapter in the
-    weights, or -1.
+    `adapter` is the adapter that the number belongs to, "" for none and for the base model. The number `merged` is the
+    id of the merged adapter, or -1.
     """
 
     time_s: float
@@ -26,11 +26,11 @@ class Decided(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """A request that went from one replica to another.
+    """A request that moved from one replica to another.
 
-    `decided_s` is when the plan was made that says so, `reason` what set it off. At the target `recomputed_tokens` that
-    had been prefilled are prefilled anew; the first of those whom one plan moves there has the adapter `loaded`, if it
-    was not there when the plan was carried out.
+    `decided_s` is when the move was planned, `reason` what triggered the plan. `recomputed_tokens` had been prefilled
+    and are prefilled again at the target. `loaded`: the adapter was not at the target when the plan was carried out,
+    and this request is the first with that adapter that the plan moves there.
     """
 
     time_s: float
@@ -45,7 +45,7 @@ class Moved(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A plan that a migration made; an unsolved one left everything where it was."""
+    """A plan of the migration policy; one that is not `solved` moves nothing."""
 
     time_s: float
     moves: int
@@ -54,11 +54,11 @@ class Planned(NamedTuple):
 
 
 class Replanned(NamedTuple):
-    """A plan that a placement made anew: what it asks of hosts that the one before it did not.
+    """A new plan of the placement, as its difference from the previous plan.
 
-    An adapter that a host is to serve from now on is `assigned`, one that it is no longer to serve `given_up`, each
-    once for every such host. `size_bytes` are those of the assigned ones that their hosts do not hold yet; 0 where
-    every host holds all.
+    An adapter is `assigned` to a host that is to serve it from now on, and `given_up` by one that no longer does; both
+    count once per host. `size_bytes` are those of assigned adapters that their hosts do not hold yet; 0 if every host
+    holds all adapters.
     """
 
     time_s: float
@@ -68,10 +68,10 @@ class Replanned(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A host that failed, and was back at `until_s`; inf: never.
+    """A host that failed at `time_s` and came back at `until_s`; inf: never.
 
-    `requests` were there and went on elsewhere. Of those, `restarted` had been prefilled, if only in part: that many
-    `recomputed_tokens` of them are prefilled anew. Of `lost_adapters` adapters no other host had a copy.
+    It had `requests`, which continued elsewhere. Of those, `restarted` had been prefilled at least in part, and
+    `recomputed_tokens` of their tokens are prefilled again. `lost_adapters` had no copy on another host.
     """
 
     time_s: float
@@ -84,10 +84,10 @@ class Failed(NamedTuple):
 
 
 class Scaled(NamedTuple):
-    """The number of replicas changed that are wanted.
+    """A change in the number of replicas; the counts hold from `time_s` on.
 
-    From then on so many are `on`: they are `serving`, or `booting`; others are `draining`, they do what they have and
-    go.
+    `on` replicas are either `serving` or `booting`. Others are `draining`: they complete their requests and are then
+    switched off.
     """
 
     time_s: float
@@ -99,7 +99,7 @@ class Scaled(NamedTuple):
 
 
 class Journal:
-    """Rows in the order in which they were written."""
+    """Rows of decisions, moves, plans, failures and scalings, in the order in which they were written."""
 
     __slots__ = ("_noted", "decided", "failed", "moved", "planned", "replanned", "scaled")
 
@@ -113,38 +113,38 @@ class Journal:
         self.scaled: list[Scaled] = []
 
     def note(self, time_s: float, replica: int, name: str, value: float) -> None:
-        """Write a scheduler's number down, unless it is what it was; `credit:a` is the credit of adapter a."""
+        """Record a scheduler's number if it has changed; `credit:a` is the credit of adapter a."""
         if self._noted.get((replica, name)) != value:
             self._noted[replica, name] = value
             kind, _, adapter = name.partition(":")
             self.decided.append(Decided(time_s, replica, kind, adapter, value))
 
     def switch(self, time_s: float, replica: int, adapter: str, id: int) -> None:
-        """Write down which adapter is merged from now on; none has the name "" and the id -1."""
+        """Record the adapter that is merged from now on; for none the name is "" and the id -1."""
         self.decided.append(Decided(time_s, replica, MERGED, adapter, float(id)))
 
     def decisions(self) -> pd.DataFrame:
-        """Return what schedulers noted, a row a change."""
+        """Return the schedulers' numbers, one row per change."""
         return _table(self.decided, Decided)
 
     def moves(self) -> pd.DataFrame:
-        """Return who moved, a row a move."""
+        """Return the moves of requests, one row per move."""
         return _table(self.moved, Moved)
 
     def plans(self) -> pd.DataFrame:
-        """Return what was planned and why, a row a plan."""
+        """Return the migration plans and their reasons, one row per plan."""
         return _table(self.planned, Planned)
 
     def placements(self) -> pd.DataFrame:
-        """Return what a placement planned anew, a row a plan."""
+        """Return the placement's new plans, one row per plan."""
         return _table(self.replanned, Replanned)
 
     def scalings(self) -> pd.DataFrame:
-        """Return how the number of replicas changed, a row a change."""
+        """Return the changes in the number of replicas, one row per change."""
         return _table(self.scaled, Scaled)
 
     def placement_facts(self) -> dict[str, int]:
-        """Return what the summary says of a placement that plans anew."""
+        """Return the summary's figures of a placement that plans anew."""
         plans = self.replanned
         return {
             "plans": len(plans),
@@ -155,7 +155,7 @@ class Journal:
         }
 
     def failure_facts(self, makespan_s: float) -> dict[str, Any]:
-        """Return what the summary says of hosts that failed before then; `downtime_s` is of all of them together."""
+        """Return the summary's figures of hosts that failed by `makespan_s`; `downtime_s` is summed over them."""
         failed = [failed for failed in self.failed if failed.time_s <= makespan_s]
         return {
             "failures": len(failed),
@@ -169,7 +169,7 @@ class Journal:
         }
 
     def migration_facts(self) -> dict[str, int]:
-        """Return what the summary says of migration."""
+        """Return the summary's figures of migration."""
         plans = self.planned
         return {
             "plans": len(plans),
@@ -182,6 +182,6 @@ class Journal:
 
 
 def _table(rows: Sequence[tuple[Any, ...]], row: type[tuple[Any, ...]]) -> pd.DataFrame:
-    """Return rows with the types of their fields, whether there are any or not."""
+    """Return a table of rows with the types of their fields, even without any rows."""
     types = get_type_hints(row)
     return pd.DataFrame(rows, columns=list(types)).astype(types)

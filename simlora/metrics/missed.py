@@ -1,4 +1,4 @@
-"""Ends a run in which more requests have missed their SLO than may: it will not meet it any more."""
+"""Ends a run early once more requests have missed the SLO than are allowed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from simlora.metrics.slo import TARGETS, SloTargets
 from simlora.metrics.window import Window
 
 ROUNDING = 1e-6
-"""Requests: 1 - 0.9 is less than 0.1, and a tenth of a thousand requests are a hundred all the same."""
+"""Tolerance in requests: 1 - 0.9 is less than 0.1, but a tenth of a thousand requests must be a hundred."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissedMost:
-    """Which share of the requests may miss the targets, at most. With a `window`, of those that arrive in it."""
+    """The largest share of requests that may miss the targets; with a `window`, of those that arrive in it."""
 
     share: float
     targets: SloTargets
@@ -26,10 +26,10 @@ class MissedMost:
 
 
 class Missed:
-    """Counts requests that end outside their targets, as metrics/slo.py counts them when all have ended.
+    """Counts requests that end outside their targets, as metrics/slo.py counts them after the run.
 
-    `stop` is called once, when there are more than may be. It is not told of those that were rejected at arrival: where
-    all of them are, a run has to go on to say so.
+    `stop` is called once, when the count exceeds the allowed number. Requests rejected at arrival are not counted: a
+    run that rejects all its requests has to go on to report that.
     """
 
     def __init__(self, trace: Trace, most: MissedMost, stop: Callable[[], None]) -> None:
@@ -49,7 +49,7 @@ class Missed:
         self._stop = stop
 
     def ended(self, id: int, finished: bool, first_token_s: float, now_s: float) -> None:
-        """A request has ended: it has its last token, or was given up."""
+        """Count a request that has ended: finished or aborted."""
         if not self._inside[id] or (finished and self._within(id, first_token_s, now_s)):
             return
         self._left -= 1

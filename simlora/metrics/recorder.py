@@ -1,4 +1,4 @@
-"""Writes down what the engine says: a row a request, counters, and samples of what replicas hold."""
+"""Records a run: one row per request, counters, and samples of what replicas hold."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from simlora.metrics.usage import Cache, Usage
 
 
 class Status(IntEnum):
-    """How a request ended, exactly one of them."""
+    """How a request ended."""
 
     UNFINISHED = 0
     FINISHED = 1
@@ -33,7 +33,7 @@ _NAN = float("nan")
 
 
 class Region(Protocol):
-    """Adapters' own memory, as a picture of it needs to know it."""
+    """The adapters' own memory, as sampled for the timeline."""
 
     @property
     def used_tokens(self) -> int: ...
@@ -44,9 +44,9 @@ class Region(Protocol):
 class Recorder:
     """Columns indexed by request id; a request is written once, when it ends.
 
-    `region`: whether adapters have memory of their own; `cache`: whether KV outlives its requests; `grows`: whether
-    that of a running one takes a slot more for each token. With `tracing` all that happens is kept there, too; `missed`
-    counts who ends outside the SLO.
+    `region`: adapters have memory of their own; `cache`: there is a prefix cache; `grows`: the KV of a running request
+    grows by one slot per token. `tracing`, if given, also gets all events; `missed` counts requests that end outside
+    the SLO.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Recorder:
         self._merged_since_s: dict[int, float] = {}  # by replica
 
     def finish(self, request: Request, replica: int, now_s: float) -> None:
-        """A request has its last token."""
+        """Record a request that has its last token."""
         id = request.id
         self._admitted_s[id] = request.admitted_s
         self._first_token_s[id] = request.first_token_s
@@ -110,23 +110,23 @@ class Recorder:
         self._blocked_s[id] = request.blocked_s
         self._preemptions[id] = request.preemptions
         self._migrations[id] = request.migrations
-        # Last, so that an interrupt never leaves half a row that counts as finished.
+        # Last, so that an interrupt never leaves an incomplete row that counts as finished.
         self._end(request, Status.FINISHED, replica, now_s)
 
     def abort(self, request: Request, replica: int, now_s: float, reason: str) -> None:
-        """The system gave a request up."""
+        """Record a request that the system aborted."""
         self._reasons[request.id] = reason
         self._end(request, Status.ABORTED, replica, now_s)
 
     def reject(self, request: Request, replica: int, now_s: float, reason: str) -> None:
-        """A request was turned away at arrival."""
+        """Record a request that was rejected at arrival."""
         self._reasons[request.id] = reason
         self._end(request, Status.REJECTED, replica, now_s)
 
     def left_running(self, request: Request, replica: int, now_s: float) -> None:
-        """The clock stops while a replica has admitted a request: what has happened to it until now.
+        """Record the state of an admitted request that is unfinished when the clock stops.
 
-        It may be waiting for its weights, and begin later on; or it is known already when.
+        It may still be waiting for its weights, so that its `admitted_s` is unset or in the future.
         """
         id = request.id
         self._replica[id] = replica
@@ -159,10 +159,10 @@ class Recorder:
         region: Region | None = None,
         cache: Cache | None = None,
     ) -> None:
-        """A replica goes on from an iteration boundary, and this is what it holds until the next one."""
+        """Record what a replica holds from this iteration boundary until its next one."""
         self.boundaries += 1
         if self.ended == self._requests and now_s > self.last_s:
-            return  # a swapper goes on when the last request has ended
+            return  # a swapper continues after the last request has ended
         self.usage.hold(replica, now_s, self.token_steps, kv_tokens + adapter_tokens, cache)
         if self.tracing is not None:
             idle, host = (0, 0) if cache is None else (cache.tokens - cache.held_tokens, cache.host_tokens)
@@ -178,7 +178,7 @@ class Recorder:
         self.timeline.add(sample)
 
     def switch(self, replica: int, now_s: float, seconds: float, merged: Adapter | None) -> None:
-        """An adapter was merged, or taken out of the weights, or both: that one is in them now."""
+        """Record a switch of `seconds`; `merged` is the adapter in the weights from now on, if any."""
         self.switches += 1
         self.switch_s += seconds
         self._merged_s += now_s - self._merged_since_s.pop(replica, now_s)
@@ -191,23 +191,23 @@ class Recorder:
             self.journal.switch(now_s, replica, name, id)
 
     def merged_s(self, until_s: float) -> float:
-        """Seconds until then in which replicas had an adapter in the weights, all replicas together."""
+        """Return the seconds until `until_s` with a merged adapter, summed over all replicas."""
         return self._merged_s + sum(max(until_s - since_s, 0.0) for since_s in self._merged_since_s.values())
 
     def note(self, replica: int, now_s: float, name: str, value: float) -> None:
-        """A scheduler has a number to be seen over time."""
+        """Record a scheduler's note."""
         if self.timeline is not None:
             self.journal.note(now_s, replica, name, value)
 
     def adapter_lookup(self, hit: bool) -> None:
-        """An admitted request found its adapter in HBM, or on its way there, or did not."""
+        """Count an admitted request whose adapter was in HBM or in flight to it (`hit`), or was not."""
         if hit:
             self.adapter_hits += 1
         else:
             self.adapter_misses += 1
 
     def prefix_lookup(self, request: Request) -> None:
-        """A request starts, with what was cached of its prompt; that counts when it starts for the first time."""
+        """Count the prompt and cached tokens of a request that starts, the first time it does."""
         if request.admitted_s < 0.0:
             self._cached_tokens[request.id] = request.cached_tokens
             self.cached_tokens += request.cached_tokens
@@ -215,23 +215,23 @@ class Recorder:
 
     @property
     def prefix_hit_rate(self) -> float | None:
-        """Share of the prompt tokens of started requests that were cached; None without a prefix cache."""
+        """Share of the prompt tokens of started requests that were cached; None without a prefix cache or requests."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
     def fetched(self, size_bytes: int, from_storage: bool) -> None:
-        """A host sent for an adapter that it did not hold, to another host or to storage."""
+        """Count a host's fetch of an adapter that it did not hold, from another host or from storage."""
         self.storage_loads += from_storage
         self.remote_loads += not from_storage
         self.remote_load_bytes += 0 if from_storage else size_bytes
 
     def adapter_load(self, size_bytes: int, from_disk: bool = False) -> None:
-        """A load from host to device started, or first from disk to host."""
+        """Count a load from host to device that has started; `from_disk`: it begins with a read from disk."""
         self.adapter_loads += 1
         self.disk_loads += from_disk
         self.adapter_load_bytes += size_bytes
 
     def adapter_reloads(self, count: int, size_bytes: int, from_disk: bool) -> None:
-        """Adapters in use were thrown out, and are loaded again."""
+        """Count adapters in use that were evicted and are loaded again."""
         self.adapter_loads += count
         self.disk_loads += count * from_disk
         self.adapter_load_bytes += size_bytes
@@ -239,12 +239,12 @@ class Recorder:
 
     @property
     def adapter_hit_rate(self) -> float | None:
-        """Share of admissions that found their adapter; None without any."""
+        """Share of admissions that found their adapter; None without admissions."""
         lookups = self.adapter_hits + self.adapter_misses
         return self.adapter_hits / lookups if lookups else None
 
     def requests(self) -> pd.DataFrame:
-        """Return the table of requests.parquet, a row a request, in order of id."""
+        """Return the table of requests.parquet: one row per request, in order of id."""
         trace = self._trace
         status = np.frombuffer(self._status, dtype=np.int8)
         finished = status == Status.FINISHED

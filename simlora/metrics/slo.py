@@ -1,7 +1,7 @@
-"""Service level objectives: which requests met them, and what that adds up to.
+"""Service level objectives: which requests met them, attainment and goodput.
 
 A target is met when the value is strictly below it, as S-LoRA counts its first tokens "in under
-6 s". Every submitted request counts: one that was aborted, rejected or left unfinished missed.
+6 s". Every submitted request counts: one that was aborted, rejected or left unfinished missed its targets.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SloClass:
-    """Tenants who were promised something else: the requests for these `adapters`, by name, and what it is."""
+    """Tenants with targets of their own: the requests for these `adapters`, by name, and their targets."""
 
     name: str
     adapters: frozenset[str]
     targets: SloTargets
 
     def owns(self, requests: pd.DataFrame) -> NDArray[np.bool_]:
-        """Return which requests `[requests]` are theirs."""
+        """Return which requests `[requests]` belong to the class."""
         return np.asarray(requests["adapter"].isin(self.adapters), dtype=np.bool_)
 
 
@@ -34,8 +34,8 @@ class SloClass:
 class SloTargets:
     """Upper limits in seconds, per request; None sets no target.
 
-    `latency_per_output_token_s` is latency / output tokens. TPOT does not exist for a request of
-    one output token, which therefore cannot miss it. Requests of `classes` have targets of their own.
+    `latency_per_output_token_s` is latency / output tokens. A request of one output token has no TPOT and
+    therefore cannot miss it. Requests of `classes` have targets of their own.
     """
 
     ttft_s: float | None = None
@@ -57,13 +57,13 @@ class SloTargets:
 
 
 ATTAINMENT = "slo.attainment"
-"""The place in summary.json of the share of requests within all their targets."""
+"""The key in summary.json of the share of requests within all their targets."""
 TARGETS = tuple(field.name for field in fields(SloTargets) if field.name != "classes")
-"""What there can be a target for."""
+"""The columns that can have a target."""
 
 
 def column(requests: pd.DataFrame, metric: str) -> NDArray[np.float64]:
-    """Return one metric `[requests]` in seconds, NaN where it does not exist.
+    """Return one metric `[requests]` in seconds, NaN where it is undefined.
 
     `cold_start_share` is a share: (cold_start_s + kv_cold_start_s + blocked_s) / latency_s.
     Source: CaraServe (arXiv 2401.11240), Figure 3.
@@ -92,7 +92,7 @@ def met(requests: pd.DataFrame, targets: SloTargets) -> NDArray[np.bool_]:
 
 
 def _within(requests: pd.DataFrame, targets: SloTargets) -> NDArray[np.bool_]:
-    """Return which requests `[requests]` finished within these targets, whatever class they are of."""
+    """Return which requests `[requests]` finished within these targets, regardless of their class."""
     within = is_finished(requests)
     for metric, limit in targets.set.items():
         values = column(requests, metric)
@@ -133,11 +133,10 @@ def attainment_curve(
     points: int = 400,
     at_s: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return limits `[points]` in seconds and the attainment each would give, were it the target of `metric`.
+    """Return limits `[points]` in seconds and the attainment with each of them as the target of `metric`.
 
-    The other targets in `targets` stay as they are. Each share is exact; only the limits are
-    thinned out, to `points` quantiles of the metric, 0 and the target that was set. `at_s` asks
-    for limits of your own.
+    The other targets in `targets` are unchanged. Each share is exact; only the limits are thinned, to `points`
+    quantiles of the metric, 0 and the target that was set. `at_s` gives the limits instead.
     """
     chosen: dict[str, Any] = dict(targets.set) if targets else {}
     own = chosen.pop(metric, None)

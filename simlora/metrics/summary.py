@@ -1,4 +1,4 @@
-"""summary.json: one run in a page of numbers."""
+"""summary.json: the numbers of one run."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 STATUSES = ("finished", "aborted", "rejected", "unfinished")
 BELOW, NEAR, PAST, UNKNOWN = LOADS = ("below", "near", "past", "unknown")
-"""How near to saturation a run was; unknown with too few requests to tell."""
+"""How near to saturation a run was; unknown if it has too few requests."""
 PERCENTILES = (50, 90, 95, 99)
 TIMES = ("ttft_s", "tpot_s", "latency_s")
-"""What a user notices of a request."""
+"""The times that a user notices."""
 REQUEST_METRICS = (
     *TIMES,
     "latency_per_output_token_s",
@@ -73,12 +73,12 @@ def summarise(
 ) -> dict[str, Any]:
     """Return the summary of a run, ready for `json.dumps(..., allow_nan=False)`.
 
-    Times are in seconds and describe finished requests, `tbt_s` all tokens; `cold_start_share` is of their
-    latencies; what does not exist is None, `migration` where nothing migrates, `placement` where it does not plan
-    anew, `failures` and `slowness` where none is configured, `scaling` without an autoscaler. `run` says what was
-    simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command` how to do it again, `complete` whether it
-    reached its end. With a `window`, counts, times, rates and the SLO are of the requests that arrive in it, per
-    second of it; `load`, `tbt_s` and what is counted by replica stay the whole run's.
+    Times are in seconds and describe finished requests; `tbt_s` describes all tokens, and `cold_start_share` is a share
+    of the latency. Sections that do not apply are None: `migration` without a migration policy, `placement` if it does
+    not plan anew, `failures` and `slowness` if none is configured, `scaling` without an autoscaler. `run` describes
+    what was simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command` repeats it, and `complete` says whether
+    it reached its end. With a `window`, counts, times, rates and the SLO cover the requests that arrive in it, per
+    second of it; `load`, `tbt_s` and figures by replica cover the whole run.
     """
     all_requests, span_s = requests, makespan_s
     if window is not None:
@@ -118,7 +118,7 @@ def summarise(
 
 
 def distribution(values: NDArray[np.float64]) -> dict[str, float | None]:
-    """Return mean, p50, p90, p95 and p99 of the values that exist (numpy's linear percentiles)."""
+    """Return mean, p50, p90, p95 and p99 of the values that are not NaN (numpy's linear percentiles)."""
     values = values[~np.isnan(values)]
     found = np.percentile(values, PERCENTILES) if len(values) else [None] * len(PERCENTILES)
     return {"mean": _mean(values)} | _by_percentile(found)
@@ -136,17 +136,17 @@ def load(requests: pd.DataFrame) -> dict[str, Any]:
     """Return an estimate of how near to saturation the run was, and the numbers behind it.
 
     If work arrives faster than it is served, the backlog at the last arrival is (offered / served
-    - 1) of the time over which requests arrived. So the label is
+    - 1) times the time over which requests arrived. The label is therefore
 
     - `past` if the queue needed more than 5 % of that time to empty after the last arrival, or
-      more than 5 % of the requests were given up before they were admitted;
+      more than 5 % of the requests were aborted before they were admitted;
     - `near` if either is above 1 %, or requests waited more than a quarter of their service
       time (several-fold sensitivity of the wait to the service time in a queue of many servers);
-    - `below` otherwise, and `unknown` under 30 requests.
+    - `below` otherwise, and `unknown` with fewer than 30 requests.
 
-    It is a rule of thumb: a burst at the very end of a short run looks like saturation.
-    `drift_s` is the mean queueing delay of the last third of arrivals less that of the first
-    third: it stays near 0 as long as the queue is stable (last-come-first-served hides it).
+    This is a rule of thumb: a burst at the very end of a short run looks like saturation.
+    `drift_s` is the mean queueing delay of the last third of arrivals minus that of the first
+    third. It stays near 0 while the queue is stable (last-come-first-served hides a drift).
     """
     requests = requests[np.asarray(requests["status"] != "rejected")].sort_values("arrival_s", kind="stable")
     arrival_s, admitted_s = column(requests, "arrival_s"), column(requests, "admitted_s")
@@ -215,7 +215,7 @@ def _slo(requests: pd.DataFrame, targets: SloTargets, makespan_s: float) -> dict
 
 
 def _class(requests: pd.DataFrame, tenants: SloClass) -> dict[str, Any]:
-    """Return what a class of tenants got."""
+    """Return the SLO figures of a class of tenants."""
     theirs = requests[tenants.owns(requests)]
     done = theirs[is_finished(theirs)]
     return {
@@ -228,7 +228,7 @@ def _class(requests: pd.DataFrame, tenants: SloClass) -> dict[str, Any]:
 
 
 def json_safe(value: Any) -> Any:
-    """Return `value` as JSON can hold it: plain numbers, lists and string keys; NaN and infinity as None."""
+    """Return `value` in JSON's types: plain numbers, lists and string keys; NaN and infinity become None."""
     if isinstance(value, Mapping):
         return {str(key): json_safe(item) for key, item in value.items()}
     if isinstance(value, list | tuple | np.ndarray):

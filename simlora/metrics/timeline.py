@@ -1,4 +1,4 @@
-"""What the replicas looked like over time, thinned to what a picture can show."""
+"""The state of the replicas over time, thinned to what a figure can show."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from numpy.typing import NDArray
 BOUNDARY = ("running", "waiting", "kv_tokens", "adapter_tokens")
 CACHE = ("idle_kv_tokens", "invalid_kv_tokens", "host_kv_tokens")
 REGION = ("region_used_tokens", "region_largest_free_tokens")
-"""What is sampled at iteration boundaries; the second where KV is cached, the third where adapters have memory of their
-own."""
+"""Columns sampled at iteration boundaries; CACHE only with a prefix cache, REGION only if adapters have their own
+memory."""
 CAPACITIES = ("capacity_tokens", "region_capacity_tokens")
-"""Token slots that there are, which stay: of the pool and of adapters' own memory."""
+"""Columns of constant capacities, in token slots: of the pool, and of the adapters' own memory."""
 LEVELS = (*BOUNDARY, *CACHE, CAPACITIES[0], *REGION, CAPACITIES[1])
-"""Columns of timeline.parquet after the replica and the time, in their order."""
+"""Columns of timeline.parquet after the replica and the time, in order."""
 BUFFER_ROWS = 50_000
 MOST_ROWS_A_REPLICA = 2_048
 MOST_ROWS = 1 << 19
-"""Rows of all replicas together: 25 MB, and 46 MB where KV is cached and adapters have memory of their own."""
+"""Rows of all replicas together: 25 MB, or 46 MB with a prefix cache and adapters in memory of their own."""
 
 
 class Timeline:
-    """Samples of all replicas: the last one in each stretch of time, by replica.
+    """Samples of all replicas: the last sample of each replica in each interval of time.
 
-    Samples go into one flat buffer, which costs the engine one append wherever the replica's own
-    memory lies (as bytes: a third of what it costs an array); a full buffer is thinned with numpy.
-    When too many rows are left the stretches become twice as long, so memory is bounded and the
-    picture stays even over time.
+    Samples of all replicas go into one flat buffer, one append each (as bytes, at a third of the cost of an array). A
+    full buffer is thinned with numpy. If too many rows are left, the intervals become twice as long, so that memory is
+    bounded and the samples stay evenly spaced over time.
     """
 
     __slots__ = ("_buffer", "_counts", "_fields", "_full", "_most", "_pack", "_rows", "_stretch_s")
@@ -45,7 +44,7 @@ class Timeline:
         self._stretch_s = 1e-3
 
     def add(self, sample: tuple[float, ...]) -> None:
-        """Take a sample: replica, time, and the counts in their order; a replica's come in order of time."""
+        """Add a sample: replica, time, and the counts in order. Each replica's samples come in order of time."""
         buffer = self._buffer
         buffer += self._pack(*sample)
         if len(buffer) >= self._full:
@@ -55,7 +54,7 @@ class Timeline:
         fresh = np.frombuffer(self._buffer).reshape(-1, self._fields).copy()
         self._buffer = bytearray()
         rows = np.concatenate([self._rows, fresh])
-        # By replica and time; stable, so of equal times the later sample stays last.
+        # By replica and time; the sort is stable, so of equal times the later sample stays last.
         rows = self._thin(rows[np.lexsort((rows[:, 1], rows[:, 0]))])
         while len(rows) > self._most:
             self._stretch_s *= 2.0
@@ -63,7 +62,7 @@ class Timeline:
         self._rows = rows
 
     def _thin(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Keep the last row of each replica and stretch."""
+        """Keep the last row of each replica and interval."""
         stretch = np.floor(rows[:, 1] / self._stretch_s)
         last = (np.diff(rows[:, 0], append=-1.0) != 0.0) | (np.diff(stretch, append=-1.0) != 0.0)
         return np.asarray(rows[last])

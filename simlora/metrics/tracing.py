@@ -1,4 +1,4 @@
-"""What happened when inside the replicas, kept whole to be looked at closely: the timeline that Perfetto opens."""
+"""All events inside the replicas, for the detailed timeline that Perfetto opens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from simlora.core.adapter import Adapter
 
 MOST = 500_000
-"""Things that are kept, of some 75,000 requests: 75 MB, and while they are written 500 MB."""
+"""Events that are kept, those of some 75,000 requests: 75 MB, and 500 MB while they are written."""
 TO_GPU, TO_HOST = "host to GPU", "GPU to host"
 """The links of a replica."""
 
@@ -16,8 +16,8 @@ TO_GPU, TO_HOST = "host to GPU", "GPU to host"
 class Ran(NamedTuple):
     """A replica was busy from `since_s` until `until_s`; until `begin_s` it waited for weights or KV, or switched.
 
-    It prefilled so many `requests` with so many `tokens` of their prompts, or took so many `steps` with a `batch`, or
-    both in one pass.
+    It prefilled `tokens` tokens of `requests` requests, or took `steps` decode steps with a batch of `batch` requests,
+    or both in one pass.
     """
 
     replica: int
@@ -31,7 +31,7 @@ class Ran(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """A link was busy with an adapter, or the KV of so many tokens, or with adapters that come again (None)."""
+    """A link copied `what`: an adapter, the KV of that many tokens, or adapters that are reloaded (None)."""
 
     replica: int
     link: str
@@ -41,7 +41,7 @@ class Copied(NamedTuple):
 
 
 class Came(NamedTuple):
-    """An adapter has taken its slots in HBM, and is ready to be used from then on."""
+    """An adapter has taken its slots in HBM; it can be used from `ready_s` on."""
 
     replica: int
     time_s: float
@@ -58,7 +58,7 @@ class Left(NamedTuple):
 
 
 class Switched(NamedTuple):
-    """What is merged into the weights was changed before the next iteration, which took so many seconds of it."""
+    """The merged adapter was changed at the start of the next iteration, of which the switch took `seconds`."""
 
     replica: int
     time_s: float
@@ -67,7 +67,7 @@ class Switched(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What a replica has from then on: requests, and token slots; the last two of cached KV, here and on the host."""
+    """A replica's requests and token slots from `time_s` on; the last two are cached KV in HBM and on the host."""
 
     replica: int
     time_s: float
@@ -80,7 +80,7 @@ class Level(NamedTuple):
 
 
 class ReplicaFailed(NamedTuple):
-    """A replica has failed with all it had, within iterations that began at `since_s` (not before: it had none)."""
+    """A replica failed during iterations that began at `since_s`; if that is not before `time_s`, it had none."""
 
     replica: int
     time_s: float
@@ -91,7 +91,7 @@ Happening = Ran | Copied | Came | Left | Switched | Level | ReplicaFailed
 
 
 class Traced(NamedTuple):
-    """What happened until then, in the order in which it was told; there was more if it is `cut` short."""
+    """The events until `until_s`, in the order in which they were added; `cut`: later events were dropped."""
 
     happened: list[Happening]
     until_s: float
@@ -99,7 +99,7 @@ class Traced(NamedTuple):
 
 
 class Tracing:
-    """Keeps the first `most` things that happen; `now` is the time."""
+    """Keeps the first `most` events; `now()` is the time."""
 
     __slots__ = ("_cut_s", "_happened", "_most", "now")
 
@@ -110,12 +110,12 @@ class Tracing:
         self._cut_s: float | None = None
 
     def add(self, happening: Happening) -> None:
-        """Keep one, if there is room."""
+        """Keep an event if there is room."""
         if len(self._happened) < self._most:
             self._happened.append(happening)
         elif self._cut_s is None:
             self._cut_s = self.now()
 
     def until(self, end_s: float) -> Traced:
-        """Return what was kept of a run that ended then."""
+        """Return the events kept of a run that ended at `end_s`."""
         return Traced(self._happened, end_s if self._cut_s is None else self._cut_s, self._cut_s is not None)

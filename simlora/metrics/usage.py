@@ -1,4 +1,4 @@
-"""How much of HBM is in use, and for what, on average over time."""
+"""The use of HBM, by purpose, averaged over time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 
 class Cache(Protocol):
-    """KV that outlives its requests.
+    """The prefix cache, in token slots.
 
-    Its token slots in HBM, how many of them requests hold, how many have no adapter there, and those on the host.
+    `tokens` are in HBM, of which `held_tokens` are held by requests and `invalid_tokens` have no adapter in HBM;
+    `host_tokens` are on the host.
     """
 
     tokens: int
@@ -21,10 +22,10 @@ class Cache(Protocol):
 
 
 class Held(NamedTuple):
-    """Token slots that replicas held, on average over time `[replicas]`.
+    """Token slots held by each replica, averaged over time `[replicas]`.
 
-    `used` are those of all KV and adapters in HBM, `idle` of KV there that no request holds, `invalid` of that part of
-    it whose adapter is not there, `host` of cached KV on the host.
+    `used`: all KV and adapters in HBM. `idle`: KV in HBM that no request holds. `invalid`: KV in HBM whose adapter is
+    not there. `host`: cached KV on the host.
     """
 
     used: NDArray[np.float64]
@@ -34,10 +35,10 @@ class Held(NamedTuple):
 
 
 class Usage:
-    """Sums up levels times how long they held, in plain floats: once for every boundary of every replica.
+    """Integrates levels over time, in plain floats, at every boundary of every replica.
 
-    A level holds from one boundary of a replica to the next; KV that `grows` does so by a slot a token meanwhile. What
-    makes room for it while several steps are one event is counted until their end.
+    A level holds from one boundary of a replica to the next. If KV `grows`, it does so by one slot per token meanwhile.
+    What is evicted for it during several steps that are one event counts until their end.
     """
 
     __slots__ = ("_cached", "_cached_area", "_growth", "_since_s", "_steps", "_used", "_used_area")
@@ -54,10 +55,10 @@ class Usage:
     def hold(
         self, replica: int, now_s: float, token_steps: int, used_tokens: int, cache: Cache | None
     ) -> None:
-        """A replica holds so much from now on; `token_steps` are those of all replicas until now."""
+        """Set what a replica holds from now on; `token_steps` counts the token steps of all replicas so far."""
         lasted_s = now_s - self._since_s[replica]
         self._since_s[replica] = now_s
-        # All steps since the boundary before, whose ever that was, were those of this replica.
+        # All token steps since the previous boundary, of whichever replica, were taken by this replica.
         grown = self._growth * (token_steps - self._steps)
         self._steps = token_steps
         self._used_area[replica] += lasted_s * (self._used[replica] + grown)
@@ -72,7 +73,7 @@ class Usage:
         self._cached_area[replica] = a + lasted_s * idle, b + lasted_s * invalid, c + lasted_s * host
 
     def until(self, end_s: float) -> Held:
-        """Return the means from 0 until then, when every boundary was before; NaN for no time at all."""
+        """Return the means from 0 to `end_s`, which no boundary may exceed; NaN if `end_s` is 0."""
         left_s = end_s - np.array(self._since_s)
         used = np.array(self._used_area) + left_s * np.array(self._used)
         cached = np.array(self._cached_area) + left_s[:, np.newaxis] * np.array(self._cached)

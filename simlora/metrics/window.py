@@ -1,4 +1,4 @@
-"""The window of a run that its figures are of."""
+"""The part of a run that its figures describe."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Window:
-    """Figures are of the requests that arrive from `from_s` on and before `until_s`.
+    """Limits figures to requests that arrive from `from_s` on and before `until_s`.
 
-    Those before find an emptier system than later ones, those after leave one that empties; all are simulated.
+    Earlier requests find an emptier system than later ones, and later requests run while the system empties. All
+    requests are simulated.
     """
 
     from_s: float
@@ -25,23 +26,23 @@ class Window:
 
     @property
     def span_s(self) -> float:
-        """How long it is."""
+        """Length of the window in seconds."""
         return self.until_s - self.from_s
 
     def of(self, requests: pd.DataFrame) -> pd.DataFrame:
-        """Return the requests that arrive in it."""
+        """Return the requests that arrive in the window."""
         return requests[self.covers(requests["arrival_s"].to_numpy())]
 
     def covers(self, arrival_s: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return which of some requests `[requests]` arrive in it."""
+        """Return which arrivals `[requests]` are in the window."""
         return (arrival_s >= self.from_s) & (arrival_s < self.until_s)
 
     def describe(self) -> dict[str, Any]:
-        """Return what summary.json says of it."""
+        """Return the window as in summary.json."""
         return asdict(self)
 
 
 def counted(summary: Mapping[str, Any], requests: pd.DataFrame) -> pd.DataFrame:
-    """Return the requests that the figures of a summary are of: all, or those that arrive in its window."""
+    """Return the requests that a summary's figures describe: all, or those that arrive in its window."""
     window = summary.get("window")
     return requests if window is None else Window(**window).of(requests)

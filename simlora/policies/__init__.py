@@ -1,1 +1,1 @@
-"""What a system decides: one algorithm a file, over read-only views (`simlora.policies.views`)."""
+"""The decisions of a system: one algorithm per file, over read-only views (`simlora.policies.views`)."""

@@ -1,6 +1,6 @@
-"""What policies may see. The engine provides it; nothing here can be changed by a policy.
+"""The read-only views that the engine gives to policies.
 
-A view knows what a real system would know: prompts and declared `max_output_tokens`, never how
+A view shows what a real system would know: prompts and declared `max_output_tokens`, never how
 many tokens a request will really produce.
 """
 
@@ -20,7 +20,7 @@ from simlora.latency.kernels import Kernel
 
 
 class WaitingView(Protocol):
-    """A replica's queue, in order of (arrival, id)."""
+    """A replica's waiting queue, in order of (arrival, id)."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Request]: ...
@@ -28,28 +28,28 @@ class WaitingView(Protocol):
 
     @property
     def returned(self) -> int:
-        """Requests so far that were inserted before the queue's end: preempted ones, and those from other replicas."""
+        """Number of requests so far that were inserted before the queue's end: preempted or migrated ones."""
         ...
 
     def counts(self) -> Mapping[int, int]:
-        """How many wait for each adapter, by its id; those of the base model by BASE_MODEL."""
+        """Waiting requests per adapter id; BASE_MODEL counts those without an adapter."""
         ...
 
     def of(self, adapter_id: int) -> Iterator[Request]:
-        """Those that wait for an adapter, by its id, or with BASE_MODEL for none; in order."""
+        """Waiting requests that use this adapter, or none for BASE_MODEL; in queue order."""
         ...
 
     def among(self, adapters: Set[int], after: Request) -> Iterator[Request]:
-        """Requests behind `after` that use one of these adapters, by id, or none at all; in order."""
+        """Waiting requests behind `after` that use one of these adapter ids or no adapter; in queue order."""
         ...
 
     def place(self, request: Request) -> int:
-        """How many wait ahead of this one."""
+        """Number of waiting requests ahead of this one."""
         ...
 
 
 class Refusal(Enum):
-    """Why a request cannot start now. After MEMORY or REGION a trial is over: whom else to ask is not defined."""
+    """Why a request cannot start now. MEMORY and REGION end the trial: further `admit` calls are undefined."""
 
     SEATS = "max_num_seqs requests run"
     TOKENS = "the prefill would have more than max_num_batched_tokens"
@@ -59,24 +59,24 @@ class Refusal(Enum):
 
 
 class Admission(Protocol):
-    """A trial of who could start now; nothing happens until the scheduler returns its decision."""
+    """A trial of which requests could start now; it has no effect until the scheduler returns its output."""
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why the request refused last was refused."""
+        """Why the last refused request was refused."""
         ...
 
     @property
     def adapters(self) -> Set[int]:
-        """Ids of the adapters of all admitted requests, or of those `beside`, and of those admitted so far."""
+        """Ids of the adapters in use: by all admitted requests (or those `beside`), and by this trial's so far."""
         ...
 
     def admit(self, request: Request) -> bool:
-        """Whether the request fits beside the running batch and all those admitted before it."""
+        """Return whether the request fits beside the running batch and the requests already admitted in this trial."""
         ...
 
     def retry_steps(self) -> int:
-        """Decode steps before which the request refused last cannot fit, unless somebody leaves."""
+        """Decode steps for which the last refused request cannot fit, unless another request leaves."""
         ...
 
 
@@ -88,7 +88,7 @@ class ReplicaView(Protocol):
     @property
     def waiting(self) -> WaitingView: ...
     def due_s(self, request: Request) -> float:
-        """When a request is to have its first token, as its tenant was promised; inf where no target says so."""
+        """Time at which a request's first token is due under its tenant's TTFT target; inf without a target."""
         ...
 
     @property
@@ -98,7 +98,7 @@ class ReplicaView(Protocol):
 
     @property
     def members(self) -> Collection[Request]:
-        """The running batch, in the order in which they joined it."""
+        """The requests of the running batch, in the order in which they joined it."""
         ...
 
     @property
@@ -108,60 +108,60 @@ class ReplicaView(Protocol):
 
     @property
     def max_num_seqs(self) -> int:
-        """The most requests that run together."""
+        """The most requests that may run together."""
         ...
 
     @property
     def served_adapters(self) -> int:
-        """Adapters that the cluster serves, of which this replica may have met none."""
+        """Number of adapters that the cluster serves, whether or not this replica has seen a request for them."""
         ...
 
     @property
     def iterations(self) -> int:
-        """Iterations so far."""
+        """Number of iterations so far."""
         ...
 
     @property
     def prefilling(self) -> Sequence[Request]:
-        """Admitted requests of which a part is prefilled, in the order of their admission."""
+        """Admitted requests that are partly prefilled, in order of admission."""
         ...
 
     @property
     def loading(self) -> int:
-        """Admitted requests that run as soon as their weights have landed."""
+        """Number of admitted requests that do not run because their adapter is still being loaded."""
         ...
 
     @property
     def adapters(self) -> int:
-        """Distinct adapters that requests of the batch use, or admitted ones that stand still."""
+        """Number of distinct adapters that admitted requests use, running or not."""
         ...
 
     @property
     def merged(self) -> Adapter | None:
-        """The adapter that is merged into the weights."""
+        """The adapter that is merged into the base weights, if any."""
         ...
 
     @property
     def preempted(self) -> bool:
-        """Whether a request was preempted at this boundary, because KV had run out."""
+        """Whether a request was preempted at this boundary because KV ran out."""
         ...
 
     @property
     def steps_since_prefill(self) -> int:
-        """Decode steps since the last prefill."""
+        """Number of decode steps since the last prefill."""
         ...
 
     @property
     def max_wait_tokens(self) -> int:
-        """Decode steps after a prefill during which a running replica leaves the queue alone."""
+        """Decode steps after a prefill during which a running replica admits no waiting request."""
         ...
 
     def resident(self, adapter: Adapter) -> bool:
-        """Whether an adapter is in HBM, or on its way."""
+        """Whether an adapter is in HBM or in flight to it."""
         ...
 
     def in_use(self, adapter: Adapter) -> bool:
-        """Whether an admitted request uses the adapter: one that runs, lands, is being prefilled or is paused."""
+        """Whether an admitted request uses the adapter: a running, loading, partly prefilled or paused one."""
         ...
 
     def upcoming(self) -> Iterable[Request]:
@@ -169,26 +169,26 @@ class ReplicaView(Protocol):
         ...
 
     def pass_s(self, requests: Sequence[Request], chunks: Sequence[int]) -> float:
-        """Seconds of one pass that prefills so many tokens of each of these, and decodes with the running batch.
+        """Seconds of one pass that prefills `chunks[i]` tokens of `requests[i]` and decodes the running batch.
 
-        Without what they wait for before it begins, and what the scheduler takes that looks at others.
+        Excludes waits before the pass begins, and the scheduler's time for looking at skipped requests.
         """
         ...
 
     def trial(self, beside: Collection[Request] | None = None) -> Admission:
-        """Start a trial beside all admitted requests, or beside these of them only.
+        """Start an admission trial beside all admitted requests, or beside these of them only.
 
-        As if the others had given up their memory.
+        With `beside`, running and paused requests that are not in it count as if they had released their memory.
         """
         ...
 
 
 SUMS = ("requests", "prompt_tokens", "lora_requests", "lora_tokens", "rank_sum", "token_rank_sum")
-"""What of a replica's requests adds up; `lora_tokens` are those of prompts, `token_rank_sum` is rank times prompt."""
+"""The sums kept over a replica's requests; `lora_tokens` counts prompts, `token_rank_sum` adds rank × prompt tokens."""
 
 
 def amounts(request: Request) -> tuple[int, ...]:
-    """Return what a request adds to SUMS. A preempted one counts with its prompt."""
+    """Return what a request adds to each of SUMS. A preempted request counts with its prompt."""
     tokens = request.prompt_tokens
     if request.adapter is None:
         return 1, tokens, 0, 0, 0, 0
@@ -197,10 +197,11 @@ def amounts(request: Request) -> tuple[int, ...]:
 
 
 class LoadView(Protocol):
-    """Some of the requests of every replica: `sums` `[replicas, sums]`, in the order of SUMS, and arrays `[replicas]`.
+    """Totals over some of the requests of every replica.
 
-    `max_rank` and `adapters` (distinct) are over those that use an adapter. `full_batches` is how many batches of
-    `max_num_seqs` requests they make up that are all for one adapter, or all for the base model.
+    `sums` is `[replicas, sums]` in the order of SUMS; the other arrays are `[replicas]`. `max_rank` and `adapters`
+    (distinct) cover the requests that use an adapter. `full_batches` counts the batches of `max_num_seqs` requests
+    that can be formed with one adapter each, or with the base model only.
     """
 
     sums: NDArray[np.int64]
@@ -209,30 +210,31 @@ class LoadView(Protocol):
     full_batches: NDArray[np.int64]
 
     def uses(self, adapter_id: int) -> NDArray[np.bool_]:
-        """Which replicas have requests for the adapter."""
+        """Which replicas have requests for the adapter `[replicas]`."""
         ...
 
     def requests_for(self, adapter: Adapter | None) -> NDArray[np.int64]:
-        """How many requests every replica has for the adapter, or for the base model `[replicas]`."""
+        """Number of requests that each replica has for the adapter, or for the base model `[replicas]`."""
         ...
 
 
 class LoadsView(Protocol):
-    """What every replica has been given and has not done.
+    """The outstanding work of every replica.
 
-    `held_tokens` `[replicas]`: prompts and declared outputs of all, and their adapters, each once, in token slots.
+    `held_tokens` `[replicas]`: prompts and declared outputs of all outstanding requests, plus each of their adapters
+    once, in token slots.
     """
 
     held_tokens: NDArray[np.int64]
 
     @property
     def all(self) -> LoadView:
-        """Requests that have not left."""
+        """All outstanding requests."""
         ...
 
     @property
     def waiting(self) -> LoadView:
-        """Those of them that wait."""
+        """The outstanding requests that wait."""
         ...
 
 
@@ -243,116 +245,116 @@ class ClusterView(Protocol):
     def now_s(self) -> float: ...
     @property
     def history_rps(self) -> NDArray[np.float64] | None:
-        """Mean requests per second of every adapter, by its id, as known from the days before; None: not known."""
+        """Mean requests per second of every adapter on earlier days, by adapter id; None if unknown."""
         ...
 
     @property
     def asked_tokens(self) -> NDArray[np.int64]:
-        """Tokens of every adapter, by its id, so far: prompts that arrived, and what requests that ended generated.
+        """Tokens so far per adapter id: prompts of arrived requests, and outputs of requests that ended.
 
-        For a placement that plans more than once.
+        Available to placements that plan more than once.
         """
         ...
 
     def shares(self, adapter: Adapter | None, candidates: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        """What share of an adapter's requests the placement gives to each candidate; None: it does not say."""
+        """The placement's share of an adapter's requests for each candidate; None if it defines no shares."""
         ...
 
     @property
     def open(self) -> NDArray[np.bool_]:
-        """Which replicas take requests: they have not failed, and are switched on `[replicas]`."""
+        """Which replicas accept requests: switched on and not failed `[replicas]`."""
         ...
 
     @property
     def outstanding(self) -> NDArray[np.int64]:
-        """Requests that each replica has, running or waiting."""
+        """Number of requests that each replica has, running or waiting `[replicas]`."""
         ...
 
     def requests_of(self, replica: int) -> Sequence[Request]:
-        """Requests that a replica has, running or waiting, in order of arrival."""
+        """A replica's requests, running or waiting, in order of arrival."""
         ...
 
     def context_tokens(self, request: Request, replica: int) -> int:
-        """Prompt and the tokens that one of a replica's requests has so far: what its KV holds, or will have to."""
+        """Prompt and generated tokens of one of a replica's requests: what its KV holds, or will have to hold."""
         ...
 
     def resident(self, adapter: Adapter) -> NDArray[np.bool_]:
-        """Which replicas have an adapter in HBM, or on its way there."""
+        """Which replicas have an adapter in HBM or in flight to it `[replicas]`."""
         ...
 
     def load_s(self, adapter: Adapter) -> float:
-        """Seconds that it takes to load an adapter from host memory."""
+        """Seconds to load an adapter from host memory."""
         ...
 
     def execution_s(self, adapter: Adapter | None = None) -> float | None:
-        """Mean seconds from admission to end of the requests that had a first token and have left.
+        """Mean seconds from admission to end, over the ended requests that had a first token.
 
-        For an adapter or for all; None as long as there are none.
+        For one adapter, or for all requests; None while there is none.
         """
         ...
 
     @property
     def used_tokens(self) -> NDArray[np.int64]:
-        """Token slots of the replicas' pools that admitted requests' KV and adapters take: what cannot be evicted."""
+        """Token slots taken by KV and adapters of admitted requests, which cannot be evicted `[replicas]`."""
         ...
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes of one token's KV on all GPUs of a replica: of a token slot."""
+        """Bytes of one token's KV on all GPUs of a replica; the size of a token slot."""
         ...
 
     @property
     def loads(self) -> LoadsView:
-        """What every replica has to do, for a router that says it is `informed`."""
+        """The outstanding work of every replica; only for routers that declare `informed`."""
         ...
 
     @property
     def kv_token_budgets(self) -> NDArray[np.int64]:
-        """Token slots of the replicas' pools."""
+        """Token slots of each replica's pool `[replicas]`."""
         ...
 
     @property
     def max_num_seqs(self) -> int:
-        """Requests that a replica runs together."""
+        """The most requests that a replica may run together."""
         ...
 
     @property
     def iteration(self) -> IterationModel:
-        """How long an iteration of the base model takes."""
+        """Latency model of a base-model iteration."""
         ...
 
     @property
     def kernel(self) -> Kernel:
-        """What LoRA adds to it."""
+        """Latency model of what LoRA adds to an iteration."""
         ...
 
     @property
     def rng(self) -> np.random.Generator:
-        """The stream of randomness that placement, router and migration share, and draw from in turn."""
+        """The random stream that placement, router and migration share."""
         ...
 
 
 class FleetView(ClusterView, Protocol):
-    """The cluster as an autoscaler sees it; arrays `[replicas]` are of all that there could be."""
+    """The cluster as an autoscaler sees it; arrays `[replicas]` cover every replica that could exist."""
 
     @property
     def on(self) -> int:
-        """Replicas that take requests, or will when they have booted."""
+        """Number of replicas that accept requests or are booting."""
         ...
 
     @property
     def unassigned(self) -> int:
-        """Requests that no replica has, as none takes any now."""
+        """Number of requests assigned to no replica, because none accepts requests now."""
         ...
 
     @property
     def waits_s(self) -> NDArray[np.float64]:
-        """How long each of those has waited that waits for its first prefill now `[waiting]`."""
+        """Seconds that each request still waiting for its first prefill has waited `[waiting]`."""
         ...
 
     def first_tokens_s(self, window_s: float) -> NDArray[np.float64]:
         """TTFT of the requests that ended in the last `window_s` seconds `[ended]`.
 
-        It is inf of those that were given up before they had a first token, or turned away as too many were there.
+        inf for requests aborted before their first token, or rejected because of `cluster.max_outstanding`.
         """
         ...

@@ -32,9 +32,9 @@ def hosts(results: RunResults) -> Html:
     summary = results.summary
     adapters, failures = summary.get("adapters") or {}, summary.get("failures")
     distributed = "host_remote_loads" in adapters
-    if not (distributed or failures or summary.get("placement")) or not adapters.get("max_cpu_loras"):
+    if not (distributed or failures or summary.get("placement")) or not adapters.get("host_adapters"):
         return EMPTY
-    columns = [("most adapters", count, adapters["max_cpu_loras"])]
+    columns = [("most adapters", count, adapters["host_adapters"])]
     columns += [("most held", size, adapters["host_bytes"])]
     if distributed:
         columns += [
@@ -44,18 +44,18 @@ def hosts(results: RunResults) -> Html:
             ("from storage", count, adapters["host_storage_loads"]),
         ]
     if failures:
-        down_s = _down_s(len(adapters["max_cpu_loras"]), summary)
+        down_s = _down_s(len(adapters["host_adapters"]), summary)
         columns += [("down for", clock, down_s)]
     body = (
         [f"host {host}", *(words(values[host]) for _, words, values in columns)]
-        for host in range(min(len(adapters["max_cpu_loras"]), TOP_HOSTS))
+        for host in range(min(len(adapters["host_adapters"]), TOP_HOSTS))
     )
-    rest = len(adapters["max_cpu_loras"]) - TOP_HOSTS
+    rest = len(adapters["host_adapters"]) - TOP_HOSTS
     return section(
         "Hosts",
         "Adapters in the memory of each host, and loads of those that it did not hold."
         if distributed
-        else f"Every host holds {count(max(adapters['max_cpu_loras']))} adapters in its memory.",
+        else f"Every host holds {count(max(adapters['host_adapters']))} adapters in its memory.",
         table(["", *(title for title, _, _ in columns)], body),
         more(rest, "summary.json"),
         _failures(failures or {}),

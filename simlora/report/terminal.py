@@ -91,7 +91,7 @@ def _kinds_of_loads(adapters: dict[str, Any]) -> str:
 
 def _hosts(adapters: dict[str, Any]) -> str:
     """Return how many adapters hosts hold, where that is not all of them; nothing where it is."""
-    held = adapters.get("max_cpu_loras")
+    held = adapters.get("host_adapters")
     if not held or min(held) == adapters.get("count"):
         return ABSENT
     refused = adapters.get("host_refused")

@@ -106,7 +106,7 @@ def test_the_nearest_names_are_offered() -> None:
         ({"max_num_batched_tokens": 1.5}, "replica.max_num_batched_tokens is 1.5"),
         ({"max_wait_tokens": -1}, "replica.max_wait_tokens is -1, must be"),
         ({"max_wait_tokens": True}, "replica.max_wait_tokens is True"),
-        ({"block_tokens": 0}, "replica.block_size is 0"),
+        ({"block_size": 0}, "replica.block_size is 0"),
         ({"tp": 0}, "replica.tp is 0"),
         ({"watermark": 1.0}, "replica.watermark is 1.0, must be"),
         ({"watermark": float("nan")}, "replica.watermark is nan"),

@@ -245,7 +245,7 @@ def test_failures_are_written_down_with_what_they_cost() -> None:
     host_facts = adapter_facts(cluster, makespan_s)
     assert host_facts["host_storage_loads"] == [0, 1]
     assert host_facts["host_remote_loads"] == [0, 0]
-    assert host_facts["max_cpu_loras"] == [1, 2]
+    assert host_facts["host_adapters"] == [1, 2]
     assert host_facts["host_adapters_at_end"] == [0, 0], "the second failed in the end"
 
 

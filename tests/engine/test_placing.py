@@ -102,7 +102,7 @@ def test_where_every_host_holds_all_nothing_is_fetched() -> None:
     assert cluster.recorder.requests().cold_start_s.tolist() == pytest.approx([load_s(1)])
     assert cluster.recorder.remote_loads == 0
     assert cluster.recorder.journal.replanned == [Replanned(1.0, 2, 2, 0)]
-    assert adapter_facts(cluster, 9.0)["max_cpu_loras"] == [2, 2], "for Figure 18: every host holds all"
+    assert adapter_facts(cluster, 9.0)["host_adapters"] == [2, 2], "for Figure 18: every host holds all"
 
 
 def test_what_a_plan_changes_is_written_down_host_by_host() -> None:

@@ -166,7 +166,7 @@ HOSTS = {
     "loads": 812,
     "load_bytes": 5.1e10,
     "hit_rate": 0.71,
-    "max_cpu_loras": [61, 40],
+    "host_adapters": [61, 40],
     "host_bytes": [2.6e9, 3.1e9],
     "host_refused": 0,
     "host_adapters_at_end": [50, 0],

@@ -380,7 +380,7 @@ def test_of_many_failures_the_first_are_shown():
 
 
 def test_where_all_hold_all_hosts_stand_there_only_for_what_failed():
-    alike = {"count": 9, "max_cpu_loras": [9, 9], "host_bytes": [1e9, 1e9], "host_refused": 0}
+    alike = {"count": 9, "host_adapters": [9, 9], "host_bytes": [1e9, 1e9], "host_refused": 0}
     frame, timeline = make_requests(50), make_timeline(2, rows=50)
     assert "Hosts" not in page_of(frame, timeline, adapters=alike).text
     failed = page_of(frame, timeline, adapters=alike, makespan_s=800.0, failures=make_outages())

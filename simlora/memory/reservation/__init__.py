@@ -1,8 +1,8 @@
-"""How much of the pool a request takes, and when another one still fits: one rule a file.
+"""How much of the pool a request takes, and whether another one still fits: one rule per file.
 
-All quantities are token slots. `step` is the replica's count of decode steps so far; a running request's context, which
-counts the slot of the token it has produced last, grows by one at each. Admission runs in trials: `begin`, then `fits`
-for one candidate after the other. A candidate that fits stays in the trial; the replica then calls `add` for those that
+All quantities are token slots. `step` is the replica's count of decode steps so far. A running request's context,
+which includes the slot of its latest token, grows by one at each step. Admission runs in trials: `begin`, then `fits`
+for one candidate after another. A candidate that fits stays in the trial; the replica then calls `add` for those that
 it really admits.
 """
 

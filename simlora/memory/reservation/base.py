@@ -1,37 +1,37 @@
-"""What every rule of reservation is asked, in token slots."""
+"""The interface of the reservation rules, in token slots."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
 UNLIMITED = 1 << 60
-"""More decode steps than any run takes."""
+"""More decode steps than any simulation takes."""
 
 
 class Reservation(ABC):
-    """What the KV of running requests takes out of a pool of `capacity` token slots."""
+    """Charges the KV of running requests to a pool of `capacity` token slots."""
 
     __slots__ = ("capacity",)
     grows = False
-    """Whether what a request takes grows with the steps that it runs."""
+    """Whether a request's slots grow with its decode steps."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
 
     @abstractmethod
     def begin(self, step: int) -> None:
-        """Start a trial with nobody but the running requests."""
+        """Start a trial with only the running requests."""
 
     @abstractmethod
     def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
-        """Whether a candidate fits beside the running requests and the candidates before it.
+        """Return whether a candidate fits beside the running requests and the earlier candidates.
 
-        `context` is what it holds once prefilled (prompt and first token, less what it shares), `to_come` the tokens
-        it may still produce after that one, `beside_tokens` the adapters of all of them and the KV they share.
+        `context` is its slots once prefilled (prompt and first token, minus shared KV), `to_come` the tokens that it
+        may still produce after the first, `beside_tokens` the slots of all adapters in use and of shared KV.
         """
 
     def retry_steps(self) -> int:
-        """Decode steps before which the candidate just refused cannot fit, unless somebody leaves."""
+        """Return the decode steps for which the candidate just refused cannot fit, unless a request leaves."""
         return UNLIMITED
 
     @abstractmethod
@@ -40,23 +40,23 @@ class Reservation(ABC):
 
     @abstractmethod
     def remove(self, id: int, step: int) -> None:
-        """Give back what a request took."""
+        """Release the slots of a request."""
 
     @abstractmethod
     def held_tokens(self, id: int, step: int) -> int:
-        """Token slots that a request takes at this step."""
+        """Return the token slots that a request takes at this step."""
 
     @abstractmethod
     def used_tokens(self, step: int) -> int:
-        """Token slots taken by KV at this step."""
+        """Return the token slots taken by KV at this step."""
 
     def peak_tokens(self, step: int) -> int:
-        """The most token slots that KV will take as far as this rule knows, if nobody joins."""
+        """Return the most token slots that KV will take, as far as this rule knows, if no request joins."""
         return self.used_tokens(step)
 
     @abstractmethod
     def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
-        """How many decode steps until KV takes more than the `free_tokens` that are left now.
+        """Return the decode steps until KV takes more than the `free_tokens` that are free now.
 
-        From `most` on any number may be said: nobody asks for more.
+        A result of `most` or more only means "not within `most` steps".
         """

@@ -1,4 +1,4 @@
-"""The rule by which a request takes all it may ever need, from the start."""
+"""Reserve at admission all slots that a request may ever need."""
 
 from __future__ import annotations
 

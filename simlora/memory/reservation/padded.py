@@ -1,4 +1,4 @@
-"""The rule by which every request takes as much as the longest of its batch."""
+"""Reserve for every request as many slots as for the longest of its batch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from simlora.memory.reservation.base import UNLIMITED, Reservation
 class PaddedKv(Reservation):
     """Every request takes as much as the longest prompt and the longest output of the batch.
 
-    No paging and no growth: key and value tensors of one shape for a batch that starts together,
-    which shrink when a request leaves (HuggingFace Transformers).
+    There is no paging and no growth: a batch that starts together has key and value tensors of one shape, which shrink
+    when a request leaves (HuggingFace Transformers).
     """
 
     __slots__ = ("_context", "_ids", "_to_come", "_trial")

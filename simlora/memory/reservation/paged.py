@@ -1,4 +1,4 @@
-"""The rule by which blocks are taken as tokens come."""
+"""Allocate blocks as tokens are produced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from simlora.memory.reservation.base import UNLIMITED, Reservation
 
 
 class Paged(Reservation):
-    """KV comes in blocks as tokens come; a watermark is kept free at admission.
+    """KV is allocated in blocks as tokens are produced; admission keeps a watermark free.
 
     When blocks run out the replica preempts. Source: vLLM (SOSP'23) §4.
     """
@@ -28,10 +28,10 @@ class Paged(Reservation):
         self.block_size = block_size
         self._watermark_tokens = int(watermark * capacity)
         self._offset: dict[int, int] = {}  # context at step 0
-        # Requests by offset modulo the block: those of one class fill their block together.
+        # Requests by offset modulo the block size: requests of one class fill their blocks at the same steps.
         self._classes = [0] * block_size
         self._rounded = 0  # sum over requests of offset rounded up to whole blocks, at step 0
-        self._step, self._used = 0, 0  # what was used at which step, until that changes
+        self._step, self._used = 0, 0  # cached used_tokens, and the step that it is for
         self._trial = 0
 
     def begin(self, step: int) -> None:
@@ -39,7 +39,7 @@ class Paged(Reservation):
 
     def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
         need = self._trial + self._blocks(context) * self.block_size
-        # A candidate alone may use the watermark too, or a long prompt would never start.
+        # A candidate on its own may use the watermark too; otherwise a long prompt would never start.
         spare = self._watermark_tokens if self._trial else 0
         if need > self.capacity - beside_tokens - spare:
             return False
@@ -63,12 +63,12 @@ class Paged(Reservation):
         return self._blocks(self._offset[id] + step) * self.block_size
 
     def used_tokens(self, step: int) -> int:
-        """Whole blocks held by contexts of offset + step tokens.
+        """Return the slots of the whole blocks held by contexts of offset + step tokens.
 
         With step = q * B + r, ceil((offset + step) / B) is ceil(offset / B) + q, and one more
         when the r tokens spill over: when -offset mod B < r.
         """
-        if step != self._step:  # asked four times a boundary
+        if step != self._step:  # called four times a boundary
             cycles, rest = divmod(step, self.block_size)
             spilled = self._classes[0] + sum(self._classes[self.block_size - rest + 1 :]) if rest else 0
             self._step = step
@@ -83,7 +83,7 @@ class Paged(Reservation):
         if steps >= most:
             return most
         for ahead in range(self.block_size):
-            # Contexts that are whole blocks now need another one for the next token.
+            # Contexts that fill their blocks now need another block for the next token.
             free -= self._classes[-(step + ahead) % self.block_size]
             if free < 0:
                 return steps + ahead + 1

@@ -1,4 +1,4 @@
-"""The rule by which the future peak of the batch decides."""
+"""Admit by the future peak of the batch's KV."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Peak(Reservation):
 
     With requests sorted by tokens to come, descending, cumulative contexts c_i and tokens to come
     l_i, the peak is max over i = 1, 2, … of l_i * i + c_i: the batch's contexts at the moment
-    when request i makes its last step and those after it are gone.
+    when request i makes its last step and the requests after it have left.
     Source: LightLLM's router; S-LoRA (MLSys'24) §4.
 
     Every request is kept as (last step, context at step 0), which decode steps do not change:
     l_i = last_i - step and context_i = offset_i + step, and step cancels out of l_i * i + c_i.
-    So the peak moves only when somebody joins or leaves.
+    So the peak changes only when a request joins or leaves.
     """
 
     grows = True
@@ -57,7 +57,7 @@ class Peak(Reservation):
     def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
         limit = self.capacity - beside_tokens
         entry = (-(self._step + to_come), context - self._step)
-        # Nobody ever holds more than context + to_come, so the sum bounds the new peak.
+        # No request ever holds more than context + to_come, so the sum bounds the new peak.
         bound = self._trial_bound + context + to_come
         if bound < limit:
             self._joined.append(entry)
@@ -79,10 +79,11 @@ class Peak(Reservation):
         return True
 
     def retry_steps(self) -> int:
-        """A candidate that starts k steps later ends k steps later and holds k less until then.
+        """Return the decode steps for which the candidate just refused cannot fit, unless a request leaves.
 
-        So a peak among those that end before it sinks by one a step. One at its own end, or
-        later, stays until its end has moved past the next one's. Every peak must have gone.
+        A candidate that starts k steps later ends k steps later and holds k slots less until then. A peak at the end of
+        a request that ends before it therefore falls by one per step. A peak at the candidate's own end, or later,
+        stays until that end has moved past the next request's end. All peaks over the limit must be gone.
         """
         assert self._trial is not None, "retry_steps is asked after a refusal"
         entries = self._trial.copy()
@@ -105,7 +106,7 @@ class Peak(Reservation):
         return steps
 
     def add(self, id: int, context: int, to_come: int, step: int) -> None:
-        # Once prefilled it has one token less to come than as a candidate. One that has none stays until then.
+        # Once prefilled, a request has one token less to come than as a candidate, but not less than 0.
         entry = (-(step + max(to_come - 1, 0)), context - step)
         self._members[id] = entry
         insort(self._sorted, entry)
@@ -133,6 +134,6 @@ class Peak(Reservation):
 
 
 def _needs(entries: list[tuple[int, int]]) -> Iterator[int]:
-    """Offsets_1..i + i * last_i for entries sorted by last step, descending."""
+    """Yield the sum of offsets 1..i plus i * last_i, for entries sorted by last step, descending."""
     lasts, offsets = zip(*entries, strict=True)
     return map(sub, accumulate(offsets), map(mul, lasts, count(1)))

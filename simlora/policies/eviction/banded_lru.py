@@ -1,4 +1,4 @@
-"""Adapters and KV in one order: the least recently used leaves, the most recently used comes back."""
+"""Adapters and KV in one order: the least recently used leaves HBM, the most recently used comes back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The eviction slot: which adapters leave HBM first?"""
+"""The eviction slot: which adapters leave HBM first."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from simlora.core.adapter import Adapter
 
 
 class Eviction(ABC):
-    """One instance per replica. A policy that `evicts_in_use` evicts adapters in use, and loads them again."""
+    """Picks adapters to evict; one instance per replica. With `evicts_in_use` it evicts and reloads adapters in use."""
 
     evicts_in_use = False
 
     @abstractmethod
     def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
-        """Return who leaves, out of `idle` (least recently used first), to free `short_tokens` slots.
+        """Return the adapters of `idle` (least recently used first) to evict, to free `short_tokens` slots.
 
-        Asked whenever requests have finished, with nothing short (0), and whenever slots are.
+        Called with 0 whenever requests have finished, and whenever slots are short.
         """
 
     def reloads(
         self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]
     ) -> Collection[int]:
-        """Return which adapters in use an `evicts_in_use` policy loads again, by id.
+        """Return the ids of the adapters in use that an `evicts_in_use` policy loads again.
 
-        Asked when an iteration that uses `in_use` has loaded `missing` of them, some of them over
-        `just_left`: adapters that the iteration before still used.
+        Called when an iteration that uses `in_use` has loaded `missing` of them, some into slots of `just_left`:
+        adapters that the previous iteration still used.
         """
         return ()

@@ -1,4 +1,4 @@
-"""FastLibra's cost model: what it would cost to bring something back, times how likely that is."""
+"""FastLibra's cost model: the cost of bringing something back, times how likely it is to be needed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ CONSTANTS: dict[str, dict[str, float | None]] = {
     "paper": {"every_s": 0.1, "busy": 0.95, "busy_to": 0.95, "idle": 0.7, "idle_to": 0.7, "recency_s": 1.0},
     "released": {"every_s": 0.0, "busy": 0.8, "busy_to": 0.7, "idle": 0.6, "idle_to": 0.7, "recency_s": None},
 }
-"""By who says so: the paper, or its authors' code. None: time takes nothing."""
+"""By source: the paper, or its authors' released code. recency_s None: worth does not decay with time."""
 
 
 class CostModel(Swapper):
     """Eval = max(1, Low / Now) * cost * prob * (1 - sigmoid(t)), the first factor for adapters only.
 
-    cost is the seconds of a transfer; prob the share of all requests that used it; t the time since the last use, in
-    units of `recency_s`, which the paper does not give: with a second, of things last used ten seconds apart the later
-    one counts 22,000 times as much, and the model is all but LRU. None: infinitely long. Low is how many adapters a
-    batch is expected to need, Now how many are in HBM. Without `adapter_reward` the first factor is 1 (FastLibra-WOL).
-    Worth is kept as a logarithm, which the sigmoid of minutes does not leave the range of. Counts never fade.
+    cost is the seconds of a transfer; prob the share of all requests that used the item; t the time since its last use
+    in units of `recency_s`. The paper does not give that unit: with one second, the later of two items last used ten
+    seconds apart counts 22,000 times as much, and the model is almost LRU. None takes the unit of `constants`; "never"
+    is infinitely long. Low is the number of adapters a batch is expected to need, Now the number in HBM. Without
+    `adapter_reward` the first factor is 1 (FastLibra-WOL).
+    Worth is kept as a logarithm, so that the sigmoid of minutes stays within range. Use counts never decay.
     Source: FastLibra, equations 3 to 6.
     """
 
@@ -53,7 +54,7 @@ class CostModel(Swapper):
         self.recency_s = (
             inf if unit_s in (None, "never") else number("eviction.recency_s", unit_s, "seconds", above=0)
         )
-        # What time takes never is the same for all of them: nothing has to be looked at twice.
+        # With an infinite unit the decay is the same for all items, so that no item has to be looked at twice.
         self.most_fade = 0.0 if self.recency_s == inf else log(2.0)
 
     def key(self, cost_s: float, visits: int, used_s: float) -> float:
@@ -61,7 +62,7 @@ class CostModel(Swapper):
         return (log(worth) if worth > 0.0 else -inf) + used_s / self.recency_s
 
     def fade(self, idle_s: float) -> float:
-        # log(1 - sigmoid(x)) = -x - log(1 + exp(-x)), and -x is in the key but for what is the same for all.
+        # log(1 - sigmoid(x)) = -x - log(1 + exp(-x)); the key has -x, up to a term that is the same for all items.
         return log1p(exp(-idle_s / self.recency_s)) if self.most_fade else 0.0
 
     def reward(self, needed: float, resident: int) -> float:

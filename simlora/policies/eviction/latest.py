@@ -1,4 +1,4 @@
-"""Only the adapter that was used last stays."""
+"""Keep only the adapter that was used last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simlora.policies.eviction.base import Eviction
 
 
 class Latest(Eviction):
-    """One idle adapter is kept: what a model that holds a single adapter does between two batches."""
+    """Keep one idle adapter, as a model that holds a single adapter does between two batches."""
 
     def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
         least_recent_first = tuple(idle)

@@ -9,7 +9,7 @@ from simlora.policies.eviction.base import Eviction
 
 
 class Lru(Eviction):
-    """The least recently used adapters leave, just as many as it takes."""
+    """Evict the least recently used adapters, no more than needed."""
 
     def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterator[Adapter]:
         for adapter in idle:

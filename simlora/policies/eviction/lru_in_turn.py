@@ -1,4 +1,4 @@
-"""Least recently used as vLLM counts it: a step touches its adapters one after the other."""
+"""LRU as in vLLM: a step touches its adapters one after another, and may evict one that it still needs."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from collections.abc import Collection, Set
 from simlora.policies.eviction.lru import Lru
 
 SCRAMBLE = 2654435761
-"""Knuth's multiplier: vLLM goes through a set hashed by the adapters' names, an order that means nothing."""
+"""Knuth's multiplier: vLLM iterates over a set hashed by the adapters' names, an arbitrary order."""
 
 
 class LruInTurn(Lru):
-    """Adapters in use can be thrown out, and are loaded again in the same step.
+    """Adapters in use can be evicted, and are loaded again in the same step.
 
-    A step goes through its adapters in turn, always the same: one that is there becomes the most recent, one that
-    is missing takes the place of the least recent. While adapters wait in HBM that nobody uses any more, it is
-    one of those. But where all slots were used by the step before, the least recent is one that this step has not
-    come to yet. It takes the place of the next one when its turn comes, and so on, until the turn is that of an
-    adapter that has left. With all slots in use a single load so becomes a sixth of the slots on average, and up to
-    all of them. Source: vLLM 0.8.5, LRUCacheWorkerLoRAManager._apply_adapters and
-    LRUCacheLoRAModelManager.activate_adapter; in the runs of arXiv 2508.08343 the 99th percentile of inter-token
-    latency is the number of slots times a load where the slots are too few.
-    It differs in two small things: adapters that nobody uses any more leave in the order in which their last
-    requests did, and the order of a step stays the same however many adapters it has.
+    Every step visits its adapters in the same order. A resident adapter becomes the most recent; a missing one takes
+    the slot of the least recent. While HBM has adapters without requests, the least recent is one of those. If the
+    previous step used all slots, the least recent is an adapter that this step has still to visit. At its visit that
+    adapter is loaded again into the slot of the next one, and so on, until the order reaches an adapter that no
+    request uses any more. With all slots in use, a single load therefore becomes loads of a sixth of the slots on
+    average, and of up to all of them.
+    Source: vLLM 0.8.5, LRUCacheWorkerLoRAManager._apply_adapters and LRUCacheLoRAModelManager.activate_adapter. In the
+    runs of arXiv 2508.08343 the 99th percentile of inter-token latency is the number of slots times a load where the
+    slots are too few.
+    Differs: adapters without requests are evicted in the order in which their last requests left, and the order of a
+    step does not depend on how many adapters it has.
     """
 
     evicts_in_use = True
@@ -30,14 +31,14 @@ class LruInTurn(Lru):
     def reloads(
         self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]
     ) -> Collection[int]:
-        """Return them as the class says; O(n + m log m) for n adapters in use and m that come or have left."""
+        """Return the ids loaded again, as the class describes; O(n + m log m), n adapters in use, m missing or left."""
         events = [(turn(id), True) for id in missing] + [(turn(id), False) for id in just_left]
-        # Slots to be had without harm: free ones, those left longer ago, those left whose turn is over.
+        # Slots that evict no adapter in use: free ones, those left earlier, and just left ones already visited.
         spare = len(missing) - len(just_left)
-        searching = 0  # adapters that took a slot from one whose turn is still to come
+        searching = 0  # adapters that took the slot of one still to be visited
         disturbed: list[
             tuple[int, int]
-        ] = []  # turns in which each finds its slot taken, and takes the next one's
+        ] = []  # spans of the order in which each adapter has lost its slot and takes the next one's
         begin = 0
         for when, comes in sorted(events):
             if searching > 0:
@@ -55,5 +56,5 @@ class LruInTurn(Lru):
 
 
 def turn(id: int) -> int:
-    """Where an adapter stands in the order of a step."""
+    """Return an adapter's position in the order of a step."""
     return (id + 1) * SCRAMBLE % 2**32

@@ -1,4 +1,4 @@
-"""Keep only what running requests use."""
+"""Keep only the adapters that running requests use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simlora.policies.eviction.base import Eviction
 
 
 class OnDemand(Eviction):
-    """An adapter leaves as soon as no running request uses it. Source: S-LoRA's released router."""
+    """Evict an adapter as soon as no running request uses it. Source: S-LoRA's released router."""
 
     def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
         return idle

@@ -1,4 +1,4 @@
-"""Adapters and KV in one order: who leaves HBM when it is full, and who comes back when it is not."""
+"""Adapters and KV in one order: what leaves HBM when it is full, and what comes back when it is not."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from simlora.policies.eviction.base import Eviction
 
 
 class Swapper(Eviction):
-    """Looks at HBM every `every_s` seconds, at the first iteration boundary from then on.
+    """Moves adapters and KV between HBM and the host.
 
-    Where more than the share `busy` of it is in use, what is worth least leaves until it is `busy_to`; below `idle`,
-    what is worth most comes in from the host until it is `idle_to`, or until the link is taken for `backlog_s`
-    seconds, as whoever comes meanwhile has to wait that long. What a request needs at once is made room for in the same
-    order. Adapters that nobody has used yet come too, last.
+    HBM is checked every `every_s` seconds, at the next iteration boundary. When more than the share `busy` is in use,
+    the items worth least leave until the share is `busy_to`. Below `idle`, the items worth most come in from the host
+    until the share is `idle_to`, or until the link is occupied for `backlog_s` seconds, the time that a request's own
+    transfer would then wait. Room that a request needs at once is made in the same order. Adapters without any use so
+    far are brought in last.
 
-    With `dependencies`, adapters and KV are one tree: an adapter stays while KV of its own is in HBM, and comes before
-    it. Without, KV may lie there whose adapter does not; unless such KV is matched (`matches_invalid`), a request
-    whose adapter is not in HBM finds none at all and prefills its whole prompt (§6.6: it "cannot be matched").
+    With `dependencies`, adapters and KV form one tree: an adapter stays while KV of its own is in HBM, and comes in
+    before it. Without, KV may be in HBM while its adapter is not. Unless such KV is matched (`matches_invalid`), a
+    request whose adapter is not in HBM finds no KV and prefills its whole prompt (§6.6: it "cannot be matched").
 
-    Last use: when a request found it; for what a request brought, when that request ended (§4.3: "generated, matched";
-    that data are updated when they are swapped too, as it also says, is not taken for a use: what has just left would
-    be the first to come back). Source: FastLibra §4.2 and §5.3.
+    Last use is when a request matched an item or, for an item that a request generated, when that request ended (§4.3:
+    "generated, matched"). The paper also updates items when they are swapped; that does not count as a use here,
+    because what has just left would be the first to come back. Source: FastLibra §4.2 and §5.3.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Swapper(Eviction):
         matches_invalid: bool = True,
     ) -> None:
         self.every_s = number("eviction.every_s", every_s, "seconds", least=0)
-        if 0 < self.every_s < LEAST_PERIOD_S:  # an idle replica that waits for its link wakes at every look
+        if 0 < self.every_s < LEAST_PERIOD_S:  # an idle replica that waits for its link wakes at every check
             raise InputError(
                 f"eviction.every_s is {every_s:g}, must be at least {LEAST_PERIOD_S:g} seconds, or 0: every iteration"
             )
@@ -60,22 +61,23 @@ class Swapper(Eviction):
             )
 
     def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
-        """Nobody: adapters leave in the order that they have with KV."""
+        """Return nothing: adapters leave in the common order with KV."""
         return ()
 
     @abstractmethod
     def key(self, cost_s: float, visits: int, used_s: float) -> float:
-        """Return what something is worth in HBM that takes `cost_s` to bring, used `visits` times and last at `used_s`.
+        """Return the worth in HBM of an item that takes `cost_s` to bring, used `visits` times and last at `used_s`.
 
-        On a scale on which time takes the same from all that was used long ago, so that it can be kept in order.
+        The scale is such that time lowers the worth of all items used long ago by the same amount, so that their order
+        can be kept.
         """
 
     most_fade = 0.0
 
     def fade(self, idle_s: float) -> float:
-        """Return what is to be taken off, because of time, for what was used that long ago: 0 to `most_fade`."""
+        """Return what to subtract from the worth of an item last used `idle_s` ago: 0 to `most_fade`."""
         return 0.0
 
     def reward(self, needed: float, resident: int) -> float:
-        """Return what is to be added for an adapter, when so many are expected to be needed and so many are in HBM."""
+        """Return what to add to an adapter's worth when `needed` adapters are expected in use and `resident` in HBM."""
         return 0.0

@@ -1,4 +1,4 @@
-"""Load adapters beside the running batch."""
+"""Load adapters in the background, beside the running batch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from simlora.policies.loading.base import Loader, Miss
 
 
 class Asynchronous(Loader):
-    """The request waits for its weights, and for its KV on the host, with its seat and its memory; the batch goes on.
+    """The admitted request alone waits for its weights and for its KV on the host; the running batch goes on.
 
-    Source: Punica §5.2; FastLibra §4.3.
+    The request holds its seat and its memory while it waits. Source: Punica §5.2; FastLibra §4.3.
     """
 
     overlaps = True

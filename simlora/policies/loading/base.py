@@ -1,4 +1,4 @@
-"""The loader slot: what happens when an admitted request's adapter is not in HBM?"""
+"""The loader slot: what happens when an admitted request's adapter is not in HBM."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from simlora.policies.views import ReplicaView
 class Miss(Enum):
     """What a missing adapter does to the replica.
 
-    Where weights cannot come beside the batch, because they are to be merged or have memory of their own to be
-    laid out in, WAIT and ASSIST are STALL. So is ASSIST once the host's cores run out.
+    WAIT and ASSIST act as STALL where weights cannot be loaded beside the running batch, because they are to be merged
+    or have to be laid out in memory of their own. ASSIST also acts as STALL while the host has too few free cores.
     """
 
     STALL = "the replica waits until the weights have landed"
@@ -24,9 +24,10 @@ class Miss(Enum):
 
 
 class Loader(ABC):
-    """One instance a replica. One that assists says so, so that a calibration without `cpu_lora` stops a run early.
+    """Decides how one replica loads adapters. Each replica has its own instance.
 
-    With one that `overlaps`, a request waits for KV from the host by itself too, while the replica goes on with others.
+    `assists` declares CPU assistance; a calibration without `cpu_lora` is then refused before the run. With `overlaps`,
+    only the request itself waits for KV from the host; the replica goes on with other requests.
     """
 
     assists = False
@@ -34,11 +35,11 @@ class Loader(ABC):
 
     @abstractmethod
     def on_miss(self, adapter: Adapter) -> Miss:
-        """What a request does to the replica that is admitted before its adapter's weights have landed in HBM."""
+        """Return what happens when a request is admitted before its adapter's weights are in HBM."""
 
     def ahead(self, view: ReplicaView) -> Iterable[Adapter]:
-        """Adapters to have in HBM, of which the missing are loaded in the background; in order.
+        """Adapters to have in HBM; missing ones are loaded in the background, in this order.
 
-        Asked before every decode run, and at every arrival during one. None of them makes room for another.
+        Called before every decode window and at every arrival during one. None of them is evicted for another.
         """
         return ()

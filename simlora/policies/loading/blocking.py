@@ -7,7 +7,7 @@ from simlora.policies.loading.base import Loader, Miss
 
 
 class Blocking(Loader):
-    """The whole replica waits. Source: S-LoRA's released router; CaraServe's OnDmd."""
+    """The whole replica waits for each load. Source: S-LoRA's released router; CaraServe's OnDmd."""
 
     def on_miss(self, adapter: Adapter) -> Miss:
         return Miss.STALL

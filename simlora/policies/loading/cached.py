@@ -1,4 +1,4 @@
-"""Every adapter is always there: the oracle that cold starts are measured against."""
+"""Every adapter is always resident: the oracle that cold starts are measured against."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from simlora.policies.loading.base import Loader, Miss
 
 
 class Cached(Loader):
-    """No load ever takes time. Source: CaraServe §7.1, Cached."""
+    """Loads take no time. Source: CaraServe §7.1, Cached."""
 
     def on_miss(self, adapter: Adapter) -> Miss:
         return Miss.FREE

@@ -1,4 +1,4 @@
-"""Prefill with the CPU's help while the weights travel."""
+"""Prefill with help from the CPU while the adapter is being loaded."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from simlora.policies.loading.base import Loader, Miss
 
 
 class CpuAssisted(Loader):
-    """CPU cores multiply the prompt by A and B, layer by layer in step with the GPU, until the weights land.
+    """CPU cores multiply the prompt by A and B, layer by layer in step with the GPU, until the load is complete.
 
-    Who is prefilled before they do joins the batch when they do. Cores belong to the host, which several
-    replicas may share; a request for which there are too few waits as with `blocking`. Source: CaraServe §4.
+    A request whose prefill ends before the load joins the running batch when the load is complete. Cores belong to
+    the host, which several replicas may share. A request for which too few cores are free waits as with `blocking`.
+    Source: CaraServe §4.
     """
 
     assists = True

@@ -1,4 +1,4 @@
-"""Load the adapters of the queue's head while the batch decodes."""
+"""Prefetch the adapters of the first waiting requests while the batch decodes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from simlora.policies.views import ReplicaView
 
 
 class Prefetching(Loader):
-    """Fetch ahead for the next `depth` requests to start, into slots that nobody will need.
+    """Prefetch for the next `depth` requests to start, into slots that admitted requests will not need.
 
-    What has not landed when its request starts is waited for. Source: S-LoRA (MLSys'24) §5.2.
+    If a prefetch is still in flight when its request starts, the replica waits for it.
+    Source: S-LoRA (MLSys'24) §5.2.
     """
 
     def __init__(self, depth: int = 8) -> None:

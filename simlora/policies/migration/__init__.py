@@ -1,1 +1,1 @@
-"""Migration: what moves when replicas drift apart."""
+"""Migration: which requests move when the loads of replicas diverge."""

@@ -1,4 +1,4 @@
-"""The migration slot: what moves when replicas drift apart?"""
+"""The migration slot: which requests move when the loads of replicas diverge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simlora.policies.views import ClusterView
 
 
 class Move(NamedTuple):
-    """A request of one replica goes on at another."""
+    """The move of a request from one replica to another."""
 
     request: Request
     source: int
@@ -18,10 +18,10 @@ class Move(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What moves, each request once, and why: what set it off, and how a solver ended if one was asked.
+    """The moves, each request at most once, and the reason: the trigger and, with a solver, how it ended.
 
-    Both are written to the results. A plan without a `reason` is not: there was no cause to look.
-    `solved` is False for one whose solver found nothing to go by, so that everything stays.
+    Both are written to the results, except for a plan without a `reason`, which had no trigger. `solved` is False if
+    the solver found no placement, so that nothing moves.
     """
 
     moves: tuple[Move, ...] = ()
@@ -30,12 +30,12 @@ class Plan(NamedTuple):
 
 
 class Migration(ABC):
-    """One instance a cluster, asked every `period_s` seconds; None: never.
+    """Plans moves of requests between replicas; one instance per cluster. Called every `period_s` seconds; None: never.
 
-    What it decides takes `delay_s` to decide: requests leave after that time, at the end of the iteration that their
-    replica is in then; those that have ended by then do not. A request keeps the tokens it has, and has its KV
-    computed anew where it goes, together with its prompt. With `brings` its adapter is sent for at once. One that
-    `assumes_alike` cannot tell replicas on different GPUs apart.
+    A plan takes `delay_s` to compute. After that time each request leaves at the end of its replica's current
+    iteration; requests that have ended by then do not move. A request keeps its generated tokens, and its KV is
+    recomputed at the target together with its prompt. With `brings` the target loads its adapter at once. With
+    `assumes_alike` the policy treats all replicas alike, even on different GPUs.
     """
 
     period_s: float | None = None
@@ -45,4 +45,4 @@ class Migration(ABC):
 
     @abstractmethod
     def plan(self, view: ClusterView) -> Plan:
-        """Return what moves now."""
+        """Return the moves to make now."""

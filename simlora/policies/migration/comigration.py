@@ -1,4 +1,4 @@
-"""Where the requests of some replicas, and with them their adapters, should go on: as numbers, as an ILP, solved."""
+"""The placement of some replicas' requests and their adapters as a problem, as an ILP, and its solution."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Seconds = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 SOLVERS = {"cbc": ("pulp",), "highs": ("pulp", "highspy")}
-"""Solvers and the packages that they come with."""
+"""Solvers and the packages that they need."""
 HIGHS_FEASIBLE = 2
-"""HiGHS's SolutionStatus for values that keep every constraint."""
+"""HiGHS's SolutionStatus for values that satisfy every constraint."""
 NOISE = 1e-6
-"""Relative: closer than that, two times are the same. It is what the solvers keep to."""
+"""Relative tolerance below which two times are equal; the solvers' own."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a plan is judged by. `moved_s` None: a request that moves takes γ times as long; `relaxed`: see ilp()."""
+    """The costs of a plan. `moved_s` None: a request that moves takes γ times as long; `relaxed`: see ilp()."""
 
     relaxed: bool
     unknown_execution_s: float
@@ -53,18 +53,18 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Comigration:
-    """Requests, where they are, and what it takes to run them anywhere else. Memory is in token slots of the pool.
+    """Requests, their replicas, and the cost of running them on each replica. Memory is in token slots of the pool.
 
-    home            [requests]            the replica that each is at
-    adapter         [requests]            its adapter's id, or BASE_MODEL, which lies on every replica
+    home            [requests]            the replica that has the request
+    adapter         [requests]            its adapter's id, or BASE_MODEL, which every replica has
     execution_s     [requests]            L_i
-    moved_s         [requests, replicas]  (γ_ij − 1) L_i: what it takes longer there, because it moves; 0 at home
+    moved_s         [requests, replicas]  (γ_ij − 1) L_i: the extra time there because of the move; 0 at home
     request_tokens  [requests]            M_i^R
     adapter_tokens  by id                 M_k^A
     gpu_tokens      [replicas]            M_j^G
-    host_tokens                           M_j^H, of each replica; None: as much as it takes
-    swap_s                                1/B, of one token slot
-    eta_s                                 η, of each adapter of a replica
+    host_tokens                           M_j^H, of each replica; None: unlimited
+    swap_s                                1/B, per token slot
+    eta_s                                 η, per adapter of a replica
     relaxed                               requests may be swapped in part
     Source: dLoRA (OSDI'24) §5.2.
     """
@@ -82,11 +82,11 @@ class Comigration:
     relaxed: bool
 
     def seconds(self, placed: Whole) -> Seconds:
-        """Return how long each replica takes for the requests that are placed there [replicas]."""
+        """Return the seconds that each replica takes for the requests placed there `[replicas]`."""
         return np.array([self.replica_s(j, placed) for j in range(len(self.gpu_tokens))])
 
     def replica_s(self, replica: int, placed: Whole) -> float:
-        """Return how long a replica takes, with as little as possible swapped out; inf if its memory is too small."""
+        """Return the seconds that a replica takes, with as little swapping as possible; inf if memory is too small."""
         there = np.flatnonzero(placed == replica)
         adapters = set(self.adapter[there].tolist()) - {BASE_MODEL}
         room = int(self.gpu_tokens[replica]) - sum(self.adapter_tokens[k] for k in adapters)
@@ -102,23 +102,23 @@ class Comigration:
 
     @property
     def least_s(self) -> float:
-        """No placement is over sooner than this: the mean of what there is to do, or the longest request."""
+        """A lower bound of the longest replica's seconds: the mean work per replica, or the longest request."""
         all_s = float(self.execution_s.sum()) + self.eta_s * len(set(self.adapter.tolist()) - {BASE_MODEL})
         longest_s = self.execution_s + self.eta_s * (self.adapter != BASE_MODEL)
         return max(all_s / len(self.gpu_tokens), float(longest_s.max()))
 
     def needed(self, found: Whole) -> Whole:
-        """Return a placement that is over as soon as `found`, with only those of its moves that this takes.
+        """Return a placement that ends as soon as `found`, with only those of its moves that this requires.
 
-        An optimum is one of many: only the replica that is last counts, and the others may swap requests for nothing.
-        So begin with nothing moved, and make moves of `found` only from replicas that would be over later than it;
-        each has one left, because with all that leave and some that come it has no more to do than in `found`. Then
-        take back who turns out not to have had to move.
+        An optimum is one of many: only the last replica counts, and the others may exchange requests for no gain.
+        Start with nothing moved, and make moves of `found` only from replicas that would end later than `found`. Each
+        such replica has a move left, because with all leaving and some arriving requests it has no more work than in
+        `found`. Then undo the moves that turn out not to be needed.
         """
         most_s = float(self.seconds(found).max()) * (1 + NOISE)
         placed, seconds = self.home.copy(), self.seconds(self.home)
         while late := self._leaving(placed, found, seconds > most_s):
-            # The longest first, so that few move; of those the ones with the least to bring along.
+            # The longest request first, so that few move; of equals the one that is cheapest to move.
             one = min(late, key=lambda i: (-self.execution_s[i], self.moved_s[i, found[i]], i))
             placed[one] = found[one]
             for replica in (self.home[one], found[one]):
@@ -131,7 +131,7 @@ class Comigration:
         return [int(i) for i in np.flatnonzero(placed != found) if late[self.home[i]]]
 
     def _returning(self, placed: Whole, most_s: float) -> Iterator[Whole]:
-        """Placements with one move less, as soon over."""
+        """Yield placements with one move fewer that still end by `most_s`."""
         for one in np.flatnonzero(placed != self.home):
             back = placed.copy()
             back[one] = self.home[one]
@@ -140,17 +140,17 @@ class Comigration:
 
 
 def fullest(tokens: Sequence[int], room: int) -> int:
-    """Return the most tokens that some of these requests have together without exceeding `room`."""
+    """Return the largest sum of a subset of `tokens` that does not exceed `room`."""
     if sum(tokens) <= room:
         return sum(tokens)
-    sums = 1  # bit s is set: some have s tokens together
+    sums = 1  # bit s is set if some subset sums to s
     for some in tokens:
         sums |= sums << some & (2 << room) - 1
     return sums.bit_length() - 1
 
 
 def gather(view: ClusterView, replicas: Sequence[int], terms: Terms) -> tuple[list[Request], Comigration]:
-    """Return the requests of these replicas in order of (arrival, id), and the problem; replicas go by position."""
+    """Return the requests of these replicas in order of (arrival, id), and the problem, with replicas by position."""
     found = [(request, j) for j, replica in enumerate(replicas) for request in view.requests_of(replica)]
     found.sort(key=lambda pair: arrival_order(pair[0]))
     requests, home = [request for request, _ in found], np.array([j for _, j in found], dtype=np.int64)
@@ -185,11 +185,11 @@ def gather(view: ClusterView, replicas: Sequence[int], terms: Terms) -> tuple[li
 
 
 def ilp(problem: Comigration) -> tuple[Any, list[list[list[Any]]]]:
-    """Return a PuLP problem, and by request and replica the variables whose sum is x_ij: its parts.
+    """Return a PuLP problem, and by request and replica the variables (parts) whose sum is x_ij.
 
-    As printed, whole: x^G and x^H are 0 or 1, and so is y. Relaxed: one x between 0 and 1, y is 0 or 1, and what does
-    not fit into a GPU's memory is swapped. The longest replica's time is the objective, with η inside its maximum;
-    the base model needs no y.
+    Not relaxed, as printed in the paper: x^G, x^H and y are 0 or 1. Relaxed: one x between 0 and 1, y is 0 or 1, and
+    what does not fit into a GPU's memory is swapped. The objective is the longest replica's time, with η inside the
+    maximum. The base model has no y.
     """
     import pulp
 
@@ -229,13 +229,13 @@ def ilp(problem: Comigration) -> tuple[Any, list[list[list[Any]]]]:
 
 
 def rounded(shares: Seconds, home: Whole) -> Whole:
-    """Return where each request has most of its shares [requests, replicas]; of equals home, then the lowest."""
+    """Return the replica with the largest of each request's shares `[requests, replicas]`; ties: home, then lowest."""
     most = shares >= shares.max(axis=1, keepdims=True) - NOISE
     return np.where(most[np.arange(len(home)), home], home, most.argmax(axis=1))
 
 
 class Solution(NamedTuple):
-    """Where every request should be, None: nobody knows; and how the solver ended, in words, if not at the optimum."""
+    """The replica of every request, None if none was found; and in words how the solver ended, if not at an optimum."""
 
     placed: Whole | None
     ending: str = ""
@@ -243,10 +243,10 @@ class Solution(NamedTuple):
 
 @dataclass(frozen=True)
 class Solver:
-    """CBC or HiGHS by way of PuLP, on one thread, which stops `gap` (relative) from the optimum or after `most_nodes`.
+    """CBC or HiGHS through PuLP, on one thread. Stops within `gap` (relative) of the optimum or after `most_nodes`.
 
-    It never stops on time, so that every run ends alike. HiGHS counts the first node, and with 0 nodes does nothing;
-    CBC solves that one always. A large problem may take long before the second.
+    There is no time limit, so that every run ends the same way. HiGHS counts the first node, and with 0 nodes does
+    nothing; CBC always solves the first. A large problem may take long before the second node.
     """
 
     name: str
@@ -265,20 +265,20 @@ class Solver:
         whole("migration.most_nodes", self.most_nodes, "nodes", least=0)
 
     def solve(self, problem: Comigration) -> Solution:
-        """Return a placement, if `sol_status` says that there is one; `status` calls optimal also where it stopped."""
+        """Return a placement if `sol_status` reports one; `status` says optimal even where the solver stopped early."""
         import pulp
 
         asked, x = ilp(problem)
         try:
             asked.solve(self._command())
             status = asked.sol_status
-        except KeyError:  # PuLP 3.3 has no word for HiGHS's stop at a node limit
+        except KeyError:  # PuLP 3.3 has no status for HiGHS's stop at a node limit
             feasible = asked.solverModel.getInfo().primal_solution_status == HIGHS_FEASIBLE
             status = pulp.LpSolutionIntegerFeasible if feasible else pulp.LpSolutionNoSolutionFound
         except (pulp.PulpError, OSError, RuntimeError) as error:
             return Solution(None, f"could not be run: {error}")
         if status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
-            # Of CBC's "integer infeasible" only `status` knows.
+            # Only `status` reports CBC's "integer infeasible".
             impossible = pulp.LpStatusInfeasible in (status, asked.status)
             nodes = f"found no placement within {self.most_nodes:,} nodes"
             return Solution(None, "says that no placement fits into the memory" if impossible else nodes)
@@ -293,12 +293,12 @@ class Solver:
             return pulp.HiGHS(
                 msg=False, threads=1, gapRel=float(self.gap), mip_max_nodes=int(self.most_nodes)
             )
-        path = pulp.PULP_CBC_CMD.pulp_cbc_path  # the one that PuLP brings; that class warns of PuLP 4
+        path = pulp.PULP_CBC_CMD.pulp_cbc_path  # PuLP's bundled one; that class warns of PuLP 4
         return pulp.COIN_CMD(path=path, msg=False, gapRel=float(self.gap), maxNodes=int(self.most_nodes))
 
 
 def plan(view: ClusterView, replicas: Sequence[int], terms: Terms, solver: Solver, cause: str) -> Plan:
-    """Return what moves between these replicas; the reason begins with `cause`."""
+    """Return the moves between these replicas; the reason begins with `cause`."""
     if len(replicas) < 2 or not view.outstanding[np.array(replicas)].any():
         return Plan()
     requests, problem = gather(view, replicas, terms)

@@ -9,10 +9,10 @@ from simlora.policies.views import ClusterView
 
 
 class Consolidate(Migration):
-    """Every `period_s` seconds the replica with the fewest requests is drained, so that it can be given back.
+    """Every `period_s` seconds, empties the replica with the fewest requests, so that it can be released.
 
-    It is if the others, the fullest first, can take all of its requests: each has room for `most_requests` (None:
-    replica.max_num_seqs), and memory for prompts and declared outputs. Who has nothing gets nothing.
+    This happens only if the others, fullest first, can take all of its requests. Each has room for `most_requests`
+    (None: replica.max_num_seqs) and memory for prompts and declared outputs. Replicas without requests get none.
     Source: Punica (MLSys'24) §5.1.
     """
 
@@ -27,7 +27,7 @@ class Consolidate(Migration):
         if len(busy) < 2:
             return Plan()
         most = self.most_requests or view.max_num_seqs
-        # Of those with equally few requests the highest id goes; of those with equally many the lowest fills up.
+        # Of replicas with equally few requests the highest id is emptied; of equally full ones the lowest fills first.
         source = min(busy, key=lambda replica: (view.outstanding[replica], -replica))
         targets = sorted((r for r in busy if r != source), key=lambda replica: -view.outstanding[replica])
         seats = {replica: most - int(view.outstanding[replica]) for replica in targets}
@@ -50,6 +50,6 @@ class Consolidate(Migration):
 
 
 def _held_tokens(request: Request) -> int:
-    """Prompt, declared output, and the adapter in slots of the pool, as if nobody shared it."""
+    """Return the slots for prompt, declared output and adapter, as if no other request shared the adapter."""
     adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
     return request.declared_tokens + adapter_tokens

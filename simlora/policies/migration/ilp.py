@@ -1,4 +1,4 @@
-"""The best place for every request and its adapter, among all replicas: an ILP, as printed."""
+"""The best replica for every request and its adapter, among all replicas: dLoRA's ILP, as printed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from simlora.policies.views import ClusterView
 
 
 class Ilp(Migration):
-    """Every `period_s` seconds all requests of all replicas, running or waiting, are placed anew.
+    """Every `period_s` seconds, places all requests of all replicas, running or waiting, anew.
 
-    So that the replica with the longest work is done soonest: requests times their adapter's mean execution time,
-    longer by γ for those that move, what is swapped to the host (`host_memory_bytes`, None: as much as it takes) at
-    `bandwidth_bytes_per_s`, and `eta_s` for every adapter. x^G, x^H and y are binary, which takes long: the paper says
-    exponentially, and the solver stops `gap` from the optimum or after `most_nodes`; `delay_s` is what the cluster
-    waits for it, whatever it takes us.
+    The objective is the time of the replica with the longest work. A replica's work is the sum of its requests' mean
+    execution times by adapter, times γ for those that move, plus the swapping to the host (`host_memory_bytes`, None:
+    unlimited) at `bandwidth_bytes_per_s`, plus `eta_s` for every adapter. x^G, x^H and y are binary; solving takes
+    exponential time, as the paper says, and stops within `gap` of the optimum or after `most_nodes`. `delay_s` is the
+    simulated time that the cluster waits for the plan, however long the solver really takes.
 
-    Source: dLoRA (OSDI'24) §5.2; differs: only those moves are made that shorten the longest work, of the many plans
-    that do so equally well (Comigration.needed). Where the paper is silent: γ is 1 where a request is, and elsewhere
-    (L + the prefill of its context + the load of its adapter, if it is not there) / L; L is `unknown_execution_s`
-    until a request of the adapter has finished, as in their code, and for the base model that of all requests;
-    a request takes the memory of its context, also if it waits.
+    Source: dLoRA (OSDI'24) §5.2. Differs: of the many equally good plans, the one made has only the moves that shorten
+    the longest work (Comigration.needed). Where the paper is silent: γ is 1 at a request's own replica, and elsewhere
+    (L + the prefill of its context + the load of its adapter, if it is not there) / L. L is `unknown_execution_s` until
+    a request of the adapter has finished, as in their code; for the base model it is the mean over all requests. A
+    request takes the memory of its context even while it waits.
     """
 
     brings = True

@@ -1,4 +1,4 @@
-"""When a replica is overloaded, the place of its requests and of those of others: a relaxed ILP, rounded."""
+"""When a replica is overloaded, a new placement of its requests and those of some others: a relaxed ILP, rounded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simlora.policies.views import ClusterView
 
 
 class Constants(NamedTuple):
-    """What is left to `constants`: how many replicas of either kind (None: all), η, and seconds in place of γ."""
+    """The values that `constants` sets: replicas of either kind (None: all), η, and seconds in place of γ."""
 
     most_overloaded: int
     most_underloaded: int | None
@@ -22,24 +22,25 @@ class Constants(NamedTuple):
 
 
 CONSTANTS = {"paper": Constants(4, 4, 0.1, None), "released": Constants(1, None, 0.0, 0.05)}
-"""The paper's K has no number; 4 is ours. Of η it has none either; 0.1 is in their code, which does not use it."""
+"""The paper gives no number for K, where 4 is ours, nor for η, where 0.1 is in their code, which does not use it."""
 
 
 class SelectiveIlp(Migration):
-    """Every `period_s` seconds requests and adapters move between the most and the least loaded, if there is a cause.
+    """Every `period_s` seconds, moves requests and adapters between the most and the least loaded replicas if needed.
 
-    The cause is a replica whose memory is `full` while another's is not, or else one with at least `more_requests` more
-    than the mean. Of the replicas above the mean (memory in use, or requests) the `most_replicas` most loaded and of
-    those below the mean as many least loaded have their requests placed anew as with Ilp, but relaxed: x is continuous,
-    y binary, each request goes where most of it is, and what a replica's memory cannot hold is swapped.
+    The trigger is a replica whose memory is `full` while another's is not, or else a replica with at least
+    `more_requests` more than the mean. The replicas whose requests are placed anew are the `most_replicas` most loaded
+    above the mean (of memory in use, or of requests) and as many least loaded below it. The ILP is that of Ilp, but
+    relaxed: x is continuous and y binary, each request goes where most of it is, and what a replica's memory cannot
+    hold is swapped.
     `constants` paper: most_replicas 4, γ, eta_s 0.1. Released: one replica against all below the mean, no γ and no η,
-    but moved_s 0.05 for every request that moves. What is set beside it wins.
+    but moved_s 0.05 for every request that moves. Parameters that are set override `constants`.
 
-    Source: dLoRA (OSDI'24) §5.2; thresholds, period, unknown_execution_s and bandwidth from its released code, where
-    a waiting request is memory in use, the fullest replica is paired with the emptiest and the one with the most
-    requests with the one that has fewest (`most_replicas: 1`), and no replica may have more adapters than before.
-    Differs: see Ilp; for the paper's queueing delay stands, as in the code, the count of requests.
-    `delay_s`: the paper says milliseconds; in their runs with 8 replicas (Figure 11a) solving took 0.02 s for every
+    Source: dLoRA (OSDI'24) §5.2; thresholds, period, unknown_execution_s and bandwidth from its released code. In that
+    code a waiting request counts as memory in use, the fullest replica is paired with the emptiest and the one with
+    the most requests with the one with the fewest (`most_replicas: 1`), and no replica may get more adapters than
+    before. Differs: see Ilp; the number of requests stands for the paper's queueing delay, as in the code.
+    `delay_s`: the paper says milliseconds. In their runs with 8 replicas (Figure 11a) solving took 0.02 s for every
     10 s at 8 requests per second, and 0.2 s from 20 on.
     """
 
@@ -95,7 +96,7 @@ class SelectiveIlp(Migration):
         return Plan()
 
     def chosen(self, load: Seconds) -> list[int]:
-        """Return the replicas among which requests may move, ascending; of equally loaded the lowest ids."""
+        """Return the replicas among which requests may move, ascending; of equally loaded ones the lowest ids."""
         over = sorted(np.flatnonzero(load > load.mean()).tolist(), key=lambda replica: -load[replica])
         under = sorted(np.flatnonzero(load < load.mean()).tolist(), key=lambda replica: load[replica])
         return sorted((*over[: self.most_overloaded], *under[: self.most_underloaded]))

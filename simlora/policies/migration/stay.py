@@ -1,4 +1,4 @@
-"""Nothing moves."""
+"""No migration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from simlora.policies.views import ClusterView
 
 
 class Stay(Migration):
-    """A request ends where the router sent it."""
+    """A request ends on the replica that the router picked."""
 
     def plan(self, view: ClusterView) -> Plan:
         return Plan()

@@ -1,4 +1,4 @@
-"""The placement slot: which adapters belong to which replicas?"""
+"""The placement slot: which replicas serve which adapters."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from simlora.core.adapter import Adapter
 from simlora.policies.views import ClusterView
 
 Replicas = Mapping[int, NDArray[np.int64]]
-"""Replicas by adapter id; each once, ascending, and at least one."""
+"""Replica ids by adapter id: unique, ascending, at least one."""
 Shares = Mapping[int, NDArray[np.float64]]
-"""By adapter id what share of its requests each of its replicas is to get: above 0, and 1 together."""
+"""By adapter id, the share of its requests that each of its replicas gets: positive, summing to 1."""
 
 NOTHING: Replicas = MappingProxyType({})
 ALIKE: Shares = MappingProxyType({})
 
 
 class Placed(NamedTuple):
-    """Who may serve an adapter, and in whose HBM it lies before the first request comes, as far as it fits there.
+    """A placement: the replicas that may serve each adapter, and those that preload it before the first request.
 
-    An adapter that `serves` leaves out, and the base model, may go to any replica; one that `preloads` leaves out
-    is loaded when it is needed. `shares` are for a router that asks for them: of one that they leave out all replicas
-    get the same.
+    An adapter that is not in `serves`, and the base model, may be served by any replica. One that is not in `preloads`
+    is loaded when it is needed; preloads that do not fit are left out. `shares` are for routers that use them: the
+    replicas of an adapter that is not in `shares` have equal shares.
     """
 
     serves: Replicas = NOTHING
@@ -36,9 +36,10 @@ class Placed(NamedTuple):
 
 
 class Placement(ABC):
-    """One instance a cluster, asked before anything runs, and then every `period_s` seconds unless that is None.
+    """Assigns adapters to replicas. One instance per cluster.
 
-    What it preloads counts before the run only. One that `assumes_alike` cannot tell replicas on different GPUs apart.
+    Called before the run, and then every `period_s` seconds unless that is None. Preloads apply only before the run.
+    With `assumes_alike` it treats all replicas alike, even on different GPUs.
     """
 
     period_s: float | None = None
@@ -46,4 +47,4 @@ class Placement(ABC):
 
     @abstractmethod
     def place(self, adapters: Sequence[Adapter], view: ClusterView) -> Placed:
-        """Return what belongs where."""
+        """Return the placement of these adapters."""

@@ -16,26 +16,26 @@ Counts = NDArray[np.int64]
 
 
 class BurstTolerance(Placement):
-    """dLoRA's preloading: the adapter with the lowest burst tolerance is copied until that lowers the lowest one.
+    """dLoRA's preloading: copy the adapter with the lowest burst tolerance until a copy would lower the lowest one.
 
-    An adapter's burst tolerance is its peak capacity over its mean load: the requests of `request_tokens` slots that
-    fit into what adapters leave of the pools that it lies in, over its requests per second in the days before. Where
-    these are not known, or not asked for (`history` false, as in their code), all adapters are alike; one that nobody
-    used tolerates everything. No pool is given more than it holds, nor more than `most_adapters` adapters (None: no
-    limit). With `binding` only the replicas that an adapter is copied to may serve it (their round robin), else any,
-    which loads it (their own router).
+    An adapter's burst tolerance is its peak capacity over its mean load. The capacity is the number of requests of
+    `request_tokens` slots that fit beside the adapters in the pools that have a copy; the load is its requests per
+    second on earlier days. If that is unknown or not used (`history` false, as in their code), all adapters have equal
+    load. An adapter without load tolerates any burst. No pool gets more than it can hold, nor more than `most_adapters`
+    adapters (None: no limit). With `binding` only replicas with a copy may serve the adapter (their round robin);
+    otherwise any may, and loads it (their own router).
 
     Source: dLoRA (OSDI'24) §5.1. It leaves open:
-    - Where the first copies go: heaviest load first, onto the replica with the most memory unallocated, of equals the
-      one with the least load to expect, of equals the lowest id. An adapter that fits nowhere is not preloaded, and
-      tolerates nothing, so that nobody has a second copy; with `binding` the replica with the least load to expect
+    - Where the first copies go: heaviest load first, onto the replica with the most unallocated memory, of equals the
+      one with the least expected load, of equals the lowest id. An adapter that fits nowhere is not preloaded and has
+      tolerance 0, so that no adapter gets a second copy; with `binding` the replica with the least expected load
       serves it.
     - Which replica gets a further copy: of those where the lowest tolerance does not decrease, chosen as above; it must
-      have room for a request beside it. It ends when there is none. Their code tries all replicas too, those with the
-      fewest adapters first.
-    - Whether memory for part of a request counts: not here. So adapters of equal load get copies in what no request
-      fits into; if every slot counted (request_tokens=1), a second copy would take from equals, and all would have
-      one. Their code counts bytes, and adds replicas - 1 copies in the end, no matter of what.
+      have room for a request beside the copy. Copying ends when there is none. Their code tries all replicas too,
+      those with the fewest adapters first.
+    - Whether memory for part of a request counts: not here. Adapters of equal load therefore get copies in space that
+      no request fits into. If every slot counted (request_tokens=1), a second copy would take from equals, and all
+      would have one. Their code counts bytes, and adds replicas - 1 copies in the end, whatever they displace.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class BurstTolerance(Placement):
 
 
 class _Copies:
-    """Which adapters `[adapters]`, heaviest load first, lie in which pools `[replicas]`."""
+    """The copies `at` `[adapters, replicas]`: which adapters, heaviest load first, are in which pools."""
 
     def __init__(
         self, tokens: Counts, loads_rps: NDArray[np.float64], budgets: Counts, request_tokens: int, most: int
@@ -91,7 +91,7 @@ class _Copies:
         self.expected_rps = np.zeros(len(budgets))
 
     def first(self) -> dict[int, int]:
-        """Copy every adapter to one replica; return those that fit nowhere, each with one that has little to do."""
+        """Copy every adapter to one replica; return those that fit nowhere, each with the replica to serve it."""
         homeless: dict[int, int] = {}
         guests = np.zeros_like(self.held)
         for adapter in range(len(self.tokens)):
@@ -106,7 +106,7 @@ class _Copies:
         return homeless
 
     def further(self) -> None:
-        """Copy the adapter with the lowest burst tolerance, until there is no replica where that does not decrease."""
+        """Copy the adapter with the lowest burst tolerance while some replica can take a copy without lowering it."""
         loads_rps = self.loads_rps[self.loads_rps > 0]
         at = self.at[: len(loads_rps)]
         capacity = at @ (self.free // self.request_tokens)
@@ -127,20 +127,20 @@ class _Copies:
             capacity[at[:, replica]] -= now[replica] - then[replica]
 
     def replicas(self) -> list[tuple[int, Counts]]:
-        """Return where each adapter lies that lies anywhere."""
+        """Return (adapter, replicas) for every adapter that has a copy."""
         rows, columns = self.at.nonzero()
         adapters, starts = np.unique(rows, return_index=True)
         return list(zip(adapters.tolist(), np.split(columns, starts[1:]), strict=True)) if len(rows) else []
 
     def _room(self, adapter: int) -> NDArray[np.bool_]:
-        """Which replicas could take a copy."""
+        """Return which replicas could take a copy `[replicas]`."""
         room: NDArray[np.bool_] = (
             ~self.at[adapter] & (self.free >= self.tokens[adapter]) & (self.held < self.most)
         )
         return room
 
     def _emptiest(self, among: NDArray[np.bool_]) -> int:
-        """The replica with the most memory unallocated, of equals the one with the least load to expect."""
+        """Return the replica with the most unallocated memory, of equals the one with the least expected load."""
         ids = among.nonzero()[0]
         return int(ids[np.lexsort((self.expected_rps[ids], -self.free[ids]))[0]])
 

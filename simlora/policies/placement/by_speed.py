@@ -14,12 +14,12 @@ from simlora.policies.views import ClusterView
 
 
 class BySpeed(Placement):
-    """Adapters in order of rank, from the highest, are dealt to kinds of replicas, from the fastest.
+    """Assigns adapters, highest rank first, to kinds of replicas, fastest first.
 
-    How fast a replica is: the tokens per second of a decode step of `sequences` requests of `context_tokens` each, of
-    the base model. Replicas of one speed are a kind, and each kind serves adapters with as much of the expected demand
-    as it has of the cluster's speed; the router chooses within it. Demand is the history of the days before, or else
-    equal. Where all replicas are alike every one of them serves all.
+    A replica's speed is the tokens per second of a base-model decode step of `sequences` requests of `context_tokens`
+    each. Replicas of one speed are a kind. Each kind serves adapters with the same share of the expected demand as it
+    has of the cluster's speed; the router chooses within the kind. Demand is the history of earlier days, or equal if
+    unknown. If all replicas are alike, each serves all adapters.
     A placement of ours, for clusters of different GPUs; no paper has it.
     """
 
@@ -45,6 +45,6 @@ class BySpeed(Placement):
         )
 
     def _tokens_per_s(self, view: ClusterView) -> NDArray[np.float64]:
-        """Return how fast each replica decodes `[replicas]`."""
+        """Return each replica's decode speed in tokens per second `[replicas]`."""
         step_s = view.iteration.decode_s(self.sequences, int(self.sequences * self.context_tokens))
         return np.asarray(np.broadcast_to(self.sequences / np.asarray(step_s), view.outstanding.shape))

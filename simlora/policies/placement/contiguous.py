@@ -1,4 +1,4 @@
-"""Adapters of like ranks together, as many on each replica."""
+"""Adapters of similar rank together, equally many on each replica."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from simlora.policies.views import ClusterView
 
 
 class Contiguous(Placement):
-    """Adapters in order of rank, then of number, cut into as many equal parts as there are replicas.
+    """Splits the adapters, in order of rank and then id, into one equal part per replica.
 
-    Where they do not come out even, earlier replicas have one more. Source: LoRAServe §V-D, S-LoRA Contiguous.
+    If the parts are not equal, earlier replicas have one more. Source: LoRAServe §V-D, S-LoRA Contiguous.
     """
 
     def place(self, adapters: Sequence[Adapter], view: ClusterView) -> Placed:

@@ -13,11 +13,11 @@ from simlora.policies.views import ClusterView
 
 
 class Dedicated(Placement):
-    """Adapters are dealt out to replicas, or replicas to adapters if there are more of those, as evenly as it goes.
+    """Deals adapters out to replicas, or replicas to adapters if there are more replicas, as evenly as possible.
 
-    In turn, adapter i to replica i counted round the replicas; or `consecutive`, the first of them together. What
-    serves merged models: each replica holds full copies (S-LoRA, MLSys'24, §7.1, vLLM m-packed; dLoRA, OSDI'24, §7.1,
-    vLLM with uniform allocation, whose artifact deals them out consecutively).
+    By default round robin: adapter i goes to replica i modulo the replicas. With `consecutive`, neighbouring adapters
+    go together. For merged models, where each replica holds full copies (S-LoRA, MLSys'24, §7.1, vLLM m-packed; dLoRA,
+    OSDI'24, §7.1, vLLM with uniform allocation, whose artifact deals them out consecutively).
     """
 
     def __init__(self, consecutive: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Every adapter on a replica of its own choice."""
+"""Every adapter on one random replica."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simlora.policies.views import ClusterView
 
 
 class Random(Placement):
-    """One replica for each adapter, all as likely. Source: LoRAServe §V-D, S-LoRA Random."""
+    """One replica for each adapter, uniformly at random. Source: LoRAServe §V-D, S-LoRA Random."""
 
     def place(self, adapters: Sequence[Adapter], view: ClusterView) -> Placed:
         homes = view.rng.integers(len(view.outstanding), size=len(adapters))

@@ -1,4 +1,4 @@
-"""Adapters of one rank together, on as many replicas as their tokens need."""
+"""LoRAServe's placement: adapters of one rank together, on as many replicas as their tokens need."""
 
 from __future__ import annotations
 
@@ -16,33 +16,32 @@ from simlora.policies.views import ClusterView
 
 Floats = NDArray[np.float64]
 EVEN = 1e-9
-"""Shares and loads below this are rounding."""
+"""Shares and loads below this are rounding errors."""
 
 
 class RankDemand(Placement):
     """LoRAServe's placement, Algorithm 1, every `period_s` seconds.
 
-    1. The demand of an adapter is the tokens per second that it was asked for in the last period, prompts and what was
-       generated, continued by a straight line through the last `trend_periods`. A rank's utilisation is its
-       demand over its operating point: what a replica processes of that rank within the SLO, `operating_points` in
-       tokens per second by rank (None: found before the run), those between them by straight lines. All of it over the
-       replicas is the target.
-    2. A rank has a budget of replicas of its own: its utilisation over the target, rounded.
-    3. Its adapters fill them one after the other up to the target, the busiest first; one that does not fit whole is
-       parted, and gets the shares of its requests that fit.
-    4. What is left goes, the highest rank first, to replicas below the target.
+    1. An adapter's demand is its tokens per second, prompts and outputs, extrapolated from the last `trend_periods`
+       periods by a straight line. A rank's utilisation is its demand over its operating point: the tokens per second
+       of that rank that a replica processes within the SLO (`operating_points` by rank, interpolated linearly; None:
+       found before the run). The total utilisation over the number of replicas is the target.
+    2. Each rank has a budget of replicas of its own: its utilisation over the target, rounded.
+    3. The rank's adapters, busiest first, fill these replicas one after another up to the target. An adapter that does
+       not fit whole is split into the shares of its requests that fit.
+    4. The rest goes, highest rank first, to replicas below the target.
     5. The plan's replicas are matched with real ones so that the most bytes stay where they are.
-    6. The routing table: who serves an adapter, and which share of its requests.
+    6. The routing table lists the replicas of each adapter and their shares of its requests.
 
     Source: LoRAServe §IV-A. It leaves open, and we chose:
-    - Budgets may add up to more than there are replicas: then those that were rounded up most lose one.
-    - Step 4 reads "highest max rank and least utilization". Of the replicas below the target those come first that
-      have an adapter of this rank or a higher one, which so is not slowed down; of these the one with the highest
-      rank, of equals the one with the least to do.
+    - If the budgets add up to more than there are replicas, those that were rounded up most lose one.
+    - Step 4 reads "highest max rank and least utilization". Of the replicas below the target, those that already have
+      an adapter of this rank or a higher one come first, because it does not slow them down; of these the one with the
+      highest rank, of equals the least utilised one.
     - Replicas that have failed are left out of the next plan.
-    - Before anything is known of demand all adapters are alike, unless the days before are (`view.history_rps`); an
-      adapter that nobody asks for stays with its rank, or where step 4 puts it. While nobody asks for any the plan
-      stays.
+    - Before any demand is known, all adapters have equal demand, or that of earlier days if known
+      (`view.history_rps`). An adapter without demand stays with its rank, or where step 4 puts it. While no adapter has
+      demand, the plan stays.
     """
 
     assumes_alike = True
@@ -90,7 +89,7 @@ class RankDemand(Placement):
         return _table(self._last, adapters)
 
     def _demand(self, adapters: Sequence[Adapter], view: ClusterView) -> Floats:
-        """Return the tokens per second of every adapter that the next period is expected to ask for `[adapters]`."""
+        """Return each adapter's expected tokens per second in the next period `[adapters]`."""
         asked = view.asked_tokens
         if view.now_s == 0.0 or self._asked is None:
             self._asked, self._tps, self._last = asked.copy(), [], {}
@@ -103,7 +102,10 @@ class RankDemand(Placement):
 
 
 def continued(tps: Floats) -> Floats:
-    """Return what follows `[periods, adapters]` by a least-squares line each, at least 0; a single one goes on."""
+    """Return the next period's values `[adapters]`: `tps` `[periods, adapters]` extended by least-squares lines.
+
+    Values are at least 0; a single period is repeated.
+    """
     count = len(tps)
     if count == 1:
         return np.array(tps[0])
@@ -113,7 +115,7 @@ def continued(tps: Floats) -> Floats:
 
 
 def budgets(needs: Floats, replicas: int) -> NDArray[np.int64]:
-    """Return how many replicas each rank has for itself, of those that it needs on average."""
+    """Return each rank's own number of replicas `[ranks]`: `needs` rounded, and reduced to fit into `replicas`."""
     found = np.floor(needs + 0.5).astype(np.int64)
     while found.sum() > replicas:
         over = np.where(found > 0, found - needs, -np.inf)
@@ -122,9 +124,9 @@ def budgets(needs: Floats, replicas: int) -> NDArray[np.int64]:
 
 
 def assigned(ranks: NDArray[np.int64], load: Floats, replicas: int) -> list[dict[int, float]]:
-    """Return steps 1 to 4: which share of each adapter's requests every replica gets.
+    """Return the result of steps 1 to 4: by replica, the share of each adapter's requests that it gets.
 
-    `ranks`, `load`: of each adapter `[adapters]`, the load in replicas' worth. Adapters are known by their place.
+    `ranks` and `load` are `[adapters]`, the load in units of a replica's capacity. Adapters are named by position.
     """
     target = load.sum() / replicas
     kinds = np.unique(ranks)
@@ -170,14 +172,14 @@ def assigned(ranks: NDArray[np.int64], load: Floats, replicas: int) -> list[dict
 def permuted(
     plan: list[dict[int, float]], last: list[dict[int, float]], sizes: Floats
 ) -> list[dict[int, float]]:
-    """Return step 5: the plan in the order of replicas in which the most bytes `[adapters]` stay where they were."""
+    """Return the result of step 5: the plan in the order of replicas that keeps the most bytes (`sizes`) in place."""
     adapters = len(sizes)
     new, old = (np.zeros((len(plan), adapters)) for _ in range(2))
     for replica in range(len(plan)):
         new[replica, list(plan[replica])] = 1.0
         old[replica, list(last[replica])] = 1.0
     stays = (new * sizes) @ old.T
-    # Of permutations that move as many bytes the one that renames the fewest.
+    # Of permutations that move equally many bytes, the one that renames the fewest replicas.
     tie = np.eye(len(plan)) * (0.5 / len(plan))
     rows, columns = linear_sum_assignment(stays + tie, maximize=True)
     found: list[dict[int, float]] = [{} for _ in plan]
@@ -187,7 +189,7 @@ def permuted(
 
 
 def _table(plan: Mapping[int, dict[int, float]], adapters: Sequence[Adapter]) -> Placed:
-    """Return step 6, of a plan by replica."""
+    """Return the result of step 6, the routing table of a plan by replica."""
     homes: dict[int, list[int]] = {}
     parts: dict[int, list[float]] = {}
     for replica, held in plan.items():

@@ -1,4 +1,4 @@
-"""Every adapter belongs to every replica."""
+"""Every replica serves every adapter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simlora.policies.views import ClusterView
 
 
 class ReplicateAll(Placement):
-    """Host memory of every replica holds all adapters. Source: S-LoRA, CaraServe."""
+    """All adapters are in the host memory of every replica. Source: S-LoRA, CaraServe."""
 
     def place(self, adapters: Sequence[Adapter], view: ClusterView) -> Placed:
         return Placed()

@@ -1,4 +1,4 @@
-"""The replica that has the adapter already, unless it has too much to do."""
+"""Route to a replica that already has the adapter, unless its load is too high."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from simlora.policies.views import ClusterView
 
 
 class AdapterAffinity(Router):
-    """Of those with the adapter in HBM, or on its way, the one with the fewest requests; of equals the lowest number.
+    """Pick the least loaded replica with the adapter in HBM or in flight; of equals the lowest id.
 
-    Whoever has `slack` more requests than the idlest of all candidates does not count. If nobody is left, and for the
-    base model, it is the idlest.
-    Source: none of the five papers; what operators do to have adapters, and the KV of their prompts, found again.
+    Load is the number of requests. Replicas with `slack` or more requests above the least loaded candidate are
+    excluded. If none remains, and for the base model, the least loaded candidate is picked.
+    Source: none of the five papers; operators do this to reuse adapters and the KV of their prompts.
     """
 
     def __init__(self, slack: float = 4.0) -> None:

@@ -1,4 +1,4 @@
-"""The router slot: which replica gets this request?"""
+"""The router slot: which replica gets a request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from simlora.policies.views import ClusterView
 
 
 class Router(ABC):
-    """One instance a cluster. One that asks for the view's `loads` says so: they cost a few microseconds a request."""
+    """Picks a replica for each request; one instance per cluster. `informed` enables the view's `loads`.
+
+    Keeping `loads` costs a few microseconds per request.
+    """
 
     informed = False
 

@@ -1,4 +1,4 @@
-"""The first replica that has room."""
+"""Route to the first replica that has room."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from simlora.policies.views import ClusterView
 
 
 class FirstFit(Router):
-    """Fill one replica after the other, in order of their ids, so that the last ones can be given back.
+    """Fill one replica after another in order of id, so that the last ones can be released.
 
-    There is room as long as a replica has fewer than `most_requests` (None: replica.max_num_seqs), and memory for
-    the prompts and declared outputs of all. Where nobody has, it goes to the one with the fewest requests.
-    Source: CaraServe §7.5; Punica (MLSys'24) §5.1, which takes the fullest that has room, and lets requests wait at
-    the router. Its batches have at most 32 requests.
+    A replica has room while it has fewer than `most_requests` (None: replica.max_num_seqs) and memory for the prompts
+    and declared outputs of all its requests. If no replica has room, the one with the fewest requests is picked.
+    Source: CaraServe §7.5; Punica (MLSys'24) §5.1, which takes the fullest replica that has room, lets requests wait
+    at the router, and has batches of at most 32 requests.
     """
 
     informed = True

@@ -1,4 +1,4 @@
-"""The replica with the fewest requests."""
+"""Route to the replica with the fewest requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simlora.policies.views import ClusterView
 
 
 class MostIdle(Router):
-    """Fewest requests running and waiting; of equals, the lowest id. Source: CaraServe §7.5."""
+    """Fewest requests, running and waiting; of equals the lowest id. Source: CaraServe §7.5."""
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         outstanding = view.outstanding

@@ -1,4 +1,4 @@
-"""The replica where a request pends for the shortest time, as far as loading and queueing say."""
+"""Route to the replica with the shortest estimated pending time: adapter load plus queued batches."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from simlora.policies.views import ClusterView
 
 
 class PendingTime(Router):
-    """dLoRA's dispatch: seconds to load the adapter where it is not in HBM, and seconds of the batches that are there.
+    """dLoRA's dispatch: seconds to load the adapter where it is not in HBM, plus seconds of the replica's batches.
 
-    A replica's requests, the new one included, make up full batches of `max_num_seqs` for one adapter or for the
-    base model, and the rest. One takes the mean execution time of a request (`unknown_execution_s` before any has
-    finished), a full one `merged_share` of it, because it can run merged. The shortest time wins, of equals the lowest
-    id.
+    A replica's requests, including the new one, form full batches of `max_num_seqs` for one adapter or for the base
+    model, and a rest. A batch takes the mean execution time of a request (`unknown_execution_s` before any has
+    finished); a full batch takes `merged_share` of that, because it can run merged. The shortest time wins, of equals
+    the lowest id.
 
-    Source: dLoRA (OSDI'24) §5.1; numbers from their code. Both leave open, or we differ:
-    - The rest counts as the part of a batch that it fills. Rounded up, as whole batches would run, or down, as in their
-      code, all replicas with room are equal, and the first one fills up; a part sends requests to who has fewer.
-    - Their code leaves the execution time out, so that a batch weighs as much as a second of loading. The paper says
+    Source: dLoRA (OSDI'24) §5.1; numbers from their code. Left open by both, or different here:
+    - The rest counts as the fraction of a batch that it fills. Rounded up, as whole batches would run, or down, as in
+      their code, all replicas with room are equal and the first one fills up; a fraction favours those with fewer.
+    - Their code leaves out the execution time, so that a batch weighs as much as a second of loading. The paper says
       time.
     - Their code counts a replica's requests without the new one.
-    - Once requests migrate, their code no longer loads adapters where it sends a request: with `loads` false only
-      replicas that have the adapter are asked, unless none has.
+    - Once requests migrate, their code no longer loads adapters where it sends a request. `loads` false does that:
+      only replicas that have the adapter are considered, unless none has it.
     """
 
     informed = True
@@ -51,7 +51,7 @@ class PendingTime(Router):
         return int(candidates[pending_s.argmin()])
 
     def pending_s(self, request: Request, view: ClusterView) -> NDArray[np.float64]:
-        """Return the estimated pending time on every replica [replicas]."""
+        """Return the estimated pending time on every replica, in seconds `[replicas]`."""
         size, load = view.max_num_seqs, view.loads.all
         full = load.full_batches + ((load.requests_for(request.adapter) + 1) % size == 0)
         batches = (view.outstanding + 1) / size - (1 - self.merged_share) * full

@@ -1,4 +1,4 @@
-"""A replica at random."""
+"""Route to a random replica."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simlora.policies.views import ClusterView
 
 
 class Random(Router):
-    """Every candidate is as likely as the next."""
+    """Pick one of the candidates uniformly at random."""
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         return int(candidates[view.rng.integers(len(candidates))])

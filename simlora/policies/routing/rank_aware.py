@@ -1,4 +1,4 @@
-"""The replica that a request slows down least, as far as its LoRA kernel's cost depends on ranks."""
+"""Route to the replica that the request slows down least, given how the LoRA kernel's cost depends on ranks."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from simlora.policies.views import SUMS, ClusterView, LoadView, amounts
 Seconds = NDArray[np.float64]
 Price = Callable[[LoraWork], Any]
 FEW = 6
-"""Up to so many replicas plain numbers of one after the other are faster than arrays of all: with four, twice."""
+"""Up to this many replicas, plain numbers one by one are faster than arrays; with four, twice as fast."""
 
 
 class RankAware(Router):
     """CaraServe's and Toppings' router: replicas are priced with the latency models of the run.
 
-    Of a replica with running and queued requests, the cost of a further one is what the prefill of its queue takes
-    longer, over the mean output, plus what a decode step of all of them takes longer, plus `penalty_s` if that
-    step takes longer than `slo_s`; times the requests that are there. The least cost wins, of equals the lowest id.
-    Replicas without memory for the prompt and the declared output are asked only if no other is left.
-    `mean_output_tokens` None: the mean of the outputs that were declared so far.
-    Source: CaraServe (arXiv 2401.11240) §5, Algorithm 1. Contexts are not in their model; here those that run or
-    wait count with their prompts and half the mean output. Every request of a queue counts as an adapter of its own.
+    The cost of a request on a replica is the increase of its queue's prefill time over the mean output, plus the
+    increase of a decode step of all its requests, plus `penalty_s` if that step exceeds `slo_s`; all times the number
+    of its requests. The lowest cost wins, of equals the lowest id. Replicas without memory for the prompt and the
+    declared output are considered only if no other is left. `mean_output_tokens` None: the mean output declared so far.
+    Source: CaraServe (arXiv 2401.11240) §5, Algorithm 1. Differs: their model has no contexts; here running and
+    waiting requests count with their prompts and half the mean output. Every request of a queue counts as an adapter
+    of its own.
     """
 
     informed = True
@@ -62,13 +62,13 @@ class RankAware(Router):
         return int(candidates[costs.argmin()])
 
     def costs(self, request: Request, view: ClusterView, mean_tokens: float) -> Seconds:
-        """Return the total cost of every replica [replicas]. Both ways come to the same bits."""
+        """Return the total cost of every replica `[replicas]`. Both ways give identical bits."""
         if len(view.kv_token_budgets) > FEW or isinstance(view.kernel, MixedKernels):
             return self.at_once(request, view, mean_tokens)
         return np.array(list(self.one_by_one(request, view, mean_tokens)))
 
     def at_once(self, request: Request, view: ClusterView, mean_tokens: float) -> Seconds:
-        """Return the costs of all, from arrays [2, replicas] of the loads as they are, and with the request."""
+        """Return the costs of all replicas, from arrays `[2, replicas]` of the loads without and with the request."""
         every, waiting, iteration, kernel = view.loads.all, view.loads.waiting, view.iteration, view.kernel
         more = np.array(((0,) * len(SUMS), amounts(request)))[:, None]
         squared, rank = np.array(((0,), (request.prompt_tokens**2,))), np.array(((0,), (request.rank,)))
@@ -103,7 +103,7 @@ class RankAware(Router):
             yield self._cost(before_s, after_s, now_s, step_s, mean_tokens) * now[0]
 
     def _cost(self, before_s: Any, after_s: Any, now_s: Any, step_s: Any, mean_tokens: float) -> Any:
-        """Return what a request costs each request that is there, of numbers or arrays."""
+        """Return what a request costs each request of a replica, as numbers or arrays."""
         cost = (after_s - before_s) / mean_tokens + (step_s - now_s)
         if self.slo_s is not None:
             cost += self.penalty_s * (step_s > self.slo_s)
@@ -111,9 +111,9 @@ class RankAware(Router):
 
 
 def _prefill_s(iteration: IterationModel, price: Price, sums: Any, max_rank: Any, squared: Any) -> Any:
-    """Return the seconds to prefill a queue at once, of numbers or arrays; 0 for none.
+    """Return the seconds to prefill a queue at once, for numbers or arrays; 0 for an empty queue.
 
-    `squared` are those of the request: of those that wait they are in both that are compared, and cancel out.
+    `squared` is the new request's prompt squared. Those of waiting requests are in both compared terms and cancel out.
     """
     requests, tokens, lora, lora_tokens, _, token_rank_sum = sums
     lora_s = price(LoraWork(lora_tokens, token_rank_sum, max_rank, lora, lora))
@@ -123,14 +123,14 @@ def _prefill_s(iteration: IterationModel, price: Price, sums: Any, max_rank: Any
 def _decode_s(
     iteration: IterationModel, price: Price, sums: Any, max_rank: Any, adapters: Any, mean_tokens: float
 ) -> Any:
-    """Return the seconds of a decode step of all requests, of numbers or arrays; `adapters` None: one a request."""
+    """Return the seconds of a decode step of all requests, for numbers or arrays; `adapters` None: one per request."""
     requests, prompts, lora, _, rank_sum, _ = sums
     work = LoraWork(lora, rank_sum, max_rank, lora if adapters is None else adapters, lora)
     return iteration.decode_s(requests, prompts + requests * (mean_tokens / 2)) + price(work)
 
 
 def _lacks(load: LoadView, request: Request) -> NDArray[np.bool_]:
-    """Return which replicas have no request for its adapter [replicas]; none, for one of the base model."""
+    """Return which replicas have no request for this request's adapter `[replicas]`; all False for the base model."""
     if request.adapter is None:
         return np.zeros(len(load.adapters), dtype=np.bool_)
     return ~load.uses(request.adapter.id)

@@ -1,4 +1,4 @@
-"""Requests of like rank together, as far as nobody has too much to do."""
+"""Route requests of similar rank together, within a limit on load imbalance."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from simlora.policies.views import ClusterView
 
 
 class RankBands(Router):
-    """Candidates in order of id share a line equally, and each rank has a band on it.
+    """Candidates in order of id divide a line into equal parts, and each rank has a band on that line.
 
-    A band is as wide as the rank's share of the declared output tokens. A rank's candidates are those whose midpoint
-    lies in its band, or, if there is none, the one that holds the band's midpoint. Of these the one with the fewest
-    requests gets the request, of equals the lowest number; but none that has `slack` more than the idlest of all. If
-    that leaves nobody, it is the idlest of those within the slack that have a request of this rank or a higher one,
-    which it slows down no further, and if there is none of them either, the idlest of all. Shares are those
-    of the last `window` requests: popularity shifts.
-    Source: none of the five papers. LoRAServe (§IV-A) has ranks that cost alike together by a plan for the next minute;
-    here that is seen to at each request, adapters stay everywhere, and what a band cannot take goes elsewhere.
+    A band is as wide as the rank's share of the declared output tokens. A rank's replicas are those whose midpoint lies
+    in its band or, if there is none, the one that contains the band's midpoint. Of these the one with the fewest
+    requests is picked, of equals the lowest id. Replicas with `slack` or more requests above the least loaded candidate
+    are excluded. If none is left, the least loaded replica within the slack that has a request of this rank or a higher
+    one is picked, because the request does not slow it down further; failing that, the least loaded of all. Shares are
+    those of the last `window` requests, because popularity shifts.
+    Source: none of the five papers. LoRAServe (§IV-A) groups ranks of similar cost by a plan for the next minute. Here
+    each request is routed on its own, adapters are on every replica, and what a band cannot take goes elsewhere.
     """
 
     informed = True
@@ -31,8 +31,8 @@ class RankBands(Router):
     def __init__(self, slack: float = 32.0, window: int = 2000) -> None:
         self.slack = number("router.slack", slack, "requests", above=0)
         self.window = whole("router.window", window, "requests", least=1)
-        self._recent: deque[tuple[int, int]] = deque()  # ranks and what they declared
-        self._tokens: dict[int, int] = {}  # their sums, by rank
+        self._recent: deque[tuple[int, int]] = deque()  # (rank, declared output tokens)
+        self._tokens: dict[int, int] = {}  # sums of declared output tokens, by rank
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         rank = request.rank
@@ -55,7 +55,7 @@ class RankBands(Router):
         self._tokens[request.rank] = self._tokens.get(request.rank, 0) + request.max_output_tokens
 
     def _band(self, rank: int, candidates: int) -> tuple[int, int]:
-        """Return the first candidate of a rank's band, and the one after the last."""
+        """Return the first candidate of a rank's band, and the one after its last."""
         total, own = sum(self._tokens.values()), self._tokens[rank]
         below = sum(tokens for other, tokens in self._tokens.items() if other < rank)
         first = _midpoints_before(below, total, candidates)
@@ -67,5 +67,5 @@ class RankBands(Router):
 
 
 def _midpoints_before(tokens: int, total: int, candidates: int) -> int:
-    """Return how many candidates' midpoints lie before a place on the line, `tokens` of the `total` from its start."""
+    """Return how many candidates' midpoints lie before the point at `tokens` of `total` from the line's start."""
     return -((total - 2 * candidates * tokens) // (2 * total))

@@ -1,4 +1,4 @@
-"""One replica after the other."""
+"""Route to one replica after another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simlora.policies.views import ClusterView
 
 
 class RoundRobin(Router):
-    """The next candidate after the one that got the last request, around the cluster."""
+    """Pick the next candidate after the replica that got the last request, wrapping around."""
 
     def __init__(self) -> None:
         self._next = 0

@@ -1,4 +1,4 @@
-"""The shares that the placement gives to an adapter's replicas."""
+"""Route by the shares that the placement gives to an adapter's replicas."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from simlora.policies.views import ClusterView
 
 
 class RoutingTable(Router):
-    """A replica at random, each as likely as its share of the adapter's requests.
+    """Pick a replica at random, with probability proportional to its share of the adapter's requests.
 
-    Of those that may serve it now: where one has failed the others have its share. Where the placement says nothing of
-    shares, as for the base model, all are alike. Source: LoRAServe §IV, the tuples (adapter, server, phi).
+    Only current candidates count: the share of a failed replica goes to the others. Without shares from the placement,
+    as for the base model, all are equally likely. Source: LoRAServe §IV, the tuples (adapter, server, phi).
     """
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:

@@ -1,4 +1,4 @@
-"""A conversation's turns where its KV is, and the first of them among requests of like rank."""
+"""Route a conversation's turns to its KV, and first turns by rank bands."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from simlora.policies.routing.rank_bands import RankBands
 from simlora.policies.views import ClusterView
 
 MOST_SESSIONS = 1 << 20
-"""More than any workload here has; the one used longest ago is forgotten first."""
+"""Sessions remembered: more than any workload here has. The least recently used is forgotten first."""
 
 
 class SessionBands(RankBands):
-    """A turn goes to the replica that served the conversation's turn before, if that has not too much to do.
+    """A turn goes to the replica that served the conversation's previous turn, unless its load is too high.
 
-    That is, unless it has `session_slack` more requests than the idlest candidate. First turns, and turns that cannot
-    go there, are routed by rank bands with their own `slack`; so is a request without a session. The last MOST_SESSIONS
-    sessions are remembered.
-    Source: none of the five papers, whose routers do not look at sessions; FastLibra (§4), which finds KV again by the
-    adapter and the prompt, has one replica. dLoRA keeps an adapter's requests together, which keeps its sessions too.
+    The load is too high with `session_slack` or more requests above the least loaded candidate. First turns, turns that
+    cannot go there, and requests without a session are routed by rank bands with their own `slack`. The last
+    MOST_SESSIONS sessions are remembered.
+    Source: none of the five papers, whose routers do not look at sessions. FastLibra (§4), which matches KV by adapter
+    and prompt, has one replica. dLoRA keeps an adapter's requests together, and thereby its sessions.
     """
 
     def __init__(self, slack: float = 32.0, session_slack: float = 16.0, window: int = 2000) -> None:
         super().__init__(slack, window)
         self.session_slack = number("router.session_slack", session_slack, "requests", above=0)
-        self._homes: OrderedDict[str, int] = OrderedDict()  # by session, the one used longest ago first
+        self._homes: OrderedDict[str, int] = OrderedDict()  # replica by session, least recently used first
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         if request.session is None:

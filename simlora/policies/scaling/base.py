@@ -1,4 +1,4 @@
-"""The autoscaler slot: how many replicas should there be?"""
+"""The autoscaler slot: how many replicas there should be."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from simlora.policies.views import FleetView
 
 
 class Autoscaler(ABC):
-    """One instance a cluster, asked before anything runs and then every `period_s` seconds; None: never, all are there.
+    """Sets the number of replicas; one instance per cluster. Called before the run and then every `period_s` seconds.
 
-    The engine keeps what it says between cluster.least_replicas and cluster.replicas. A replica that is added boots,
-    and loads adapters, before it takes requests; one that is no longer wanted takes none, and goes when it has done
-    what it has.
+    With `period_s` None it is never called, and all replicas are on. The engine clips the number to the range from
+    cluster.least_replicas to cluster.replicas. An added replica boots and loads adapters before it accepts requests. A
+    removed one accepts no more, and is switched off once its requests have ended.
     """
 
     period_s: float | None = None

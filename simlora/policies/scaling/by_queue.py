@@ -1,4 +1,4 @@
-"""As many replicas as keep their queues short."""
+"""Scale to keep queues short."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from simlora.policies.views import FleetView
 
 
 class ByQueue(Autoscaler):
-    """Target tracking: the replicas for which each would have `target_requests`, running or waiting anywhere.
+    """Target tracking: as many replicas as give each `target_requests`, counting running, waiting and unassigned ones.
 
-    Every `period_s` seconds that is ceil(on x (requests a replica / target)), unless the ratio is within `tolerance`
-    of 1. It goes up at once, and down to the most that it has said in the last `down_after_s` seconds, so that a short
-    lull costs no boot.
+    Every `period_s` seconds this is ceil(on x (requests per replica / target)), unless that ratio is within
+    `tolerance` of 1. The number goes up at once. It goes down only to the highest result of the last `down_after_s`
+    seconds, so that a short lull costs no boot.
     Source: the algorithm, its tolerance of 0.1 and its 300 s before scaling down are those of Kubernetes' Horizontal
-    Pod Autoscaler; it looks every 15 s.
+    Pod Autoscaler, which runs every 15 s.
     """
 
     def __init__(

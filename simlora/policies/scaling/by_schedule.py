@@ -1,4 +1,4 @@
-"""As many replicas as the time of day says."""
+"""Scale by the time of day."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ EXAMPLE = "[{at_s: 0, replicas: 2}, {at_s: 32400, replicas: 8}, {at_s: 72000, re
 
 
 class BySchedule(Autoscaler):
-    """From each `at_s` on that many `replicas`; with `every_s` the schedule begins anew after that time, a day say.
+    """From each `at_s` on, the given number of `replicas`; with `every_s` the schedule repeats after that time.
 
-    The clock starts at 0 with the workload's. It looks every `period_s` seconds, so a step comes up to that late;
-    before the first step there are as many as after the last.
+    Times count from the start of the workload. The schedule is read every `period_s` seconds, so a step takes effect
+    up to that late. Before the first step the number is that of the last step.
     """
 
     def __init__(self, steps: Sequence[Any], every_s: float | None = None, period_s: float = 15.0) -> None:

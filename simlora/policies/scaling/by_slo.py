@@ -1,4 +1,4 @@
-"""As many replicas as meet the first-token target."""
+"""Scale to meet the first-token target."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from simlora.policies.views import FleetView
 
 
 class BySlo(Autoscaler):
-    """More replicas while too few first tokens come within `ttft_s`, fewer while all come much sooner.
+    """Adds replicas while too few first tokens come within `ttft_s`, and removes some while all come much sooner.
 
-    Of the requests that ended in the last `window_s` seconds, and those that have waited for longer than the target,
-    fewer than `attainment` within it, and who was given up was not: a share `grow` more replicas, at least one. Nobody
-    waits, and they all had their first tokens within `headroom` of the target, and nothing has changed for
-    `down_after_s`: one less.
+    The attainment is computed over requests that ended in the last `window_s` seconds and requests that have waited
+    for longer than the target; aborted requests count as missed. Below `attainment`, the number grows by the share
+    `grow`, at least by one. If no request waits, all TTFTs were within `headroom` times the target, and nothing has
+    changed for `down_after_s`, it falls by one.
     A rule of ours, of the kind that operators write; nothing is predicted.
     """
 

@@ -1,4 +1,4 @@
-"""As many replicas as there are, all the time."""
+"""A constant number of replicas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from simlora.policies.views import FleetView
 
 
 class Fixed(Autoscaler):
-    """No autoscaling: cluster.replicas are there from the start."""
+    """No autoscaling: all cluster.replicas are on from the start."""
 
     def replicas(self, view: FleetView) -> int:
         return len(view.outstanding)

@@ -1,4 +1,4 @@
-"""Keep to the adapters that are in the batch, once there are enough of them."""
+"""Prefer the adapters that are in the batch, once there are enough of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from simlora.policies.views import Admission, Refusal, ReplicaView
 
 
 class AdapterClustering(Fcfs):
-    """Once the batch holds `clusters` adapters, waiting requests of those go first; then fcfs fills up.
+    """Once the batch holds `clusters` adapters, admit waiting requests of those adapters first, then the rest by fcfs.
 
-    Source: S-LoRA (MLSys'24) A.2, whose released router also goes on with others after one of the
-    first has not fitted: never after a refusal for memory, because the refused one stays counted there.
-    (One that was refused for its prompt stays counted too; here it does not.)
+    After a refusal for prompt tokens among the first group, the second group is still tried, as in the released
+    router; after a refusal for memory it is not, because there the refused request stays counted. The released router
+    also keeps counting a request refused for its prompt; this scheduler does not.
+    Source: S-LoRA (MLSys'24) A.2 and its released router.
     """
 
     def __init__(self, clusters: int = 8) -> None:
@@ -45,7 +46,7 @@ class AdapterClustering(Fcfs):
         return (*first, *takewhile(admission.admit, others))
 
     def on_arrival(self) -> int:
-        """After a refusal: an arrival for an adapter of the batch goes before those of other adapters."""
+        """Return `on_arrival` after a refusal: an arrival for an adapter of the batch goes before other adapters."""
         return 0 if self._clustered else NEVER
 
     def _full(self, view: ReplicaView) -> bool:

@@ -1,4 +1,4 @@
-"""The scheduler slot: what does this replica run next, and until when does that stand?"""
+"""The scheduler slot: what a replica runs next, and for how long that decision holds."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from simlora.core.request import Request
 from simlora.policies.views import ReplicaView
 
 NEVER = 1 << 60
-"""As a number of decode steps: not before something else ends the run."""
+"""As a number of decode steps: until something else ends the decode window."""
 
 
 class SchedulerOutput(NamedTuple):
-    """Give these requests up, with a reason each; prefill those, or else decode the running batch.
+    """What a replica runs next: the `prefill` requests, or else a decode of the running batch.
 
-    With `chunks`, the i-th request of the prefill has only that many of its tokens processed; what is not
-    whole then shows in the view's `prefilling` and is named again. With `decode`, the running batch takes
-    a step in the same iteration. `unmerge` takes the merged adapter out of the weights before the
-    iteration, and `merge` puts one in: from then on its requests cost no LoRA work, and no others may run.
-    `pause` takes requests out of the running batch, with their KV where it is, and `resume` puts them back: who is
-    paused makes way, his KV to the host or dropped (replica.preemption), when others need the memory.
-    `skipped` counts the waiting requests that were looked at and left where they are: each step costs the
-    time of looking at them, where a calibration says how long that takes.
-    `notes` are numbers by name that a reader of the results may want to see over time: thresholds, and what is an
-    adapter's with its name behind a colon, `credit:<adapter>`. `merged` the engine notes itself.
+    `abort` lists requests to abort, each with a reason. With `chunks`, only `chunks[i]` tokens of the i-th prefill
+    request are processed; a request whose prompt is not complete then is in the view's `prefilling` and has to be
+    named again. With `decode`, the running batch takes a step in the same iteration.
+    `unmerge` takes the merged adapter out of the base weights before the iteration, and `merge` puts one in: from
+    then on its requests cost no LoRA work, and no other requests may run.
+    `pause` takes requests out of the running batch and leaves their KV in HBM; `resume` puts them back. A paused
+    request is preempted when others need the memory: its KV goes to the host or is dropped (replica.preemption).
+    `skipped` is the number of waiting requests that were looked at and not chosen. Each step costs the time of
+    looking at them, if the calibration has that coefficient.
+    `notes` are named numbers to record over time, such as thresholds; a number of one adapter has the adapter's name
+    behind a colon, `credit:<adapter>`. The engine itself notes `merged`.
 
-    A decode decision stands for `steps` steps, and ends at the first iteration boundary not before
-    `until_s`. An arrival ends it at the first boundary not before the arrival, but never within its
-    first `on_arrival` steps. A request that finishes, memory that runs out, a migration or a fault
-    end it in any case.
+    A decode decision holds for `steps` steps, and ends at the first iteration boundary not before `until_s`. An
+    arrival ends it at the first boundary not before the arrival, but never within its first `on_arrival` steps. A
+    finished request, memory running out, a migration or a fault ends it in any case.
     """
 
     prefill: tuple[Request, ...] = ()
@@ -51,11 +51,11 @@ class SchedulerOutput(NamedTuple):
 
 
 class Scheduler(ABC):
-    """One instance a replica. Asked at iteration boundaries while there is anything to run.
+    """Decides what one replica runs. Each replica has its own instance, called at iteration boundaries.
 
-    A scheduler that merges says so, so that a run without the cost of it in its calibration stops early;
-    one that prefills in chunks says so, so that no prompt is too long for one iteration. One that pauses says so too:
-    nobody can be paused in a batch of one shape (replica.reserve=padded).
+    Three class attributes declare what a scheduler does. `merges`: a calibration without the cost of merging is
+    refused before the run. `chunks`: prompts are prefilled in chunks, so that none is too long for one iteration.
+    `pauses`: it pauses requests, which a batch of one shape (replica.reserve=padded) does not allow.
     """
 
     merges = False
@@ -64,12 +64,12 @@ class Scheduler(ABC):
 
     @abstractmethod
     def schedule(self, view: ReplicaView) -> SchedulerOutput:
-        """Decide the next iteration; never called without work.
+        """Return the next iteration's output; never called without work.
 
-        An empty prefill means decode. Waiting requests that could run may not be left beside an idle
-        replica: start some, or give them up.
+        An empty prefill means decode. A replica may not idle while waiting requests could run: the scheduler has to
+        start or abort some.
         """
 
     def order(self, view: ReplicaView) -> Iterable[Request]:
-        """The waiting requests in the order in which they would start; by arrival, unless said otherwise."""
+        """The waiting requests in the order in which they would start; by default in order of arrival."""
         return view.waiting

@@ -1,4 +1,4 @@
-"""What one iteration of chunked prefill may process: so many tokens, or as many as it has time for."""
+"""Budgets of one iteration of chunked prefill: a number of tokens, or as many tokens as fit into a time."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from simlora.policies.views import ReplicaView
 
 
 class Budget(Protocol):
-    """It is spent as prefills take from it, one after the other."""
+    """The prefill tokens that an iteration has left; prefills take from it one after another."""
 
     @property
     def spent(self) -> bool:
-        """Whether nobody gets anything more."""
+        """Whether nothing is left."""
         ...
 
     def take(self, request: Request) -> int:
-        """Return how many tokens of a request's prefill go into the iteration; 0: none, and it waits."""
+        """Take and return how many tokens of a request's prefill go into the iteration; with 0 the request waits."""
         ...
 
 
 class TokenBudget:
-    """So many tokens."""
+    """A fixed number of tokens."""
 
     def __init__(self, tokens: int) -> None:
         self.left = max(tokens, 0)
@@ -38,10 +38,10 @@ class TokenBudget:
 
 
 class TimeBudget:
-    """As many of so many tokens as end within `pass_s` seconds, with the step of the running batch beside them.
+    """At most `tokens`, and as many as let the pass, with the running batch's decode step, end within `pass_s` seconds.
 
-    A replica where nobody runs prefills in any case. Between one token of a request and all of them its time is taken
-    to be linear: attention's squares make it less, so no pass takes longer.
+    A replica without running requests prefills in any case. The time between one token of a request and all of them is
+    interpolated linearly. Attention is quadratic, so the true time lies below the line and no pass takes longer.
     """
 
     def __init__(self, view: ReplicaView, tokens: int, pass_s: float) -> None:
@@ -61,7 +61,7 @@ class TimeBudget:
         return tokens
 
     def _in_time(self, request: Request, tokens: int) -> int:
-        """Return how many of so many tokens there is time for."""
+        """Return for how many of these tokens there is time."""
         if not tokens or (all_s := self._with(request, tokens)) <= self._pass_s:
             return tokens
         one_s = self._with(request, 1)
@@ -70,5 +70,5 @@ class TimeBudget:
         return 0 if self._view.running or self._requests else tokens
 
     def _with(self, request: Request, tokens: int) -> float:
-        """Return what a pass takes with so many tokens of a further request."""
+        """Return the seconds of a pass that also has this many tokens of a further request."""
         return self._view.pass_s((*self._requests, request), (*self._chunks, tokens))

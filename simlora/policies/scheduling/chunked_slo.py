@@ -1,4 +1,4 @@
-"""Chunked prefill that knows its targets: nobody is served too late, and no iteration takes too long."""
+"""Chunked prefill under two targets: late requests are aborted, and the time of an iteration is bounded."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from simlora.policies.views import Admission, ReplicaView
 
 
 class ChunkedSlo(ChunkedPrefill):
-    """As `ChunkedPrefill`, with an eye on both targets.
+    """`ChunkedPrefill` with a first-token target and a bound on the time of an iteration.
 
-    At every boundary the requests older than `slo_s - margin_s` are aborted; the others start in order of arrival,
-    however many come, and those whose prefill has begun are served. Beside a batch that decodes only as much is
-    prefilled as lets the iteration end within `pass_s`, by the latency models of the run: with fewer tokens fewer
-    requests join, until the batch is as small as that takes. None of `slo_s` or `pass_s`: without the one or the other.
-    Source: of no paper. Giving up is S-LoRA's (MLSys'24, Appendix B) without its change to the newest first; a budget
-    of tokens that follows from a target of the time between tokens is Sarathi-Serve's (OSDI'24 §4.3), which profiles
-    it once, where this asks at every boundary, of the batch, its contexts and its ranks. It is told what a pass takes
-    as exactly as the simulator knows; docs/composition.md has what a tenth more or less does.
+    At every boundary, waiting requests older than `slo_s - margin_s` are aborted. The others start in order of
+    arrival, even under overload; requests whose prefill has begun are always served. Beside a decoding batch, only as
+    many tokens are prefilled as let the iteration end within `pass_s` by the run's latency models. Fewer tokens let
+    fewer requests join, which shrinks the batch until it meets the bound. `slo_s` or `pass_s` None disables that
+    target.
+    Source: of no paper. Aborting is S-LoRA's (MLSys'24, Appendix B) without its change to newest first. A token budget
+    derived from a time-between-tokens target is Sarathi-Serve's (OSDI'24 §4.3), which profiles it once; this scheduler
+    computes it at every boundary from the batch, its contexts and its ranks. The predicted time of a pass is as exact
+    as the simulator; docs/composition.md shows the effect of an error of a tenth in either direction.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class ChunkedSlo(ChunkedPrefill):
         return decision._replace(
             abort=tuple((request, REASON) for request in late.values()),
             until_s=self.patience.next_s(view, late),
-            skipped=max(decision.skipped - len(late), 0),  # nobody looks at who is given up
+            skipped=max(decision.skipped - len(late), 0),  # aborted requests are not looked at
         )
 
     def _budget(self, view: ReplicaView) -> Budget:

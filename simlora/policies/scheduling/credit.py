@@ -1,4 +1,4 @@
-"""dLoRA: merge while one adapter has most of the requests, and let none of the others starve."""
+"""dLoRA's scheduler: merge while one adapter has most of the requests, and let no other adapter starve."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ CREDIT_MAX = 1e12
 class Credit(Picking):
     """Credit-based dynamic batching with adaptive thresholds. Source: dLoRA (OSDI'24) §4.2, A.1, Algorithms 1 to 3.
 
-    As long as nothing is merged, the adapter with the most requests is, once these are more than alpha times the batch
-    in order of arrival. It is taken out once its requests are fewer than beta times that batch. In every iteration,
-    each request of that batch that is left out for others brings its adapter `1 / max_num_seqs` credit from theirs.
-    Who has more than `starving` credit beyond the start is served first, until he has less than `normal`; who cannot
-    pay cannot overtake. The start is `starving` times one less than there are adapters.
+    While no adapter is merged, the adapter with the most requests is merged once it has more than alpha times as many
+    requests as the FCFS batch. It is unmerged once it has fewer than beta times as many. In every iteration, each
+    request of the FCFS batch that is displaced by others brings its adapter `1 / max_num_seqs` credit from theirs.
+    An adapter with more than `starving` credit above the start is served first until it has less than `normal`. An
+    adapter without enough credit cannot overtake. The start is `starving` times (adapters − 1).
 
-    Where the paper is silent: those pay who run out of turn, one for one, or where nobody does those who run; whoever
-    starves runs unmerged, unless his is the merged adapter and he is the only one; of adapters with equally many
-    requests the one whose oldest came first is merged. The base model has nothing to merge. Credits are per replica.
-    Iterations in which somebody starves, or nobody could be merged, teach thresholds nothing.
+    Where the paper is silent: requests outside the FCFS batch pay, one for one, or all picked requests if there are
+    none outside it. Starving adapters run unmerged, unless all their requests are for the merged adapter. Of adapters
+    with equally many requests, the one with the oldest request is merged. The base model has nothing to merge.
+    Credits are per replica. Iterations in which an adapter starves, or none could be merged, do not tune thresholds.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Credit(Picking):
         )
         self.starving = number("scheduler.starving", starving, "(credit)", above=0, most=CREDIT_MAX)
         self.normal = number("scheduler.normal", normal, "(credit)", least=0, most=starving)
-        self.credits: dict[int, int] = {}  # beyond the start, by adapter, in shares of 1 / max_num_seqs
+        self.credits: dict[int, int] = {}  # above the start, by adapter id, in units of 1 / max_num_seqs
         self._starve: set[int] = set()
-        self._pay: Mapping[int, int] = {}  # what each iteration adds to them
+        self._pay: Mapping[int, int] = {}  # what each iteration adds to the credits
         self._cost = self._start = 0
         self._size = 1
         self._seen = 0
@@ -95,9 +95,9 @@ class Credit(Picking):
         return picked, self._merged
 
     def steps(self) -> int:
-        """Until the period ends, or until somebody starves, no longer does, or can pay no more."""
+        """Return the steps until the period ends, or an adapter starves, stops starving, or runs out of credit."""
         if self._switches:
-            return 1  # whether to stay is another question than whether to go
+            return 1  # merging and staying merged have different thresholds
         found = int(min(max(self.thresholds.left, 1), NEVER))
         for id, units in self._pay.items():
             credit = self.credits.get(id, 0)
@@ -110,7 +110,7 @@ class Credit(Picking):
         return found
 
     def notes(self) -> tuple[tuple[str, float], ...]:
-        """Thresholds, credits and how many starve, when a threshold has moved or somebody starves, or no longer."""
+        """Return thresholds, credits and the number of starving adapters, if a threshold or that number has changed."""
         if not self._tuned:
             return ()
         self._tuned = False
@@ -130,7 +130,7 @@ class Credit(Picking):
         return int(self.normal * self._size)
 
     def _pass(self, iterations: int) -> None:
-        """Account for the iterations since the last decision: credits change hands, and the period goes on."""
+        """Account for the iterations since the last decision: transfer credits and count them in the period."""
         passed, self._seen = iterations - self._seen, iterations
         for id, units in self._pay.items():
             self.credits[id] = self.credits.get(id, 0) + units * passed
@@ -143,14 +143,14 @@ class Credit(Picking):
             self._tune()
 
     def _starved(self, view: ReplicaView, here: list[Request]) -> list[Request]:
-        """Algorithm 3, lines 12 to 15."""
+        """Return the requests of starving adapters to run. Source: Algorithm 3, lines 12 to 15."""
         if not self._starve:
             return []
         ours = [request for request in here if request.adapter_id in self._starve]
         return first(ours, (r for r in view.waiting if r.adapter_id in self._starve), self._size)
 
     def _batch(self, view: ReplicaView, here: list[Request], turn: list[Request]) -> list[Request]:
-        """Algorithm 1, among the adapters that can pay for all in turn who are not their own."""
+        """Return Algorithm 1's batch; only adapters that can pay for every other adapter's FCFS request may merge."""
         counts = in_turn = Counter(map(adapter_id, here))
         if turn is not here:
             in_turn = Counter(map(adapter_id, turn))
@@ -183,7 +183,7 @@ class Credit(Picking):
         here: list[Request],
         view: ReplicaView,
     ) -> int | None:
-        """Return the adapter with the most requests; of equals the one of the first of all their requests."""
+        """Return the adapter with the most requests; of equals the one with the oldest request."""
         if not able:
             return None
         most = max(map(counts.__getitem__, able))
@@ -198,7 +198,7 @@ class Credit(Picking):
         return first_of_all.adapter_id
 
     def _stands(self, merged: bool, batch: int, turn: int) -> None:
-        """How the coming iterations are; a switch ends the period before."""
+        """Set the coming iterations' mode and sizes; a switch ends the period first."""
         if merged is not self.thresholds.merged:
             self._tune()
         self.thresholds.stands(merged, batch, turn)
@@ -208,7 +208,7 @@ class Credit(Picking):
 
 
 def transfer(picked: Sequence[Request], turn: Sequence[Request]) -> dict[int, int]:
-    """Return what each adapter gains in an iteration of `picked`, when it was the turn of others; the sum is 0."""
+    """Return each adapter's gain in credit units from running `picked` in place of the FCFS batch `turn`; sums to 0."""
     if picked is turn:
         return {}
     runs, due = set(picked), set(turn)

@@ -1,4 +1,4 @@
-"""Whoever was promised the earliest first token goes first."""
+"""Earliest first-token deadline first."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from simlora.policies.views import ReplicaView
 class EarliestDeadline(Fcfs):
     """Admit in order of deadlines, arrival plus the tenant's first-token target, up to the first that does not fit.
 
-    With one target for all that is fcfs. A request that has missed its deadline keeps its place: none is given up.
-    A look costs O(waiting). Source: earliest deadline first (Liu and Layland, JACM 1973), without preemption.
+    With one target for all tenants this is fcfs. A request that has missed its deadline keeps its place; none is
+    aborted. Each look at the queue costs O(waiting).
+    Source: earliest deadline first (Liu and Layland, JACM 1973), without preemption.
     """
 
     def order(self, view: ReplicaView) -> Iterator[Request]:
@@ -24,5 +25,5 @@ class EarliestDeadline(Fcfs):
             yield heappop(due)[2]
 
     def on_arrival(self) -> int:
-        """After a refusal: an arrival may be due before the one that was refused."""
+        """Return `on_arrival` after a refusal: an arrival may be due before the refused request."""
         return 0

@@ -1,4 +1,4 @@
-"""Give up what has missed its target anyway, and then serve the newest or the oldest first."""
+"""Abort requests that would miss their target, and serve the rest newest or oldest first."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from simlora.policies.scheduling.patience import REASON, Patience
 from simlora.policies.views import ReplicaView
 
 WEIGHT = 0.7
-"""Of the latest look in both moving averages; 0.3 for all before."""
+"""Weight of the latest look in both moving averages; earlier looks have 0.3."""
 IDLE_LOOKS = 8
-"""After so many looks at an empty queue the average has settled: 0.3^8 of any queue is less than one."""
+"""Looks at an empty queue after which the average has settled: 0.3^8 of any queue is less than one."""
 
 
 class EarlyAbort(Scheduler):
-    """S-LoRA's admission control: two moving averages say whether the replica keeps up.
+    """S-LoRA's admission control: two moving averages tell whether the replica keeps up with its arrivals.
 
-    At every look the requests older than `slo_s - margin_s` are aborted: with the prefill before them they
-    would miss their first-token target. If the requests that came since the last admission are at
-    least as many as the last admissions took, on average, the newest go first, otherwise the oldest.
-    Both averages are whole numbers, cut after every look, and looks happen as with fcfs.
-    Source: S-LoRA (MLSys'24) Appendix B; weights, cutting and the margin, which stands for the
-    longest prefill, from its released router. An idle router looks every 10 ms.
+    At every look at the queue, requests older than `slo_s - margin_s` are aborted: their prefill would end after
+    their first-token target. If on average at least as many requests arrived since the last admission as the last
+    admissions took, the newest are served first, otherwise the oldest. Both averages are truncated to whole numbers
+    after every look. Looks happen as with fcfs.
+    Source: S-LoRA (MLSys'24) Appendix B; weights, truncation and the margin, which stands for the longest prefill,
+    from its released router. The released router looks every 10 ms when idle.
     """
 
     def __init__(self, slo_s: float = 6.0, margin_s: float = 0.5) -> None:
@@ -66,9 +66,9 @@ class EarlyAbort(Scheduler):
         return self._arrivals >= self._admissions
 
     def _look(self, view: ReplicaView) -> None:
-        """Count what came since the last admission."""
+        """Update the average of arrivals since the last admission."""
         if not view.running and next(iter(view.waiting)).arrival_s == view.now_s:
-            for _ in range(IDLE_LOOKS):  # it was idle until now
+            for _ in range(IDLE_LOOKS):  # the replica was idle until now
                 self._arrivals = self._average(0)
         self._arrivals = self._average(len(view.waiting))
 
@@ -76,5 +76,5 @@ class EarlyAbort(Scheduler):
         return int(WEIGHT * (waiting - self._left) + (1 - WEIGHT) * self._arrivals)
 
     def _settles(self, waiting: int) -> bool:
-        """Whether another look at a queue of that length would change nothing."""
+        """Whether another look at a queue of this length would leave the average unchanged."""
         return self._average(waiting) == self._arrivals

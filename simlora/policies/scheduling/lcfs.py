@@ -16,5 +16,5 @@ class Lcfs(Fcfs):
         return reversed(view.waiting)
 
     def on_arrival(self) -> int:
-        """After a refusal: a newer request may fit where this one did not."""
+        """Return `on_arrival` after a refusal: a newer request may fit where this one did not."""
         return 0

@@ -1,4 +1,4 @@
-"""Always merged: the oldest request's adapter, and all of its requests."""
+"""Always merged: run the requests of the oldest request's adapter."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from simlora.policies.views import ReplicaView
 
 
 class MergedOnly(Picking):
-    """The oldest request says which adapter is merged, and requests of that adapter run with it, oldest first.
+    """Merge the adapter of the oldest request, and run requests of that adapter, oldest first.
 
-    Source: dLoRA (OSDI'24) §7.3, Merged-only, "always uses merged inference". The paper does not say whose turn it is;
-    first come, first served is its default everywhere else. As in Algorithm 1 those of other adapters are paused when
-    the oldest request has ended and the next oldest is for another adapter.
+    When the oldest request ends and the next oldest is for another adapter, the requests of the first adapter are
+    paused, as in Algorithm 1.
+    Source: dLoRA (OSDI'24) §7.3, Merged-only, "always uses merged inference". The paper does not say which adapter is
+    next; first come, first served is its default everywhere else.
     """
 
     def pick(self, view: ReplicaView) -> tuple[list[Request], Adapter | None]:

@@ -1,4 +1,4 @@
-"""Merge one adapter, serve its requests, and change only when the batch is empty."""
+"""Merge one adapter, serve its requests, and change the adapter only when the batch is empty."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from simlora.policies.views import ReplicaView
 class MergedPerBatch(Fcfs):
     """The ablation of S-LoRA (MLSys'24) §7.5, x(W + AB).
 
-    The queue's head picks the adapter when the batch is empty; it is merged anew for every batch. While
-    the batch runs, requests of that adapter join it, as long as no more than `most_others` requests of
-    other adapters wait ahead of the first of them. The limit is the released router's. There the
-    adapter is taken out as soon as the batch is empty; here just before the next one is merged.
+    When the batch is empty, the adapter of the first waiting request is merged, even if it was merged before. While
+    the batch runs, requests of that adapter join it, as long as at most `most_others` requests of other adapters
+    wait ahead of the first of them; the limit is the released router's. The released router unmerges the adapter as
+    soon as the batch is empty; here it is unmerged just before the next merge.
     """
 
     merges = True
@@ -42,5 +42,5 @@ class MergedPerBatch(Fcfs):
         return (request for request in view.waiting if request.adapter is self._adapter)
 
     def on_arrival(self) -> int:
-        """An arrival may be the first of the batch's adapter."""
+        """Return 0: an arrival may be the first waiting request of the batch's adapter."""
         return 0

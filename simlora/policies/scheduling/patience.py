@@ -1,4 +1,4 @@
-"""How long a request is worth waiting for: until its first token would miss its target."""
+"""When a waiting request can no longer meet its first-token target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REASON = "too old to meet its first-token target"
 
 
 class Patience:
-    """A request that has waited for `slo_s - margin_s` and has no token is late: a prefill takes up to `margin_s`."""
+    """Finds late requests, which have waited `slo_s - margin_s` without a token. A prefill takes up to `margin_s`."""
 
     def __init__(self, slo_s: float, margin_s: float) -> None:
         self.seconds = number("scheduler.slo_s", slo_s, "seconds", above=0) - number(
@@ -22,15 +22,15 @@ class Patience:
         )
 
     def late(self, view: ReplicaView) -> dict[int, Request]:
-        """Return who is too old, by id; the queue is in order of arrival."""
+        """Return the late waiting requests, by id. Relies on the queue's order of arrival."""
         old = takewhile(lambda request: request.arrival_s + self.seconds <= view.now_s, view.waiting)
         return {request.id: request for request in old if self._ends_s(request) <= view.now_s}
 
     def next_s(self, view: ReplicaView, late: Container[int]) -> float:
-        """Return when the next of those who wait and are not late is going to be."""
+        """Return when the next waiting request that is not late becomes late; inf if none will."""
         others = (request for request in view.waiting if request.id not in late)
         return next((self._ends_s(request) for request in others if not request.generated_tokens), inf)
 
     def _ends_s(self, request: Request) -> float:
-        """When it is too late for its first token; never for one that was preempted after it."""
+        """Return when a request becomes late; inf for a request preempted after its first token."""
         return inf if request.generated_tokens else request.arrival_s + self.seconds

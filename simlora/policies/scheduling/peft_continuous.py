@@ -1,4 +1,4 @@
-"""PEFT with what it lacks for serving: continuous batching and paged KV, but one adapter at a time."""
+"""PEFT with continuous batching and paged KV added, still one adapter at a time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from simlora.policies.views import ReplicaView
 
 
 class PeftContinuous(Fcfs):
-    """Strictly first come, first served: a request of another adapter waits until the batch is done, all behind it too.
+    """Strictly first come, first served: a request of another adapter, and all behind it, wait for the batch to end.
 
-    The adapter of the batch is merged, and taken out only for another one's turn. With `merge` false it costs nothing
-    to change over: what serves whole copies of merged models (replica.full_copies), whose loads are all.
+    The batch's adapter is merged, and unmerged only before another adapter is merged. With `merge` false changing
+    adapters costs no switch: use that for full copies of merged models (replica.full_copies), which cost only loads.
     Source: dLoRA (OSDI'24) §2.3, §7.1: PEFT with selective batching and PagedAttention added, which "forces other
     types of requests to wait until the completion of the current batch"; its artifact's schedule of PEFT and of vLLM
     with uniform allocation, which stops at the first request of another adapter.
@@ -40,5 +40,5 @@ class PeftContinuous(Fcfs):
         return takewhile(lambda request: request.adapter is self._adapter, view.waiting)
 
     def on_arrival(self) -> int:
-        """An arrival may be next in line, if nobody waits."""
+        """Return 0: an arrival may be the next to start if no request waits."""
         return 0

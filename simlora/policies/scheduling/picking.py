@@ -1,4 +1,4 @@
-"""Schedulers that say of every iteration which requests it is for, whoever has run before."""
+"""Schedulers that choose the batch of every iteration anew, and pause the running requests that are left out."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from simlora.policies.views import ReplicaView
 
 
 class Picking(Scheduler):
-    """Runs the requests that `pick` names, at most max_num_seqs, with the adapter merged that it names.
+    """Runs the requests that `pick` returns, at most max_num_seqs, with the adapter merged that it returns.
 
-    Those of them that wait are prefilled, as far as they fit, in the iteration in which the others decode. Who was
-    running and is not picked is paused: he keeps his KV until others need the memory.
+    Picked requests that wait are prefilled, as far as they fit, in the iteration in which the others decode. A running
+    request that is not picked is paused, and keeps its KV until other requests need the memory.
     Source: dLoRA (OSDI'24) §4.2, whose batch B_next is picked anew for every iteration; vLLM 0.1, on which it is built,
     puts prompts and decodes into one iteration.
     """
@@ -26,14 +26,14 @@ class Picking(Scheduler):
 
     @abstractmethod
     def pick(self, view: ReplicaView) -> tuple[list[Request], Adapter | None]:
-        """Return whom the next iterations are for, in order of arrival, and what is to be merged into the weights."""
+        """Return the requests of the next iterations, in order of arrival, and the adapter to merge, if any."""
 
     def steps(self) -> int:
-        """Decode steps for which what was picked stands, if nobody comes or goes."""
+        """Return the decode steps for which the pick holds, if no request arrives or ends."""
         return NEVER
 
     def notes(self) -> tuple[tuple[str, float], ...]:
-        """What there is to be seen of the last decision."""
+        """Return the notes on the last decision."""
         return ()
 
     def schedule(self, view: ReplicaView) -> SchedulerOutput:
@@ -51,7 +51,7 @@ class Picking(Scheduler):
             trial = view.trial(beside)
             prefill = tuple(takewhile(trial.admit, fresh))
             if trial.refusal is not None:
-                # Whom they are to fit beside is another question once the batch is another one.
+                # After a pause or resume the batch differs, so the trial's answer no longer applies.
                 steps = 1 if pause or resume else min(steps, trial.retry_steps())
         return SchedulerOutput(
             prefill=prefill,
@@ -67,12 +67,12 @@ class Picking(Scheduler):
 
 
 def admitted(view: ReplicaView) -> list[Request]:
-    """Return those who run or are paused, in order of arrival."""
+    """Return the running and paused requests, in order of arrival."""
     return sorted((*view.members, *view.paused), key=arrival_order)
 
 
 def first(here: list[Request], waiting: Iterable[Request], most: int) -> list[Request]:
-    """Return the first of two queues, each in order of arrival; `here` itself if that is all there is."""
+    """Return the first `most` requests of both queues, each in order of arrival; `here` itself if it has them all."""
     if not waiting and len(here) <= most:
         return here
     found = [*here[:most], *islice(waiting, most)]

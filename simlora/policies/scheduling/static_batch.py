@@ -15,8 +15,8 @@ from simlora.policies.views import ReplicaView
 class StaticBatch(Scheduler):
     """No continuous batching: a batch of one adapter runs until its last request is done.
 
-    The server takes everybody who waits, groups them by adapter in order of first arrival, and serves group
-    after group in batches of at most `max_num_seqs`. Only then does it look at the queue again.
+    Each round takes all waiting requests, groups them by adapter in order of first arrival, and serves the groups
+    one after another in batches of at most `max_num_seqs`. Requests that arrive meanwhile wait for the next round.
     Source: HuggingFace PEFT as the baseline of S-LoRA (MLSys'24) §7.1, A.1, in its published benchmark.
     """
 
@@ -27,7 +27,7 @@ class StaticBatch(Scheduler):
         if view.running or view.loading:
             return SchedulerOutput()
         here = {request.id for request in view.waiting}
-        self._round = deque(request for request in self._round if request.id in here)  # some may have moved
+        self._round = deque(request for request in self._round if request.id in here)  # some have migrated
         if not self._round:
             self._round = deque(_by_adapter(view.waiting))
         admission, adapter = view.trial(), self._round[0].adapter

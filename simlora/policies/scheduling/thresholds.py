@@ -1,4 +1,4 @@
-"""When to merge and when to go back: two thresholds that follow what would have been faster."""
+"""When to merge and when to unmerge: two thresholds that adapt to which would have been faster."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ CONSTANTS = ("paper", "released")
 class Thresholds:
     """Adaptive threshold tuning. Source: dLoRA (OSDI'24) §4.2, Algorithm 2, which prints it for `alpha` alone.
 
-    A period lasts from one break point to the next: a switch, another adapter with the most requests, or `every`
-    iterations. After one that was not merged `alpha` falls by `decrement` if merging at its start would have brought
-    more requests a second, the switch included, and else grows by `factor`. After a merged one `beta` grows by `factor`
-    if going back at its start would have, and else falls: "similar", says the paper. As in the released code `beta`
-    stays below `alpha`; and `alpha` never grows beyond 1, or where it starts: without that bound two minutes of
-    mixed traffic would raise it tenfold for every later burst.
+    A period lasts from one break point to the next. Break points are a switch, a change of the adapter with the most
+    requests, and `every` iterations. After an unmerged period, `alpha` falls by `decrement` if merging at its start
+    would have served more requests per second, including the switch, and otherwise grows by `factor`. After a merged
+    period, `beta` grows by `factor` if unmerging at its start would have served more, and otherwise falls by
+    `decrement` ("similar", in the paper). As in the released code, `beta` stays below `alpha`. `alpha` never exceeds
+    the larger of 1 and its start: without that bound, two minutes of mixed traffic would raise it tenfold for every
+    later burst.
 
-    `constants` released, the code: it tunes `alpha` after merged periods and `beta` after the others, by the same two
-    steps the other way round for `beta`; it charges the switch to the way that was taken, and to merging once for every
-    adapter that had the most requests meanwhile; only switches end a period; and at `alpha` exactly it merges.
+    With `constants` released, as in the code: `alpha` is tuned after merged periods and `beta` after unmerged ones,
+    where `beta` rises by `decrement` and falls by `factor`. The switch is charged to the mode that was in use, and to
+    merging once for every change of the adapter with the most requests. Only switches end a period. A ratio of exactly
+    `alpha` merges.
 
-    Iterations take `merged_s` and `unmerged_s` whatever their batch, a switch `switch_s`, as in the released code.
+    An iteration takes `merged_s` or `unmerged_s` whatever its batch, and a switch `switch_s`, as in the released code.
     """
 
     constants: str
@@ -39,28 +41,28 @@ class Thresholds:
     def __post_init__(self) -> None:
         self.released = self.constants == "released"
         self.most = inf if self.released else max(1.0, self.alpha)
-        self.merged = False  # how the period is
-        self._batch = self._turn = 0  # requests of its coming iterations, if merged and in turn
+        self.merged = False  # the mode of the period
+        self._batch = self._turn = 0  # requests of each coming iteration, if merged and if fcfs
         self._begin()
 
     def _begin(self) -> None:
         self.iterations = self.changes = 0
-        self._batches = self._turns = 0  # requests of all its iterations
+        self._batches = self._turns = 0  # requests over all its iterations
 
     def merges(self, ratio: float) -> bool:
-        """Whether to merge an adapter with so many requests for one of the batch in turn."""
+        """Whether to merge an adapter; `ratio` is its requests over those of the FCFS batch."""
         return ratio >= self.alpha if self.released else ratio > self.alpha
 
     def stays(self, ratio: float) -> bool:
-        """Whether to stay merged."""
+        """Whether to stay merged; `ratio` as in `merges`."""
         return ratio >= self.beta
 
     def stands(self, merged: bool, batch: int, turn: int) -> None:
-        """From now on each iteration is merged or not, of `batch` requests merged and of `turn` in order of arrival."""
+        """Set the coming iterations: their mode, and how many requests each has merged (`batch`) or FCFS (`turn`)."""
         self.merged, self._batch, self._turn = merged, batch, turn
 
     def passed(self, iterations: int) -> None:
-        """So many iterations were as it stands."""
+        """Count iterations that ran as last set."""
         if self._batch:
             self.iterations += iterations
             self._batches += self._batch * iterations
@@ -68,18 +70,18 @@ class Thresholds:
 
     @property
     def left(self) -> float:
-        """Iterations until the next break point, as far as it is known."""
+        """Iterations until the next break point that is known in advance."""
         return inf if self.released else self.every - self.iterations
 
     def leader_changes(self) -> bool:
-        """Another adapter has the most requests. Return whether a threshold was tuned."""
+        """Note that another adapter has the most requests; return whether a threshold was tuned."""
         if self.released:
             self.changes += 1
             return False
         return self.tune()
 
     def throughputs(self) -> tuple[float, float]:
-        """Requests per second of the period's iterations: merged, and not merged."""
+        """Return the period's requests per second if merged, and if unmerged."""
         merged_s, unmerged_s = self.iterations * self.merged_s, self.iterations * self.unmerged_s
         if self.merged == self.released:
             merged_s += self.switch_s
@@ -90,7 +92,7 @@ class Thresholds:
         return self._batches / merged_s, self._turns / unmerged_s
 
     def tune(self) -> bool:
-        """A break point: learn from the period, and begin another one. Return whether there was anything to learn."""
+        """End the period at a break point and tune a threshold; return False if the period had no iterations."""
         if not self.iterations:
             self.changes = 0
             return False

@@ -1,4 +1,4 @@
-"""Never merged: requests of all adapters together, in order of arrival."""
+"""Never merged: run requests of all adapters together, in order of arrival."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simlora.policies.views import ReplicaView
 
 
 class UnmergedOnly(Picking):
-    """The batch in order of arrival, B_fcfs of Algorithm 1. Source: dLoRA (OSDI'24) §7.3, Unmerged-only."""
+    """Run the batch B_fcfs of Algorithm 1, in order of arrival. Source: dLoRA (OSDI'24) §7.3, Unmerged-only."""
 
     merges = False
 

@@ -1,0 +1,113 @@
+"""Count what a plain S-LoRA request makes the simulator do: calls, and branch lines for mechanisms it has not got.
+
+Figures do not depend on the machine. A call is a Python function that is entered, or a generator that is resumed, in
+simlora or SimPy. A branch line is a source line that decides (`if`, `while`, `and`, `or`, the `if` of comprehensions),
+counted once an execution, in the rooms that run during a simulation. It asks for an absent mechanism if one of its
+conditions that was evaluated names one of `mechanisms.py`, and was never decided otherwise during the run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import simpy
+
+import simlora
+from experiments.scenarios import scenario
+from experiments.speed.counting import Counting
+from experiments.speed.figures import Figures, Line, figures
+from experiments.speed.scenarios import Speed
+from experiments.studies.command import ended, parser_of, writable
+from simlora.core.checks import whole
+from simlora.engine.cluster import Cluster as Simulation
+
+ROOT = Path(simlora.__file__).parent
+ROOMS = ("core", "engine", "latency", "memory", "metrics", "policies")
+"""Where branch lines are counted."""
+REQUESTS = 2_000
+EPILOG = (
+    "'one-sided, unclassified' are conditions that were always decided alike and name no mechanism of the table: "
+    "some are of the workload (every request uses an adapter), others may ask for a mechanism by a name that the table "
+    "does not know."
+)
+
+
+def count(requests: int = REQUESTS, replicas: int = 1) -> Figures:
+    """Simulate plain S-LoRA and return what each request makes it do; building the scenario is not counted."""
+    simulation = Simulation(scenario(Speed("counted", replicas, requests).overrides()))
+    counting = Counting([ROOT, Path(simpy.__file__).parent], [ROOT / room for room in ROOMS])
+    return figures(counting.count(simulation.run), requests, f"{ROOT}/")
+
+
+def table(found: Figures) -> str:
+    """Return the figures as text."""
+    unclassified, loops = found.unclassified, found.empty_loops
+    rows = [
+        _row("calls", found.calls),
+        _row("  from one file into another", found.between_files),
+        _row("branch lines", found.branch_lines),
+        _row("  that ask for absent mechanisms", sum(found.absent.values())),
+        *(_row(f"    {name}", times) for name, times in found.absent.items()),
+        _row("  that name one and are decided both ways", found.both_ways),
+        _row("one-sided, unclassified", sum(unclassified.values())),
+        *_places(unclassified),
+        _row("loops whose body never ran", sum(loops.values())),
+        *_places(loops),
+    ]
+    return "\n".join(rows)
+
+
+def listing(found: Figures) -> str:
+    """Return a table of calls by file, and one of all branch lines, as text."""
+    files = [_row(f"  {file}", times) for file, times in found.by_file.items() if times >= 0.01]
+    lines = [_listed(line) for line in found.lines]
+    head = "branch lines: executions, those for an absent mechanism, place, mechanism, text"
+    return "\n".join(["calls by file", *files, "", head, *lines])
+
+
+def _listed(line: Line) -> str:
+    absent = f"{line.absent:8.2f}" if line.mechanism else " " * 8
+    kind = line.mechanism or ("one-sided" if line.unclassified else "")
+    return f"{line.executions:8.2f}{absent}  {f'{line.file}:{line.line}':<36}{kind:<31}{line.text}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count and print. Returns the exit status."""
+    parser = parser_of("experiments.speed.counts", __doc__, EPILOG)
+    parser.add_argument("--requests", type=int, default=REQUESTS, metavar="N", help=f"default: {REQUESTS}")
+    parser.add_argument("--replicas", type=int, default=1, metavar="N", help="default: 1")
+    parser.add_argument("--lines", action="store_true", help="print every file and every branch line, too")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures as JSON")
+    options = parser.parse_args(arguments)
+    return ended(lambda: _count(options.requests, options.replicas, options.lines, options.json))
+
+
+def _count(requests: int, replicas: int, lines: bool, out: Path | None) -> None:
+    whole("--requests", requests, "requests", least=1)
+    whole("--replicas", replicas, "replicas", least=1)
+    if out:
+        writable(out, "--json")
+    found = count(requests, replicas)
+    print(f"Plain S-LoRA, {requests:,} requests, replicas: {replicas}; figures are per request\n")
+    print(table(found))
+    if lines:
+        print(f"\n{listing(found)}")
+    if out:
+        figures_of = {"requests": requests, "replicas": replicas, **found.json()}
+        out.write_text(json.dumps(figures_of, indent=1) + "\n", encoding="utf-8")
+
+
+def _row(name: str, times: float) -> str:
+    return f"{name:<50}{times:10.2f}"
+
+
+def _places(found: Mapping[str, float]) -> list[str]:
+    """Return a row for each place."""
+    return [f"  {times:8.2f}  {place}" for place, times in found.items()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
