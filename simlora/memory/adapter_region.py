@@ -29,7 +29,7 @@ class AdapterRegion(ABC):
         self.fragmentation_sum = 0.0
         self.fragmentation_max = 0.0
 
-    def follows(self, gone: AdapterRegion) -> None:
+    def inherit_counters(self, gone: AdapterRegion) -> None:
         """Take over the counters of the region that this one replaces."""
         self.refusals, self.flushes, self.changes = gone.refusals, gone.flushes, gone.changes
         self.fragmentation_sum, self.fragmentation_max = gone.fragmentation_sum, gone.fragmentation_max

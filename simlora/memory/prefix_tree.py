@@ -105,7 +105,7 @@ class PrefixTree:
 
     # Requests ---------------------------------------------------------------------------
 
-    def found(self, request: Request) -> list[Segment]:
+    def claim_prefix(self, request: Request) -> list[Segment]:
         """Return the segments that a request begins with, leaving at least one token to prefill.
 
         The last segment is cut where the request diverges: that changes the tree, but not what it caches.
@@ -132,7 +132,7 @@ class PrefixTree:
 
     def hold(self, request: Request, now_s: float) -> list[Segment]:
         """Hold the `cached_tokens` found for a request that starts; return the segments to bring from the host."""
-        path = self.found(request)
+        path = self.claim_prefix(request)
         tokens = sum(map(self.size, path))
         assert tokens == request.cached_tokens, f"request {request.id} counts on cached KV that has gone"
         comes = [segment for segment in path if not segment.resident]

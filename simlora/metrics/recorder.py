@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from simlora.metrics.journal import Journal
 from simlora.metrics.missed import Missed
 from simlora.metrics.timeline import BOUNDARY, CACHE, REGION, Timeline
 from simlora.metrics.tracing import Level, Switched, Tracing
-from simlora.metrics.usage import Cache, Usage
+from simlora.metrics.usage import CachedUsage, Usage
 
 
 class Status(IntEnum):
@@ -30,15 +30,6 @@ class Status(IntEnum):
 
 
 _NAN = float("nan")
-
-
-class Region(Protocol):
-    """The adapters' own memory, as sampled for the timeline."""
-
-    @property
-    def used_tokens(self) -> int: ...
-    @property
-    def largest_free_tokens(self) -> int: ...
 
 
 class Recorder:
@@ -77,9 +68,15 @@ class Recorder:
         self.token_gaps = TokenGaps()
         samples = (*BOUNDARY, *(CACHE if cache else ()), *(REGION if region else ()))
         self.timeline = Timeline(replicas, samples) if timeline else None
-        self.usage = Usage(replicas, grows)
+        self.usage = CachedUsage(replicas, grows) if cache else Usage(replicas, grows)
         self.journal = Journal()
         self.tracing = tracing
+        self._cache = cache
+        self._sinks: tuple[Callable[[tuple[float, ...]], None], ...] = ()
+        if tracing is not None:
+            self._sinks += (self._trace,)
+        if self.timeline is not None:
+            self._sinks += (self.timeline.add,)
         self._missed = missed
         self.ended = 0
         self.last_s = 0.0
@@ -156,26 +153,25 @@ class Recorder:
         waiting: int,
         kv_tokens: int,
         adapter_tokens: int,
-        region: Region | None = None,
-        cache: Cache | None = None,
+        more: tuple[int, ...] = (),
     ) -> None:
-        """Record what a replica holds from this iteration boundary until its next one."""
+        """Record what a replica holds from this iteration boundary until its next one.
+
+        `more` has the levels of a prefix cache and of the adapters' own memory, where there are any, in the order of
+        CACHE and REGION of metrics/timeline.py.
+        """
         self.boundaries += 1
         if self.ended == self._requests and now_s > self.last_s:
             return  # a swapper continues after the last request has ended
-        self.usage.hold(replica, now_s, self.token_steps, kv_tokens + adapter_tokens, cache)
-        if self.tracing is not None:
-            idle, host = (0, 0) if cache is None else (cache.tokens - cache.held_tokens, cache.host_tokens)
-            self.tracing.add(Level(replica, now_s, running, waiting, kv_tokens, adapter_tokens, idle, host))
-        if self.timeline is None:
-            return
-        sample: tuple[float, ...] = (replica, now_s, running, waiting, kv_tokens, adapter_tokens)
-        if cache is not None:
-            idle_tokens = cache.tokens - cache.held_tokens
-            sample = (*sample, idle_tokens, cache.invalid_tokens, cache.host_tokens)
-        if region is not None:
-            sample = (*sample, region.used_tokens, region.largest_free_tokens)
-        self.timeline.add(sample)
+        self.usage.hold(replica, now_s, self.token_steps, kv_tokens + adapter_tokens, more)
+        for sink in self._sinks:
+            sink((replica, now_s, running, waiting, kv_tokens, adapter_tokens, *more))
+
+    def _trace(self, sample: tuple[float, ...]) -> None:
+        """Tell the tracing of the levels; without a prefix cache no KV is idle, or on the host."""
+        assert self.tracing is not None, "a sink for levels without tracing"
+        idle, host = (sample[6], sample[8]) if self._cache else (0, 0)
+        self.tracing.add(Level(*sample[:6], idle, host))  # type: ignore[arg-type]
 
     def switch(self, replica: int, now_s: float, seconds: float, merged: Adapter | None) -> None:
         """Record a switch of `seconds`; `merged` is the adapter in the weights from now on, if any."""

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-
-class Cache(Protocol):
-    """The prefix cache, in token slots.
-
-    `tokens` are in HBM, of which `held_tokens` are held by requests and `invalid_tokens` have no adapter in HBM;
-    `host_tokens` are on the host.
-    """
-
-    tokens: int
-    held_tokens: int
-    invalid_tokens: int
-    host_tokens: int
 
 
 class Held(NamedTuple):
@@ -53,7 +40,7 @@ class Usage:
         self._cached_area = [(0.0, 0.0, 0.0)] * replicas
 
     def hold(
-        self, replica: int, now_s: float, token_steps: int, used_tokens: int, cache: Cache | None
+        self, replica: int, now_s: float, token_steps: int, used_tokens: int, more: tuple[int, ...] = ()
     ) -> None:
         """Set what a replica holds from now on; `token_steps` counts the token steps of all replicas so far."""
         lasted_s = now_s - self._since_s[replica]
@@ -63,14 +50,6 @@ class Usage:
         self._steps = token_steps
         self._used_area[replica] += lasted_s * (self._used[replica] + grown)
         self._used[replica] = used_tokens
-        if cache is not None:
-            self._add_cached(replica, lasted_s)
-            self._cached[replica] = cache.tokens - cache.held_tokens, cache.invalid_tokens, cache.host_tokens
-
-    def _add_cached(self, replica: int, lasted_s: float) -> None:
-        idle, invalid, host = self._cached[replica]
-        a, b, c = self._cached_area[replica]
-        self._cached_area[replica] = a + lasted_s * idle, b + lasted_s * invalid, c + lasted_s * host
 
     def until(self, end_s: float) -> Held:
         """Return the means from 0 to `end_s`, which no boundary may exceed; NaN if `end_s` is 0."""
@@ -79,3 +58,19 @@ class Usage:
         cached = np.array(self._cached_area) + left_s[:, np.newaxis] * np.array(self._cached)
         with np.errstate(invalid="ignore"):
             return Held(used / end_s, *(cached.T / end_s))
+
+
+class CachedUsage(Usage):
+    """Integrates the levels of a prefix cache too: `more` begins with its idle, invalid and host token slots."""
+
+    __slots__ = ()
+
+    def hold(
+        self, replica: int, now_s: float, token_steps: int, used_tokens: int, more: tuple[int, ...] = ()
+    ) -> None:
+        lasted_s = now_s - self._since_s[replica]
+        super().hold(replica, now_s, token_steps, used_tokens)
+        idle, invalid, host = self._cached[replica]
+        a, b, c = self._cached_area[replica]
+        self._cached_area[replica] = a + lasted_s * idle, b + lasted_s * invalid, c + lasted_s * host
+        self._cached[replica] = more[0], more[1], more[2]

@@ -41,7 +41,7 @@ class OwnRegion(Part):
 
     def inherit_counters(self, failed: Part) -> None:
         assert isinstance(failed, OwnRegion), "replicas of one number have the same parts"
-        self.region.follows(failed.region)
+        self.region.inherit_counters(failed.region)
         self._flushes = self.region.flushes
 
 

@@ -10,6 +10,7 @@ from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import InFlightKV
 from simlora.engine.replica.part import Part
+from simlora.engine.replica.request_table import RequestTable
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.memory.adapter_cache import AdapterCache, DividedAdapterCache
 from simlora.memory.prefix_tree import PrefixTree
@@ -121,13 +122,13 @@ class PrefixCachingKV(InFlightKV):
 class PrefixCaching(Part):
     """Puts the KV of prefilled and of finished requests into the tree.
 
-    `outputs` are the true output lengths by request; `growing` the parts whose requests hold KV without decoding.
+    `outputs` are the true output lengths by request.
     """
 
-    __slots__ = ("_growing", "_kv", "_outputs")
+    __slots__ = ("_kv", "_outputs", "_table")
 
-    def __init__(self, kv: PrefixCachingKV, outputs: Sequence[int], growing: Sequence[Part]) -> None:
-        self._kv, self._outputs, self._growing = kv, outputs, growing
+    def __init__(self, kv: PrefixCachingKV, outputs: Sequence[int], table: RequestTable) -> None:
+        self._kv, self._outputs, self._table = kv, outputs, table
 
     def after_prefill(self, request: Request, now_s: float) -> None:
         self._kv.tree.add(request, request.prompt_tokens + request.generated_tokens, now_s)
@@ -140,8 +141,8 @@ class PrefixCaching(Part):
     def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
         """Evict what had to leave before a request may finish now."""
         if steps > 1:
-            for part in self._growing:
-                part.on_steps(self._kv.batch.step)
+            for request in self._table.growing():
+                self._kv.hold_growth(request, self._kv.batch.step)
             self._kv.make_room(now_s)
 
     def sample(self) -> tuple[int, ...]:

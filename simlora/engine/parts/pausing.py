@@ -8,9 +8,13 @@ from simlora.core.request import Request
 from simlora.engine.replica.admission import Admission
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
-from simlora.engine.replica.request_table import RequestStatus
+from simlora.engine.replica.request_table import RequestStatus, RequestTable
+from simlora.engine.replica_config import ReplicaConfig
 from simlora.memory.reservation import Pausable
 from simlora.policies.scheduling.base import Pause, Resume, SchedulerOutput
+
+StartTrial = Callable[[int], Admission]
+"""Starts a trial of so many seats."""
 
 
 class Pausing(Part):
@@ -77,21 +81,29 @@ class Pausing(Part):
     def _paused(self) -> dict[int, Request]:
         return self._table.held[RequestStatus.PAUSED]
 
-    def trial(
-        self, beside: Collection[Request] | None, start: Callable[[int], Admission]
-    ) -> Admission:
-        """Start a trial of so many seats; beside some requests only, as if the others had given up their memory."""
-        table, config, paused = self._table, self._replica.config, self._paused
-        seats = config.max_num_seqs - (table.held_count - len(paused))
-        held_tokens = self._reservation.paused_tokens
-        if beside is None:
-            trial = start(seats - len(table.batch.members))
-            trial.hold(held_tokens)
-            return trial
-        stay = {request.id for request in beside}
-        gone = (id for id in (*table.batch.members, *paused) if id not in stay)
-        held_tokens -= sum(table.kv.own_tokens(id, table.batch.step) for id in gone)
-        trial = start(seats - len(beside))
-        trial.beside((*beside, *table.growing()), config)
-        trial.hold(held_tokens)
+    def trial(self, beside: Collection[Request] | None, start: StartTrial) -> Admission:
+        """Start a trial beside all admitted requests, or beside these of them only."""
+        return trial_beside(self._table, self._replica.config, beside, start, self._reservation.paused_tokens)
+
+
+def trial_beside(
+    table: RequestTable,
+    config: ReplicaConfig,
+    beside: Collection[Request] | None,
+    start: StartTrial,
+    paused_tokens: int = 0,
+) -> Admission:
+    """Start a trial beside some requests, as if the other running and paused ones had given up their memory."""
+    paused = table.held[RequestStatus.PAUSED]
+    seats = config.max_num_seqs - (table.held_count - len(paused))
+    if beside is None:
+        trial = start(seats - len(table.batch.members))
+        trial.hold(paused_tokens)
         return trial
+    stay = {request.id for request in beside}
+    gone = (id for id in (*table.batch.members, *paused) if id not in stay)
+    freed_tokens = sum(table.kv.own_tokens(id, table.batch.step) for id in gone)
+    trial = start(seats - len(beside))
+    trial.beside((*beside, *table.growing()), config)
+    trial.hold(paused_tokens - freed_tokens)
+    return trial

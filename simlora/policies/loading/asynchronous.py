@@ -13,6 +13,7 @@ class Asynchronous(Loader):
     """
 
     overlaps = True
+    answers = frozenset({Miss.WAIT})
 
     def on_miss(self, adapter: Adapter) -> Miss:
         return Miss.WAIT

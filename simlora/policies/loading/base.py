@@ -27,11 +27,13 @@ class Loader(ABC):
     """Decides how one replica loads adapters. Each replica has its own instance.
 
     `assists` declares CPU assistance; a calibration without `cpu_lora` is then refused before the run. With `overlaps`,
-    only the request itself waits for KV from the host; the replica goes on with other requests.
+    only the request itself waits for KV from the host; the replica goes on with other requests. `answers` are what
+    `on_miss` may return: a loader that only stalls, or whose loads cost nothing, needs less of the engine.
     """
 
     assists = False
     overlaps = False
+    answers = frozenset(Miss)
 
     @abstractmethod
     def on_miss(self, adapter: Adapter) -> Miss:

@@ -15,20 +15,52 @@ NEVER = 1 << 60
 """As a number of decode steps: until something else ends the decode window."""
 
 
+class Abort(NamedTuple):
+    """Abort a waiting request, with a reason for its row."""
+
+    request: Request
+    reason: str
+
+
+class Pause(NamedTuple):
+    """Take a request out of the running batch, and leave its KV in HBM.
+
+    A paused request is preempted when others need the memory: its KV goes to the host or is dropped
+    (replica.preemption).
+    """
+
+    request: Request
+
+
+class Resume(NamedTuple):
+    """Put a paused request back into the running batch."""
+
+    request: Request
+
+
+class Note(NamedTuple):
+    """Record a named number over time, such as a threshold.
+
+    A number of one adapter has the adapter's name behind a colon, `credit:<adapter>`. The engine itself notes `merged`.
+    """
+
+    name: str
+    value: float
+
+
+Action = Abort | Pause | Resume | Note
+
+
 class SchedulerOutput(NamedTuple):
     """What a replica runs next: the `prefill` requests, or else a decode of the running batch.
 
-    `abort` lists requests to abort, each with a reason. With `chunks`, only `chunks[i]` tokens of the i-th prefill
+    The `actions` are applied first, in their order. With `chunks`, only `chunks[i]` tokens of the i-th prefill
     request are processed; a request whose prompt is not complete then is in the view's `prefilling` and has to be
     named again. With `decode`, the running batch takes a step in the same iteration.
     `unmerge` takes the merged adapter out of the base weights before the iteration, and `merge` puts one in: from
     then on its requests cost no LoRA work, and no other requests may run.
-    `pause` takes requests out of the running batch and leaves their KV in HBM; `resume` puts them back. A paused
-    request is preempted when others need the memory: its KV goes to the host or is dropped (replica.preemption).
     `skipped` is the number of waiting requests that were looked at and not chosen. Each step costs the time of
     looking at them, if the calibration has that coefficient.
-    `notes` are named numbers to record over time, such as thresholds; a number of one adapter has the adapter's name
-    behind a colon, `credit:<adapter>`. The engine itself notes `merged`.
 
     A decode decision holds for `steps` steps, and ends at the first iteration boundary not before `until_s`. An
     arrival ends it at the first boundary not before the arrival, but never within its first `on_arrival` steps. A
@@ -39,15 +71,12 @@ class SchedulerOutput(NamedTuple):
     steps: int = NEVER
     on_arrival: int = NEVER
     until_s: float = inf
-    abort: tuple[tuple[Request, str], ...] = ()
     chunks: tuple[int, ...] = ()
     decode: bool = False
     unmerge: bool = False
     merge: Adapter | None = None
     skipped: int = 0
-    pause: tuple[Request, ...] = ()
-    resume: tuple[Request, ...] = ()
-    notes: tuple[tuple[str, float], ...] = ()
+    actions: tuple[Action, ...] = ()
 
 
 class Scheduler(ABC):

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator
 
 from simlora.core.checks import number
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import SchedulerOutput
+from simlora.policies.scheduling.base import Abort, SchedulerOutput
 from simlora.policies.scheduling.budget import Budget, TimeBudget
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
 from simlora.policies.scheduling.patience import REASON, Patience
@@ -45,7 +45,7 @@ class ChunkedSlo(ChunkedPrefill):
         self._late = late = self.patience.late(view)
         decision = super().schedule(view)
         return decision._replace(
-            abort=tuple((request, REASON) for request in late.values()),
+            actions=tuple(Abort(request, REASON) for request in late.values()),
             until_s=self.patience.next_s(view, late),
             skipped=max(decision.skipped - len(late), 0),  # aborted requests are not looked at
         )

@@ -10,7 +10,7 @@ from simlora.core.adapter import Adapter
 from simlora.core.checks import choice, number, whole
 from simlora.core.request import Request, arrival_order
 from simlora.core.trace import BASE_MODEL
-from simlora.policies.scheduling.base import NEVER
+from simlora.policies.scheduling.base import NEVER, Note
 from simlora.policies.scheduling.picking import Picking, admitted, first
 from simlora.policies.scheduling.thresholds import CONSTANTS, Thresholds
 from simlora.policies.views import ReplicaView
@@ -109,17 +109,17 @@ class Credit(Picking):
                 found = min(found, max((credit + self._start - self._cost) // -units + 1, 1))
         return found
 
-    def notes(self) -> tuple[tuple[str, float], ...]:
+    def notes(self) -> tuple[Note, ...]:
         """Return thresholds, credits and the number of starving adapters, if a threshold or that number has changed."""
         if not self._tuned:
             return ()
         self._tuned = False
         credits = (
-            (f"credit:{'' if id == BASE_MODEL else self._names[id]}", units / self._size)
+            Note(f"credit:{'' if id == BASE_MODEL else self._names[id]}", units / self._size)
             for id, units in self.credits.items()
         )
         limits, starve = self.thresholds, float(len(self._starve))
-        return ("alpha", limits.alpha), ("beta", limits.beta), ("starving", starve), *credits
+        return Note("alpha", limits.alpha), Note("beta", limits.beta), Note("starving", starve), *credits
 
     @property
     def _starving(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import takewhile
 
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import Scheduler, SchedulerOutput
+from simlora.policies.scheduling.base import Abort, Scheduler, SchedulerOutput
 from simlora.policies.scheduling.fcfs import UNTIL_ARRIVAL
 from simlora.policies.scheduling.patience import REASON, Patience
 from simlora.policies.views import ReplicaView
@@ -42,20 +42,20 @@ class EarlyAbort(Scheduler):
         self._look(view)
         late = self.patience.late(view)
         left = len(view.waiting) - len(late)
-        abort = tuple((request, REASON) for request in late.values())
+        aborts = tuple(Abort(request, REASON) for request in late.values())
         admission = view.trial()
         hopeful = (request for request in self.order(view) if request.id not in late)
         admitted = tuple(takewhile(admission.admit, hopeful))
         if admitted:
             self._left = left - len(admitted)
             self._admissions = max(int(WEIGHT * len(admitted) + (1 - WEIGHT) * self._admissions), 1)
-            return SchedulerOutput(prefill=admitted, abort=abort)
+            return SchedulerOutput(prefill=admitted, actions=aborts)
         settled = self._settles(left)
         if not left:
-            return (UNTIL_ARRIVAL if settled else SchedulerOutput(steps=1))._replace(abort=abort)
+            return (UNTIL_ARRIVAL if settled else SchedulerOutput(steps=1))._replace(actions=aborts)
         steps = admission.retry_steps() if settled else 1
         return SchedulerOutput(
-            steps=steps, on_arrival=0, until_s=self.patience.next_s(view, late), abort=abort
+            steps=steps, on_arrival=0, until_s=self.patience.next_s(view, late), actions=aborts
         )
 
     def order(self, view: ReplicaView) -> Iterable[Request]:

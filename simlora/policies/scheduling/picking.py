@@ -8,7 +8,7 @@ from itertools import islice, takewhile
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request, arrival_order
-from simlora.policies.scheduling.base import NEVER, Scheduler, SchedulerOutput
+from simlora.policies.scheduling.base import NEVER, Note, Pause, Resume, Scheduler, SchedulerOutput
 from simlora.policies.views import ReplicaView
 
 
@@ -32,19 +32,19 @@ class Picking(Scheduler):
         """Return the decode steps for which the pick holds, if no request arrives or ends."""
         return NEVER
 
-    def notes(self) -> tuple[tuple[str, float], ...]:
+    def notes(self) -> tuple[Note, ...]:
         """Return the notes on the last decision."""
         return ()
 
     def schedule(self, view: ReplicaView) -> SchedulerOutput:
         picked, merged = self.pick(view)
         if merged is view.merged and len(picked) == view.running and not (view.waiting or view.paused):
-            return SchedulerOutput(steps=self.steps(), on_arrival=0, notes=self.notes())
+            return SchedulerOutput(steps=self.steps(), on_arrival=0, actions=self.notes())
         running, paused, named = set(view.members), set(view.paused), set(picked)
         beside = [request for request in picked if request in running or request in paused]
         fresh = [request for request in picked if request not in running and request not in paused]
-        pause = tuple(request for request in view.members if request not in named)
-        resume = tuple(request for request in beside if request in paused)
+        pause = tuple(Pause(request) for request in view.members if request not in named)
+        resume = tuple(Resume(request) for request in beside if request in paused)
         prefill: tuple[Request, ...] = ()
         steps = self.steps()
         if fresh:
@@ -60,9 +60,7 @@ class Picking(Scheduler):
             decode=bool(prefill),
             unmerge=view.merged is not None and view.merged is not merged,
             merge=merged if view.merged is not merged else None,
-            pause=pause,
-            resume=resume,
-            notes=self.notes(),
+            actions=(*pause, *resume, *self.notes()),
         )
 
 

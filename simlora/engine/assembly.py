@@ -1,0 +1,355 @@
+"""Puts replicas together: the loop, and the parts that the scenario's system has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.clock import Clock
+from simlora.engine.parts.adapter_memory import OwnRegion, Padding
+from simlora.engine.parts.async_loading import AsyncLoading, KvOnTheWay, OverlappedLoader, SlotsInFlight
+from simlora.engine.parts.chunked_prefill import ChunkedPrefill
+from simlora.engine.parts.cpu_assist import CpuAssist, HostCores
+from simlora.engine.parts.disk_tier import DiskTier, DiskTierLink, HostMemory
+from simlora.engine.parts.gpu_sharing import GpuSharing, SharedGpu, SharedRunner
+from simlora.engine.parts.handoff import HandingOver, OnMove
+from simlora.engine.parts.kv_offload import PrefixAdmission, PrefixCaching, PrefixCachingKV
+from simlora.engine.parts.merging import Merging, MergingRunner
+from simlora.engine.parts.pausing import Pausing, trial_beside
+from simlora.engine.parts.prefetching import Prefetching
+from simlora.engine.parts.queue_reports import QueueReports, Report
+from simlora.engine.parts.slot_reloads import SlotReloads
+from simlora.engine.parts.slowdown import Slowdown, SlowRunner
+from simlora.engine.parts.tracing import Tracing
+from simlora.engine.parts.unified_swapper import SwappedKV, UnifiedSwapper, tree_by_worth
+from simlora.engine.replica.adapter_loader import AdapterLoader
+from simlora.engine.replica.admission import Admission, reservation
+from simlora.engine.replica.hooks import Hooks
+from simlora.engine.replica.host_link import HostLink
+from simlora.engine.replica.kv_cache_manager import InFlightKV, KVCacheManager
+from simlora.engine.replica.model_runner import ModelRunner, SegmentRunner
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
+from simlora.engine.replica.request_table import HoldingTable, RequestStatus, RequestTable
+from simlora.engine.replica.running_batch import RunningBatch
+from simlora.engine.replica.scheduler_view import SchedulerView
+from simlora.engine.replica_config import ReplicaConfig
+from simlora.engine.scenario import Scenario
+from simlora.latency.models import LatencyModels
+from simlora.latency.transfer import AdapterLoad
+from simlora.memory.adapter_cache import AdapterCache, DividedAdapterCache
+from simlora.memory.adapter_region import AdapterRegion, adapter_region
+from simlora.memory.prefix_tree import PrefixTree
+from simlora.memory.reservation import Pausable, Reservation
+from simlora.metrics.recorder import Recorder
+from simlora.policies.eviction.swapper import Swapper
+from simlora.policies.loading.base import Loader, Miss
+from simlora.policies.scheduling.base import SchedulerOutput
+
+MakeLink = Callable[[AdapterLoad, int, int, Recorder], HostLink]
+
+
+class Surroundings(NamedTuple):
+    """What a replica shares with others, and the listeners that it reports to.
+
+    `link` makes its host link, where hosts hold different adapters; `runner` what runs its iterations, in place of the
+    latency models.
+    """
+
+    on_leave: Report
+    on_move: OnMove
+    queue: tuple[Report, Report] | None = None
+    cores: HostCores | None = None
+    gpu: SharedGpu | None = None
+    link: MakeLink | None = None
+    runner: Callable[[LatencyModels], ModelRunner] = ModelRunner
+
+
+class Assembly:
+    """Builds one replica; what the scenario's system does not have, the replica does not have either."""
+
+    def __init__(
+        self,
+        id: int,
+        clock: Clock,
+        scenario: Scenario,
+        latency: LatencyModels,
+        adapters: Sequence[Adapter],
+        outputs: Sequence[int],
+        recorder: Recorder,
+        around: Surroundings,
+    ) -> None:
+        policies = scenario.policies
+        self.id, self.clock, self.scenario, self.latency = id, clock, scenario, latency
+        self.adapters, self.outputs, self.recorder, self.around = adapters, outputs, recorder, around
+        self.config = scenario.config_of(id)
+        self.scheduler, self.policy, self.eviction = policies.scheduler(), policies.loader(), policies.eviction()
+        self.batch = RunningBatch()
+
+    # What there is ----------------------------------------------------------------------
+
+    @property
+    def beside(self) -> bool:
+        """Whether weights may come while the batch runs: not where they are merged, or laid out first."""
+        return not (self.scenario.policies.merges or self.config.own_region)
+
+    @property
+    def defers(self) -> bool:
+        """Whether a request may wait for its own copies while the replica goes on."""
+        return self.beside and (Miss.WAIT in self.policy.answers or self.policy.overlaps)
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether requests may go to other replicas, or come from them."""
+        scenario = self.scenario
+        periods = (scenario.policies.migration.period_s, scenario.scaling.autoscaler.period_s)
+        return bool(scenario.failures) or any(period_s is not None for period_s in periods)
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether the loading policy asks for adapters ahead of their requests."""
+        return type(self.policy).ahead is not Loader.ahead
+
+    @property
+    def copies_overlap(self) -> bool:
+        """Whether a copy may be under way while an iteration runs."""
+        config, scenario = self.config, self.scenario
+        return (
+            self.defers
+            or self.prefetches
+            or config.prefix_caching
+            or config.preemption == "swap"
+            or (self.beside and Miss.ASSIST in self.policy.answers)
+            or scenario.policies.migration.brings
+            or (scenario.scaling.autoscaler.period_s is not None and scenario.scaling.warm_up_adapters > 0)
+        )
+
+    # Memory -----------------------------------------------------------------------------
+
+    def _cache(self, region: AdapterRegion | None) -> AdapterCache:
+        config, victims = self.config, self.eviction.victims
+        if config.divided:
+            return DividedAdapterCache(config.kv_token_budget, victims, config.adapter_region_tokens)
+        cache = AdapterCache(config.kv_token_budget, victims)
+        if region is not None:
+            cache.on_evict += (region.drop,)
+        return cache
+
+    def _link(self, cache: AdapterCache) -> HostLink:
+        config, model = self.config, self.scenario.model
+        # KV heads are copied once there are more GPUs than heads.
+        kv_bytes = model.kv_bytes_per_token // min(config.tp, model.kv_heads)
+        load, recorder = self.latency.load, self.recorder
+        if config.max_cpu_loras:
+            return DiskTierLink(load, config.tp, kv_bytes, recorder, HostMemory(config.max_cpu_loras, cache))
+        return (self.around.link or HostLink)(load, config.tp, kv_bytes, recorder)
+
+    def _kv(self, rule: Reservation, cache: AdapterCache, link: HostLink) -> KVCacheManager:
+        config, eviction = self.config, self.eviction
+        if not self.copies_overlap:
+            return KVCacheManager(rule, cache, self.batch)
+        pooled = not (config.divided or config.own_region)
+        if not config.prefix_caching:
+            return InFlightKV(rule, cache, self.batch, link, pooled)
+        kind = SwappedKV if isinstance(eviction, Swapper) else PrefixCachingKV
+        kv = kind(rule, cache, self.batch, link, pooled, self.recorder)
+        block, capacity = self.scenario.cache_block_tokens, config.host_kv_tokens
+        if isinstance(eviction, Swapper):
+            kv.tree = tree_by_worth(eviction, block, capacity, link.kv_s, kv.send_out)
+        else:
+            kv.tree = PrefixTree(block, capacity, send=kv.send_out)
+        cache.on_change += (kv.tree.adapter,)
+        return kv
+
+    def _loader(self, kv: KVCacheManager, link: HostLink) -> AdapterLoader:
+        if isinstance(kv, InFlightKV):
+            return OverlappedLoader(kv, link, self.policy, self.recorder, self.beside)
+        return AdapterLoader(kv, link, self.policy, self.recorder)
+
+    # Running ----------------------------------------------------------------------------
+
+    def _runners(self) -> tuple[ModelRunner, MergingRunner | None, SlowRunner | None]:
+        """Return what runs iterations, and of its layers those that merge and that slow down."""
+        latency, make = self.latency, self.around.runner
+        if latency.kernel.counts_segments and make is ModelRunner:
+            make = SegmentRunner
+        runner, merging, slow = make(latency), None, None
+        if latency.merge is not None:
+            runner = merging = MergingRunner(runner, latency.merge, self.config.tp)
+        if self.scenario.stragglers:
+            runner = slow = SlowRunner(runner)
+        if self.around.gpu is not None and latency.host is not None:
+            runner = SharedRunner(self.id, runner, self.around.gpu, latency.host)
+        return runner, merging, slow
+
+    def _trials(
+        self, table: RequestTable, region: AdapterRegion | None
+    ) -> Callable[[Collection[Request] | None], Admission]:
+        """Return what starts a trial; beside some requests only, the parts of pausing start it."""
+        config, kv, batch = self.config, table.kv, self.batch
+        regions = () if region is None else (region.fits,)
+
+        def start(seats: int) -> Admission:
+            kv.reservation.begin(batch.step)
+            if region is not None:
+                region.begin(batch)
+            if kv.prefixes is not None:
+                return PrefixAdmission(kv.prefixes, kv.reservation, kv.adapters, config, seats, regions)
+            return Admission(kv.reservation, kv.adapters, config, seats, regions)
+
+        def beside(requests: Collection[Request] | None) -> Admission:
+            rule = kv.reservation
+            paused_tokens = rule.paused_tokens if isinstance(rule, Pausable) else 0
+            return trial_beside(table, config, requests, start, paused_tokens)
+
+        def plain(requests: Collection[Request] | None) -> Admission:
+            if requests is not None or regions or kv.prefixes is not None:
+                return beside(requests)
+            kv.reservation.begin(batch.step)
+            seats = config.max_num_seqs - table.held_count - len(batch.members)
+            return Admission(kv.reservation, kv.adapters, config, seats)
+
+        return beside if self.scheduler.pauses else plain
+
+    def _asks(self, table: RequestTable) -> Callable[[SchedulerView], SchedulerOutput]:
+        """Return what asks the scheduler; it is not asked while all that there is are requests whose copies go on."""
+        schedule, held, nothing = self.scheduler.schedule, table.held, SchedulerOutput()
+        if not (isinstance(table, HoldingTable) or self.scheduler.pauses):
+            return schedule
+
+        def ask(view: SchedulerView) -> SchedulerOutput:
+            paused, prefilling = held[RequestStatus.PAUSED], held[RequestStatus.PREFILLING]
+            return schedule(view) if view.members or table.queue.count or paused or prefilling else nothing
+
+        return ask
+
+    # The replica ------------------------------------------------------------------------
+
+    def replica(self) -> Replica:
+        """Return the replica, with empty memory and its parts attached."""
+        config, scenario, scheduler = self.config, self.scenario, self.scheduler
+        rule = reservation(config)
+        if scheduler.pauses:
+            rule = Pausable(rule)
+        region = None
+        if config.own_region:
+            region = adapter_region(config.adapter_memory, config.adapter_region_tokens)
+        cache = self._cache(region)
+        link = self._link(cache)
+        kv = self._kv(rule, cache, link)
+        loader = self._loader(kv, link)
+        runner, merging, slow = self._runners()
+
+        def swap_out(tokens: int, now_s: float) -> None:
+            runner.stalled_until_s = link.send_kv(tokens, now_s)
+
+        swaps = swap_out if config.preemption == "swap" else None
+        holds = self.defers or scenario.policies.assists or scheduler.pauses
+        table = (HoldingTable if holds else RequestTable)(
+            self.id, kv, self.outputs, self.recorder, self.around.on_leave, swaps
+        )
+        targets_s = scenario.ttft_targets_s
+        view = SchedulerView(
+            self.clock,
+            config,
+            scheduler,
+            table,
+            runner,
+            self._trials(table, region),
+            len(scenario.trace.adapters),
+            None if targets_s is None else targets_s.tolist(),
+        )
+        replica = Replica(
+            self.id,
+            config,
+            self.clock,
+            self.recorder,
+            table,
+            loader,
+            link,
+            runner,
+            view,
+            self._asks(table),
+            scenario.fast_forward,
+        )
+        replica.attach(Hooks(self._parts(replica, region, merging, slow)))
+        return replica
+
+    def _parts(
+        self,
+        replica: Replica,
+        region: AdapterRegion | None,
+        merging: MergingRunner | None,
+        slow: SlowRunner | None,
+    ) -> list[Part]:
+        """Return the parts; where several define a hook, it is called in this order."""
+        config, around, loader = self.config, self.around, replica.loader
+        overlapped = loader if isinstance(loader, OverlappedLoader) else None
+        parts: list[Part] = []
+        if self.hands_over:
+            parts.append(HandingOver(replica, around.on_move, None if config.own_region else overlapped))
+        if slow is not None:
+            parts.append(Slowdown(replica, slow))
+        if around.gpu is not None:
+            parts.append(GpuSharing(replica, around.gpu))
+        if self.scheduler.chunks:
+            parts.append(ChunkedPrefill(replica))
+        if isinstance(replica.kv.reservation, Pausable):
+            parts.append(Pausing(replica, replica.kv.reservation))
+        if config.reserve == "padded":
+            parts.append(Padding())
+        if overlapped is not None:
+            parts += self._overlapping(replica, overlapped)
+        if merging is not None:
+            parts.append(Merging(replica, merging, self.recorder))
+        parts += self._of_adapters(replica, region)
+        if around.queue is not None:
+            parts.append(QueueReports(self.id, *around.queue))
+        if self.recorder.tracing is not None:
+            parts.append(Tracing(replica, self.recorder.tracing))
+        return parts
+
+    def _overlapping(self, replica: Replica, loader: OverlappedLoader) -> list[Part]:
+        """Return the parts of a replica whose copies overlap its iterations."""
+        kv = replica.kv
+        assert isinstance(kv, InFlightKV), "copies overlap iterations, and their slots are not known"
+        parts: list[Part] = [KvOnTheWay(loader), SlotsInFlight(kv, replica)]
+        waiting: list[Part] = []
+        if self.around.cores is not None and self.latency.cpu_lora is not None:
+            waiting.append(CpuAssist(replica, loader, self.around.cores, self.latency.cpu_lora))
+        if self.defers:
+            waiting.append(AsyncLoading(replica, loader, self.scheduler.chunks))
+        if self.prefetches:
+            waiting.append(Prefetching(replica, self.policy, loader))
+        if isinstance(kv, SwappedKV):
+            assert isinstance(self.eviction, Swapper), "KV is swapped without an order"
+            parts.append(UnifiedSwapper(replica, self.eviction, kv, self.adapters, loader.fetch))
+        if isinstance(kv, PrefixCachingKV):
+            parts.append(PrefixCaching(kv, self.outputs, replica.table))
+        return [*waiting, *parts]
+
+    def _of_adapters(self, replica: Replica, region: AdapterRegion | None) -> list[Part]:
+        """Return the parts that lay adapters out, load them again, or read them from disk."""
+        cache, loader, link, config = replica.kv.adapters, replica.loader, replica.host_link, self.config
+        parts: list[Part] = []
+        if isinstance(link, DiskTierLink):
+            parts.append(DiskTier(link.memory, cache))
+        if self.eviction.evicts_in_use:
+            from_disk = config.max_cpu_loras is not None and config.max_cpu_loras == config.max_loras
+            reloads = SlotReloads(cache, self.eviction, self.policy, link, from_disk)
+            loader.reload += (reloads.reload,)
+            parts.append(reloads)
+        if region is not None:
+            own = OwnRegion(region, replica.runner, self.latency.flush_s)
+            loader.on_missing += (own.lay_out,)
+            parts.append(own)
+        return parts
+
+
+def preload(replica: Replica, adapter: Adapter) -> None:
+    """Have an adapter in HBM from the start, if it fits there, and in memory of the pool's kind."""
+    if replica.part(OwnRegion) is None and replica.loader.preload(adapter):
+        if isinstance(replica.host_link, DiskTierLink):
+            replica.host_link.memory.use(adapter)
