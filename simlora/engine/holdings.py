@@ -10,9 +10,9 @@ from simlora.core.request import Request
 from simlora.engine.admission import reservation
 from simlora.engine.host_link import HostLink
 from simlora.engine.host_memory import HostMemory
+from simlora.engine.interfaces import AdapterSource
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Scenario
-from simlora.engine.stores import Stores
 from simlora.engine.swapping import Swapping, tree_by_worth
 from simlora.engine.transit import Transit
 from simlora.latency.models import LatencyModels
@@ -63,7 +63,7 @@ class Holdings:
         latency: LatencyModels,
         recorder: Recorder,
         id: int = 0,
-        stores: Stores | None = None,
+        stores: AdapterSource | None = None,
     ) -> None:
         self._id = id
         self._leaving = Transit()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from simlora.core.adapter import Adapter
 from simlora.engine.host_memory import HostMemory
+from simlora.engine.interfaces import AdapterSource
 from simlora.engine.link import Link
-from simlora.engine.stores import Stores
 from simlora.latency.transfer import AdapterLoad
 from simlora.metrics.recorder import Recorder
 from simlora.metrics.tracing import TO_GPU, TO_HOST, Copied
@@ -43,14 +43,14 @@ class HostLink:
         kv_bytes: int,
         recorder: Recorder,
         memory: HostMemory | None,
-        stores: Stores | None,
+        stores: AdapterSource | None,
     ) -> None:
         self.to_gpu, self.to_host = Link(), Link()
         self.kv_tokens_in = self.kv_tokens_out = 0
         self._id, self._load, self._tp, self._kv_bytes = id, load, tp, kv_bytes
         self._recorder, self._memory, self._stores = recorder, memory, stores
         if stores is not None:
-            stores.joins(id, self.to_gpu, load.load_s)
+            stores.connect(id, self.to_gpu, load.load_s)
         tracing = recorder.tracing
         if tracing is not None:
             for link, name in ((self.to_gpu, TO_GPU), (self.to_host, TO_HOST)):

@@ -14,17 +14,16 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request, arrival_order
 from simlora.engine.clock import BOUNDARY, Clock
 from simlora.engine.cores import Cores
-from simlora.engine.departed import Departed
+from simlora.engine.handoff import Handoff
 from simlora.engine.help import CpuHelp
 from simlora.engine.holdings import Holdings
-from simlora.engine.loads import Load
+from simlora.engine.interfaces import AdapterSource, QueueLoad
 from simlora.engine.pace import Pace
 from simlora.engine.roster import Roster
 from simlora.engine.run import DecodeRun
 from simlora.engine.scenario import Scenario
 from simlora.engine.sharing import SharedGpu
 from simlora.engine.sight import Sight
-from simlora.engine.stores import Stores
 from simlora.latency.models import LatencyModels
 from simlora.metrics.recorder import Recorder
 from simlora.metrics.tracing import Ran, ReplicaFailed
@@ -84,11 +83,11 @@ class Replica:
         outputs: Sequence[int],
         recorder: Recorder,
         on_leave: Callable[[int, Request], None],
-        on_move: Callable[[Departed, int, int], None],
+        on_move: Callable[[Handoff, int, int], None],
         cores: Cores | None = None,
-        queued: Load | None = None,
+        queued: QueueLoad | None = None,
         adapters: Sequence[Adapter] = (),
-        stores: Stores | None = None,
+        stores: AdapterSource | None = None,
     ) -> None:
         self.id = id
         self.config = scenario.config_of(id)
@@ -534,7 +533,7 @@ class Replica:
             self._steps = steps
             self._wake = self._clock.move(self._wake, run.end_s(steps), BOUNDARY, self.id)
 
-    def settle(self) -> None:
+    def finalize(self) -> None:
         """The clock has stopped: count the steps of a run that were over before, and note who was admitted."""
         ended_s = self._count_steps()
         if ended_s is not None:
@@ -559,7 +558,7 @@ class Replica:
         self.record(ended_s, self._roster.waited_at(ended_s))
         return ended_s
 
-    def fail(self) -> list[Departed]:
+    def fail(self) -> list[Handoff]:
         """Stop for good, with an iteration under way and all that is in memory; return the requests by arrival."""
         self._wake.callbacks = []
         broke_s = self._clock.now
@@ -573,7 +572,7 @@ class Replica:
         roster, waiting = self._roster, {request.id for request in self.waiting}
         prefill = {request.id for request in self._prefill} - self._standing.prefilling.keys()
         requests = sorted(self.requests(), key=arrival_order)
-        found: list[Departed] = []
+        found: list[Handoff] = []
         for request in requests:
             lost_tokens = request.chunked_tokens
             if request.id in waiting:
@@ -590,7 +589,7 @@ class Replica:
         self._run = None
         return found
 
-    def follows(self, failed: Replica) -> None:
+    def inherit_counters(self, failed: Replica) -> None:
         """This one takes the place of one that has failed, as empty as it was at first; what that did counts."""
         self.busy_s, self.most_running, self.most_waiting = (
             failed.busy_s,
@@ -654,9 +653,9 @@ class Replica:
         if self.holdings.region is None:
             self.incoming.prefetch(brings.values(), self._batch.step, self._clock.now)
 
-    def receive(self, departed: Departed, source: int) -> None:
+    def receive(self, handoff: Handoff, source: int) -> None:
         """A request comes at a boundary of replica `source`, -1: at none."""
-        request, token_s, _ = departed
+        request, token_s, _ = handoff
         self._sends.pop(request.id, None)  # of an earlier visit, while this iteration has been under way
         now_s = self._clock.now
         # A boundary of this replica at the same moment is over if its number is lower.

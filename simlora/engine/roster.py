@@ -7,10 +7,10 @@ from math import inf
 
 from simlora.core.request import Request
 from simlora.engine.batch import Batch
-from simlora.engine.departed import Departed
+from simlora.engine.handoff import Handoff
 from simlora.engine.holdings import Holdings
 from simlora.engine.incoming import Incoming
-from simlora.engine.loads import Load
+from simlora.engine.interfaces import QueueLoad
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.stalls import Stalls
 from simlora.engine.standing import Standing
@@ -55,7 +55,7 @@ class Roster:
         outputs: Sequence[int],
         recorder: Recorder,
         on_leave: Callable[[int, Request], None],
-        queued: Load | None,
+        queued: QueueLoad | None,
     ) -> None:
         self._id = id
         self._swaps = config.preemption == "swap"
@@ -266,11 +266,11 @@ class Roster:
 
     # Leaving ----------------------------------------------------------------------------
 
-    def depart(self, request: Request, chunked_tokens: int) -> Departed:
+    def depart(self, request: Request, chunked_tokens: int) -> Handoff:
         """A request leaves for which nothing is held any more, with so much of a prefill that was not whole."""
         if not request.generated_tokens:
-            return Departed(request, None, chunked_tokens)
-        return Departed(request, self.token_times.leaves(request.id), request.prefill_tokens)
+            return Handoff(request, None, chunked_tokens)
+        return Handoff(request, self.token_times.leaves(request.id), request.prefill_tokens)
 
     def finish_batch(self, now_s: float) -> None:
         """Those members leave whose last step this was."""
