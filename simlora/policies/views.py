@@ -287,7 +287,7 @@ class ClusterView(Protocol):
     def execution_s(self, adapter: Adapter | None = None) -> float | None:
         """Mean seconds from admission to end of the requests that had a first token and have left.
 
-        For an adapter or for all; None as long as there are none.
+        For an adapter or for all; None as long as there are none. Of routers, only those that are `informed` may ask.
         """
         ...
 

@@ -81,8 +81,6 @@ class AdapterStore:
         self._slowdowns[host] = factor
         self._sends[host].slowdown = self._receives[host].slowdown = factor
 
-    # What the placement says --------------------------------------------------------------
-
     def serve(self, serving: Hosts, at_first: bool = False) -> None:
         """Set which hosts serve each adapter from now on; `at_first` they hold it, too."""
         for adapter in self._adapters:
@@ -97,8 +95,6 @@ class AdapterStore:
                     self._hold(host, adapter)
             else:
                 self._drop_unserved(adapter)
-
-    # Fetching -----------------------------------------------------------------------------
 
     def holds(self, replica: int, adapter: Adapter) -> bool:
         """Whether the host of a replica has an adapter in its memory."""
@@ -155,8 +151,6 @@ class AdapterStore:
                 return
         self._hold(host, adapter)
         self._drop_unserved(adapter)
-
-    # Memory -------------------------------------------------------------------------------
 
     def _fits(self, host: int, adapter: Adapter) -> bool:
         most = self._memory_bytes

@@ -47,8 +47,6 @@ class Autoscaling:
         self._asked: dict[int, int] = {}  # requests so far, by adapter
         self.active = config.autoscaler.period_s is not None
 
-    # Listeners ------------------------------------------------------------------------------
-
     def arrive(self, request: Request) -> None:
         """A request arrives, for an adapter that may be worth having in memory."""
         if request.adapter is not None:
@@ -66,8 +64,6 @@ class Autoscaling:
                 self._booting.pop(id, None)
                 self._draining.discard(id)
                 self._stop_cost(id)
-
-    # Adding and removing --------------------------------------------------------------------
 
     def begin(self) -> None:
         """Switch on as many replicas as the autoscaler wants before anything runs; they need not boot."""

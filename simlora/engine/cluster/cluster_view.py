@@ -12,7 +12,7 @@ from simlora.core.random import stream
 from simlora.core.request import Request, arrival_order
 from simlora.engine.building import as_seen
 from simlora.engine.cluster.fleet import Fleet
-from simlora.engine.cluster.latency_history import ExecutionTimes, RecentTtfts
+from simlora.engine.cluster.latency_history import LatencyHistory
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.placement import PlacementPlanner
 from simlora.engine.scenario import Scenario
@@ -33,11 +33,10 @@ class ClusterView:
         latencies: Sequence[LatencyModels],
         placement: PlacementPlanner,
         loads: LoadTracker | None,
-        executions: ExecutionTimes | None,
-        ttfts: RecentTtfts,
+        history: LatencyHistory,
     ) -> None:
         self._scenario, self._clock, self._fleet, self._latencies = scenario, fleet.clock, fleet, latencies
-        self._placement, self._loads, self._executions, self._ttfts = placement, loads, executions, ttfts
+        self._placement, self._loads, self._history = placement, loads, history
         self.rng = stream(scenario.seed, "router")
         self.outstanding: NDArray[np.int64] = fleet.outstanding
         self.max_num_seqs = scenario.replica.max_num_seqs
@@ -70,8 +69,7 @@ class ClusterView:
         return np.array([replica.used_tokens for replica in self._fleet.replicas], dtype=np.int64)
 
     def execution_s(self, adapter: Adapter | None = None) -> float | None:
-        assert self._executions is not None, "only a router that is `informed` may ask for `execution_s`"
-        return self._executions.mean_s(adapter)
+        return self._history.execution_s(adapter)
 
     @property
     def history_rps(self) -> NDArray[np.float64] | None:
@@ -110,7 +108,7 @@ class ClusterView:
         return np.asarray(self._clock.now - np.array(arrivals_s, dtype=np.float64))
 
     def first_tokens_s(self, window_s: float) -> NDArray[np.float64]:
-        return self._ttfts.within(window_s)
+        return self._history.ttfts_s(window_s)
 
 
 class StaleClusterView(ClusterView):

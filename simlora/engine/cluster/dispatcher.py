@@ -1,9 +1,8 @@
-"""Requests on their way to replicas: which replica gets one, and what hears of those that come and go."""
+"""Requests on their way to replicas: which replica gets one, and what is called when one comes or goes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from typing import NamedTuple
 
 import numpy as np
 from simpy import Event
@@ -24,50 +23,34 @@ OfReplica = Callable[[int, Request], None]
 """Is called with a replica and one of its requests."""
 
 
-class Listeners(NamedTuple):
-    """What takes part in dispatching, in order; a tuple is empty where a run has no such mechanism.
-
-    `narrow`: each returns those of some replicas that may serve a request. `before_route` is called before the router
-    is asked, `on_arrive` for every arrival, `on_overflow` for one that `max_outstanding` turns away, `on_assign` and
-    `on_withdraw` when a replica gets a request and when it no longer has it, `on_end` when one has ended at a replica.
-    """
-
-    narrow: tuple[Callable[[Ids, Request], Ids], ...] = ()
-    before_route: tuple[Callable[[], None], ...] = ()
-    on_arrive: tuple[Callable[[Request], None], ...] = ()
-    on_overflow: tuple[OfReplica, ...] = ()
-    on_assign: tuple[OfReplica, ...] = ()
-    on_withdraw: tuple[OfReplica, ...] = ()
-    on_end: tuple[OfReplica, ...] = ()
-
-
 class Dispatcher:
-    """Asks the router, and keeps the fleet's `outstanding`.
+    """Asks the router, and keeps the fleet's `outstanding`. `progress` is told now and then how many have ended.
 
-    `listen` says what takes part in this run. `progress` is told now and then how many requests have ended.
+    Its other tuples are set once a run: what is called, in that order. A mechanism that the run lacks is in none.
+    `narrow`: each returns those of some replicas that may serve a request. `before_route` precedes the router.
+    `on_arrive` is for every arrival, `on_overflow` for one that `max_outstanding` turns away. `on_assign` is for a
+    replica that gets a request, `on_withdraw` for one that loses a request, `on_end` for one whose request has ended.
+    If `all_servable`, every replica can run every request.
     """
 
     def __init__(self, scenario: Scenario, fleet: Fleet, view: ClusterView, recorder: Recorder) -> None:
         self._clock, self._fleet, self._view, self._recorder = fleet.clock, fleet, view, recorder
-        self._router = scenario.policies.router
-        self._max_outstanding = scenario.max_outstanding
+        self._router, self._max_outstanding = scenario.policies.router, scenario.max_outstanding
         self._outstanding = fleet.outstanding.data  # one number is written faster so than through numpy
         self._kinds, self._kind_of = scenario.kinds, scenario.kind_of
         self.progress: Callable[[int], None] = lambda ended: None
-
-    def listen(self, listeners: Listeners, all_servable: bool) -> None:
-        """Take the mechanisms of this run; if `all_servable`, every replica can run every request."""
-        self._all_servable = all_servable
-        self._narrow, self._before_route = listeners.narrow, listeners.before_route
-        self._on_arrive, self._on_overflow = listeners.on_arrive, listeners.on_overflow
-        self._on_assign, self._on_withdraw = listeners.on_assign, listeners.on_withdraw
-        self._on_release = (*listeners.on_withdraw, *listeners.on_end)
-
-    # From arrival to end ----------------------------------------------------------------
+        self.narrow: tuple[Callable[[Ids, Request], Ids], ...] = ()
+        self.before_route: tuple[Callable[[], None], ...] = ()
+        self.on_arrive: tuple[Callable[[Request], None], ...] = ()
+        self.on_overflow: tuple[OfReplica, ...] = ()
+        self.on_assign: tuple[OfReplica, ...] = ()
+        self.on_withdraw: tuple[OfReplica, ...] = ()
+        self.on_end: tuple[OfReplica, ...] = ()
+        self.all_servable = False
 
     def arrivals(self, requests: Iterable[Request]) -> Generator[Event, None, None]:
         """Dispatch each request at its arrival."""
-        clock, on_arrive = self._clock, self._on_arrive
+        clock, on_arrive = self._clock, self.on_arrive
         dispatch = self.dispatch if self._max_outstanding is None else self._dispatch_or_overflow
         for request in requests:
             yield clock.moment(request.arrival_s, ARRIVAL, request.id)
@@ -82,7 +65,7 @@ class Dispatcher:
             return
         reason = f"cluster.max_outstanding, {self._max_outstanding} requests, were there already"
         self._recorder.reject(request, -1, self._clock.now, reason)
-        for listener in self._on_overflow:
+        for listener in self.on_overflow:
             listener(-1, request)
 
     def dispatch(self, request: Request, handoff: Handoff | None = None) -> int | None:
@@ -90,23 +73,25 @@ class Dispatcher:
 
         `handoff` is of a request that was dispatched before.
         """
-        candidates = self.candidates(request) if self._narrow else self._fleet.everywhere
+        candidates = self.candidates(request) if self.narrow else self._fleet.everywhere
         if not len(candidates):
-            if not self._fleet.hold(handoff or Handoff(request)):
+            if self._fleet.is_expected:
+                self._fleet.unassigned.append(handoff or Handoff(request))
+            else:
                 self._recorder.reject(request, -1, self._clock.now, "no replica is left")
             return None
-        for listener in self._before_route:
+        for listener in self.before_route:
             listener()
         chosen = self._router.route(request, candidates, self._view)
         assert 0 <= chosen < len(self._outstanding), f"{type(self._router).__name__} chose replica {chosen}"
         replica = self._fleet.replicas[chosen]
-        if not self._all_servable:
+        if not self.all_servable:
             reason = unservable(request, replica.config)
             if reason:
                 self._recorder.reject(request, chosen, self._clock.now, reason)
                 return None
         self._outstanding[chosen] += 1
-        for assigned in self._on_assign:
+        for assigned in self.on_assign:
             assigned(chosen, request)
         if handoff is None:
             replica.submit(request)
@@ -117,37 +102,36 @@ class Dispatcher:
     def release(self, replica: int, request: Request) -> None:
         """A request has ended at a replica."""
         self._outstanding[replica] -= 1
-        for listener in self._on_release:
+        for listener in self.on_end:
             listener(replica, request)
         if self._recorder.ended % PROGRESS_EVERY == 0:
             self.progress(self._recorder.ended)
 
-    # Requests that change their replica -------------------------------------------------
-
     def candidates(self, request: Request) -> Ids:
         """Return the replicas that may serve a request."""
         found = self._fleet.everywhere
-        for narrow in self._narrow:
+        for narrow in self.narrow:
             found = narrow(found, request)
         return found
 
     def withdraw(self, replica: int, request: Request) -> None:
         """A replica no longer has a request, which has not ended."""
         self._outstanding[replica] -= 1
-        for listener in self._on_withdraw:
+        for listener in self.on_withdraw:
             listener(replica, request)
 
     def transfer(self, handoff: Handoff, source: int, target: int) -> None:
         """A request goes from one replica to another, at a boundary of the first."""
         self.withdraw(source, handoff.request)
         self._outstanding[target] += 1
-        for listener in self._on_assign:
+        for listener in self.on_assign:
             listener(target, handoff.request)
         self._fleet.replicas[target].receive(handoff, source)
 
     def dispatch_pending(self) -> None:
         """Dispatch the unassigned requests again, as a replica is open, or is not expected any more."""
-        for handoff in self._fleet.take_unassigned():
+        pending, self._fleet.unassigned = self._fleet.unassigned, []
+        for handoff in pending:
             self.dispatch(handoff.request, handoff)
 
     def large_enough(self, replicas: Ids, request: Request) -> Ids:

@@ -23,7 +23,7 @@ class Fleet:
 
     A replica is `open`, and takes requests, if it is `alive` (its host has not failed) and `on` (neither switched off
     nor draining). `booting` are those that will be on, by the number of the boot. While no replica is open, requests
-    stay unassigned as long as one `is_expected`: `returning` failed hosts will come back, or the fleet `grows`.
+    are `unassigned` as long as one `is_expected`: `returning` failed hosts will come back, or the fleet `grows`.
     """
 
     def __init__(self, size: int, clock: Clock) -> None:
@@ -39,7 +39,7 @@ class Fleet:
         self.booting: dict[int, int] = {}
         self.returning = 0
         self.grows = False
-        self._unassigned: list[Handoff] = []
+        self.unassigned: list[Handoff] = []
 
     def build(self, make: Callable[[int], Replica]) -> None:
         """Make the replicas; `make` returns an empty one, and is called again for each that is replaced."""
@@ -64,8 +64,6 @@ class Fleet:
         if replica.config.prefix_caching:
             gc.collect()  # a prefix tree and its listeners refer to each other
         return lost
-
-    # Which of them take requests --------------------------------------------------------
 
     def set_alive(self, ids: Sequence[int], alive: bool) -> None:
         """The host of these replicas has failed, or is back."""
@@ -97,22 +95,3 @@ class Fleet:
     def is_expected(self) -> bool:
         """Whether a replica will be open."""
         return self.returning > 0 or (self.grows and bool(self.alive.any()))
-
-    # Requests without a replica ---------------------------------------------------------
-
-    @property
-    def unassigned(self) -> Sequence[Handoff]:
-        """Requests that wait until a replica is open, in order."""
-        return self._unassigned
-
-    def hold(self, handoff: Handoff) -> bool:
-        """Keep a request until a replica is open; return False if none is expected."""
-        if self.is_expected:
-            self._unassigned.append(handoff)
-            return True
-        return False
-
-    def take_unassigned(self) -> list[Handoff]:
-        """Return the unassigned requests, in order, and keep none."""
-        found, self._unassigned = self._unassigned, []
-        return found

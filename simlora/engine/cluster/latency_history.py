@@ -13,18 +13,19 @@ from simlora.core.request import Request
 from simlora.engine.clock import Clock
 
 
-class ExecutionTimes:
-    """Seconds from admission to end of the requests that had a first token: of all, and by adapter.
+class LatencyHistory:
+    """Execution times, if a policy `asks_for_executions`, and TTFTs, from the first question for them on.
 
-    They are summed in the order in which the requests end.
+    The former are seconds from admission to end of requests that had a first token, summed in the order of their ends.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, asks_for_executions: bool) -> None:
+        self._clock, self.asks_for_executions = clock, asks_for_executions
         self._all_s, self._count = 0.0, 0
         self._by_adapter: dict[int, tuple[float, int]] = {}  # seconds, and how many requests
+        self._ttfts: deque[tuple[float, float]] | None = None  # when requests ended, and their TTFT
 
-    def add(self, replica: int, request: Request) -> None:
+    def add_execution(self, replica: int, request: Request) -> None:
         """A request has ended."""
         if request.first_token_s < 0.0:
             return
@@ -35,31 +36,24 @@ class ExecutionTimes:
             before_s, count = self._by_adapter.get(request.adapter.id, (0.0, 0))
             self._by_adapter[request.adapter.id] = before_s + seconds, count + 1
 
-    def mean_s(self, adapter: Adapter | None = None) -> float | None:
+    def execution_s(self, adapter: Adapter | None = None) -> float | None:
         """Return the mean for an adapter or for all; None without any."""
+        assert self.asks_for_executions, "only a router that is `informed` may ask for `execution_s`"
         if adapter is None:
             return self._all_s / self._count if self._count else None
         seconds, count = self._by_adapter.get(adapter.id, (0.0, 0))
         return seconds / count if count else None
 
-
-class RecentTtfts:
-    """TTFTs of the requests that ended lately, kept from the first question on."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._ended: deque[tuple[float, float]] | None = None  # when, and TTFT
-
-    def add(self, replica: int, request: Request) -> None:
-        """A request has ended."""
-        if self._ended is not None:
+    def add_ttft(self, replica: int, request: Request) -> None:
+        """A request has ended, maybe without a first token."""
+        if self._ttfts is not None:
             ttft_s = request.first_token_s - request.arrival_s if request.first_token_s >= 0.0 else inf
-            self._ended.append((self._clock.now, ttft_s))
+            self._ttfts.append((self._clock.now, ttft_s))
 
-    def within(self, window_s: float) -> NDArray[np.float64]:
+    def ttfts_s(self, window_s: float) -> NDArray[np.float64]:
         """Return those of the last `window_s` seconds, inf where there was no first token; forget older ones."""
-        if self._ended is None:
-            self._ended = deque()
-        while self._ended and self._ended[0][0] <= self._clock.now - window_s:
-            self._ended.popleft()
-        return np.array([ttft_s for _, ttft_s in self._ended], dtype=np.float64)
+        if self._ttfts is None:
+            self._ttfts = deque()
+        while self._ttfts and self._ttfts[0][0] <= self._clock.now - window_s:
+            self._ttfts.popleft()
+        return np.array([ttft_s for _, ttft_s in self._ttfts], dtype=np.float64)

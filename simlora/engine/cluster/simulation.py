@@ -16,10 +16,10 @@ from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore
 from simlora.engine.cluster.autoscaling import Autoscaling
 from simlora.engine.cluster.cluster_view import ClusterView, StaleClusterView
-from simlora.engine.cluster.dispatcher import Dispatcher, Listeners
+from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fault_injector import FaultInjector
 from simlora.engine.cluster.fleet import Fleet
-from simlora.engine.cluster.latency_history import ExecutionTimes, RecentTtfts
+from simlora.engine.cluster.latency_history import LatencyHistory
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.migration import Migrator
 from simlora.engine.cluster.placement import PlacementPlanner
@@ -56,10 +56,9 @@ class Simulation:
         self.loads: LoadTracker | None = None
         if scenario.policies.router.informed:
             self.loads = LoadTracker(scenario.replicas, scenario.replica.max_num_seqs)
-        self._executions = ExecutionTimes(self.clock) if _asks_for_executions(scenario) else None
-        self._ttfts = RecentTtfts(self.clock)
+        self.history = LatencyHistory(self.clock, _asks_for_executions(scenario))
         self.view = view = ClusterView(
-            scenario, fleet, self._latencies, self.placement, self.loads, self._executions, self._ttfts
+            scenario, fleet, self._latencies, self.placement, self.loads, self.history
         )
         every_s = scenario.status_every_s
         self._stale = None if every_s is None else StaleClusterView(view, every_s)
@@ -70,12 +69,13 @@ class Simulation:
         )
         on_fail = _if(self.autoscaling.active, self.autoscaling.fail)
         self.faults = FaultInjector(scenario, fleet, dispatcher, self.store, recorder.journal, on_fail)
-        self._assemble()
-
-    def _assemble(self) -> None:
-        """Build the replicas, place the adapters, and tell the dispatcher which mechanisms this run has."""
-        scenario, fleet = self.scenario, self.fleet
         fleet.build(self._replica)
+        self._begin()
+        self._listen()
+
+    def _begin(self) -> None:
+        """Let replicas share GPUs, switch some on, and place the adapters."""
+        scenario, fleet = self.scenario, self.fleet
         if scenario.engines_per_gpu > 1:
             for first in range(0, scenario.replicas, scenario.engines_per_gpu):
                 gpu = SharedGpu()
@@ -85,35 +85,32 @@ class Simulation:
         for id, homes in self.placement.begin(self.view).items():
             for home in homes[fleet.open[homes]].tolist():
                 fleet.replicas[home].incoming.preload(self.adapters[id])
-        configs = {replica.config for replica in fleet.replicas}
-        self.dispatcher.listen(self._listeners(), building.all_servable(scenario, self.adapters, configs))
 
-    def _listeners(self) -> Listeners:
-        """Return what takes part in dispatching, in the order of the calls."""
-        scenario, placement, scaling, loads = self.scenario, self.placement, self.autoscaling, self.loads
-        replans, scales = placement.replans, scaling.active
-        executions, stale = self._executions, self._stale
-        return Listeners(
-            narrow=(
-                *_if(replans or bool(placement.serves), placement.among),
-                *_if(scales or bool(scenario.failures), self.fleet.open_among),
-                *_if(bool(scenario.replica_groups), self.dispatcher.large_enough),
-            ),
-            before_route=() if stale is None else (stale.refresh,),
-            on_arrive=(*_if(replans, placement.count_prompt), *_if(scales, scaling.arrive)),
-            on_overflow=_if(scales, self._ttfts.add),
-            on_assign=() if loads is None else (loads.arrive,),
-            on_withdraw=(
-                *(() if loads is None else (loads.leave,)),
-                *_if(self.migrator.active, self.migrator.forget),
-            ),
-            on_end=(
-                *(() if executions is None else (executions.add,)),
-                *_if(replans, placement.count_output),
-                *_if(scales, self._ttfts.add),
-                *_if(scales, scaling.leave),
-            ),
+    def _listen(self) -> None:
+        """Have the dispatcher call the mechanisms that this run has, in this order, and no others."""
+        scenario, dispatcher, placement = self.scenario, self.dispatcher, self.placement
+        replans, scales = placement.replans, self.autoscaling.active
+        dispatcher.narrow = (
+            *_if(replans or bool(placement.serves), placement.among),
+            *_if(scales or bool(scenario.failures), self.fleet.open_among),
+            *_if(bool(scenario.replica_groups), dispatcher.large_enough),
         )
+        dispatcher.on_arrive = (*_if(replans, placement.count_prompt), *_if(scales, self.autoscaling.arrive))
+        dispatcher.on_overflow = _if(scales, self.history.add_ttft)
+        if self.loads is not None:
+            dispatcher.on_assign, dispatcher.on_withdraw = (self.loads.arrive,), (self.loads.leave,)
+        if self._stale is not None:
+            dispatcher.before_route = (self._stale.refresh,)
+        dispatcher.on_withdraw += _if(self.migrator.active, self.migrator.forget)
+        dispatcher.on_end = (
+            *dispatcher.on_withdraw,
+            *_if(self.history.asks_for_executions, self.history.add_execution),
+            *_if(replans, placement.count_output),
+            *_if(scales, self.history.add_ttft),
+            *_if(scales, self.autoscaling.leave),
+        )
+        configs = {replica.config for replica in self.fleet.replicas}
+        dispatcher.all_servable = building.all_servable(scenario, self.adapters, configs)
 
     def _replica(self, id: int) -> Replica:
         """Return a new replica with nothing in its memory."""

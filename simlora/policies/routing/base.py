@@ -12,7 +12,7 @@ from simlora.policies.views import ClusterView
 
 
 class Router(ABC):
-    """One instance a cluster. One that asks for the view's `loads` says so: they cost a few microseconds a request."""
+    """One instance a cluster. `informed` routers may read the view's `loads` and `execution_s`, which take time to keep."""
 
     informed = False
 
