@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
-from operator import attrgetter
 from typing import cast
 
 import numpy as np
@@ -13,8 +12,6 @@ from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.admission import unservable
-from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Kind, Scenario
 from simlora.latency.collectives import folded
 from simlora.latency.cpu_lora import CpuLora
@@ -93,14 +90,3 @@ def requests(scenario: Scenario, adapters: tuple[Adapter, ...], later_s: float) 
         )
 
     return chain.from_iterable(map(chunk, range(0, len(trace), CHUNK)))
-
-
-def all_servable(scenario: Scenario, adapters: Sequence[Adapter], configs: Iterable[ReplicaConfig]) -> bool:
-    """Whether the trace's longest prompt, output and adapter together could run on replicas of each config."""
-    trace = scenario.trace
-    if not len(trace) or scenario.replica.own_region:
-        return False
-    largest = max(adapters, key=attrgetter("kv_tokens"), default=None)
-    prompt, output = int(trace.prompt_tokens.max()), int(trace.max_output_tokens.max())
-    request = Request(0, largest, 0.0, prompt, output)
-    return not any(unservable(request, config) for config in configs)

@@ -29,6 +29,9 @@ class Hosts:
         self.fetched: list[bool] = []
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         recorder = SimpleNamespace(fetched=lambda size, from_storage: self.fetched.append(from_storage))
+        clock = SimpleNamespace(
+            call_at=lambda time_s, does: heappush(self._later, (time_s, len(self._later), does))
+        )
         scenario = SimpleNamespace(
             hosts=hosts,
             host_of=lambda replica: replica // per_host,
@@ -40,7 +43,7 @@ class Hosts:
             scenario,  # type: ignore[arg-type]
             (A, B, C),
             recorder,  # type: ignore[arg-type]
-            lambda time_s, does: heappush(self._later, (time_s, len(self._later), does)),
+            clock,  # type: ignore[arg-type]
         )
         self.loads = [Link() for _ in range(hosts * per_host)]
         self.outs = [Link() for _ in range(hosts * per_host)]

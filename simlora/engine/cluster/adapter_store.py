@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
+from simlora.engine.clock import Clock
 from simlora.engine.link import Link, together
 from simlora.engine.scenario import Scenario
 from simlora.metrics.recorder import Recorder
@@ -30,21 +31,17 @@ class AdapterStore:
     memory of the asking host. If no host holds it, as its holders have failed, it is read from `storage`. Once
     a host that serves an adapter holds it, hosts that do not serve it drop it; the last copy stays.
     `memory_bytes` is what adapters may take of a host's memory; an adapter that does not fit is fetched each time.
-    `call_at` calls a function at a time.
+
     Source: LoRAServe §IV-B.
     """
 
     def __init__(
-        self,
-        scenario: Scenario,
-        adapters: Sequence[Adapter],
-        recorder: Recorder,
-        call_at: Callable[[float, Callable[[], None]], None],
+        self, scenario: Scenario, adapters: Sequence[Adapter], recorder: Recorder, clock: Clock
     ) -> None:
         self._adapters, self._host_of, hosts = adapters, scenario.host_of, scenario.hosts
         self._network, self._storage = scenario.network, scenario.storage
         self._memory_bytes = scenario.host_memory_bytes
-        self._recorder, self._call_at = recorder, call_at
+        self._recorder, self._clock = recorder, clock
         self.holders: list[dict[int, None]] = [{} for _ in adapters]  # hosts, by adapter
         self.held_bytes = [0] * hosts
         self.held = [0] * hosts  # adapters
@@ -116,14 +113,8 @@ class AdapterStore:
             return own.link.transfer(read_s, own.copy_s(shard_bytes), what=adapter)
         self.remote_loads[host] += 1
         self._recorder.fetched(adapter.size_bytes, from_storage=False)
-        _, source, (link, copy_s) = min(
-            (
-                (each.link.free_at_s, holder, each)
-                for holder in holders
-                for each in self._loads[holder].values()
-            ),
-            key=lambda found: found[:2],
-        )
+        loads = ((each.link.free_at_s, host, each) for host in holders for each in self._loads[host].values())
+        _, source, (link, copy_s) = min(loads, key=lambda found: found[:2])
         there_s = link.transfer(now_s, copy_s(shard_bytes), what=adapter)
         cards = (self._sends[source], self._receives[host])
         lands_s = together(cards, there_s, self._network.transfer_s(shard_bytes))
@@ -134,7 +125,7 @@ class AdapterStore:
     def _keep(self, time_s: float, host: int, adapter: Adapter) -> None:
         """A copy is in a host's memory from that time on, unless the host fails before."""
         failures = self._failures[host]
-        self._call_at(
+        self._clock.call_at(
             time_s, lambda: self._arrives(host, adapter) if failures == self._failures[host] else None
         )
 

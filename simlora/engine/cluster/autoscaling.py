@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections import Counter
+from collections.abc import Generator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from simpy import Event
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.clock import SCALING
+from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.scenario import ScalingConfig
 from simlora.metrics.journal import Scaled
@@ -27,30 +29,22 @@ class Autoscaling:
     """
 
     def __init__(
-        self,
-        config: ScalingConfig,
-        fleet: Fleet,
-        adapters: Sequence[Adapter],
-        view: FleetView,
-        recorder: Recorder,
-        dispatch_pending: Callable[[], None],
+        self, config: ScalingConfig, fleet: Fleet, dispatcher: Dispatcher, view: FleetView, recorder: Recorder
     ) -> None:
-        self._config, self._clock, self._fleet, self._adapters = config, fleet.clock, fleet, adapters
-        self._view, self._recorder, self._dispatch_pending = view, recorder, dispatch_pending
+        self._config, self._clock, self._fleet = config, fleet.clock, fleet
+        self._dispatcher, self._view, self._recorder = dispatcher, view, recorder
         self.on_s: NDArray[np.float64] = np.zeros(len(fleet.on))
         self._since_s: NDArray[np.float64] = np.zeros(len(fleet.on))  # it costs, of those that do
-        self._spans: list[
-            tuple[int, float, float]
-        ] = []  # replica, and from when until when it cost something
+        self._spans: list[tuple[int, float, float]] = []  # replica, and from when until when it cost
         self._booting, self._draining = fleet.booting, set[int]()
         self.boots = 0
-        self._asked: dict[int, int] = {}  # requests so far, by adapter
+        self._asked: Counter[Adapter] = Counter()  # requests so far
         self.active = config.autoscaler.period_s is not None
 
     def arrive(self, request: Request) -> None:
         """A request arrives, for an adapter that may be worth having in memory."""
         if request.adapter is not None:
-            self._asked[request.adapter.id] = self._asked.get(request.adapter.id, 0) + 1
+            self._asked[request.adapter] += 1
 
     def leave(self, replica: int, request: Request) -> None:
         """A request has ended, which may have been the last of a replica that drains."""
@@ -67,8 +61,6 @@ class Autoscaling:
 
     def begin(self) -> None:
         """Switch on as many replicas as the autoscaler wants before anything runs; they need not boot."""
-        if not self.active:
-            return
         fleet, everywhere = self._fleet, list(range(len(self.on_s)))
         fleet.grows = True
         fleet.set_on(everywhere[self._config.least_replicas :], False)
@@ -108,7 +100,7 @@ class Autoscaling:
             if back:
                 self._draining.discard(back[0])
                 fleet.set_on(back[:1], True)
-                self._dispatch_pending()
+                self._dispatcher.dispatch_pending()
             elif fresh:
                 self._boot(fresh[0])
             else:
@@ -145,8 +137,8 @@ class Autoscaling:
         yield clock.moment(clock.now + self._config.boot_s, SCALING, 1 + id)
         if self._booting.get(id) != boot or self._recorder.all_ended():
             return
-        often = sorted(self._asked, key=lambda adapter: (-self._asked[adapter], adapter))
-        wanted = [self._adapters[adapter] for adapter in often[: self._config.warm_up_adapters]]
+        often = sorted(self._asked, key=lambda adapter: (-self._asked[adapter], adapter.id))
+        wanted = often[: self._config.warm_up_adapters]
         if wanted:
             yield clock.moment(self._warm_up(id, wanted), SCALING, 1 + id)
             if self._booting.get(id) != boot or self._recorder.all_ended():
@@ -155,7 +147,7 @@ class Autoscaling:
         self._fleet.set_on([id], True)
         self._fleet.start([id])
         self._note(f"replica {id} is there")
-        self._dispatch_pending()
+        self._dispatcher.dispatch_pending()
 
     def _warm_up(self, id: int, wanted: Sequence[Adapter]) -> float:
         """Load adapters into a replica, as far as they fit; return when they have landed."""

@@ -30,7 +30,6 @@ class Dispatcher:
     `narrow`: each returns those of some replicas that may serve a request. `before_route` precedes the router.
     `on_arrive` is for every arrival, `on_overflow` for one that `max_outstanding` turns away. `on_assign` is for a
     replica that gets a request, `on_withdraw` for one that loses a request, `on_end` for one whose request has ended.
-    If `all_servable`, every replica can run every request.
     """
 
     def __init__(self, scenario: Scenario, fleet: Fleet, view: ClusterView, recorder: Recorder) -> None:
@@ -46,7 +45,6 @@ class Dispatcher:
         self.on_assign: tuple[OfReplica, ...] = ()
         self.on_withdraw: tuple[OfReplica, ...] = ()
         self.on_end: tuple[OfReplica, ...] = ()
-        self.all_servable = False
 
     def arrivals(self, requests: Iterable[Request]) -> Generator[Event, None, None]:
         """Dispatch each request at its arrival."""
@@ -85,11 +83,10 @@ class Dispatcher:
         chosen = self._router.route(request, candidates, self._view)
         assert 0 <= chosen < len(self._outstanding), f"{type(self._router).__name__} chose replica {chosen}"
         replica = self._fleet.replicas[chosen]
-        if not self.all_servable:
-            reason = unservable(request, replica.config)
-            if reason:
-                self._recorder.reject(request, chosen, self._clock.now, reason)
-                return None
+        reason = unservable(request, replica.config)
+        if reason:
+            self._recorder.reject(request, chosen, self._clock.now, reason)
+            return None
         self._outstanding[chosen] += 1
         for assigned in self.on_assign:
             assigned(chosen, request)

@@ -29,10 +29,10 @@ class FaultInjector:
         dispatcher: Dispatcher,
         store: AdapterStore | None,
         journal: Journal,
-        on_fail: tuple[Callable[[Sequence[int]], None], ...],
     ) -> None:
         self._scenario, self._clock, self._fleet, self._dispatcher = scenario, fleet.clock, fleet, dispatcher
-        self._store, self._journal, self._on_fail = store, journal, on_fail
+        self._store, self._journal = store, journal
+        self.on_fail: tuple[Callable[[Sequence[int]], None], ...] = ()
         self._replica_slowdowns: dict[int, float] = {}
         self._link_slowdowns: dict[int, float] = {}  # by host
 
@@ -60,7 +60,7 @@ class FaultInjector:
         yield begins
         fleet.set_alive(ids, False)
         fleet.returning += failure.until_s is not None
-        for listener in self._on_fail:
+        for listener in self.on_fail:
             listener(ids)
         lost_adapters = self._store.fail(host) if self._store is not None else 0
         lost = [(handoff, id) for id in ids for handoff in fleet.replace(id)]

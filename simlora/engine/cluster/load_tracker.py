@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,11 +36,9 @@ class Load:
 
     def copy(self) -> Load:
         """Return a snapshot, to be read."""
-        found = Load.__new__(Load)
+        found = copy(self)
         found.sums, found.max_rank = self.sums.copy(), self.max_rank.copy()
         found.adapters, found.full_batches = self.adapters.copy(), self.full_batches.copy()
-        found._batch_size = self._batch_size
-        found._ranks = []
         found._users = {id: dict(users) for id, users in self._users.items()}
         return found
 
@@ -122,7 +122,7 @@ class LoadTracker:
 
     def copy(self) -> LoadTracker:
         """Return a snapshot, to be read."""
-        found = LoadTracker.__new__(LoadTracker)
+        found = copy(self)
         found.all, found.waiting = self.all.copy(), self.waiting.copy()
         found.held_tokens = self.held_tokens.copy()
         return found

@@ -24,19 +24,14 @@ class PlacementPlanner:
     """Asks the placement, has the hosts hold what it says, and writes down what a plan changed.
 
     `serves` is what it said last. If the placement `replans`, `asked` are the tokens of every adapter so far, by id:
-    prompts that arrived, and what requests that ended generated, of which `outputs` has the lengths.
+    prompts that arrived, and what requests that ended generated.
     """
 
     def __init__(
-        self,
-        scenario: Scenario,
-        adapters: Sequence[Adapter],
-        outputs: Sequence[int],
-        store: AdapterStore | None,
-        recorder: Recorder,
+        self, scenario: Scenario, adapters: Sequence[Adapter], store: AdapterStore | None, recorder: Recorder
     ) -> None:
-        self._placement, self._adapters, self._outputs = scenario.policies.placement, adapters, outputs
-        self._store, self._recorder = store, recorder
+        self._placement, self._outputs = scenario.policies.placement, scenario.trace.output_tokens
+        self._adapters, self._store, self._recorder = adapters, store, recorder
         self._host_of, self._every_host = scenario.host_of, frozenset(range(scenario.hosts))
         self._hosts: Mapping[int, Set[int]] = {}
         self._placed = Placed()
@@ -86,7 +81,7 @@ class PlacementPlanner:
     def count_output(self, replica: int, request: Request) -> None:
         """A request has ended."""
         if request.adapter is not None and request.first_token_s >= 0.0:
-            self.asked[request.adapter.id] += self._outputs[request.id]
+            self.asked[request.adapter.id] += int(self._outputs[request.id])
 
     def _place(self, view: ClusterView) -> Mapping[int, Set[int]]:
         """Ask the placement; return by adapter the hosts whose replicas serve it."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+from collections.abc import Callable
 
 import numpy as np
 
@@ -31,8 +29,6 @@ from simlora.metrics.missed import Missed
 from simlora.metrics.recorder import Recorder
 from simlora.metrics.tracing import Tracing
 
-T = TypeVar("T")
-
 
 class Simulation:
     """Runs a scenario; `view` is what policies see of it.
@@ -42,21 +38,28 @@ class Simulation:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario, self.clock = scenario, Clock()
-        self.recorder = recorder = _recorder(scenario, self.clock)
-        self.fleet = fleet = Fleet(scenario.replicas, self.clock)
+        clock, until_missed = self.clock, scenario.until_missed
+        self.recorder = recorder = Recorder(
+            scenario.trace,
+            scenario.replicas,
+            scenario.timeline,
+            scenario.replica.own_region,
+            scenario.replica.prefix_caching,
+            reservation(scenario.replica).grows,
+            Tracing(lambda: clock.now) if scenario.tracing else None,
+            None if until_missed is None else Missed(scenario.trace, until_missed, clock.stop),
+        )
+        self.fleet = fleet = Fleet(scenario.replicas, clock)
         self.adapters = adapters = building.adapters(scenario)
         self._outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
         self._latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
         hosts = range(scenario.hosts if scenario.policies.assists else 0)
         self._cores = [Cores(scenario.host_cores) for _ in hosts]
-        self.store: AdapterStore | None = None
-        if scenario.adapter_pool == "distributed":
-            self.store = AdapterStore(scenario, adapters, recorder, self.clock.call_at)
-        self.placement = PlacementPlanner(scenario, adapters, self._outputs, self.store, recorder)
-        self.loads: LoadTracker | None = None
-        if scenario.policies.router.informed:
-            self.loads = LoadTracker(scenario.replicas, scenario.replica.max_num_seqs)
-        self.history = LatencyHistory(self.clock, _asks_for_executions(scenario))
+        distributed, informed = scenario.adapter_pool == "distributed", scenario.policies.router.informed
+        self.store = AdapterStore(scenario, adapters, recorder, clock) if distributed else None
+        self.placement = PlacementPlanner(scenario, adapters, self.store, recorder)
+        self.loads = LoadTracker(scenario.replicas, scenario.replica.max_num_seqs) if informed else None
+        self.history = LatencyHistory(clock, _asks_for_executions(scenario))
         self.view = view = ClusterView(
             scenario, fleet, self._latencies, self.placement, self.loads, self.history
         )
@@ -64,53 +67,53 @@ class Simulation:
         self._stale = None if every_s is None else StaleClusterView(view, every_s)
         self.dispatcher = dispatcher = Dispatcher(scenario, fleet, self._stale or view, recorder)
         self.migrator = Migrator(scenario.policies.migration, fleet, dispatcher, view, recorder)
-        self.autoscaling = Autoscaling(
-            scenario.scaling, fleet, adapters, view, recorder, dispatcher.dispatch_pending
-        )
-        on_fail = _if(self.autoscaling.active, self.autoscaling.fail)
-        self.faults = FaultInjector(scenario, fleet, dispatcher, self.store, recorder.journal, on_fail)
+        self.autoscaling = Autoscaling(scenario.scaling, fleet, dispatcher, view, recorder)
+        self.faults = FaultInjector(scenario, fleet, dispatcher, self.store, recorder.journal)
         fleet.build(self._replica)
         self._begin()
         self._listen()
 
     def _begin(self) -> None:
         """Let replicas share GPUs, switch some on, and place the adapters."""
-        scenario, fleet = self.scenario, self.fleet
-        if scenario.engines_per_gpu > 1:
-            for first in range(0, scenario.replicas, scenario.engines_per_gpu):
-                gpu = SharedGpu()
-                for replica in fleet.replicas[first : first + scenario.engines_per_gpu]:
-                    replica.share(gpu)
-        self.autoscaling.begin()
+        scenario, fleet, engines = self.scenario, self.fleet, self.scenario.engines_per_gpu
+        if engines > 1:
+            gpus = [SharedGpu() for _ in range(0, scenario.replicas, engines)]
+            for replica in fleet.replicas:
+                replica.share(gpus[replica.id // engines])
+        if self.autoscaling.active:
+            self.autoscaling.begin()
         for id, homes in self.placement.begin(self.view).items():
             for home in homes[fleet.open[homes]].tolist():
                 fleet.replicas[home].incoming.preload(self.adapters[id])
 
     def _listen(self) -> None:
-        """Have the dispatcher call the mechanisms that this run has, in this order, and no others."""
-        scenario, dispatcher, placement = self.scenario, self.dispatcher, self.placement
-        replans, scales = placement.replans, self.autoscaling.active
-        dispatcher.narrow = (
-            *_if(replans or bool(placement.serves), placement.among),
-            *_if(scales or bool(scenario.failures), self.fleet.open_among),
-            *_if(bool(scenario.replica_groups), dispatcher.large_enough),
-        )
-        dispatcher.on_arrive = (*_if(replans, placement.count_prompt), *_if(scales, self.autoscaling.arrive))
-        dispatcher.on_overflow = _if(scales, self.history.add_ttft)
-        if self.loads is not None:
-            dispatcher.on_assign, dispatcher.on_withdraw = (self.loads.arrive,), (self.loads.leave,)
+        """Have the dispatcher call the mechanisms that this run has, and no others; the order counts."""
+        scenario, dispatcher = self.scenario, self.dispatcher
+        placement, scaling = self.placement, self.autoscaling
+        if placement.replans or placement.serves:
+            dispatcher.narrow += (placement.among,)
+        if scaling.active or scenario.failures:
+            dispatcher.narrow += (self.fleet.open_among,)
+        if scenario.replica_groups:
+            dispatcher.narrow += (dispatcher.large_enough,)
         if self._stale is not None:
-            dispatcher.before_route = (self._stale.refresh,)
-        dispatcher.on_withdraw += _if(self.migrator.active, self.migrator.forget)
-        dispatcher.on_end = (
-            *dispatcher.on_withdraw,
-            *_if(self.history.asks_for_executions, self.history.add_execution),
-            *_if(replans, placement.count_output),
-            *_if(scales, self.history.add_ttft),
-            *_if(scales, self.autoscaling.leave),
-        )
-        configs = {replica.config for replica in self.fleet.replicas}
-        dispatcher.all_servable = building.all_servable(scenario, self.adapters, configs)
+            dispatcher.before_route += (self._stale.refresh,)
+        if self.loads is not None:
+            dispatcher.on_assign += (self.loads.arrive,)
+            dispatcher.on_withdraw += (self.loads.leave,)
+        if self.migrator.active:
+            dispatcher.on_withdraw += (self.migrator.forget,)
+        dispatcher.on_end = dispatcher.on_withdraw
+        if self.history.asks_for_executions:
+            dispatcher.on_end += (self.history.add_execution,)
+        if placement.replans:
+            dispatcher.on_arrive += (placement.count_prompt,)
+            dispatcher.on_end += (placement.count_output,)
+        if scaling.active:
+            dispatcher.on_arrive += (scaling.arrive,)
+            dispatcher.on_overflow += (self.history.add_ttft,)
+            dispatcher.on_end += (self.history.add_ttft, scaling.leave)
+            self.faults.on_fail += (scaling.fail,)
 
     def _replica(self, id: int) -> Replica:
         """Return a new replica with nothing in its memory."""
@@ -148,8 +151,13 @@ class Simulation:
             process(self.autoscaling.run())
         if self.migrator.active:
             process(self.migrator.run())
-        with _no_garbage_collection():
+        collects = gc.isenabled()
+        gc.disable()  # looking for cycles took a quarter of a large run, and finds only what Fleet.replace frees
+        try:
             self.clock.run(scenario.until_s)
+        finally:
+            if collects:
+                gc.enable()
         complete = self.recorder.all_ended()
         if not complete:
             for replica in self.fleet.replicas:
@@ -160,39 +168,8 @@ class Simulation:
         return self.recorder
 
 
-def _if(there: bool, listener: T) -> tuple[T, ...]:
-    """Return a tuple of a listener, empty where a run lacks its mechanism."""
-    return (listener,) if there else ()
-
-
 def _asks_for_executions(scenario: Scenario) -> bool:
     """Whether a policy may ask for execution times: all may that are asked again and again, of routers the informed."""
     policies = scenario.policies
     periodic = (policies.placement, policies.migration, scenario.scaling.autoscaler)
     return policies.router.informed or any(policy.period_s is not None for policy in periodic)
-
-
-def _recorder(scenario: Scenario, clock: Clock) -> Recorder:
-    most = scenario.until_missed
-    return Recorder(
-        scenario.trace,
-        scenario.replicas,
-        scenario.timeline,
-        scenario.replica.own_region,
-        scenario.replica.prefix_caching,
-        reservation(scenario.replica).grows,
-        Tracing(lambda: clock.now) if scenario.tracing else None,
-        None if most is None else Missed(scenario.trace, most, clock.stop),
-    )
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Only a replica with cached KV is a cycle, see `Fleet.replace`; looking for more took a quarter of a large run."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -12,7 +12,7 @@ from simlora.policies.views import ClusterView
 
 
 class Router(ABC):
-    """One instance a cluster. `informed` routers may read the view's `loads` and `execution_s`, which take time to keep."""
+    """One instance a cluster. Only an `informed` router may read the view's `loads` and `execution_s`."""
 
     informed = False
 
