@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from experiments.scenarios import scenario
 from experiments.studies.command import alone
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.workload.reuse import ideal_reuse
 
 ENDLESS = ("replica.kv_token_budget=400000000",)
@@ -25,7 +25,7 @@ def found(adapters: int, *overrides: str) -> tuple[int, int, int]:
     group = ("system=fastlibra", "workload=mooncake_conversation", f"workload.adapters={adapters}")
     run = scenario([*group, *ENDLESS, *overrides])
     ideal = ideal_reuse(run.trace)
-    recorder = Cluster(run).run()
+    recorder = Simulation(run).run()
     return ideal.found_blocks, recorder.cached_tokens // run.trace.hash_block_tokens, ideal.blocks
 
 

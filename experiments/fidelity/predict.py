@@ -14,7 +14,7 @@ from experiments.fidelity.rows import Row
 from experiments.fidelity.servers import server
 from experiments.scenarios import scenario
 from simlora.core.trace import Trace
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import Scenario
 from simlora.latency.calibration import Calibration
 from simlora.workload.slora import SLora
@@ -55,7 +55,7 @@ def simulate(row: Row, calibration: Calibration | None = None) -> dict[str, floa
     found = calibration or calibration_of(row)
     overrides = (*server(row), f"calibration={PLACEHOLDER}", "timeline=false")
     run = replace(_scenario(overrides), trace=trace(row), calibration=found)
-    return figures(Cluster(run).run().requests(), streamed=row.system != "vllm_packed")
+    return figures(Simulation(run).run().requests(), streamed=row.system != "vllm_packed")
 
 
 def figures(requests: pd.DataFrame, streamed: bool = True) -> dict[str, float]:

@@ -19,7 +19,7 @@ from experiments.loraserve.fitting import ENGINE, GPU
 from experiments.loraserve.runs import EVERY, SHAPES
 from experiments.scenarios import scenario
 from simlora.core.errors import InputError, nearest
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 
 FILE = "loraserve_single_request.csv"
 NUMBERS = ("tp", "rank", "prompt_tokens", "output_tokens", "ttft_s", "latency_s")
@@ -102,7 +102,7 @@ def figures(row: Row) -> dict[str, float]:
 
 def simulate(row: Row) -> dict[str, float]:
     """Return the times of a run of one request."""
-    requests = Cluster(scenario(row.overrides)).run().requests()
+    requests = Simulation(scenario(row.overrides)).run().requests()
     return {name: float(requests[name].iloc[0]) for name in TIMES}
 
 

@@ -25,7 +25,7 @@ from simlora.config.mistakes import COMPOSING, in_plain_words
 from simlora.config.setup import prepare
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import Scenario
 
 KERNEL = "mbgmv"
@@ -140,7 +140,7 @@ def replay(device: Device, judged: Scenario, other: Scenario, rounds: int = 4) -
         path=f"a calibration fitted to {len(practice)} iterations of another trace",
     )
     return [
-        compare(scenario, served["judged"], Cluster(scenario).run().requests())
+        compare(scenario, served["judged"], Simulation(scenario).run().requests())
         for scenario in (judged, replace(judged, calibration=of_trace))
     ]
 
@@ -160,7 +160,7 @@ def _engine(device: Device, scenario: Scenario) -> Engine:
 
 def _serve(scenario: Scenario, engine: Engine, shown: Progress, title: str) -> Served:
     task = shown.add_task(title, total=len(scenario.trace))
-    loop = Loop(scenario, engine, Cluster(scenario).adapters, KERNEL)
+    loop = Loop(scenario, engine, Simulation(scenario).adapters, KERNEL)
     requests = loop.run(lambda ended: shown.update(task, completed=ended)).requests()
     return Served(requests, table(loop.log))
 

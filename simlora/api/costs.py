@@ -6,14 +6,14 @@ from typing import Any
 
 import pandas as pd
 
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import Kind
 from simlora.metrics.slo import is_finished
 
 HOUR_S = 3600.0
 
 
-def cost_facts(cluster: Cluster, requests: pd.DataFrame) -> dict[str, Any]:
+def cost_facts(simulation: Simulation, requests: pd.DataFrame) -> dict[str, Any]:
     """Return GPU hours, USD and joules of all replicas while they were on, and of each kind of GPU.
 
     Rent is `gpu.usd_per_hour`, paid from the start of a boot until a replica is off. A GPU draws `gpu.busy_w` during
@@ -22,8 +22,8 @@ def cost_facts(cluster: Cluster, requests: pd.DataFrame) -> dict[str, Any]:
     price or power that the GPU does not have is None.
     """
     kinds, first = [], 0
-    for kind in cluster.scenario.kinds:
-        kinds.append(_kind(cluster, kind, range(first, first + kind.replicas)))
+    for kind in simulation.scenario.kinds:
+        kinds.append(_kind(simulation, kind, range(first, first + kind.replicas)))
         first += kind.replicas
     done = requests[is_finished(requests)]
     output = int(done["output_tokens"].sum())
@@ -40,12 +40,12 @@ def cost_facts(cluster: Cluster, requests: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _kind(cluster: Cluster, kind: Kind, ids: range) -> dict[str, Any]:
+def _kind(simulation: Simulation, kind: Kind, ids: range) -> dict[str, Any]:
     """Return what the replicas of one kind cost."""
-    engines = cluster.scenario.engines_per_gpu
+    engines = simulation.scenario.engines_per_gpu
     gpus = kind.replica.tp * -(-len(ids) // engines) / len(ids)  # of a replica; the last GPU may have fewer
-    on_s = sum(float(cluster.scaling.on_s[id]) for id in ids)
-    busy_s = sum(cluster.replicas[id].busy_s for id in ids)
+    on_s = sum(float(simulation.autoscaling.on_s[id]) for id in ids)
+    busy_s = sum(simulation.fleet.replicas[id].busy_s for id in ids)
     if engines > 1:  # each is also busy while it waits for the others
         busy_s = min(engines * busy_s, on_s)
     hours, gpu = gpus * on_s / HOUR_S, kind.gpu

@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 from simlora import __version__
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.slo import is_finished
 
 
-def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
+def adapter_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
     """Return what was loaded and merged. A hit is an admission that found its adapter in HBM or on its way.
 
     `merged_share` is of the replicas' time, busy or not, how much they had an adapter in the weights. `remote_loads`
@@ -25,9 +25,9 @@ def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
     where they have one. Its fragmentation is the share of free slots that are not in the longest free run, after each
     change.
     """
-    recorder = cluster.recorder
+    recorder = simulation.recorder
     facts = {
-        "count": len(cluster.adapters),
+        "count": len(simulation.adapters),
         "loads": recorder.adapter_loads,
         "load_bytes": recorder.adapter_load_bytes,
         "disk_loads": recorder.disk_loads,
@@ -38,12 +38,14 @@ def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
         "hit_rate": recorder.adapter_hit_rate,
         "switches": recorder.switches,
         "switch_s": recorder.switch_s,
-        "merged_share": recorder.merged_s(makespan_s) / (makespan_s * len(cluster.replicas))
+        "merged_share": recorder.merged_s(makespan_s) / (makespan_s * len(simulation.fleet.replicas))
         if makespan_s > 0
         else None,
     }
-    facts |= _host_facts(cluster)
-    regions = [region for replica in cluster.replicas if (region := replica.holdings.region) is not None]
+    facts |= _host_facts(simulation)
+    regions = [
+        region for replica in simulation.fleet.replicas if (region := replica.holdings.region) is not None
+    ]
     changes = sum(region.changes for region in regions)
     if regions:
         facts |= {
@@ -56,9 +58,9 @@ def adapter_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
     return facts
 
 
-def _host_facts(cluster: Cluster) -> dict[str, Any]:
+def _host_facts(simulation: Simulation) -> dict[str, Any]:
     """Return the most adapters, and bytes of them, that each host's memory has held, and what it has sent for."""
-    stores = cluster.stores
+    stores = simulation.store
     if stores is not None:
         return {
             "host_adapters": list(stores.most_held),
@@ -69,15 +71,15 @@ def _host_facts(cluster: Cluster) -> dict[str, Any]:
             "host_remote_loads": list(stores.remote_loads),
             "host_storage_loads": list(stores.storage_loads),
         }
-    scenario = cluster.scenario
+    scenario = simulation.scenario
     hosts = scenario.hosts
     held = scenario.replica.max_cpu_loras
-    every = len(cluster.adapters) if held is None else min(held, len(cluster.adapters))
-    sizes = sorted((adapter.size_bytes for adapter in cluster.adapters), reverse=True)[:every]
+    every = len(simulation.adapters) if held is None else min(held, len(simulation.adapters))
+    sizes = sorted((adapter.size_bytes for adapter in simulation.adapters), reverse=True)[:every]
     return {"host_adapters": [every] * hosts, "host_bytes": [sum(sizes)] * hosts, "host_refused": 0}
 
 
-def kv_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
+def kv_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
     """Return what became of KV, and of HBM; None for what there is none of.
 
     Of the prompt tokens of started requests `hit_rate` were cached and `hbm_hit_rate` in HBM, not on the host. Shares
@@ -86,7 +88,7 @@ def kv_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
     `tokens_to_host` went there, came back for requests (`tokens_from_host`), or ahead of them (`tokens_ahead`).
     `preemptions`: how often KV ran out.
     """
-    recorder, replicas = cluster.recorder, cluster.replicas
+    recorder, replicas = simulation.recorder, simulation.fleet.replicas
     facts: dict[str, Any] = dict.fromkeys(
         ("hit_rate", "hbm_hit_rate", "hbm_share", "idle_share", "invalid_share")
     )
@@ -118,35 +120,35 @@ def kv_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any]:
     return facts | {"preemptions": recorder.preemptions}
 
 
-def migration_facts(cluster: Cluster) -> dict[str, int] | None:
+def migration_facts(simulation: Simulation) -> dict[str, int] | None:
     """Return what was planned, how much of it could not be solved, and what moves cost; None if nothing migrates."""
-    migrates = cluster.scenario.policies.migration.period_s is not None
-    return cluster.recorder.journal.migration_facts() if migrates else None
+    migrates = simulation.scenario.policies.migration.period_s is not None
+    return simulation.recorder.journal.migration_facts() if migrates else None
 
 
-def placement_facts(cluster: Cluster) -> dict[str, int] | None:
+def placement_facts(simulation: Simulation) -> dict[str, int] | None:
     """Return what plans changed; None if the placement does not plan anew."""
-    plans = cluster.scenario.policies.placement.period_s is not None
-    return cluster.recorder.journal.placement_facts() if plans else None
+    plans = simulation.scenario.policies.placement.period_s is not None
+    return simulation.recorder.journal.placement_facts() if plans else None
 
 
-def failure_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any] | None:
+def failure_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any] | None:
     """Return what hosts that failed cost; None if none is to fail.
 
     All adapters read from storage are so because of failures: before one, some host has every adapter.
     """
-    if not cluster.scenario.failures:
+    if not simulation.scenario.failures:
         return None
-    facts = cluster.recorder.journal.failure_facts(makespan_s)
-    return facts | {"storage_loads": cluster.recorder.storage_loads}
+    facts = simulation.recorder.journal.failure_facts(makespan_s)
+    return facts | {"storage_loads": simulation.recorder.storage_loads}
 
 
-def slowness_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any] | None:
+def slowness_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any] | None:
     """Return which replicas straggled and whose links were slow, from when, until when, by what factor.
 
     Those that began before the end, in order of time; None if none was configured.
     """
-    scenario = cluster.scenario
+    scenario = simulation.scenario
     if not scenario.stragglers and not scenario.slow_links:
         return None
     return {
@@ -157,23 +159,23 @@ def slowness_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any] | None
     }
 
 
-def scaling_facts(cluster: Cluster, makespan_s: float) -> dict[str, Any] | None:
+def scaling_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any] | None:
     """Return how many replicas were on; None without an autoscaler."""
-    scaling = cluster.scaling
+    scaling = simulation.autoscaling
     if not scaling.active:
         return None
-    rows = cluster.recorder.journal.scaled
+    rows = simulation.recorder.journal.scaled
     return {
         "changes": sum(before.on != after.on for before, after in pairwise(rows)),
         "boots": scaling.boots,
-        "boot_s": cluster.scenario.scaling.boot_s,
+        "boot_s": simulation.scenario.scaling.boot_s,
         "mean_on": float(scaling.on_s.sum()) / makespan_s if makespan_s > 0 else None,
         "most_on": max(row.on for row in rows),
         "least_on": min(row.on for row in rows),
     }
 
 
-def replica_facts(requests: pd.DataFrame, cluster: Cluster, makespan_s: float) -> list[dict[str, Any]]:
+def replica_facts(requests: pd.DataFrame, simulation: Simulation, makespan_s: float) -> list[dict[str, Any]]:
     """Return one entry a replica: what it was given, what it finished, how busy its host link was."""
     done = is_finished(requests)
     table = pd.DataFrame(
@@ -184,7 +186,7 @@ def replica_facts(requests: pd.DataFrame, cluster: Cluster, makespan_s: float) -
             "output_tokens": requests["output_tokens"].where(done, 0),
         }
     )
-    counts = table.groupby("replica").sum().reindex(range(len(cluster.replicas)), fill_value=0)
+    counts = table.groupby("replica").sum().reindex(range(len(simulation.fleet.replicas)), fill_value=0)
     return [
         {
             "replica": replica.id,
@@ -200,22 +202,22 @@ def replica_facts(requests: pd.DataFrame, cluster: Cluster, makespan_s: float) -
             if makespan_s > 0
             else None,
         }
-        for replica, row in zip(cluster.replicas, counts.to_dict("records"), strict=True)
+        for replica, row in zip(simulation.fleet.replicas, counts.to_dict("records"), strict=True)
     ]
 
 
-def simulation_facts(cluster: Cluster, wall_s: float, migration_wall_s: float) -> dict[str, Any]:
+def simulation_facts(simulation: Simulation, wall_s: float, migration_wall_s: float) -> dict[str, Any]:
     """Return what the simulation itself took, and of it planning what moves (None if nothing migrates).
 
     An event is an arrival or an iteration boundary.
     """
-    recorder = cluster.recorder
-    migrates = cluster.scenario.policies.migration.period_s is not None
+    recorder = simulation.recorder
+    migrates = simulation.scenario.policies.migration.period_s is not None
     return {
         "wall_s": wall_s,
         "migration_wall_s": migration_wall_s if migrates else None,
         "events": recorder.ended + recorder.boundaries,
-        "iterations": sum(replica.iterations for replica in cluster.replicas),
+        "iterations": sum(replica.iterations for replica in simulation.fleet.replicas),
         "token_steps": recorder.token_steps,
         "requests_per_wall_s": recorder.ended / wall_s if wall_s > 0 else None,
     }

@@ -20,7 +20,7 @@ from simlora.core.bisection import Bracket
 from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import AdapterSpec, Trace
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import Scenario
 from simlora.metrics.slo import SloTargets, attainment
 
@@ -145,9 +145,11 @@ def highest_rate(scenario: Scenario, rank: int, targets: SloTargets, guess_rps: 
     bracket = Bracket(guess_rps, LEAST_RPS, MOST_RPS, PRECISION)
     while (rate_rps := bracket.ask) is not None:
         trace = of_rank(scenario.trace, rank, rate_rps, LASTS * max(targets.set.values()))
-        cluster = Cluster(replace(scenario, trace=trace))
-        cluster.run()
-        bracket = bracket.told(rate_rps, attainment(cluster.recorder.requests(), targets) >= ATTAINMENT_LEAST)
+        simulation = Simulation(replace(scenario, trace=trace))
+        simulation.run()
+        bracket = bracket.told(
+            rate_rps, attainment(simulation.recorder.requests(), targets) >= ATTAINMENT_LEAST
+        )
     limits = ", ".join(f"slo.{name}={limit:g}" for name, limit in targets.set.items())
     if bracket.low is None:
         raise InputError(

@@ -25,7 +25,7 @@ from simlora.api.progress import bar
 from simlora.api.timed import Timed
 from simlora.config.setup import Setup
 from simlora.core.errors import InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.journal import Planned
 from simlora.metrics.summary import summarise
 from simlora.metrics.timeline import CACHE, REGION
@@ -45,51 +45,51 @@ def run(setup: Setup, *, command: str = "", progress: bool = False) -> Result:
     """Simulate. Raises InputError if not a single request fits, and Interrupted on Ctrl-C."""
     policies = setup.scenario.policies
     migration = Timed(policies.migration)
-    cluster = Cluster(replace(setup.scenario, policies=replace(policies, migration=migration)))
+    simulation = Simulation(replace(setup.scenario, policies=replace(policies, migration=migration)))
     started = time.perf_counter()
     complete = False
     try:
         with bar(len(setup.scenario.trace), "requests", progress) as tell:
-            cluster.run(tell)
+            simulation.run(tell)
         complete = True
     except KeyboardInterrupt:
         pass
-    result = _result(setup, cluster, time.perf_counter() - started, migration.wall_s, command, complete)
+    result = _result(setup, simulation, time.perf_counter() - started, migration.wall_s, command, complete)
     if not complete:
         raise Interrupted(result)
     return result
 
 
 def _result(
-    setup: Setup, cluster: Cluster, wall_s: float, migration_wall_s: float, command: str, complete: bool
+    setup: Setup, simulation: Simulation, wall_s: float, migration_wall_s: float, command: str, complete: bool
 ) -> Result:
-    recorder = cluster.recorder
+    recorder = simulation.recorder
     requests, journal = recorder.requests(), recorder.journal
     notices = [*_rejections(requests, setup.scenario.trace.source, complete), *_unsolved(journal.planned)]
-    timeline = _timeline(cluster) if complete else pd.DataFrame()
+    timeline = _timeline(simulation) if complete else pd.DataFrame()
     # Of a run that was stopped, what had not arrived yet says nothing.
     stopped = not complete or bool((requests["status"] == "unfinished").any())
-    submitted = requests[requests["arrival_s"] <= cluster.clock.now] if stopped else requests
-    makespan_s = cluster.clock.now if stopped else recorder.last_s
+    submitted = requests[requests["arrival_s"] <= simulation.clock.now] if stopped else requests
+    makespan_s = simulation.clock.now if stopped else recorder.last_s
     if not complete:
-        cluster.scaling.settle(makespan_s)
+        simulation.autoscaling.finalize(makespan_s)
     traced = None if recorder.tracing is None else recorder.tracing.until(makespan_s)
     summary = summarise(
         submitted,
         recorder.token_gaps,
         setup.targets,
         makespan_s=makespan_s,
-        adapters=adapter_facts(cluster, makespan_s),
-        migration=migration_facts(cluster),
-        placement=placement_facts(cluster),
-        failures=failure_facts(cluster, makespan_s),
-        kv=kv_facts(cluster, makespan_s),
-        replicas=replica_facts(requests, cluster, makespan_s),
+        adapters=adapter_facts(simulation, makespan_s),
+        migration=migration_facts(simulation),
+        placement=placement_facts(simulation),
+        failures=failure_facts(simulation, makespan_s),
+        kv=kv_facts(simulation, makespan_s),
+        replicas=replica_facts(requests, simulation, makespan_s),
         calibration=setup.scenario.calibration.describe(),
-        slowness=slowness_facts(cluster, makespan_s),
-        scaling=scaling_facts(cluster, makespan_s),
-        cost=cost_facts(cluster, requests),
-        simulation=simulation_facts(cluster, wall_s, migration_wall_s),
+        slowness=slowness_facts(simulation, makespan_s),
+        scaling=scaling_facts(simulation, makespan_s),
+        cost=cost_facts(simulation, requests),
+        simulation=simulation_facts(simulation, wall_s, migration_wall_s),
         versions=versions(),
         seed=setup.scenario.seed,
         workload=setup.workload,
@@ -150,12 +150,12 @@ def _cut(traced: Traced | None) -> list[str]:
     ]
 
 
-def _timeline(cluster: Cluster) -> pd.DataFrame:
+def _timeline(simulation: Simulation) -> pd.DataFrame:
     """Return the samples; what a run does not have is 0."""
-    timeline = cluster.recorder.timeline
+    timeline = simulation.recorder.timeline
     if timeline is None:
         return pd.DataFrame()
-    configs = {replica.id: replica.config for replica in cluster.replicas}
+    configs = {replica.id: replica.config for replica in simulation.fleet.replicas}
     capacities = {id: each.pool_tokens for id, each in configs.items()}
     regions = {id: each.adapter_region_tokens if each.own_region else 0 for id, each in configs.items()}
     frame = timeline.frame()

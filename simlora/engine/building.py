@@ -1,10 +1,10 @@
-"""What a scenario is built into before it runs: how long things take, the adapters, the requests."""
+"""What a scenario is built into before it runs: latency models, adapters, requests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import repeat
+from itertools import chain, repeat
 from typing import cast
 
 import numpy as np
@@ -72,19 +72,21 @@ def adapters(scenario: Scenario) -> tuple[Adapter, ...]:
 def requests(scenario: Scenario, adapters: tuple[Adapter, ...], later_s: float) -> Iterator[Request]:
     """Make the requests of a trace as they are needed, each that much later."""
     trace = scenario.trace
-    sessions = trace.session if trace.session is not None else repeat(None)
-    hashes = trace.block_hashes if trace.block_hashes is not None else repeat(())
-    extras = zip(sessions, hashes, strict=False)
+    sessions: Iterator[str | None] = repeat(None) if trace.session is None else iter(trace.session)
+    hashes: Iterator[tuple[int, ...]] = repeat(()) if trace.block_hashes is None else iter(trace.block_hashes)
     served = (*adapters, None)  # index -1 is the base model
-    for start in range(0, len(trace), CHUNK):
-        part = slice(start, start + CHUNK)
-        columns = zip(
+
+    def chunk(start: int) -> Iterator[Request]:
+        part = slice(start, min(start + CHUNK, len(trace)))
+        return map(
+            Request,
+            range(part.start, part.stop),  # first, so that the others are not read beyond the chunk
+            map(served.__getitem__, trace.adapter[part].tolist()),
             (trace.arrival_s[part] + later_s).tolist(),
-            trace.adapter[part].tolist(),
             trace.prompt_tokens[part].tolist(),
             trace.max_output_tokens[part].tolist(),
-            strict=True,
+            sessions,
+            hashes,
         )
-        for id, (arrival_s, adapter, prompt, cap) in enumerate(columns, start):
-            session, blocks = next(extras)
-            yield Request(id, served[adapter], arrival_s, prompt, cap, session, blocks)
+
+    return chain.from_iterable(map(chunk, range(0, len(trace), CHUNK)))

@@ -47,6 +47,12 @@ class Clock(simpy.Environment):
         begins = self.moment(from_s, kind, id)
         return begins, None if until_s is None else self.moment(until_s, kind, id)
 
+    def call_at(self, time_s: float, does: Callable[[], None]) -> None:
+        """Call a function at a time, among the events of kind STORE."""
+        moment = self.moment(time_s, STORE, 0)
+        assert moment.callbacks is not None, "nothing has happened yet"
+        moment.callbacks.append(lambda _: does())
+
     def stop(self) -> None:
         """Stop when all that happens at this moment has happened."""
         moment = self.moment(self._now, STOP, 0)

@@ -97,6 +97,10 @@ class Recorder:
         self._merged_s = 0.0
         self._merged_since_s: dict[int, float] = {}  # by replica
 
+    def all_ended(self) -> bool:
+        """Whether every request has ended."""
+        return self.ended == self._requests
+
     def finish(self, request: Request, replica: int, now_s: float) -> None:
         """Record a request that has its last token."""
         id = request.id

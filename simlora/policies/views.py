@@ -289,7 +289,7 @@ class ClusterView(Protocol):
     def execution_s(self, adapter: Adapter | None = None) -> float | None:
         """Mean seconds from admission to end, over the ended requests that had a first token.
 
-        For one adapter, or for all requests; None while there is none.
+        For one adapter, or for all requests; None while there is none. Of routers, only `informed` ones may ask.
         """
         ...
 

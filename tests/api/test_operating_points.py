@@ -14,7 +14,7 @@ from simlora.api.operating_points import filled, highest_rate, of_rank
 from simlora.api.preparing import composed
 from simlora.config.setup import prepare
 from simlora.core.errors import InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 
 SYSTEM = ("system=loraserve", "workload=loraserve", "workload.duration_s=20", "cluster.replicas=2")
 PLAIN = ("system=slora_random", "workload=loraserve", "workload.duration_s=20", "placement=replicate_all")
@@ -58,9 +58,9 @@ def test_the_point_is_where_the_slo_stops_being_met() -> None:
 
     def attained(rate_rps: float) -> float:
         trace = of_rank(setup.scenario.trace, 64, rate_rps, 6 * 10.0)
-        cluster = Cluster(operating_points.replace(setup.scenario, trace=trace))
-        cluster.run()
-        return operating_points.attainment(cluster.recorder.requests(), setup.targets)
+        simulation = Simulation(operating_points.replace(setup.scenario, trace=trace))
+        simulation.run()
+        return operating_points.attainment(simulation.recorder.requests(), setup.targets)
 
     assert attained(rate_rps) >= 0.95 > attained(rate_rps * 1.021)
 

@@ -15,7 +15,7 @@ from simlora.api.running import Interrupted, run
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
 from simlora.core.errors import InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.dispatcher import Dispatcher
 from tests.cli.command import CALIBRATION
 
 mpl.use("agg")
@@ -96,14 +96,14 @@ def test_an_interrupt_brings_what_was_finished(
     calibration: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     setup = prepare(*compose([calibration]))
-    route = Cluster._route
+    dispatch = Dispatcher.dispatch
 
-    def interrupted(self: Cluster, request):
+    def interrupted(self: Dispatcher, request):
         if request.id == 300:
             raise KeyboardInterrupt
-        route(self, request)
+        dispatch(self, request)
 
-    monkeypatch.setattr(Cluster, "_route", interrupted)
+    monkeypatch.setattr(Dispatcher, "dispatch", interrupted)
     with pytest.raises(Interrupted) as caught:
         run(setup)
     found = caught.value.result

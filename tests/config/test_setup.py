@@ -10,7 +10,7 @@ import pytest
 from simlora.config.composing import choices, compose
 from simlora.config.setup import Setup, prepare
 from simlora.core.errors import DoesNotFit, InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.scheduling.adapter_clustering import AdapterClustering
 from simlora.policies.scheduling.base import Scheduler
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
@@ -79,7 +79,7 @@ NEEDS = {
 def test_every_system_composes_and_has_a_calibration_of_ours(system: str):
     found = setup(f"system={system}", *([NEEDS[system]] if system in NEEDS else []))
     assert found.about["system"] == system
-    Cluster(found.scenario)  # raises for a coefficient that the run needs
+    Simulation(found.scenario)  # raises for a coefficient that the run needs
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_packed_engines_share_a_gpu_one_an_adapter():
     assert found.scenario.calibration.path == "a100_80g-llama_7b-tp1-vllm_packed"
     alone = setup("system=vllm_packed", "gpu=a100_80g", "workload.adapters=1").scenario.replica
     assert 0 < 5 * found.scenario.replica.kv_token_budget < alone.kv_token_budget, "the others' weights"
-    assert all(adapter.kv_tokens == 0 for adapter in Cluster(found.scenario).adapters), "merged beforehand"
+    assert all(adapter.kv_tokens == 0 for adapter in Simulation(found.scenario).adapters), "merged beforehand"
 
 
 def test_packed_engines_share_the_memory_that_is_left_by_the_requests_that_each_will_get():

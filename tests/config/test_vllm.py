@@ -10,7 +10,7 @@ from experiments.scenarios import scenario
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
 from simlora.core.errors import DoesNotFit, InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.eviction.lru import Lru
 from simlora.policies.eviction.lru_in_turn import LruInTurn
 from simlora.policies.loading.prefetching import Prefetching
@@ -69,7 +69,7 @@ def test_sglang_loads_ahead_into_slots_of_its_own_number() -> None:
     assert type(run.policies.loader()) is Prefetching
     assert type(run.policies.eviction()) is Lru
     assert run.policies.scheduler().max_batched_tokens == 8192
-    recorder = Cluster(run).run()
+    recorder = Simulation(run).run()
     assert recorder.ended == len(run.trace)
 
 
@@ -82,7 +82,7 @@ def test_vllm_counts_recency_in_turn_which_only_slots_can() -> None:
 
 def test_until_s_stops_the_clock() -> None:
     run = scenario(["system=vllm", "workload=per_adapter", "workload.rates_rps=[1]", "until_s=5", *SHORT])
-    table = Cluster(run).run().requests()
+    table = Simulation(run).run().requests()
     unfinished = table[table["status"] == "unfinished"]
     assert len(unfinished)
     assert (table.loc[table["status"] == "finished", "finish_s"] <= 5).all()
@@ -103,9 +103,9 @@ def trace_file(folder: Path) -> str:
 def test_sglang_prefills_what_a_session_has_not_said_before_to_that_adapter(tmp_path: Path) -> None:
     """149 tokens of the first turn have KV, nine blocks of 16."""
     command = ["system=sglang", "workload=file", trace_file(tmp_path)]
-    cached = Cluster(scenario(command)).run().requests().cached_tokens
+    cached = Simulation(scenario(command)).run().requests().cached_tokens
     assert cached.tolist() == [0, 144, 0]
-    off = Cluster(scenario([*command, "replica.prefix_caching=false"])).run().requests().cached_tokens
+    off = Simulation(scenario([*command, "replica.prefix_caching=false"])).run().requests().cached_tokens
     assert off.tolist() == [0, 0, 0]
 
 

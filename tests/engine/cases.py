@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.replica_config import DIVIDED, OWN_REGIONS, ReplicaConfig
 from simlora.engine.scenario import Kind, Policies, ScalingConfig, Scenario
@@ -386,15 +386,15 @@ class Case:
             failures=tuple(Failure(host=h, at_s=at_s, until_s=until_s) for h, at_s, until_s in self.failures),
         )
 
-    def cluster(self, *, fast_forward: bool = True) -> Cluster:
+    def simulation(self, *, fast_forward: bool = True) -> Simulation:
         """The cluster after the run."""
-        cluster = Cluster(self.scenario(fast_forward=fast_forward))
-        cluster.run()
-        return cluster
+        simulation = Simulation(self.scenario(fast_forward=fast_forward))
+        simulation.run()
+        return simulation
 
     def run(self, *, fast_forward: bool = True) -> Recorder:
         """What was recorded."""
-        return self.cluster(fast_forward=fast_forward).recorder
+        return self.simulation(fast_forward=fast_forward).recorder
 
 
 # Drawing cases ------------------------------------------------------------------------------

@@ -64,8 +64,8 @@ def test_a_running_request_takes_one_token_of_the_budget() -> None:
 
 
 def test_iterations_are_counted_once_also_where_they_do_both() -> None:
-    cluster = CASE.but(rows=(Row(0.0, None, 4, 4, 4), Row(2**-10, None, 18, 1, 1))).cluster()
-    assert cluster.replicas[0].iterations == 4
+    simulation = CASE.but(rows=(Row(0.0, None, 4, 4, 4), Row(2**-10, None, 18, 1, 1))).simulation()
+    assert simulation.fleet.replicas[0].iterations == 4
 
 
 def test_a_batch_as_large_as_the_budget_leaves_nothing_for_prefills() -> None:
@@ -143,7 +143,7 @@ class Telling(ChunkedSlo):
 def test_a_pass_takes_as_long_as_its_scheduler_is_told(case: Case) -> None:
     telling = Telling()
     with mock.patch.dict(SCHEDULERS, chunked_slo=lambda: telling):
-        cluster = watched(case.but(replicas=1, others=0))
-    ran = {begin_s: end_s - begin_s for begin_s, end_s in cluster.replicas[0].ran}
+        simulation = watched(case.but(replicas=1, others=0))
+    ran = {begin_s: end_s - begin_s for begin_s, end_s in simulation.fleet.replicas[0].ran}
     for begin_s, told_s in telling.told.items():
         assert ran[begin_s] == pytest.approx(told_s, rel=1e-9, abs=1e-12)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.placement.base import Placed, Placement
 from tests.engine.cases import Case, Row
 
@@ -58,7 +58,7 @@ def test_requests_go_where_their_adapter_is_placed() -> None:
     rows = tuple(Row(float(i), adapter, 5, 5, 5) for i, adapter in enumerate((2, 0, 1, 1, 2, None)))
     scenario = Case(rows=rows, replicas=3).scenario()
     placed = replace(scenario, policies=replace(scenario.policies, placement=OneEach()))
-    assert Cluster(placed).run().requests().replica.tolist()[:5] == [2, 0, 1, 1, 2]
+    assert Simulation(placed).run().requests().replica.tolist()[:5] == [2, 0, 1, 1, 2]
 
 
 def test_replicas_do_not_share_adapters() -> None:
@@ -69,17 +69,17 @@ def test_replicas_do_not_share_adapters() -> None:
 
 def test_an_interrupt_leaves_the_finished_and_marks_the_rest_unfinished() -> None:
     rows = tuple(Row(float(i), None, 5, 5, 5) for i in range(2000))
-    cluster = Cluster(Case(rows=rows).scenario())
+    simulation = Simulation(Case(rows=rows).scenario())
 
     def interrupt(ended: int) -> None:
         if ended:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cluster.run(progress=interrupt)
-    status = cluster.recorder.requests().status
+        simulation.run(progress=interrupt)
+    status = simulation.recorder.requests().status
     assert set(status) == {"finished", "unfinished"}
-    assert (status == "finished").sum() == cluster.recorder.ended == 1024
+    assert (status == "finished").sum() == simulation.recorder.ended == 1024
 
 
 HASH = """

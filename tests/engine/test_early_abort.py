@@ -44,11 +44,11 @@ def test_patience_is_over_at_exactly_the_target_less_the_margin(late_s: float, s
 def test_a_replica_at_which_everybody_was_given_up_is_idle_until_the_next_arrival() -> None:
     ends = boundaries(59)
     rows = (LONG, Row(2**-10, None, 4, 1, 1), Row(9.0, None, 4, 1, 1))
-    cluster = CASE.but(rows=rows).cluster()
-    table = cluster.recorder.requests()
+    simulation = CASE.but(rows=rows).simulation()
+    table = simulation.recorder.requests()
     assert table.latency_s[2] == prefill_s(4)
-    assert cluster.replicas[0].busy_s == pytest.approx(ends[-1] + prefill_s(4))
-    assert cluster.outstanding.tolist() == [0]
+    assert simulation.fleet.replicas[0].busy_s == pytest.approx(ends[-1] + prefill_s(4))
+    assert simulation.fleet.outstanding.tolist() == [0]
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])

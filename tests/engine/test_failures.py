@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from simlora.api.facts import adapter_facts, failure_facts
 from simlora.core.errors import InputError
-from simlora.engine.cluster import Cluster
-from simlora.engine.departed import Departed
+from simlora.engine.cluster.fleet import Fleet
+from simlora.engine.handoff import Handoff
 from simlora.engine.holdings import Holdings
 from simlora.engine.incidents import Failure
 from simlora.metrics.journal import Failed
@@ -32,15 +32,15 @@ LONG = Row(0.0, None, 9, 40, 40)
 def test_a_request_goes_on_elsewhere_with_the_tokens_that_it_has() -> None:
     """Five steps are over when its host fails, in the middle of the sixth; all its tokens are prefilled anew."""
     at_s = prefill_s(9) + steps_s(5, 10) + 0.01
-    cluster = case(LONG, failures=((0, at_s, None),)).cluster()
-    table = cluster.recorder.requests()
+    simulation = case(LONG, failures=((0, at_s, None),)).simulation()
+    table = simulation.recorder.requests()
     assert table.status.tolist() == ["finished"]
     assert table.replica.tolist() == [1]
     assert table.migrations.tolist() == [1]
     again_s = at_s + prefill_s(9 + 6)
     assert table.finish_s[0] == pytest.approx(again_s + steps_s(40 - 7, 9 + 7))
     assert table.first_token_s[0] == pytest.approx(prefill_s(9)), "that was had before"
-    (moved,) = cluster.recorder.journal.moved
+    (moved,) = simulation.recorder.journal.moved
     assert (moved.source, moved.target, moved.recomputed_tokens) == (0, 1, 15)
     assert moved.reason == "host 0 failed"
 
@@ -59,23 +59,23 @@ def test_a_load_that_is_under_way_is_a_cold_start_until_then() -> None:
 
 def test_who_waited_waits_elsewhere_and_nobody_is_lost() -> None:
     rows = tuple(Row(0.0, None, 9, 20, 20) for _ in range(9))
-    cluster = case(*rows, failures=((0, 0.1, None),), max_num_seqs=1).cluster()
-    table = cluster.recorder.requests()
+    simulation = case(*rows, failures=((0, 0.1, None),), max_num_seqs=1).simulation()
+    table = simulation.recorder.requests()
     assert (table.status == "finished").all()
     assert (table.replica == 1).sum() >= 8
-    assert cluster.outstanding.tolist() == [0, 0]
+    assert simulation.fleet.outstanding.tolist() == [0, 0]
 
 
 def test_a_host_that_fails_as_soon_as_it_is_back_is_not_there() -> None:
     """It is so from 1 s to 5 s: who arrives meanwhile waits for that, and is served once."""
     rows = (Row(0.0, None, 1, 2, 2), Row(1.5, None, 1, 2, 2), Row(3.5, None, 1, 2, 2))
-    cluster = case(*rows, failures=((0, 3.0, 5.0), (0, 1.0, 3.0)), replicas=1, max_num_seqs=1).cluster()
-    table = cluster.recorder.requests()
+    simulation = case(*rows, failures=((0, 3.0, 5.0), (0, 1.0, 3.0)), replicas=1, max_num_seqs=1).simulation()
+    table = simulation.recorder.requests()
     assert table.first_token_s[1:].tolist() == pytest.approx(
         [5.0 + prefill_s(1), 5.0 + 2 * prefill_s(1) + steps_s(1, 2)]
     )
-    assert cluster.recorder.token_steps == 3
-    assert [failed.time_s for failed in cluster.recorder.journal.failed] == [1.0, 3.0]
+    assert simulation.recorder.token_steps == 3
+    assert [failed.time_s for failed in simulation.recorder.journal.failed] == [1.0, 3.0]
 
 
 def test_who_was_back_and_is_gone_for_good_is_not_waited_for() -> None:
@@ -88,8 +88,8 @@ def test_who_was_back_and_is_gone_for_good_is_not_waited_for() -> None:
 def test_a_host_that_comes_back_is_empty_and_serves_again() -> None:
     """Its adapter has to be loaded anew."""
     rows = (Row(0.0, 0, 1, 2, 2), Row(2.0, None, 1, 2, 2), Row(9.0, 0, 1, 2, 2))
-    cluster = case(*rows, failures=((0, 1.0, 5.0),), placement="contiguous").cluster()
-    table = cluster.recorder.requests()
+    simulation = case(*rows, failures=((0, 1.0, 5.0),), placement="contiguous").simulation()
+    table = simulation.recorder.requests()
     assert table.replica.tolist() == [0, 1, 0]
     assert table.cold_start_s.tolist() == pytest.approx([load_s(1), 0.0, load_s(1)])
 
@@ -100,14 +100,14 @@ def test_what_a_failed_replica_held_is_freed_at_once(
 ) -> None:
     """As nobody collects garbage while a cluster runs."""
     there: list[int] = []
-    replace = Cluster.replace
+    replace = Fleet.replace
 
-    def counting(self: Cluster, id: int) -> list[Departed]:
+    def counting(self: Fleet, id: int) -> list[Handoff]:
         found = replace(self, id)
         there.append(sum(type(each) is Holdings for each in gc.get_objects()))
         return found
 
-    monkeypatch.setattr(Cluster, "replace", counting)
+    monkeypatch.setattr(Fleet, "replace", counting)
     gc.collect()
     before = sum(type(each) is Holdings for each in gc.get_objects())
     rows = tuple(Row(0.25 * i, 0, 9, 4, 4) for i in range(40))
@@ -121,20 +121,20 @@ def test_an_adapter_that_only_the_failed_host_held_is_read_from_storage() -> Non
     """64 bytes at 128 a second, and the latency; then a load."""
     rows = (Row(2.0, 0, 1, 2, 2), Row(9.0, 0, 1, 2, 2))
     known = {"placement": "contiguous", "adapter_pool": "distributed", "eviction": "on_demand"}
-    cluster = case(*rows, failures=((0, 1.0, None),), **known).cluster()
-    table = cluster.recorder.requests()
+    simulation = case(*rows, failures=((0, 1.0, None),), **known).simulation()
+    table = simulation.recorder.requests()
     assert table.replica.tolist() == [1, 1]
     assert table.cold_start_s[0] == pytest.approx(2**-6 + 64 / 128 + load_s(1))
     assert table.cold_start_s[1] == pytest.approx(load_s(1)), "it lies in the other's memory since"
-    assert cluster.recorder.storage_loads == 1
+    assert simulation.recorder.storage_loads == 1
 
 
 def test_one_that_another_host_holds_too_comes_from_there() -> None:
     rows = (Row(0.5, 0, 1, 2, 2), Row(2.0, 0, 1, 2, 2))
     known = {"adapter_pool": "distributed", "replicas": 3}
-    cluster = case(*rows, failures=((0, 1.0, None),), **known).cluster()
-    assert cluster.recorder.storage_loads == 0
-    assert (cluster.recorder.requests().status == "finished").all()
+    simulation = case(*rows, failures=((0, 1.0, None),), **known).simulation()
+    assert simulation.recorder.storage_loads == 0
+    assert (simulation.recorder.requests().status == "finished").all()
 
 
 def test_a_replica_that_has_failed_is_not_chosen() -> None:
@@ -169,14 +169,14 @@ def test_how_busy_a_replica_was_goes_on_when_it_is_back(fast_forward: bool) -> N
     at_s = prefill_s(9) + steps_s(5, 10) + 0.01
     rows = (LONG, Row(5.0, None, 3, 1, 1))
     of = case(*rows, replicas=1, failures=((0, at_s, 4.0),))
-    (replica,) = of.cluster(fast_forward=fast_forward).replicas
+    (replica,) = of.simulation(fast_forward=fast_forward).fleet.replicas
     again_s = prefill_s(9 + 6) + steps_s(40 - 7, 9 + 7)
     assert replica.busy_s == pytest.approx(at_s + again_s + prefill_s(3))
 
 
 def test_who_was_roused_and_had_not_begun_when_it_failed_was_not_busy_since_its_last_work() -> None:
     of = case(Row(0.0, None, 1, 1, 1), Row(1.0, None, 1, 1, 1), replicas=1, failures=((0, 1.0, 3.0),))
-    (replica,) = of.cluster().replicas
+    (replica,) = of.simulation().fleet.replicas
     assert replica.busy_s == pytest.approx(2 * prefill_s(1))
 
 
@@ -184,7 +184,7 @@ def test_how_busy_its_host_link_was_goes_on_and_a_load_that_broke_off_counts_in_
     half_s = load_s(1) / 2
     rows = (Row(0.0, 0, 1, 1, 1), Row(9.0, 0, 1, 1, 1))
     of = case(*rows, placement="contiguous", failures=((0, half_s, 5.0),), eviction="on_demand")
-    links = [replica.holdings.host_link.to_gpu.busy_s for replica in of.cluster().replicas]
+    links = [replica.holdings.host_link.to_gpu.busy_s for replica in of.simulation().fleet.replicas]
     assert links == pytest.approx([half_s + load_s(1), load_s(1)])
 
 
@@ -195,13 +195,16 @@ def test_who_came_from_elsewhere_did_not_wait_at_the_boundaries_before() -> None
     failures = ((1, at_s, None), (0, at_s + 2**-10, 9.0))
     of = case(*rows, placement="contiguous", loader="cached", failures=failures)
     for fast_forward in (True, False):
-        cluster = of.cluster(fast_forward=fast_forward)
-        assert cluster.recorder.journal.failed[1].requests == 4, "they were there"
-        lost = cluster.recorder.journal.moved
+        simulation = of.simulation(fast_forward=fast_forward)
+        assert simulation.recorder.journal.failed[1].requests == 4, "they were there"
+        lost = simulation.recorder.journal.moved
         assert [(move.source, move.target) for move in lost[:3]] == [(1, 0)] * 3
     # When the host is back, all four wait for it at once; before it was one.
     of = of.but(failures=((1, at_s, None), (0, at_s + 2**-10, None)))
-    found = [of.cluster(fast_forward=fast_forward).replicas[0].most_waiting for fast_forward in (True, False)]
+    found = [
+        of.simulation(fast_forward=fast_forward).fleet.replicas[0].most_waiting
+        for fast_forward in (True, False)
+    ]
     assert found == [1, 1]
 
 
@@ -210,7 +213,7 @@ def test_who_comes_at_the_very_moment_of_a_boundary_is_there_when_it_is_reached(
     at_s = prefill_s(9) + steps_s(5, 10)
     rows = (LONG._replace(adapter=0), LONG._replace(adapter=1, arrival_s=2**-6))
     of = case(*rows, placement="contiguous", loader="cached", max_wait_tokens=0, failures=((1, at_s, None),))
-    fast, plain = of.cluster(), of.cluster(fast_forward=False)
+    fast, plain = of.simulation(), of.simulation(fast_forward=False)
     assert at_s in {run.time_s for run in plain.recorder.journal.failed}
     assert_same(fast, plain)
 
@@ -226,12 +229,12 @@ def test_failures_are_written_down_with_what_they_cost() -> None:
         max_num_seqs=1,
         failures=((0, at_s, 2.0), (1, 99.0, None)),
     )
-    cluster = of.cluster()
-    (failed, late) = cluster.recorder.journal.failed
+    simulation = of.simulation()
+    (failed, late) = simulation.recorder.journal.failed
     assert failed == Failed(at_s, 0, 2.0, 2, 1, 15, 1)
     assert late.time_s == 99.0
-    makespan_s = cluster.recorder.last_s
-    facts = failure_facts(cluster, makespan_s)
+    makespan_s = simulation.recorder.last_s
+    facts = failure_facts(simulation, makespan_s)
     assert facts is not None
     assert {name: facts[name] for name in ("failures", "hosts", "requests", "restarted")} == {
         "failures": 1,
@@ -242,7 +245,7 @@ def test_failures_are_written_down_with_what_they_cost() -> None:
     assert facts["downtime_s"] == pytest.approx(2.0 - at_s)
     assert (facts["recomputed_tokens"], facts["lost_adapters"], facts["storage_loads"]) == (15, 1, 1)
     assert [one["host"] for one in facts["each"]] == [0]
-    host_facts = adapter_facts(cluster, makespan_s)
+    host_facts = adapter_facts(simulation, makespan_s)
     assert host_facts["host_storage_loads"] == [0, 1]
     assert host_facts["host_remote_loads"] == [0, 0]
     assert host_facts["host_adapters"] == [1, 2]
@@ -250,26 +253,26 @@ def test_failures_are_written_down_with_what_they_cost() -> None:
 
 
 def test_where_none_is_to_fail_nothing_is_said() -> None:
-    cluster = case(LONG, failures=()).cluster()
-    assert failure_facts(cluster, cluster.recorder.last_s) is None
+    simulation = case(LONG, failures=()).simulation()
+    assert failure_facts(simulation, simulation.recorder.last_s) is None
 
 
 @given(failing(), st.booleans())
 def test_everybody_ends_whatever_fails(case: Case, fast_forward: bool) -> None:
-    cluster = watched(case, fast_forward=fast_forward)
-    table = cluster.recorder.requests()
+    simulation = watched(case, fast_forward=fast_forward)
+    table = simulation.recorder.requests()
     assert (table.status != "unfinished").all()
     done = table[table.status == "finished"]
     assert (done.arrival_s <= done.admitted_s).all()
     assert (done.first_token_s <= done.finish_s).all()
-    assert cluster.outstanding.sum() == 0
-    assert sum(len(replica.held()) for replica in cluster.replicas) == 0, "everything is given back"
-    event(f"moved: {len(cluster.recorder.journal.moved) > 0}")
+    assert simulation.fleet.outstanding.sum() == 0
+    assert sum(len(replica.held()) for replica in simulation.fleet.replicas) == 0, "everything is given back"
+    event(f"moved: {len(simulation.recorder.journal.moved) > 0}")
 
 
 @given(failing())
 def test_fast_forward_equals_the_plain_loop_whatever_fails(case: Case) -> None:
-    assert_same(case.cluster(), case.cluster(fast_forward=False))
+    assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
 @pytest.mark.parametrize(

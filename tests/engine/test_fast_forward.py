@@ -7,7 +7,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.holdings import Holdings
 from simlora.metrics.recorder import Recorder
 from simlora.policies.migration.base import Migration, Plan
@@ -59,7 +59,7 @@ COUNTS = (
 )
 
 
-def assert_same(fast: Cluster, plain: Cluster) -> None:
+def assert_same(fast: Simulation, plain: Simulation) -> None:
     a, b = fast.recorder.requests(), plain.recorder.requests()
     for column in EQUAL:
         assert a[column].tolist() == b[column].tolist(), column
@@ -67,7 +67,7 @@ def assert_same(fast: Cluster, plain: Cluster) -> None:
         np.testing.assert_allclose(a[column], b[column], rtol=0, atol=1e-9, err_msg=column)
     for name in COUNTS:
         assert getattr(fast.recorder, name) == getattr(plain.recorder, name), name
-    for one, other in zip(fast.replicas, plain.replicas, strict=True):
+    for one, other in zip(fast.fleet.replicas, plain.fleet.replicas, strict=True):
         assert one.iterations == other.iterations
         assert one.most_running == other.most_running
         assert one.most_waiting == other.most_waiting
@@ -103,7 +103,7 @@ def assert_same_gaps(fast: Recorder, plain: Recorder) -> None:
 @given(data=st.data())
 def test_fast_forward_equals_the_plain_loop(reserve: str, data: st.DataObject) -> None:
     case: Case = data.draw(cases(reserves=(reserve,)))
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
     event(f"steps skipped: {fast.recorder.boundaries < plain.recorder.boundaries}")
 
@@ -113,7 +113,7 @@ def test_fast_forward_equals_the_plain_loop(reserve: str, data: st.DataObject) -
 @share(1 / 3)
 def test_fast_forward_equals_the_plain_loop_with_every_scheduler(scheduler: str, data: st.DataObject) -> None:
     case: Case = data.draw(family(schedulers=(scheduler,)))
-    assert_same(case.cluster(), case.cluster(fast_forward=False))
+    assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
 @given(
@@ -123,7 +123,7 @@ def test_fast_forward_equals_the_plain_loop_with_every_scheduler(scheduler: str,
     )
 )
 def test_fast_forward_equals_the_plain_loop_when_hbm_is_divided(case: Case) -> None:
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
     event(f"from disk: {fast.recorder.disk_loads > 0}")
     event(f"preempted: {fast.recorder.preemptions > 0}")
@@ -131,14 +131,14 @@ def test_fast_forward_equals_the_plain_loop_when_hbm_is_divided(case: Case) -> N
 
 @given(divided(ends=st.floats(2**-8, 8.0), loaders=("blocking", "prefetching")))
 def test_fast_forward_equals_the_plain_loop_when_the_clock_stops_before_the_end(case: Case) -> None:
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
     event(f"unfinished: {fast.recorder.ended < len(case.rows)}")
 
 
 @given(shared_prefixes(loaders=("blocking", "prefetching")))
 def test_fast_forward_equals_the_plain_loop_when_requests_begin_alike(case: Case) -> None:
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
     event(f"found: {fast.recorder.cached_tokens > 0}")
     event(f"preempted: {fast.recorder.preemptions > 0}")
@@ -147,23 +147,25 @@ def test_fast_forward_equals_the_plain_loop_when_requests_begin_alike(case: Case
 @given(shared_prefixes(ends=st.floats(2**-8, 8.0)))
 @share(1 / 2)
 def test_fast_forward_equals_the_plain_loop_when_requests_begin_alike_and_the_clock_stops(case: Case) -> None:
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
 
 
 @given(swapped(loaders=tuple(LOADERS)) | pressed())
 @share(2)
 def test_fast_forward_equals_the_plain_loop_when_kv_and_adapters_are_swapped(case: Case) -> None:
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
-    event(f"to the host: {any(r.holdings.host_link.kv_tokens_out for r in fast.replicas)}")
-    event(f"and back: {any(r.holdings.host_link.kv_tokens_in for r in fast.replicas)}")
-    event(f"ahead: {any(r.holdings.swapping and r.holdings.swapping.kv_tokens_in for r in fast.replicas)}")
+    event(f"to the host: {any(r.holdings.host_link.kv_tokens_out for r in fast.fleet.replicas)}")
+    event(f"and back: {any(r.holdings.host_link.kv_tokens_in for r in fast.fleet.replicas)}")
+    event(
+        f"ahead: {any(r.holdings.swapping and r.holdings.swapping.kv_tokens_in for r in fast.fleet.replicas)}"
+    )
 
 
 @given(pressed(ends=st.floats(2**-8, 8.0)))
 def test_fast_forward_equals_the_plain_loop_when_they_are_swapped_and_the_clock_stops(case: Case) -> None:
-    assert_same(case.cluster(), case.cluster(fast_forward=False))
+    assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
 @pytest.mark.parametrize("scheduler", ["chunked_prefill", "chunked_slo", *PICKING])
@@ -174,24 +176,24 @@ def test_fast_forward_equals_the_plain_loop_when_they_are_swapped_beside_parts_o
 ) -> None:
     """Prefilled in part, or paused."""
     case: Case = data.draw(pressed(schedulers=(scheduler,)))
-    assert_same(case.cluster(), case.cluster(fast_forward=False))
+    assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
 @given(placed())
 def test_fast_forward_equals_the_plain_loop_when_hosts_hold_what_they_serve(case: Case) -> None:
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
-    if fast.stores is not None and plain.stores is not None:
-        assert fast.stores.holders == plain.stores.holders
-        assert fast.stores.most_held == plain.stores.most_held
+    if fast.store is not None and plain.store is not None:
+        assert fast.store.holders == plain.store.holders
+        assert fast.store.most_held == plain.store.most_held
     event(f"fetched: {fast.recorder.remote_loads > 0}")
 
 
 @given(own_memory())
 def test_fast_forward_equals_the_plain_loop_when_adapters_have_memory_of_their_own(case: Case) -> None:
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
-    for one, other in zip(fast.replicas, plain.replicas, strict=True):
+    for one, other in zip(fast.fleet.replicas, plain.fleet.replicas, strict=True):
         assert one.holdings.region.used_tokens == other.holdings.region.used_tokens
 
 
@@ -202,14 +204,14 @@ def test_fast_forward_equals_the_plain_loop_when_engines_share_a_gpu(
     engines: int, data: st.DataObject
 ) -> None:
     case: Case = data.draw(shared_gpus(engines_per_gpu=(engines,)))
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
     event(f"steps skipped: {fast.recorder.boundaries < plain.recorder.boundaries}")
 
 
 @given(cases(reserves=("paged",), preemptions=("swap",)))
 def test_fast_forward_equals_the_plain_loop_when_preempted_kv_is_swapped_to_the_host(case: Case) -> None:
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
     event(f"preempted: {fast.recorder.preemptions > 0}")
 
@@ -232,7 +234,7 @@ def test_fast_forward_equals_the_plain_loop_when_adapters_come_beside_the_batch(
     slower = data.draw(st.sampled_from((1, 8, 64)))
     loads = {"adapter_load.latency_s": case.coefficients["adapter_load.latency_s"] * slower}
     case = case.but(coefficients={**case.coefficients, **loads})
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
     event(f"loads: {fast.recorder.adapter_loads > 0}")
     event(f"preempted: {fast.recorder.preemptions > 0}")
@@ -246,7 +248,7 @@ def test_fast_forward_equals_the_plain_loop_behind_a_router_that_knows_loads(
 ) -> None:
     case: Case = data.draw(family(loaders=("blocking", "asynchronous")))
     case = case.but(router=router)
-    assert_same(case.cluster(), case.cluster(fast_forward=False))
+    assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
 @given(
@@ -269,14 +271,14 @@ def test_fast_forward_equals_the_plain_loop_when_requests_move(
     if migration == "selective_ilp":
         every_s = 0.1  # each solve takes tens of milliseconds
     case = case.but(migrates_every_s=every_s, router=router, migration=migration, placement=placement)
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
     event(f"moved: {(fast.recorder.requests().migrations > 0).any()}")
 
 
 @given(cases(loaders=("prefetching",), preemptions=("recompute", "swap")))
 def test_fast_forward_equals_the_plain_loop_when_adapters_are_prefetched(case: Case) -> None:
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
     event(f"loads: {fast.recorder.adapter_loads > 0}")
 
@@ -302,7 +304,7 @@ def test_a_prefetch_takes_no_slot_of_an_adapter_that_the_queues_head_wants_too()
         adapter_memory="slots",
         adapter_region_tokens=48,
     )
-    assert_same(case.cluster(), case.cluster(fast_forward=False))
+    assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
 def test_low_counts_those_who_join_when_their_weights_have_landed() -> None:
@@ -333,7 +335,7 @@ def test_low_counts_those_who_join_when_their_weights_have_landed() -> None:
         sessions=("b", "c", None, "b", "c", "b"),
         hash_block_tokens=1,
     )
-    assert_same(case.cluster(), case.cluster(fast_forward=False))
+    assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
 def test_who_stands_apart_waits_for_the_slot_of_his_first_token_himself() -> None:
@@ -366,7 +368,7 @@ def test_who_stands_apart_waits_for_the_slot_of_his_first_token_himself() -> Non
         host_kv_tokens=10_000,
         block_hashes=hashes,
     )
-    assert_same(case.cluster(), case.cluster(fast_forward=False))
+    assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
 class Looks(Migration):
@@ -389,13 +391,13 @@ def test_whoever_looks_in_the_middle_of_a_run_sees_the_memory_of_the_plain_loop(
     seen = []
     for fast_forward in (True, False):
         looks, scenario = Looks(), case.scenario(fast_forward=fast_forward)
-        Cluster(replace(scenario, policies=replace(scenario.policies, migration=looks))).run()
+        Simulation(replace(scenario, policies=replace(scenario.policies, migration=looks))).run()
         seen.append(looks.seen)
     assert seen[0] == seen[1]
 
 
 def test_fast_forward_needs_fewer_boundaries(burst: Case) -> None:
-    fast, plain = burst.cluster(), burst.cluster(fast_forward=False)
-    assert fast.replicas[0].iterations == plain.replicas[0].iterations == 59
+    fast, plain = burst.simulation(), burst.simulation(fast_forward=False)
+    assert fast.fleet.replicas[0].iterations == plain.fleet.replicas[0].iterations == 59
     assert fast.recorder.boundaries == 12, "arrival, prefill, and one for each of the ten that finish"
     assert plain.recorder.boundaries == 60

@@ -12,19 +12,19 @@ from tests.invariants.watch import watched
 
 @given(fleets(), st.booleans())
 def test_everybody_ends_whoever_comes_and_goes(case: Case, fast_forward: bool) -> None:
-    cluster = watched(case, fast_forward=fast_forward)
-    table = cluster.recorder.requests()
+    simulation = watched(case, fast_forward=fast_forward)
+    table = simulation.recorder.requests()
     assert (table.status != "unfinished").all()
     done = table[table.status == "finished"]
     assert (done.arrival_s <= done.admitted_s).all()
     assert (done.admitted_s <= done.first_token_s).all()
     assert (done.cold_start_s + done.kv_cold_start_s <= done.queue_s + 1e-9).all()
-    assert cluster.outstanding.sum() == 0
-    assert sum(len(replica.held()) for replica in cluster.replicas) == 0, "everything is given back"
-    lasts_s = cluster.recorder.last_s
-    assert (cluster.scaling.on_s >= 0.0).all()
-    assert (cluster.scaling.on_s <= lasts_s + 1e-9).all()
-    changes = cluster.recorder.journal.scaled
+    assert simulation.fleet.outstanding.sum() == 0
+    assert sum(len(replica.held()) for replica in simulation.fleet.replicas) == 0, "everything is given back"
+    lasts_s = simulation.recorder.last_s
+    assert (simulation.autoscaling.on_s >= 0.0).all()
+    assert (simulation.autoscaling.on_s <= lasts_s + 1e-9).all()
+    changes = simulation.recorder.journal.scaled
     if changes:
         assert min(row.on for row in changes) >= 0
         assert max(row.on for row in changes) <= case.replicas
@@ -34,6 +34,6 @@ def test_everybody_ends_whoever_comes_and_goes(case: Case, fast_forward: bool) -
 
 @given(fleets())
 def test_fast_forward_equals_the_plain_loop_whoever_comes_and_goes(case: Case) -> None:
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
     assert fast.recorder.journal.scaled == plain.recorder.journal.scaled

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.metrics.recorder import Recorder
 from simlora.policies.scheduling.peft_continuous import PeftContinuous
@@ -32,7 +32,7 @@ def run(*rows: Row, copies: int) -> Recorder:
     scenario = case.scenario()
     replica = replace(scenario.replica, full_copies=True, target_modules=())
     policies = replace(scenario.policies, scheduler=lambda: PeftContinuous(merge=False))
-    return Cluster(replace(scenario, replica=replica, policies=policies)).run()
+    return Simulation(replace(scenario, replica=replica, policies=policies)).run()
 
 
 def test_a_copy_is_as_large_as_the_model_whatever_the_rank() -> None:

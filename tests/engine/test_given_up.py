@@ -8,7 +8,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from tests.engine.by_hand import prefill_s, steps_s
 from tests.engine.cases import COEFFICIENTS, Case, Row, family, placed
 from tests.engine.test_fast_forward import assert_same
@@ -44,11 +44,11 @@ def strict(case: Case, fast_forward: bool = True) -> int:
     """Run a case; return at how many iterations a load that was given up was still under way."""
     Strict.given_up_loads = 0
     with (
-        mock.patch("simlora.engine.cluster.Replica", Strict),
+        mock.patch("simlora.engine.cluster.simulation.Replica", Strict),
         mock.patch("simlora.engine.replica.Roster", WatchedRoster),
         mock.patch("simlora.engine.holdings.Pool", WatchedPool),
     ):
-        Cluster(case.scenario(fast_forward=fast_forward)).run()
+        Simulation(case.scenario(fast_forward=fast_forward)).run()
     return Strict.given_up_loads
 
 
@@ -96,4 +96,4 @@ def test_nobody_writes_to_slots_that_a_load_still_writes_to(case: Case, fast_for
 
 @given(slow_loads())
 def test_fast_forward_equals_the_plain_loop_when_loads_are_given_up(case: Case) -> None:
-    assert_same(case.cluster(), case.cluster(fast_forward=False))
+    assert_same(case.simulation(), case.simulation(fast_forward=False))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.recorder import Recorder
 from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
@@ -37,7 +37,7 @@ class Impatient(Fcfs):
 def crowd(fast_forward: bool = True) -> Recorder:
     rows = tuple(Row(0.013 * i, i % 3, 8, 6 + i % 9, 6 + i % 9) for i in range(40))
     scenario = Case(rows=rows, capacity=90, max_wait_tokens=3).scenario(fast_forward=fast_forward)
-    return Cluster(replace(scenario, policies=replace(scenario.policies, scheduler=Impatient))).run()
+    return Simulation(replace(scenario, policies=replace(scenario.policies, scheduler=Impatient))).run()
 
 
 def test_those_given_up_are_aborted_with_the_reason_and_never_had_a_token() -> None:
@@ -59,9 +59,9 @@ def test_fast_forward_gives_up_the_same_requests_at_the_same_times() -> None:
 def test_the_router_no_longer_counts_those_who_were_given_up() -> None:
     rows = tuple(Row(0.0, 0, 8, 6, 6) for _ in range(9))
     scenario = Case(rows=rows, capacity=40).scenario()
-    cluster = Cluster(replace(scenario, policies=replace(scenario.policies, scheduler=Impatient)))
-    cluster.run()
-    assert cluster.outstanding.tolist() == [0]
+    simulation = Simulation(replace(scenario, policies=replace(scenario.policies, scheduler=Impatient)))
+    simulation.run()
+    assert simulation.fleet.outstanding.tolist() == [0]
 
 
 class Lazy(Fcfs):
@@ -73,6 +73,6 @@ class Lazy(Fcfs):
 
 def test_a_scheduler_that_leaves_a_replica_idle_beside_work_is_named() -> None:
     scenario = Case(rows=(Row(0.0, 0, 8, 6, 6),)).scenario()
-    cluster = Cluster(replace(scenario, policies=replace(scenario.policies, scheduler=Lazy)))
+    simulation = Simulation(replace(scenario, policies=replace(scenario.policies, scheduler=Lazy)))
     with pytest.raises(AssertionError, match="Lazy leaves replica 0 idle beside request 0"):
-        cluster.run()
+        simulation.run()

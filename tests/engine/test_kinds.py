@@ -9,7 +9,7 @@ import pytest
 
 from simlora.core.errors import InputError
 from simlora.core.request import Request
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import Kind
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import LoraWork, Mbgmv, PaddedBmm, Vllm
@@ -49,8 +49,8 @@ def test_each_has_its_own_memory() -> None:
     large = Row(0.0, None, 90, 10, 10)
     of = case(large, large, capacity=80)
     assert of.run().requests().replica.tolist() == [1, 1]
-    assert [replica.config.kv_token_budget for replica in of.cluster().replicas] == [80, 120]
-    assert of.cluster().overview.kv_token_budgets.tolist() == [80, 120]
+    assert [replica.config.kv_token_budget for replica in of.simulation().fleet.replicas] == [80, 120]
+    assert of.simulation().view.kv_token_budgets.tolist() == [80, 120]
 
 
 def test_who_is_too_small_for_a_request_is_not_asked() -> None:
@@ -64,10 +64,10 @@ def test_who_is_too_small_for_a_request_is_not_asked() -> None:
 def test_routers_are_told_each_ones_times() -> None:
     """Of two empty replicas the rank-aware router prefers the faster; alike, the first."""
     of = case(ONE, replicas=3, others=2, router="rank_aware")
-    cluster = of.cluster()
-    costs = RankAware().costs(Request(9, None, 9.0, 10, 10), cluster.overview, 10.0)
+    simulation = of.simulation()
+    costs = RankAware().costs(Request(9, None, 9.0, 10, 10), simulation.view, 10.0)
     assert costs.tolist() == [0.0, 0.0, 0.0], "nobody is there who could be slowed down"
-    steps = np.asarray(cluster.overview.iteration.decode_s(4, 40))
+    steps = np.asarray(simulation.view.iteration.decode_s(4, 40))
     assert steps.tolist() == pytest.approx([steps[0], 1.5 * steps[0], 1.5 * steps[0]])
     loads = case(ONE, ONE, ONE._replace(arrival_s=0.01), replicas=2, router="rank_aware").run().requests()
     assert loads.replica.tolist() == [0, 1, 0], "the third slows down those on the faster one less"
@@ -108,7 +108,7 @@ def test_who_differs_in_nothing_is_as_if_there_were_one_kind() -> None:
     of = case(*rows, others=0, replicas=3, router="rank_aware")
     scenario = of.scenario()
     twin = Kind(replicas=1, replica=scenario.replica, calibration=scenario.calibration)
-    alike, split = Cluster(scenario), Cluster(replace(of.scenario(), replica_groups=(twin,)))
+    alike, split = Simulation(scenario), Simulation(replace(of.scenario(), replica_groups=(twin,)))
     alike.run()
     split.run()
     assert split.recorder.requests().equals(alike.recorder.requests())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simlora.core.request import Request
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.recorder import Recorder
 from simlora.policies.migration.base import Migration, Move, Plan
 from simlora.policies.placement.base import Placed, Placement
@@ -60,7 +60,7 @@ def run(
     policies = replace(scenario.policies, migration=migration, router=ToTheFirst())
     if placement is not None:
         policies = replace(policies, placement=placement)
-    return Cluster(replace(scenario, policies=policies)).run()
+    return Simulation(replace(scenario, policies=policies)).run()
 
 
 LONG, SHORT = Row(0.0, None, 4, 40, 40), Row(0.0, None, 4, 3, 3)
@@ -249,7 +249,7 @@ def test_who_comes_from_elsewhere_may_stand_before_one_who_was_refused(scheduler
     for fast_forward in (True, False):
         scenario = case.scenario(fast_forward=fast_forward)
         policies = replace(scenario.policies, migration=Back(), router=OneTwo())
-        found.append(Cluster(replace(scenario, policies=policies)).run().requests())
+        found.append(Simulation(replace(scenario, policies=policies)).run().requests())
     fast, plain = found
     assert plain.migrations.tolist() == [0, 1, 0]
     assert fast.finish_s.tolist() == pytest.approx(plain.finish_s.tolist(), abs=1e-9)
@@ -292,7 +292,7 @@ def test_what_a_target_could_never_hold_stays() -> None:
     rows = (LONG, Row(0.0, None, 60, 3, 3))
     scenario = CASE.but(rows=rows).scenario()
     policies = replace(scenario.policies, migration=Once(2**-4), router=ToTheFirst())
-    recorder = Cluster(replace(scenario, policies=policies, kv_token_budgets=(1000, 50))).run()
+    recorder = Simulation(replace(scenario, policies=policies, kv_token_budgets=(1000, 50))).run()
     assert recorder.journal.moved == []
 
 

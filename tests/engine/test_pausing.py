@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simlora.core.request import Request
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.recorder import Recorder
 from simlora.policies.migration.base import Migration, Move, Plan
 from simlora.policies.views import ClusterView
@@ -132,7 +132,7 @@ def test_a_paused_request_can_move_and_loses_nothing(fast_forward: bool) -> None
     scenario = case.scenario(fast_forward=fast_forward)
     migration = MoveTheThird(FIRST_S + 2**-8)
     policies = replace(scenario.policies, migration=migration, router=Everybody())
-    recorder = Cluster(replace(scenario, policies=policies)).run()
+    recorder = Simulation(replace(scenario, policies=policies)).run()
     table = recorder.requests()
     assert migration.context_tokens == 6
     assert table.migrations.tolist() == [0, 0, 1]
@@ -200,7 +200,7 @@ def test_kv_on_one_host_is_of_no_use_to_another_replica() -> None:
     changes = {"block_size": 1, "watermark": 0.0, "capacity": 22, "preemption": "swap"}
     scenario = CASE.but(rows=rows, replicas=2, **changes).scenario()
     policies = replace(scenario.policies, migration=MoveTheThird(FIRST_S + 2**-4), router=Everybody())
-    recorder = Cluster(replace(scenario, policies=policies)).run()
+    recorder = Simulation(replace(scenario, policies=policies)).run()
     table = recorder.requests()
     assert (table.preemptions[2], table.migrations[2]) == (1, 1)
     (moved,) = recorder.journal.moved

@@ -169,7 +169,7 @@ def test_a_clock_that_stops_leaves_no_more_in_the_pool_than_it_holds() -> None:
         rows=rows, capacity=50, reserve="paged", max_wait_tokens=0, prefix_caching=True, block_hashes=hashes
     )
     for until_s in (4.1 + 0.05 * i for i in range(12)):
-        (replica,) = case.but(until_s=until_s).cluster().replicas
+        (replica,) = case.but(until_s=until_s).simulation().fleet.replicas
         assert replica.holdings.kv_tokens(replica._batch.step) <= 50
 
 

@@ -11,13 +11,16 @@ so that a wrong formula could not hide in it.
 
 import math
 from collections.abc import Callable, Sequence
+from unittest import mock
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from simlora.core.request import Request
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.dispatcher import Dispatcher
+from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.handoff import Handoff
 from tests.engine.cases import COEFFICIENTS, Case, Row
 
 TOKEN_S = 1e-3
@@ -152,23 +155,24 @@ def test_whoever_finds_the_cluster_full_is_lost_as_erlang_says(servers: int, loa
     assert_mean(lost, theory, power=0.05, bias=TOKEN_S)
 
 
-class Counting(Cluster):
+class Counting(Dispatcher):
     """Integrates over time how many requests the router believes to be in the cluster."""
 
     request_seconds = 0.0
     since_s = 0.0
 
     def _tick(self) -> None:
-        self.request_seconds += float(self.outstanding.sum()) * (self.overview.now_s - self.since_s)
-        self.since_s = self.overview.now_s
+        now_s = self._view.now_s
+        self.request_seconds += float(self._view.outstanding.sum()) * (now_s - self.since_s)
+        self.since_s = now_s
 
-    def _route(self, request: Request) -> None:
+    def dispatch(self, request: Request, handoff: Handoff | None = None) -> int | None:
         self._tick()
-        super()._route(request)
+        return super().dispatch(request, handoff)
 
-    def _left(self, replica: int, request: Request) -> None:
+    def release(self, replica: int, request: Request) -> None:
         self._tick()
-        super()._left(replica, request)
+        super().release(replica, request)
 
 
 @pytest.mark.parametrize("reserve", ["full", "peak", "paged"])
@@ -178,10 +182,12 @@ def test_littles_law_holds_on_every_run(reserve: str) -> None:
     n = 500
     columns = (arrivals(rng, 8.0, n), rng.integers(0, 3, n), rng.integers(1, 60, n), rng.integers(1, 40, n))
     rows = tuple(Row(t, int(a), int(p), int(o), int(o) + 5) for t, a, p, o in zip(*columns, strict=True))
-    cluster = Counting(Case(rows=rows, capacity=250, replicas=2, reserve=reserve).scenario())
-    table = cluster.run().requests()
+    with mock.patch("simlora.engine.cluster.simulation.Dispatcher", Counting):
+        simulation = Simulation(Case(rows=rows, capacity=250, replicas=2, reserve=reserve).scenario())
+    table, counted = simulation.run().requests(), simulation.dispatcher
+    assert isinstance(counted, Counting)
     assert (table.status == "finished").all()
     makespan_s = table.finish_s.max()
-    number, rate = cluster.request_seconds / makespan_s, n / makespan_s
+    number, rate = counted.request_seconds / makespan_s, n / makespan_s
     assert number == pytest.approx(rate * table.latency_s.mean(), rel=1e-9)
-    assert cluster.outstanding.sum() == 0
+    assert simulation.fleet.outstanding.sum() == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simlora.core.request import Request
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.roster import Roster
 from tests.engine.cases import Case, Row
 
@@ -15,9 +15,9 @@ NOW_S = 2.0
 def made(**more: object) -> tuple[Roster, list[Request]]:
     """An empty replica's roster, and three requests of prompts of 4 tokens that make 6."""
     case = Case(rows=tuple(Row(0.0, None, 4, 6, 6) for _ in range(3)), **more)
-    cluster = Cluster(case.scenario())
+    simulation = Simulation(case.scenario())
     requests = [Request(i, None, 0.0, 4, 6) for i in range(3)]
-    return cluster.replicas[0]._roster, requests
+    return simulation.fleet.replicas[0]._roster, requests
 
 
 def admit(roster: Roster, request: Request, now_s: float = 0.0) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.sharing import SharedGpu
 from simlora.policies.placement.dedicated import Dedicated
 from tests.engine.by_hand import host_s, prefill_s, step_s, steps_s
@@ -180,7 +180,7 @@ def test_dedicated_engines_serve_their_own_adapter() -> None:
     rows = tuple(Row(float(i), adapter, 4, 2, 2) for i, adapter in enumerate((2, 0, 1, 1, 2)))
     scenario = TWO.but(rows=rows, replicas=3, engines_per_gpu=3, kernel="merged", loader="cached").scenario()
     policies = replace(scenario.policies, placement=Dedicated())
-    table = Cluster(replace(scenario, policies=policies)).run().requests()
+    table = Simulation(replace(scenario, policies=policies)).run().requests()
     assert table.replica.tolist() == [2, 0, 1, 1, 2]
     assert table.latency_s.tolist() == [pytest.approx(P + step_s(5))] * 5
 

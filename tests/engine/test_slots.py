@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.policies.eviction.lru_in_turn import turn
 from tests.engine.by_hand import load_s, prefill_s
@@ -53,16 +53,18 @@ def test_slots_keep_the_adapters_used_last() -> None:
 
 
 def test_an_adapter_takes_a_whole_slot_whatever_its_rank() -> None:
-    cluster = Cluster(CASE.but(rows=one_after_the_other(0, 2)).scenario())
-    assert [adapter.kv_tokens for adapter in cluster.adapters] == [16, 16, 16]
-    assert [adapter.size_bytes for adapter in cluster.adapters] == [64, 128, 256], "but is not loaded whole"
+    simulation = Simulation(CASE.but(rows=one_after_the_other(0, 2)).scenario())
+    assert [adapter.kv_tokens for adapter in simulation.adapters] == [16, 16, 16]
+    assert [adapter.size_bytes for adapter in simulation.adapters] == [64, 128, 256], (
+        "but is not loaded whole"
+    )
 
 
 def test_kv_takes_none_of_the_adapters_slots_and_they_none_of_kvs() -> None:
     """40 token slots hold a prompt of 39 and its token beside both adapters, and not one more."""
     fits = CASE.but(rows=(Row(0.0, 0, 4, 1, 1), Row(FAR, 1, 39, 1, 1)), capacity=40, block_size=1)
     assert fits.run().requests().status.tolist() == ["finished", "finished"]
-    assert fits.cluster().replicas[0].holdings.pool.adapter_tokens == 32
+    assert fits.simulation().fleet.replicas[0].holdings.pool.adapter_tokens == 32
     longer = fits.but(rows=(Row(0.0, 1, 40, 1, 1),))
     table = longer.run().requests()
     assert table.status.tolist() == ["rejected"]
@@ -192,7 +194,7 @@ def test_the_front_end_takes_its_time_before_the_queue_and_the_client_waits_for_
 def test_a_clock_that_stops_leaves_what_still_runs_unfinished() -> None:
     rows = (Row(0.0, None, 4, 2, 2), Row(0.0, None, 4, 30, 30), Row(FAR, None, 4, 1, 1))
     scenario = replace(CASE.but(rows=rows).scenario(), until_s=0.3)
-    recorder = Cluster(scenario).run()
+    recorder = Simulation(scenario).run()
     table = recorder.requests()
     assert table.status.tolist() == ["finished", "unfinished", "unfinished"]
     assert 1 < recorder.token_steps < 30
@@ -206,8 +208,8 @@ def test_a_stopped_run_has_seen_what_the_plain_loop_had(until_s: float) -> None:
     """At 0.25 s the batch is full; of those who wait, one came after the last boundary before the end."""
     rows = (Row(0.0, None, 4, 90, 90), *(Row(at_s, None, 4, 9, 9) for at_s in (0.01, 0.1, until_s - 2**-12)))
     case = CASE.but(rows=rows, max_num_seqs=1, until_s=until_s)
-    fast, plain = case.cluster(), case.cluster(fast_forward=False)
-    assert fast.replicas[0].most_waiting == plain.replicas[0].most_waiting == 2
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
+    assert fast.fleet.replicas[0].most_waiting == plain.fleet.replicas[0].most_waiting == 2
     assert fast.recorder.boundaries < plain.recorder.boundaries
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.link import Link, together
 from tests.engine.by_hand import load_s, merge_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row
@@ -82,16 +82,19 @@ def test_a_host_with_slow_links_is_slow_to_give_and_to_take_over_the_network() -
     of = case(
         ranks=(1, 1), adapter_pool="distributed", placement="contiguous", slow_links=((1, 0.0, None, 8.0),)
     )
-    cluster = Cluster(of.but(rows=(Row(1.0, 0, 9, 1, 1),)).scenario())
-    cluster.run()
-    stores = cluster.stores
+    simulation = Simulation(of.but(rows=(Row(1.0, 0, 9, 1, 1),)).scenario())
+    simulation.run()
+    stores = simulation.store
     assert stores is not None
     assert [link.slowdown for link in stores._sends] == [1.0, 8.0]
     assert [link.slowdown for link in stores._receives] == [1.0, 8.0]
-    assert [replica.holdings.host_link.to_host.slowdown for replica in cluster.replicas] == [1.0, 8.0]
-    stores.fails(1)
+    assert [replica.holdings.host_link.to_host.slowdown for replica in simulation.fleet.replicas] == [
+        1.0,
+        8.0,
+    ]
+    stores.fail(1)
     assert [link.slowdown for link in stores._receives] == [1.0, 8.0], "also when it comes back"
-    assert cluster.recorder.requests().cold_start_s[0] == pytest.approx(load_s(1)), (
+    assert simulation.recorder.requests().cold_start_s[0] == pytest.approx(load_s(1)), (
         "the other's are as they were"
     )
 
@@ -121,7 +124,7 @@ def test_what_begins_when_the_one_before_it_ends_is_not_ended_with_it() -> None:
 
 def test_at_the_very_moment_of_a_boundary_the_next_step_is_slow() -> None:
     of = case(LONG, stragglers=((0, BEGIN_S + steps_s(5, 10), None, 2.0),))
-    fast, plain = of.cluster(), of.cluster(fast_forward=False)
+    fast, plain = of.simulation(), of.simulation(fast_forward=False)
     assert_same(fast, plain)
     slow_s = BEGIN_S + steps_s(5, 10) + 2 * steps_s(34, 15)
     assert fast.recorder.requests().finish_s[0] == pytest.approx(slow_s)

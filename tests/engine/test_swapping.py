@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from simlora.core.request import Request
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.replica import Replica
 from simlora.engine.swapping import Swapping
 from simlora.policies.eviction.banded_lru import BandedLru
@@ -57,12 +57,12 @@ class Ran:
         policies = scenario.policies if swapper is None else replace(scenario.policies, eviction=swapper)
         self.requests: dict[int, Request] = {}
         with mock.patch.object(Replica, "submit", self._submit(Replica.submit)):
-            self.cluster = Cluster(
+            self.simulation = Simulation(
                 replace(scenario, policies=policies, replica=replace(scenario.replica, **replica))
             )
-            self.recorder = self.cluster.run()
+            self.recorder = self.simulation.run()
         self.table = self.recorder.requests()
-        self.holdings = self.cluster.replicas[0].holdings
+        self.holdings = self.simulation.fleet.replicas[0].holdings
         self.pool, self.tree = self.holdings.pool, self.holdings.prefixes
         assert self.tree is not None
 
@@ -80,11 +80,11 @@ class Ran:
     @property
     def resident(self) -> list[int]:
         """Ids of the adapters in HBM."""
-        return [adapter.id for adapter in self.cluster.adapters if adapter in self.pool]
+        return [adapter.id for adapter in self.simulation.adapters if adapter in self.pool]
 
     def cached(self, *hashes: int, adapter: int | None = None) -> list[bool]:
         """Of the blocks that a request would find, which are in HBM."""
-        of = None if adapter is None else self.cluster.adapters[adapter]
+        of = None if adapter is None else self.simulation.adapters[adapter]
         new = Request(999, of, 0.0, 4 * len(hashes) + 1, 1, None, hashes)
         return [segment.resident for segment in self.tree.found(new) for _ in segment.blocks]
 
@@ -294,7 +294,7 @@ def test_a_request_has_its_slots_before_anothers_adapter_has() -> None:
     ran = Ran(together)
     assert ran.table.admitted_s[1] == pytest.approx(4.0 + LATENCY_S + copy_s(8))
     assert ran.kv_cold_start_s[1] == pytest.approx(LATENCY_S + copy_s(8))
-    assert ran.pool.ready_s(ran.cluster.adapters[0]) == pytest.approx(
+    assert ran.pool.ready_s(ran.simulation.adapters[0]) == pytest.approx(
         4.0 + LATENCY_S + copy_s(12) + load_s(1)
     )
     watched(together)
@@ -346,7 +346,7 @@ def test_adapters_come_to_a_replica_that_has_had_no_request_yet() -> None:
     """At the first look, one behind the other; whoever comes later waits for nothing."""
     ran = Ran(case(Row(1.0, 2, 1, 1, 1)), BandedLru)
     landed_s = list(accumulate((load_s(rank) for rank in (1, 2, 4)), initial=0.1))[1:]
-    assert [ran.pool.ready_s(adapter) for adapter in ran.cluster.adapters] == pytest.approx(landed_s)
+    assert [ran.pool.ready_s(adapter) for adapter in ran.simulation.adapters] == pytest.approx(landed_s)
     assert (ran.recorder.adapter_loads, ran.recorder.adapter_hits) == (3, 1)
     assert ran.table.ttft_s[0] == pytest.approx(prefill_s(1))
 
@@ -356,7 +356,7 @@ def test_it_looks_again_when_it_has_found_the_link_taken() -> None:
     every_s = 2**-9
     assert every_s < load_s(1)
     ran = Ran(case(Row(1.0, 2, 1, 1, 1)), lambda: BandedLru(every_s=every_s, backlog_s=2**-12))
-    assert all(ran.pool.ready_s(adapter) < 1.0 for adapter in ran.cluster.adapters)
+    assert all(ran.pool.ready_s(adapter) < 1.0 for adapter in ran.simulation.adapters)
     assert (ran.recorder.adapter_loads, ran.recorder.adapter_hits) == (3, 1)
 
 
@@ -365,7 +365,7 @@ def test_what_stayed_away_for_its_size_comes_when_there_is_room() -> None:
     ran = Ran(case(Row(0.0, None, 30, 30, 30), ranks=(10,), capacity=100), BandedLru)
     assert ran.table.finish_s[0] > 0.2
     assert ran.resident == [0]
-    assert ran.pool.ready_s(ran.cluster.adapters[0]) > ran.table.finish_s[0]
+    assert ran.pool.ready_s(ran.simulation.adapters[0]) > ran.table.finish_s[0]
 
 
 def test_what_comes_back_while_it_still_leaves_has_to_have_left_first() -> None:
@@ -395,10 +395,10 @@ def test_it_brings_no_more_while_its_copies_keep_the_link_busy() -> None:
     """Each load takes longer than that: one at a look."""
     ran = Ran(case(Row(1.0, 2, 1, 1, 1)), lambda: BandedLru(backlog_s=2**-7))
     landed_s = [0.1 + load_s(1), 0.2 + load_s(2), 0.3 + load_s(4)]
-    assert [ran.pool.ready_s(adapter) for adapter in ran.cluster.adapters] == pytest.approx(landed_s)
+    assert [ran.pool.ready_s(adapter) for adapter in ran.simulation.adapters] == pytest.approx(landed_s)
     less = Ran(case(Row(1.0, 2, 1, 1, 1)), lambda: BandedLru(backlog_s=2**-7 + 2**-20))
     landed_s = [0.1 + load_s(1), 0.1 + load_s(1) + load_s(2), 0.2 + load_s(4)]
-    assert [less.pool.ready_s(adapter) for adapter in less.cluster.adapters] == pytest.approx(landed_s)
+    assert [less.pool.ready_s(adapter) for adapter in less.simulation.adapters] == pytest.approx(landed_s)
 
 
 def test_it_does_not_look_while_they_do() -> None:

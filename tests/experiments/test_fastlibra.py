@@ -17,7 +17,7 @@ from experiments.studies.study import Study, read_all
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
 from simlora.core.errors import InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.workload.reuse import ideal_reuse
 
 STUDIES = read_all(reductions.FOLDER)
@@ -135,11 +135,11 @@ def test_one_by_one_a_replica_finds_all_that_could_be_found() -> None:
     group = ["system=fastlibra", "workload=agent", "workload.duration_s=300", "workload.rate_rps=3"]
     scenario = prepare(*compose([*group, *ideal.ENDLESS, *ideal.ONE_BY_ONE])).scenario
     could = ideal_reuse(scenario.trace, scenario.cache_block_tokens)
-    found = Cluster(scenario).run()
+    found = Simulation(scenario).run()
     assert 0.5 < could.of_tokens < 1.0
     assert found.cached_tokens >= could.found_blocks * scenario.cache_block_tokens, "answers are found too"
     none = prepare(*compose([*group, "replica.kv_token_budget=600", "replica.host_kv_bytes=0"])).scenario
-    assert Cluster(none).run().cached_tokens < found.cached_tokens
+    assert Simulation(none).run().cached_tokens < found.cached_tokens
 
 
 def test_on_mooncake_s_trace_the_hit_rate_is_its_own() -> None:

@@ -16,7 +16,7 @@ from experiments.profiles.scaling import Setting, gpu, model
 from simlora.api import simulate
 from simlora.config.composing import compose
 from simlora.config.setup import Setup, prepare
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.hardware.link import LINKS
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
@@ -160,7 +160,7 @@ def test_larger_models_take_longer_though_on_more_cards() -> None:
 def test_systems_find_their_coefficients(shape: str, tp: int, system: list[str]) -> None:
     scenario = setup(shape, tp, *system).scenario
     assert scenario.calibration.path == calibration.setting(shape, tp).name
-    Cluster(scenario)  # raises for a coefficient that the run needs
+    Simulation(scenario)  # raises for a coefficient that the run needs
 
 
 @pytest.mark.parametrize("shape, tp", ALL)

@@ -18,7 +18,7 @@ from experiments.measured import measured_dir
 from simlora.api import simulate
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import LoraWork, Mbgmv, MbgmvMax
@@ -222,7 +222,7 @@ def test_both_readings_agree_where_ranks_are_equal(shape: str, tp: int, kernel: 
 def test_systems_find_their_coefficients(shape: str, tp: int, system: list[str]) -> None:
     scenario = prepare(*compose([*chosen(shape, tp), *system, "workload.duration_s=4"])).scenario
     assert scenario.calibration.path == fitting.name(shape, tp)
-    Cluster(scenario)  # raises for a coefficient that the run needs
+    Simulation(scenario)  # raises for a coefficient that the run needs
 
 
 @pytest.mark.parametrize("shape, tp", ALL)

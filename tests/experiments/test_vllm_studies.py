@@ -24,7 +24,7 @@ from experiments.studies.study import read as read_study
 from experiments.studies.study import read_all
 from simlora.api import simulate
 from simlora.core.errors import DoesNotFit
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.sweeps.outcome import figure
 from simlora.workload.lengths import Fixed
 from simlora.workload.per_adapter import PerAdapter
@@ -104,7 +104,7 @@ def test_every_metric_is_in_the_summary_of_a_run(tmp_path: Path) -> None:
 def test_metrics_are_those_that_the_measured_client_reports(tmp_path: Path) -> None:
     point = first(a_vllm_study(tmp_path, settings={"workload.duration_s": 200, "until_s": 200}))
     summary = simulate(point.overrides).summary
-    client = predict.figures(Cluster(scenario(point.overrides)).run().requests(), 200)
+    client = predict.figures(Simulation(scenario(point.overrides)).run().requests(), 200)
     ours = {name: figure(summary, name) for name in ("throughput_tps", "tbt_s.mean", "ttft_s.p50")}
     assert ours["ttft_s.p50"] == pytest.approx(client["ttft_p50_ms"] / 1000)
     assert ours["tbt_s.mean"] == pytest.approx(client["itl_mean_ms"] / 1000, rel=0.02)

@@ -10,7 +10,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from simlora.core.request import Request
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from tests.engine.cases import (
     KERNELS,
     LOADERS,
@@ -78,8 +78,8 @@ def test_2_tokens_out_are_tokens_asked(case: Case) -> None:
 @pytest.mark.parametrize("fast_forward", [True, False])
 @given(case=ANY)
 def test_3_5_7_memory_fits_and_time_goes_forward_at_every_event(case: Case, fast_forward: bool) -> None:
-    cluster = watched(case, fast_forward=fast_forward)
-    assert sum(len(replica.held()) for replica in cluster.replicas) == 0, "everything is given back"
+    simulation = watched(case, fast_forward=fast_forward)
+    assert sum(len(replica.held()) for replica in simulation.fleet.replicas) == 0, "everything is given back"
 
 
 @given(
@@ -97,30 +97,34 @@ def test_3_5_7_memory_fits_also_where_the_clock_stops_before_the_end(case: Case)
 @given(case=pressed())
 def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case: Case, fast_forward: bool) -> None:
     """Slots are written to while others wait for theirs, and things leave before they have come."""
-    cluster = watched(case, fast_forward=fast_forward)
-    event(f"to the host: {any(replica.holdings.host_link.kv_tokens_out for replica in cluster.replicas)}")
-    event(f"and back: {any(replica.holdings.host_link.kv_tokens_in for replica in cluster.replicas)}")
+    simulation = watched(case, fast_forward=fast_forward)
+    event(
+        f"to the host: {any(replica.holdings.host_link.kv_tokens_out for replica in simulation.fleet.replicas)}"
+    )
+    event(
+        f"and back: {any(replica.holdings.host_link.kv_tokens_in for replica in simulation.fleet.replicas)}"
+    )
 
 
 @given(placed(), st.booleans())
 def test_1_3_5_7_15_memory_fits_also_where_hosts_hold_what_they_serve(case: Case, fast_forward: bool) -> None:
-    cluster = watched(case, fast_forward=fast_forward)
-    assert (cluster.recorder.requests().status != "unfinished").all()
-    event(f"fetched: {cluster.recorder.remote_loads > 0}")
+    simulation = watched(case, fast_forward=fast_forward)
+    assert (simulation.recorder.requests().status != "unfinished").all()
+    event(f"fetched: {simulation.recorder.remote_loads > 0}")
 
 
 @given(ANY, st.sampled_from((2**-6, 2**-3, 0.1)), st.booleans())
 def test_1_3_5_7_memory_fits_and_everybody_ends_also_where_requests_move(
     case: Case, every_s: float, fast_forward: bool
 ) -> None:
-    cluster = watched(case.but(migrates_every_s=every_s, router="most_idle"), fast_forward=fast_forward)
-    table = cluster.recorder.requests()
+    simulation = watched(case.but(migrates_every_s=every_s, router="most_idle"), fast_forward=fast_forward)
+    table = simulation.recorder.requests()
     assert (table.status != "unfinished").all()
-    assert sum(len(replica.held()) for replica in cluster.replicas) == 0, "everything is given back"
+    assert sum(len(replica.held()) for replica in simulation.fleet.replicas) == 0, "everything is given back"
     done = table[table.status == "finished"]
     assert (done.cold_start_s + done.kv_cold_start_s + done.blocked_s <= done.latency_s + 1e-9).all()
     assert (done.blocked_s >= -1e-9).all()
-    assert cluster.recorder.token_gaps.count + len(done) == done.output_tokens.sum()
+    assert simulation.recorder.token_gaps.count + len(done) == done.output_tokens.sum()
 
 
 @given(ANY)
@@ -147,9 +151,9 @@ def test_6_no_replica_idles_beside_a_request(case: Case) -> None:
     Where requests wait for their weights by themselves, and hold memory, that may be after others have arrived; or it
     ends with the weights.
     """
-    cluster = watched(case, fast_forward=False)
-    table = cluster.recorder.requests()
-    for replica in cluster.replicas:
+    simulation = watched(case, fast_forward=False)
+    table = simulation.recorder.requests()
+    for replica in simulation.fleet.replicas:
         served = table[(table.replica == replica.id) & (table.status == "finished")]
         free_s = 0.0
         for start_s, end_s in replica.ran:
@@ -164,15 +168,15 @@ def test_6_no_replica_idles_beside_a_request(case: Case) -> None:
 
 @given(cases(loaders=("blocking", "prefetching")))
 def test_8_a_load_is_charged_once(case: Case) -> None:
-    cluster = watched(case)
-    loads = sum(replica.holdings.pool.inserted for replica in cluster.replicas)
-    assert cluster.recorder.adapter_loads == loads
-    sizes = {adapter.size_bytes // case.tp for adapter in cluster.adapters}
+    simulation = watched(case)
+    loads = sum(replica.holdings.pool.inserted for replica in simulation.fleet.replicas)
+    assert simulation.recorder.adapter_loads == loads
+    sizes = {adapter.size_bytes // case.tp for adapter in simulation.adapters}
     latency_s, bytes_per_s = (
         case.coefficients["adapter_load.latency_s"],
         case.coefficients["adapter_load.bytes_per_s"],
     )
-    busy_s = sum(replica.holdings.host_link.to_gpu.busy_s for replica in cluster.replicas)
+    busy_s = sum(replica.holdings.host_link.to_gpu.busy_s for replica in simulation.fleet.replicas)
     assert loads * (latency_s + min(sizes) / bytes_per_s) <= busy_s + 1e-9
     assert busy_s <= loads * (latency_s + max(sizes) / bytes_per_s) + 1e-9
 
@@ -256,19 +260,21 @@ def test_12_what_is_decided_before_a_request_ends_does_not_depend_on_when_it_end
         watched(case.but(rows=(*case.rows[:chosen], row._replace(output_tokens=n), *case.rows[chosen + 1 :])))
         for n in (shorter, longer)
     ]
-    tables = [cluster.recorder.requests() for cluster in runs]
+    tables = [simulation.recorder.requests() for simulation in runs]
     assume(tables[0].status[chosen] == "finished")
     first_difference_s = tables[0].finish_s[chosen]
     for column in ("admitted_s", "first_token_s", "finish_s"):
         early = [table[column].where(table[column] < first_difference_s) for table in tables]
         np.testing.assert_allclose(early[0], early[1], rtol=0, atol=1e-9, err_msg=column)
-    decided = [decided_before(cluster, first_difference_s) for cluster in runs]
+    decided = [decided_before(simulation, first_difference_s) for simulation in runs]
     assert decided[0] == decided[1]
 
 
-def decided_before(cluster: Cluster, time_s: float) -> list[list[tuple[int, ...]]]:
+def decided_before(simulation: Simulation, time_s: float) -> list[list[tuple[int, ...]]]:
     """Who was admitted together, replica by replica."""
-    return [[ids for now_s, ids in replica.decisions if now_s < time_s] for replica in cluster.replicas]
+    return [
+        [ids for now_s, ids in replica.decisions if now_s < time_s] for replica in simulation.fleet.replicas
+    ]
 
 
 @given(ANY)

@@ -9,7 +9,7 @@ from unittest import mock
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.replica import Replica
 from simlora.engine.roster import Roster
 from simlora.memory.pool import Pool
@@ -131,9 +131,9 @@ class WatchedReplica(Replica):
         if self._prefill:
             self.decisions.append((self.sight.now_s, tuple(request.id for request in self._prefill)))
 
-    def settle(self) -> None:
+    def finalize(self) -> None:
         self._recorder.stopped = True
-        super().settle()
+        super().finalize()
 
     def execute(self) -> float:
         end_s = super().execute()
@@ -219,7 +219,9 @@ class WatchedReplica(Replica):
         stores = self.holdings.host_link._stores
         if stores is None:
             return
-        assert all(stores.holders) or any(stores._times), "an adapter that no host holds, and none has failed"
+        assert all(stores.holders) or any(stores._failures), (
+            "an adapter that no host holds, and none has failed"
+        )
         for host, (held, size_bytes) in enumerate(zip(stores.held, stores.held_bytes, strict=True)):
             own = [a for a in stores._adapters if host in stores.holders[a.id]]
             assert (held, size_bytes) == (len(own), sum(adapter.size_bytes for adapter in own))
@@ -338,16 +340,16 @@ class WatchedRecorder(Recorder):
         super().boundary(replica, now_s, *args)
 
 
-def watched(case: Case, *, fast_forward: bool = True) -> Cluster:
+def watched(case: Case, *, fast_forward: bool = True) -> Simulation:
     """Return the cluster after the case was run under observation."""
     with (
-        mock.patch("simlora.engine.cluster.Recorder", WatchedRecorder),
-        mock.patch("simlora.engine.cluster.Replica", WatchedReplica),
+        mock.patch("simlora.engine.cluster.simulation.Recorder", WatchedRecorder),
+        mock.patch("simlora.engine.cluster.simulation.Replica", WatchedReplica),
         mock.patch("simlora.engine.replica.Roster", WatchedRoster),
         mock.patch("simlora.engine.holdings.Pool", WatchedPool),
         mock.patch("simlora.engine.holdings.PrefixTree", WatchedTree),
         mock.patch("simlora.engine.swapping.PrefixTree", WatchedTree),
     ):
-        cluster = Cluster(case.scenario(fast_forward=fast_forward))
-        cluster.run()
-    return cluster
+        simulation = Simulation(case.scenario(fast_forward=fast_forward))
+        simulation.run()
+    return simulation

@@ -72,16 +72,16 @@ def test_no_time_has_no_mean():
 def test_a_run_by_hand():
     """Nine slots of a prompt and a token, and one of its adapter, then a token more at each of two steps."""
     rows = (Row(1.0, 0, 8, 3, 3),)
-    cluster = Case(rows=rows, ranks=(1,), reserve="paged", block_size=1).cluster()
-    table = cluster.recorder.requests()
+    simulation = Case(rows=rows, ranks=(1,), reserve="paged", block_size=1).simulation()
+    table = simulation.recorder.requests()
     first_s, end_s = table.first_token_s[0], table.finish_s[0]
     area = (first_s - 1.0) * 13 + (end_s - first_s) * (13 + 1)
-    assert cluster.recorder.usage.until(end_s).used == pytest.approx([area / end_s])
+    assert simulation.recorder.usage.until(end_s).used == pytest.approx([area / end_s])
 
 
 @given(swapped(loaders=("blocking", "asynchronous")))
 def test_cached_kv_is_the_same_on_average_however_many_steps_are_one_event(case: Case):
-    fast, plain = (case.cluster(fast_forward=fast_forward) for fast_forward in (True, False))
+    fast, plain = (case.simulation(fast_forward=fast_forward) for fast_forward in (True, False))
     end_s = fast.recorder.last_s
     if end_s == 0.0:
         return

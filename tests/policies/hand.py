@@ -10,7 +10,7 @@ import numpy as np
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL
-from simlora.engine.loads import Loads
+from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Kernel, Merged
@@ -109,7 +109,7 @@ class Cluster:
         self.open = np.ones(len(outstanding), dtype=np.bool_)
         self.rng = np.random.default_rng(0)
         self.max_num_seqs = max_num_seqs
-        self.loads = Loads(len(outstanding), max_num_seqs)
+        self.loads = LoadTracker(len(outstanding), max_num_seqs)
         self.history_rps = None if history_rps is None else np.array(history_rps, dtype=np.float64)
         self._at, self._load_s, self._execution_s = at or {}, adapter_load_s, executions_s
         self.kernel = kernel or Merged(CALIBRATION)

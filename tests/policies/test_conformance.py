@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import ScalingConfig
 from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Kernel, LoraWork, priced
@@ -69,7 +69,7 @@ def twins_know_the_same_requests():
 def run(case: Case, **chosen: Any) -> Recorder:
     """Run a case with other policies in some slots."""
     scenario = case.scenario()
-    return Cluster(replace(scenario, policies=replace(scenario.policies, **chosen))).run()
+    return Simulation(replace(scenario, policies=replace(scenario.policies, **chosen))).run()
 
 
 class CheckedScheduler(Scheduler):
@@ -356,7 +356,7 @@ class CheckedAutoscaler(Autoscaler):
 def test_an_autoscaler_keeps_its_promises(policy: type[Autoscaler], case: Case) -> None:
     scaling = ScalingConfig(autoscaler=CheckedAutoscaler(make(policy)), boot_s=2**-3)
     scenario = replace(case.but(adapter_memory="unified").scenario(), scaling=scaling)
-    assert Cluster(scenario).run().ended == len(case.rows)
+    assert Simulation(scenario).run().ended == len(case.rows)
 
 
 class EveryCoefficient(Mapping[str, float]):

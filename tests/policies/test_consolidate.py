@@ -8,7 +8,7 @@ import pytest
 
 from simlora.core.errors import InputError
 from simlora.core.request import Request
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.migration.consolidate import Consolidate
 from simlora.policies.migration.stay import Stay
 from simlora.policies.placement.dedicated import Dedicated
@@ -157,7 +157,7 @@ def test_nobody_moves_to_where_the_placement_does_not_let_him() -> None:
     rows = tuple(Row(0.0, adapter, 4, 60, 60) for adapter in (0, 1))
     scenario = TWO.but(rows=rows, migrates_every_s=0.25).scenario()
     dedicated = replace(scenario, policies=replace(scenario.policies, placement=Dedicated()))
-    assert Cluster(scenario).run().requests().migrations.tolist() == [0, 1]
-    found = Cluster(dedicated).run().requests()
+    assert Simulation(scenario).run().requests().migrations.tolist() == [0, 1]
+    found = Simulation(dedicated).run().requests()
     assert found.migrations.tolist() == [0, 0]
     assert found.replica.tolist() == [0, 1]

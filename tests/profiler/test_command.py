@@ -13,7 +13,7 @@ import yaml
 from experiments.scenarios import scenario
 from profiler.command import HELP, main
 from profiler.write import calibration, coefficients
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.latency import calibration as calibrations
 from tests.profiler.test_fit import STEPS, measured, step_s
 
@@ -73,7 +73,7 @@ def test_simlora_runs_with_it(profiled: Path) -> None:
             "workload.duration_s=5",
         ]
         run = scenario([*command, "replica.kv_token_budget=20000"])
-        assert Cluster(run).run().ended == len(run.trace)
+        assert Simulation(run).run().ended == len(run.trace)
 
 
 def test_the_report_stands_alone(profiled: Path) -> None:

@@ -17,7 +17,7 @@ from profiler.replay.__main__ import main, replay, scenarios
 from profiler.replay.compare import Served, compare, table
 from profiler.replay.draw import draw
 from profiler.replay.loop import Loop
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import Scenario
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import NO_LORA, LoraWork
@@ -91,9 +91,9 @@ def test_on_a_device_that_takes_what_the_calibration_says_the_loop_is_the_simula
     """Written apart, they agree request by request: what differs on a real device is the device."""
     run = scenario([*TRACE, *overrides])
     device = Pretended(run)
-    cluster = Cluster(run)
-    loop = Loop(run, device, cluster.adapters, "mbgmv", clock=lambda: device.now_s)
-    real, simulated = loop.run().requests(), cluster.run().requests()
+    simulation = Simulation(run)
+    loop = Loop(run, device, simulation.adapters, "mbgmv", clock=lambda: device.now_s)
+    real, simulated = loop.run().requests(), simulation.run().requests()
     assert real.status.tolist() == simulated.status.tolist() == ["finished"] * len(real)
     for column in ("admitted_s", "first_token_s", "finish_s"):
         np.testing.assert_allclose(real[column], simulated[column], rtol=0, atol=1e-7, err_msg=column)
@@ -114,7 +114,7 @@ def test_a_scheduler_is_told_what_a_pass_takes_by_the_calibration() -> None:
             return decision
 
     asking = replace(run, policies=replace(run.policies, scheduler=Asking))
-    loop = Loop(asking, device, Cluster(run).adapters, "mbgmv", clock=lambda: device.now_s)
+    loop = Loop(asking, device, Simulation(run).adapters, "mbgmv", clock=lambda: device.now_s)
     loop.run()
     assert loop.log[0].kind == "prefill"
     assert told[0] == pytest.approx(loop.log[0].end_s - loop.log[0].begin_s, abs=1e-7)
@@ -124,14 +124,14 @@ def test_a_scheduler_is_told_what_a_pass_takes_by_the_calibration() -> None:
 def pretended() -> tuple[Scenario, Served]:
     run = scenario(TRACE)
     device = Pretended(run)
-    loop = Loop(run, device, Cluster(run).adapters, "mbgmv", clock=lambda: device.now_s)
+    loop = Loop(run, device, Simulation(run).adapters, "mbgmv", clock=lambda: device.now_s)
     requests = loop.run().requests()
     return run, Served(requests, table(loop.log))
 
 
 def test_each_iteration_is_priced_by_what_it_processed(pretended: tuple[Scenario, Served]) -> None:
     run, served = pretended
-    compared = compare(run, [served], Cluster(run).run().requests())
+    compared = compare(run, [served], Simulation(run).run().requests())
     np.testing.assert_allclose(compared.iterations.predicted_s, compared.iterations.seconds, rtol=1e-6)
     assert compared.iteration_error()["each"].max() < 1e-6
     assert compared.figures()["error"].abs().max() < 1e-6

@@ -9,7 +9,7 @@ import pandas as pd
 from experiments.fidelity.vllm.rows import GPU, Row
 from experiments.scenarios import scenario
 from simlora.core.errors import InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.latency.calibration import Calibration
 
 SEQUENCES = 2048
@@ -55,7 +55,7 @@ def simulate(row: Row, calibration: Calibration | None = None) -> dict[str, floa
     except InputError as error:
         raise InputError(f"{row.place}: {error}") from None
     run = run if calibration is None else replace(run, calibration=calibration)
-    return figures(Cluster(run).run().requests(), row.duration_s)
+    return figures(Simulation(run).run().requests(), row.duration_s)
 
 
 def figures(requests: pd.DataFrame, duration_s: float) -> dict[str, float]:

@@ -12,9 +12,9 @@ from simlora.policies.views import ClusterView
 
 
 class Router(ABC):
-    """Picks a replica for each request; one instance per cluster. `informed` enables the view's `loads`.
+    """Picks a replica for each request; one instance per cluster.
 
-    Keeping `loads` costs a few microseconds per request.
+    Only an `informed` router may read the view's `loads` and `execution_s`; `loads` costs some µs per request.
     """
 
     informed = False

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.views import FleetView
 from tests.engine.by_hand import load_s, prefill_s, steps_s
@@ -33,14 +33,14 @@ class Told(Autoscaler):
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch):
-    def scaled(*counts: int, rows: tuple[Row, ...], **changes: object) -> tuple[Cluster, Told]:
+    def scaled(*counts: int, rows: tuple[Row, ...], **changes: object) -> tuple[Simulation, Told]:
         policy = Told(*counts)
         monkeypatch.setitem(AUTOSCALERS, "told", lambda: policy)
         known = {"ranks": (1, 1), "replicas": 3, "kernel": "merged", "reserve": "full", "router": "most_idle"}
         known |= {"autoscaler": "told", "boot_s": BOOT_S}
-        cluster = Cluster(Case(rows=rows, **(known | changes)).scenario())  # type: ignore[arg-type]
-        cluster.run()
-        return cluster, policy
+        simulation = Simulation(Case(rows=rows, **(known | changes)).scenario())  # type: ignore[arg-type]
+        simulation.run()
+        return simulation, policy
 
     return scaled
 
@@ -53,31 +53,31 @@ def lasts_s(output_tokens: int = 40) -> float:
     return prefill_s(9) + steps_s(output_tokens - 1, 10)
 
 
-def scalings(cluster: Cluster) -> list[tuple[float, int, int, int, int]]:
-    return [tuple(row[:5]) for row in cluster.recorder.journal.scaled]
+def scalings(simulation: Simulation) -> list[tuple[float, int, int, int, int]]:
+    return [tuple(row[:5]) for row in simulation.recorder.journal.scaled]
 
 
 def test_who_is_there_at_first_need_not_boot(told) -> None:
-    cluster, policy = told(2, rows=(row(0.0), row(0.0), row(0.0)))
-    table = cluster.recorder.requests()
+    simulation, policy = told(2, rows=(row(0.0), row(0.0), row(0.0)))
+    table = simulation.recorder.requests()
     assert sorted(table.replica) == [0, 0, 1]
-    assert scalings(cluster) == [(0.0, 2, 2, 0, 0)]
+    assert scalings(simulation) == [(0.0, 2, 2, 0, 0)]
     assert policy.seen[0] == (0.0, 1), "it is asked as if the least were on"
 
 
 def test_a_new_replica_takes_requests_when_it_has_booted(told) -> None:
     """It is wanted at 0.25 s and there an eighth of a second later: who comes before goes to the first."""
     rows = (row(0.0), row(0.26), row(0.25 + BOOT_S + 0.01))
-    cluster, _ = told(1, 2, rows=rows)
-    assert cluster.recorder.requests().replica.tolist() == [0, 0, 1]
-    assert scalings(cluster) == [(0.0, 1, 1, 0, 0), (0.25, 2, 1, 1, 0), (0.25 + BOOT_S, 2, 2, 0, 0)]
+    simulation, _ = told(1, 2, rows=rows)
+    assert simulation.recorder.requests().replica.tolist() == [0, 0, 1]
+    assert scalings(simulation) == [(0.0, 1, 1, 0, 0), (0.25, 2, 1, 1, 0), (0.25 + BOOT_S, 2, 2, 0, 0)]
 
 
 def test_it_costs_from_the_start_of_its_boot_until_it_is_off(told) -> None:
-    cluster, _ = told(1, 2, rows=(row(0.0, output_tokens=60),))
+    simulation, _ = told(1, 2, rows=(row(0.0, output_tokens=60),))
     ends_s = lasts_s(60)
-    assert cluster.recorder.last_s == pytest.approx(ends_s)
-    assert cluster.scaling.on_s.tolist() == pytest.approx([ends_s, ends_s - 0.25, 0.0])
+    assert simulation.recorder.last_s == pytest.approx(ends_s)
+    assert simulation.autoscaling.on_s.tolist() == pytest.approx([ends_s, ends_s - 0.25, 0.0])
 
 
 def test_one_that_is_to_go_does_what_it_has_and_takes_nothing_more(told) -> None:
@@ -89,82 +89,82 @@ def test_one_that_is_to_go_does_what_it_has_and_takes_nothing_more(told) -> None
         row(0.3, output_tokens=1),
         row(2.0, output_tokens=1),
     )
-    cluster, _ = told(2, 1, rows=rows)
-    table = cluster.recorder.requests()
+    simulation, _ = told(2, 1, rows=rows)
+    table = simulation.recorder.requests()
     assert table.replica.tolist() == [0, 1, 0, 0, 0]
     assert table.finish_s[1] == pytest.approx(lasts_s())
-    assert cluster.scaling.on_s.tolist() == pytest.approx([cluster.recorder.last_s, lasts_s(), 0.0])
-    draining = scalings(cluster)[1:]
+    assert simulation.autoscaling.on_s.tolist() == pytest.approx([simulation.recorder.last_s, lasts_s(), 0.0])
+    draining = scalings(simulation)[1:]
     assert draining[0] == (0.25, 1, 1, 0, 1)
     assert draining[1][1:] == (1, 1, 0, 0)
     assert draining[1][0] == pytest.approx(lasts_s())
 
 
 def test_one_that_has_nothing_to_do_is_off_at_once(told) -> None:
-    cluster, _ = told(2, 1, rows=(row(0.0), row(3.0, output_tokens=1)))
-    assert cluster.scaling.on_s[1] == pytest.approx(0.25)
+    simulation, _ = told(2, 1, rows=(row(0.0), row(3.0, output_tokens=1)))
+    assert simulation.autoscaling.on_s[1] == pytest.approx(0.25)
 
 
 def test_one_that_is_about_to_go_can_be_had_back_without_a_boot(told) -> None:
     rows = (row(0.0, output_tokens=60), row(0.0, output_tokens=60), row(0.51, output_tokens=1))
-    cluster, _ = told(2, 1, 2, rows=rows)
-    assert cluster.scaling.boots == 0
-    assert [row[1:] for row in scalings(cluster)] == [(2, 2, 0, 0), (1, 1, 0, 1), (2, 2, 0, 0)]
+    simulation, _ = told(2, 1, 2, rows=rows)
+    assert simulation.autoscaling.boots == 0
+    assert [row[1:] for row in scalings(simulation)] == [(2, 2, 0, 0), (1, 1, 0, 1), (2, 2, 0, 0)]
 
 
 def test_who_found_nobody_goes_to_one_that_is_had_back(told) -> None:
     """The second is about to go when the host of the first fails; at the next look it is wanted after all."""
     rows = (row(0.0), row(0.0, output_tokens=60))
-    cluster, _ = told(2, 1, rows=rows, replicas=2, failures=((0, 0.3, None),))
-    table = cluster.recorder.requests()
+    simulation, _ = told(2, 1, rows=rows, replicas=2, failures=((0, 0.3, None),))
+    table = simulation.recorder.requests()
     assert table.replica.tolist() == [1, 1]
-    (moved,) = cluster.recorder.journal.moved
+    (moved,) = simulation.recorder.journal.moved
     assert moved.target == -1, "nobody took it at first"
-    assert cluster.scaling.boots == 0
+    assert simulation.autoscaling.boots == 0
 
 
 def test_a_boot_can_be_called_off(told) -> None:
-    cluster, _ = told(1, 2, 1, rows=(row(0.0, output_tokens=60), row(2.0)), boot_s=1.0)
-    assert cluster.recorder.requests().replica.tolist() == [0, 0]
-    assert cluster.scaling.on_s[1] == pytest.approx(0.25), "which it cost nevertheless"
+    simulation, _ = told(1, 2, 1, rows=(row(0.0, output_tokens=60), row(2.0)), boot_s=1.0)
+    assert simulation.recorder.requests().replica.tolist() == [0, 0]
+    assert simulation.autoscaling.on_s[1] == pytest.approx(0.25), "which it cost nevertheless"
 
 
 def test_of_two_boots_the_later_replica_s_is_called_off(told) -> None:
     rows = (row(0.0, output_tokens=60), row(1.1, output_tokens=1))
-    cluster, _ = told(1, 3, 2, rows=rows, boot_s=0.5)
-    assert cluster.recorder.requests().replica.tolist() == [0, 1]
-    assert cluster.scaling.on_s[2] == pytest.approx(0.25)
+    simulation, _ = told(1, 3, 2, rows=rows, boot_s=0.5)
+    assert simulation.recorder.requests().replica.tolist() == [0, 1]
+    assert simulation.autoscaling.on_s[2] == pytest.approx(0.25)
 
 
 def test_a_boot_that_is_called_off_forgets_what_it_was_loading(told) -> None:
     """At 0.5 s it is half way through its warm-up; the boot that begins at 0.75 s loads the adapter again."""
     rows = (row(0.0, 0, 60), row(2.0, output_tokens=1))
     known = {"boot_s": 0.25 - load_s(1) / 2, "warm_up_adapters": 1, "eviction": "lru"}
-    cluster, _ = told(1, 2, 1, 2, rows=rows, **known)
-    assert cluster.recorder.adapter_loads == 3
+    simulation, _ = told(1, 2, 1, 2, rows=rows, **known)
+    assert simulation.recorder.adapter_loads == 3
 
 
 def test_one_that_is_to_go_does_all_that_it_has(told) -> None:
     rows = (row(0.0), row(0.0, output_tokens=60), row(0.0), row(0.0, output_tokens=30), row(4.0))
-    cluster, _ = told(2, 1, rows=rows, replicas=2)
-    table = cluster.recorder.requests()
+    simulation, _ = told(2, 1, rows=rows, replicas=2)
+    table = simulation.recorder.requests()
     assert table.replica.tolist() == [0, 1, 0, 1, 0]
-    assert cluster.scaling.on_s[1] == pytest.approx(table.finish_s[1])
+    assert simulation.autoscaling.on_s[1] == pytest.approx(table.finish_s[1])
 
 
 def test_one_that_is_to_go_and_whose_host_fails_costs_until_then(told) -> None:
     rows = (row(0.0), row(0.0, output_tokens=60), row(2.0, output_tokens=1))
-    cluster, _ = told(2, 1, 1, 2, rows=rows, replicas=2, failures=((1, 0.3, 0.6),))
-    lasts_s = cluster.recorder.last_s
-    assert cluster.scaling.on_s.tolist() == pytest.approx([lasts_s, 0.3 + lasts_s - 0.75])
+    simulation, _ = told(2, 1, 1, 2, rows=rows, replicas=2, failures=((1, 0.3, 0.6),))
+    lasts_s = simulation.recorder.last_s
+    assert simulation.autoscaling.on_s.tolist() == pytest.approx([lasts_s, 0.3 + lasts_s - 0.75])
 
 
 def test_who_comes_back_has_nothing_in_memory(told) -> None:
     """The second has adapter 1 until it goes; when it is there again it has to load it again."""
     known = {"placement": "contiguous", "eviction": "lru"}
     rows = (row(0.0, 1, 2), row(0.5, 0, 1), row(1.5, 1, 2), row(2.6, 1, 1))
-    cluster, _ = told(2, 2, 2, 2, 1, 1, 1, 1, 1, 2, rows=rows, replicas=2, **known)
-    table = cluster.recorder.requests()
+    simulation, _ = told(2, 2, 2, 2, 1, 1, 1, 1, 1, 2, rows=rows, replicas=2, **known)
+    table = simulation.recorder.requests()
     assert table.replica.tolist() == [1, 0, 0, 1], "whose replica is not there goes elsewhere"
     assert table.cold_start_s.tolist() == pytest.approx([load_s(1)] * 4)
 
@@ -178,23 +178,23 @@ def test_a_new_replica_loads_what_is_asked_for_most_before_it_takes_requests(tol
         row(0.25 + BOOT_S, 1, 1),
         row(0.26 + BOOT_S + load_s(1), 1, 1),
     )
-    cluster, _ = told(1, 2, rows=rows, warm_up_adapters=1, eviction="lru")
-    table = cluster.recorder.requests()
+    simulation, _ = told(1, 2, rows=rows, warm_up_adapters=1, eviction="lru")
+    table = simulation.recorder.requests()
     assert table.replica.tolist() == [0, 0, 0, 0, 1]
     assert table.cold_start_s[4] == 0.0
-    assert scalings(cluster)[-1][0] == pytest.approx(0.25 + BOOT_S + load_s(1))
+    assert scalings(simulation)[-1][0] == pytest.approx(0.25 + BOOT_S + load_s(1))
 
 
 def test_it_waits_for_all_that_it_loads(told) -> None:
     rows = (row(0.0, 0, 60), row(0.0, 1, 60))
-    cluster, _ = told(1, 2, rows=rows, warm_up_adapters=2, eviction="lru")
-    assert scalings(cluster)[-1][0] == pytest.approx(0.25 + BOOT_S + 2 * load_s(1))
+    simulation, _ = told(1, 2, rows=rows, warm_up_adapters=2, eviction="lru")
+    assert scalings(simulation)[-1][0] == pytest.approx(0.25 + BOOT_S + 2 * load_s(1))
 
 
 def test_nobody_is_turned_away_while_a_replica_can_still_be_added(told) -> None:
     """The only one fails for good before the first look; who comes then waits for the next to boot."""
-    cluster, _ = told(1, rows=(row(0.2, output_tokens=1),), failures=((0, 0.1, None),))
-    table = cluster.recorder.requests()
+    simulation, _ = told(1, rows=(row(0.2, output_tokens=1),), failures=((0, 0.1, None),))
+    table = simulation.recorder.requests()
     assert table.status.tolist() == ["finished"]
     assert table.replica.tolist() == [1]
     assert table.first_token_s[0] == pytest.approx(0.25 + BOOT_S + prefill_s(9))
@@ -202,17 +202,17 @@ def test_nobody_is_turned_away_while_a_replica_can_still_be_added(told) -> None:
 
 def test_but_they_are_when_every_host_is_gone_for_good(told) -> None:
     failures = tuple((host, 0.1 + host / 100, None) for host in range(3))
-    cluster, _ = told(1, rows=(row(0.2),), failures=failures)
-    assert cluster.recorder.requests().status.tolist() == ["rejected"]
+    simulation, _ = told(1, rows=(row(0.2),), failures=failures)
+    assert simulation.recorder.requests().status.tolist() == ["rejected"]
 
 
 def test_a_host_that_fails_takes_its_boots_with_it(told) -> None:
-    cluster, _ = told(
+    simulation, _ = told(
         1, 2, rows=(row(0.0, output_tokens=99), row(1.2)), failures=((1, 0.3, 0.9),), boot_s=0.5
     )
-    assert cluster.scaling.boots == 2, "the third boots instead"
-    assert cluster.recorder.requests().replica.tolist() == [0, 2]
-    assert cluster.scaling.on_s[1] == pytest.approx(0.3 - 0.25)
+    assert simulation.autoscaling.boots == 2, "the third boots instead"
+    assert simulation.recorder.requests().replica.tolist() == [0, 2]
+    assert simulation.autoscaling.on_s[1] == pytest.approx(0.3 - 0.25)
 
 
 def test_what_an_autoscaler_sees(told) -> None:
@@ -231,7 +231,7 @@ def test_what_an_autoscaler_sees(told) -> None:
         case = Case(
             rows=rows, kernel="merged", reserve="full", max_num_seqs=1, autoscaler="looks", replicas=2
         )
-        Cluster(case.scenario()).run()
+        Simulation(case.scenario()).run()
     finally:
         del AUTOSCALERS["looks"]
     assert found[0] == (0.0, [], [])
@@ -242,26 +242,26 @@ def test_what_an_autoscaler_sees(told) -> None:
 
 def test_without_an_autoscaler_all_are_on_all_the_time() -> None:
     case = Case(rows=(row(0.0),), kernel="merged", reserve="full", replicas=2)
-    cluster = case.cluster()
-    assert cluster.scaling.on_s.tolist() == pytest.approx([cluster.recorder.last_s] * 2)
-    assert not cluster.recorder.journal.scaled
+    simulation = case.simulation()
+    assert simulation.autoscaling.on_s.tolist() == pytest.approx([simulation.recorder.last_s] * 2)
+    assert not simulation.recorder.journal.scaled
 
 
 def test_a_run_that_is_stopped_has_cost_what_it_did_until_then(told) -> None:
-    cluster, _ = told(1, 2, rows=(row(0.0, output_tokens=60),), until_s=0.5)
-    assert cluster.scaling.on_s.tolist() == [0.5, 0.25, 0.0]
+    simulation, _ = told(1, 2, rows=(row(0.0, output_tokens=60),), until_s=0.5)
+    assert simulation.autoscaling.on_s.tolist() == [0.5, 0.25, 0.0]
 
 
 def test_a_run_that_would_have_been_stopped_later_costs_until_its_end(told) -> None:
-    cluster, _ = told(2, rows=(row(0.0),), until_s=9.0)
-    assert cluster.scaling.on_s.tolist() == pytest.approx([lasts_s(), lasts_s(), 0.0])
+    simulation, _ = told(2, rows=(row(0.0),), until_s=9.0)
+    assert simulation.autoscaling.on_s.tolist() == pytest.approx([lasts_s(), lasts_s(), 0.0])
 
 
 def test_who_has_booted_when_all_is_over_is_not_noted_and_loads_nothing(told) -> None:
-    cluster, _ = told(1, 2, rows=(row(0.0, 0),), boot_s=9.0, warm_up_adapters=1)
-    assert scalings(cluster) == [(0.0, 1, 1, 0, 0), (0.25, 2, 1, 1, 0)]
-    assert cluster.recorder.adapter_loads == 1
-    assert cluster.scaling.on_s[1] == pytest.approx(cluster.recorder.last_s - 0.25)
+    simulation, _ = told(1, 2, rows=(row(0.0, 0),), boot_s=9.0, warm_up_adapters=1)
+    assert scalings(simulation) == [(0.0, 1, 1, 0, 0), (0.25, 2, 1, 1, 0)]
+    assert simulation.recorder.adapter_loads == 1
+    assert simulation.autoscaling.on_s[1] == pytest.approx(simulation.recorder.last_s - 0.25)
 
 
 def test_who_is_given_up_or_turned_away_never_had_a_first_token() -> None:
@@ -276,10 +276,10 @@ def test_who_is_given_up_or_turned_away_never_had_a_first_token() -> None:
     try:
         known = {"kernel": "merged", "reserve": "full", "autoscaler": "looks", "replicas": 2}
         rows = (row(0.0), row(0.01))
-        Cluster(Case(rows=rows, max_outstanding=1, **known).scenario()).run()
+        Simulation(Case(rows=rows, max_outstanding=1, **known).scenario()).run()
         turned_away = found.pop()
         late = (*rows, row(2.0), row(2.0, output_tokens=80))
-        Case(rows=late, scheduler="early_abort", max_num_seqs=1, **known).cluster()
+        Case(rows=late, scheduler="early_abort", max_num_seqs=1, **known).simulation()
     finally:
         del AUTOSCALERS["looks"]
     assert turned_away == [inf]
@@ -308,21 +308,23 @@ def test_what_cannot_be_is_said_plainly(told, changes: dict, message: str) -> No
 
 
 def test_what_would_still_boot_costs_until_the_end_whatever_comes_later(told) -> None:
-    cluster, _ = told(1, 2, rows=(row(0.0),), boot_s=9.0, failures=((1, 5.0, None),))
-    assert cluster.scaling.on_s[1] == pytest.approx(lasts_s() - 0.25)
+    simulation, _ = told(1, 2, rows=(row(0.0),), boot_s=9.0, failures=((1, 5.0, None),))
+    assert simulation.autoscaling.on_s[1] == pytest.approx(lasts_s() - 0.25)
 
 
 def test_only_who_is_on_has_adapters_in_memory_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(AUTOSCALERS, "told", lambda: Told(1))
     case = Case(rows=(row(0.0, 0),), replicas=2, placement="burst_tolerance", autoscaler="told")
-    held = [replica.holdings.pool.adapter_tokens > 0 for replica in Cluster(case.scenario()).replicas]
+    held = [
+        replica.holdings.pool.adapter_tokens > 0 for replica in Simulation(case.scenario()).fleet.replicas
+    ]
     assert held == [True, False]
-    both = Cluster(case.but(autoscaler="fixed").scenario()).replicas
+    both = Simulation(case.but(autoscaler="fixed").scenario()).fleet.replicas
     assert all(replica.holdings.pool.adapter_tokens > 0 for replica in both)
 
 
 def test_homeless_requests_count_as_waiting(told) -> None:
-    cluster, policy = told(1, rows=(row(0.2, output_tokens=1),), failures=((0, 0.1, 5.0),), replicas=1)
+    simulation, policy = told(1, rows=(row(0.2, output_tokens=1),), failures=((0, 0.1, 5.0),), replicas=1)
     assert policy.waits_s[1:3] == [[pytest.approx(0.05)], [pytest.approx(0.3)]]
     assert np.diff([seen_s for seen_s, _ in policy.seen]).tolist() == [0.25] * (len(policy.seen) - 1)
-    assert cluster.recorder.requests().first_token_s[0] == pytest.approx(5.0 + prefill_s(9))
+    assert simulation.recorder.requests().first_token_s[0] == pytest.approx(5.0 + prefill_s(9))

@@ -14,8 +14,8 @@ import pytest
 
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
+from simlora.engine.cluster.adapter_store import AdapterStore
 from simlora.engine.link import Link, together
-from simlora.engine.stores import Stores
 from simlora.hardware.link import Link as LinkRate
 
 A, B, C = (Adapter(id, name, 8, 1000, 32) for id, name in enumerate("abc"))
@@ -29,20 +29,26 @@ class Hosts:
         self.fetched: list[bool] = []
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         recorder = SimpleNamespace(fetched=lambda size, from_storage: self.fetched.append(from_storage))
-        self.stores = Stores(
+        clock = SimpleNamespace(
+            call_at=lambda time_s, does: heappush(self._later, (time_s, len(self._later), does))
+        )
+        scenario = SimpleNamespace(
+            hosts=hosts,
+            host_of=lambda replica: replica // per_host,
+            network=LinkRate("network", 0.0, 200.0),
+            storage=LinkRate("storage", 0.0, 10.0),
+            host_memory_bytes=memory_bytes,
+        )
+        self.stores = AdapterStore(
+            scenario,  # type: ignore[arg-type]
             (A, B, C),
-            hosts,
-            lambda replica: replica // per_host,
-            LinkRate("network", 0.0, 200.0),
-            LinkRate("storage", 0.0, 10.0),
-            memory_bytes,
             recorder,  # type: ignore[arg-type]
-            lambda time_s, does: heappush(self._later, (time_s, len(self._later), does)),
+            clock,  # type: ignore[arg-type]
         )
         self.loads = [Link() for _ in range(hosts * per_host)]
         self.outs = [Link() for _ in range(hosts * per_host)]
         for replica, link in enumerate(self.loads):
-            self.stores.joins(replica, link, lambda size_bytes: size_bytes / 100)
+            self.stores.connect(replica, link, lambda size_bytes: size_bytes / 100)
 
     def serve(self, *of: tuple[int, ...], at_first: bool = False) -> None:
         """Which replicas serve the first adapter, the second, the third."""
@@ -140,11 +146,11 @@ def test_each_link_takes_its_own_time_and_who_takes_a_place_brings_another_link(
     """The first replica's host copies twice as fast as the others; 3 is put in 1's place, whose link is no more."""
     hosts = Hosts()
     hosts.serve((0,), (1,), (2,), at_first=True)
-    hosts.stores.joins(0, hosts.loads[0], lambda size_bytes: size_bytes / 200)
+    hosts.stores.connect(0, hosts.loads[0], lambda size_bytes: size_bytes / 200)
     assert hosts.fetch(2, A, 0.0) == 5.0 + 5.0
     assert hosts.outs[2].free_at_s == 10.0 + 10.0, "into its own host's memory at its own speed"
     fresh = Link()
-    hosts.stores.joins(1, fresh, lambda size_bytes: size_bytes / 100)
+    hosts.stores.connect(1, fresh, lambda size_bytes: size_bytes / 100)
     fresh.transfer(0.0, 50.0)
     assert hosts.fetch(0, B, 0.0) == 50.0 + 10.0 + 5.0
     assert hosts.loads[1].free_at_s == 0.0
@@ -207,7 +213,7 @@ def test_who_fetches_is_counted_by_host_and_what_only_a_failed_one_held() -> Non
     hosts = Hosts()
     hosts.serve((0,), (0, 1), (1, 2), at_first=True)
     hosts.fetch(2, A, 0.0)
-    assert hosts.stores.fails(0) == 1, "the other one lies elsewhere, too"
+    assert hosts.stores.fail(0) == 1, "the other one lies elsewhere, too"
     hosts.fetch(1, A, 100.0)
     assert hosts.stores.remote_loads == [0, 0, 1]
     assert hosts.stores.storage_loads == [0, 1, 0]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simlora.core.errors import InputError
 from simlora.core.request import Request
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 from tests.engine.cases import Case, Row
@@ -39,7 +39,7 @@ def heard(every_s: float | None) -> list[tuple[int, int, int]]:
     router = Listens()
     scenario = CASE.scenario()
     policies = replace(scenario.policies, router=router)
-    Cluster(replace(scenario, policies=policies, status_every_s=every_s)).run()
+    Simulation(replace(scenario, policies=policies, status_every_s=every_s)).run()
     return router.heard
 
 
@@ -52,7 +52,7 @@ def test_status_is_that_of_the_first_arrival_of_each_interval() -> None:
 
 
 def test_until_they_are_told_routers_send_everybody_to_the_same_replica() -> None:
-    found = Cluster(replace(CASE.scenario(), status_every_s=1.0)).run().requests()
+    found = Simulation(replace(CASE.scenario(), status_every_s=1.0)).run().requests()
     assert found.replica.tolist()[:4] == [0, 0, 0, 0]
     assert found.replica.tolist()[4:6] == [1, 1]
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.cluster import Cluster
-from simlora.engine.loads import Load
+from simlora.engine.cluster.load_tracker import Load
+from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.routing.base import Router
 from simlora.policies.views import SUMS, ClusterView, LoadView
 from tests.engine.cases import LOADERS, Case, divided, family
@@ -26,7 +26,7 @@ class Audit(Router):
     """Sends requests round, and takes every sum again from the requests themselves."""
 
     informed = True
-    cluster: Cluster
+    simulation: Simulation
 
     def __init__(self) -> None:
         self.asked = 0
@@ -34,7 +34,7 @@ class Audit(Router):
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         for replica in candidates.tolist():
             everybody = view.requests_of(replica)
-            waiting = list(self.cluster.replicas[replica].waiting)
+            waiting = list(self.simulation.fleet.replicas[replica].waiting)
             self.check(view.loads.all, replica, everybody, view.max_num_seqs)
             self.check(view.loads.waiting, replica, waiting, view.max_num_seqs)
             adapters = {r.adapter.id: r.adapter.kv_tokens for r in everybody if r.adapter is not None}
@@ -71,14 +71,16 @@ def test_loads_are_the_sums_over_the_requests_that_a_replica_has(case: Case) -> 
     """Preempted, given up, moved or waiting for their weights."""
     scenario = case.but(migrates_every_s=0.125).scenario()
     audit = Audit()
-    cluster = audit.cluster = Cluster(replace(scenario, policies=replace(scenario.policies, router=audit)))
-    cluster.run()
-    for load in (cluster.overview.loads.all, cluster.overview.loads.waiting):
+    simulation = audit.simulation = Simulation(
+        replace(scenario, policies=replace(scenario.policies, router=audit))
+    )
+    simulation.run()
+    for load in (simulation.view.loads.all, simulation.view.loads.waiting):
         assert not load.sums.any(), "everybody has left"
         assert not load.adapters.any()
         assert not load.max_rank.any()
         assert not load.full_batches.any()
-    assert not cluster.overview.loads.held_tokens.any()
+    assert not simulation.view.loads.held_tokens.any()
 
 
 def test_of_an_adapter_that_nobody_uses_nobody_has_requests() -> None:

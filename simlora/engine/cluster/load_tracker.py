@@ -1,6 +1,8 @@
-"""What every replica has been given and has not done, as a router is told it: sums over requests, in arrays."""
+"""What every replica has been given and has not done, as routers see it: sums over requests, in arrays."""
 
 from __future__ import annotations
+
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ _REQUESTS, _LORA = SUMS.index("requests"), SUMS.index("lora_requests")
 
 
 class Load:
-    """Some of the requests of every replica, summed `[replicas]`; who comes or goes costs O(ranks of a replica).
+    """Some of the requests of every replica, summed `[replicas]`; an update costs O(ranks of a replica).
 
     `sums` `[replicas, sums]` are all that add up, in the order of SUMS. `full_batches` are those of `batch_size`
     requests for one adapter, or for the base model, that they make up. Single numbers are written through memoryviews
@@ -33,15 +35,10 @@ class Load:
         self._users: dict[int, dict[int, int]] = {}  # requests by adapter and replica
 
     def copy(self) -> Load:
-        """Return it as it is now, to be read."""
-        found = Load.__new__(Load)
-        found.sums, found.max_rank, found.adapters = (
-            self.sums.copy(),
-            self.max_rank.copy(),
-            self.adapters.copy(),
-        )
-        found.full_batches, found._batch_size = self.full_batches.copy(), self._batch_size
-        found._ranks = []
+        """Return a snapshot, to be read."""
+        found = copy(self)
+        found.sums, found.max_rank = self.sums.copy(), self.max_rank.copy()
+        found.adapters, found.full_batches = self.adapters.copy(), self.full_batches.copy()
         found._users = {id: dict(users) for id, users in self._users.items()}
         return found
 
@@ -63,7 +60,7 @@ class Load:
         return found
 
     def add(self, replica: int, request: Request) -> None:
-        """A request comes."""
+        """Count a request."""
         self._count(replica, request, 1)
         if request.adapter is None:
             alike = self._bare(replica)
@@ -80,7 +77,7 @@ class Load:
             self._full_batches[replica] += 1
 
     def take(self, replica: int, request: Request) -> None:
-        """A request goes."""
+        """Count a request no longer."""
         self._count(replica, request, -1)
         if request.adapter is None:
             left = self._bare(replica)
@@ -112,7 +109,7 @@ class Load:
         return self._sums[first + _REQUESTS] - self._sums[first + _LORA]
 
 
-class Loads:
+class LoadTracker:
     """Of every replica: the requests that have not left (`all`), and those of them that wait (`waiting`).
 
     `held_tokens` counts prompts and declared outputs of all, and the adapters in slots of the pool, each once.
@@ -123,9 +120,9 @@ class Loads:
         self.waiting = Load(replicas, batch_size)
         self.held_tokens: Counts = np.zeros(replicas, dtype=np.int64)
 
-    def copy(self) -> Loads:
-        """Return them as they are now, to be read."""
-        found = Loads.__new__(Loads)
+    def copy(self) -> LoadTracker:
+        """Return a snapshot, to be read."""
+        found = copy(self)
         found.all, found.waiting = self.all.copy(), self.waiting.copy()
         found.held_tokens = self.held_tokens.copy()
         return found

@@ -11,7 +11,7 @@ import pytest
 from simlora.api.facts import adapter_facts, placement_facts
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.journal import Replanned
 from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.views import ClusterView
@@ -37,11 +37,11 @@ class Planned(Placement):
         return Placed({id: np.array(replicas) for id, replicas in plan.items()})
 
 
-def ran(of: Case, placement: Placement) -> Cluster:
+def ran(of: Case, placement: Placement) -> Simulation:
     scenario = of.scenario()
-    cluster = Cluster(replace(scenario, policies=replace(scenario.policies, placement=placement)))
-    cluster.run()
-    return cluster
+    simulation = Simulation(replace(scenario, policies=replace(scenario.policies, placement=placement)))
+    simulation.run()
+    return simulation
 
 
 def case(*rows: Row, **changes: object) -> Case:
@@ -55,15 +55,15 @@ SWAPPED = {0: (1,), 1: (0,)}
 
 def test_requests_go_where_the_plan_of_their_moment_says() -> None:
     rows = (Row(0.5, 0, 1, 1, 1), Row(0.5, 1, 1, 1, 1), Row(1.5, 0, 1, 1, 1), Row(2.5, 1, 1, 1, 1))
-    cluster = ran(case(*rows), Planned(EACH, SWAPPED, EACH))
-    assert cluster.recorder.requests().replica.tolist() == [0, 1, 1, 1]
+    simulation = ran(case(*rows), Planned(EACH, SWAPPED, EACH))
+    assert simulation.recorder.requests().replica.tolist() == [0, 1, 1, 1]
 
 
 def test_a_plan_comes_before_who_arrives_after_it_and_after_who_arrives_with_it() -> None:
     """At the same moment arrivals are first, as always."""
     rows = (Row(1.0, 0, 1, 1, 1), Row(1.0 + 2**-20, 0, 1, 1, 1))
-    cluster = ran(case(*rows), Planned(EACH, SWAPPED))
-    assert cluster.recorder.requests().replica.tolist() == [0, 1]
+    simulation = ran(case(*rows), Planned(EACH, SWAPPED))
+    assert simulation.recorder.requests().replica.tolist() == [0, 1]
 
 
 def test_a_placement_sees_prompts_that_arrived_and_outputs_that_ended() -> None:
@@ -78,14 +78,14 @@ def test_a_placement_sees_prompts_that_arrived_and_outputs_that_ended() -> None:
 def test_an_adapter_of_another_host_comes_over_its_pcie_and_the_network() -> None:
     """The second time it lies in the own host's memory, and takes a load; the old host has given it up."""
     rows = (Row(1.5, 0, 3, 1, 1), Row(9.0, 0, 3, 1, 1))
-    cluster = ran(case(*rows, eviction="on_demand"), Planned(EACH, SWAPPED))
-    table = cluster.recorder.requests()
+    simulation = ran(case(*rows, eviction="on_demand"), Planned(EACH, SWAPPED))
+    table = simulation.recorder.requests()
     assert table.cold_start_s.tolist() == pytest.approx([load_s(1) + NETWORK_S, load_s(1)])
     assert table.ttft_s[0] == pytest.approx(load_s(1) + NETWORK_S + prefill_s(3))
-    assert (cluster.recorder.remote_loads, cluster.recorder.adapter_loads) == (1, 2)
-    assert cluster.stores is not None
-    assert [sorted(hosts) for hosts in cluster.stores.holders] == [[1], [1]]
-    assert cluster.stores.most_held == [1, 2]
+    assert (simulation.recorder.remote_loads, simulation.recorder.adapter_loads) == (1, 2)
+    assert simulation.store is not None
+    assert [sorted(hosts) for hosts in simulation.store.holders] == [[1], [1]]
+    assert simulation.store.most_held == [1, 2]
 
 
 def test_a_copy_for_another_host_and_the_holder_s_own_load_share_its_link() -> None:
@@ -98,24 +98,24 @@ def test_a_copy_for_another_host_and_the_holder_s_own_load_share_its_link() -> N
 
 def test_where_every_host_holds_all_nothing_is_fetched() -> None:
     rows = (Row(1.5, 0, 3, 1, 1),)
-    cluster = ran(case(*rows, adapter_pool="replicated"), Planned(EACH, SWAPPED))
-    assert cluster.recorder.requests().cold_start_s.tolist() == pytest.approx([load_s(1)])
-    assert cluster.recorder.remote_loads == 0
-    assert cluster.recorder.journal.replanned == [Replanned(1.0, 2, 2, 0)]
-    assert adapter_facts(cluster, 9.0)["host_adapters"] == [2, 2], "for Figure 18: every host holds all"
+    simulation = ran(case(*rows, adapter_pool="replicated"), Planned(EACH, SWAPPED))
+    assert simulation.recorder.requests().cold_start_s.tolist() == pytest.approx([load_s(1)])
+    assert simulation.recorder.remote_loads == 0
+    assert simulation.recorder.journal.replanned == [Replanned(1.0, 2, 2, 0)]
+    assert adapter_facts(simulation, 9.0)["host_adapters"] == [2, 2], "for Figure 18: every host holds all"
 
 
 def test_what_a_plan_changes_is_written_down_host_by_host() -> None:
     """The second plan gives the first host both adapters and the second one none; the third changes nothing."""
     rows = (Row(0.5, 0, 1, 1, 1), Row(4.5, 1, 1, 1, 1))
-    cluster = ran(case(*rows), Planned(EACH, {0: (0,), 1: (0,)}, {0: (0,), 1: (0,)}, SWAPPED))
-    assert cluster.recorder.journal.replanned == [
+    simulation = ran(case(*rows), Planned(EACH, {0: (0,), 1: (0,)}, {0: (0,), 1: (0,)}, SWAPPED))
+    assert simulation.recorder.journal.replanned == [
         Replanned(1.0, 1, 1, 64),
         Replanned(2.0, 0, 0, 0),
         Replanned(3.0, 1, 1, 64),  # the second host still holds the other one, which nobody has fetched
         Replanned(4.0, 0, 0, 0),
     ]
-    assert placement_facts(cluster) == {
+    assert placement_facts(simulation) == {
         "plans": 4,
         "changes": 2,
         "adapters_assigned": 2,
@@ -126,12 +126,12 @@ def test_what_a_plan_changes_is_written_down_host_by_host() -> None:
 
 def test_two_replicas_of_a_host_are_one_place_to_hold_an_adapter() -> None:
     rows = (Row(0.5, 0, 1, 1, 1), Row(1.5, 1, 1, 1, 1))
-    cluster = ran(case(*rows, replicas_per_host=2), Planned(EACH, SWAPPED))
-    assert cluster.recorder.journal.replanned == [Replanned(1.0, 0, 0, 0)]
+    simulation = ran(case(*rows, replicas_per_host=2), Planned(EACH, SWAPPED))
+    assert simulation.recorder.journal.replanned == [Replanned(1.0, 0, 0, 0)]
 
 
 def test_a_placement_that_does_not_plan_anew_has_nothing_to_say() -> None:
-    assert placement_facts(case(Row(0.0, 0, 1, 1, 1)).cluster()) is None
+    assert placement_facts(case(Row(0.0, 0, 1, 1, 1)).simulation()) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,176 @@
+"""Replicas that are added and removed while the cluster runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from simpy import Event
+
+from simlora.core.adapter import Adapter
+from simlora.core.request import Request
+from simlora.engine.clock import SCALING
+from simlora.engine.cluster.dispatcher import Dispatcher
+from simlora.engine.cluster.fleet import Fleet
+from simlora.engine.scenario import ScalingConfig
+from simlora.metrics.journal import Scaled
+from simlora.metrics.recorder import Recorder
+from simlora.policies.views import FleetView
+
+
+class Autoscaling:
+    """Asks the autoscaler, boots replicas and drains them. `on_s` `[replicas]` is how long each has cost something.
+
+    Replicas are added in order of their numbers and removed in reverse, but booting ones before open ones. A replica
+    that drains takes no more requests, and is off when it has none; until then it can be taken back at once. A replica
+    that has been off comes back with nothing in its memory.
+    """
+
+    def __init__(
+        self, config: ScalingConfig, fleet: Fleet, dispatcher: Dispatcher, view: FleetView, recorder: Recorder
+    ) -> None:
+        self._config, self._clock, self._fleet = config, fleet.clock, fleet
+        self._dispatcher, self._view, self._recorder = dispatcher, view, recorder
+        self.on_s: NDArray[np.float64] = np.zeros(len(fleet.on))
+        self._since_s: NDArray[np.float64] = np.zeros(len(fleet.on))  # it costs, of those that do
+        self._spans: list[tuple[int, float, float]] = []  # replica, and from when until when it cost
+        self._booting, self._draining = fleet.booting, set[int]()
+        self.boots = 0
+        self._asked: Counter[Adapter] = Counter()  # requests so far
+        self.active = config.autoscaler.period_s is not None
+
+    def arrive(self, request: Request) -> None:
+        """A request arrives, for an adapter that may be worth having in memory."""
+        if request.adapter is not None:
+            self._asked[request.adapter] += 1
+
+    def leave(self, replica: int, request: Request) -> None:
+        """A request has ended, which may have been the last of a replica that drains."""
+        if replica in self._draining and not self._fleet.outstanding[replica]:
+            self._switch_off(replica)
+
+    def fail(self, ids: Sequence[int]) -> None:
+        """The host of these replicas has failed: those that boot or drain are off."""
+        for id in ids:
+            if id in self._booting or id in self._draining:
+                self._booting.pop(id, None)
+                self._draining.discard(id)
+                self._stop_cost(id)
+
+    def begin(self) -> None:
+        """Switch on as many replicas as the autoscaler wants before anything runs; they need not boot."""
+        fleet, everywhere = self._fleet, list(range(len(self.on_s)))
+        fleet.grows = True
+        fleet.set_on(everywhere[self._config.least_replicas :], False)
+        fleet.set_on(everywhere[: self._wanted()], True)
+        self._note("before anything runs")
+
+    def run(self) -> Generator[Event, None, None]:
+        """Ask every period, until all requests have ended."""
+        period_s = self._config.autoscaler.period_s
+        assert period_s is not None, "an autoscaler without a period is not asked"
+        for moment in self._clock.every(period_s, SCALING, self._recorder.all_ended):
+            yield moment
+            if not self._recorder.all_ended():
+                self._adjust(self._wanted())
+
+    def finalize(self, now_s: float) -> None:
+        """The run was over at that time: count what replicas have cost."""
+        self.on_s[:] = 0.0
+        costs = self._fleet.on.copy()
+        costs[[*self._booting, *self._draining]] = True
+        running = ((id, float(self._since_s[id]), now_s) for id in np.flatnonzero(costs).tolist())
+        for id, since_s, until_s in (*self._spans, *running):
+            self.on_s[id] += max(min(until_s, now_s) - since_s, 0.0)
+
+    def _wanted(self) -> int:
+        wanted = self._config.autoscaler.replicas(self._view)
+        return min(max(wanted, self._config.least_replicas), len(self.on_s))
+
+    def _adjust(self, wanted: int) -> None:
+        """Add or remove replicas until as many as wanted are on or booting, as far as there are hosts."""
+        fleet = self._fleet
+        before = fleet.provisioned
+        while fleet.provisioned < wanted:
+            back = sorted(id for id in self._draining if fleet.alive[id])
+            off = np.flatnonzero(fleet.alive & ~fleet.on)
+            fresh = [id for id in off.tolist() if id not in self._booting]
+            if back:
+                self._draining.discard(back[0])
+                fleet.set_on(back[:1], True)
+                self._dispatcher.dispatch_pending()
+            elif fresh:
+                self._boot(fresh[0])
+            else:
+                break
+        while fleet.provisioned > wanted:
+            self._remove_last()
+        if fleet.provisioned != before:
+            self._note(f"{wanted} wanted")
+
+    def _remove_last(self) -> None:
+        """Call off the last boot, or let the last open replica drain."""
+        fleet = self._fleet
+        if self._booting:
+            last = max(self._booting)
+            del self._booting[last]
+            self._stop_cost(last)
+            self._empty(last)  # of what it has loaded
+            return
+        last = int(np.flatnonzero(fleet.open)[-1])
+        fleet.set_on([last], False)
+        self._draining.add(last)
+        if not fleet.outstanding[last]:
+            self._switch_off(last)
+
+    def _boot(self, id: int) -> None:
+        self.boots += 1
+        self._booting[id] = self.boots
+        self._since_s[id] = self._clock.now
+        self._clock.process(self._come_up(id, self.boots))
+
+    def _come_up(self, id: int, boot: int) -> Generator[Event, None, None]:
+        """Boot, load the adapters that are asked for most, and open, unless the boot is called off meanwhile."""
+        clock = self._clock
+        yield clock.moment(clock.now + self._config.boot_s, SCALING, 1 + id)
+        if self._booting.get(id) != boot or self._recorder.all_ended():
+            return
+        often = sorted(self._asked, key=lambda adapter: (-self._asked[adapter], adapter.id))
+        wanted = often[: self._config.warm_up_adapters]
+        if wanted:
+            yield clock.moment(self._warm_up(id, wanted), SCALING, 1 + id)
+            if self._booting.get(id) != boot or self._recorder.all_ended():
+                return
+        del self._booting[id]
+        self._fleet.set_on([id], True)
+        self._fleet.start([id])
+        self._note(f"replica {id} is there")
+        self._dispatcher.dispatch_pending()
+
+    def _warm_up(self, id: int, wanted: Sequence[Adapter]) -> float:
+        """Load adapters into a replica, as far as they fit; return when they have landed."""
+        now_s, pool = self._clock.now, self._fleet.pools[id]
+        self._fleet.replicas[id].incoming.prefetch(wanted, 0, now_s)
+        return max((pool.ready_s(adapter) for adapter in wanted if adapter in pool), default=now_s)
+
+    def _switch_off(self, id: int) -> None:
+        """A replica has no requests left: it costs nothing from now on, and loses what it has in memory."""
+        self._draining.discard(id)
+        self._stop_cost(id)
+        self._note(f"replica {id} is off")
+        # Its own last boundary, at which this may be, is over first.
+        self._clock.call_at(self._clock.now, lambda: self._empty(id))
+
+    def _empty(self, id: int) -> None:
+        lost = self._fleet.replace(id)
+        assert not lost, f"replica {id} was switched off with requests"
+
+    def _stop_cost(self, id: int) -> None:
+        self._spans.append((id, float(self._since_s[id]), self._clock.now))
+
+    def _note(self, reason: str) -> None:
+        fleet, booting, draining = self._fleet, len(self._booting), len(self._draining)
+        on, serving = fleet.provisioned, int(fleet.open.sum())
+        self._recorder.journal.scaled.append(Scaled(self._clock.now, on, serving, booting, draining, reason))

@@ -1,0 +1,138 @@
+"""Requests on their way to replicas: which replica gets one, and what is called when one comes or goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+
+import numpy as np
+from simpy import Event
+
+from simlora.core.request import Request
+from simlora.engine.admission import unservable
+from simlora.engine.clock import ARRIVAL
+from simlora.engine.cluster.fleet import Fleet, Ids
+from simlora.engine.handoff import Handoff
+from simlora.engine.scenario import Scenario
+from simlora.metrics.recorder import Recorder
+from simlora.policies.views import ClusterView
+
+PROGRESS_EVERY = 1024
+"""Requests that end between two reports of progress."""
+
+OfReplica = Callable[[int, Request], None]
+"""Is called with a replica and one of its requests."""
+
+
+class Dispatcher:
+    """Asks the router, and keeps the fleet's `outstanding`. `progress` is told now and then how many have ended.
+
+    Its other tuples are set once a run: what is called, in that order. A mechanism that the run lacks is in none.
+    `narrow`: each returns those of some replicas that may serve a request. `before_route` precedes the router.
+    `on_arrive` is for every arrival, `on_overflow` for one that `max_outstanding` turns away. `on_assign` is for a
+    replica that gets a request, `on_withdraw` for one that loses a request, `on_end` for one whose request has ended.
+    """
+
+    def __init__(self, scenario: Scenario, fleet: Fleet, view: ClusterView, recorder: Recorder) -> None:
+        self._clock, self._fleet, self._view, self._recorder = fleet.clock, fleet, view, recorder
+        self._router, self._max_outstanding = scenario.policies.router, scenario.max_outstanding
+        self._outstanding = fleet.outstanding.data  # one number is written faster so than through numpy
+        self._kinds, self._kind_of = scenario.kinds, scenario.kind_of
+        self.progress: Callable[[int], None] = lambda ended: None
+        self.narrow: tuple[Callable[[Ids, Request], Ids], ...] = ()
+        self.before_route: tuple[Callable[[], None], ...] = ()
+        self.on_arrive: tuple[Callable[[Request], None], ...] = ()
+        self.on_overflow: tuple[OfReplica, ...] = ()
+        self.on_assign: tuple[OfReplica, ...] = ()
+        self.on_withdraw: tuple[OfReplica, ...] = ()
+        self.on_end: tuple[OfReplica, ...] = ()
+
+    def arrivals(self, requests: Iterable[Request]) -> Generator[Event, None, None]:
+        """Dispatch each request at its arrival."""
+        clock, on_arrive = self._clock, self.on_arrive
+        dispatch = self.dispatch if self._max_outstanding is None else self._dispatch_or_overflow
+        for request in requests:
+            yield clock.moment(request.arrival_s, ARRIVAL, request.id)
+            for listener in on_arrive:
+                listener(request)
+            dispatch(request)
+
+    def _dispatch_or_overflow(self, request: Request) -> None:
+        """Dispatch a request, unless `max_outstanding` others are there: as many arrived before as its id says."""
+        if request.id - self._recorder.ended != self._max_outstanding:
+            self.dispatch(request)
+            return
+        reason = f"cluster.max_outstanding, {self._max_outstanding} requests, were there already"
+        self._recorder.reject(request, -1, self._clock.now, reason)
+        for listener in self.on_overflow:
+            listener(-1, request)
+
+    def dispatch(self, request: Request, handoff: Handoff | None = None) -> int | None:
+        """Give a request to the replica that the router chooses; return which, None: none now, or ever.
+
+        `handoff` is of a request that was dispatched before.
+        """
+        candidates = self.candidates(request) if self.narrow else self._fleet.everywhere
+        if not len(candidates):
+            if self._fleet.is_expected:
+                self._fleet.unassigned.append(handoff or Handoff(request))
+            else:
+                self._recorder.reject(request, -1, self._clock.now, "no replica is left")
+            return None
+        for listener in self.before_route:
+            listener()
+        chosen = self._router.route(request, candidates, self._view)
+        assert 0 <= chosen < len(self._outstanding), f"{type(self._router).__name__} chose replica {chosen}"
+        replica = self._fleet.replicas[chosen]
+        reason = unservable(request, replica.config)
+        if reason:
+            self._recorder.reject(request, chosen, self._clock.now, reason)
+            return None
+        self._outstanding[chosen] += 1
+        for assigned in self.on_assign:
+            assigned(chosen, request)
+        if handoff is None:
+            replica.submit(request)
+        else:
+            replica.receive(handoff, -1)
+        return chosen
+
+    def release(self, replica: int, request: Request) -> None:
+        """A request has ended at a replica."""
+        self._outstanding[replica] -= 1
+        for listener in self.on_end:
+            listener(replica, request)
+        if self._recorder.ended % PROGRESS_EVERY == 0:
+            self.progress(self._recorder.ended)
+
+    def candidates(self, request: Request) -> Ids:
+        """Return the replicas that may serve a request."""
+        found = self._fleet.everywhere
+        for narrow in self.narrow:
+            found = narrow(found, request)
+        return found
+
+    def withdraw(self, replica: int, request: Request) -> None:
+        """A replica no longer has a request, which has not ended."""
+        self._outstanding[replica] -= 1
+        for listener in self.on_withdraw:
+            listener(replica, request)
+
+    def transfer(self, handoff: Handoff, source: int, target: int) -> None:
+        """A request goes from one replica to another, at a boundary of the first."""
+        self.withdraw(source, handoff.request)
+        self._outstanding[target] += 1
+        for listener in self.on_assign:
+            listener(target, handoff.request)
+        self._fleet.replicas[target].receive(handoff, source)
+
+    def dispatch_pending(self) -> None:
+        """Dispatch the unassigned requests again, as a replica is open, or is not expected any more."""
+        pending, self._fleet.unassigned = self._fleet.unassigned, []
+        for handoff in pending:
+            self.dispatch(handoff.request, handoff)
+
+    def large_enough(self, replicas: Ids, request: Request) -> Ids:
+        """Return those of some replicas whose kind could serve a request; all of them if none could."""
+        could = np.array([not unservable(request, kind.replica) for kind in self._kinds])
+        found = replicas[could[self._kind_of[replicas]]]
+        return found if len(found) else replicas

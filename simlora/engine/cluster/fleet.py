@@ -1,0 +1,97 @@
+"""The replicas, which of them take requests, and the requests that wait until one does."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.request import Request
+from simlora.engine.clock import Clock
+from simlora.engine.handoff import Handoff
+from simlora.engine.replica import Replica
+from simlora.memory.pool import Pool
+
+Ids = NDArray[np.int64]
+"""Numbers of replicas, ascending."""
+
+
+class Fleet:
+    """`outstanding`, `alive`, `on` and `open` are `[replicas]`; `outstanding` counts the requests of each replica.
+
+    A replica is `open`, and takes requests, if it is `alive` (its host has not failed) and `on` (neither switched off
+    nor draining). `booting` are those that will be on, by the number of the boot. While no replica is open, requests
+    are `unassigned` as long as one `is_expected`: `returning` failed hosts will come back, or the fleet `grows`.
+    """
+
+    def __init__(self, size: int, clock: Clock) -> None:
+        self.clock = clock
+        self.replicas: list[Replica] = []
+        self.pools: list[Pool] = []
+        self.everywhere: Ids = np.arange(size, dtype=np.int64)
+        self.outstanding: NDArray[np.int64] = np.zeros(size, dtype=np.int64)
+        self.alive: NDArray[np.bool_] = np.ones(size, dtype=np.bool_)
+        self.on: NDArray[np.bool_] = np.ones(size, dtype=np.bool_)
+        self.open: NDArray[np.bool_] = np.ones(size, dtype=np.bool_)
+        self.all_open = True
+        self.booting: dict[int, int] = {}
+        self.returning = 0
+        self.grows = False
+        self.unassigned: list[Handoff] = []
+
+    def build(self, make: Callable[[int], Replica]) -> None:
+        """Make the replicas; `make` returns an empty one, and is called again for each that is replaced."""
+        self._make = make
+        self.replicas = [make(id) for id in self.everywhere.tolist()]
+        self.pools = [replica.holdings.pool for replica in self.replicas]
+
+    def start(self, ids: Iterable[int]) -> None:
+        """Start the processes of those of some replicas that are open."""
+        for id in ids:
+            if self.open[id]:
+                self.clock.process(self.replicas[id].live())
+
+    def replace(self, id: int) -> list[Handoff]:
+        """Put an empty replica in the place of one that fails; return the requests that it had."""
+        failed = self.replicas[id]
+        lost = failed.fail()
+        self.replicas[id] = replica = self._make(id)
+        replica.inherit_counters(failed)
+        self.pools[id] = replica.holdings.pool
+        del failed
+        if replica.config.prefix_caching:
+            gc.collect()  # a prefix tree and its listeners refer to each other
+        return lost
+
+    def set_alive(self, ids: Sequence[int], alive: bool) -> None:
+        """The host of these replicas has failed, or is back."""
+        self.alive[ids] = alive
+        self._reopen()
+
+    def set_on(self, ids: Sequence[int], on: bool) -> None:
+        """These replicas are switched on, or begin to drain."""
+        self.on[ids] = on
+        self._reopen()
+
+    def _reopen(self) -> None:
+        self.open = self.alive & self.on
+        self.all_open = bool(self.open.all())
+
+    def open_among(self, replicas: Ids, request: Request) -> Ids:
+        """Return those of some replicas that are open; if none of them is, all that are."""
+        if self.all_open:
+            return replicas
+        found = replicas[self.open[replicas]]
+        return found if len(found) else self.everywhere[self.open]
+
+    @property
+    def provisioned(self) -> int:
+        """Replicas that are open, or will be when they have booted."""
+        return int(self.open.sum()) + len(self.booting)
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether a replica will be open."""
+        return self.returning > 0 or (self.grows and bool(self.alive.any()))

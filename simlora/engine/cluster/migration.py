@@ -1,0 +1,78 @@
+"""Requests that the migration policy moves to another replica."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from simpy import Event
+
+from simlora.core.request import Request
+from simlora.engine.admission import unservable
+from simlora.engine.clock import MIGRATION
+from simlora.engine.cluster.dispatcher import Dispatcher
+from simlora.engine.cluster.fleet import Fleet
+from simlora.engine.handoff import Handoff
+from simlora.metrics.journal import Planned
+from simlora.metrics.recorder import Recorder
+from simlora.policies.migration.base import Migration, Plan
+from simlora.policies.views import ClusterView
+
+
+class Migrator:
+    """Asks the migration policy, and sends requests where it says."""
+
+    def __init__(
+        self, policy: Migration, fleet: Fleet, dispatcher: Dispatcher, view: ClusterView, recorder: Recorder
+    ) -> None:
+        self._policy, self._fleet, self._dispatcher = policy, fleet, dispatcher
+        self._view, self._recorder = view, recorder
+        self._moving: dict[
+            int, tuple[float, bool, str]
+        ] = {}  # by request: decided when, loads its adapter, why
+        self.active = policy.period_s is not None
+
+    def run(self) -> Generator[Event, None, None]:
+        """Plan every period, until all requests have ended."""
+        clock, policy, period_s = self._fleet.clock, self._policy, self._policy.period_s
+        assert period_s is not None, "a migration policy without a period does not plan"
+        for moment in clock.every(period_s, MIGRATION, self._recorder.all_ended):
+            yield moment
+            decided_s = clock.now
+            plan = policy.plan(self._view)
+            if plan.reason:
+                planned = Planned(decided_s, len(plan.moves), plan.solved, plan.reason)
+                self._recorder.journal.planned.append(planned)
+            if plan.moves and policy.delay_s:
+                yield clock.moment(decided_s + policy.delay_s, MIGRATION, 0)
+            self._carry_out(plan, decided_s)
+
+    def _carry_out(self, plan: Plan, decided_s: float) -> None:
+        """Send the planned requests that are still at their source, not leaving, and may be served by the target."""
+        replicas = self._fleet.replicas
+        here = {source: set(replicas[source].requests()) for _, source, _ in plan.moves}
+        sent_for: set[tuple[int, int]] = set()
+        for request, source, target in plan.moves:
+            replica, adapter = replicas[target], request.adapter
+            placed = target in self._dispatcher.candidates(request) and not unservable(
+                request, replica.config
+            )
+            if request not in here[source] or request.id in self._moving or not placed:
+                continue
+            loads = adapter is not None and adapter not in replica.holdings.pool
+            loads = loads and (request.adapter_id, target) not in sent_for
+            sent_for.add((request.adapter_id, target))
+            self._moving[request.id] = decided_s, loads, plan.reason
+            replicas[source].send(request, target)
+            if self._policy.brings and adapter is not None:
+                replica.bring(adapter)
+
+    def forget(self, replica: int, request: Request) -> None:
+        """A request is no longer at the replica that it was to leave."""
+        self._moving.pop(request.id, None)
+
+    def arrive(self, handoff: Handoff, source: int, target: int) -> None:
+        """A request that left one replica goes on at another."""
+        handoff.request.migrations += 1
+        moved = handoff.moved(source, target, self._fleet.clock.now, *self._moving.pop(handoff.request.id))
+        self._recorder.journal.moved.append(moved)
+        self._dispatcher.transfer(handoff, source, target)

@@ -1,0 +1,175 @@
+"""One run: the fleet, and what acts on it, wired together."""
+
+from __future__ import annotations
+
+import gc
+from array import array
+from collections.abc import Callable
+
+import numpy as np
+
+from simlora.engine import building
+from simlora.engine.admission import reservation
+from simlora.engine.clock import Clock
+from simlora.engine.cluster.adapter_store import AdapterStore
+from simlora.engine.cluster.autoscaling import Autoscaling
+from simlora.engine.cluster.cluster_view import ClusterView, StaleClusterView
+from simlora.engine.cluster.dispatcher import Dispatcher
+from simlora.engine.cluster.fault_injector import FaultInjector
+from simlora.engine.cluster.fleet import Fleet
+from simlora.engine.cluster.latency_history import LatencyHistory
+from simlora.engine.cluster.load_tracker import LoadTracker
+from simlora.engine.cluster.migration import Migrator
+from simlora.engine.cluster.placement import PlacementPlanner
+from simlora.engine.cores import Cores
+from simlora.engine.replica import Replica
+from simlora.engine.scenario import Scenario
+from simlora.engine.sharing import SharedGpu
+from simlora.metrics.missed import Missed
+from simlora.metrics.recorder import Recorder
+from simlora.metrics.tracing import Tracing
+
+
+class Simulation:
+    """Runs a scenario; `view` is what policies see of it.
+
+    `loads` are the sums over requests that an informed router reads. `store` is there if hosts hold different adapters.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario, self.clock = scenario, Clock()
+        clock, until_missed = self.clock, scenario.until_missed
+        self.recorder = recorder = Recorder(
+            scenario.trace,
+            scenario.replicas,
+            scenario.timeline,
+            scenario.replica.own_region,
+            scenario.replica.prefix_caching,
+            reservation(scenario.replica).grows,
+            Tracing(lambda: clock.now) if scenario.tracing else None,
+            None if until_missed is None else Missed(scenario.trace, until_missed, clock.stop),
+        )
+        self.fleet = fleet = Fleet(scenario.replicas, clock)
+        self.adapters = adapters = building.adapters(scenario)
+        self._outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
+        self._latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
+        hosts = range(scenario.hosts if scenario.policies.assists else 0)
+        self._cores = [Cores(scenario.host_cores) for _ in hosts]
+        distributed, informed = scenario.adapter_pool == "distributed", scenario.policies.router.informed
+        self.store = AdapterStore(scenario, adapters, recorder, clock) if distributed else None
+        self.placement = PlacementPlanner(scenario, adapters, self.store, recorder)
+        self.loads = LoadTracker(scenario.replicas, scenario.replica.max_num_seqs) if informed else None
+        self.history = LatencyHistory(clock, _asks_for_executions(scenario))
+        self.view = view = ClusterView(
+            scenario, fleet, self._latencies, self.placement, self.loads, self.history
+        )
+        every_s = scenario.status_every_s
+        self._stale = None if every_s is None else StaleClusterView(view, every_s)
+        self.dispatcher = dispatcher = Dispatcher(scenario, fleet, self._stale or view, recorder)
+        self.migrator = Migrator(scenario.policies.migration, fleet, dispatcher, view, recorder)
+        self.autoscaling = Autoscaling(scenario.scaling, fleet, dispatcher, view, recorder)
+        self.faults = FaultInjector(scenario, fleet, dispatcher, self.store, recorder.journal)
+        fleet.build(self._replica)
+        self._begin()
+        self._listen()
+
+    def _begin(self) -> None:
+        """Let replicas share GPUs, switch some on, and place the adapters."""
+        scenario, fleet, engines = self.scenario, self.fleet, self.scenario.engines_per_gpu
+        if engines > 1:
+            gpus = [SharedGpu() for _ in range(0, scenario.replicas, engines)]
+            for replica in fleet.replicas:
+                replica.share(gpus[replica.id // engines])
+        if self.autoscaling.active:
+            self.autoscaling.begin()
+        for id, homes in self.placement.begin(self.view).items():
+            for home in homes[fleet.open[homes]].tolist():
+                fleet.replicas[home].incoming.preload(self.adapters[id])
+
+    def _listen(self) -> None:
+        """Have the dispatcher call the mechanisms that this run has, and no others; the order counts."""
+        scenario, dispatcher = self.scenario, self.dispatcher
+        placement, scaling = self.placement, self.autoscaling
+        if placement.replans or placement.serves:
+            dispatcher.narrow += (placement.among,)
+        if scaling.active or scenario.failures:
+            dispatcher.narrow += (self.fleet.open_among,)
+        if scenario.replica_groups:
+            dispatcher.narrow += (dispatcher.large_enough,)
+        if self._stale is not None:
+            dispatcher.before_route += (self._stale.refresh,)
+        if self.loads is not None:
+            dispatcher.on_assign += (self.loads.arrive,)
+            dispatcher.on_withdraw += (self.loads.leave,)
+        if self.migrator.active:
+            dispatcher.on_withdraw += (self.migrator.forget,)
+        dispatcher.on_end = dispatcher.on_withdraw
+        if self.history.asks_for_executions:
+            dispatcher.on_end += (self.history.add_execution,)
+        if placement.replans:
+            dispatcher.on_arrive += (placement.count_prompt,)
+            dispatcher.on_end += (placement.count_output,)
+        if scaling.active:
+            dispatcher.on_arrive += (scaling.arrive,)
+            dispatcher.on_overflow += (self.history.add_ttft,)
+            dispatcher.on_end += (self.history.add_ttft, scaling.leave)
+            self.faults.on_fail += (scaling.fail,)
+
+    def _replica(self, id: int) -> Replica:
+        """Return a new replica with nothing in its memory."""
+        replica = Replica(
+            id,
+            self.clock,
+            self.scenario,
+            self._latencies[self.scenario.kind_of[id]],
+            self._outputs,
+            self.recorder,
+            self.dispatcher.release,
+            self.migrator.arrive,
+            self._cores[self.scenario.host_of(id)] if self._cores else None,
+            self.loads.waiting if self.loads is not None else None,
+            self.adapters,
+            self.store,
+        )
+        self.faults.afflict(replica)
+        return replica
+
+    def run(self, progress: Callable[[int], None] = lambda ended: None) -> Recorder:
+        """Simulate until every request has ended, `until_s` or `until_missed`, telling `progress` how many have.
+
+        An interrupt leaves the recorder with what was finished; the rest is unfinished.
+        """
+        scenario, process = self.scenario, self.clock.process
+        self.dispatcher.progress = progress
+        self.fleet.start(range(scenario.replicas))
+        front_end_s = scenario.calibration.coefficients.get("front_end.per_request_s", 0.0)
+        process(self.dispatcher.arrivals(building.requests(scenario, self.adapters, front_end_s)))
+        self.faults.start()
+        if self.placement.replans:
+            process(self.placement.run(self.clock, self.view))
+        if self.autoscaling.active:
+            process(self.autoscaling.run())
+        if self.migrator.active:
+            process(self.migrator.run())
+        collects = gc.isenabled()
+        gc.disable()  # looking for cycles took a quarter of a large run, and finds only what Fleet.replace frees
+        try:
+            self.clock.run(scenario.until_s)
+        finally:
+            if collects:
+                gc.enable()
+        complete = self.recorder.all_ended()
+        if not complete:
+            for replica in self.fleet.replicas:
+                replica.finalize()
+        self.autoscaling.finalize(self.recorder.last_s if complete else self.clock.now)
+        may_stop = scenario.until_s is not None or scenario.until_missed is not None
+        assert complete or may_stop, "a request neither ended nor runs"
+        return self.recorder
+
+
+def _asks_for_executions(scenario: Scenario) -> bool:
+    """Whether a policy may ask for execution times: all may that are asked again and again, of routers the informed."""
+    policies = scenario.policies
+    periodic = (policies.placement, policies.migration, scenario.scaling.autoscaler)
+    return policies.router.informed or any(policy.period_s is not None for policy in periodic)
