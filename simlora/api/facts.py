@@ -12,6 +12,8 @@ import pandas as pd
 
 from simlora import __version__
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.parts.adapter_memory import OwnRegion
+from simlora.engine.parts.unified_swapper import UnifiedSwapper
 from simlora.metrics.slo import is_finished
 
 
@@ -44,7 +46,7 @@ def adapter_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
     }
     facts |= _host_facts(simulation)
     regions = [
-        region for replica in simulation.fleet.replicas if (region := replica.holdings.region) is not None
+        own.region for replica in simulation.fleet.replicas if (own := replica.part(OwnRegion)) is not None
     ]
     changes = sum(region.changes for region in regions)
     if regions:
@@ -98,16 +100,16 @@ def kv_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
     if held is not None:
         facts["hbm_share"] = float(held.used.sum()) / sum(capacities)
     if recorder.prompt_tokens:
-        from_host = sum(replica.holdings.host_link.kv_tokens_in for replica in replicas)
+        from_host = sum(replica.host_link.kv_tokens_in for replica in replicas)
         facts |= {
             "hit_rate": recorder.prefix_hit_rate,
             "hbm_hit_rate": max(recorder.cached_tokens - from_host, 0) / recorder.prompt_tokens,
-            "tokens_to_host": sum(replica.holdings.host_link.kv_tokens_out for replica in replicas),
+            "tokens_to_host": sum(replica.host_link.kv_tokens_out for replica in replicas),
             "tokens_from_host": from_host,
             "tokens_ahead": sum(
-                swapping.kv_tokens_in
+                swapper.kv_tokens_in
                 for replica in replicas
-                if (swapping := replica.holdings.swapping) is not None
+                if (swapper := replica.part(UnifiedSwapper)) is not None
             ),
         }
         if held is not None:
@@ -192,15 +194,13 @@ def replica_facts(requests: pd.DataFrame, simulation: Simulation, makespan_s: fl
             "replica": replica.id,
             **{str(name): int(value) for name, value in row.items()},
             "kv_token_budget": replica.config.kv_token_budget,
-            "iterations": replica.iterations,
+            "iterations": replica.view.iterations,
             "most_running": replica.most_running,
             "most_waiting": replica.most_waiting,
             "busy_s": replica.busy_s,
             "busy_share": replica.busy_s / makespan_s if makespan_s > 0 else None,
-            "link_busy_s": replica.holdings.host_link.to_gpu.busy_s,
-            "link_busy_share": replica.holdings.host_link.to_gpu.busy_s / makespan_s
-            if makespan_s > 0
-            else None,
+            "link_busy_s": replica.host_link.to_gpu.busy_s,
+            "link_busy_share": replica.host_link.to_gpu.busy_s / makespan_s if makespan_s > 0 else None,
         }
         for replica, row in zip(simulation.fleet.replicas, counts.to_dict("records"), strict=True)
     ]
@@ -217,7 +217,7 @@ def simulation_facts(simulation: Simulation, wall_s: float, migration_wall_s: fl
         "wall_s": wall_s,
         "migration_wall_s": migration_wall_s if migrates else None,
         "events": recorder.ended + recorder.boundaries,
-        "iterations": sum(replica.iterations for replica in simulation.fleet.replicas),
+        "iterations": sum(replica.view.iterations for replica in simulation.fleet.replicas),
         "token_steps": recorder.token_steps,
         "requests_per_wall_s": recorder.ended / wall_s if wall_s > 0 else None,
     }

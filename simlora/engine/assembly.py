@@ -35,7 +35,6 @@ from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import HoldingTable, RequestStatus, RequestTable
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.engine.replica.scheduler_view import SchedulerView
-from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Scenario
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import AdapterLoad
@@ -85,7 +84,11 @@ class Assembly:
         self.id, self.clock, self.scenario, self.latency = id, clock, scenario, latency
         self.adapters, self.outputs, self.recorder, self.around = adapters, outputs, recorder, around
         self.config = scenario.config_of(id)
-        self.scheduler, self.policy, self.eviction = policies.scheduler(), policies.loader(), policies.eviction()
+        self.scheduler, self.policy, self.eviction = (
+            policies.scheduler(),
+            policies.loader(),
+            policies.eviction(),
+        )
         self.batch = RunningBatch()
 
     # What there is ----------------------------------------------------------------------

@@ -74,7 +74,7 @@ class Recorder:
         self._cache = cache
         self._sinks: tuple[Callable[[tuple[float, ...]], None], ...] = ()
         if tracing is not None:
-            self._sinks += (self._trace,)
+            self._sinks += (self._trace_level,)
         if self.timeline is not None:
             self._sinks += (self.timeline.add,)
         self._missed = missed
@@ -171,11 +171,11 @@ class Recorder:
         for sink in self._sinks:
             sink((replica, now_s, running, waiting, kv_tokens, adapter_tokens, *more))
 
-    def _trace(self, sample: tuple[float, ...]) -> None:
+    def _trace_level(self, sample: tuple[float, ...]) -> None:
         """Tell the tracing of the levels; without a prefix cache no KV is idle, or on the host."""
         assert self.tracing is not None, "a sink for levels without tracing"
         idle, host = (sample[6], sample[8]) if self._cache else (0, 0)
-        self.tracing.add(Level(*sample[:6], idle, host))  # type: ignore[arg-type]
+        self.tracing.add(Level._make((*sample[:6], idle, host)))
 
     def switch(self, replica: int, now_s: float, seconds: float, merged: Adapter | None) -> None:
         """Record a switch of `seconds`; `merged` is the adapter in the weights from now on, if any."""

@@ -8,8 +8,10 @@ from typing import NamedTuple
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
 from simlora.engine.clock import Clock
-from simlora.engine.link import Link, together
+from simlora.engine.replica.host_link import HostLink
+from simlora.engine.replica.link import Link, together
 from simlora.engine.scenario import Scenario
+from simlora.latency.transfer import AdapterLoad
 from simlora.metrics.recorder import Recorder
 
 Hosts = Mapping[int, Set[int]]
@@ -168,3 +170,23 @@ class AdapterStore:
         if any(host in serving for host in holders):
             for host in [host for host in holders if host not in serving]:
                 self._drop(host, adapter)
+
+
+class FetchingLink(HostLink):
+    """The host link of a replica whose host may not hold an adapter: the `store` fetches it then."""
+
+    __slots__ = ("_replica", "_store")
+
+    def __init__(
+        self, store: AdapterStore, replica: int, load: AdapterLoad, tp: int, kv_bytes: int, recorder: Recorder
+    ) -> None:
+        super().__init__(load, tp, kv_bytes, recorder)
+        self._store, self._replica = store, replica
+        store.connect(replica, self.to_gpu, load.load_s)
+
+    def load(self, adapter: Adapter, now_s: float) -> float:
+        if self._store.holds(self._replica, adapter):
+            return super().load(adapter, now_s)
+        self._recorder.adapter_load(adapter.size_bytes)
+        shard_bytes = adapter.size_bytes // self._tp
+        return self._store.fetch(self._replica, adapter, shard_bytes, now_s, self.to_host)

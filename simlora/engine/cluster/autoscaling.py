@@ -14,6 +14,7 @@ from simlora.core.request import Request
 from simlora.engine.clock import SCALING
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
+from simlora.engine.parts.async_loading import OverlappedLoader
 from simlora.engine.scenario import ScalingConfig
 from simlora.metrics.journal import Scaled
 from simlora.metrics.recorder import Recorder
@@ -151,9 +152,10 @@ class Autoscaling:
 
     def _warm_up(self, id: int, wanted: Sequence[Adapter]) -> float:
         """Load adapters into a replica, as far as they fit; return when they have landed."""
-        now_s, pool = self._clock.now, self._fleet.pools[id]
-        self._fleet.replicas[id].incoming.prefetch(wanted, 0, now_s)
-        return max((pool.ready_s(adapter) for adapter in wanted if adapter in pool), default=now_s)
+        now_s, cache, loader = self._clock.now, self._fleet.caches[id], self._fleet.replicas[id].loader
+        assert isinstance(loader, OverlappedLoader), "a replica that warms up loads in the background"
+        loader.prefetch(wanted, now_s)
+        return max((cache.ready_s[adapter.id] for adapter in wanted if adapter in cache), default=now_s)
 
     def _switch_off(self, id: int) -> None:
         """A replica has no requests left: it costs nothing from now on, and loses what it has in memory."""

@@ -15,6 +15,7 @@ from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.cluster.latency_history import LatencyHistory
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.placement import PlacementPlanner
+from simlora.engine.replica.ending import context_tokens, used_tokens
 from simlora.engine.scenario import Scenario
 from simlora.latency.models import LatencyModels
 
@@ -59,14 +60,14 @@ class ClusterView:
         return self._loads
 
     def requests_of(self, replica: int) -> list[Request]:
-        return sorted(self._fleet.replicas[replica].requests(), key=arrival_order)
+        return sorted(self._fleet.replicas[replica].table.requests(), key=arrival_order)
 
     def context_tokens(self, request: Request, replica: int) -> int:
-        return self._fleet.replicas[replica].context_tokens(request)
+        return context_tokens(self._fleet.replicas[replica], request)
 
     @property
     def used_tokens(self) -> NDArray[np.int64]:
-        return np.array([replica.used_tokens for replica in self._fleet.replicas], dtype=np.int64)
+        return np.array([used_tokens(replica) for replica in self._fleet.replicas], dtype=np.int64)
 
     def execution_s(self, adapter: Adapter | None = None) -> float | None:
         return self._history.execution_s(adapter)
@@ -84,7 +85,7 @@ class ClusterView:
         return self._placement.shares(adapter, candidates)
 
     def resident(self, adapter: Adapter) -> NDArray[np.bool_]:
-        return np.array([pool.holds(adapter.id) for pool in self._fleet.pools], dtype=np.bool_)
+        return np.array([cache.holds(adapter.id) for cache in self._fleet.caches], dtype=np.bool_)
 
     def load_s(self, adapter: Adapter) -> float:
         return max(
@@ -103,7 +104,9 @@ class ClusterView:
     @property
     def waits_s(self) -> NDArray[np.float64]:
         fleet = self._fleet
-        queued = [r.arrival_s for replica in fleet.replicas for r in replica.waiting if r.admitted_s < 0.0]
+        queued = [
+            r.arrival_s for replica in fleet.replicas for r in replica.table.queue if r.admitted_s < 0.0
+        ]
         arrivals_s = [*queued, *(handoff.request.arrival_s for handoff in fleet.unassigned)]
         return np.asarray(self._clock.now - np.array(arrivals_s, dtype=np.float64))
 

@@ -8,10 +8,11 @@ import numpy as np
 from simpy import Event
 
 from simlora.core.request import Request
-from simlora.engine.admission import unservable
 from simlora.engine.clock import ARRIVAL
 from simlora.engine.cluster.fleet import Fleet, Ids
 from simlora.engine.handoff import Handoff
+from simlora.engine.parts.handoff import handing_over
+from simlora.engine.replica.admission import unservable
 from simlora.engine.scenario import Scenario
 from simlora.metrics.recorder import Recorder
 from simlora.policies.views import ClusterView
@@ -93,7 +94,7 @@ class Dispatcher:
         if handoff is None:
             replica.submit(request)
         else:
-            replica.receive(handoff, -1)
+            handing_over(replica).receive(handoff, -1)
         return chosen
 
     def release(self, replica: int, request: Request) -> None:
@@ -123,7 +124,7 @@ class Dispatcher:
         self._outstanding[target] += 1
         for listener in self.on_assign:
             listener(target, handoff.request)
-        self._fleet.replicas[target].receive(handoff, source)
+        handing_over(self._fleet.replicas[target]).receive(handoff, source)
 
     def dispatch_pending(self) -> None:
         """Dispatch the unassigned requests again, as a replica is open, or is not expected any more."""

@@ -14,7 +14,8 @@ from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.handoff import Handoff
 from simlora.engine.incidents import Failure, SlowLink, Straggler
-from simlora.engine.replica import Replica
+from simlora.engine.parts.slowdown import Slowdown
+from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
 from simlora.metrics.journal import Failed, Journal
 
@@ -49,8 +50,8 @@ class FaultInjector:
     def afflict(self, replica: Replica) -> None:
         """Make a new replica as slow as the one that it replaces."""
         host = self._scenario.host_of(replica.id)
-        replica.slow_down(self._replica_slowdowns.get(replica.id, 1.0))
-        replica.holdings.host_link.slow_down(self._link_slowdowns.get(host, 1.0))
+        self._slow_down(replica)
+        replica.host_link.slow_down(self._link_slowdowns.get(host, 1.0))
 
     def _fail(self, failure: Failure) -> Generator[Event, None, None]:
         """Fail a host, whose requests go on elsewhere with the tokens that they have; bring it back later."""
@@ -102,11 +103,16 @@ class FaultInjector:
 
     def _set_replica(self, id: int, factor: float) -> None:
         self._replica_slowdowns[id] = factor
-        self._fleet.replicas[id].slow_down(factor)
+        self._slow_down(self._fleet.replicas[id])
+
+    def _slow_down(self, replica: Replica) -> None:
+        slowdown = replica.part(Slowdown)
+        if slowdown is not None:
+            slowdown.set(self._replica_slowdowns.get(replica.id, 1.0))
 
     def _set_links(self, host: int, factor: float) -> None:
         self._link_slowdowns[host] = factor
         for id in self._scenario.replicas_of(host):
-            self._fleet.replicas[id].holdings.host_link.slow_down(factor)
+            self._fleet.replicas[id].host_link.slow_down(factor)
         if self._store is not None:
             self._store.slow_down(host, factor)

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from simlora.core.request import Request
 from simlora.engine.clock import Clock
 from simlora.engine.handoff import Handoff
-from simlora.engine.replica import Replica
-from simlora.memory.pool import Pool
+from simlora.engine.replica.ending import fail, inherit_counters
+from simlora.engine.replica.replica import Replica
+from simlora.memory.adapter_cache import AdapterCache
 
 Ids = NDArray[np.int64]
 """Numbers of replicas, ascending."""
@@ -29,7 +30,7 @@ class Fleet:
     def __init__(self, size: int, clock: Clock) -> None:
         self.clock = clock
         self.replicas: list[Replica] = []
-        self.pools: list[Pool] = []
+        self.caches: list[AdapterCache] = []
         self.everywhere: Ids = np.arange(size, dtype=np.int64)
         self.outstanding: NDArray[np.int64] = np.zeros(size, dtype=np.int64)
         self.alive: NDArray[np.bool_] = np.ones(size, dtype=np.bool_)
@@ -45,21 +46,21 @@ class Fleet:
         """Make the replicas; `make` returns an empty one, and is called again for each that is replaced."""
         self._make = make
         self.replicas = [make(id) for id in self.everywhere.tolist()]
-        self.pools = [replica.holdings.pool for replica in self.replicas]
+        self.caches = [replica.kv.adapters for replica in self.replicas]
 
     def start(self, ids: Iterable[int]) -> None:
         """Start the processes of those of some replicas that are open."""
         for id in ids:
             if self.open[id]:
-                self.clock.process(self.replicas[id].live())
+                self.clock.process(self.replicas[id].run())
 
     def replace(self, id: int) -> list[Handoff]:
         """Put an empty replica in the place of one that fails; return the requests that it had."""
         failed = self.replicas[id]
-        lost = failed.fail()
+        lost = fail(failed)
         self.replicas[id] = replica = self._make(id)
-        replica.inherit_counters(failed)
-        self.pools[id] = replica.holdings.pool
+        inherit_counters(replica, failed)
+        self.caches[id] = replica.kv.adapters
         del failed
         if replica.config.prefix_caching:
             gc.collect()  # a prefix tree and its listeners refer to each other

@@ -7,11 +7,12 @@ from collections.abc import Generator
 from simpy import Event
 
 from simlora.core.request import Request
-from simlora.engine.admission import unservable
 from simlora.engine.clock import MIGRATION
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.handoff import Handoff
+from simlora.engine.parts.handoff import handing_over
+from simlora.engine.replica.admission import unservable
 from simlora.metrics.journal import Planned
 from simlora.metrics.recorder import Recorder
 from simlora.policies.migration.base import Migration, Plan
@@ -49,7 +50,7 @@ class Migrator:
     def _carry_out(self, plan: Plan, decided_s: float) -> None:
         """Send the planned requests that are still at their source, not leaving, and may be served by the target."""
         replicas = self._fleet.replicas
-        here = {source: set(replicas[source].requests()) for _, source, _ in plan.moves}
+        here = {source: set(replicas[source].table.requests()) for _, source, _ in plan.moves}
         sent_for: set[tuple[int, int]] = set()
         for request, source, target in plan.moves:
             replica, adapter = replicas[target], request.adapter
@@ -58,13 +59,13 @@ class Migrator:
             )
             if request not in here[source] or request.id in self._moving or not placed:
                 continue
-            loads = adapter is not None and adapter not in replica.holdings.pool
+            loads = adapter is not None and adapter not in replica.kv.adapters
             loads = loads and (request.adapter_id, target) not in sent_for
             sent_for.add((request.adapter_id, target))
             self._moving[request.id] = decided_s, loads, plan.reason
-            replicas[source].send(request, target)
+            handing_over(replicas[source]).send(request, target)
             if self._policy.brings and adapter is not None:
-                replica.bring(adapter)
+                handing_over(replica).bring(adapter)
 
     def forget(self, replica: int, request: Request) -> None:
         """A request is no longer at the replica that it was to leave."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 from array import array
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from simlora.engine import building
-from simlora.engine.admission import reservation
+from simlora.engine.assembly import Assembly, Surroundings, preload
 from simlora.engine.clock import Clock
-from simlora.engine.cluster.adapter_store import AdapterStore
+from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
 from simlora.engine.cluster.cluster_view import ClusterView, StaleClusterView
 from simlora.engine.cluster.dispatcher import Dispatcher
@@ -21,10 +22,12 @@ from simlora.engine.cluster.latency_history import LatencyHistory
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.migration import Migrator
 from simlora.engine.cluster.placement import PlacementPlanner
-from simlora.engine.cores import Cores
-from simlora.engine.replica import Replica
+from simlora.engine.parts.cpu_assist import HostCores
+from simlora.engine.parts.gpu_sharing import SharedGpu
+from simlora.engine.replica.admission import reservation
+from simlora.engine.replica.ending import finalize
+from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
-from simlora.engine.sharing import SharedGpu
 from simlora.metrics.missed import Missed
 from simlora.metrics.recorder import Recorder
 from simlora.metrics.tracing import Tracing
@@ -54,7 +57,9 @@ class Simulation:
         self._outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
         self._latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
         hosts = range(scenario.hosts if scenario.policies.assists else 0)
-        self._cores = [Cores(scenario.host_cores) for _ in hosts]
+        self._cores = [HostCores(scenario.host_cores) for _ in hosts]
+        engines = scenario.engines_per_gpu
+        self._gpus = [SharedGpu() for _ in range(0, scenario.replicas if engines > 1 else 0, engines)]
         distributed, informed = scenario.adapter_pool == "distributed", scenario.policies.router.informed
         self.store = AdapterStore(scenario, adapters, recorder, clock) if distributed else None
         self.placement = PlacementPlanner(scenario, adapters, self.store, recorder)
@@ -74,17 +79,13 @@ class Simulation:
         self._listen()
 
     def _begin(self) -> None:
-        """Let replicas share GPUs, switch some on, and place the adapters."""
-        scenario, fleet, engines = self.scenario, self.fleet, self.scenario.engines_per_gpu
-        if engines > 1:
-            gpus = [SharedGpu() for _ in range(0, scenario.replicas, engines)]
-            for replica in fleet.replicas:
-                replica.share(gpus[replica.id // engines])
+        """Switch some replicas on, and place the adapters."""
+        fleet = self.fleet
         if self.autoscaling.active:
             self.autoscaling.begin()
         for id, homes in self.placement.begin(self.view).items():
             for home in homes[fleet.open[homes]].tolist():
-                fleet.replicas[home].incoming.preload(self.adapters[id])
+                preload(fleet.replicas[home], self.adapters[id])
 
     def _listen(self) -> None:
         """Have the dispatcher call the mechanisms that this run has, and no others; the order counts."""
@@ -117,20 +118,19 @@ class Simulation:
 
     def _replica(self, id: int) -> Replica:
         """Return a new replica with nothing in its memory."""
-        replica = Replica(
-            id,
-            self.clock,
-            self.scenario,
-            self._latencies[self.scenario.kind_of[id]],
-            self._outputs,
-            self.recorder,
-            self.dispatcher.release,
-            self.migrator.arrive,
-            self._cores[self.scenario.host_of(id)] if self._cores else None,
-            self.loads.waiting if self.loads is not None else None,
-            self.adapters,
-            self.store,
+        scenario, store, loads = self.scenario, self.store, self.loads
+        around = Surroundings(
+            on_leave=self.dispatcher.release,
+            on_move=self.migrator.arrive,
+            queue=None if loads is None else (loads.waiting.add, loads.waiting.take),
+            cores=self._cores[scenario.host_of(id)] if self._cores else None,
+            gpu=self._gpus[id // scenario.engines_per_gpu] if self._gpus else None,
+            link=None if store is None else partial(FetchingLink, store, id),
         )
+        latency = self._latencies[scenario.kind_of[id]]
+        replica = Assembly(
+            id, self.clock, scenario, latency, self.adapters, self._outputs, self.recorder, around
+        ).replica()
         self.faults.afflict(replica)
         return replica
 
@@ -161,7 +161,7 @@ class Simulation:
         complete = self.recorder.all_ended()
         if not complete:
             for replica in self.fleet.replicas:
-                replica.finalize()
+                finalize(replica)
         self.autoscaling.finalize(self.recorder.last_s if complete else self.clock.now)
         may_stop = scenario.until_s is not None or scenario.until_missed is not None
         assert complete or may_stop, "a request neither ended nor runs"

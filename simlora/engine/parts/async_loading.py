@@ -216,7 +216,9 @@ class AsyncLoading(Deferring):
             for request in plan.deferred:
                 self.add(request, now_s, self._loader.ready_s(request))
             self._leave_out({request.id for request in plan.deferred})
-        if plan.weights_s > now_s and not table.prefill:  # the running batch uses weights that are on their way
+        if (
+            plan.weights_s > now_s and not table.prefill
+        ):  # the running batch uses weights that are on their way
             replica.stall(plan.weights_s)
 
     def _leave_out(self, ids: Collection[int]) -> None:

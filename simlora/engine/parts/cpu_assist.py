@@ -7,10 +7,10 @@ from math import inf
 from typing import NamedTuple
 
 from simlora.core.request import Request
+from simlora.engine.parts.async_loading import Deferring
 from simlora.engine.replica.adapter_loader import AdapterLoader
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
-from simlora.engine.parts.async_loading import Deferring
 from simlora.latency.cpu_lora import Assisted, CpuLora
 
 

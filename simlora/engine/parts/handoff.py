@@ -7,8 +7,8 @@ from math import inf, nextafter
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
+from simlora.engine.handoff import Handoff
 from simlora.engine.parts.async_loading import OverlappedLoader
-from simlora.engine.replica.handoff import Handoff
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 
@@ -90,3 +90,10 @@ class HandingOver(Part):
         brings, self._brings = self._brings, {}
         if self._loader is not None:
             self._loader.prefetch(brings.values(), now_s)
+
+
+def handing_over(replica: Replica) -> HandingOver:
+    """Return the part of a replica that hands requests over."""
+    found = replica.part(HandingOver)
+    assert found is not None, f"replica {replica.id} does not hand requests over"
+    return found

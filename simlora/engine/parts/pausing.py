@@ -27,7 +27,7 @@ class Pausing(Part):
 
     def __init__(self, replica: Replica, reservation: Pausable) -> None:
         self._replica, self._table, self._reservation = replica, replica.table, reservation
-        replica.actions |= {Pause: self.pause, Resume: self.resume}
+        replica.actions[Pause], replica.actions[Resume] = self.pause, self.resume
         self._table.stops[RequestStatus.PAUSED] = self.stop
 
     def pause(self, action: Pause) -> None:

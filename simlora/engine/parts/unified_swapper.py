@@ -55,7 +55,7 @@ class SwappedKV(PrefixCachingKV):
 
 
 class UnifiedSwapper(Part):
-    """Moves KV over the host link, and brings adapters by `fetch` (adapter, from when on), which returns when it is there.
+    """Moves KV over the host link; `fetch` (adapter, from when on) loads an adapter and returns when it is there.
 
     What it looks at grows with what it moves, and with the number of adapters, not with the tree.
     `kv_tokens_in` is the KV that was brought ahead of any request.
@@ -97,7 +97,9 @@ class UnifiedSwapper(Part):
         self._visits = np.zeros(len(adapters), dtype=np.int64)
         self._requests = 0
         self._before_s = 0.0  # the boundary before the one that was reached
-        self._in_vain: tuple[int, int, int] | None = None  # the state in which all that could come was too large
+        self._in_vain: tuple[int, int, int] | None = (
+            None  # the state in which all that could come was too large
+        )
         # Since when the batch has been so large, and its integral until then.
         self._batches: deque[tuple[float, int, float]] = deque([(0.0, 0, 0.0)])
         self._cache.on_change += (self.adapter,)
@@ -197,7 +199,10 @@ class UnifiedSwapper(Part):
         """Whether a look now would find anything to move."""
         if used_tokens > self.busy_tokens:
             return bool(len(self._tree.leaves) or len(self._idle))
-        if used_tokens >= self.policy.idle * self._cache.capacity or self._state(used_tokens) == self._in_vain:
+        if (
+            used_tokens >= self.policy.idle * self._cache.capacity
+            or self._state(used_tokens) == self._in_vain
+        ):
             return False
         return bool(self._tree.frontier.node_count or len(self._absent))
 
@@ -287,7 +292,9 @@ class UnifiedSwapper(Part):
                     tree.frontier.discard(segment)
                     later.append(segment)
                     continue
-                segment.ready_s = self._host_link.bring_kv(tokens, max(room_s(now_s, tokens), segment.ready_s))
+                segment.ready_s = self._host_link.bring_kv(
+                    tokens, max(room_s(now_s, tokens), segment.ready_s)
+                )
                 tree.enter(segment)
                 self.kv_tokens_in += tokens
                 used_tokens += tokens

@@ -76,10 +76,10 @@ class AdapterLoader:
             weights_s = reload(missing, now_s)
         ready_s = self._cache.ready_s
         for request in requests:
-            adapter = request.adapter
-            if adapter is not None and ready_s[adapter.id] > now_s:
-                weights_s = max(weights_s, ready_s[adapter.id])
-                self._waits(request, ready_s[adapter.id] - now_s)
+            own = request.adapter
+            if own is not None and ready_s[own.id] > now_s:
+                weights_s = max(weights_s, ready_s[own.id])
+                self._waits(request, ready_s[own.id] - now_s)
         return LoadPlan(now_s, weights_s)
 
     def _waits(self, request: Request, seconds: float) -> None:
@@ -103,7 +103,9 @@ class AdapterLoader:
     def _insert(self, adapter: Adapter, now_s: float) -> None:
         """Load an adapter for which there is room, unless its load costs nothing."""
         miss = self._policy.on_miss(adapter)
-        assert miss in self._policy.answers, f"{type(self._policy).__name__} answers {miss}, which it does not declare"
+        assert miss in self._policy.answers, (
+            f"{type(self._policy).__name__} answers {miss}, which it does not declare"
+        )
         if miss is Miss.FREE:
             self._recorder.adapter_hits += 1
             self._cache.insert(adapter, now_s)

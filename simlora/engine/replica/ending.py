@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simlora.core.request import Request, arrival_order
-from simlora.engine.replica.handoff import Handoff
+from simlora.engine.handoff import Handoff
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
 

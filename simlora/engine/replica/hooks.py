@@ -33,9 +33,7 @@ class Hooks:
     ask_again: tuple[Callable[[SchedulerOutput, float], bool], ...]
     on_turn: tuple[Callable[[float], None], ...]
     prepare: tuple[Callable[[SchedulerOutput, float], float], ...]
-    assist: tuple[
-        Callable[[Sequence[Request], Sequence[int], float, float], tuple[float, float]], ...
-    ]
+    assist: tuple[Callable[[Sequence[Request], Sequence[int], float, float], tuple[float, float]], ...]
     before_decode: tuple[Callable[[float], None], ...]
     steps: tuple[Callable[[int], int], ...]
     next_s: tuple[Callable[[], float], ...]

@@ -17,7 +17,16 @@ class HostLink:
     takes `kv_bytes` on each of the `tp` GPUs.
     """
 
-    __slots__ = ("_kv_bytes", "_load", "_recorder", "_tp", "kv_tokens_in", "kv_tokens_out", "to_gpu", "to_host")
+    __slots__ = (
+        "_kv_bytes",
+        "_load",
+        "_recorder",
+        "_tp",
+        "kv_tokens_in",
+        "kv_tokens_out",
+        "to_gpu",
+        "to_host",
+    )
 
     def __init__(self, load: AdapterLoad, tp: int, kv_bytes: int, recorder: Recorder) -> None:
         self.to_gpu, self.to_host = Link(), Link()

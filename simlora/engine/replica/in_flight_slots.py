@@ -9,7 +9,7 @@ from simlora.memory.adapter_cache import AdapterCache
 
 
 class InFlightSlots:
-    """Copies as (end, slots), the earliest first. Their slots count as free at once, but cannot be written before the end.
+    """Copies as (end, slots), the earliest first: slots that count as free at once, but cannot be written yet.
 
     The copies are of KV on its way to the host, and of KV and adapters that were given up on their way to HBM. `loads`
     are the adapters that may still be given up: when each is there, by id, and in how many slots.

@@ -104,7 +104,9 @@ class LatencyStats:
             request.cold_start_s -= weights_s - now_s
         request.kv_cold_start_s -= max(ready_s - weights_s, 0.0)
 
-    def stall(self, requests: Sequence[Request], own_s: Sequence[float], from_s: float, until_s: float) -> None:
+    def stall(
+        self, requests: Sequence[Request], own_s: Sequence[float], from_s: float, until_s: float
+    ) -> None:
         """The replica stands still for weights; the batch, and each request from `own_s[i]` on, could have run."""
         self.stalled_s += until_s - from_s
         for request, weights_s in zip(requests, own_s, strict=True):

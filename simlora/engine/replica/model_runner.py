@@ -76,7 +76,7 @@ class ModelRunner:
         return base_s + kernel.mixed_s(work, self.decode_work(decoding, adapters)) + skipped_s
 
     def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
-        """Launch the decode steps of a batch with so many distinct adapters; they go on while the batch stays as it is."""
+        """Launch decode steps of a batch with so many distinct adapters, until the batch changes."""
         iteration, size = self._iteration, len(batch.members)
         step_s = iteration.decode_s(size, batch.context_tokens) + self._skipped_request_s * skipped
         step_s += self._kernel.decode_s(self.decode_work(batch, adapters))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator, Sequence
 from math import inf
 from typing import Any, TypeVar
 
 from simpy import Event
 
-from simlora.core.request import Request, arrival_order
+from simlora.core.request import Request
 from simlora.engine.clock import BOUNDARY, Clock
 from simlora.engine.replica.adapter_loader import AdapterLoader
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.handoff import Handoff
 from simlora.engine.replica.hooks import NO_HOOKS, Hooks
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import KVCacheManager
@@ -36,17 +35,13 @@ class Replica:
     """
 
     __slots__ = (
-        "clock",
         "_fast_forward",
-        "found",
-        "recorder",
-        "since_s",
-        "start_s",
-        "wake_event",
         "actions",
         "ask",
         "busy_s",
+        "clock",
         "config",
+        "found",
         "hooks",
         "host_link",
         "id",
@@ -55,9 +50,13 @@ class Replica:
         "most_running",
         "most_waiting",
         "output",
+        "recorder",
         "runner",
+        "since_s",
+        "start_s",
         "table",
         "view",
+        "wake_event",
     )
 
     def __init__(
@@ -75,7 +74,13 @@ class Replica:
         fast_forward: bool,
     ) -> None:
         self.id, self.config = id, config
-        self.table, self.loader, self.host_link, self.runner, self.view = table, loader, host_link, runner, view
+        self.table, self.loader, self.host_link, self.runner, self.view = (
+            table,
+            loader,
+            host_link,
+            runner,
+            view,
+        )
         self.ask = ask
         self.clock, self.recorder, self._fast_forward = clock, recorder, fast_forward
         self.busy_s = 0.0
@@ -140,7 +145,9 @@ class Replica:
         self.idle = True
         self.table.end_window()
         wake_s = min((time_s for next_s in self.hooks.next_s if (time_s := next_s()) > now_s), default=inf)
-        self.wake_event = self.clock.event() if wake_s == inf else self.clock.moment(wake_s, BOUNDARY, self.id)
+        self.wake_event = (
+            self.clock.event() if wake_s == inf else self.clock.moment(wake_s, BOUNDARY, self.id)
+        )
 
     def wake(self) -> None:
         """There is something to do for a replica that sleeps."""
@@ -179,7 +186,9 @@ class Replica:
 
     def _apply(self, action: object) -> None:
         handler = self.actions.get(type(action))
-        assert handler is not None, f"a scheduler asks to {type(action).__name__} and does not declare that it does"
+        assert handler is not None, (
+            f"a scheduler asks to {type(action).__name__} and does not declare that it does"
+        )
         handler(action)
 
     def _abort(self, action: Abort) -> None:
@@ -200,7 +209,8 @@ class Replica:
 
     def admit(self, output: SchedulerOutput, now_s: float) -> None:
         """Give the prefill's new requests their memory, and load what they lack."""
-        table, hooks, fresh = self.table, self.hooks, output.prefill
+        table, hooks = self.table, self.hooks
+        fresh: Sequence[Request] = output.prefill
         for before_admit in hooks.before_admit:
             fresh = before_admit(fresh)
         for request in fresh:
@@ -223,7 +233,9 @@ class Replica:
 
     def _launch_prefill(self, now_s: float) -> float:
         table, output, runner, requests = self.table, self.output, self.runner, self.table.prefill
-        assert self.hooks.on_prefilled or not output.chunks, "a scheduler prefills in chunks and does not say so"
+        assert self.hooks.on_prefilled or not output.chunks, (
+            "a scheduler prefills in chunks and does not say so"
+        )
         table.window = None
         start_s = max(self.start_s, runner.stalled_until_s)
         for prepare in self.hooks.prepare:
@@ -357,7 +369,8 @@ class Replica:
         """Record what the last boundary found, and what is held from now on, which was decided there."""
         assert self.found is not None, "a boundary is reached before it is sampled"
         running, waiting = self.found
-        kv, more = self.table.kv, ()
+        kv = self.table.kv
+        more: tuple[int, ...] = ()
         for sample in self.hooks.sample:
             more += sample()
         self.recorder.boundary(

@@ -24,7 +24,9 @@ class RequestQueue:
         self.count = self.returned = 0
         self._items: list[Request] = []
         self._head = 0
-        self._by_adapter: dict[int, RequestQueue] | None = None  # non-empty queues, built when first asked for
+        self._by_adapter: dict[int, RequestQueue] | None = (
+            None  # non-empty queues, built when first asked for
+        )
 
     def __len__(self) -> int:
         return self.count

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 from simlora.core.request import Request
+from simlora.engine.handoff import Handoff
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.handoff import Handoff
 from simlora.engine.replica.hooks import NO_HOOKS
 from simlora.engine.replica.kv_cache_manager import KVCacheManager
 from simlora.engine.replica.latency_stats import LatencyStats
 from simlora.engine.replica.request_queue import RequestQueue
-from simlora.engine.replica.running_batch import RunningBatch
 from simlora.metrics.recorder import Recorder
 
 
@@ -66,7 +65,9 @@ class RequestTable:
         swap_out: Callable[[int, float], None] | None = None,
     ) -> None:
         self._id, self._outputs, self._recorder, self._on_leave = id, outputs, recorder, on_leave
-        self._swap_out = swap_out  # sends so many tokens of a preempted request to the host; None: they are recomputed
+        self._swap_out = (
+            swap_out  # sends so many tokens of a preempted request to the host; None: they are recomputed
+        )
         self.kv, self.batch = kv, kv.batch
         self.queue = RequestQueue()
         self.stats = LatencyStats(recorder.token_gaps)
@@ -84,7 +85,11 @@ class RequestTable:
         """Return all requests that have not left."""
         held = self.held
         prefill = held[RequestStatus.PREFILLING] | {request.id: request for request in self.prefill}
-        others = (held[RequestStatus.LOADING_ADAPTER], held[RequestStatus.ASSISTED], held[RequestStatus.PAUSED])
+        others = (
+            held[RequestStatus.LOADING_ADAPTER],
+            held[RequestStatus.ASSISTED],
+            held[RequestStatus.PAUSED],
+        )
         aside = [request for requests in others for request in requests.values()]
         return [*self.queue, *prefill.values(), *aside, *self.batch]
 
