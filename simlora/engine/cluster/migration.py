@@ -27,9 +27,7 @@ class Migrator:
     ) -> None:
         self._policy, self._fleet, self._dispatcher = policy, fleet, dispatcher
         self._view, self._recorder = view, recorder
-        self._moving: dict[
-            int, tuple[float, bool, str]
-        ] = {}  # by request: decided when, loads its adapter, why
+        self._moving: dict[int, tuple[float, bool, str]] = {}  # by request: since when, if it loads, why
         self.active = policy.period_s is not None
 
     def run(self) -> Generator[Event, None, None]:
@@ -54,10 +52,10 @@ class Migrator:
         sent_for: set[tuple[int, int]] = set()
         for request, source, target in plan.moves:
             replica, adapter = replicas[target], request.adapter
-            placed = target in self._dispatcher.candidates(request) and not unservable(
-                request, replica.config
-            )
+            placed = target in self._dispatcher.candidates(request)
             if request not in here[source] or request.id in self._moving or not placed:
+                continue
+            if unservable(request, replica.config):
                 continue
             loads = adapter is not None and adapter not in replica.kv.adapters
             loads = loads and (request.adapter_id, target) not in sent_for
