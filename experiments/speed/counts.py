@@ -22,7 +22,7 @@ from experiments.speed.figures import Figures, Line, figures
 from experiments.speed.scenarios import Speed
 from experiments.studies.command import ended, parser_of, writable
 from simlora.core.checks import whole
-from simlora.engine.cluster import Cluster as Simulation
+from simlora.engine.cluster.simulation import Simulation
 
 ROOT = Path(simlora.__file__).parent
 ROOMS = ("core", "engine", "latency", "memory", "metrics", "policies")

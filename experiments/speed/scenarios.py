@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import simpy
 
 from experiments.scenarios import scenario
-from simlora.engine.cluster import Cluster
+from simlora.engine.cluster.simulation import Simulation
 
 RATE_RPS = 1.4
 """Load of one A10G replica: below saturation, batch of about 20."""
@@ -173,9 +173,9 @@ PAIRS = {
 
 def measure(speed: Speed) -> dict[str, float]:
     """Simulate once in this process; call it in a fresh one, as peak memory is the process's."""
-    cluster = Cluster(scenario(speed.overrides()))
+    simulation = Simulation(scenario(speed.overrides()))
     started = time.perf_counter()
-    recorder = cluster.run()
+    recorder = simulation.run()
     wall_s = time.perf_counter() - started
     recorder.requests()
     return {

@@ -29,12 +29,12 @@ from simlora.engine.replica.admission import Admission, reservation
 from simlora.engine.replica.hooks import Hooks
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import InFlightKV, KVCacheManager
-from simlora.engine.replica.model_runner import ModelRunner, SegmentRunner
+from simlora.engine.replica.model_runner import ModelRunner
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import HoldingTable, RequestStatus, RequestTable
 from simlora.engine.replica.running_batch import RunningBatch
-from simlora.engine.replica.scheduler_view import SchedulerView
+from simlora.engine.replica.scheduler_view import SchedulerView, Trials
 from simlora.engine.scenario import Scenario
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import AdapterLoad
@@ -175,46 +175,43 @@ class Assembly:
 
     def _runners(self) -> tuple[ModelRunner, MergingRunner | None, SlowRunner | None]:
         """Return what runs iterations, and of its layers those that merge and that slow down."""
-        latency, make = self.latency, self.around.runner
-        if latency.kernel.counts_segments and make is ModelRunner:
-            make = SegmentRunner
-        runner, merging, slow = make(latency), None, None
-        if latency.merge is not None:
-            runner = merging = MergingRunner(runner, latency.merge, self.config.tp)
+        latency, merging, slow = self.latency, None, None
+        if latency.merge is None:
+            runner = self.around.runner(latency)
+        else:
+            runner = merging = MergingRunner(latency, latency.merge, self.config.tp)
         if self.scenario.stragglers:
             runner = slow = SlowRunner(runner)
         if self.around.gpu is not None and latency.host is not None:
             runner = SharedRunner(self.id, runner, self.around.gpu, latency.host)
         return runner, merging, slow
 
-    def _trials(
-        self, table: RequestTable, region: AdapterRegion | None
-    ) -> Callable[[Collection[Request] | None], Admission]:
-        """Return what starts a trial; beside some requests only, the parts of pausing start it."""
-        config, kv, batch = self.config, table.kv, self.batch
+    def _trials(self, table: RequestTable, region: AdapterRegion | None) -> Trials:
+        """Return what starts trials."""
+        config, kv, batch, cache = self.config, table.kv, self.batch, table.kv.adapters
+        rule, tree, pauses = kv.reservation, kv.prefixes, self.scheduler.pauses
         regions = () if region is None else (region.fits,)
 
         def start(seats: int) -> Admission:
-            kv.reservation.begin(batch.step)
+            rule.begin(batch.step)
+            return Admission(rule, cache, config, seats)
+
+        def start_with_memory(seats: int) -> Admission:
+            rule.begin(batch.step)
             if region is not None:
                 region.begin(batch)
-            if kv.prefixes is not None:
-                return PrefixAdmission(kv.prefixes, kv.reservation, kv.adapters, config, seats, regions)
-            return Admission(kv.reservation, kv.adapters, config, seats, regions)
+            if tree is None:
+                return Admission(rule, cache, config, seats, regions)
+            return PrefixAdmission(tree, rule, cache, config, seats, regions)
 
-        def beside(requests: Collection[Request] | None) -> Admission:
-            rule = kv.reservation
-            paused_tokens = rule.paused_tokens if isinstance(rule, Pausable) else 0
-            return trial_beside(table, config, requests, start, paused_tokens)
+        starts = start if region is None and tree is None else start_with_memory
 
-        def plain(requests: Collection[Request] | None) -> Admission:
-            if requests is not None or regions or kv.prefixes is not None:
-                return beside(requests)
-            kv.reservation.begin(batch.step)
-            seats = config.max_num_seqs - table.held_count - len(batch.members)
-            return Admission(kv.reservation, kv.adapters, config, seats)
+        def trial(beside: Collection[Request] | None = None) -> Admission:
+            if beside is None and not pauses:
+                return starts(config.max_num_seqs - table.held_count - len(batch.members))
+            return trial_beside(table, config, beside, starts)
 
-        return beside if self.scheduler.pauses else plain
+        return trial
 
     def _asks(self, table: RequestTable) -> Callable[[SchedulerView], SchedulerOutput]:
         """Return what asks the scheduler; it is not asked while all that there is are requests whose copies go on."""
@@ -326,9 +323,13 @@ class Assembly:
             waiting.append(AsyncLoading(replica, loader, self.scheduler.chunks))
         if self.prefetches:
             waiting.append(Prefetching(replica, self.policy, loader))
+        if isinstance(kv, PrefixCachingKV):
+            loader.on_admit += (kv.begin_with,)
         if isinstance(kv, SwappedKV):
             assert isinstance(self.eviction, Swapper), "KV is swapped without an order"
-            parts.append(UnifiedSwapper(replica, self.eviction, kv, self.adapters, loader.fetch))
+            swapper = UnifiedSwapper(replica, self.eviction, kv, self.adapters, loader.fetch)
+            loader.on_admit += (swapper.wanted,)
+            parts.append(swapper)
         if isinstance(kv, PrefixCachingKV):
             parts.append(PrefixCaching(kv, self.outputs, replica.table))
         return [*waiting, *parts]

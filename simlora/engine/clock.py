@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from heapq import heappush
+from heapq import heappop, heappush
+from math import inf
 from operator import attrgetter
+from typing import Any
 
 import simpy
+from simpy.core import StopSimulation
 
 ARRIVAL, FAILURE, STORE, PLACEMENT, SCALING, MIGRATION, BOUNDARY, STOP = (kind << 40 for kind in range(8))
 """Kinds of events: those at the same time happen in this order, and within a kind by id, which is below 2 ** 40."""
+URGENT = 0
+"""The kind of what starts now, as SimPy's processes do."""
 
 
 class Moment(simpy.Event):
-    """Something that happens at an absolute time, as certain as a SimPy timeout."""
+    """An event at an absolute time, which succeeds like a SimPy timeout."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.env = clock
-        self.callbacks = []
-        self._ok = True
-        self._value = None
+    callbacks: list[Callable[[simpy.Event], None]]
+    _ok = True
+    _value: Any = None
+
+    def __init__(self, callback: Callable[[simpy.Event], None] | None) -> None:
+        self.callbacks = [] if callback is None else [callback]
 
 
 class Clock(simpy.Environment):
@@ -32,10 +38,31 @@ class Clock(simpy.Environment):
     # As SimPy's own, but read in C: 4 % of a run's instructions.
     now: float = property(attrgetter("_now"))  # type: ignore[assignment]
 
-    def moment(self, time_s: float, kind: int, id: int) -> Moment:
-        """Return an event at `time_s`, to be waited for or given callbacks."""
+    def run(self, until: float | None = None) -> None:  # type: ignore[override]
+        """Process events until there are none left, or up to a time, whose own events are not processed.
+
+        As SimPy's own, but one loop instead of a call a step.
+        """
+        queue, until_s = self._queue, inf if until is None else until
+        try:
+            while queue and queue[0][0] < until_s:
+                self._now, _, _, event = heappop(queue)
+                callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+                for callback in callbacks:
+                    callback(event)
+                if not event._ok:  # a process has ended with an exception
+                    raise event._value
+        except StopSimulation:
+            return
+        if until is not None:
+            self._now = until
+
+    def moment(
+        self, time_s: float, kind: int, id: int, callback: Callable[[simpy.Event], None] | None = None
+    ) -> Moment:
+        """Return an event at `time_s`, which calls `callback`, or is to be waited for."""
         assert time_s >= self._now, f"the clock goes back from {self._now} to {time_s}"
-        event = Moment(self)
+        event = Moment(callback)
         heappush(self._queue, (time_s, kind + id, next(self._eid), event))  # type: ignore[misc]
         return event
 
@@ -47,17 +74,13 @@ class Clock(simpy.Environment):
         begins = self.moment(from_s, kind, id)
         return begins, None if until_s is None else self.moment(until_s, kind, id)
 
-    def call_at(self, time_s: float, does: Callable[[], None]) -> None:
-        """Call a function at a time, among the events of kind STORE."""
-        moment = self.moment(time_s, STORE, 0)
-        assert moment.callbacks is not None, "nothing has happened yet"
-        moment.callbacks.append(lambda _: does())
+    def call_at(self, time_s: float, does: Callable[[], None], kind: int = STORE) -> None:
+        """Call a function at a time, among the events of that kind."""
+        self.moment(time_s, kind, 0, lambda _: does())
 
     def stop(self) -> None:
         """Stop when all that happens at this moment has happened."""
-        moment = self.moment(self._now, STOP, 0)
-        assert moment.callbacks is not None, "nothing has happened yet"
-        moment.callbacks.append(simpy.core.StopSimulation.callback)
+        self.moment(self._now, STOP, 0, StopSimulation.callback)
 
     def every(self, period_s: float, kind: int, ended: Callable[[], bool]) -> Iterator[Moment]:
         """Yield the next multiple of a period, to be waited for, until it has `ended`; those gone by are left out."""
@@ -66,7 +89,7 @@ class Clock(simpy.Environment):
             tick = max(tick, int(self._now // period_s)) + 1
             yield self.moment(tick * period_s, kind, 0)
 
-    def move(self, event: simpy.Event, time_s: float, kind: int, id: int) -> Moment:
+    def move(self, event: Moment, time_s: float, kind: int, id: int) -> Moment:
         """Let what waits for `event` happen at `time_s` instead; the old event is void."""
         moved = self.moment(time_s, kind, id)
         moved.callbacks, event.callbacks = event.callbacks, []

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.request import Request
-from simlora.engine.clock import Clock
+from simlora.engine.clock import URGENT, Clock
 from simlora.engine.handoff import Handoff
 from simlora.engine.replica.ending import fail, inherit_counters
 from simlora.engine.replica.replica import Replica
@@ -49,10 +49,10 @@ class Fleet:
         self.caches = [replica.kv.adapters for replica in self.replicas]
 
     def start(self, ids: Iterable[int]) -> None:
-        """Start the processes of those of some replicas that are open."""
+        """Start those of some replicas that are open."""
         for id in ids:
             if self.open[id]:
-                self.clock.process(self.replicas[id].run())
+                self.clock.call_at(self.clock.now, self.replicas[id].start, URGENT)
 
     def replace(self, id: int) -> list[Handoff]:
         """Put an empty replica in the place of one that fails; return the requests that it had."""

@@ -7,7 +7,7 @@ from math import inf
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.replica.adapter_loader import AdapterLoader, LoadPlan
+from simlora.engine.replica.adapter_loader import AdapterLoader, LoadPlan, waits
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import InFlightKV
 from simlora.engine.replica.part import Part
@@ -67,11 +67,10 @@ class OverlappedLoader(AdapterLoader):
                 deferred.append(request)
             elif miss is not Miss.ASSIST:
                 weights_s = max(weights_s, own_s)
-                self._waits(request, own_s - now_s)
+                waits(request, own_s - now_s)
         return LoadPlan(kv_s, weights_s, deferred)
 
-    def _insert(self, adapter: Adapter, now_s: float) -> None:
-        free = self._policy.on_miss(adapter) is Miss.FREE
+    def _insert(self, adapter: Adapter, free: bool, now_s: float) -> None:
         begin_s = self._writable_s(adapter, now_s)
         if free:
             self._recorder.adapter_hits += 1

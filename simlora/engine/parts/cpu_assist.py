@@ -117,7 +117,7 @@ class CpuAssist(Deferring):
         for request in self.ready(now_s):
             request.blocked_s += self.take(request, now_s)
             self._table.rejoin(request)
-            self._replica.count_running()
+            self._replica.record_running()
         return ()
 
     def stop(self, request: Request, now_s: float) -> bool:

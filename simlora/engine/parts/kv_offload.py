@@ -88,11 +88,16 @@ class PrefixCachingKV(InFlightKV):
                 return most
         return min(most, self._steps_until_written(most, now_s))
 
-    def admit(self, request: Request, step: int, now_s: float) -> None:
+    def begin_with(self, request: Request, now_s: float) -> None:
+        """A request is admitted, and holds what is cached of its prompt."""
         self._recorder.prefix_lookup(request)
         if segments := self.tree.hold(request, now_s):
             self._coming.append(segments)
-        self.hold(request, step)
+
+    def hold(self, request: Request, step: int) -> None:
+        generated = request.generated_tokens + 1
+        own_tokens = request.prompt_tokens + generated - self.tree.shared_tokens(request)
+        self.reservation.add(request.id, own_tokens, request.max_output_tokens - generated, step)
 
     def bring(self, requests: Sequence[Request], begin_s: float) -> list[float]:
         tree, coming = self.tree, self._coming

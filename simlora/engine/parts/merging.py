@@ -12,19 +12,22 @@ from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.latency.kernels import NO_LORA, LoraWork
+from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import Merge
 from simlora.metrics.recorder import Recorder
 from simlora.policies.scheduling.base import SchedulerOutput
 
 
 class MergingRunner(ModelRunner):
-    """Runs requests of the merged adapter alone; without one, `runner` runs anything."""
+    """While an adapter is merged, runs its requests alone, without any LoRA work."""
 
-    __slots__ = ("_merged", "_model", "_runner", "_tp")
+    __slots__ = ("_merged", "_model", "_of_decode", "_of_prefill", "_tp")
 
-    def __init__(self, runner: ModelRunner, model: Merge, tp: int) -> None:
-        super().__init__(runner.latency)
-        self._runner, self._model, self._tp = runner, model, tp
+    def __init__(self, latency: LatencyModels, model: Merge, tp: int) -> None:
+        super().__init__(latency)
+        self._model, self._tp = model, tp
+        self._of_prefill, self._prefill_work = self._prefill_work, self._unmerged_prefill
+        self._of_decode, self._decode_work = self._decode_work, self._unmerged_decode
         self._merged: Adapter | None = None
 
     @property
@@ -58,12 +61,14 @@ class MergingRunner(ModelRunner):
         self._check(batch)
         return super().decode(start_s, batch, skipped, adapters)
 
-    def prefill_work(self, requests: Sequence[Request], tokens: Sequence[int]) -> tuple[int, int, LoraWork]:
-        total, total_sq, work = self._runner.prefill_work(requests, tokens)
+    def _unmerged_prefill(
+        self, requests: Sequence[Request], tokens: Sequence[int]
+    ) -> tuple[int, int, LoraWork]:
+        total, total_sq, work = self._of_prefill(requests, tokens)
         return total, total_sq, work if self._merged is None else NO_LORA
 
-    def decode_work(self, batch: RunningBatch, adapters: int) -> LoraWork:
-        return self._runner.decode_work(batch, adapters) if self._merged is None else NO_LORA
+    def _unmerged_decode(self, batch: RunningBatch, adapters: int) -> LoraWork:
+        return self._of_decode(batch, adapters) if self._merged is None else NO_LORA
 
     def _check(self, requests: Iterable[Request]) -> None:
         merged = self._merged

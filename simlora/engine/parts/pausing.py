@@ -13,9 +13,6 @@ from simlora.engine.replica_config import ReplicaConfig
 from simlora.memory.reservation import Pausable
 from simlora.policies.scheduling.base import Pause, Resume, SchedulerOutput
 
-StartTrial = Callable[[int], Admission]
-"""Starts a trial of so many seats."""
-
 
 class Pausing(Part):
     """Pauses and resumes requests, and preempts paused ones when others need their memory. Source: dLoRA §4.2.
@@ -45,7 +42,7 @@ class Pausing(Part):
         table.let_go(request, RequestStatus.PAUSED)
         table.kv.hold_again(request, table.batch.step)
         table.rejoin(request)
-        self._replica.count_running()
+        self._replica.record_running()
 
     def stop(self, request: Request, now_s: float) -> bool:
         """A paused request is taken away; it has been prefilled."""
@@ -81,20 +78,19 @@ class Pausing(Part):
     def _paused(self) -> dict[int, Request]:
         return self._table.held[RequestStatus.PAUSED]
 
-    def trial(self, beside: Collection[Request] | None, start: StartTrial) -> Admission:
-        """Start a trial beside all admitted requests, or beside these of them only."""
-        return trial_beside(self._table, self._replica.config, beside, start, self._reservation.paused_tokens)
-
 
 def trial_beside(
     table: RequestTable,
     config: ReplicaConfig,
     beside: Collection[Request] | None,
-    start: StartTrial,
-    paused_tokens: int = 0,
+    start: Callable[[int], Admission],
 ) -> Admission:
-    """Start a trial beside some requests, as if the other running and paused ones had given up their memory."""
-    paused = table.held[RequestStatus.PAUSED]
+    """Start a trial beside some requests, as if the other running and paused ones had given up their memory.
+
+    `start` starts one of so many seats; None: beside all.
+    """
+    paused, rule = table.held[RequestStatus.PAUSED], table.kv.reservation
+    paused_tokens = rule.paused_tokens if isinstance(rule, Pausable) else 0
     seats = config.max_num_seqs - (table.held_count - len(paused))
     if beside is None:
         trial = start(seats - len(table.batch.members))

@@ -44,10 +44,6 @@ class SwappedKV(PrefixCachingKV):
             most = min(most, self.reservation.steps_until_full(free, self.batch.step, most))
         return most
 
-    def admit(self, request: Request, step: int, now_s: float) -> None:
-        super().admit(request, step, now_s)
-        self.swapper.wanted(request.adapter, now_s)
-
     def release(self, request: Request, now_s: float) -> None:
         super().release(request, now_s)
         if request.adapter is not None:
@@ -121,8 +117,9 @@ class UnifiedSwapper(Part):
 
     # What happens -----------------------------------------------------------------------
 
-    def wanted(self, adapter: Adapter | None, now_s: float) -> None:
+    def wanted(self, request: Request, now_s: float) -> None:
         """A request is admitted that uses an adapter, or none."""
+        adapter = request.adapter
         self._requests += 1
         if adapter is None:
             return

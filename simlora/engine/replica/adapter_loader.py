@@ -27,36 +27,30 @@ class LoadPlan(NamedTuple):
 class AdapterLoader:
     """Loads before the prefill: the whole replica waits until the weights are there.
 
-    `on_missing` listeners hear of the missing adapters of a prefill before room is made for them, `reload` ones after
-    they were loaded: they return when the weights are there.
+    Listeners: `on_admit` before a request is charged, `on_missing` before room is made for the missing adapters of a
+    prefill, `reload` once they are loaded, which returns when the weights are there.
     """
 
-    __slots__ = ("_cache", "_kv", "_link", "_policy", "_recorder", "on_missing", "reload")
+    __slots__ = ("_cache", "_kv", "_link", "_policy", "_recorder", "on_admit", "on_missing", "reload")
 
     def __init__(self, kv: KVCacheManager, link: HostLink, policy: Loader, recorder: Recorder) -> None:
         self._kv, self._cache, self._link = kv, kv.adapters, link
         self._policy, self._recorder = policy, recorder
+        self.on_admit: tuple[Callable[[Request, float], None], ...] = ()
         self.on_missing: tuple[Callable[[Sequence[Adapter], float], None], ...] = ()
         self.reload: tuple[Callable[[Sequence[Adapter], float], float], ...] = ()
 
     def admit(self, requests: Sequence[Request], step: int, now_s: float) -> LoadPlan:
-        """Give requests their memory, and load what they lack; their prefill ends at that decode step."""
-        missing = self._hold(requests, step, now_s)
-        # The memory of adapters is as the trial found it only until a request leaves.
-        for listener in self.on_missing:
-            listener(missing, now_s)
-        self._kv.make_room(now_s)
-        return self._load(requests, missing, now_s)
+        """Give requests their memory, and load what they lack; their prefill ends at that decode step.
 
-    def _hold(self, requests: Sequence[Request], step: int, now_s: float) -> list[Adapter]:
-        """Charge requests, and pin their resident adapters, so that none of them makes room for another.
-
-        Return the adapter of each request that is not resident.
+        Resident adapters are pinned before room is made, so that none of them makes room for another.
         """
-        missing: list[Adapter] = []
         kv, cache, recorder = self._kv, self._cache, self._recorder
+        missing: list[Adapter] = []
         for request in requests:
-            kv.admit(request, step, now_s)
+            for listener in self.on_admit:
+                listener(request, now_s)
+            kv.hold(request, step)
             adapter = request.adapter
             if adapter is None:
                 continue
@@ -65,7 +59,11 @@ class AdapterLoader:
                 cache.pin(adapter)
             else:
                 missing.append(adapter)
-        return missing
+        # The memory of adapters is as the trial found it only until a request leaves.
+        for lay_out in self.on_missing:
+            lay_out(missing, now_s)
+        kv.make_room(now_s)
+        return self._load(requests, missing, now_s)
 
     def _load(self, requests: Sequence[Request], missing: Sequence[Adapter], now_s: float) -> LoadPlan:
         """Load the missing adapters; the replica waits for the weights of all requests."""
@@ -74,39 +72,31 @@ class AdapterLoader:
         weights_s = now_s
         for reload in self.reload:
             weights_s = reload(missing, now_s)
-        ready_s = self._cache.ready_s
         for request in requests:
-            own = request.adapter
-            if own is not None and ready_s[own.id] > now_s:
-                weights_s = max(weights_s, ready_s[own.id])
-                self._waits(request, ready_s[own.id] - now_s)
+            own_s = self.weights_s(request)
+            if own_s > now_s:
+                weights_s = max(weights_s, own_s)
+                waits(request, own_s - now_s)
         return LoadPlan(now_s, weights_s)
-
-    def _waits(self, request: Request, seconds: float) -> None:
-        """The replica waits for the weights of a request: its cold start, if it has not begun before."""
-        if request.admitted_s < 0.0:
-            request.cold_start_s += seconds
-        else:
-            request.blocked_s += seconds
 
     def _bring(self, adapter: Adapter, now_s: float) -> None:
         """Load and pin an adapter that was missing; it is a hit if another request's load, or no load, was enough."""
-        cache, recorder = self._cache, self._recorder
+        cache = self._cache
         if adapter.id in cache.ready_s:
-            recorder.adapter_hits += 1
+            self._recorder.adapter_hits += 1
         else:
             short = self._kv.make_room(now_s, adapter.kv_tokens)
             assert short == 0, f"HBM is {short} token slots too small for adapter {adapter.name}"
-            self._insert(adapter, now_s)
+            miss = self._policy.on_miss(adapter)
+            assert miss in self._policy.answers, (
+                f"{type(self._policy).__name__} answers {miss} and does not declare it"
+            )
+            self._insert(adapter, miss is Miss.FREE, now_s)
         cache.pin(adapter)
 
-    def _insert(self, adapter: Adapter, now_s: float) -> None:
-        """Load an adapter for which there is room, unless its load costs nothing."""
-        miss = self._policy.on_miss(adapter)
-        assert miss in self._policy.answers, (
-            f"{type(self._policy).__name__} answers {miss}, which it does not declare"
-        )
-        if miss is Miss.FREE:
+    def _insert(self, adapter: Adapter, free: bool, now_s: float) -> None:
+        """Load an adapter for which there is room; a `free` load takes no time, and counts as a hit."""
+        if free:
             self._recorder.adapter_hits += 1
             self._cache.insert(adapter, now_s)
         else:
@@ -130,3 +120,11 @@ class AdapterLoader:
     def ready_s(self, request: Request) -> float:
         """Return when an admitted request can begin: its weights and its KV are there."""
         return self.weights_s(request)
+
+
+def waits(request: Request, seconds: float) -> None:
+    """The replica waits for the weights of a request: its cold start, if it has not begun before."""
+    if request.admitted_s < 0.0:
+        request.cold_start_s += seconds
+    else:
+        request.blocked_s += seconds

@@ -83,7 +83,8 @@ class HostLink:
 
     def load(self, adapter: Adapter, now_s: float) -> float:
         """Load an adapter; return when it is in HBM."""
-        self._recorder.adapter_load(adapter.size_bytes)
+        self._recorder.adapter_loads += 1
+        self._recorder.adapter_load_bytes += adapter.size_bytes
         return self.to_gpu.transfer(now_s, self._load.load_s(adapter.size_bytes // self._tp), what=adapter)
 
     def load_again(self, sizes_bytes: Sequence[int], from_disk: bool, now_s: float) -> float:

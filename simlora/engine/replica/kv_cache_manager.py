@@ -49,15 +49,11 @@ class KVCacheManager:
 
     # One request's KV -------------------------------------------------------------------
 
-    def admit(self, request: Request, step: int, now_s: float) -> None:
-        """Charge a request that is admitted with the KV that it has once prefilled, at that step."""
-        self.hold(request, step)
-
     def hold(self, request: Request, step: int) -> None:
         """Charge a request with the KV of its own that it has once prefilled, and with what may still come."""
         generated = request.generated_tokens + 1
-        context = request.prompt_tokens + generated - self.shared_tokens(request)
-        self.reservation.add(request.id, context, request.max_output_tokens - generated, step)
+        to_come = request.max_output_tokens - generated
+        self.reservation.add(request.id, request.prompt_tokens + generated, to_come, step)
 
     def shared_tokens(self, request: Request) -> int:
         """Return the tokens of an admitted request whose KV lies in the prefix cache."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.running_batch import RunningBatch, segments
-from simlora.engine.replica.running_batch import prefill_work as work_of
+from simlora.engine.replica.running_batch import RunningBatch, prefill_work, segments
 from simlora.latency.kernels import LoraWork
 from simlora.latency.models import LatencyModels
+
+PrefillWork = Callable[[Sequence[Request], Sequence[int]], tuple[int, int, LoraWork]]
+"""Returns what a prefill of so many tokens of each request amounts to, as `running_batch.prefill_work`."""
+DecodeWork = Callable[[RunningBatch, int], LoraWork]
+"""Returns the work of a decode step's LoRA kernels, with so many distinct adapters."""
 
 
 class ModelRunner:
@@ -21,10 +25,21 @@ class ModelRunner:
     runners of their own (engine/parts, profiler/replay).
     """
 
-    __slots__ = ("_iteration", "_kernel", "_skipped_request_s", "latency", "stalled_until_s")
+    __slots__ = (
+        "_decode_work",
+        "_iteration",
+        "_kernel",
+        "_prefill_work",
+        "_skipped_request_s",
+        "latency",
+        "stalled_until_s",
+    )
 
     def __init__(self, latency: LatencyModels) -> None:
         self.latency = latency
+        segmented = latency.kernel.counts_segments
+        self._prefill_work: PrefillWork = _segmented_prefill if segmented else prefill_work
+        self._decode_work: DecodeWork = _segmented_decode if segmented else RunningBatch.work
         self._iteration, self._kernel = latency.iteration, latency.kernel
         self._skipped_request_s = latency.skipped_request_s
         self.stalled_until_s = 0.0
@@ -68,36 +83,26 @@ class ModelRunner:
     ) -> float:
         """Return the seconds of such a pass without launching it."""
         iteration, kernel = self._iteration, self._kernel
-        total, total_sq, work = self.prefill_work(requests, tokens)
+        total, total_sq, work = self._prefill_work(requests, tokens)
         skipped_s = self._skipped_request_s * skipped
         if decoding is None:
             return iteration.prefill_s(total, total_sq) + kernel.prefill_s(work) + skipped_s
         base_s = iteration.mixed_s(total, total_sq, len(decoding.members), decoding.context_tokens)
-        return base_s + kernel.mixed_s(work, self.decode_work(decoding, adapters)) + skipped_s
+        return base_s + kernel.mixed_s(work, self._decode_work(decoding, adapters)) + skipped_s
 
     def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
         """Launch decode steps of a batch with so many distinct adapters, until the batch changes."""
         iteration, size = self._iteration, len(batch.members)
-        step_s = iteration.decode_s(size, batch.context_tokens) + self._skipped_request_s * skipped
-        step_s += self._kernel.decode_s(self.decode_work(batch, adapters))
+        context_tokens = batch.offsets + size * batch.step
+        step_s = iteration.decode_s(size, context_tokens) + self._skipped_request_s * skipped
+        step_s += self._kernel.decode_s(self._decode_work(batch, adapters))
         return DecodeWindow(start_s, step_s, iteration.decode_slope_s(size))
 
-    def prefill_work(self, requests: Sequence[Request], tokens: Sequence[int]) -> tuple[int, int, LoraWork]:
-        """Return the tokens of a prefill, the sum of their squares, and the work of its LoRA kernels."""
-        return work_of(requests, tokens)
 
-    def decode_work(self, batch: RunningBatch, adapters: int) -> LoraWork:
-        """Return the work of a decode step's LoRA kernels."""
-        return batch.work(adapters)
+def _segmented_prefill(requests: Sequence[Request], tokens: Sequence[int]) -> tuple[int, int, LoraWork]:
+    """As `prefill_work`, for a kernel whose cost depends on the stretches of equal adapters."""
+    return prefill_work(requests, tokens, segments(requests))
 
 
-class SegmentRunner(ModelRunner):
-    """For a kernel whose cost depends on the stretches of equal adapters in the batch."""
-
-    __slots__ = ()
-
-    def prefill_work(self, requests: Sequence[Request], tokens: Sequence[int]) -> tuple[int, int, LoraWork]:
-        return work_of(requests, tokens, segments(requests))
-
-    def decode_work(self, batch: RunningBatch, adapters: int) -> LoraWork:
-        return batch.work(adapters, segments(batch))
+def _segmented_decode(batch: RunningBatch, adapters: int) -> LoraWork:
+    return batch.work(adapters, segments(batch))

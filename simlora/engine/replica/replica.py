@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, TypeVar
 
 from simpy import Event
 
 from simlora.core.request import Request
-from simlora.engine.clock import BOUNDARY, Clock
+from simlora.engine.clock import BOUNDARY, Clock, Moment
 from simlora.engine.replica.adapter_loader import AdapterLoader
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.hooks import NO_HOOKS, Hooks
@@ -91,7 +91,7 @@ class Replica:
         self.hooks = NO_HOOKS
         self.start_s = 0.0  # when the prefill begins that was admitted last
         self.since_s = 0.0  # when the iterations under way were launched
-        self.wake_event: Event = clock.event()
+        self.wake_event = Moment(None)
         self.found: tuple[int, int] | None = None  # running and waiting requests at the last boundary
 
     def attach(self, hooks: Hooks) -> None:
@@ -109,24 +109,24 @@ class Replica:
 
     # The loop ---------------------------------------------------------------------------
 
-    def run(self) -> Generator[Event, None, None]:
-        """The replica's process: one turn per iteration, or per decode window."""
-        clock = self.clock
-        self._turn(clock.now)
-        if self.found is not None:  # it takes the place of a replica that has failed
-            self.sample(clock.now)
-        while True:
-            yield self.wake_event
-            now_s = clock.now
-            if self.table.prefill or self.table.batch.members:
-                self.process_output(now_s)
-            self.idle = False
-            self.record(self.table.queue.count)
-            self._turn(now_s)
-            self.sample(now_s)
+    def start(self) -> None:
+        """Take the first turn. A replica that takes the place of a failed one goes on with its records."""
+        self._turn(self.clock.now)
+        if self.found is not None:
+            self.sample(self.clock.now)
+
+    def _boundary(self, event: Event) -> None:
+        """An iteration boundary is reached: process the output, and take the next turn."""
+        now_s, table = self.clock.now, self.table
+        if table.prefill or table.batch.members:
+            self.process_output(now_s)
+        self.idle = False
+        self.record(table.queue.count)
+        self._turn(now_s)
+        self.sample(now_s)
 
     def _turn(self, now_s: float) -> None:
-        """At a boundary: decide what runs until the next one, and launch it, or sleep."""
+        """Decide what runs until the next boundary, and launch it, or sleep."""
         table = self.table
         for at_boundary in self.hooks.at_boundary:
             at_boundary(now_s)
@@ -134,20 +134,25 @@ class Replica:
             self.schedule(now_s)
         for on_turn in self.hooks.on_turn:
             on_turn(now_s)
-        if table.prefill or table.batch.members:
-            self.wake_event = self.clock.moment(self.launch(now_s), BOUNDARY, self.id)
-            self.since_s = now_s
+        if table.prefill:
+            end_s = self._launch_prefill(now_s)
+        elif table.batch.members:
+            end_s = self._launch_decode(now_s)
         else:
             self._sleep(now_s)
+            return
+        self.wake_event = self.clock.moment(end_s, BOUNDARY, self.id, self._boundary)
+        self.since_s = now_s
 
     def _sleep(self, now_s: float) -> None:
         """Wait for a request, or until a part needs a boundary."""
         self.idle = True
         self.table.end_window()
         wake_s = min((time_s for next_s in self.hooks.next_s if (time_s := next_s()) > now_s), default=inf)
-        self.wake_event = (
-            self.clock.event() if wake_s == inf else self.clock.moment(wake_s, BOUNDARY, self.id)
-        )
+        if wake_s == inf:
+            self.wake_event = Moment(self._boundary)
+        else:
+            self.wake_event = self.clock.moment(wake_s, BOUNDARY, self.id, self._boundary)
 
     def wake(self) -> None:
         """There is something to do for a replica that sleeps."""
@@ -227,10 +232,6 @@ class Replica:
 
     # Launch -----------------------------------------------------------------------------
 
-    def launch(self, now_s: float) -> float:
-        """Start the decided iterations; return the time of the boundary at which they are over."""
-        return self._launch_prefill(now_s) if self.table.prefill else self._launch_decode(now_s)
-
     def _launch_prefill(self, now_s: float) -> float:
         table, output, runner, requests = self.table, self.output, self.runner, self.table.prefill
         assert self.hooks.on_prefilled or not output.chunks, (
@@ -254,6 +255,7 @@ class Replica:
             self.view.iterations += 1
         else:
             table.window = DecodeWindow(start_s, pass_s, 0.0, stop=1)
+            table.window.finish = table.batch.steps_to_finish()
         return start_s + pass_s
 
     def _launch_decode(self, now_s: float) -> float:
@@ -271,10 +273,11 @@ class Replica:
         if window is None:
             start_s = max(now_s, self.runner.stalled_until_s) + delay_s
             window = self.runner.decode(start_s, batch, output.skipped, table.count_adapters(()))
+            window.finish = batch.steps_to_finish()
             table.window = window
         steps = 1
         if self._fast_forward:
-            steps = table.kv.steps_until_full(min(batch.steps_to_finish(), output.steps), now_s)
+            steps = table.kv.steps_until_full(min(window.finish - window.done, output.steps), now_s)
             for bound in hooks.steps:
                 steps = bound(steps)
         window.stop = window.done + steps
@@ -337,7 +340,7 @@ class Replica:
         self.view.steps_since_prefill += steps
         self.view.iterations += steps
         self.recorder.token_steps += steps * size
-        if batch.steps_to_finish() == 0:
+        if window.done == window.finish:
             table.finish_batch(self.clock.now)
 
     def _fit(self, now_s: float) -> None:
@@ -356,13 +359,14 @@ class Replica:
     def record(self, waiting: int) -> None:
         """Note how many requests run and wait at the boundary that was reached."""
         running = len(self.table.batch.members)
-        self.count_running()
+        if running > self.most_running:
+            self.most_running = running
         if waiting > self.most_waiting:
             self.most_waiting = waiting
         self.found = running, waiting
 
-    def count_running(self) -> None:
-        """Requests have joined the batch."""
+    def record_running(self) -> None:
+        """Requests have joined the running batch at a boundary that was noted before."""
         self.most_running = max(self.most_running, len(self.table.batch.members))
 
     def sample(self, now_s: float) -> None:
@@ -389,7 +393,7 @@ class Replica:
         self.table.enqueue(request)
         if self.idle:
             self.wake()
-        elif (window := self.decoding) is not None:
+        elif (window := self.table.window) is not None and not self.table.prefill:
             on_arrival = self.output.on_arrival
             for wants_boundary in self.hooks.on_arrival:
                 if wants_boundary():

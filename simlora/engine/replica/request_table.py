@@ -164,23 +164,21 @@ class RequestTable:
             request.host_tokens = 0
         for hook in self.hooks.after_prefill:
             hook(request, now_s)
-        if self._outputs[request.id] == request.generated_tokens + 1:
+        to_come = self._outputs[request.id] - request.generated_tokens - 1
+        if not to_come:
             self._finish(request, now_s)
             return True
         for hold_back in self.hooks.hold_back:
             if hold_back(request, now_s):
                 return False
         self.stats.joins(request, now_s)
-        self._join(request)
+        self.batch.join(request, request.generated_tokens + 1, to_come)
         return False
 
     def rejoin(self, request: Request) -> None:
         """A request that was prefilled and held decodes from now on."""
         self.end_window()
         self.stats.rejoins(request)
-        self._join(request)
-
-    def _join(self, request: Request) -> None:
         generated = request.generated_tokens + 1
         self.batch.join(request, generated, self._outputs[request.id] - generated)
 
@@ -239,7 +237,7 @@ class RequestTable:
 
     def finish_batch(self, now_s: float) -> None:
         """The requests leave that the last step finished."""
-        self.end_window()
+        self.window = None
         stalled_s = self.stats.stalled_s
         for request in self.batch.finished():
             request.blocked_s += stalled_s

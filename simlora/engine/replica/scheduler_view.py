@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import inf
+from typing import Protocol
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -14,15 +15,19 @@ from simlora.engine.replica.request_table import RequestStatus, RequestTable
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.policies.scheduling.base import Scheduler
 
-Trials = Callable[[Collection[Request] | None], Admission]
-"""Starts a trial beside all admitted requests, or beside some of them only."""
+
+class Trials(Protocol):
+    """Starts a trial beside all admitted requests, or beside some of them only."""
+
+    def __call__(self, beside: Collection[Request] | None = None) -> Admission: ...
 
 
 class SchedulerView:
     """A replica at an iteration boundary. The replica counts `iterations` and steps, and says when it `preempted`.
 
     `members` is the running batch, in the order in which requests joined it; `paused` has those taken out of it with
-    their KV in HBM, in the order in which they were paused.
+    their KV in HBM, in the order in which they were paused. `trial` starts a trial beside all admitted requests, or
+    beside some of them only, as if the others, which are paused or will be, had given up their memory.
     """
 
     __slots__ = (
@@ -30,7 +35,6 @@ class SchedulerView:
         "_runner",
         "_scheduler",
         "_table",
-        "_trials",
         "_ttft_targets_s",
         "iterations",
         "max_num_seqs",
@@ -40,6 +44,7 @@ class SchedulerView:
         "preempted",
         "served_adapters",
         "steps_since_prefill",
+        "trial",
         "waiting",
     )
 
@@ -55,7 +60,7 @@ class SchedulerView:
         ttft_targets_s: Sequence[float] | None = None,
     ) -> None:
         self._clock, self._scheduler, self._table, self._runner = clock, scheduler, table, runner
-        self._trials, self._ttft_targets_s = trials, ttft_targets_s
+        self.trial, self._ttft_targets_s = trials, ttft_targets_s
         self.waiting = table.queue
         self.members: Collection[Request] = table.batch.members.values()
         self.paused: Collection[Request] = table.held[RequestStatus.PAUSED].values()
@@ -122,10 +127,3 @@ class SchedulerView:
         new = {r.adapter.id for r in requests if r.adapter is not None and not cache.is_pinned(r.adapter)}
         decoding = batch if batch.members else None
         return self._runner.priced_s(requests, chunks, decoding, 0, len(cache.pins) + len(new))
-
-    def trial(self, beside: Collection[Request] | None = None) -> Admission:
-        """Start a trial beside all admitted requests, or beside these of them only.
-
-        As if the others, which are paused or will be, had given up their memory.
-        """
-        return self._trials(beside)

@@ -13,7 +13,7 @@ class Asynchronous(Loader):
     """
 
     overlaps = True
-    answers = frozenset({Miss.WAIT})
+    answers = (Miss.WAIT,)
 
     def on_miss(self, adapter: Adapter) -> Miss:
         return Miss.WAIT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from enum import Enum
+from typing import ClassVar
 
 from simlora.core.adapter import Adapter
 from simlora.policies.views import ReplicaView
@@ -33,7 +34,7 @@ class Loader(ABC):
 
     assists = False
     overlaps = False
-    answers = frozenset(Miss)
+    answers: ClassVar[tuple[Miss, ...]] = tuple(Miss)
 
     @abstractmethod
     def on_miss(self, adapter: Adapter) -> Miss:

@@ -9,7 +9,7 @@ from simlora.policies.loading.base import Loader, Miss
 class Blocking(Loader):
     """The whole replica waits for each load. Source: S-LoRA's released router; CaraServe's OnDmd."""
 
-    answers = frozenset({Miss.STALL})
+    answers = (Miss.STALL,)
 
     def on_miss(self, adapter: Adapter) -> Miss:
         return Miss.STALL

@@ -9,7 +9,7 @@ from simlora.policies.loading.base import Loader, Miss
 class Cached(Loader):
     """Loads take no time. Source: CaraServe §7.1, Cached."""
 
-    answers = frozenset({Miss.FREE})
+    answers = (Miss.FREE,)
 
     def on_miss(self, adapter: Adapter) -> Miss:
         return Miss.FREE

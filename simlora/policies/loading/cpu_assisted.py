@@ -15,7 +15,7 @@ class CpuAssisted(Loader):
     """
 
     assists = True
-    answers = frozenset({Miss.ASSIST})
+    answers = (Miss.ASSIST,)
 
     def on_miss(self, adapter: Adapter) -> Miss:
         return Miss.ASSIST

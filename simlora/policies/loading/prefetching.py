@@ -18,7 +18,7 @@ class Prefetching(Loader):
     Source: S-LoRA (MLSys'24) §5.2.
     """
 
-    answers = frozenset({Miss.STALL})
+    answers = (Miss.STALL,)
 
     def __init__(self, depth: int = 8) -> None:
         self.depth = whole("loader.depth", depth, "requests", least=1)

@@ -21,7 +21,7 @@ class Fcfs(Scheduler):
     """
 
     def schedule(self, view: ReplicaView) -> SchedulerOutput:
-        rest = view.max_wait_tokens - view.steps_since_prefill if view.running else 0
+        rest = view.max_wait_tokens - view.steps_since_prefill if view.members else 0
         if rest > 0:
             return _rest(rest, bool(view.waiting))
         if not view.waiting:
