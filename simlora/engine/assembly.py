@@ -25,7 +25,7 @@ from simlora.engine.parts.slowdown import Slowdown, SlowRunner
 from simlora.engine.parts.tracing import Tracing
 from simlora.engine.parts.unified_swapper import SwappedKV, UnifiedSwapper, tree_by_worth
 from simlora.engine.replica.adapter_loader import AdapterLoader
-from simlora.engine.replica.admission import Admission, reservation
+from simlora.engine.replica.admission import Admission, reservation, trial_limits
 from simlora.engine.replica.hooks import Hooks
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import InFlightKV, KVCacheManager
@@ -190,19 +190,19 @@ class Assembly:
         """Return what starts trials."""
         config, kv, batch, cache = self.config, table.kv, self.batch, table.kv.adapters
         rule, tree, pauses = kv.reservation, kv.prefixes, self.scheduler.pauses
-        regions = () if region is None else (region.fits,)
+        limits = trial_limits(rule, cache, config, () if region is None else (region.fits,))
 
         def start(seats: int) -> Admission:
             rule.begin(batch.step)
-            return Admission(rule, cache, config, seats)
+            return Admission(limits, seats)
 
         def start_with_memory(seats: int) -> Admission:
             rule.begin(batch.step)
             if region is not None:
                 region.begin(batch)
             if tree is None:
-                return Admission(rule, cache, config, seats, regions)
-            return PrefixAdmission(tree, rule, cache, config, seats, regions)
+                return Admission(limits, seats)
+            return PrefixAdmission(tree, limits, seats)
 
         starts = start if region is None and tree is None else start_with_memory
 

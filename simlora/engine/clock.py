@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from heapq import heappop, heappush
 from math import inf
 from operator import attrgetter
@@ -17,15 +17,23 @@ URGENT = 0
 """The kind of what starts now, as SimPy's processes do."""
 
 
-class Moment(simpy.Event):
-    """An event at an absolute time, which succeeds like a SimPy timeout."""
+Callback = Callable[[Any], None]
+"""Is called with the event that happens."""
+Process = Generator[Any, None, None]
+"""Yields the events that it waits for."""
 
-    callbacks: list[Callable[[simpy.Event], None]]
+
+class Moment:
+    """An event that calls its `callbacks`: to SimPy's processes, one of its events that has succeeded.
+
+    Without an __init__, as that costs as much as all the rest of it.
+    """
+
+    __slots__ = ("callbacks",)
+
+    callbacks: list[Callback] | None
     _ok = True
-    _value: Any = None
-
-    def __init__(self, callback: Callable[[simpy.Event], None] | None) -> None:
-        self.callbacks = [] if callback is None else [callback]
+    _value = None
 
 
 class Clock(simpy.Environment):
@@ -57,12 +65,11 @@ class Clock(simpy.Environment):
         if until is not None:
             self._now = until
 
-    def moment(
-        self, time_s: float, kind: int, id: int, callback: Callable[[simpy.Event], None] | None = None
-    ) -> Moment:
-        """Return an event at `time_s`, which calls `callback`, or is to be waited for."""
+    def moment(self, time_s: float, kind: int, id: int, *callbacks: Callback) -> Moment:
+        """Return an event at `time_s`, which calls the `callbacks`, or is to be waited for."""
         assert time_s >= self._now, f"the clock goes back from {self._now} to {time_s}"
-        event = Moment(callback)
+        event = Moment()
+        event.callbacks = [*callbacks]
         heappush(self._queue, (time_s, kind + id, next(self._eid), event))  # type: ignore[misc]
         return event
 
@@ -80,7 +87,7 @@ class Clock(simpy.Environment):
 
     def stop(self) -> None:
         """Stop when all that happens at this moment has happened."""
-        self.moment(self._now, STOP, 0, StopSimulation.callback)
+        self.moment(self._now, STOP, 0, _stop)
 
     def every(self, period_s: float, kind: int, ended: Callable[[], bool]) -> Iterator[Moment]:
         """Yield the next multiple of a period, to be waited for, until it has `ended`; those gone by are left out."""
@@ -94,3 +101,13 @@ class Clock(simpy.Environment):
         moved = self.moment(time_s, kind, id)
         moved.callbacks, event.callbacks = event.callbacks, []
         return moved
+
+    def never(self, callback: Callback) -> Moment:
+        """Return an event that does not happen unless it is moved to a time."""
+        event = Moment()
+        event.callbacks = [callback]
+        return event
+
+
+def _stop(event: object) -> None:
+    raise StopSimulation(None)

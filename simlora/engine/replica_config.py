@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from simlora.core.adapter import RANK_MAX
 from simlora.core.checks import choice, number, shown, whole
@@ -74,6 +75,11 @@ class ReplicaConfig:
     def pool_tokens(self) -> int:
         """Token slots of the pool; of a divided one, of both its parts."""
         return self.kv_token_budget + (self.adapter_region_tokens if self.divided else 0)
+
+    @cached_property
+    def surely_tokens(self) -> int:
+        """Token slots below which a request and its adapter surely fit an empty replica; 0: none are sure."""
+        return self.kv_token_budget - self.block_size if self.adapter_memory == "unified" else 0
 
     def __post_init__(self) -> None:
         for name, unit, least in (

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from simpy import Event
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.clock import SCALING
+from simlora.engine.clock import SCALING, Process
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.parts.async_loading import OverlappedLoader
@@ -68,7 +67,7 @@ class Autoscaling:
         fleet.set_on(everywhere[: self._wanted()], True)
         self._note("before anything runs")
 
-    def run(self) -> Generator[Event, None, None]:
+    def run(self) -> Process:
         """Ask every period, until all requests have ended."""
         period_s = self._config.autoscaler.period_s
         assert period_s is not None, "an autoscaler without a period is not asked"
@@ -132,7 +131,7 @@ class Autoscaling:
         self._since_s[id] = self._clock.now
         self._clock.process(self._come_up(id, self.boots))
 
-    def _come_up(self, id: int, boot: int) -> Generator[Event, None, None]:
+    def _come_up(self, id: int, boot: int) -> Process:
         """Boot, load the adapters that are asked for most, and open, unless the boot is called off meanwhile."""
         clock = self._clock
         yield clock.moment(clock.now + self._config.boot_s, SCALING, 1 + id)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-from simpy import Event
 
 from simlora.core.request import Request
-from simlora.engine.clock import ARRIVAL
+from simlora.engine.clock import ARRIVAL, URGENT
 from simlora.engine.cluster.fleet import Fleet, Ids
 from simlora.engine.handoff import Handoff
 from simlora.engine.parts.handoff import handing_over
@@ -38,6 +37,9 @@ class Dispatcher:
         self._router, self._max_outstanding = scenario.policies.router, scenario.max_outstanding
         self._outstanding = fleet.outstanding.data  # one number is written faster so than through numpy
         self._kinds, self._kind_of = scenario.kinds, scenario.kind_of
+        self._dispatch = self.dispatch if scenario.max_outstanding is None else self._dispatch_or_overflow
+        self._coming: Iterator[Request] = iter(())
+        self._next: Request | None = None
         self.progress: Callable[[int], None] = lambda ended: None
         self.narrow: tuple[Callable[[Ids, Request], Ids], ...] = ()
         self.before_route: tuple[Callable[[], None], ...] = ()
@@ -47,15 +49,27 @@ class Dispatcher:
         self.on_withdraw: tuple[OfReplica, ...] = ()
         self.on_end: tuple[OfReplica, ...] = ()
 
-    def arrivals(self, requests: Iterable[Request]) -> Generator[Event, None, None]:
-        """Dispatch each request at its arrival."""
-        clock, on_arrive = self._clock, self.on_arrive
-        dispatch = self.dispatch if self._max_outstanding is None else self._dispatch_or_overflow
-        for request in requests:
-            yield clock.moment(request.arrival_s, ARRIVAL, request.id)
-            for listener in on_arrive:
-                listener(request)
-            dispatch(request)
+    def play(self, requests: Iterable[Request]) -> None:
+        """Dispatch each request at its arrival; they are in order of time."""
+        self._coming = iter(requests)
+        self._clock.call_at(self._clock.now, self._await_next, URGENT)
+
+    def _await_next(self) -> None:
+        request = self._next = next(self._coming, None)
+        if request is not None:
+            self._clock.moment(request.arrival_s, ARRIVAL, request.id, self._arrives)
+
+    def _arrives(self, event: object) -> None:
+        request = self._next
+        assert request is not None, "an arrival without a request"
+        self.arrive(request)
+        self._await_next()
+
+    def arrive(self, request: Request) -> None:
+        """A request arrives now."""
+        for listener in self.on_arrive:
+            listener(request)
+        self._dispatch(request)
 
     def _dispatch_or_overflow(self, request: Request) -> None:
         """Dispatch a request, unless `max_outstanding` others are there: as many arrived before as its id says."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from operator import attrgetter
 
-from simpy import Event
-
-from simlora.engine.clock import FAILURE
+from simlora.engine.clock import FAILURE, Process
 from simlora.engine.cluster.adapter_store import AdapterStore
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
@@ -53,7 +51,7 @@ class FaultInjector:
         self._slow_down(replica)
         replica.host_link.slow_down(self._link_slowdowns.get(host, 1.0))
 
-    def _fail(self, failure: Failure) -> Generator[Event, None, None]:
+    def _fail(self, failure: Failure) -> Process:
         """Fail a host, whose requests go on elsewhere with the tokens that they have; bring it back later."""
         fleet, clock, host = self._fleet, self._clock, failure.host
         ids = self._scenario.replicas_of(host)
@@ -92,7 +90,7 @@ class FaultInjector:
 
     def _slow(
         self, incident: Straggler | SlowLink, id: int, set_factor: Callable[[int, float], None]
-    ) -> Generator[Event, None, None]:
+    ) -> Process:
         """Slow a replica, or a host's links, down until it recovers."""
         begins, ends = self._clock.span(incident.at_s, incident.until_s, FAILURE, id)
         yield begins

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
-from simpy import Event
-
 from simlora.core.request import Request
-from simlora.engine.clock import MIGRATION
+from simlora.engine.clock import MIGRATION, Process
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.handoff import Handoff
@@ -30,7 +26,7 @@ class Migrator:
         self._moving: dict[int, tuple[float, bool, str]] = {}  # by request: since when, if it loads, why
         self.active = policy.period_s is not None
 
-    def run(self) -> Generator[Event, None, None]:
+    def run(self) -> Process:
         """Plan every period, until all requests have ended."""
         clock, policy, period_s = self._fleet.clock, self._policy, self._policy.period_s
         assert period_s is not None, "a migration policy without a period does not plan"

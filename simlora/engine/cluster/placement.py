@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Generator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 from numpy.typing import NDArray
-from simpy import Event
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.clock import PLACEMENT, Clock
+from simlora.engine.clock import PLACEMENT, Clock, Process
 from simlora.engine.cluster.adapter_store import AdapterStore
 from simlora.engine.scenario import Scenario
 from simlora.metrics.journal import Replanned
@@ -46,7 +45,7 @@ class PlacementPlanner:
             self._store.serve(self._hosts, at_first=True)
         return self._placed.preloads
 
-    def run(self, clock: Clock, view: ClusterView) -> Generator[Event, None, None]:
+    def run(self, clock: Clock, view: ClusterView) -> Process:
         """Plan every period until the run has ended; requests that have arrived stay where they are."""
         period_s, all_ended = self._placement.period_s, self._recorder.all_ended
         assert period_s is not None, "a placement without a period does not plan again"

@@ -143,7 +143,7 @@ class Simulation:
         self.dispatcher.progress = progress
         self.fleet.start(range(scenario.replicas))
         front_end_s = scenario.calibration.coefficients.get("front_end.per_request_s", 0.0)
-        process(self.dispatcher.arrivals(building.requests(scenario, self.adapters, front_end_s)))
+        self.dispatcher.play(building.requests(scenario, self.adapters, front_end_s))
         self.faults.start()
         if self.placement.replans:
             process(self.placement.run(self.clock, self.view))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from simlora.core.request import Request
-from simlora.engine.replica.admission import Admission
+from simlora.engine.replica.admission import Admission, TrialLimits
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import InFlightKV
@@ -158,10 +158,10 @@ class PrefixCaching(Part):
 class PrefixAdmission(Admission):
     """A trial with a prefix cache: cached segments count once, and a request that fits knows its `cached_tokens`."""
 
-    __slots__ = ("_cached_tokens", "_idle_before", "_mark", "_tree")
+    __slots__ = ("_cached_tokens", "_mark", "_tree")
 
-    def __init__(self, tree: PrefixTree, *trial: object) -> None:
-        super().__init__(*trial)  # type: ignore[arg-type]
+    def __init__(self, tree: PrefixTree, limits: TrialLimits, seats: int) -> None:
+        super().__init__(limits, seats)
         self._tree = tree
         self._cached_tokens = tree.held_tokens
         self._mark = object()  # on idle cached segments that those who fit will hold

@@ -100,6 +100,6 @@ def trial_beside(
     gone = (id for id in (*table.batch.members, *paused) if id not in stay)
     freed_tokens = sum(table.kv.own_tokens(id, table.batch.step) for id in gone)
     trial = start(seats - len(beside))
-    trial.beside((*beside, *table.growing()), config)
+    trial.beside((*beside, *table.growing()))
     trial.hold(paused_tokens - freed_tokens)
     return trial

@@ -72,11 +72,12 @@ class AdapterLoader:
         weights_s = now_s
         for reload in self.reload:
             weights_s = reload(missing, now_s)
+        ready_s = self._cache.ready_s
         for request in requests:
-            own_s = self.weights_s(request)
-            if own_s > now_s:
-                weights_s = max(weights_s, own_s)
-                waits(request, own_s - now_s)
+            own = request.adapter
+            if own is not None and ready_s[own.id] > now_s:
+                weights_s = max(weights_s, ready_s[own.id])
+                waits(request, ready_s[own.id] - now_s)
         return LoadPlan(now_s, weights_s)
 
     def _bring(self, adapter: Adapter, now_s: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
+from typing import NamedTuple
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -14,6 +15,34 @@ from simlora.policies.views import Refusal
 
 RegionCheck = Callable[[Request, bool], bool]
 """Whether a candidate's adapter fits the adapters' own memory; the second says that it has to be loaded."""
+
+
+class TrialLimits(NamedTuple):
+    """What every trial of a replica has: its reservation and adapters, and the limits of its configuration.
+
+    `adapter_tokens` are the slots that adapters may take at most. `shared` is 1 if they take slots that KV could have,
+    else 0. `regions` check the adapters' own memory.
+    """
+
+    reservation: Reservation
+    cache: AdapterCache
+    prefill_tokens: int
+    adapters: int
+    adapter_tokens: int
+    shared: int
+    regions: tuple[RegionCheck, ...] = ()
+
+
+def trial_limits(
+    reservation: Reservation, cache: AdapterCache, config: ReplicaConfig, regions: tuple[RegionCheck, ...]
+) -> TrialLimits:
+    """Return the limits of a replica's trials."""
+    adapters = UNLIMITED if config.max_loras is None else config.max_loras
+    if isinstance(cache, DividedAdapterCache):
+        return TrialLimits(
+            reservation, cache, config.max_num_batched_tokens, adapters, cache.adapter_capacity, 0, regions
+        )
+    return TrialLimits(reservation, cache, config.max_num_batched_tokens, adapters, UNLIMITED, 1, regions)
 
 
 class Admission:
@@ -28,51 +57,38 @@ class Admission:
         "_adapters",
         "_alone",
         "_beside_tokens",
+        "_limits",
         "_more_adapters",
         "_pins",
-        "_regions",
         "_reservation",
-        "_room",
         "_seats",
-        "_shared",
         "_tokens",
         "refusal",
     )
 
-    def __init__(
-        self,
-        reservation: Reservation,
-        cache: AdapterCache,
-        config: ReplicaConfig,
-        seats: int,
-        regions: tuple[RegionCheck, ...] = (),
-    ) -> None:
+    def __init__(self, limits: TrialLimits, seats: int) -> None:
         """Start a trial of at most `seats` requests beside all that are admitted."""
-        divided = isinstance(cache, DividedAdapterCache)
-        self._reservation = reservation
+        cache = limits.cache
+        self._limits, self._reservation = limits, limits.reservation
         self._pins: Mapping[int, object] = cache.pins
         self._adapter_tokens = cache.pinned_tokens
         self._seats = seats
-        self._tokens = config.max_num_batched_tokens
-        self._more_adapters = UNLIMITED if config.max_loras is None else config.max_loras - len(cache.pins)
-        self._room = cache.room if divided else UNLIMITED
-        self._shared = 0 if divided else 1  # whether adapters take slots that KV could have
+        self._tokens = limits.prefill_tokens
+        self._more_adapters = limits.adapters - len(cache.pins)
         self._adapters: set[int] = set()
         self._beside_tokens = 0
         self._alone = True
-        self._regions = regions
         self.refusal: Refusal | None = None
 
     def hold(self, tokens: int) -> None:
         """Keep so many slots beside those that the reservation counts."""
         self._beside_tokens = tokens
 
-    def beside(self, requests: Iterable[Request], config: ReplicaConfig) -> None:
+    def beside(self, requests: Iterable[Request]) -> None:
         """Try beside these requests only."""
         adapters: dict[int, Adapter] = {r.adapter.id: r.adapter for r in requests if r.adapter is not None}
         self._pins, self._adapter_tokens = adapters, sum(a.kv_tokens for a in adapters.values())
-        if config.max_loras is not None:
-            self._more_adapters = config.max_loras - len(adapters)
+        self._more_adapters = self._limits.adapters - len(adapters)
 
     def admit(self, request: Request) -> bool:
         """Return whether a request fits; one that does takes its seat, tokens and memory in this trial."""
@@ -87,15 +103,15 @@ class Admission:
                 fresh = None
             else:
                 adapter_tokens += fresh.kv_tokens
-                if self._more_adapters < 1 or adapter_tokens > self._room:
+                if self._more_adapters < 1 or adapter_tokens > self._limits.adapter_tokens:
                     return self._refuse(Refusal.ADAPTERS)
         # As in KVCacheManager.hold: one function for both makes a trial a tenth slower.
         generated = request.generated_tokens + 1
         context = request.prompt_tokens + generated - request.cached_tokens
-        beside_tokens = self._beside_tokens + self._shared * adapter_tokens
+        beside_tokens = self._beside_tokens + self._limits.shared * adapter_tokens
         if not self._reservation.fits(context, request.max_output_tokens - generated, beside_tokens):
             return self._refuse(Refusal.MEMORY)
-        for fits in self._regions:
+        for fits in self._limits.regions:
             if not fits(request, fresh is not None):
                 return self._refuse(Refusal.REGION)
         self._alone = False
@@ -134,15 +150,16 @@ def reservation(config: ReplicaConfig) -> Reservation:
 
 def unservable(request: Request, config: ReplicaConfig) -> str:
     """Return why a request could never run on such a replica, even alone; empty if it could."""
-    prompt = request.prompt_tokens
+    prompt, held = request.prompt_tokens, request.declared_tokens
+    adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
+    if prompt <= config.max_num_batched_tokens and held + adapter_tokens < config.surely_tokens:
+        return ""
     if prompt > config.max_num_batched_tokens:
         return f"the prompt is longer than replica.max_num_batched_tokens {config.max_num_batched_tokens}"
-    adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
     if config.adapter_memory != "unified":
         if not _fits_apart(request, config, adapter_tokens):
             return f"its adapter does not fit replica.adapter_region_tokens {config.adapter_region_tokens}"
         adapter_tokens = 0 if config.divided else adapter_tokens
-    held = prompt + request.max_output_tokens
     if held + config.block_size + adapter_tokens < config.kv_token_budget:
         return ""
     alone = reservation(config)

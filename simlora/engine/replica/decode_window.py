@@ -8,12 +8,13 @@ from math import sqrt
 class DecodeWindow:
     """Step i = 0, 1, … takes base + i * slope, so the end of the first k steps has a closed form.
 
-    `done` steps are over, and the next boundary that the replica waits for is the end of the first `stop` steps; the
-    first `finish` steps finish a member of the batch. The plain loop and fast-forward read their boundaries from the
-    same window, so they agree to the last bit, also where an arrival falls exactly on a boundary.
+    `done` steps are over, and the next boundary that the replica waits for is the end of the first `stop` steps. The
+    first `finish` steps finish a member of the batch; after `full` steps KV may have outgrown the free slots. The plain
+    loop and fast-forward read their boundaries from the same window, so they agree to the last bit, also where an
+    arrival falls exactly on a boundary.
     """
 
-    __slots__ = ("base_s", "done", "finish", "slope_s", "start_s", "stop")
+    __slots__ = ("base_s", "done", "finish", "full", "slope_s", "start_s", "stop")
 
     def __init__(self, start_s: float, base_s: float, slope_s: float, stop: int = 0) -> None:
         self.start_s = start_s
@@ -21,7 +22,7 @@ class DecodeWindow:
         self.slope_s = slope_s
         self.done = 0
         self.stop = stop
-        self.finish = 0
+        self.finish = self.full = 0
 
     def end_s(self, steps: int) -> float:
         """Return the time at which the first `steps` steps are over."""

@@ -21,6 +21,9 @@ class KVCacheManager:
 
     __slots__ = ("adapters", "batch", "reservation")
 
+    certain = 1
+    """Whether nothing but KV takes free slots while a decode window runs; 0: room has to be made at every boundary."""
+
     def __init__(self, reservation: Reservation, adapters: AdapterCache, batch: RunningBatch) -> None:
         self.reservation, self.adapters, self.batch = reservation, adapters, batch
 
@@ -42,10 +45,13 @@ class KVCacheManager:
         return self.adapters.make_room(self.reservation.used_tokens(self.batch.step), more, keep)
 
     def steps_until_full(self, most: int, now_s: float) -> int:
-        """Return after how many of the next decode steps KV needs slots that are not free now; at most `most`."""
+        """Return after how many of the next decode steps KV needs slots that are not free now.
+
+        From `most` on any number may be returned.
+        """
         step = self.batch.step
         free = self.adapters.free_tokens(self.reservation.used_tokens(step))
-        return min(most, self.reservation.steps_until_full(free, step, most))
+        return self.reservation.steps_until_full(free, step, most)
 
     # One request's KV -------------------------------------------------------------------
 
@@ -90,6 +96,8 @@ class InFlightKV(KVCacheManager):
 
     __slots__ = ("_pooled", "host_link", "in_flight")
 
+    certain = 0
+
     def __init__(
         self,
         reservation: Reservation,
@@ -130,7 +138,7 @@ class InFlightKV(KVCacheManager):
         return in_flight.claim_s(short, now_s)
 
     def steps_until_full(self, most: int, now_s: float) -> int:
-        most = super().steps_until_full(most, now_s)
+        most = min(most, super().steps_until_full(most, now_s))
         if not self.in_flight.copies:
             return most
         return min(most, self._steps_until_written(most, now_s))

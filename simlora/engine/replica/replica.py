@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, TypeVar
 
-from simpy import Event
-
 from simlora.core.request import Request
-from simlora.engine.clock import BOUNDARY, Clock, Moment
+from simlora.engine.clock import BOUNDARY, Clock
 from simlora.engine.replica.adapter_loader import AdapterLoader
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.hooks import NO_HOOKS, Hooks
@@ -91,7 +89,7 @@ class Replica:
         self.hooks = NO_HOOKS
         self.start_s = 0.0  # when the prefill begins that was admitted last
         self.since_s = 0.0  # when the iterations under way were launched
-        self.wake_event = Moment(None)
+        self.wake_event = clock.never(lambda event: None)  # it has not started
         self.found: tuple[int, int] | None = None  # running and waiting requests at the last boundary
 
     def attach(self, hooks: Hooks) -> None:
@@ -115,7 +113,7 @@ class Replica:
         if self.found is not None:
             self.sample(self.clock.now)
 
-    def _boundary(self, event: Event) -> None:
+    def _boundary(self, event: object) -> None:
         """An iteration boundary is reached: process the output, and take the next turn."""
         now_s, table = self.clock.now, self.table
         if table.prefill or table.batch.members:
@@ -150,7 +148,7 @@ class Replica:
         self.table.end_window()
         wake_s = min((time_s for next_s in self.hooks.next_s if (time_s := next_s()) > now_s), default=inf)
         if wake_s == inf:
-            self.wake_event = Moment(self._boundary)
+            self.wake_event = self.clock.never(self._boundary)
         else:
             self.wake_event = self.clock.moment(wake_s, BOUNDARY, self.id, self._boundary)
 
@@ -275,20 +273,23 @@ class Replica:
             window = self.runner.decode(start_s, batch, output.skipped, table.count_adapters(()))
             window.finish = batch.steps_to_finish()
             table.window = window
-        steps = 1
-        if self._fast_forward:
-            steps = table.kv.steps_until_full(min(window.finish - window.done, output.steps), now_s)
-            for bound in hooks.steps:
-                steps = bound(steps)
+        if not self._fast_forward:
+            window.stop = window.done + 1
+            return window.end_s(window.stop)
+        steps = min(window.finish - window.done, output.steps)
+        until_full = table.kv.steps_until_full(steps, now_s)
+        window.full = (window.done + until_full) * table.kv.certain
+        steps = min(steps, until_full)
+        for bound in hooks.steps:
+            steps = bound(steps)
+        until_s = output.until_s
+        for next_s in hooks.next_s:
+            until_s = min(until_s, next_s())
         window.stop = window.done + steps
         end_s = window.end_s(window.stop)
-        if self._fast_forward:
-            until_s = output.until_s
-            for next_s in hooks.next_s:
-                until_s = min(until_s, next_s())
-            if until_s < end_s:
-                window.stop = window.done + max(window.first_boundary(until_s) - window.done, 1)
-                end_s = window.end_s(window.stop)
+        if until_s < end_s:
+            window.stop = window.done + max(window.first_boundary(until_s) - window.done, 1)
+            end_s = window.end_s(window.stop)
         return end_s
 
     # Process output ---------------------------------------------------------------------
@@ -306,7 +307,7 @@ class Replica:
         self.count_steps(window, now_s)
         if table.prefill:
             self._complete_prefill(now_s)
-        if table.kv.make_room(now_s):
+        if window.done >= window.full and table.kv.make_room(now_s):
             self._fit(now_s)
         for after_decode in self.hooks.after_decode:
             after_decode(now_s)

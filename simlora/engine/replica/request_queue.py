@@ -24,9 +24,7 @@ class RequestQueue:
         self.count = self.returned = 0
         self._items: list[Request] = []
         self._head = 0
-        self._by_adapter: dict[int, RequestQueue] | None = (
-            None  # non-empty queues, built when first asked for
-        )
+        self._by_adapter: tuple[dict[int, RequestQueue], ...] = ()  # none before it is asked for
 
     def __len__(self) -> int:
         return self.count
@@ -53,16 +51,16 @@ class RequestQueue:
                 bisect_left(items, arrival_order(request), lo=self._head, key=arrival_order), request
             )
             self.returned += 1
-        if self._by_adapter is not None:
-            self._queue_of(request).add(request)
+        for queues in self._by_adapter:
+            _queue_of(queues, request).add(request)
 
     def remove(self, request: Request) -> None:
         """Take a request out."""
-        if self._by_adapter is not None:
-            queue = self._queue_of(request)
+        for queues in self._by_adapter:
+            queue = queues[request.adapter_id]
             queue.remove(request)
-            if not queue:
-                del self._by_adapter[request.adapter_id]
+            if not queue.count:
+                del queues[request.adapter_id]
         self.count -= 1
         items, head = self._items, self._head
         if items[head] is not request:
@@ -113,16 +111,17 @@ class RequestQueue:
         return bisect_left(self._items, arrival_order(request), lo=self._head, key=arrival_order) - self._head
 
     def _queues(self) -> dict[int, RequestQueue]:
-        if self._by_adapter is None:
-            self._by_adapter = {}
+        """Return the queues of the adapters for which requests wait, by adapter id."""
+        if not self._by_adapter:
+            queues: dict[int, RequestQueue] = {}
             for request in self:
-                self._queue_of(request).add(request)
-        return self._by_adapter
+                _queue_of(queues, request).add(request)
+            self._by_adapter = (queues,)
+        return self._by_adapter[0]
 
-    def _queue_of(self, request: Request) -> RequestQueue:
-        assert self._by_adapter is not None
-        id = request.adapter_id
-        found = self._by_adapter.get(id)
-        if found is None:
-            found = self._by_adapter[id] = RequestQueue()
-        return found
+
+def _queue_of(queues: dict[int, RequestQueue], request: Request) -> RequestQueue:
+    found = queues.get(request.adapter_id)
+    if found is None:
+        found = queues[request.adapter_id] = RequestQueue()
+    return found

@@ -254,7 +254,9 @@ class RequestTable:
         """A request has its last token."""
         for hook in self.hooks.before_finish:
             hook(request, now_s)
-        self._release(request, now_s)
+        self.kv.release(request, now_s)
+        for on_release in self.hooks.on_release:
+            on_release(request, now_s)
         self._recorder.finish(request, self._id, now_s)
         self._on_leave(self._id, request)
 

@@ -80,11 +80,12 @@ class RunningBatch:
         """Return the number of decode steps until the next member is finished."""
         return self._finish[0][0] - self.step
 
-    def finished(self) -> Iterable[Request]:
-        """Remove and yield the members that the last step finished, by id."""
-        finish, step = self._finish, self.step
+    def finished(self) -> list[Request]:
+        """Remove and return the members that the last step finished, by id."""
+        finish, step, found = self._finish, self.step, []
         while finish and finish[0][0] == step:
-            yield self._leave(heappop(finish)[1])
+            found.append(self._leave(heappop(finish)[1]))
+        return found
 
     def take(self, request: Request) -> None:
         """Remove a member before it is finished."""
