@@ -194,24 +194,22 @@ class Assembly:
 
         def start(seats: int) -> Admission:
             rule.begin(batch.step)
-            return Admission(limits, seats)
-
-        def start_with_memory(seats: int) -> Admission:
-            rule.begin(batch.step)
             if region is not None:
                 region.begin(batch)
-            if tree is None:
-                return Admission(limits, seats)
-            return PrefixAdmission(tree, limits, seats)
-
-        starts = start if region is None and tree is None else start_with_memory
+            return Admission(limits, seats) if tree is None else PrefixAdmission(tree, limits, seats)
 
         def trial(beside: Collection[Request] | None = None) -> Admission:
-            if beside is None and not pauses:
-                return starts(config.max_num_seqs - table.held_count - len(batch.members))
-            return trial_beside(table, config, beside, starts)
+            if beside is not None or pauses:
+                return trial_beside(table, config, beside, start)
+            return start(config.max_num_seqs - table.held_count - len(batch.members))
 
-        return trial
+        def plain(beside: Collection[Request] | None = None) -> Admission:
+            if beside is not None:
+                return trial(beside)
+            rule.begin(batch.step)
+            return Admission(limits, config.max_num_seqs - table.held_count - len(batch.members))
+
+        return plain if region is None and tree is None and not pauses else trial
 
     def _asks(self, table: RequestTable) -> Callable[[SchedulerView], SchedulerOutput]:
         """Return what asks the scheduler; it is not asked while all that there is are requests whose copies go on."""

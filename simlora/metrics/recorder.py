@@ -77,7 +77,7 @@ class Recorder:
             self._sinks += (self._trace_level,)
         if self.timeline is not None:
             self._sinks += (self.timeline.add,)
-        self._missed = missed
+        self._missed: tuple[Missed, ...] = () if missed is None else (missed,)
         self.ended = 0
         self.last_s = 0.0
         self.boundaries = 0
@@ -145,9 +145,10 @@ class Recorder:
         self._status[request.id] = status
         self.ended += 1
         self.last_s = now_s
-        if self._missed is not None and status is not Status.REJECTED:
-            finished, first_token_s = status is Status.FINISHED, self._first_token_s[request.id]
-            self._missed.ended(request.id, finished, first_token_s, now_s)
+        for missed in self._missed:
+            if status is not Status.REJECTED:
+                finished, first_token_s = status is Status.FINISHED, self._first_token_s[request.id]
+                missed.ended(request.id, finished, first_token_s, now_s)
 
     def boundary(
         self,

@@ -27,6 +27,11 @@ class WaitingView(Protocol):
     def __reversed__(self) -> Iterator[Request]: ...
 
     @property
+    def count(self) -> int:
+        """Number of waiting requests, as len() returns it; cheaper, for what is asked at every boundary."""
+        ...
+
+    @property
     def returned(self) -> int:
         """Number of requests so far that were inserted before the queue's end: preempted or migrated ones."""
         ...

@@ -62,7 +62,9 @@ class Dispatcher:
     def _arrives(self, event: object) -> None:
         request = self._next
         assert request is not None, "an arrival without a request"
-        self.arrive(request)
+        for listener in self.on_arrive:
+            listener(request)
+        self._dispatch(request)
         self._await_next()
 
     def arrive(self, request: Request) -> None:

@@ -150,7 +150,7 @@ def reservation(config: ReplicaConfig) -> Reservation:
 
 def unservable(request: Request, config: ReplicaConfig) -> str:
     """Return why a request could never run on such a replica, even alone; empty if it could."""
-    prompt, held = request.prompt_tokens, request.declared_tokens
+    prompt, held = request.prompt_tokens, request.prompt_tokens + request.max_output_tokens
     adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
     if prompt <= config.max_num_batched_tokens and held + adapter_tokens < config.surely_tokens:
         return ""

@@ -71,7 +71,13 @@ class ModelRunner:
         With a `decoding` batch the pass also takes a decode step of it, with so many distinct `adapters` together.
         The scheduler has looked at `skipped` requests in vain, which takes time as well.
         """
-        return self.priced_s(requests, tokens, decoding, skipped, adapters)
+        iteration, kernel = self._iteration, self._kernel
+        total, total_sq, work = self._prefill_work(requests, tokens)
+        skipped_s = self._skipped_request_s * skipped
+        if decoding is None:
+            return iteration.prefill_s(total, total_sq) + kernel.prefill_s(work) + skipped_s
+        base_s = iteration.mixed_s(total, total_sq, len(decoding.members), decoding.context_tokens)
+        return base_s + kernel.mixed_s(work, self._decode_work(decoding, adapters)) + skipped_s
 
     def priced_s(
         self,
@@ -82,13 +88,7 @@ class ModelRunner:
         adapters: int,
     ) -> float:
         """Return the seconds of such a pass without launching it."""
-        iteration, kernel = self._iteration, self._kernel
-        total, total_sq, work = self._prefill_work(requests, tokens)
-        skipped_s = self._skipped_request_s * skipped
-        if decoding is None:
-            return iteration.prefill_s(total, total_sq) + kernel.prefill_s(work) + skipped_s
-        base_s = iteration.mixed_s(total, total_sq, len(decoding.members), decoding.context_tokens)
-        return base_s + kernel.mixed_s(work, self._decode_work(decoding, adapters)) + skipped_s
+        return ModelRunner.prefill_s(self, requests, tokens, decoding, skipped, adapters)
 
     def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
         """Launch decode steps of a batch with so many distinct adapters, until the batch changes."""

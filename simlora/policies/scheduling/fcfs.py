@@ -23,8 +23,8 @@ class Fcfs(Scheduler):
     def schedule(self, view: ReplicaView) -> SchedulerOutput:
         rest = view.max_wait_tokens - view.steps_since_prefill if view.members else 0
         if rest > 0:
-            return _rest(rest, bool(view.waiting))
-        if not view.waiting:
+            return _rest(rest, view.waiting.count > 0)
+        if not view.waiting.count:
             return UNTIL_ARRIVAL
         admission = view.trial()
         admitted = self.admit(view, admission)
