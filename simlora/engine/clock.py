@@ -65,11 +65,15 @@ class Clock(simpy.Environment):
         if until is not None:
             self._now = until
 
-    def moment(self, time_s: float, kind: int, id: int, *callbacks: Callback) -> Moment:
-        """Return an event at `time_s`, which calls the `callbacks`, or is to be waited for."""
+    def moment(self, time_s: float, kind: int, id: int) -> Moment:
+        """Return an event at `time_s`, to be waited for."""
+        return self.call(time_s, kind, id, _nothing)
+
+    def call(self, time_s: float, kind: int, id: int, callback: Callback) -> Moment:
+        """Call a function with the event that happens at `time_s`; return the event."""
         assert time_s >= self._now, f"the clock goes back from {self._now} to {time_s}"
         event = Moment()
-        event.callbacks = [*callbacks]
+        event.callbacks = [callback]
         heappush(self._queue, (time_s, kind + id, next(self._eid), event))  # type: ignore[misc]
         return event
 
@@ -83,11 +87,11 @@ class Clock(simpy.Environment):
 
     def call_at(self, time_s: float, does: Callable[[], None], kind: int = STORE) -> None:
         """Call a function at a time, among the events of that kind."""
-        self.moment(time_s, kind, 0, lambda _: does())
+        self.call(time_s, kind, 0, lambda _: does())
 
     def stop(self) -> None:
         """Stop when all that happens at this moment has happened."""
-        self.moment(self._now, STOP, 0, _stop)
+        self.call(self._now, STOP, 0, _stop)
 
     def every(self, period_s: float, kind: int, ended: Callable[[], bool]) -> Iterator[Moment]:
         """Yield the next multiple of a period, to be waited for, until it has `ended`; those gone by are left out."""
@@ -98,7 +102,7 @@ class Clock(simpy.Environment):
 
     def move(self, event: Moment, time_s: float, kind: int, id: int) -> Moment:
         """Let what waits for `event` happen at `time_s` instead; the old event is void."""
-        moved = self.moment(time_s, kind, id)
+        moved = self.call(time_s, kind, id, _nothing)
         moved.callbacks, event.callbacks = event.callbacks, []
         return moved
 
@@ -107,6 +111,10 @@ class Clock(simpy.Environment):
         event = Moment()
         event.callbacks = [callback]
         return event
+
+
+def _nothing(event: object) -> None:
+    """What an event that is waited for calls besides."""
 
 
 def _stop(event: object) -> None:

@@ -17,7 +17,7 @@ from simlora.metrics.journal import Journal
 from simlora.metrics.missed import Missed
 from simlora.metrics.timeline import BOUNDARY, CACHE, REGION, Timeline
 from simlora.metrics.tracing import Level, Switched, Tracing
-from simlora.metrics.usage import CachedUsage, Usage
+from simlora.metrics.usage import CachedUsage, Sample, Usage
 
 
 class Status(IntEnum):
@@ -72,7 +72,7 @@ class Recorder:
         self.journal = Journal()
         self.tracing = tracing
         self._cache = cache
-        self._sinks: tuple[Callable[[tuple[float, ...]], None], ...] = ()
+        self._sinks: tuple[Callable[[Sample], None], ...] = ()
         if tracing is not None:
             self._sinks += (self._trace_level,)
         if self.timeline is not None:
@@ -150,29 +150,20 @@ class Recorder:
                 finished, first_token_s = status is Status.FINISHED, self._first_token_s[request.id]
                 missed.ended(request.id, finished, first_token_s, now_s)
 
-    def boundary(
-        self,
-        replica: int,
-        now_s: float,
-        running: int,
-        waiting: int,
-        kv_tokens: int,
-        adapter_tokens: int,
-        more: tuple[int, ...] = (),
-    ) -> None:
+    def boundary(self, sample: Sample) -> None:
         """Record what a replica holds from this iteration boundary until its next one.
 
-        `more` has the levels of a prefix cache and of the adapters' own memory, where there are any, in the order of
-        CACHE and REGION of metrics/timeline.py.
+        `sample`: the replica, the time, and the levels BOUNDARY of metrics/timeline.py, then CACHE and REGION where
+        there is a prefix cache, or adapters have memory of their own.
         """
         self.boundaries += 1
-        if self.ended == self._requests and now_s > self.last_s:
+        if self.ended == self._requests and sample[1] > self.last_s:
             return  # a swapper continues after the last request has ended
-        self.usage.hold(replica, now_s, self.token_steps, kv_tokens + adapter_tokens, more)
+        self.usage.hold(sample, self.token_steps)
         for sink in self._sinks:
-            sink((replica, now_s, running, waiting, kv_tokens, adapter_tokens, *more))
+            sink(sample)
 
-    def _trace_level(self, sample: tuple[float, ...]) -> None:
+    def _trace_level(self, sample: Sample) -> None:
         """Tell the tracing of the levels; without a prefix cache no KV is idle, or on the host."""
         assert self.tracing is not None, "a sink for levels without tracing"
         idle, host = (sample[6], sample[8]) if self._cache else (0, 0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+Sample = tuple[Any, ...]
+"""A replica, a time, and levels: see `Recorder.boundary`."""
 
 
 class Held(NamedTuple):
@@ -39,17 +42,19 @@ class Usage:
         self._cached = [(0, 0, 0)] * replicas
         self._cached_area = [(0.0, 0.0, 0.0)] * replicas
 
-    def hold(
-        self, replica: int, now_s: float, token_steps: int, used_tokens: int, more: tuple[int, ...] = ()
-    ) -> None:
-        """Set what a replica holds from now on; `token_steps` counts the token steps of all replicas so far."""
+    def hold(self, sample: Sample, token_steps: int) -> None:
+        """Set what a replica holds from now on; `token_steps` counts the token steps of all replicas so far.
+
+        `sample` is a recorder's: replica, time, running, waiting, KV and adapter slots, and more.
+        """
+        replica, now_s = sample[0], sample[1]
         lasted_s = now_s - self._since_s[replica]
         self._since_s[replica] = now_s
         # All token steps since the previous boundary, of whichever replica, were taken by this replica.
         grown = self._growth * (token_steps - self._steps)
         self._steps = token_steps
         self._used_area[replica] += lasted_s * (self._used[replica] + grown)
-        self._used[replica] = used_tokens
+        self._used[replica] = sample[4] + sample[5]
 
     def until(self, end_s: float) -> Held:
         """Return the means from 0 to `end_s`, which no boundary may exceed; NaN if `end_s` is 0."""
@@ -61,16 +66,15 @@ class Usage:
 
 
 class CachedUsage(Usage):
-    """Integrates the levels of a prefix cache too: `more` begins with its idle, invalid and host token slots."""
+    """Integrates the levels of a prefix cache too, which come next in a sample: idle, invalid and host token slots."""
 
     __slots__ = ()
 
-    def hold(
-        self, replica: int, now_s: float, token_steps: int, used_tokens: int, more: tuple[int, ...] = ()
-    ) -> None:
-        lasted_s = now_s - self._since_s[replica]
-        super().hold(replica, now_s, token_steps, used_tokens)
+    def hold(self, sample: Sample, token_steps: int) -> None:
+        replica = sample[0]
+        lasted_s = sample[1] - self._since_s[replica]
+        super().hold(sample, token_steps)
         idle, invalid, host = self._cached[replica]
         a, b, c = self._cached_area[replica]
         self._cached_area[replica] = a + lasted_s * idle, b + lasted_s * invalid, c + lasted_s * host
-        self._cached[replica] = more[0], more[1], more[2]
+        self._cached[replica] = sample[6], sample[7], sample[8]

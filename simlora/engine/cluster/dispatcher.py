@@ -57,7 +57,7 @@ class Dispatcher:
     def _await_next(self) -> None:
         request = self._next = next(self._coming, None)
         if request is not None:
-            self._clock.moment(request.arrival_s, ARRIVAL, request.id, self._arrives)
+            self._clock.call(request.arrival_s, ARRIVAL, request.id, self._arrives)
 
     def _arrives(self, event: object) -> None:
         request = self._next
@@ -88,8 +88,10 @@ class Dispatcher:
 
         `handoff` is of a request that was dispatched before.
         """
-        candidates = self.candidates(request) if self.narrow else self._fleet.everywhere
-        if not len(candidates):
+        candidates = self._fleet.everywhere
+        for narrow in self.narrow:
+            candidates = narrow(candidates, request)
+        if not candidates.size:
             if self._fleet.is_expected:
                 self._fleet.unassigned.append(handoff or Handoff(request))
             else:

@@ -8,24 +8,28 @@ from simlora.core.request import Request
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
+from simlora.engine.replica.scheduler_view import SchedulerView
 from simlora.policies.scheduling.base import SchedulerOutput
 
 
 class ChunkedPrefill(Part):
     """Keeps the requests of which a part is prefilled (PREFILLING), with their seat and memory."""
 
-    __slots__ = ("_replica", "_skipped", "_table")
+    __slots__ = ("_replica", "_schedule", "_skipped", "_table")
 
     def __init__(self, replica: Replica) -> None:
         self._replica, self._table = replica, replica.table
+        self._schedule, replica.ask = replica.ask, self.ask
         self._skipped = 0
         self._table.stops[RequestStatus.PREFILLING] = self.stop
 
-    def on_output(self, output: SchedulerOutput) -> None:
-        """End the decode window if another number of requests is looked at in vain, which each step does."""
+    def ask(self, view: SchedulerView) -> SchedulerOutput:
+        """Ask the scheduler, and end the decode window if it now skips another number of requests at every step."""
+        output = self._schedule(view)
         if output.skipped != self._skipped:
             self._skipped = output.skipped
             self._table.end_window()
+        return output
 
     def before_admit(self, requests: Sequence[Request]) -> Sequence[Request]:
         prefilling = self._table.held[RequestStatus.PREFILLING]

@@ -6,6 +6,7 @@ from simlora.engine.parts.async_loading import OverlappedLoader
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.policies.loading.base import Loader
+from simlora.policies.scheduling.base import SchedulerOutput
 
 
 class Prefetching(Part):
@@ -21,6 +22,7 @@ class Prefetching(Part):
         cache = self._replica.kv.adapters
         return any(adapter not in cache for adapter in self._policy.ahead(self._replica.view))
 
-    def before_decode(self, now_s: float) -> None:
-        if wanted := self._policy.ahead(self._replica.view):
+    def prepare(self, output: SchedulerOutput, now_s: float) -> float:
+        if not self._replica.table.prefill and (wanted := self._policy.ahead(self._replica.view)):
             self._loader.prefetch(wanted, now_s)
+        return 0.0

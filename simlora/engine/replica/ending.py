@@ -105,5 +105,5 @@ def inherit_counters(replica: Replica, failed: Replica) -> None:
     replica.host_link.inherit_counters(failed.host_link, replica.clock.now)
     for own, theirs in zip(replica.hooks.parts, failed.hooks.parts, strict=True):
         own.inherit_counters(theirs)
-    replica.found = 0, 0
+    replica.resumes = True
     replica.sample(replica.clock.now)

@@ -12,11 +12,12 @@ from simlora.policies.scheduling.base import SchedulerOutput
 
 
 class Hooks:
-    """One attribute for each hook of `Part`, in the order of the `parts`."""
+    """One attribute for each hook of `Part`, in the order of the `parts`; `bounds` bound the decode window."""
 
-    __slots__ = (*HOOKS, "parts")
+    __slots__ = (*HOOKS, "bounds", "parts")
 
     parts: tuple[Part, ...]
+    bounds: tuple[Part, ...]
     on_arrival: tuple[Callable[[], bool], ...]
     on_ran: tuple[Callable[[float], None], ...]
     before_last_step: tuple[Callable[[DecodeWindow, int, float], None], ...]
@@ -27,16 +28,12 @@ class Hooks:
     after_decode: tuple[Callable[[float], None], ...]
     at_boundary: tuple[Callable[[float], None], ...]
     take_ready: tuple[Callable[[float], tuple[Request, ...]], ...]
-    on_output: tuple[Callable[[SchedulerOutput], None], ...]
     before_admit: tuple[Callable[[Sequence[Request]], Sequence[Request]], ...]
     on_plan: tuple[Callable[[LoadPlan, float], None], ...]
     ask_again: tuple[Callable[[SchedulerOutput, float], bool], ...]
     on_turn: tuple[Callable[[float], None], ...]
     prepare: tuple[Callable[[SchedulerOutput, float], float], ...]
     assist: tuple[Callable[[Sequence[Request], Sequence[int], float, float], tuple[float, float]], ...]
-    before_decode: tuple[Callable[[float], None], ...]
-    steps: tuple[Callable[[int], int], ...]
-    next_s: tuple[Callable[[], float], ...]
     sample: tuple[Callable[[], tuple[int, ...]], ...]
     on_fail: tuple[Callable[[float, float], None], ...]
     on_queue: tuple[Callable[[Request], None], ...]
@@ -47,6 +44,7 @@ class Hooks:
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
         self.parts = parts = tuple(parts)
+        self.bounds = tuple(part for part in parts if type(part).next_s is not Part.next_s)
         for name in HOOKS:
             setattr(self, name, tuple(_defined(parts, name)))
 

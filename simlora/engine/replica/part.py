@@ -15,8 +15,8 @@ class Part:
     """Defines only the hooks that its mechanism needs; a hook that no part defines costs an empty loop.
 
     The order within a boundary: on_ran, before_last_step, on_steps, on_prefilled, after_prefill, hold_back,
-    after_decode; at_boundary; take_ready, on_output, before_admit, on_plan, ask_again; on_turn; prepare, assist or
-    before_decode, steps, next_s; sample.
+    after_decode; at_boundary; take_ready, before_admit, on_plan, ask_again; on_turn; prepare, assist or
+    steps and next_s; sample.
     """
 
     __slots__ = ()
@@ -52,9 +52,6 @@ class Part:
         """Return the admitted requests whose prefill begins now without asking the scheduler."""
         return ()
 
-    def on_output(self, output: SchedulerOutput) -> None:
-        """The scheduler has decided, and its actions have been applied."""
-
     def before_admit(self, requests: Sequence[Request]) -> Sequence[Request]:
         """The scheduler admits these requests; return the ones that still have to be admitted."""
         return requests
@@ -70,7 +67,7 @@ class Part:
         """The replica has decided what it does until the next boundary."""
 
     def prepare(self, output: SchedulerOutput, now_s: float) -> float:
-        """Return the seconds that pass before an iteration begins."""
+        """An iteration is about to begin; return the seconds that pass before it does."""
         return 0.0
 
     def assist(
@@ -78,9 +75,6 @@ class Part:
     ) -> tuple[float, float]:
         """Return when a prefill of these requests begins, and its seconds."""
         return start_s, pass_s
-
-    def before_decode(self, now_s: float) -> None:
-        """A decode window begins or goes on."""
 
     def steps(self, most: int) -> int:
         """Return how many of the next `most` decode steps need no boundary between them."""
@@ -119,4 +113,6 @@ class Part:
         """Count what the same part of a failed replica did, whose place this one takes."""
 
 
-HOOKS = tuple(name for name in vars(Part) if not name.startswith("_") and name != "inherit_counters")
+NOT_GATHERED = ("inherit_counters", "next_s", "steps")
+"""Of the parts themselves: what a replica asks one by one, or its `bounds`."""
+HOOKS = tuple(name for name in vars(Part) if not name.startswith("_") and name not in NOT_GATHERED)

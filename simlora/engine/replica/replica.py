@@ -49,6 +49,7 @@ class Replica:
         "most_waiting",
         "output",
         "recorder",
+        "resumes",
         "runner",
         "since_s",
         "start_s",
@@ -90,7 +91,8 @@ class Replica:
         self.start_s = 0.0  # when the prefill begins that was admitted last
         self.since_s = 0.0  # when the iterations under way were launched
         self.wake_event = clock.never(lambda event: None)  # it has not started
-        self.found: tuple[int, int] | None = None  # running and waiting requests at the last boundary
+        self.found = 0, 0  # running and waiting requests at the last boundary
+        self.resumes = False  # it takes the place of a failed replica
 
     def attach(self, hooks: Hooks) -> None:
         """Take the hooks of the parts; called once, before anything runs."""
@@ -110,7 +112,7 @@ class Replica:
     def start(self) -> None:
         """Take the first turn. A replica that takes the place of a failed one goes on with its records."""
         self._turn(self.clock.now)
-        if self.found is not None:
+        if self.resumes:
             self.sample(self.clock.now)
 
     def _boundary(self, event: object) -> None:
@@ -139,18 +141,19 @@ class Replica:
         else:
             self._sleep(now_s)
             return
-        self.wake_event = self.clock.moment(end_s, BOUNDARY, self.id, self._boundary)
+        self.wake_event = self.clock.call(end_s, BOUNDARY, self.id, self._boundary)
         self.since_s = now_s
 
     def _sleep(self, now_s: float) -> None:
         """Wait for a request, or until a part needs a boundary."""
         self.idle = True
         self.table.end_window()
-        wake_s = min((time_s for next_s in self.hooks.next_s if (time_s := next_s()) > now_s), default=inf)
+        times_s = (part.next_s() for part in self.hooks.bounds)
+        wake_s = min((time_s for time_s in times_s if time_s > now_s), default=inf)
         if wake_s == inf:
             self.wake_event = self.clock.never(self._boundary)
         else:
-            self.wake_event = self.clock.moment(wake_s, BOUNDARY, self.id, self._boundary)
+            self.wake_event = self.clock.call(wake_s, BOUNDARY, self.id, self._boundary)
 
     def wake(self) -> None:
         """There is something to do for a replica that sleeps."""
@@ -174,8 +177,6 @@ class Replica:
             output = self.output = self.ask(self.view)
             for action in output.actions:
                 self._apply(action)
-            for on_output in hooks.on_output:
-                on_output(output)
             table.prefill = output.prefill
             if output.prefill:
                 self.admit(output, now_s)
@@ -206,7 +207,7 @@ class Replica:
             return
         head = next(iter((*self.table.queue, *self.table.requests())), None)
         assert head is None, (
-            f"{type(getattr(self.ask, '__self__', self.ask)).__name__} leaves replica {self.id} idle beside request "
+            f"{self.view.scheduler_name} leaves replica {self.id} idle beside request "
             f"{head.id}, which could run"
         )
 
@@ -265,8 +266,6 @@ class Replica:
         delay_s = 0.0
         for prepare in hooks.prepare:
             delay_s += prepare(output, now_s)
-        for before_decode in hooks.before_decode:
-            before_decode(now_s)
         window = table.window
         if window is None:
             start_s = max(now_s, self.runner.stalled_until_s) + delay_s
@@ -280,11 +279,9 @@ class Replica:
         until_full = table.kv.steps_until_full(steps, now_s)
         window.full = (window.done + until_full) * table.kv.certain
         steps = min(steps, until_full)
-        for bound in hooks.steps:
-            steps = bound(steps)
         until_s = output.until_s
-        for next_s in hooks.next_s:
-            until_s = min(until_s, next_s())
+        for part in hooks.bounds:
+            steps, until_s = min(steps, part.steps(steps)), min(until_s, part.next_s())
         window.stop = window.done + steps
         end_s = window.end_s(window.stop)
         if until_s < end_s:
@@ -360,10 +357,8 @@ class Replica:
     def record(self, waiting: int) -> None:
         """Note how many requests run and wait at the boundary that was reached."""
         running = len(self.table.batch.members)
-        if running > self.most_running:
-            self.most_running = running
-        if waiting > self.most_waiting:
-            self.most_waiting = waiting
+        self.most_running = max(self.most_running, running)
+        self.most_waiting = max(self.most_waiting, waiting)
         self.found = running, waiting
 
     def record_running(self) -> None:
@@ -372,15 +367,11 @@ class Replica:
 
     def sample(self, now_s: float) -> None:
         """Record what the last boundary found, and what is held from now on, which was decided there."""
-        assert self.found is not None, "a boundary is reached before it is sampled"
-        running, waiting = self.found
         kv = self.table.kv
-        more: tuple[int, ...] = ()
-        for sample in self.hooks.sample:
-            more += sample()
-        self.recorder.boundary(
-            self.id, now_s, running, waiting, kv.tokens(), kv.adapters.adapter_tokens, more
-        )
+        sample: tuple[float, ...] = self.id, now_s, *self.found, kv.tokens(), kv.adapters.adapter_tokens
+        for more in self.hooks.sample:
+            sample += more()
+        self.recorder.boundary(sample)
 
     # From outside -----------------------------------------------------------------------
 

@@ -70,6 +70,11 @@ class SchedulerView:
         self.preempted = False
 
     @property
+    def scheduler_name(self) -> str:
+        """The scheduler's class, for messages."""
+        return type(self._scheduler).__name__
+
+    @property
     def now_s(self) -> float:
         """The time."""
         return self._clock.now
