@@ -286,6 +286,8 @@ class Assembly:
         config, around, loader = self.config, self.around, replica.loader
         overlapped = loader if isinstance(loader, OverlappedLoader) else None
         parts: list[Part] = []
+        if isinstance(replica.kv, PrefixCachingKV):
+            parts.append(PrefixCaching(replica.kv, self.outputs, replica.table))
         if self.hands_over:
             parts.append(HandingOver(replica, around.on_move, None if config.own_region else overlapped))
         if slow is not None:
@@ -328,8 +330,6 @@ class Assembly:
             swapper = UnifiedSwapper(replica, self.eviction, kv, self.adapters, loader.fetch)
             loader.on_admit += (swapper.wanted,)
             parts.append(swapper)
-        if isinstance(kv, PrefixCachingKV):
-            parts.append(PrefixCaching(kv, self.outputs, replica.table))
         return [*waiting, *parts]
 
     def _of_adapters(self, replica: Replica, region: AdapterRegion | None) -> list[Part]:

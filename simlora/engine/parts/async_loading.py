@@ -8,6 +8,7 @@ from math import inf
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.replica.adapter_loader import AdapterLoader, LoadPlan, waits
+from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import InFlightKV
 from simlora.engine.replica.part import Part
@@ -193,9 +194,9 @@ class Deferring(Part):
         # A waiting request is tried as if the deferred ones went on, so the scheduler is asked at every step.
         return min(most, 1) if self.next_ready_s != inf and self._table.queue.count else most
 
-    def on_steps(self, step: int) -> None:
+    def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
         for request in self._table.held[self._status].values():
-            self._replica.kv.hold_growth(request, step)
+            self._table.kv.hold_growth(request, self._table.batch.step + 1)
 
 
 class AsyncLoading(Deferring):

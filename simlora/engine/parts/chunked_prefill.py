@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simlora.core.request import Request
+from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
@@ -50,9 +51,9 @@ class ChunkedPrefill(Part):
         self._table.let_go(request, RequestStatus.PREFILLING)
         return True
 
-    def on_steps(self, step: int) -> None:
+    def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
         for request in self._table.held[RequestStatus.PREFILLING].values():
-            self._table.kv.hold_growth(request, step)
+            self._table.kv.hold_growth(request, self._table.batch.step + 1)
 
     def stop(self, request: Request, now_s: float) -> bool:
         """A request is taken away; its prefill starts again."""

@@ -65,8 +65,9 @@ class HandingOver(Part):
         if self._brings:
             self._load_brought(now_s)
 
-    def on_dequeue(self, request: Request) -> None:
-        self._table.came_s.pop(request.id, None)
+    def on_queue(self, request: Request, waits: bool) -> None:
+        if not waits:
+            self._table.came_s.pop(request.id, None)
 
     def _hand_over(self, now_s: float) -> None:
         """Send the requests away that have not ended meanwhile."""

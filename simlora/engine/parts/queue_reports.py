@@ -19,8 +19,5 @@ class QueueReports(Part):
     def __init__(self, id: int, add: Report, remove: Report) -> None:
         self._id, self._add, self._remove = id, add, remove
 
-    def on_queue(self, request: Request) -> None:
-        self._add(self._id, request)
-
-    def on_dequeue(self, request: Request) -> None:
-        self._remove(self._id, request)
+    def on_queue(self, request: Request, waits: bool) -> None:
+        (self._add if waits else self._remove)(self._id, request)

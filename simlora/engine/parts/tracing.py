@@ -6,7 +6,7 @@ from simlora.core.adapter import Adapter
 from simlora.engine.replica.link import Link
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
-from simlora.metrics.tracing import TO_GPU, TO_HOST, Came, Copied, Left, Ran, ReplicaFailed
+from simlora.metrics.tracing import TO_GPU, TO_HOST, Came, Copied, Left, Ran
 from simlora.metrics.tracing import Tracing as Events
 
 
@@ -45,6 +45,3 @@ class Tracing(Part):
         tokens = sum(replica.output.chunks or (request.prefill_tokens for request in prefill))
         batch, steps = (0, 0) if window is None else (len(table.batch.members), window.stop - window.done)
         self._events.add(Ran(replica.id, replica.since_s, begin_s, now_s, len(prefill), tokens, batch, steps))
-
-    def on_fail(self, now_s: float, since_s: float) -> None:
-        self._events.add(ReplicaFailed(self._replica.id, now_s, since_s))

@@ -6,6 +6,7 @@ from simlora.core.request import Request, arrival_order
 from simlora.engine.handoff import Handoff
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
+from simlora.metrics.tracing import ReplicaFailed
 
 
 def context_tokens(replica: Replica, request: Request) -> int:
@@ -74,8 +75,8 @@ def fail(replica: Replica) -> list[Handoff]:
         ended_s = count_past(replica)
         since_s = replica.since_s if ended_s is None else ended_s
         replica.busy_s = busy_s  # with the step that broke off
-    for on_fail in replica.hooks.on_fail:
-        on_fail(now_s, since_s)
+    if replica.recorder.tracing is not None:
+        replica.recorder.tracing.add(ReplicaFailed(replica.id, now_s, since_s))
     waiting = {request.id for request in table.queue}
     prefill = {request.id for request in table.prefill} - table.held[RequestStatus.PREFILLING].keys()
     found: list[Handoff] = []
@@ -105,5 +106,5 @@ def inherit_counters(replica: Replica, failed: Replica) -> None:
     replica.host_link.inherit_counters(failed.host_link, replica.clock.now)
     for own, theirs in zip(replica.hooks.parts, failed.hooks.parts, strict=True):
         own.inherit_counters(theirs)
-    replica.resumes = True
+    replica.found = 0, 0
     replica.sample(replica.clock.now)

@@ -14,7 +14,7 @@ from simlora.policies.scheduling.base import SchedulerOutput
 class Part:
     """Defines only the hooks that its mechanism needs; a hook that no part defines costs an empty loop.
 
-    The order within a boundary: on_ran, before_last_step, on_steps, on_prefilled, after_prefill, hold_back,
+    The order within a boundary: on_ran, before_last_step, on_prefilled, after_prefill, hold_back,
     after_decode; at_boundary; take_ready, before_admit, on_plan, ask_again; on_turn; prepare, assist or
     steps and next_s; sample.
     """
@@ -29,10 +29,7 @@ class Part:
         """The launched iterations have just ended; the replica has not counted them yet."""
 
     def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
-        """All but the last of so many steps of a window are counted."""
-
-    def on_steps(self, step: int) -> None:
-        """The replica's decode steps are counted up to this one."""
+        """All but the last of so many steps of a window are counted: the batch's step is the last but one."""
 
     def on_prefilled(self, requests: Sequence[Request], chunks: Sequence[int]) -> Sequence[Request]:
         """A prefill has ended; return the requests whose prompt is complete."""
@@ -88,17 +85,11 @@ class Part:
         """Return more levels for the timeline, after those that every replica has."""
         return ()
 
-    def on_fail(self, now_s: float, since_s: float) -> None:
-        """The replica has failed, in iterations that began at `since_s`."""
-
     def after_prefill(self, request: Request, now_s: float) -> None:
         """The prompt of a request is complete."""
 
-    def on_queue(self, request: Request) -> None:
-        """A request has joined the waiting queue."""
-
-    def on_dequeue(self, request: Request) -> None:
-        """A request has left the waiting queue."""
+    def on_queue(self, request: Request, waits: bool) -> None:
+        """A request has joined the waiting queue, or has left it."""
 
     def before_finish(self, request: Request, now_s: float) -> None:
         """A request has its last token, and still holds its memory."""

@@ -115,13 +115,13 @@ class RequestTable:
         """A request waits."""
         self.queue.add(request)
         for hook in self.hooks.on_queue:
-            hook(request)
+            hook(request, True)
 
     def dequeue(self, request: Request) -> None:
         """A request waits no longer."""
         self.queue.remove(request)
-        for hook in self.hooks.on_dequeue:
-            hook(request)
+        for hook in self.hooks.on_queue:
+            hook(request, False)
 
     def abort(self, request: Request, reason: str, now_s: float) -> None:
         """A waiting request will never be served."""

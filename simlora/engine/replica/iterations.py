@@ -1,0 +1,245 @@
+"""A replica's iterations: how they are launched, and what happens to requests when they are over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from simlora.engine.clock import Clock
+from simlora.engine.replica.adapter_loader import AdapterLoader
+from simlora.engine.replica.decode_window import DecodeWindow
+from simlora.engine.replica.hooks import NO_HOOKS
+from simlora.engine.replica.host_link import HostLink
+from simlora.engine.replica.kv_cache_manager import KVCacheManager
+from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.request_table import RequestTable
+from simlora.engine.replica.scheduler_view import SchedulerView
+from simlora.engine.replica_config import ReplicaConfig
+from simlora.metrics.recorder import Recorder
+from simlora.policies.scheduling.base import SchedulerOutput
+
+P = TypeVar("P", bound=Part)
+Ask = Callable[[SchedulerView], SchedulerOutput]
+"""Asks the scheduler what runs next."""
+
+
+class Iterations:
+    """Launches the iterations that the scheduler's `output` asks for, and processes what they did at their boundary.
+
+    `busy_s` is the time spent in iterations and in waiting for weights or KV; those under way were launched at
+    `since_s`, and a prefill among them begins at `start_s`. `found` are the running and waiting requests of the last
+    boundary; none before the first. `ask` asks the scheduler; `actions` apply those of its output, by type.
+    """
+
+    __slots__ = (
+        "actions",
+        "ask",
+        "busy_s",
+        "clock",
+        "config",
+        "fast_forward",
+        "found",
+        "hooks",
+        "host_link",
+        "id",
+        "idle",
+        "loader",
+        "most_running",
+        "most_waiting",
+        "output",
+        "recorder",
+        "runner",
+        "since_s",
+        "start_s",
+        "table",
+        "view",
+        "wake_event",
+    )
+
+    def __init__(
+        self,
+        id: int,
+        config: ReplicaConfig,
+        clock: Clock,
+        recorder: Recorder,
+        table: RequestTable,
+        loader: AdapterLoader,
+        host_link: HostLink,
+        runner: ModelRunner,
+        view: SchedulerView,
+        ask: Ask,
+        fast_forward: bool,
+    ) -> None:
+        self.id, self.config, self.clock, self.recorder = id, config, clock, recorder
+        self.table, self.loader, self.host_link = table, loader, host_link
+        self.runner, self.view, self.ask, self.fast_forward = runner, view, ask, fast_forward
+        self.actions: dict[type, Callable[[Any], None]] = {}
+        self.idle = True
+        self.wake_event = clock.never(lambda event: None)  # it has not started
+        self.busy_s = self.start_s = self.since_s = 0.0
+        self.most_running = self.most_waiting = 0
+        self.found: tuple[int, ...] = ()
+        self.output = SchedulerOutput()
+        self.hooks = NO_HOOKS
+
+    def part(self, kind: type[P]) -> P | None:
+        """Return the part of that kind; None: the replica has none."""
+        return next((part for part in self.hooks.parts if isinstance(part, kind)), None)
+
+    @property
+    def kv(self) -> KVCacheManager:
+        """The KV in HBM."""
+        return self.table.kv
+
+    @property
+    def decoding(self) -> DecodeWindow | None:
+        """The window whose batch decodes, with no prefill beside it."""
+        return None if self.table.prefill else self.table.window
+
+    # Launch -----------------------------------------------------------------------------
+
+    def launch_prefill(self, now_s: float) -> float:
+        table, output, runner, requests = self.table, self.output, self.runner, self.table.prefill
+        assert self.hooks.on_prefilled or not output.chunks, (
+            "a scheduler prefills in chunks and does not say so"
+        )
+        table.window = None
+        start_s = max(self.start_s, runner.stalled_until_s)
+        for prepare in self.hooks.prepare:
+            start_s += prepare(output, now_s)
+        tokens = output.chunks or [request.prefill_tokens for request in requests]
+        decoding = table.batch if output.decode and table.batch.members else None
+        adapters = table.count_adapters(requests)
+        pass_s = runner.prefill_s(requests, tokens, decoding, output.skipped, adapters)
+        for assist in self.hooks.assist:
+            start_s, pass_s = assist(requests, tokens, start_s, pass_s)
+        for request in requests:
+            if request.admitted_s < 0.0:
+                request.admitted_s = start_s
+        self.start_s = start_s
+        if decoding is None:
+            self.view.iterations += 1
+        else:
+            table.window = DecodeWindow(start_s, pass_s, 0.0, stop=1)
+            table.window.finish = table.batch.steps_to_finish()
+        return start_s + pass_s
+
+    def launch_decode(self, now_s: float) -> float:
+        """Begin or continue the decode window, up to the first boundary that is needed.
+
+        Fast-forward takes the fewest steps, and the earliest time, that anything declares.
+        """
+        table, output, hooks, batch = self.table, self.output, self.hooks, self.table.batch
+        delay_s = 0.0
+        for prepare in hooks.prepare:
+            delay_s += prepare(output, now_s)
+        window = table.window
+        if window is None:
+            start_s = max(now_s, self.runner.stalled_until_s) + delay_s
+            window = self.runner.decode(start_s, batch, output.skipped, table.count_adapters(()))
+            window.finish = batch.steps_to_finish()
+            table.window = window
+        if not self.fast_forward:
+            window.stop = window.done + 1
+            return window.end_s(window.stop)
+        steps = min(window.finish - window.done, output.steps)
+        until_full = table.kv.steps_until_full(steps, now_s)
+        window.full = (window.done + until_full) * table.kv.certain
+        steps = min(steps, until_full)
+        until_s = output.until_s
+        for part in hooks.bounds:
+            steps, until_s = min(steps, part.steps(steps)), min(until_s, part.next_s())
+        window.stop = window.done + steps
+        end_s = window.end_s(window.stop)
+        if until_s < end_s:
+            window.stop = window.done + max(window.first_boundary(until_s) - window.done, 1)
+            end_s = window.end_s(window.stop)
+        return end_s
+
+    # Process output ---------------------------------------------------------------------
+
+    def process_output(self, now_s: float) -> None:
+        """Move tokens, memory and the batch to the boundary that was reached."""
+        table, window = self.table, self.table.window
+        self.busy_s += now_s - self.since_s
+        for on_ran in self.hooks.on_ran:
+            on_ran(now_s)
+        self.view.preempted = False
+        if window is None:
+            self._complete_prefill(now_s)
+            return
+        self.count_steps(window, now_s)
+        if table.prefill:
+            self._complete_prefill(now_s)
+        if window.done >= window.full and table.kv.make_room(now_s):
+            self._fit(now_s)
+        for after_decode in self.hooks.after_decode:
+            after_decode(now_s)
+
+    def _complete_prefill(self, now_s: float) -> None:
+        """A prefill has ended: each request whose prompt is complete has its first token."""
+        table, ended = self.table, False
+        requests = table.prefill
+        for on_prefilled in self.hooks.on_prefilled:
+            requests = tuple(on_prefilled(requests, self.output.chunks))
+        for request in requests:
+            ended |= table.prefilled(request, now_s)
+        if ended:
+            table.sweep(now_s)
+        table.prefill = ()
+        table.window = None
+        self.view.steps_since_prefill = 0
+
+    def count_steps(self, window: DecodeWindow, now_s: float) -> None:
+        """The window's steps up to `stop` are over: each member of the batch has as many tokens more."""
+        table, hooks, batch = self.table, self.hooks, self.table.batch
+        steps, size = window.stop - window.done, len(batch.members)
+        table.stats.decoded(window, steps, size, now_s)
+        batch.step += steps - 1
+        for before_last_step in hooks.before_last_step:
+            before_last_step(window, steps, now_s)
+        batch.step += 1
+        window.done = window.stop
+        self.view.steps_since_prefill += steps
+        self.view.iterations += steps
+        self.recorder.token_steps += steps * size
+        if window.done == window.finish:
+            table.finish_batch(self.clock.now)
+
+    def _fit(self, now_s: float) -> None:
+        """Preempt the requests admitted last until grown KV fits; no idle adapter is left to evict."""
+        table, members = self.table, self.table.batch.members
+        while table.kv.make_room(now_s):
+            request = table.last()
+            if request is None:
+                request = members[next(reversed(members))]
+                assert len(members) > 1, f"request {request.id} alone outgrows the pool"
+            table.preempt(request, now_s)
+            self.view.preempted = True
+
+    def stall(self, until_s: float) -> None:
+        """Nothing is launched before then, so the decode window does not go on."""
+        self.runner.stall(until_s)
+        self.table.end_window()
+
+    # Records ----------------------------------------------------------------------------
+
+    def record(self, waiting: int) -> None:
+        """Note how many requests run and wait at the boundary that was reached."""
+        running = len(self.table.batch.members)
+        self.most_running = max(self.most_running, running)
+        self.most_waiting = max(self.most_waiting, waiting)
+        self.found = running, waiting
+
+    def record_running(self) -> None:
+        """Requests have joined the running batch at a boundary that was noted before."""
+        self.most_running = max(self.most_running, len(self.table.batch.members))
+
+    def sample(self, now_s: float) -> None:
+        """Record what the last boundary found, and what is held from now on, which was decided there."""
+        kv = self.table.kv
+        sample: tuple[float, ...] = self.id, now_s, *self.found, kv.tokens(), kv.adapters.adapter_tokens
+        for more in self.hooks.sample:
+            sample += more()
+        self.recorder.boundary(sample)
