@@ -24,6 +24,7 @@ from simlora.config.tenants import slo_targets, ttft_targets_s, with_classes
 from simlora.core.checks import number, switch, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
+from simlora.engine.cluster.simulation import check
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Policies, Scenario
 from simlora.hardware.gpu import Gpu
@@ -37,7 +38,6 @@ from simlora.metrics.missed import MissedMost
 from simlora.metrics.slo import TARGETS, SloTargets
 from simlora.metrics.window import Window
 from simlora.policies.eviction.base import Eviction
-from simlora.policies.eviction.on_demand import OnDemand
 from simlora.policies.loading.base import Loader
 from simlora.policies.migration.base import Migration
 from simlora.policies.placement.base import Placement
@@ -107,7 +107,6 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     calibration, notices = calibration_for(tree["calibration"], gpu, model, replica, tree["engine"])
     others, more = other_kinds(cluster.replica_groups, limits, model, tree["engine"], chunks)
     policies = _policies(tree, scheduler, [calibration, *(kind.calibration for kind in others)])
-    _check_fit_together(replica, policies)
     scaling = cluster.scaling(make(tree, "autoscaler", Autoscaler), model)
     slo = section(tree, "slo", (*TARGETS, "classes"))
     targets = slo_targets(slo)
@@ -142,6 +141,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         **switches,
     )
     scenario = cluster.with_incidents(without_incidents)
+    check(scenario)
     return Setup(
         scenario=scenario,
         targets=targets,
@@ -183,32 +183,6 @@ def _nothing_to_share(replica: ReplicaConfig, trace: Trace) -> tuple[str, ...]:
     return (
         "replica.prefix_caching finds nothing: the workload says neither session nor block_hashes of its requests.",
     )
-
-
-def _check_fit_together(replica: ReplicaConfig, policies: Policies) -> None:
-    """Raise InputError for an eviction, scheduler or loader that this replica's memory does not allow."""
-    if policies.eviction().evicts_in_use and replica.adapter_memory != "slots":
-        raise InputError(
-            "eviction=lru_in_turn throws adapters out of slots, which needs replica.adapter_memory=slots; "
-            "choose eviction=lru"
-        )
-    if policies.scheduler().pauses and replica.reserve == "padded":
-        raise InputError(
-            "replica.reserve is padded, must be full, peak or paged for a scheduler that pauses requests"
-        )
-    if not replica.own_region:
-        return
-    if policies.scheduler().pauses:
-        raise InputError(
-            f"replica.adapter_memory is {replica.adapter_memory}, must be unified, partition or slots for a scheduler "
-            "that pauses requests: their adapters cannot make way there"
-        )
-    if not isinstance(policies.eviction(), OnDemand):
-        raise InputError(f"replica.adapter_memory={replica.adapter_memory} needs eviction=on_demand")
-    if type(policies.loader()).ahead is not Loader.ahead:
-        raise InputError(
-            f"replica.adapter_memory={replica.adapter_memory} needs a loader that does not prefetch"
-        )
 
 
 def _policies(

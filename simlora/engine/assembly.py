@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from simlora.core.adapter import Adapter
@@ -64,6 +64,24 @@ class Surroundings(NamedTuple):
     gpu: SharedGpu | None = None
     link: MakeLink | None = None
     runner: Callable[[LatencyModels], ModelRunner] = ModelRunner
+
+
+WITH_REQUIREMENTS: tuple[type[Part], ...] = (
+    GpuSharing,
+    PrefixCaching,
+    UnifiedSwapper,
+    SlotReloads,
+    Pausing,
+    OwnRegion,
+    CpuAssist,
+)
+
+
+def problems(scenario: Scenario) -> Iterator[str]:
+    """Yield what the parts of a scenario's replicas cannot stand beside, in sentences for the user."""
+    for part in WITH_REQUIREMENTS:
+        if part.used_by(scenario):
+            yield from part.requires(scenario)
 
 
 class Assembly:

@@ -13,7 +13,7 @@ from simlora.core.checks import choice, number, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
 from simlora.engine.incidents import Failure, SlowLink, Straggler, check_incidents
-from simlora.engine.replica_config import PREFIX_RESERVES, ReplicaConfig
+from simlora.engine.replica_config import ReplicaConfig
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.link import LINKS, Link
 from simlora.hardware.model import ModelShape
@@ -21,7 +21,6 @@ from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Kernel
 from simlora.metrics.missed import MissedMost
 from simlora.policies.eviction.base import Eviction
-from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.loading.base import Loader
 from simlora.policies.migration.base import Migration
 from simlora.policies.migration.stay import Stay
@@ -182,19 +181,14 @@ class Scenario:
         choice("cluster.adapter_pool", self.adapter_pool, ADAPTER_POOLS)
         if self.host_memory_bytes is not None:
             number("host.memory_bytes", self.host_memory_bytes, "bytes", above=0)
-        if self.adapter_pool == "distributed":
-            self._check_pool()
         self._check_incidents()
-        self._check_kinds()
-        self._check_scaling()
-        if self.replica.prefix_caching:
-            self._check_blocks()
-        if isinstance(self.policies.eviction(), Swapper):
-            self._check_swapper()
-        if self.engines_per_gpu > 1 and self.replica.tp > 1:
+        if self.replica_groups and self.kinds[0].replicas < 1:
             raise InputError(
-                f"cluster.engines_per_gpu is {self.engines_per_gpu}, must be 1 with replica.tp {self.replica.tp}"
+                "cluster.replica_groups has all of the replicas, must leave at least one of cluster.replicas"
             )
+        if self.scaling.autoscaler.period_s is not None:
+            most = self.replicas
+            whole("cluster.least_replicas", self.scaling.least_replicas, "replicas", least=1, most=most)
 
     @property
     def cache_block_tokens(self) -> int:
@@ -209,71 +203,3 @@ class Scenario:
         check_incidents("cluster.stragglers", slow, "replica", self.replicas)
         links = [(each.host, each.at_s, each.until_s) for each in self.slow_links]
         check_incidents("cluster.slow_links", links, "host", self.hosts)
-        if (self.failures or self.stragglers or self.slow_links) and self.engines_per_gpu > 1:
-            key = "failures" if self.failures else "stragglers" if self.stragglers else "slow_links"
-            raise InputError(f"cluster.{key} needs cluster.engines_per_gpu=1")
-
-    def _check_kinds(self) -> None:
-        """What counts or solves for one kind of replica does not for several."""
-        if not self.replica_groups:
-            return
-        if self.kinds[0].replicas < 1:
-            raise InputError(
-                "cluster.replica_groups has all of the replicas, must leave at least one of cluster.replicas"
-            )
-        if self.engines_per_gpu > 1:
-            raise InputError("cluster.replica_groups needs cluster.engines_per_gpu=1")
-        for slot in ("placement", "migration"):
-            if getattr(self.policies, slot).assumes_alike:
-                raise InputError(
-                    f"cluster.replica_groups needs another {slot}: this one takes all replicas for alike"
-                )
-
-    def _check_scaling(self) -> None:
-        """Who comes and goes has nothing that somebody else counts on."""
-        if self.scaling.autoscaler.period_s is None:
-            return
-        for wrong, needs in (
-            (self.engines_per_gpu > 1, "cluster.engines_per_gpu=1"),
-            (self.policies.migration.period_s is not None, "migration=stay"),
-            (self.replica.own_region, "replica.adapter_memory=unified, partition or slots"),
-        ):
-            if wrong:
-                raise InputError(f"an autoscaler needs {needs}")
-        whole("cluster.least_replicas", self.scaling.least_replicas, "replicas", least=1, most=self.replicas)
-
-    def _check_pool(self) -> None:
-        """What a host holds is one thing, what it forgets by last use another; cores compute with what is there."""
-        if self.replica.max_cpu_loras is not None:
-            raise InputError(
-                "cluster.adapter_pool=distributed limits a host by host.memory_bytes, which needs "
-                "replica.max_cpu_loras=null"
-            )
-        if self.policies.assists:
-            raise InputError(
-                "loader=cpu_assisted computes with adapters in host memory, which needs cluster.adapter_pool=replicated"
-            )
-
-    def _check_swapper(self) -> None:
-        """One order of adapters and KV needs both, in one pool."""
-        if not self.replica.prefix_caching:
-            raise InputError("eviction decides over cached KV too, which needs replica.prefix_caching=true")
-        if self.replica.adapter_memory != "unified" or self.replica.full_copies:
-            raise InputError(
-                "eviction decides over adapters and KV together, which needs replica.adapter_memory=unified and "
-                "replica.full_copies=false"
-            )
-
-    def _check_blocks(self) -> None:
-        """KV is shared in whole blocks of the trace, which have to be whole blocks of memory."""
-        replica, trace = self.replica, self.trace
-        if replica.reserve not in PREFIX_RESERVES:
-            raise InputError(
-                f"replica.prefix_caching is true, which needs replica.reserve full or paged, not {replica.reserve}"
-            )
-        tokens = trace.hash_block_tokens
-        if replica.reserve == "paged" and trace.has_hashes and tokens % replica.block_size:
-            raise InputError(
-                f"replica.block_size is {replica.block_size}, must divide the {tokens} tokens of the workload's "
-                "blocks (workload.hash_block_tokens), or else replica.prefix_caching be false"
-            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from simlora.core.adapter import Adapter
@@ -56,6 +56,15 @@ class AdapterStore:
         self._loads: list[dict[int, Loading]] = [{} for _ in range(hosts)]  # PCIe to its GPUs, by replica
         self._failures = [0] * hosts
         self._slowdowns = [1.0] * hosts  # of the network
+
+    @staticmethod
+    def requires(scenario: Scenario) -> Iterator[str]:
+        """Yield what of a scenario the store cannot stand beside, in sentences for the user."""
+        if scenario.adapter_pool == "distributed" and scenario.replica.max_cpu_loras is not None:
+            yield (
+                "cluster.adapter_pool=distributed limits a host by host.memory_bytes, which needs "
+                "replica.max_cpu_loras=null"
+            )
 
     def connect(self, replica: int, link: Link, copy_s: Callable[[int], float]) -> None:
         """The host of a replica loads into it over `link`, so many bytes in `copy_s` seconds."""

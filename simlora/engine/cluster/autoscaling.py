@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from simlora.engine.clock import SCALING, Process
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.parts.async_loading import OverlappedLoader
-from simlora.engine.scenario import ScalingConfig
+from simlora.engine.scenario import ScalingConfig, Scenario
 from simlora.metrics.journal import Scaled
 from simlora.metrics.recorder import Recorder
 from simlora.policies.views import FleetView
@@ -40,6 +40,16 @@ class Autoscaling:
         self.boots = 0
         self._asked: Counter[Adapter] = Counter()  # requests so far
         self.active = config.autoscaler.period_s is not None
+
+    @staticmethod
+    def requires(scenario: Scenario) -> Iterator[str]:
+        """Yield what of a scenario an autoscaler cannot stand beside, in sentences for the user."""
+        if scenario.scaling.autoscaler.period_s is None:
+            return
+        if scenario.policies.migration.period_s is not None:
+            yield "an autoscaler needs migration=stay"
+        if scenario.replica.own_region:
+            yield "an autoscaler needs replica.adapter_memory=unified, partition or slots"
 
     def arrive(self, request: Request) -> None:
         """A request arrives, for an adapter that may be worth having in memory."""

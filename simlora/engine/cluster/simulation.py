@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
 
+from simlora.core.errors import InputError
 from simlora.engine import building
-from simlora.engine.assembly import Assembly, Surroundings, preload
+from simlora.engine.assembly import Assembly, Surroundings, preload, problems
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
@@ -40,6 +41,8 @@ class Simulation:
     """
 
     def __init__(self, scenario: Scenario) -> None:
+        """Raise InputError for a scenario whose mechanisms do not go together."""
+        check(scenario)
         self.scenario, self.clock = scenario, Clock()
         clock, until_missed = self.clock, scenario.until_missed
         self.recorder = recorder = Recorder(
@@ -173,3 +176,17 @@ def _asks_for_executions(scenario: Scenario) -> bool:
     policies = scenario.policies
     periodic = (policies.placement, policies.migration, scenario.scaling.autoscaler)
     return policies.router.informed or any(policy.period_s is not None for policy in periodic)
+
+
+def check(scenario: Scenario) -> None:
+    """Raise InputError for the first thing that a mechanism of the scenario cannot stand beside."""
+    for sources in (problems, AdapterStore.requires, Autoscaling.requires, _alike):
+        for problem in sources(scenario):
+            raise InputError(problem)
+
+
+def _alike(scenario: Scenario) -> Iterator[str]:
+    """Yield which policies count on replicas that are alike, where they are not."""
+    for slot in ("placement", "migration"):
+        if scenario.replica_groups and getattr(scenario.policies, slot).assumes_alike:
+            yield f"cluster.replica_groups needs another {slot}: this one takes all replicas for alike"

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.replica.model_runner import ModelRunner
 from simlora.engine.replica.part import Part
+from simlora.engine.scenario import Scenario
 from simlora.memory.adapter_region import AdapterRegion
+from simlora.policies.eviction.on_demand import OnDemand
+from simlora.policies.loading.base import Loader
 
 
 class OwnRegion(Part):
     """Lays adapters out in their `region`; the GPU waits for the flushes of its allocator, `flush_s` each."""
 
     __slots__ = ("_flush_s", "_flushes", "_runner", "region")
+
+    @staticmethod
+    def used_by(scenario: Scenario) -> bool:
+        return scenario.replica.own_region
+
+    @staticmethod
+    def requires(scenario: Scenario) -> Iterator[str]:
+        memory = f"replica.adapter_memory={scenario.replica.adapter_memory}"
+        if not isinstance(scenario.policies.eviction(), OnDemand):
+            yield f"{memory} needs eviction=on_demand"
+        if type(scenario.policies.loader()).ahead is not Loader.ahead:
+            yield f"{memory} needs a loader that does not prefetch"
 
     def __init__(self, region: AdapterRegion, runner: ModelRunner, flush_s: float) -> None:
         self.region, self._runner, self._flush_s = region, runner, flush_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from simlora.engine.parts.async_loading import Deferring
 from simlora.engine.replica.adapter_loader import AdapterLoader
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
+from simlora.engine.scenario import Scenario
 from simlora.latency.cpu_lora import Assisted, CpuLora
 
 
@@ -53,6 +54,18 @@ class CpuAssist(Deferring):
     """
 
     __slots__ = ("_cores", "_cpu_lora", "_loader")
+
+    @staticmethod
+    def used_by(scenario: Scenario) -> bool:
+        return scenario.policies.assists
+
+    @staticmethod
+    def requires(scenario: Scenario) -> Iterator[str]:
+        if scenario.adapter_pool == "distributed":
+            yield (
+                "loader=cpu_assisted computes with adapters in host memory, which needs "
+                "cluster.adapter_pool=replicated"
+            )
 
     def __init__(self, replica: Replica, loader: AdapterLoader, cores: HostCores, cpu_lora: CpuLora) -> None:
         super().__init__(replica, RequestStatus.ASSISTED)

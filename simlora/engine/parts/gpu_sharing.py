@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -11,6 +11,7 @@ from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.model_runner import ModelRunner
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch
+from simlora.engine.scenario import Scenario
 from simlora.latency.iteration import HostTime
 
 
@@ -114,6 +115,23 @@ class GpuSharing(PaceChange):
     """Says when the replica has work, and hears from the other engines on its GPU."""
 
     __slots__ = ("_gpu",)
+
+    @staticmethod
+    def used_by(scenario: Scenario) -> bool:
+        return scenario.engines_per_gpu > 1
+
+    @staticmethod
+    def requires(scenario: Scenario) -> Iterator[str]:
+        for key in ("failures", "stragglers", "slow_links", "replica_groups"):
+            if getattr(scenario, key):
+                yield f"cluster.{key} needs cluster.engines_per_gpu=1"
+        if scenario.scaling.autoscaler.period_s is not None:
+            yield "an autoscaler needs cluster.engines_per_gpu=1"
+        if scenario.replica.tp > 1:
+            yield (
+                f"cluster.engines_per_gpu is {scenario.engines_per_gpu}, must be 1 with replica.tp "
+                f"{scenario.replica.tp}"
+            )
 
     def __init__(self, replica: Replica, gpu: SharedGpu) -> None:
         super().__init__(replica)

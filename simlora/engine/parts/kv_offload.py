@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from simlora.core.request import Request
 from simlora.engine.replica.admission import Admission, TrialLimits
@@ -12,6 +12,8 @@ from simlora.engine.replica.kv_cache_manager import InFlightKV
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.request_table import RequestTable
 from simlora.engine.replica.running_batch import RunningBatch
+from simlora.engine.replica_config import PREFIX_RESERVES
+from simlora.engine.scenario import Scenario
 from simlora.memory.adapter_cache import AdapterCache, DividedAdapterCache
 from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.reservation import Reservation
@@ -131,6 +133,22 @@ class PrefixCaching(Part):
     """
 
     __slots__ = ("_kv", "_outputs", "_table")
+
+    @staticmethod
+    def used_by(scenario: Scenario) -> bool:
+        return scenario.replica.prefix_caching
+
+    @staticmethod
+    def requires(scenario: Scenario) -> Iterator[str]:
+        replica, trace = scenario.replica, scenario.trace
+        if replica.reserve not in PREFIX_RESERVES:
+            yield f"replica.prefix_caching is true, which needs replica.reserve full or paged, not {replica.reserve}"
+        tokens = trace.hash_block_tokens
+        if replica.reserve == "paged" and trace.has_hashes and tokens % replica.block_size:
+            yield (
+                f"replica.block_size is {replica.block_size}, must divide the {tokens} tokens of the workload's "
+                "blocks (workload.hash_block_tokens), or else replica.prefix_caching be false"
+            )
 
     def __init__(self, kv: PrefixCachingKV, outputs: Sequence[int], table: RequestTable) -> None:
         self._kv, self._outputs, self._table = kv, outputs, table

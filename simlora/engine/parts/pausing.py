@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from simlora.core.request import Request
 from simlora.engine.replica.admission import Admission
@@ -10,6 +10,7 @@ from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus, RequestTable
 from simlora.engine.replica_config import ReplicaConfig
+from simlora.engine.scenario import Scenario
 from simlora.memory.reservation import Pausable
 from simlora.policies.scheduling.base import Pause, Resume, SchedulerOutput
 
@@ -21,6 +22,20 @@ class Pausing(Part):
     """
 
     __slots__ = ("_replica", "_reservation", "_table")
+
+    @staticmethod
+    def used_by(scenario: Scenario) -> bool:
+        return scenario.policies.scheduler().pauses
+
+    @staticmethod
+    def requires(scenario: Scenario) -> Iterator[str]:
+        if scenario.replica.reserve == "padded":
+            yield "replica.reserve is padded, must be full, peak or paged for a scheduler that pauses requests"
+        if scenario.replica.own_region:
+            yield (
+                f"replica.adapter_memory is {scenario.replica.adapter_memory}, must be unified, partition or slots for "
+                "a scheduler that pauses requests: their adapters cannot make way there"
+            )
 
     def __init__(self, replica: Replica, reservation: Pausable) -> None:
         self._replica, self._table, self._reservation = replica, replica.table, reservation

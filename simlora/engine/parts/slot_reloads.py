@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.part import Part
+from simlora.engine.scenario import Scenario
 from simlora.memory.adapter_cache import AdapterCache
 from simlora.policies.eviction.base import Eviction
 from simlora.policies.loading.base import Loader, Miss
@@ -20,6 +21,18 @@ class SlotReloads(Part):
     """
 
     __slots__ = ("_cache", "_eviction", "_from_disk", "_just_left", "_left_s", "_link", "_policy")
+
+    @staticmethod
+    def used_by(scenario: Scenario) -> bool:
+        return scenario.policies.eviction().evicts_in_use
+
+    @staticmethod
+    def requires(scenario: Scenario) -> Iterator[str]:
+        if scenario.replica.adapter_memory != "slots":
+            yield (
+                "eviction=lru_in_turn throws adapters out of slots, which needs replica.adapter_memory=slots; "
+                "choose eviction=lru"
+            )
 
     def __init__(
         self, cache: AdapterCache, eviction: Eviction, policy: Loader, link: HostLink, from_disk: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from math import inf, nextafter
 
 import numpy as np
@@ -14,6 +14,7 @@ from simlora.engine.parts.kv_offload import PrefixCachingKV
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
+from simlora.engine.scenario import Scenario
 from simlora.memory.order import Order
 from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.segments import Branch, Segment
@@ -75,6 +76,20 @@ class UnifiedSwapper(Part):
         "kv_tokens_in",
         "policy",
     )
+
+    @staticmethod
+    def used_by(scenario: Scenario) -> bool:
+        return isinstance(scenario.policies.eviction(), Swapper)
+
+    @staticmethod
+    def requires(scenario: Scenario) -> Iterator[str]:
+        if not scenario.replica.prefix_caching:
+            yield "eviction decides over cached KV too, which needs replica.prefix_caching=true"
+        if scenario.replica.adapter_memory != "unified" or scenario.replica.full_copies:
+            yield (
+                "eviction decides over adapters and KV together, which needs replica.adapter_memory=unified and "
+                "replica.full_copies=false"
+            )
 
     def __init__(
         self,

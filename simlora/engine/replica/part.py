@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from simlora.core.request import Request
 from simlora.engine.replica.adapter_loader import LoadPlan
 from simlora.engine.replica.decode_window import DecodeWindow
+from simlora.engine.scenario import Scenario
 from simlora.policies.scheduling.base import SchedulerOutput
 
 
@@ -20,6 +21,16 @@ class Part:
     """
 
     __slots__ = ()
+
+    @staticmethod
+    def used_by(scenario: Scenario) -> bool:
+        """Return whether a scenario's system has the part."""
+        return True
+
+    @staticmethod
+    def requires(scenario: Scenario) -> Iterator[str]:
+        """Yield what of a scenario that has the part it cannot stand beside, in sentences for the user."""
+        yield from ()
 
     def on_arrival(self) -> bool:
         """Return whether the next step boundary is wanted because of the request that has just arrived."""
@@ -104,6 +115,6 @@ class Part:
         """Count what the same part of a failed replica did, whose place this one takes."""
 
 
-NOT_GATHERED = ("inherit_counters", "next_s", "steps")
+NOT_GATHERED = ("inherit_counters", "next_s", "requires", "steps", "used_by")
 """Of the parts themselves: what a replica asks one by one, or its `bounds`."""
 HOOKS = tuple(name for name in vars(Part) if not name.startswith("_") and name not in NOT_GATHERED)

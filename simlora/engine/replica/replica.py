@@ -29,7 +29,7 @@ class Replica(Iterations):
     def attach(self, hooks: Hooks) -> None:
         """Take the hooks of the parts; called once, before anything runs."""
         self.hooks = self.table.hooks = hooks
-        self.actions |= {Abort: self._abort, Note: self._note}
+        self.actions[Abort], self.actions[Note] = self._abort, self._note
 
     # The loop ---------------------------------------------------------------------------
 
