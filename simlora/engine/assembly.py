@@ -50,11 +50,20 @@ from simlora.policies.scheduling.base import SchedulerOutput
 MakeLink = Callable[[AdapterLoad, int, int, Recorder], HostLink]
 
 
+MoreParts = Callable[[Replica], Sequence[Part]]
+"""Makes parts of a caller's own for a replica, which come after the system's."""
+
+
+def no_parts(replica: Replica) -> Sequence[Part]:
+    """Return no parts of the caller's own."""
+    return ()
+
+
 class Surroundings(NamedTuple):
     """What a replica shares with others, and the listeners that it reports to.
 
     `link` makes its host link, where hosts hold different adapters; `runner` what runs its iterations, in place of the
-    latency models.
+    latency models, and `parts` makes parts of the caller's own.
     """
 
     on_leave: Report
@@ -64,6 +73,7 @@ class Surroundings(NamedTuple):
     gpu: SharedGpu | None = None
     link: MakeLink | None = None
     runner: Callable[[LatencyModels], ModelRunner] = ModelRunner
+    parts: MoreParts = no_parts
 
 
 WITH_REQUIREMENTS: tuple[type[Part], ...] = (
@@ -290,7 +300,7 @@ class Assembly:
             self._asks(table),
             scenario.fast_forward,
         )
-        replica.attach(Hooks(self._parts(replica, region, merging, slow)))
+        replica.attach(Hooks([*self._parts(replica, region, merging, slow), *self.around.parts(replica)]))
         return replica
 
     def _parts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from enum import IntEnum
+from math import inf
 
 import numpy as np
 import pandas as pd
@@ -37,7 +38,7 @@ class Recorder:
 
     `region`: adapters have memory of their own; `cache`: there is a prefix cache; `grows`: the KV of a running request
     grows by one slot per token. `tracing`, if given, also gets all events; `missed` counts requests that end outside
-    the SLO.
+    the SLO. With `driven`, requests are submitted from outside: `expect` each, and `close` after the last.
     """
 
     def __init__(
@@ -50,8 +51,10 @@ class Recorder:
         grows: bool = True,
         tracing: Tracing | None = None,
         missed: Missed | None = None,
+        driven: bool = False,
     ) -> None:
-        n = self._requests = len(trace)
+        n = 0 if driven else len(trace)
+        self._requests = inf if driven else n  # that are to come
         self._trace = trace
         self._status = array("b", bytes(n))
         self._replica = array("i", [-1]) * n
@@ -100,6 +103,20 @@ class Recorder:
     def all_ended(self) -> bool:
         """Whether every request has ended."""
         return self.ended == self._requests
+
+    def expect(self) -> None:
+        """Add a row for a request that is submitted from outside."""
+        for reals in (self._admitted_s, self._first_token_s, self._finish_s):
+            reals.append(_NAN)
+        for seconds in (self._cold_start_s, self._kv_cold_start_s, self._blocked_s):
+            seconds.append(0.0)
+        for counts in (self._status, self._cached_tokens, self._preemptions, self._migrations):
+            counts.append(0)
+        self._replica.append(-1)
+
+    def close(self, trace: Trace) -> None:
+        """No more requests are submitted; `trace` has those that were."""
+        self._trace, self._requests = trace, len(trace)
 
     def finish(self, request: Request, replica: int, now_s: float) -> None:
         """Record a request that has its last token."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
 from simlora.core.errors import InputError
+from simlora.core.request import Request
 from simlora.engine import building
-from simlora.engine.assembly import Assembly, Surroundings, preload, problems
+from simlora.engine.assembly import Assembly, MoreParts, Surroundings, no_parts, preload, problems
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
@@ -27,8 +29,10 @@ from simlora.engine.parts.cpu_assist import HostCores
 from simlora.engine.parts.gpu_sharing import SharedGpu
 from simlora.engine.replica.admission import reservation
 from simlora.engine.replica.ending import finalize
+from simlora.engine.replica.model_runner import ModelRunner
 from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
+from simlora.latency.models import LatencyModels
 from simlora.metrics.missed import Missed
 from simlora.metrics.recorder import Recorder
 from simlora.metrics.tracing import Tracing
@@ -40,9 +44,22 @@ class Simulation:
     `loads` are the sums over requests that an informed router reads. `store` is there if hosts hold different adapters.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
-        """Raise InputError for a scenario whose mechanisms do not go together."""
+    driven: ClassVar[bool] = False
+    """Whether requests are submitted from outside, instead of those of the trace."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        runner: Callable[[LatencyModels], ModelRunner] = ModelRunner,
+        parts: MoreParts = no_parts,
+    ) -> None:
+        """Raise InputError for a scenario whose mechanisms do not go together.
+
+        `runner` makes what runs each replica's iterations: by default the latency models answer. `parts` makes parts
+        of the caller's own for each replica.
+        """
         check(scenario)
+        self._runner, self._parts = runner, parts
         self.scenario, self.clock = scenario, Clock()
         clock, until_missed = self.clock, scenario.until_missed
         self.recorder = recorder = Recorder(
@@ -54,10 +71,12 @@ class Simulation:
             reservation(scenario.replica).grows,
             Tracing(lambda: clock.now) if scenario.tracing else None,
             None if until_missed is None else Missed(scenario.trace, until_missed, clock.stop),
+            self.driven,
         )
         self.fleet = fleet = Fleet(scenario.replicas, clock)
         self.adapters = adapters = building.adapters(scenario)
-        self._outputs = array("q", scenario.trace.output_tokens.astype(np.int64).tobytes())
+        outputs = b"" if self.driven else scenario.trace.output_tokens.astype(np.int64).tobytes()
+        self._outputs = array("q", outputs)
         self._latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
         hosts = range(scenario.hosts if scenario.policies.assists else 0)
         self._cores = [HostCores(scenario.host_cores) for _ in hosts]
@@ -129,6 +148,8 @@ class Simulation:
             cores=self._cores[scenario.host_of(id)] if self._cores else None,
             gpu=self._gpus[id // scenario.engines_per_gpu] if self._gpus else None,
             link=None if store is None else partial(FetchingLink, store, id),
+            runner=self._runner,
+            parts=self._parts,
         )
         latency = self._latencies[scenario.kind_of[id]]
         replica = Assembly(
@@ -142,11 +163,21 @@ class Simulation:
 
         An interrupt leaves the recorder with what was finished; the rest is unfinished.
         """
-        scenario, process = self.scenario, self.clock.process
         self.dispatcher.progress = progress
-        self.fleet.start(range(scenario.replicas))
-        front_end_s = scenario.calibration.coefficients.get("front_end.per_request_s", 0.0)
-        self.dispatcher.play(building.requests(scenario, self.adapters, front_end_s))
+        self._start(building.requests(self.scenario, self.adapters, self.front_end_s))
+        self._advance(self.scenario.until_s)
+        return self._end()
+
+    @property
+    def front_end_s(self) -> float:
+        """Seconds between a request's arrival and its place in a replica's queue."""
+        return self.scenario.calibration.coefficients.get("front_end.per_request_s", 0.0)
+
+    def _start(self, requests: Iterable[Request]) -> None:
+        """Start the replicas, the arrival of these requests, and whatever acts on them."""
+        process = self.clock.process
+        self.fleet.start(range(self.scenario.replicas))
+        self.dispatcher.play(requests)
         self.faults.start()
         if self.placement.replans:
             process(self.placement.run(self.clock, self.view))
@@ -154,14 +185,20 @@ class Simulation:
             process(self.autoscaling.run())
         if self.migrator.active:
             process(self.migrator.run())
+
+    def _advance(self, until_s: float | None) -> None:
+        """Process events before that time; None: all."""
         collects = gc.isenabled()
         gc.disable()  # looking for cycles took a quarter of a large run, and finds only what Fleet.replace frees
         try:
-            self.clock.run(scenario.until_s)
+            self.clock.run(until_s)
         finally:
             if collects:
                 gc.enable()
-        complete = self.recorder.all_ended()
+
+    def _end(self) -> Recorder:
+        """Count what is under way, and return what was recorded."""
+        scenario, complete = self.scenario, self.recorder.all_ended()
         if not complete:
             for replica in self.fleet.replicas:
                 finalize(replica)

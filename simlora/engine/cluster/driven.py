@@ -1,0 +1,116 @@
+"""A run that is driven from outside: requests are submitted as they come, and time is advanced step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from simlora.core.errors import InputError
+from simlora.core.request import Request
+from simlora.core.trace import BASE_MODEL, Trace
+from simlora.engine.assembly import MoreParts, no_parts
+from simlora.engine.clock import ARRIVAL
+from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.parts.token_stream import OnToken, TokenStream
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
+from simlora.engine.scenario import Scenario
+from simlora.metrics.recorder import Recorder
+
+
+class Submitted(NamedTuple):
+    """A request from outside: as a row of a trace. `adapter` is an index of the scenario's adapters, or BASE_MODEL."""
+
+    prompt_tokens: int
+    output_tokens: int
+    adapter: int = BASE_MODEL
+    max_output_tokens: int | None = None
+    session: str | None = None
+    block_hashes: tuple[int, ...] = ()
+
+
+class DrivenSimulation(Simulation):
+    """Serves requests that are submitted, as a live server does; of the scenario's trace only the adapters count.
+
+    `submit` requests, `advance` the clock, and `close` after the last one: the result is that of a run of their trace.
+    `on_token` hears of every token at its time. Periodic policies go on until `close`.
+    """
+
+    driven = True
+
+    def __init__(
+        self, scenario: Scenario, on_token: OnToken | None = None, parts: MoreParts = no_parts
+    ) -> None:
+        if scenario.until_missed is not None:
+            raise InputError(
+                "until_missed counts the requests of a trace, and these are submitted; leave it out"
+            )
+
+        def with_stream(replica: Replica) -> Sequence[Part]:
+            stream = () if on_token is None else (TokenStream(replica, on_token),)
+            return (*stream, *parts(replica))
+
+        super().__init__(scenario, parts=with_stream)
+        self._rows: list[tuple[float, Submitted]] = []
+        self._start(())
+
+    def submit(self, submitted: Submitted, arrival_s: float | None = None) -> Request:
+        """A request arrives at that time, or now; return it. Raises InputError for an arrival in the past."""
+        at_s, last_s = (
+            self.clock.now if arrival_s is None else arrival_s,
+            self._rows[-1][0] if self._rows else 0.0,
+        )
+        if at_s < max(self.clock.now, last_s):
+            raise InputError(
+                f"a request arrives at {at_s:g} s, must not be before {max(self.clock.now, last_s):g} s, the time, or "
+                "the arrival of the request before it"
+            )
+        adapter = None if submitted.adapter == BASE_MODEL else self.adapters[submitted.adapter]
+        most = submitted.output_tokens if submitted.max_output_tokens is None else submitted.max_output_tokens
+        request = Request(
+            len(self._rows),
+            adapter,
+            at_s + self.front_end_s,
+            submitted.prompt_tokens,
+            most,
+            submitted.session,
+            submitted.block_hashes,
+        )
+        self._rows.append((at_s, submitted._replace(max_output_tokens=most)))
+        self._outputs.append(submitted.output_tokens)
+        self.recorder.expect()
+        self.clock.call(request.arrival_s, ARRIVAL, request.id, lambda event: self.dispatcher.arrive(request))
+        return request
+
+    def advance(self, to_s: float) -> None:
+        """Let everything happen that happens before that time, which is the time then."""
+        if to_s < self.clock.now:
+            raise InputError(f"advance to {to_s:g} s, must not be before {self.clock.now:g} s, the time")
+        self._advance(to_s)
+
+    def close(self) -> Recorder:
+        """No more requests come: serve those that are there, up to the scenario's until_s; return what was recorded."""
+        self.recorder.close(self._trace())
+        self._advance(self.scenario.until_s)
+        return self._end()
+
+    def _trace(self) -> Trace:
+        """Return the submitted requests as a trace."""
+        rows = [row for _, row in self._rows]
+
+        def column(name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+            return np.array([getattr(row, name) for row in rows], dtype=np.int64)
+
+        return replace(
+            self.scenario.trace,
+            arrival_s=np.array([at_s for at_s, _ in self._rows], dtype=np.float64),
+            adapter=column("adapter"),
+            prompt_tokens=column("prompt_tokens"),
+            output_tokens=column("output_tokens"),
+            max_output_tokens=column("max_output_tokens"),
+            session=[row.session for row in rows],
+            block_hashes=[row.block_hashes for row in rows],
+        )

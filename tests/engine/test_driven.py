@@ -1,0 +1,128 @@
+"""DrivenSimulation: requests submitted from outside, step by step, give the results of the run of their trace."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.core.errors import InputError
+from simlora.core.request import Request
+from simlora.engine.cluster.driven import DrivenSimulation, Submitted
+from simlora.engine.cluster.simulation import Simulation
+from tests.engine.cases import Case, Row, cases
+
+CASE = Case(rows=(Row(0.0, None, 1, 1, 1),), ranks=(1, 2), reserve="paged", capacity=60, max_wait_tokens=0)
+ROWS = tuple(Row(0.05 * i, i % 3 if i % 3 < 2 else None, 5 + i % 4, 6 + i % 5, 12) for i in range(12))
+
+
+def submitted(case: Case) -> list[tuple[float, Submitted]]:
+    """The rows of a case, with their arrivals, as they are submitted."""
+    trace = case.trace()
+    sessions = trace.session or [None] * len(trace)
+    hashes = trace.block_hashes or [()] * len(trace)
+    columns = (trace.prompt_tokens, trace.output_tokens, trace.adapter, trace.max_output_tokens)
+    rows = zip(*(column.tolist() for column in columns), sessions, hashes, strict=True)
+    return [(at_s, Submitted(*row)) for at_s, row in zip(trace.arrival_s.tolist(), rows, strict=True)]
+
+
+def in_steps(simulation: DrivenSimulation, case: Case) -> None:
+    """Advance to each arrival, and submit it then."""
+    for at_s, row in submitted(case):
+        simulation.advance(at_s)
+        simulation.submit(row)
+
+
+def at_once(simulation: DrivenSimulation, case: Case) -> None:
+    """Submit all requests before anything happens."""
+    for at_s, row in submitted(case):
+        simulation.submit(row, at_s)
+
+
+def assert_same(driven: Simulation, played: Simulation) -> None:
+    """Both have the same requests, timeline and counters, bit for bit."""
+    ours, theirs = driven.recorder, played.recorder
+    pd.testing.assert_frame_equal(ours.requests(), theirs.requests(), check_exact=True)
+    assert ours.timeline is not None and theirs.timeline is not None
+    pd.testing.assert_frame_equal(ours.timeline.frame(), theirs.timeline.frame(), check_exact=True)
+    assert (ours.adapter_loads, ours.preemptions, ours.boundaries) == (
+        theirs.adapter_loads,
+        theirs.preemptions,
+        theirs.boundaries,
+    )
+
+
+@pytest.mark.parametrize("drive", [in_steps, at_once])
+@given(case=cases())
+def test_a_driven_run_equals_the_run_of_the_trace(
+    drive: Callable[[DrivenSimulation, Case], None], case: Case
+) -> None:
+    driven = DrivenSimulation(case.scenario())
+    drive(driven, case)
+    driven.close()
+    assert_same(driven, case.simulation())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"replicas": 3, "migrates_every_s": 0.25, "migration": "consolidate", "router": "most_idle"},
+        {"replicas": 3, "autoscaler": "by_queue", "least_replicas": 1},
+        {"replicas": 2, "failures": ((0, 0.2, 0.9),)},
+        {"loader": "asynchronous", "eviction": "lru"},
+        {"scheduler": "credit", "loader": "cached"},
+        {"scheduler": "chunked_prefill", "loader": "prefetching"},
+    ],
+    ids=lambda changes: next(iter(changes.values())) if isinstance(changes, dict) else None,
+)
+def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, object]) -> None:
+    case = CASE.but(rows=ROWS, **changes)
+    driven = DrivenSimulation(case.scenario())
+    in_steps(driven, case)
+    driven.close()
+    assert_same(driven, case.simulation())
+
+
+@given(case=cases(), data=st.data())
+def test_every_token_is_told_once_at_its_time(case: Case, data: st.DataObject) -> None:
+    times: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
+
+    def told(request: Request, token: int, now_s: float) -> None:
+        times[request.id].append((token, now_s))
+
+    driven = DrivenSimulation(case.scenario(), on_token=told)
+    in_steps(driven, case)
+    rows = driven.close().requests()
+    played = case.simulation(fast_forward=False).recorder.requests()
+    columns = ["status", "replica", "admitted_s", "first_token_s", "finish_s", "preemptions"]
+    pd.testing.assert_frame_equal(rows[columns], played[columns], check_exact=True)
+    for row in rows[rows.status == "finished"].itertuples():
+        tokens = times[row.request_id]
+        assert [token for token, _ in tokens] == list(range(1, row.output_tokens + 1))
+        assert (tokens[0][1], tokens[-1][1]) == (row.first_token_s, row.finish_s)
+        assert tokens == sorted(tokens, key=lambda each: each[1])
+
+
+def test_the_future_does_not_happen_before_it_is_advanced_to() -> None:
+    told: list[float] = []
+    driven = DrivenSimulation(CASE.scenario(), on_token=lambda request, token, now_s: told.append(now_s))
+    driven.submit(Submitted(prompt_tokens=4, output_tokens=5))
+    driven.advance(0.1)
+    assert all(now_s < 0.1 for now_s in told)
+    seen = len(told)
+    driven.advance(60.0)
+    assert seen < len(told) == 5
+    assert driven.clock.now == 60.0
+
+
+def test_an_arrival_in_the_past_is_refused() -> None:
+    driven = DrivenSimulation(CASE.scenario())
+    driven.advance(2.0)
+    with pytest.raises(InputError, match="a request arrives at 1 s, must not be before 2 s"):
+        driven.submit(Submitted(4, 5), arrival_s=1.0)
+    with pytest.raises(InputError, match="advance to 1 s, must not be before 2 s"):
+        driven.advance(1.0)
