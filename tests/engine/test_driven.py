@@ -14,6 +14,7 @@ from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine.cluster.driven import DrivenSimulation, Submitted
 from simlora.engine.cluster.simulation import Simulation
+from tests.engine.by_hand import prefill_s, step_s
 from tests.engine.cases import Case, Row, cases
 
 CASE = Case(rows=(Row(0.0, None, 1, 1, 1),), ranks=(1, 2), reserve="paged", capacity=60, max_wait_tokens=0)
@@ -47,7 +48,8 @@ def assert_same(driven: Simulation, played: Simulation) -> None:
     """Both have the same requests, timeline and counters, bit for bit."""
     ours, theirs = driven.recorder, played.recorder
     pd.testing.assert_frame_equal(ours.requests(), theirs.requests(), check_exact=True)
-    assert ours.timeline is not None and theirs.timeline is not None
+    assert ours.timeline is not None
+    assert theirs.timeline is not None
     pd.testing.assert_frame_equal(ours.timeline.frame(), theirs.timeline.frame(), check_exact=True)
     assert (ours.adapter_loads, ours.preemptions, ours.boundaries) == (
         theirs.adapter_loads,
@@ -110,12 +112,13 @@ def test_every_token_is_told_once_at_its_time(case: Case, data: st.DataObject) -
 def test_the_future_does_not_happen_before_it_is_advanced_to() -> None:
     told: list[float] = []
     driven = DrivenSimulation(CASE.scenario(), on_token=lambda request, token, now_s: told.append(now_s))
-    driven.submit(Submitted(prompt_tokens=4, output_tokens=5))
-    driven.advance(0.1)
-    assert all(now_s < 0.1 for now_s in told)
-    seen = len(told)
+    driven.submit(Submitted(prompt_tokens=4, output_tokens=5))  # of the base model
+    ends_s = prefill_s(4) + step_s(5)
+    driven.advance(ends_s)
+    assert told == [prefill_s(4)], "the second token comes at this very time, which is not over"
     driven.advance(60.0)
-    assert seen < len(told) == 5
+    assert told[1] == ends_s
+    assert len(told) == 5
     assert driven.clock.now == 60.0
 
 
