@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 from simlora.core.request import Request
 from simlora.engine.replica.admission import Admission, TrialLimits
@@ -124,6 +124,32 @@ class PrefixCachingKV(InFlightKV):
         self.tree.leave(request, now_s)
         if request.adapter is not None:
             self.adapters.unpin(request.adapter)
+
+
+class SwappedKV(PrefixCachingKV):
+    """Room is made for KV and adapters in one order, by the unified swapper.
+
+    `free` (slots, now, adapters to keep) lets what is worth least leave; at `busy_tokens` in use the swapper does so.
+    """
+
+    __slots__ = ("busy_tokens", "free")
+
+    busy_tokens: int
+    free: Callable[[int, float, Container[int]], None]
+
+    def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
+        short = more - self.adapters.free_tokens(self.tokens())
+        if short > 0:
+            self.free(short, now_s, keep)
+            self.in_flight.note_given_up(self.adapters, now_s)
+        return max(more - self.adapters.free_tokens(self.tokens()), 0)
+
+    def steps_until_full(self, most: int, now_s: float) -> int:
+        most = min(most, self._steps_until_written(most, now_s))
+        until_busy = self.busy_tokens - self.tokens() - self.adapters.adapter_tokens
+        if until_busy >= 0:
+            most = min(most, self.reservation.steps_until_full(until_busy, self.batch.step, most))
+        return most
 
 
 class PrefixCaching(Part):

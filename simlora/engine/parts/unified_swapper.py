@@ -10,7 +10,7 @@ import numpy as np
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.parts.kv_offload import PrefixCachingKV
+from simlora.engine.parts.kv_offload import SwappedKV
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
@@ -22,33 +22,6 @@ from simlora.policies.eviction.swapper import Swapper
 
 WINDOW_S = 5.0
 """Over which FastLibra takes the mean batch."""
-
-
-class SwappedKV(PrefixCachingKV):
-    """Room is made by the `swapper`, in one order for KV and adapters."""
-
-    __slots__ = ("swapper",)
-
-    swapper: UnifiedSwapper
-
-    def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
-        short = more - self.adapters.free_tokens(self.tokens())
-        if short > 0:
-            self.swapper.make_room(short, now_s, keep)
-            self.in_flight.note_given_up(self.adapters, now_s)
-        return max(more - self.adapters.free_tokens(self.tokens()), 0)
-
-    def steps_until_full(self, most: int, now_s: float) -> int:
-        most = min(most, self._steps_until_written(most, now_s))
-        free = self.swapper.busy_tokens - self.tokens() - self.adapters.adapter_tokens
-        if free >= 0:
-            most = min(most, self.reservation.steps_until_full(free, self.batch.step, most))
-        return most
-
-    def release(self, request: Request, now_s: float) -> None:
-        super().release(request, now_s)
-        if request.adapter is not None:
-            self.swapper.left(request.adapter)
 
 
 class UnifiedSwapper(Part):
@@ -114,7 +87,7 @@ class UnifiedSwapper(Part):
         # Since when the batch has been so large, and its integral until then.
         self._batches: deque[tuple[float, int, float]] = deque([(0.0, 0, 0.0)])
         self._cache.on_change += (self.adapter,)
-        kv.swapper = self
+        kv.free, kv.busy_tokens = self.make_room, self.busy_tokens
 
         def key(branch: Branch) -> float:
             return policy.key(
@@ -143,11 +116,10 @@ class UnifiedSwapper(Part):
         branch.used_s = now_s
         self._visits[adapter.id] += 1
 
-    def left(self, adapter: Adapter) -> None:
-        """A request that used an adapter is gone."""
-        branch = self._tree.branch(adapter.id)
-        if not self._cache.is_pinned(adapter):
-            self._idle.put(branch)
+    def on_release(self, request: Request, now_s: float) -> None:
+        adapter = request.adapter
+        if adapter is not None and not self._cache.is_pinned(adapter):
+            self._idle.put(self._tree.branch(adapter.id))
 
     def adapter(self, id: int, resident: bool) -> None:
         """An adapter has come into HBM, or has left it."""
