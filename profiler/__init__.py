@@ -8,5 +8,5 @@ bench      times a point; host: the CPU's part
 collect    times all points of a plan, and keeps every sample
 fit        linear models of the points; write: a calibration; report: a page
 command    simlora-profile
-replay/    python -m profiler.replay: a real batch loop beside the simulated one
+replay/    python -m profiler.replay: a replica whose iterations run on the device, beside the same one simulated
 """

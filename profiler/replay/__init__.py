@@ -1,1 +1,1 @@
-"""A real batch loop on the device, and the simulation of the same trace beside it."""
+"""A simulated replica whose iterations run on the device, beside the same replica simulated."""

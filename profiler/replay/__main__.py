@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,9 +17,9 @@ from profiler.device import CHOICES, Device, choose
 from profiler.fit import fit_iterations
 from profiler.folder import made
 from profiler.model.engine import SPARE_TOKENS, Engine, Live
-from profiler.replay.compare import Compared, Served, compare, table
+from profiler.replay.compare import Compared, Served, compare
+from profiler.replay.device_runner import serve
 from profiler.replay.draw import draw
-from profiler.replay.loop import Loop
 from simlora.cli.guarded import DONE, guarded
 from simlora.config.composing import compose
 from simlora.config.mistakes import COMPOSING, in_plain_words
@@ -26,7 +27,11 @@ from simlora.config.setup import prepare
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.parts.adapter_memory import Padding
+from simlora.engine.parts.queue_reports import QueueReports
+from simlora.engine.parts.tracing import Tracing
 from simlora.engine.scenario import Scenario
+from simlora.policies.loading.base import Miss
 
 KERNEL = "mbgmv"
 SYSTEM = ("system=slora", "loader=cached", "kernel=mbgmv")
@@ -56,6 +61,8 @@ LARGE = (
     "replica.max_num_seqs=128",
 )
 """The same for a GPU."""
+ALIKE = (Padding, QueueReports, Tracing)
+"""Parts of a replica to which it is all the same where its iterations run."""
 SILENT = ("timeline=false", "report=false", "progress=false")
 
 
@@ -63,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve, simulate and compare; 0 when done, 2 for bad input, 130 when interrupted."""
     parser = argparse.ArgumentParser(
         prog="python -m profiler.replay",
-        description="Serve a trace on this device with a real batch loop, driven by a scheduler of simlora's; simulate "
-        "the same trace with the calibration of simlora-profile, and with one that is fitted to the iterations of "
+        description="Serve a trace on this device: simlora's own replica, whose iterations really run; simulate the "
+        "same trace with the calibration of simlora-profile, and with one that is fitted to the iterations of "
         "another trace, served in turn with it; compare iteration by iteration and request by request.",
         epilog=f"KEY=VALUE are simlora's own, on top of {' '.join(SYSTEM)}, and on a CPU of {' '.join(SMALL)}, "
         f"on a GPU of {' '.join(LARGE)}; the other trace is that of the next seed.",
@@ -110,9 +117,31 @@ def scenarios(
     Raises InputError for what they get wrong.
     """
     judged = _scenario(device, overrides, calibration)
-    if judged.replicas != 1 or judged.replica.tp != 1:
-        raise InputError("one device can only replay cluster.replicas=1 and replica.tp=1")
+    _check(judged)
     return judged, _scenario(device, [*overrides, f"seed={judged.seed + 1}"], calibration)
+
+
+def _check(scenario: Scenario) -> None:
+    """Raise InputError for what the device's engine does not do: it prefills whole prompts, or takes a decode step."""
+    scheduler = scenario.policies.scheduler()
+    for fits, needs in (
+        (scenario.replicas == scenario.replica.tp == 1, "cluster.replicas=1 and replica.tp=1"),
+        (
+            not (scheduler.chunks or scheduler.pauses or scheduler.merges),
+            "a scheduler that neither prefills in chunks nor pauses requests nor merges adapters",
+        ),
+        (scenario.policies.loader().answers == (Miss.FREE,), "loader=cached, as all adapters are on it"),
+    ):
+        if not fits:
+            raise InputError(f"one device can only replay {needs}")
+    parts = map(type, Simulation(scenario).fleet.replicas[0].hooks.parts)
+    if unlike := [_words(part.__name__) for part in parts if part not in ALIKE]:
+        raise InputError(f"one device cannot replay a replica with {', '.join(unlike)}")
+
+
+def _words(name: str) -> str:
+    """Return the name of a class in words."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def replay(device: Device, judged: Scenario, other: Scenario, rounds: int = 4) -> list[Compared]:
@@ -160,9 +189,7 @@ def _engine(device: Device, scenario: Scenario) -> Engine:
 
 def _serve(scenario: Scenario, engine: Engine, shown: Progress, title: str) -> Served:
     task = shown.add_task(title, total=len(scenario.trace))
-    loop = Loop(scenario, engine, Simulation(scenario).adapters, KERNEL)
-    requests = loop.run(lambda ended: shown.update(task, completed=ended)).requests()
-    return Served(requests, table(loop.log))
+    return serve(scenario, engine, KERNEL, lambda ended: shown.update(task, completed=ended))
 
 
 def _scenario(device: Device, overrides: Sequence[str], calibration: Path | None) -> Scenario:

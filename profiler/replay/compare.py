@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 import numpy as np
 import pandas as pd
 
-from profiler.replay.loop import Iteration
+from profiler.replay.iteration_log import Iteration
 from simlora.engine.scenario import Scenario
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import LoraWork

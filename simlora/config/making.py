@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -28,6 +29,13 @@ def factory(tree: Tree, key: str, kind: type[T], *args: Any) -> Callable[..., T]
     except TypeError as error:
         raise InputError(f"{key} cannot be made: {error}") from error
     _checked(first, tree, key, kind)
+    return made
+
+
+def partial_of(tree: Tree, key: str) -> functools.partial[Any]:
+    """Return what the section `key` describes, to be called with more arguments, without having tried it."""
+    made = _instantiate(tree, key, partial=True)
+    assert isinstance(made, functools.partial), "Hydra makes a partial of what is to be called later"
     return made
 
 

@@ -18,6 +18,7 @@ from simlora.config.cluster import cluster_keys
 from simlora.config.kinds import other_kinds
 from simlora.config.making import factory, make, with_target
 from simlora.config.mistakes import in_plain_words
+from simlora.config.parts import own_parts
 from simlora.config.reading import Tree, check_known, plain, section
 from simlora.config.replica import REPLICA_KEYS, budgets_by_rate, check_ranks, replica_config
 from simlora.config.tenants import slo_targets, ttft_targets_s, with_classes
@@ -65,6 +66,7 @@ KEYS = (
     "until_missed",
     "speedup",
     "window",
+    "parts",
 )
 
 
@@ -137,6 +139,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         replica_groups=others,
         ttft_targets_s=ttft_targets_s(targets, trace.adapters),
         kv_token_budgets=budgets,
+        parts=own_parts(tree),
         **cluster.scenario_fields(),
         **switches,
     )

@@ -104,7 +104,9 @@ class Assembly(Machinery):
             self.asks(table),
             scenario.fast_forward,
         )
-        replica.attach(Hooks([*self._parts(replica, region, merging, slow), *self.around.parts(replica)]))
+        parts = self._parts(replica, region, merging, slow)
+        parts += [make(replica) for make in scenario.parts]
+        replica.attach(Hooks([*parts, *self.around.parts(replica)]))
         return replica
 
     def _parts(

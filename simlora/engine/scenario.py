@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +102,7 @@ class Scenario:
     `adapter_pool`: replicated, where every host holds all adapters, or distributed, where each holds those that the
     placement gives to its replicas, up to `host_memory_bytes` of them, and gets others over the `network`, or if nobody
     holds them from `storage`.
+    `parts` make parts of the user's own for a replica (engine/replica/part.py), which come after the system's.
     `until_s`: when the run stops; what has not ended by then is unfinished. None: when all requests have ended.
     `until_missed`: how many may miss their SLO before it stops; None: all of them.
     """
@@ -134,6 +136,7 @@ class Scenario:
     gpu: Gpu | None = None
     replica_groups: tuple[Kind, ...] = ()
     ttft_targets_s: NDArray[np.float64] | None = None
+    parts: tuple[Callable[..., Any], ...] = ()
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:

@@ -1,4 +1,4 @@
-"""The loop that serves a trace on a device, and what it is compared with."""
+"""A replica whose iterations run on a device, and what it is compared with."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from experiments.scenarios import scenario
@@ -14,13 +15,18 @@ from profiler.device import choose
 from profiler.fit import fit_iterations
 from profiler.model.engine import Live
 from profiler.replay.__main__ import main, replay, scenarios
-from profiler.replay.compare import Served, compare, table
+from profiler.replay.compare import Served, compare
+from profiler.replay.device_runner import serve
 from profiler.replay.draw import draw
-from profiler.replay.loop import Loop
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.replica.decode_window import DecodeWindow
+from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import NO_LORA, LoraWork
+from simlora.latency.models import LatencyModels
 from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import ReplicaView
@@ -38,13 +44,19 @@ TRACE = (
 
 
 class Pretended:
-    """A device whose iterations take exactly what a calibration says."""
+    """A device whose iterations take exactly what a calibration says, or if it is `unsteady` more, as does the host."""
 
-    def __init__(self, run: Scenario) -> None:
-        self.now_s = 123.0
+    def __init__(self, run: Scenario, unsteady: np.random.Generator | None = None) -> None:
+        self.now_s, self.unsteady = 123.0, unsteady
+        self.there: set[int] = set()
         self.ranks = [adapter.rank for adapter in run.trace.adapters]
         self.iteration = IterationModel(run.calibration)
         self.kernel = run.policies.kernel(run.calibration)
+
+    def clock(self) -> float:
+        if self.unsteady is not None:
+            self.now_s += self.unsteady.uniform(0, 0.01)
+        return self.now_s
 
     def prefill(self, joining: Sequence[Live], kernel: str) -> None:
         tokens = [len(one.prompt) for one in joining]
@@ -52,6 +64,8 @@ class Pretended:
         self.now_s += self.kernel.prefill_s(self._work(joining, tokens))
         for one in joining:
             one.context = len(one.prompt)
+            assert one.id not in self.there, "a request is prefilled that is on the device"
+            self.there.add(one.id)
 
     def decode(self, running: Sequence[Live], kernel: str) -> None:
         for one in running:
@@ -61,6 +75,7 @@ class Pretended:
 
     def leave(self, one: Live) -> None:
         assert one.context >= len(one.prompt), "a request leaves that never ran"
+        self.there.remove(one.id)
 
     def _work(self, lives: Sequence[Live], tokens: Sequence[int]) -> LoraWork:
         mine = [
@@ -83,20 +98,97 @@ class Pretended:
         ("workload.arrivals.rate_rps=0.2", "workload.duration_s=200"),
         ("replica.max_num_seqs=4",),
         ("replica.reserve=full", "replica.kv_token_budget=3000", "replica.max_wait_tokens=0"),
+        ("scheduler=static_batch", "replica.reserve=padded"),
     ],
 )
-def test_on_a_device_that_takes_what_the_calibration_says_the_loop_is_the_simulator(
+def test_on_a_device_that_takes_what_the_calibration_says_the_replay_is_the_simulation(
     overrides: tuple[str, ...],
 ) -> None:
-    """Written apart, they agree request by request: what differs on a real device is the device."""
+    """What differs on a real device is the device."""
     run = scenario([*TRACE, *overrides])
+    _is_the_simulation(run)
+
+
+def test_a_preempted_request_leaves_the_device_and_is_prefilled_there_again() -> None:
+    run = scenario([*TRACE, "replica.reserve=paged", "replica.kv_token_budget=2500"])
+    simulated = _is_the_simulation(run)
+    assert simulated.preemptions.sum() > 0
+
+
+def _is_the_simulation(run: Scenario) -> pd.DataFrame:
     device = Pretended(run)
-    simulation = Simulation(run)
-    loop = Loop(run, device, simulation.adapters, "mbgmv", clock=lambda: device.now_s)
-    real, simulated = loop.run().requests(), simulation.run().requests()
+    real = serve(run, device, "mbgmv", clock=device.clock).requests
+    simulated = Simulation(run).run().requests()
     assert real.status.tolist() == simulated.status.tolist() == ["finished"] * len(real)
     for column in ("admitted_s", "first_token_s", "finish_s"):
         np.testing.assert_allclose(real[column], simulated[column], rtol=0, atol=1e-7, err_msg=column)
+    assert not device.there, "requests have ended, and are still on the device"
+    return simulated
+
+
+class Logged(ModelRunner):
+    """Takes what is in a log of iterations."""
+
+    def __init__(self, latency: LatencyModels, iterations: pd.DataFrame) -> None:
+        super().__init__(latency)
+        self.rows = iterations.itertuples()
+
+    def prefill_s(self, requests, tokens, decoding, skipped, adapters):
+        row = next(self.rows)
+        assert (row.kind, row.requests, row.batch_tokens) == ("prefill", len(requests), sum(tokens))
+        return row.seconds
+
+    def decode(self, start_s, batch, skipped, adapters):
+        row = next(self.rows)
+        found = row.kind, row.begin_s, row.requests, row.batch_tokens, row.rank_sum
+        assert found == ("decode", start_s, len(batch), batch.context_tokens, batch.rank_sum)
+        return DecodeWindow(start_s, row.seconds, 0.0)
+
+
+class EachStep(Part):
+    """Has every decode step launched anew."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.table = replica.table
+
+    def at_boundary(self, now_s: float) -> None:
+        self.table.end_window()
+
+
+@pytest.mark.parametrize("rate_rps", [0.5, 4])
+def test_the_records_are_those_of_a_simulation_whose_iterations_take_the_logged_times(
+    rate_rps: float,
+) -> None:
+    """To the last bit, with a device and a host that take other times each time."""
+    run = scenario([*TRACE, f"workload.arrivals.rate_rps={rate_rps}"])
+    device = Pretended(run, unsteady=np.random.default_rng(1))
+    real = serve(run, device, "mbgmv", clock=device.clock)
+    simulation = Simulation(
+        replace(run, fast_forward=False),
+        lambda latency: Logged(latency, real.iterations),
+        lambda replica: [EachStep(replica)],
+    )
+    pd.testing.assert_frame_equal(real.requests, simulation.run().requests(), check_exact=True)
+
+
+def test_the_hosts_work_between_two_iterations_belongs_to_the_second_and_idle_time_to_none() -> None:
+    run = scenario([*TRACE, "workload.arrivals.rate_rps=0.1", "workload.duration_s=200"])
+    device = Pretended(run)
+    began_s = device.now_s
+
+    class Slow(Fcfs):
+        def schedule(self, view: ReplicaView) -> SchedulerOutput:
+            device.now_s += 0.01
+            return super().schedule(view)
+
+    slow = replace(run, policies=replace(run.policies, scheduler=Slow))
+    real = serve(slow, device, "mbgmv", clock=device.clock)
+    by_itself_s = compare(run, [real], real.requests).iterations.predicted_s
+    np.testing.assert_allclose(real.iterations.seconds, by_itself_s + 0.01, atol=1e-7)
+    assert real.iterations.seconds.sum() == pytest.approx(device.now_s - began_s, abs=1e-6)
+    gaps_s = real.iterations.begin_s.iloc[1:].to_numpy() - real.iterations.end_s.iloc[:-1].to_numpy()
+    assert (gaps_s >= 0).all()
+    assert 0 < (gaps_s > 0).sum() < len(gaps_s), "the replica is idle at times, and at times it is not"
 
 
 def test_a_scheduler_is_told_what_a_pass_takes_by_the_calibration() -> None:
@@ -106,27 +198,32 @@ def test_a_scheduler_is_told_what_a_pass_takes_by_the_calibration() -> None:
 
     class Asking(Fcfs):
         def schedule(self, view: ReplicaView) -> SchedulerOutput:
-            decision = super().schedule(view)
-            if decision.prefill and not view.running:
+            output = super().schedule(view)
+            if output.prefill and not view.running:
                 told.append(
-                    view.pass_s(decision.prefill, [request.prompt_tokens for request in decision.prefill])
+                    view.pass_s(output.prefill, [request.prompt_tokens for request in output.prefill])
                 )
-            return decision
+            return output
 
     asking = replace(run, policies=replace(run.policies, scheduler=Asking))
-    loop = Loop(asking, device, Simulation(run).adapters, "mbgmv", clock=lambda: device.now_s)
-    loop.run()
-    assert loop.log[0].kind == "prefill"
-    assert told[0] == pytest.approx(loop.log[0].end_s - loop.log[0].begin_s, abs=1e-7)
+    first = serve(asking, device, "mbgmv", clock=device.clock).iterations.iloc[0]
+    assert first.kind == "prefill"
+    assert told[0] == pytest.approx(first.seconds, abs=1e-7)
+
+
+def test_requests_that_a_run_does_not_finish_leave_the_device() -> None:
+    run = replace(scenario(TRACE), until_s=5.0)
+    device = Pretended(run)
+    served = serve(run, device, "mbgmv", clock=device.clock)
+    assert (served.requests.status == "unfinished").any()
+    assert not device.there
 
 
 @pytest.fixture(scope="module")
 def pretended() -> tuple[Scenario, Served]:
     run = scenario(TRACE)
     device = Pretended(run)
-    loop = Loop(run, device, Simulation(run).adapters, "mbgmv", clock=lambda: device.now_s)
-    requests = loop.run().requests()
-    return run, Served(requests, table(loop.log))
+    return run, serve(run, device, "mbgmv", clock=device.clock)
 
 
 def test_each_iteration_is_priced_by_what_it_processed(pretended: tuple[Scenario, Served]) -> None:
@@ -211,6 +308,27 @@ def test_a_trace_is_really_served(tmp_path: Path) -> None:
         (["--device", "cpu", "--rounds", "0"], "--rounds is 0, must be"),
         (["--device", "cpu", "--calibration", "{path}", "schedule=lcfs"], "schedule"),
         (["--device", "cpu", "--calibration", "{path}", "cluster.replicas=2"], "one device can only replay"),
+        (
+            ["--device", "cpu", "--calibration", "{path}", "scheduler=chunked_prefill"],
+            "neither prefills in chunks",
+        ),
+        (
+            ["--device", "cpu", "--calibration", "{path}", "scheduler=credit"],
+            "nor pauses requests nor merges",
+        ),
+        (["--device", "cpu", "--calibration", "{path}", "scheduler=merged_only"], "nor merges adapters"),
+        (["--device", "cpu", "--calibration", "{path}", "loader=blocking"], "can only replay loader=cached"),
+        (
+            [
+                "--device",
+                "cpu",
+                "--calibration",
+                "{path}",
+                "replica.prefix_caching=true",
+                "replica.reserve=full",
+            ],
+            "one device cannot replay a replica with prefix caching",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_2(

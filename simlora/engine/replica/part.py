@@ -89,7 +89,7 @@ class Part:
         return most
 
     def next_s(self) -> float:
-        """Return the time from which the next boundary is needed."""
+        """Return the time from which the next boundary is needed; an idle replica wakes then, too, unless it is inf."""
         return inf
 
     def sample(self) -> tuple[int, ...]:
