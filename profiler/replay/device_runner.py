@@ -15,7 +15,7 @@ from profiler.replay.iteration_log import Iteration, iteration
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.model_runner import ModelRunner, Pass
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch
@@ -65,17 +65,10 @@ class DeviceRunner(ModelRunner):
         if now_s != self._end_s:
             self._since_s = self._clock()
 
-    def prefill_s(
-        self,
-        requests: Sequence[Request],
-        tokens: Sequence[int],
-        decoding: RunningBatch | None,
-        skipped: int,
-        adapters: int,
-    ) -> float:
-        assert decoding is None, "the device prefills or decodes, and a pass is to do both"
-        self._engine.prefill(list(map(self._join, requests, tokens)), self._kernel_name)
-        return self._ran("prefill", requests, tokens)
+    def prefill_s(self, work: Pass) -> float:
+        assert work.decoding is None, "the device prefills or decodes, and a pass is to do both"
+        self._engine.prefill(list(map(self._join, work.requests, work.tokens)), self._kernel_name)
+        return self._ran("prefill", work.requests, work.tokens)
 
     def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
         assert start_s == self._boundary_s, "a decode step is to begin later, and the device does not wait"

@@ -27,8 +27,6 @@ from simlora.engine.replica.hooks import Hooks
 from simlora.engine.replica.kv_cache_manager import InFlightKV
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
-from simlora.engine.replica.request_table import HoldingTable, RequestTable
-from simlora.engine.replica.scheduler_view import SchedulerView
 from simlora.engine.scenario import Scenario
 from simlora.memory.adapter_region import AdapterRegion, adapter_region
 from simlora.memory.reservation import Pausable
@@ -59,53 +57,32 @@ class Assembly(Machinery):
 
     def replica(self) -> Replica:
         """Return the replica, with empty memory and its parts attached."""
-        config, scenario, scheduler = self.config, self.scenario, self.scheduler
-        rule = reservation(config)
-        if scheduler.pauses:
+        config, rule, region = self.config, reservation(self.config), None
+        if self.scheduler.pauses:
             rule = Pausable(rule)
-        region = None
         if config.own_region:
             region = adapter_region(config.adapter_memory, config.adapter_region_tokens)
         cache = self.cache(region)
         link = self.link(cache)
         kv = self.kv(rule, cache, link)
-        loader = self.loader(kv, link)
         runner, merging, slow = self.runners()
-
-        def swap_out(tokens: int, now_s: float) -> None:
-            runner.stalled_until_s = link.send_kv(tokens, now_s)
-
-        swaps = swap_out if config.preemption == "swap" else None
-        holds = self.defers or scenario.policies.assists or scheduler.pauses
-        table = (HoldingTable if holds else RequestTable)(
-            self.id, kv, self.outputs, self.recorder, self.around.on_leave, swaps
-        )
-        targets_s = scenario.ttft_targets_s
-        view = SchedulerView(
-            self.clock,
-            config,
-            scheduler,
-            table,
-            runner,
-            self.trials(table, region),
-            len(scenario.trace.adapters),
-            None if targets_s is None else targets_s.tolist(),
-        )
+        table = self.table(kv, runner, link)
+        view = self.view(table, runner, region)
         replica = Replica(
             self.id,
             config,
             self.clock,
             self.recorder,
             table,
-            loader,
+            self.loader(kv, link),
             link,
             runner,
             view,
             self.asks(table),
-            scenario.fast_forward,
+            self.scenario.fast_forward,
         )
         parts = self._parts(replica, region, merging, slow)
-        parts += [make(replica) for make in scenario.parts]
+        parts += [make(replica) for make in self.scenario.parts]
         replica.attach(Hooks([*parts, *self.around.parts(replica)]))
         return replica
 

@@ -136,6 +136,7 @@ class Machinery:
     # Memory -----------------------------------------------------------------------------
 
     def cache(self, region: AdapterRegion | None) -> AdapterCache:
+        """Return the adapters in HBM."""
         config, victims = self.config, self.eviction.victims
         if config.divided:
             return DividedAdapterCache(config.kv_token_budget, victims, config.adapter_region_tokens)
@@ -145,6 +146,7 @@ class Machinery:
         return cache
 
     def link(self, cache: AdapterCache) -> HostLink:
+        """Return the link to the host, and to disk or to other hosts behind it."""
         config, model = self.config, self.scenario.model
         # KV heads are copied once there are more GPUs than heads.
         kv_bytes = model.kv_bytes_per_token // min(config.tp, model.kv_heads)
@@ -154,6 +156,7 @@ class Machinery:
         return (self.around.link or HostLink)(load, config.tp, kv_bytes, recorder)
 
     def kv(self, rule: Reservation, cache: AdapterCache, link: HostLink) -> KVCacheManager:
+        """Return the KV in HBM, with what it has to know of copies and of a prefix cache."""
         config, eviction = self.config, self.eviction
         if not self.copies_overlap:
             return KVCacheManager(rule, cache, self.batch)
@@ -171,6 +174,7 @@ class Machinery:
         return kv
 
     def loader(self, kv: KVCacheManager, link: HostLink) -> AdapterLoader:
+        """Return what loads adapters."""
         if isinstance(kv, InFlightKV):
             return OverlappedLoader(kv, link, self.policy, self.recorder, self.beside)
         return AdapterLoader(kv, link, self.policy, self.recorder)
@@ -189,6 +193,31 @@ class Machinery:
         if self.around.gpu is not None and latency.host is not None:
             runner = SharedRunner(self.id, runner, self.around.gpu, latency.host)
         return runner, merging, slow
+
+    def table(self, kv: KVCacheManager, runner: ModelRunner, link: HostLink) -> RequestTable:
+        """Return the requests' table."""
+
+        def swap_out(tokens: int, now_s: float) -> None:
+            runner.stalled_until_s = link.send_kv(tokens, now_s)
+
+        holds = self.defers or self.scenario.policies.assists or self.scheduler.pauses
+        swaps = swap_out if self.config.preemption == "swap" else None
+        kind = HoldingTable if holds else RequestTable
+        return kind(self.id, kv, self.outputs, self.recorder, self.around.on_leave, swaps)
+
+    def view(self, table: RequestTable, runner: ModelRunner, region: AdapterRegion | None) -> SchedulerView:
+        """Return what policies see."""
+        targets_s = self.scenario.ttft_targets_s
+        return SchedulerView(
+            self.clock,
+            self.config,
+            self.scheduler,
+            table,
+            runner,
+            self.trials(table, region),
+            len(self.scenario.trace.adapters),
+            None if targets_s is None else targets_s.tolist(),
+        )
 
     def trials(self, table: RequestTable, region: AdapterRegion | None) -> Trials:
         """Return what starts trials."""

@@ -133,9 +133,9 @@ class Logged(ModelRunner):
         super().__init__(latency)
         self.rows = iterations.itertuples()
 
-    def prefill_s(self, requests, tokens, decoding, skipped, adapters):
+    def prefill_s(self, work):
         row = next(self.rows)
-        assert (row.kind, row.requests, row.batch_tokens) == ("prefill", len(requests), sum(tokens))
+        assert (row.kind, row.requests, row.batch_tokens) == ("prefill", len(work.requests), sum(work.tokens))
         return row.seconds
 
     def decode(self, start_s, batch, skipped, adapters):

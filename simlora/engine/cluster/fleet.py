@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simlora.core.request import Request
 from simlora.engine.clock import URGENT, Clock
 from simlora.engine.handoff import Handoff
-from simlora.engine.replica.ending import fail, inherit_counters
+from simlora.engine.replica.ending import fail, free, inherit_counters
 from simlora.engine.replica.replica import Replica
 from simlora.memory.adapter_cache import AdapterCache
 
@@ -60,6 +60,7 @@ class Fleet:
         lost = fail(failed)
         self.replicas[id] = replica = self._make(id)
         inherit_counters(replica, failed)
+        free(failed)
         self.caches[id] = replica.kv.adapters
         del failed
         if replica.config.prefix_caching:

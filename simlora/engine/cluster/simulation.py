@@ -61,19 +61,8 @@ class Simulation:
         check(scenario)
         self._runner, self._parts = runner, parts
         self.scenario, self.clock = scenario, Clock()
-        clock, until_missed = self.clock, scenario.until_missed
-        self.recorder = recorder = Recorder(
-            scenario.trace,
-            scenario.replicas,
-            scenario.timeline,
-            scenario.replica.own_region,
-            scenario.replica.prefix_caching,
-            reservation(scenario.replica).grows,
-            Tracing(lambda: clock.now) if scenario.tracing else None,
-            None if until_missed is None else Missed(scenario.trace, until_missed, clock.stop),
-            self.driven,
-        )
-        self.fleet = fleet = Fleet(scenario.replicas, clock)
+        self.recorder = recorder = self._recorder()
+        self.fleet = fleet = Fleet(scenario.replicas, self.clock)
         self.adapters = adapters = building.adapters(scenario)
         outputs = b"" if self.driven else scenario.trace.output_tokens.astype(np.int64).tobytes()
         self._outputs = array("q", outputs)
@@ -83,10 +72,10 @@ class Simulation:
         engines = scenario.engines_per_gpu
         self._gpus = [SharedGpu() for _ in range(0, scenario.replicas if engines > 1 else 0, engines)]
         distributed, informed = scenario.adapter_pool == "distributed", scenario.policies.router.informed
-        self.store = AdapterStore(scenario, adapters, recorder, clock) if distributed else None
+        self.store = AdapterStore(scenario, adapters, recorder, self.clock) if distributed else None
         self.placement = PlacementPlanner(scenario, adapters, self.store, recorder)
         self.loads = LoadTracker(scenario.replicas, scenario.replica.max_num_seqs) if informed else None
-        self.history = LatencyHistory(clock, _asks_for_executions(scenario))
+        self.history = LatencyHistory(self.clock, _asks_for_executions(scenario))
         self.view = view = ClusterView(
             scenario, fleet, self._latencies, self.placement, self.loads, self.history
         )
@@ -99,6 +88,20 @@ class Simulation:
         fleet.build(self._replica)
         self._begin()
         self._listen()
+
+    def _recorder(self) -> Recorder:
+        scenario, clock, until_missed = self.scenario, self.clock, self.scenario.until_missed
+        return Recorder(
+            scenario.trace,
+            scenario.replicas,
+            scenario.timeline,
+            scenario.replica.own_region,
+            scenario.replica.prefix_caching,
+            reservation(scenario.replica).grows,
+            Tracing(lambda: clock.now) if scenario.tracing else None,
+            None if until_missed is None else Missed(scenario.trace, until_missed, clock.stop),
+            self.driven,
+        )
 
     def _begin(self) -> None:
         """Switch some replicas on, and place the adapters."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from simlora.core.adapter import Adapter
-from simlora.core.request import Request
 from simlora.engine.parts.slowdown import PaceChange
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.model_runner import ModelRunner, Pass
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.engine.scenario import Scenario
@@ -81,29 +80,17 @@ class SharedRunner(ModelRunner):
     def merged(self) -> Adapter | None:
         return self._runner.merged
 
-    def prefill_s(
-        self,
-        requests: Sequence[Request],
-        tokens: Sequence[int],
-        decoding: RunningBatch | None,
-        skipped: int,
-        adapters: int,
-    ) -> float:
-        own_s = self._runner.prefill_s(requests, tokens, decoding, skipped, adapters)
-        sequences = len(requests) + (0 if decoding is None else len(decoding))
-        return self._gpu.launch(self._id, own_s, 0.0, self._host.host_s(sequences), True)[0]
+    def prefill_s(self, work: Pass) -> float:
+        own_s = self._runner.prefill_s(work)
+        return self._gpu.launch(self._id, own_s, 0.0, self._host_s(work), True)[0]
 
-    def priced_s(
-        self,
-        requests: Sequence[Request],
-        tokens: Sequence[int],
-        decoding: RunningBatch | None,
-        skipped: int,
-        adapters: int,
-    ) -> float:
-        own_s = self._runner.priced_s(requests, tokens, decoding, skipped, adapters)
-        sequences = len(requests) + (0 if decoding is None else len(decoding))
-        return self._gpu.priced_s(self._id, own_s, self._host.host_s(sequences))
+    def priced_s(self, work: Pass) -> float:
+        own_s = self._runner.priced_s(work)
+        return self._gpu.priced_s(self._id, own_s, self._host_s(work))
+
+    def _host_s(self, work: Pass) -> float:
+        decoding = 0 if work.decoding is None else len(work.decoding)
+        return self._host.host_s(len(work.requests) + decoding)
 
     def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
         window, host_s = self._runner.decode(start_s, batch, skipped, adapters), self._host.host_s(len(batch))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.model_runner import ModelRunner, Pass
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch
@@ -46,16 +46,9 @@ class MergingRunner(ModelRunner):
             self._merged = merge
         return seconds
 
-    def prefill_s(
-        self,
-        requests: Sequence[Request],
-        tokens: Sequence[int],
-        decoding: RunningBatch | None,
-        skipped: int,
-        adapters: int,
-    ) -> float:
-        self._check((*requests, *(decoding or ())))
-        return super().prefill_s(requests, tokens, decoding, skipped, adapters)
+    def prefill_s(self, work: Pass) -> float:
+        self._check((*work.requests, *(work.decoding or ())))
+        return super().prefill_s(work)
 
     def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
         self._check(batch)

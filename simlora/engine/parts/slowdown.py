@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from simlora.core.adapter import Adapter
-from simlora.core.request import Request
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.model_runner import ModelRunner, Pass
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch
@@ -35,25 +32,11 @@ class SlowRunner(ModelRunner):
         """Iterations launched from now on take `factor` times as long as the latency models say."""
         self._slowdown = factor
 
-    def prefill_s(
-        self,
-        requests: Sequence[Request],
-        tokens: Sequence[int],
-        decoding: RunningBatch | None,
-        skipped: int,
-        adapters: int,
-    ) -> float:
-        return self._runner.prefill_s(requests, tokens, decoding, skipped, adapters) * self._slowdown
+    def prefill_s(self, work: Pass) -> float:
+        return self._runner.prefill_s(work) * self._slowdown
 
-    def priced_s(
-        self,
-        requests: Sequence[Request],
-        tokens: Sequence[int],
-        decoding: RunningBatch | None,
-        skipped: int,
-        adapters: int,
-    ) -> float:
-        return self._runner.priced_s(requests, tokens, decoding, skipped, adapters) * self._slowdown
+    def priced_s(self, work: Pass) -> float:
+        return self._runner.priced_s(work) * self._slowdown
 
     def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
         window = self._runner.decode(start_s, batch, skipped, adapters)

@@ -11,7 +11,7 @@ from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.hooks import NO_HOOKS
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import KVCacheManager
-from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.model_runner import ModelRunner, Pass
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.request_table import RequestTable
 from simlora.engine.replica.scheduler_view import SchedulerView
@@ -111,7 +111,7 @@ class Iterations:
         tokens = output.chunks or [request.prefill_tokens for request in requests]
         decoding = table.batch if output.decode and table.batch.members else None
         adapters = table.count_adapters(requests)
-        pass_s = runner.prefill_s(requests, tokens, decoding, output.skipped, adapters)
+        pass_s = runner.prefill_s(Pass(requests, tokens, decoding, output.skipped, adapters))
         for assist in self.hooks.assist:
             start_s, pass_s = assist(requests, tokens, start_s, pass_s)
         for request in requests:

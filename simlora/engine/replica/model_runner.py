@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -15,6 +16,20 @@ PrefillWork = Callable[[Sequence[Request], Sequence[int]], tuple[int, int, LoraW
 """Returns what a prefill of so many tokens of each request amounts to, as `running_batch.prefill_work`."""
 DecodeWork = Callable[[RunningBatch, int], LoraWork]
 """Returns the work of a decode step's LoRA kernels, with so many distinct adapters."""
+
+
+class Pass(NamedTuple):
+    """Prefills `tokens[i]` tokens of `requests[i]`, and takes a decode step of the `decoding` batch, if there is one.
+
+    They use so many distinct `adapters` together. The scheduler has looked at `skipped` requests in vain, which takes
+    time as well.
+    """
+
+    requests: Sequence[Request]
+    tokens: Sequence[int]
+    decoding: RunningBatch | None
+    skipped: int
+    adapters: int
 
 
 class ModelRunner:
@@ -58,37 +73,20 @@ class ModelRunner:
         """Launch nothing before that time."""
         self.stalled_until_s = max(self.stalled_until_s, until_s)
 
-    def prefill_s(
-        self,
-        requests: Sequence[Request],
-        tokens: Sequence[int],
-        decoding: RunningBatch | None,
-        skipped: int,
-        adapters: int,
-    ) -> float:
-        """Launch a pass that prefills `tokens[i]` tokens of `requests[i]`; return its seconds.
-
-        With a `decoding` batch the pass also takes a decode step of it, with so many distinct `adapters` together.
-        The scheduler has looked at `skipped` requests in vain, which takes time as well.
-        """
+    def prefill_s(self, work: Pass) -> float:
+        """Launch a pass; return its seconds."""
+        requests, tokens, decoding, skipped, adapters = work
         iteration, kernel = self._iteration, self._kernel
-        total, total_sq, work = self._prefill_work(requests, tokens)
+        total, total_sq, lora = self._prefill_work(requests, tokens)
         skipped_s = self._skipped_request_s * skipped
         if decoding is None:
-            return iteration.prefill_s(total, total_sq) + kernel.prefill_s(work) + skipped_s
+            return iteration.prefill_s(total, total_sq) + kernel.prefill_s(lora) + skipped_s
         base_s = iteration.mixed_s(total, total_sq, len(decoding.members), decoding.context_tokens)
-        return base_s + kernel.mixed_s(work, self._decode_work(decoding, adapters)) + skipped_s
+        return base_s + kernel.mixed_s(lora, self._decode_work(decoding, adapters)) + skipped_s
 
-    def priced_s(
-        self,
-        requests: Sequence[Request],
-        tokens: Sequence[int],
-        decoding: RunningBatch | None,
-        skipped: int,
-        adapters: int,
-    ) -> float:
-        """Return the seconds of such a pass without launching it."""
-        return ModelRunner.prefill_s(self, requests, tokens, decoding, skipped, adapters)
+    def priced_s(self, work: Pass) -> float:
+        """Return the seconds of a pass without launching it."""
+        return ModelRunner.prefill_s(self, work)
 
     def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
         """Launch decode steps of a batch with so many distinct adapters, until the batch changes."""

@@ -10,7 +10,7 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.clock import Clock
 from simlora.engine.replica.admission import Admission
-from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.model_runner import ModelRunner, Pass
 from simlora.engine.replica.request_table import RequestStatus, RequestTable
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.policies.scheduling.base import Scheduler
@@ -131,4 +131,4 @@ class SchedulerView:
         cache, batch = self._table.kv.adapters, self._table.batch
         new = {r.adapter.id for r in requests if r.adapter is not None and not cache.is_pinned(r.adapter)}
         decoding = batch if batch.members else None
-        return self._runner.priced_s(requests, chunks, decoding, 0, len(cache.pins) + len(new))
+        return self._runner.priced_s(Pass(requests, chunks, decoding, 0, len(cache.pins) + len(new)))
