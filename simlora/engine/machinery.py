@@ -247,7 +247,7 @@ class Machinery:
     def asks(self, table: RequestTable) -> Callable[[SchedulerView], SchedulerOutput]:
         """Return what asks the scheduler; it is not asked while all that there is are requests whose copies go on."""
         schedule, held, nothing = self.scheduler.schedule, table.held, SchedulerOutput()
-        if not (isinstance(table, HoldingTable) or self.scheduler.pauses):
+        if not (self.defers or self.scenario.policies.assists):
             return schedule
 
         def ask(view: SchedulerView) -> SchedulerOutput:

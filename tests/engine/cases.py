@@ -90,7 +90,7 @@ SCHEDULERS = {
     "credit": lambda: Credit(starving=2.0, normal=1.0, tune_every=5, alpha=0.7),
 }
 PICKING = ("merged_only", "unmerged_only", "credit")
-"""Those that pause whom they do not pick."""
+"""Those that pause requests that they do not pick."""
 PLAIN = ("fcfs", "lcfs")
 """What the reference loop of tests/engine/reference.py knows."""
 LOADERS = {
@@ -124,7 +124,7 @@ BINDING = {
     "contiguous": Contiguous,
     "rank_demand": lambda: RankDemand({1: 400.0, 8: 300.0}, period_s=2**-2, trend_periods=3),
 }
-"""Those that say who may serve what."""
+"""Those that say which replicas may serve what."""
 AUTOSCALERS: dict[str, Callable[[], Autoscaler]] = {
     "fixed": Fixed,
     "by_queue": lambda: ByQueue(target_requests=2, period_s=2**-3, down_after_s=2**-1),
@@ -402,12 +402,12 @@ class Case:
 BURST = st.just(0.0)
 WITHIN_A_STEP = st.integers(1, 64).map(lambda k: k * 2**-10)
 WITHIN_A_RUN = st.integers(1, 64).map(lambda k: k * 2**-6)
-EVERYBODY_HAS_LEFT = st.integers(8, 16).map(float)
+ALL_HAVE_LEFT = st.integers(8, 16).map(float)
 GAPS = (
     BURST,
     st.one_of(BURST, WITHIN_A_STEP),
     st.one_of(WITHIN_A_STEP, WITHIN_A_RUN),
-    st.one_of(BURST, WITHIN_A_STEP, WITHIN_A_RUN, EVERYBODY_HAS_LEFT),
+    st.one_of(BURST, WITHIN_A_STEP, WITHIN_A_RUN, ALL_HAVE_LEFT),
 )
 PROMPTS = (st.just(1), st.integers(1, 12), st.integers(1, 60))
 OUTPUTS = (st.just(1), st.integers(1, 6), st.integers(1, 40), st.integers(20, 40))
@@ -452,7 +452,7 @@ def cases(
     if reserve == "padded" and SCHEDULERS[scheduler]().chunks:
         reserve = "full"  # chunks are not padded to each other
     if scheduler in PICKING and reserve == "padded":
-        reserve = "paged"  # who is paused has no place in tensors of one shape
+        reserve = "paged"  # a paused request has no place in tensors of one shape
     exact = draw(st.booleans())
     if not exact:
         requests = tuple(row._replace(arrival_s=row.arrival_s * 0.9871237) for row in requests)
@@ -488,6 +488,8 @@ def cases(
             replicas_per_host=draw(st.integers(1, 2)),
             layers=draw(st.sampled_from((1, 4))),
         )
+    if case.eviction == "lru_in_turn" and case.adapter_memory != "slots":
+        case = case.but(eviction="lru")
     if case.adapter_memory == "slots":
         slots = case.max_loras or 3
         case = case.but(max_loras=slots, adapter_region_tokens=4 * max(ranks) * slots)

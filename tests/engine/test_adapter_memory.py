@@ -1,4 +1,4 @@
-"""Adapters in memory of their own: who waits for room in it, and what a flush of its allocator costs.
+"""Adapters in memory of their own: what waits for room in it, and what a flush of its allocator costs.
 
 Adapters 0, 1 and 2 have ranks 1, 2 and 4, and so 4, 8 and 16 token slots.
 """
@@ -25,7 +25,7 @@ def run(slots: int, *rows: Row, fast_forward: bool = True, **changes: object) ->
 
 @pytest.mark.parametrize("fast_forward", [True, False])
 @pytest.mark.parametrize("slots, stall_s", [(14, FLUSH_S), (16, 0.0)])
-def test_a_load_for_which_memory_has_to_be_flushed_holds_everybody_up(
+def test_a_load_for_which_memory_has_to_be_flushed_holds_all_requests_up(
     slots: int, stall_s: float, fast_forward: bool
 ) -> None:
     """The second adapter beside the first takes 14 slots, and a flush unless there are 16."""
@@ -36,7 +36,9 @@ def test_a_load_for_which_memory_has_to_be_flushed_holds_everybody_up(
 
 
 @pytest.mark.parametrize("memory, slots", [("contiguous", 13), ("padded", 15)])
-def test_who_does_not_fit_beside_the_others_waits_until_they_have_left(memory: str, slots: int) -> None:
+def test_a_request_that_does_not_fit_beside_the_others_waits_until_they_have_left(
+    memory: str, slots: int
+) -> None:
     """Contiguous takes 14 slots for both; padded 8 and two copies of 4."""
     rows = (Row(0.0, 0, 4, 3, 3), Row(2**-10, 1, 4, 3, 3))
     waits = run(slots, *rows, adapter_memory=memory).requests()

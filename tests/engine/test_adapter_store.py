@@ -1,4 +1,4 @@
-"""Hosts that hold what they serve, and get the rest from each other: who holds what, and when a copy is there.
+"""Hosts that hold what they serve, and get the rest from each other: which host holds what, and when a copy is there.
 
 Times are sums by hand. A copy over PCIe takes a second for a hundred bytes, over the network for two hundred, from
 storage for ten.
@@ -15,14 +15,14 @@ import pytest
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
 from simlora.engine.cluster.adapter_store import AdapterStore
-from simlora.engine.link import Link, together
+from simlora.engine.replica.link import Link, together
 from simlora.hardware.link import Link as LinkRate
 
 A, B, C = (Adapter(id, name, 8, 1000, 32) for id, name in enumerate("abc"))
 
 
 class Hosts:
-    """Three hosts with a replica each, or more, and a clock that somebody turns."""
+    """Three hosts with a replica each, or more, and a clock that is turned by hand."""
 
     def __init__(self, hosts: int = 3, per_host: int = 1, memory_bytes: float | None = None) -> None:
         self._per_host = per_host
@@ -102,7 +102,9 @@ def test_each_gpu_of_a_replica_gets_its_shard(hosts: Hosts) -> None:
     assert hosts.fetch(2, A, 100.0, shard_bytes=250) == pytest.approx(100.0 + 2.5 + 1.25)
 
 
-def test_who_serves_it_now_has_it_as_soon_as_he_has_asked_and_who_did_gives_it_up(hosts: Hosts) -> None:
+def test_a_host_that_serves_it_now_has_it_as_soon_as_it_has_asked_and_the_one_that_did_drops_it(
+    hosts: Hosts,
+) -> None:
     hosts.serve((2,), (1,), (1, 2))
     assert hosts.held()[A.id] == [0], "the last copy stays"
     hosts.fetch(2, A, 0.0)
@@ -114,35 +116,35 @@ def test_who_serves_it_now_has_it_as_soon_as_he_has_asked_and_who_did_gives_it_u
     assert hosts.stores.most_held == [1, 2, 2]
 
 
-def test_both_who_serve_it_keep_it(hosts: Hosts) -> None:
+def test_both_hosts_that_serve_it_keep_it(hosts: Hosts) -> None:
     hosts.serve((0, 2), (1,), (1, 2))
     hosts.fetch(2, A, 0.0)
     hosts.until(25.0)
     assert hosts.held()[A.id] == [0, 2]
 
 
-def test_what_another_who_serves_it_holds_is_given_up_at_once(hosts: Hosts) -> None:
+def test_what_another_host_that_serves_it_holds_is_dropped_at_once(hosts: Hosts) -> None:
     hosts.serve((0,), (1,), (2,))
     assert hosts.held()[C.id] == [2]
 
 
-def test_two_who_fetch_the_same_wait_for_each_other_at_every_link(hosts: Hosts) -> None:
+def test_two_hosts_that_fetch_the_same_wait_for_each_other_at_every_link(hosts: Hosts) -> None:
     """Over PCIe until 10 and 20; the network begins with the second at 20."""
     assert [hosts.fetch(replica, A, 0.0) for replica in (1, 2)] == [15.0, 25.0]
 
 
-def test_one_who_fetches_from_two_hosts_has_one_network_card(hosts: Hosts) -> None:
+def test_a_host_that_fetches_from_two_others_has_one_network_card(hosts: Hosts) -> None:
     """Both are through PCIe at 10, and go over the network one after the other."""
     assert [hosts.fetch(2, adapter, 0.0) for adapter in (A, B)] == [15.0, 20.0]
 
 
-def test_of_those_who_hold_it_the_one_is_asked_whose_link_is_free_first(hosts: Hosts) -> None:
+def test_of_the_hosts_that_hold_it_the_one_is_asked_whose_link_is_free_first(hosts: Hosts) -> None:
     hosts.loads[1].transfer(0.0, 50.0)
     assert hosts.fetch(0, C, 0.0) == 15.0
     assert hosts.loads[2].free_at_s == 10.0
 
 
-def test_each_link_takes_its_own_time_and_who_takes_a_place_brings_another_link() -> None:
+def test_each_link_takes_its_own_time_and_a_replica_in_the_place_of_another_brings_its_own_link() -> None:
     """The first replica's host copies twice as fast as the others; 3 is put in 1's place, whose link is no more."""
     hosts = Hosts()
     hosts.serve((0,), (1,), (2,), at_first=True)
@@ -156,7 +158,7 @@ def test_each_link_takes_its_own_time_and_who_takes_a_place_brings_another_link(
     assert hosts.loads[1].free_at_s == 0.0
 
 
-def test_what_nobody_holds_is_read_from_storage(hosts: Hosts) -> None:
+def test_what_no_host_holds_is_read_from_storage(hosts: Hosts) -> None:
     """A hundred seconds for all of it, then its shard over PCIe; memory has it before that."""
     hosts.stores.holders[A.id].clear()
     hosts.serve((2,), (1,), (1, 2))
@@ -182,7 +184,7 @@ def test_a_host_that_is_full_keeps_no_copy_and_it_is_counted() -> None:
 def test_but_gives_up_what_it_does_not_serve_and_others_hold() -> None:
     hosts = Hosts(memory_bytes=2500.0)
     hosts.serve((0,), (1,), (1, 2), at_first=True)
-    hosts.stores._serving[C.id] = frozenset({0})  # nobody who serves it has asked for it yet
+    hosts.stores._serving[C.id] = frozenset({0})  # the host that serves it has not asked for it yet
     hosts.stores._serving[A.id] = frozenset({0, 1})
     hosts.fetch(1, A, 0.0)
     hosts.until(99.0)
@@ -209,7 +211,7 @@ def test_how_busy_a_link_was_until_it_broke_off() -> None:
     assert [link.busy_until(time_s) for time_s in (8.0, 11.0, 20.0)] == [5.0, 6.0, 9.0]
 
 
-def test_who_fetches_is_counted_by_host_and_what_only_a_failed_one_held() -> None:
+def test_fetches_are_counted_by_host_and_so_is_what_only_a_failed_one_held() -> None:
     hosts = Hosts()
     hosts.serve((0,), (0, 1), (1, 2), at_first=True)
     hosts.fetch(2, A, 0.0)

@@ -1,4 +1,4 @@
-"""Replicas that are added and taken away: what it takes, who goes where, and what it costs."""
+"""Replicas that are added and taken away: what it takes, where requests go, and what it costs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def scalings(simulation: Simulation) -> list[tuple[float, int, int, int, int]]:
     return [tuple(row[:5]) for row in simulation.recorder.journal.scaled]
 
 
-def test_who_is_there_at_first_need_not_boot(told) -> None:
+def test_a_replica_that_is_on_at_first_need_not_boot(told) -> None:
     simulation, policy = told(2, rows=(row(0.0), row(0.0), row(0.0)))
     table = simulation.recorder.requests()
     assert sorted(table.replica) == [0, 0, 1]
@@ -66,7 +66,7 @@ def test_who_is_there_at_first_need_not_boot(told) -> None:
 
 
 def test_a_new_replica_takes_requests_when_it_has_booted(told) -> None:
-    """It is wanted at 0.25 s and there an eighth of a second later: who comes before goes to the first."""
+    """It is wanted at 0.25 s and there an eighth of a second later: a request that comes before goes to the first."""
     rows = (row(0.0), row(0.26), row(0.25 + BOOT_S + 0.01))
     simulation, _ = told(1, 2, rows=rows)
     assert simulation.recorder.requests().replica.tolist() == [0, 0, 1]
@@ -112,14 +112,14 @@ def test_one_that_is_about_to_go_can_be_had_back_without_a_boot(told) -> None:
     assert [row[1:] for row in scalings(simulation)] == [(2, 2, 0, 0), (1, 1, 0, 1), (2, 2, 0, 0)]
 
 
-def test_who_found_nobody_goes_to_one_that_is_had_back(told) -> None:
+def test_a_request_that_found_no_replica_goes_to_one_that_is_had_back(told) -> None:
     """The second is about to go when the host of the first fails; at the next look it is wanted after all."""
     rows = (row(0.0), row(0.0, output_tokens=60))
     simulation, _ = told(2, 1, rows=rows, replicas=2, failures=((0, 0.3, None),))
     table = simulation.recorder.requests()
     assert table.replica.tolist() == [1, 1]
     (moved,) = simulation.recorder.journal.moved
-    assert moved.target == -1, "nobody took it at first"
+    assert moved.target == -1, "no replica took it at first"
     assert simulation.autoscaling.boots == 0
 
 
@@ -159,13 +159,13 @@ def test_one_that_is_to_go_and_whose_host_fails_costs_until_then(told) -> None:
     assert simulation.autoscaling.on_s.tolist() == pytest.approx([lasts_s, 0.3 + lasts_s - 0.75])
 
 
-def test_who_comes_back_has_nothing_in_memory(told) -> None:
+def test_a_replica_that_comes_back_has_nothing_in_memory(told) -> None:
     """The second has adapter 1 until it goes; when it is there again it has to load it again."""
     known = {"placement": "contiguous", "eviction": "lru"}
     rows = (row(0.0, 1, 2), row(0.5, 0, 1), row(1.5, 1, 2), row(2.6, 1, 1))
     simulation, _ = told(2, 2, 2, 2, 1, 1, 1, 1, 1, 2, rows=rows, replicas=2, **known)
     table = simulation.recorder.requests()
-    assert table.replica.tolist() == [1, 0, 0, 1], "whose replica is not there goes elsewhere"
+    assert table.replica.tolist() == [1, 0, 0, 1], "a request whose replica is not there goes elsewhere"
     assert table.cold_start_s.tolist() == pytest.approx([load_s(1)] * 4)
 
 
@@ -191,8 +191,8 @@ def test_it_waits_for_all_that_it_loads(told) -> None:
     assert scalings(simulation)[-1][0] == pytest.approx(0.25 + BOOT_S + 2 * load_s(1))
 
 
-def test_nobody_is_turned_away_while_a_replica_can_still_be_added(told) -> None:
-    """The only one fails for good before the first look; who comes then waits for the next to boot."""
+def test_no_request_is_rejected_while_a_replica_can_still_be_added(told) -> None:
+    """The only one fails for good before the first look; a request that comes then waits for the next to boot."""
     simulation, _ = told(1, rows=(row(0.2, output_tokens=1),), failures=((0, 0.1, None),))
     table = simulation.recorder.requests()
     assert table.status.tolist() == ["finished"]
@@ -216,7 +216,7 @@ def test_a_host_that_fails_takes_its_boots_with_it(told) -> None:
 
 
 def test_what_an_autoscaler_sees(told) -> None:
-    """How long who waits has waited, and the first tokens of who has ended lately."""
+    """How long waiting requests have waited, and the first tokens of those that have ended lately."""
     found: list[tuple[float, list[float], list[float]]] = []
 
     class Looks(Told):
@@ -257,14 +257,14 @@ def test_a_run_that_would_have_been_stopped_later_costs_until_its_end(told) -> N
     assert simulation.autoscaling.on_s.tolist() == pytest.approx([lasts_s(), lasts_s(), 0.0])
 
 
-def test_who_has_booted_when_all_is_over_is_not_noted_and_loads_nothing(told) -> None:
+def test_a_replica_that_has_booted_when_all_is_over_is_not_noted_and_loads_nothing(told) -> None:
     simulation, _ = told(1, 2, rows=(row(0.0, 0),), boot_s=9.0, warm_up_adapters=1)
     assert scalings(simulation) == [(0.0, 1, 1, 0, 0), (0.25, 2, 1, 1, 0)]
     assert simulation.recorder.adapter_loads == 1
     assert simulation.autoscaling.on_s[1] == pytest.approx(simulation.recorder.last_s - 0.25)
 
 
-def test_who_is_given_up_or_turned_away_never_had_a_first_token() -> None:
+def test_a_request_that_is_aborted_or_rejected_never_had_a_first_token() -> None:
     found: list[list[float]] = []
 
     class Looks(Told):
@@ -312,18 +312,18 @@ def test_what_would_still_boot_costs_until_the_end_whatever_comes_later(told) ->
     assert simulation.autoscaling.on_s[1] == pytest.approx(lasts_s() - 0.25)
 
 
-def test_only_who_is_on_has_adapters_in_memory_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_replica_that_is_on_has_adapters_in_memory_from_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(AUTOSCALERS, "told", lambda: Told(1))
     case = Case(rows=(row(0.0, 0),), replicas=2, placement="burst_tolerance", autoscaler="told")
-    held = [
-        replica.holdings.pool.adapter_tokens > 0 for replica in Simulation(case.scenario()).fleet.replicas
-    ]
+    held = [replica.kv.adapters.adapter_tokens > 0 for replica in Simulation(case.scenario()).fleet.replicas]
     assert held == [True, False]
     both = Simulation(case.but(autoscaler="fixed").scenario()).fleet.replicas
-    assert all(replica.holdings.pool.adapter_tokens > 0 for replica in both)
+    assert all(replica.kv.adapters.adapter_tokens > 0 for replica in both)
 
 
-def test_homeless_requests_count_as_waiting(told) -> None:
+def test_unassigned_requests_count_as_waiting(told) -> None:
     simulation, policy = told(1, rows=(row(0.2, output_tokens=1),), failures=((0, 0.1, 5.0),), replicas=1)
     assert policy.waits_s[1:3] == [[pytest.approx(0.05)], [pytest.approx(0.3)]]
     assert np.diff([seen_s for seen_s, _ in policy.seen]).tolist() == [0.25] * (len(policy.seen) - 1)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from unittest import mock
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 
+from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.recorder import Recorder
+from simlora.metrics.tracing import Ran
 from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.chunked_slo import ChunkedSlo
 from simlora.policies.views import ReplicaView
 from tests.engine.by_hand import READ_TWICE_S, chunks_s, load_s, prefill_s, step_s, steps_s
-from tests.engine.cases import COEFFICIENTS, SCHEDULERS, Case, Row, family
+from tests.engine.cases import COEFFICIENTS, Case, Row, family
 from tests.examples import share
-from tests.invariants.watch import watched
 
 CASE = Case(rows=(), scheduler="chunked_prefill", kernel="merged", loader="cached", max_wait_tokens=0)
 
@@ -65,7 +66,7 @@ def test_a_running_request_takes_one_token_of_the_budget() -> None:
 
 def test_iterations_are_counted_once_also_where_they_do_both() -> None:
     simulation = CASE.but(rows=(Row(0.0, None, 4, 4, 4), Row(2**-10, None, 18, 1, 1))).simulation()
-    assert simulation.fleet.replicas[0].iterations == 4
+    assert simulation.fleet.replicas[0].view.iterations == 4
 
 
 def test_a_batch_as_large_as_the_budget_leaves_nothing_for_prefills() -> None:
@@ -77,7 +78,7 @@ def test_a_batch_as_large_as_the_budget_leaves_nothing_for_prefills() -> None:
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
-def test_no_more_than_max_adapters_run_together_and_who_is_of_another_is_passed_over(
+def test_no_more_than_max_loras_run_together_and_a_request_of_another_adapter_is_skipped(
     fast_forward: bool,
 ) -> None:
     rows = [Row(0.0, adapter, 4, 2, 2) for adapter in (0, 1, 0, None)]
@@ -95,7 +96,7 @@ def test_first_come_first_served_waits_behind_one_adapter_too_many() -> None:
     assert table.admitted_s.tolist() == [0.0, alone_s, 2 * alone_s]
 
 
-def test_the_batch_waits_for_the_weights_of_who_joins_it() -> None:
+def test_the_batch_waits_for_the_weights_of_a_request_that_joins_it() -> None:
     table = run(Row(0.0, None, 4, 4, 4), Row(2**-10, 0, 7, 2, 2), loader="blocking").requests()
     mixed_s = prefill_s(4) + load_s(1) + prefill_s(7) + step_s(5) - READ_TWICE_S
     assert table.cold_start_s[1] == load_s(1)
@@ -130,10 +131,10 @@ class Telling(ChunkedSlo):
         self.told: dict[float, float] = {}
 
     def schedule(self, view: ReplicaView) -> SchedulerOutput:
-        decision = super().schedule(view)
-        if decision.prefill:
-            self.told[view.now_s] = view.pass_s(decision.prefill, decision.chunks)
-        return decision
+        output = super().schedule(view)
+        if output.prefill:
+            self.told[view.now_s] = view.pass_s(output.prefill, output.chunks)
+        return output
 
 
 @given(
@@ -141,9 +142,11 @@ class Telling(ChunkedSlo):
 )
 @share(1 / 2)
 def test_a_pass_takes_as_long_as_its_scheduler_is_told(case: Case) -> None:
-    telling = Telling()
-    with mock.patch.dict(SCHEDULERS, chunked_slo=lambda: telling):
-        simulation = watched(case.but(replicas=1, others=0))
-    ran = {begin_s: end_s - begin_s for begin_s, end_s in simulation.fleet.replicas[0].ran}
+    telling, scenario = Telling(), case.but(replicas=1, others=0).scenario()
+    policies = replace(scenario.policies, scheduler=lambda: telling)
+    recorder = Simulation(replace(scenario, policies=policies, tracing=True)).run()
+    assert recorder.tracing is not None
+    happened = recorder.tracing.until(recorder.last_s).happened
+    ran = {ran.since_s: ran.until_s - ran.since_s for ran in happened if isinstance(ran, Ran)}
     for begin_s, told_s in telling.told.items():
         assert ran[begin_s] == pytest.approx(told_s, rel=1e-9, abs=1e-12)

@@ -6,10 +6,9 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simpy import Event
 
-from simlora.engine.clock import ARRIVAL, BOUNDARY, Clock
-from simlora.engine.link import Link
+from simlora.engine.clock import ARRIVAL, BOUNDARY, FAILURE, Clock, Moment
+from simlora.engine.replica.link import Link
 from tests.engine.cases import Case, Row
 
 MOMENTS = st.tuples(st.integers(0, 3).map(float), st.sampled_from((ARRIVAL, BOUNDARY)), st.integers(0, 2**39))
@@ -54,7 +53,7 @@ def test_what_waits_for_a_moved_event_happens_once_at_the_new_time() -> None:
 def test_a_period_comes_again_and_again_until_it_has_ended_and_what_has_passed_meanwhile_does_not() -> None:
     clock, seen = Clock(), []
 
-    def looking() -> Generator[Event, None, None]:
+    def looking() -> Generator[Moment, None, None]:
         for moment in clock.every(0.1, ARRIVAL, lambda: len(seen) == 4):
             yield moment
             seen.append(clock.now)
@@ -107,3 +106,101 @@ def test_the_time_a_link_is_busy_does_not_depend_on_the_order() -> None:
     for durations in permutations((0.25, 0.5, 1.0)):
         link = Link()
         assert [link.transfer(0.0, d) for d in durations][-1] == link.busy_s == 1.75
+
+
+# Calls ---------------------------------------------------------------------------------------
+
+
+def test_a_call_gets_its_event_at_its_time_and_among_others_by_kind_and_id() -> None:
+    clock, seen = Clock(), []
+    event = clock.call(2.0, BOUNDARY, 1, lambda event: seen.append(("second", clock.now, event)))
+    clock.call(2.0, BOUNDARY, 0, lambda _: seen.append(("first", clock.now, None)))
+    clock.run()
+    assert seen == [("first", 2.0, None), ("second", 2.0, event)]
+
+
+def test_a_process_can_wait_for_a_moment_and_does_not_for_one_that_has_been() -> None:
+    clock, seen = Clock(), []
+    early = clock.moment(1.0, ARRIVAL, 0)
+
+    def waiting() -> Generator[Moment, None, None]:
+        yield clock.moment(2.0, ARRIVAL, 0)
+        seen.append(clock.now)
+        yield early
+        seen.append(clock.now)
+
+    clock.process(waiting())
+    clock.run()
+    assert seen == [2.0, 2.0]
+
+
+def test_a_moved_event_is_void_and_the_new_one_can_be_moved_again() -> None:
+    clock, seen = Clock(), []
+    first = clock.call(5.0, BOUNDARY, 0, lambda _: seen.append(clock.now))
+    second = clock.move(first, 2.0, BOUNDARY, 0)
+    clock.move(second, 7.0, BOUNDARY, 0)
+    clock.run()
+    assert seen == [7.0]
+
+
+def test_an_event_that_never_happens_does_if_it_is_moved_to_a_time() -> None:
+    clock, seen = Clock(), []
+    event = clock.never(lambda _: seen.append(clock.now))
+    clock.run(until=3.0)
+    assert seen == []
+    clock.move(event, 4.0, BOUNDARY, 0)
+    clock.run()
+    assert seen == [4.0]
+
+
+def test_events_at_the_time_until_which_it_runs_are_left_for_later() -> None:
+    clock, seen = Clock(), []
+    for time_s in (1.0, 2.0, 3.0):
+        clock.call(time_s, ARRIVAL, 0, lambda _: seen.append(clock.now))
+    clock.run(until=2.0)
+    assert (seen, clock.now) == ([1.0], 2.0)
+    clock.run(until=2.5)
+    assert (seen, clock.now) == ([1.0, 2.0], 2.5), "at their time, not before"
+    clock.run()
+    assert (seen, clock.now) == ([1.0, 2.0, 3.0], 3.0)
+
+
+def test_stopping_lets_all_happen_that_happens_at_this_moment() -> None:
+    clock, seen = Clock(), []
+    clock.call(1.0, ARRIVAL, 0, lambda _: clock.stop())
+    for time_s in (1.0, 2.0):
+        clock.call(time_s, BOUNDARY, 0, lambda _: seen.append(clock.now))
+    clock.run()
+    assert (seen, clock.now) == ([1.0], 1.0)
+
+
+def test_of_two_spans_one_is_over_before_the_next_begins_at_the_same_moment() -> None:
+    clock, seen = Clock(), []
+    for name, from_s, until_s in (("one", 0.0, 1.0), ("two", 1.0, None)):
+        begins, ends = clock.span(from_s, until_s, FAILURE, 0)
+        begins.callbacks.append(lambda _, name=name: seen.append(f"{name} begins"))
+        if ends is not None:
+            ends.callbacks.append(lambda _, name=name: seen.append(f"{name} ends"))
+    clock.run()
+    assert seen == ["one begins", "one ends", "two begins"]
+
+
+def test_an_exception_of_a_process_ends_the_run() -> None:
+    clock = Clock()
+
+    def failing() -> Generator[Moment, None, None]:
+        yield clock.moment(1.0, ARRIVAL, 0)
+        raise ValueError("in a process")
+
+    clock.process(failing())
+    with pytest.raises(ValueError, match="in a process"):
+        clock.run()
+
+
+def test_a_listener_hears_when_each_transfer_begins_and_ends_and_what_it_is_of() -> None:
+    link, heard = Link(), []
+    link.on_transfer += (lambda *transfer: heard.append(transfer),)
+    link.transfer(1.0, 0.5, what=7)
+    link.transfer(1.25, 0.5, launch_s=0.125)
+    link.transfer(3.0, 0.5, launch_s=0.125)
+    assert heard == [(1.0, 1.5, 7), (1.5, 2.0, None), (3.0, 3.625, None)]

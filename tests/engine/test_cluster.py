@@ -1,4 +1,4 @@
-"""The cluster: who is turned away and why, who may go where, what an interrupt leaves behind."""
+"""The cluster: which requests are rejected and why, where they may go, what an interrupt leaves behind."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def test_what_could_never_run_is_rejected_at_arrival_with_the_reason(
         assert np.isnan(table.admitted_s[0])
 
 
-def test_whoever_could_run_alone_is_served_in_the_end_even_in_the_tightest_pool() -> None:
+def test_a_request_that_could_run_alone_is_served_in_the_end_even_in_the_tightest_pool() -> None:
     rows = tuple(Row(0.0, i % 3, 72 - 4 * (i % 2), 20, 20) for i in range(9))
     for reserve in ("full", "peak", "paged"):
         table = Case(rows=rows, capacity=109, reserve=reserve, eviction="lru").run().requests()

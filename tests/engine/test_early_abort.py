@@ -21,7 +21,7 @@ def boundaries(count: int) -> list[float]:
 
 @pytest.mark.parametrize("fast_forward", [True, False])
 @pytest.mark.parametrize("comes_s", [2**-10, 2**-7, 0.1])
-def test_who_waits_is_given_up_at_the_first_boundary_at_which_its_patience_is_over(
+def test_a_waiting_request_is_aborted_at_the_first_boundary_at_which_its_patience_is_over(
     comes_s: float, fast_forward: bool
 ) -> None:
     table = CASE.but(rows=(LONG, Row(comes_s, 0, 4, 1, 1))).run(fast_forward=fast_forward).requests()
@@ -41,7 +41,7 @@ def test_patience_is_over_at_exactly_the_target_less_the_margin(late_s: float, s
     assert table.finish_s[1] == (end_s if status == "aborted" else end_s + prefill_s(4))
 
 
-def test_a_replica_at_which_everybody_was_given_up_is_idle_until_the_next_arrival() -> None:
+def test_a_replica_whose_requests_were_all_aborted_is_idle_until_the_next_arrival() -> None:
     ends = boundaries(59)
     rows = (LONG, Row(2**-10, None, 4, 1, 1), Row(9.0, None, 4, 1, 1))
     simulation = CASE.but(rows=rows).simulation()
@@ -52,7 +52,7 @@ def test_a_replica_at_which_everybody_was_given_up_is_idle_until_the_next_arriva
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
-def test_looks_at_an_empty_queue_let_the_arrivals_sink_also_when_nobody_ever_waited(
+def test_looks_at_an_empty_queue_let_the_arrivals_sink_also_when_no_request_ever_waited(
     fast_forward: bool,
 ) -> None:
     """Three arrivals make both averages 2, and looks at the empty queue the first one 0.

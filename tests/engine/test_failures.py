@@ -12,11 +12,12 @@ from simlora.api.facts import adapter_facts, failure_facts
 from simlora.core.errors import InputError
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.handoff import Handoff
-from simlora.engine.holdings import Holdings
 from simlora.engine.incidents import Failure
+from simlora.engine.replica.kv_cache_manager import KVCacheManager
 from simlora.metrics.journal import Failed
 from tests.engine.by_hand import load_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row, failing
+from tests.engine.observing import holds_nothing
 from tests.engine.test_fast_forward import assert_same
 from tests.invariants.watch import watched
 
@@ -104,12 +105,12 @@ def test_what_a_failed_replica_held_is_freed_at_once(
 
     def counting(self: Fleet, id: int) -> list[Handoff]:
         found = replace(self, id)
-        there.append(sum(type(each) is Holdings for each in gc.get_objects()))
+        there.append(sum(issubclass(type(each), KVCacheManager) for each in gc.get_objects()))
         return found
 
     monkeypatch.setattr(Fleet, "replace", counting)
     gc.collect()
-    before = sum(type(each) is Holdings for each in gc.get_objects())
+    before = sum(issubclass(type(each), KVCacheManager) for each in gc.get_objects())
     rows = tuple(Row(0.25 * i, 0, 9, 4, 4) for i in range(40))
     failures = tuple((0, float(i), i + 0.5) for i in range(1, 8))
     table = case(*rows, failures=failures, prefix_caching=prefix_caching).run().requests()
@@ -184,7 +185,7 @@ def test_how_busy_its_host_link_was_goes_on_and_a_load_that_broke_off_counts_in_
     half_s = load_s(1) / 2
     rows = (Row(0.0, 0, 1, 1, 1), Row(9.0, 0, 1, 1, 1))
     of = case(*rows, placement="contiguous", failures=((0, half_s, 5.0),), eviction="on_demand")
-    links = [replica.holdings.host_link.to_gpu.busy_s for replica in of.simulation().fleet.replicas]
+    links = [replica.host_link.to_gpu.busy_s for replica in of.simulation().fleet.replicas]
     assert links == pytest.approx([half_s + load_s(1), load_s(1)])
 
 
@@ -252,13 +253,13 @@ def test_failures_are_written_down_with_what_they_cost() -> None:
     assert host_facts["host_adapters_at_end"] == [0, 0], "the second failed in the end"
 
 
-def test_where_none_is_to_fail_nothing_is_said() -> None:
+def test_without_failures_there_are_no_failure_facts() -> None:
     simulation = case(LONG, failures=()).simulation()
     assert failure_facts(simulation, simulation.recorder.last_s) is None
 
 
 @given(failing(), st.booleans())
-def test_everybody_ends_whatever_fails(case: Case, fast_forward: bool) -> None:
+def test_every_request_ends_whatever_fails(case: Case, fast_forward: bool) -> None:
     simulation = watched(case, fast_forward=fast_forward)
     table = simulation.recorder.requests()
     assert (table.status != "unfinished").all()
@@ -266,7 +267,7 @@ def test_everybody_ends_whatever_fails(case: Case, fast_forward: bool) -> None:
     assert (done.arrival_s <= done.admitted_s).all()
     assert (done.first_token_s <= done.finish_s).all()
     assert simulation.fleet.outstanding.sum() == 0
-    assert sum(len(replica.held()) for replica in simulation.fleet.replicas) == 0, "everything is given back"
+    assert all(map(holds_nothing, simulation.fleet.replicas)), "everything is given back"
     event(f"moved: {len(simulation.recorder.journal.moved) > 0}")
 
 

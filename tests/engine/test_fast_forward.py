@@ -8,7 +8,10 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.holdings import Holdings
+from simlora.engine.parts.adapter_memory import OwnRegion
+from simlora.engine.parts.unified_swapper import UnifiedSwapper
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
 from simlora.metrics.recorder import Recorder
 from simlora.policies.migration.base import Migration, Plan
 from simlora.policies.views import ClusterView
@@ -30,6 +33,7 @@ from tests.engine.cases import (
     shared_prefixes,
     swapped,
 )
+from tests.engine.observing import holds_nothing, observed
 from tests.examples import share
 
 EQUAL = ("status", "reason", "replica", "preemptions", "cached_tokens", "migrations")
@@ -68,26 +72,38 @@ def assert_same(fast: Simulation, plain: Simulation) -> None:
     for name in COUNTS:
         assert getattr(fast.recorder, name) == getattr(plain.recorder, name), name
     for one, other in zip(fast.fleet.replicas, plain.fleet.replicas, strict=True):
-        assert one.iterations == other.iterations
+        assert one.view.iterations == other.view.iterations
         assert one.most_running == other.most_running
         assert one.most_waiting == other.most_waiting
         assert one.busy_s == pytest.approx(other.busy_s, abs=1e-9)
-        assert_same_memory(one.holdings, other.holdings)
+        assert_same_memory(one, other)
     assert fast.recorder.last_s == pytest.approx(plain.recorder.last_s, abs=1e-9)
     assert fast.recorder.boundaries <= plain.recorder.boundaries
     assert_same_gaps(fast.recorder, plain.recorder)
 
 
-def assert_same_memory(one: Holdings, other: Holdings) -> None:
+def assert_same_memory(one: Replica, other: Replica) -> None:
     assert one.host_link.to_gpu.busy_s == pytest.approx(other.host_link.to_gpu.busy_s, abs=1e-9)
     assert one.host_link.to_host.busy_s == pytest.approx(other.host_link.to_host.busy_s, abs=1e-9)
     assert one.host_link.kv_tokens_out == other.host_link.kv_tokens_out
-    assert one.pool.adapter_tokens == other.pool.adapter_tokens
-    if one.prefixes is not None:
+    assert one.kv.adapters.adapter_tokens == other.kv.adapters.adapter_tokens
+    if one.kv.prefixes is not None:
         for name in ("tokens", "held_tokens", "host_tokens", "invalid_tokens"):
-            assert getattr(one.prefixes, name) == getattr(other.prefixes, name), name
-    if one.swapping is not None:
-        assert one.swapping.kv_tokens_in == other.swapping.kv_tokens_in
+            assert getattr(one.kv.prefixes, name) == getattr(other.kv.prefixes, name), name
+    assert brought_ahead(one) == brought_ahead(other)
+
+
+def brought_ahead(replica: Replica) -> int:
+    """Tokens of KV that a swapper brought from the host ahead of any request."""
+    swapper = replica.part(UnifiedSwapper)
+    return 0 if swapper is None else swapper.kv_tokens_in
+
+
+def region_tokens(replica: Replica) -> int:
+    """Token slots in use of adapter memory outside the pool."""
+    own = replica.part(OwnRegion)
+    assert own is not None
+    return own.region.used_tokens
 
 
 def assert_same_gaps(fast: Recorder, plain: Recorder) -> None:
@@ -156,11 +172,9 @@ def test_fast_forward_equals_the_plain_loop_when_requests_begin_alike_and_the_cl
 def test_fast_forward_equals_the_plain_loop_when_kv_and_adapters_are_swapped(case: Case) -> None:
     fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
-    event(f"to the host: {any(r.holdings.host_link.kv_tokens_out for r in fast.fleet.replicas)}")
-    event(f"and back: {any(r.holdings.host_link.kv_tokens_in for r in fast.fleet.replicas)}")
-    event(
-        f"ahead: {any(r.holdings.swapping and r.holdings.swapping.kv_tokens_in for r in fast.fleet.replicas)}"
-    )
+    event(f"to the host: {any(r.host_link.kv_tokens_out for r in fast.fleet.replicas)}")
+    event(f"and back: {any(r.host_link.kv_tokens_in for r in fast.fleet.replicas)}")
+    event(f"ahead: {any(map(brought_ahead, fast.fleet.replicas))}")
 
 
 @given(pressed(ends=st.floats(2**-8, 8.0)))
@@ -194,7 +208,7 @@ def test_fast_forward_equals_the_plain_loop_when_adapters_have_memory_of_their_o
     fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
     for one, other in zip(fast.fleet.replicas, plain.fleet.replicas, strict=True):
-        assert one.holdings.region.used_tokens == other.holdings.region.used_tokens
+        assert region_tokens(one) == region_tokens(other)
 
 
 @pytest.mark.parametrize("engines", [2, 3])
@@ -307,7 +321,7 @@ def test_a_prefetch_takes_no_slot_of_an_adapter_that_the_queues_head_wants_too()
     assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
-def test_low_counts_those_who_join_when_their_weights_have_landed() -> None:
+def test_low_counts_requests_that_join_when_their_weights_are_there() -> None:
     """One that the CPU helps is prefilled before its weights are there; when it decodes, no iteration has ended."""
     rows = (
         Row(0.0, 1, 1, 34, 34),
@@ -338,8 +352,8 @@ def test_low_counts_those_who_join_when_their_weights_have_landed() -> None:
     assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
-def test_who_stands_apart_waits_for_the_slot_of_his_first_token_himself() -> None:
-    """Beside a batch that decodes he takes it a step earlier than those who begin; it may still have to be left."""
+def test_a_deferred_request_waits_for_the_slot_of_its_first_token_itself() -> None:
+    """Beside a batch that decodes it takes the slot a step earlier than those that begin; a copy may still use it."""
     hashes = (
         (3, 10, 31, 96, 291, 875, 2626, 7880),
         (1, 6, 21, 65, 196, 589),
@@ -386,8 +400,8 @@ class Looks(Migration):
 
 @given(family(loaders=("asynchronous", "cpu_assisted")) | pressed())
 @share(2 / 3)
-def test_whoever_looks_in_the_middle_of_a_run_sees_the_memory_of_the_plain_loop(case: Case) -> None:
-    """Those who stand still have not grown meanwhile."""
+def test_a_look_in_the_middle_of_a_window_sees_the_memory_of_the_plain_loop(case: Case) -> None:
+    """The KV of requests that do not decode has not grown meanwhile."""
     seen = []
     for fast_forward in (True, False):
         looks, scenario = Looks(), case.scenario(fast_forward=fast_forward)
@@ -396,8 +410,61 @@ def test_whoever_looks_in_the_middle_of_a_run_sees_the_memory_of_the_plain_loop(
     assert seen[0] == seen[1]
 
 
+class NothingIsShort(Part):
+    """Checks at each boundary that KV and adapters fit, and counts those at which the replica need not make room."""
+
+    certain = 0
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def at_boundary(self, now_s: float) -> None:
+        kv, window = self._replica.kv, self._replica.table.window
+        assert kv.adapters.free_tokens(kv.tokens()) >= 0, "KV takes slots that are not free"
+        type(self).certain += window is not None and window.done < window.full
+
+
+@given(cases(reserves=("paged",), preemptions=("recompute", "swap"), max_loras=(None, 2)))
+@share(2 / 3)
+def test_room_is_made_wherever_something_could_be_short(case: Case) -> None:
+    """Within the first `full` steps of a window nothing is; after them the replica makes room."""
+    NothingIsShort.certain = 0
+    simulation = observed(case.scenario(), NothingIsShort)
+    for replica in simulation.fleet.replicas:
+        assert holds_nothing(replica)
+    event(f"room need not be made: {NothingIsShort.certain > 0}")
+    event(f"preempted: {simulation.recorder.preemptions > 0}")
+
+
+class Windows(Part):
+    """Keeps the windows that were launched: when they finish a member, when KV is full, when they stop."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._table = replica.table
+        self.seen: list[tuple[int, int, int]] = []
+
+    def on_ran(self, now_s: float) -> None:
+        window = self._table.window
+        if window is not None:
+            self.seen.append((window.finish, window.full, window.stop))
+
+
+def test_a_window_knows_when_it_finishes_a_member_and_when_kv_may_be_short() -> None:
+    """Blocks of four: two contexts of 5 hold 16 of 30 slots, of 9 they hold 24, and of 13, after 8 steps, too many.
+
+    The last request is then preempted, and the other goes on alone, with as many slots as it can need.
+    """
+    rows = (Row(0.0, None, 4, 20, 20), Row(0.0, None, 4, 20, 20))
+    case = Case(rows=rows, capacity=30, reserve="paged", watermark=0.0, max_wait_tokens=99)
+    simulation = observed(case.scenario(), Windows)
+    windows = simulation.fleet.replicas[0].part(Windows)
+    assert windows is not None
+    assert windows.seen[:2] == [(19, 8, 8), (11, 11, 11)]
+    assert simulation.recorder.preemptions == 1
+
+
 def test_fast_forward_needs_fewer_boundaries(burst: Case) -> None:
     fast, plain = burst.simulation(), burst.simulation(fast_forward=False)
-    assert fast.fleet.replicas[0].iterations == plain.fleet.replicas[0].iterations == 59
+    assert fast.fleet.replicas[0].view.iterations == plain.fleet.replicas[0].view.iterations == 59
     assert fast.recorder.boundaries == 12, "arrival, prefill, and one for each of the ten that finish"
     assert plain.recorder.boundaries == 60

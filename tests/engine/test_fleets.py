@@ -6,12 +6,13 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tests.engine.cases import Case, fleets
+from tests.engine.observing import holds_nothing
 from tests.engine.test_fast_forward import assert_same
 from tests.invariants.watch import watched
 
 
 @given(fleets(), st.booleans())
-def test_everybody_ends_whoever_comes_and_goes(case: Case, fast_forward: bool) -> None:
+def test_every_request_ends_whichever_replicas_come_and_go(case: Case, fast_forward: bool) -> None:
     simulation = watched(case, fast_forward=fast_forward)
     table = simulation.recorder.requests()
     assert (table.status != "unfinished").all()
@@ -20,7 +21,7 @@ def test_everybody_ends_whoever_comes_and_goes(case: Case, fast_forward: bool) -
     assert (done.admitted_s <= done.first_token_s).all()
     assert (done.cold_start_s + done.kv_cold_start_s <= done.queue_s + 1e-9).all()
     assert simulation.fleet.outstanding.sum() == 0
-    assert sum(len(replica.held()) for replica in simulation.fleet.replicas) == 0, "everything is given back"
+    assert all(holds_nothing(replica) for replica in simulation.fleet.replicas), "everything is given back"
     lasts_s = simulation.recorder.last_s
     assert (simulation.autoscaling.on_s >= 0.0).all()
     assert (simulation.autoscaling.on_s <= lasts_s + 1e-9).all()
@@ -33,7 +34,7 @@ def test_everybody_ends_whoever_comes_and_goes(case: Case, fast_forward: bool) -
 
 
 @given(fleets())
-def test_fast_forward_equals_the_plain_loop_whoever_comes_and_goes(case: Case) -> None:
+def test_fast_forward_equals_the_plain_loop_whichever_replicas_come_and_go(case: Case) -> None:
     fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
     assert fast.recorder.journal.scaled == plain.recorder.journal.scaled

@@ -53,8 +53,8 @@ def test_each_has_its_own_memory() -> None:
     assert of.simulation().view.kv_token_budgets.tolist() == [80, 120]
 
 
-def test_who_is_too_small_for_a_request_is_not_asked() -> None:
-    """Of three the last has half as much memory again; what fits nobody is turned away."""
+def test_a_replica_that_is_too_small_for_a_request_is_not_asked() -> None:
+    """Of three the last has half as much memory again; what fits none is rejected."""
     large, small, huge = (Row(i / 10, None, prompt, 10, 10) for i, prompt in enumerate((90, 9, 300)))
     table = case(large, small, huge, capacity=80, replicas=3, router="most_idle").run().requests()
     assert table.status.tolist() == ["finished", "finished", "rejected"]
@@ -66,7 +66,7 @@ def test_routers_are_told_each_ones_times() -> None:
     of = case(ONE, replicas=3, others=2, router="rank_aware")
     simulation = of.simulation()
     costs = RankAware().costs(Request(9, None, 9.0, 10, 10), simulation.view, 10.0)
-    assert costs.tolist() == [0.0, 0.0, 0.0], "nobody is there who could be slowed down"
+    assert costs.tolist() == [0.0, 0.0, 0.0], "there is no request that could be slowed down"
     steps = np.asarray(simulation.view.iteration.decode_s(4, 40))
     assert steps.tolist() == pytest.approx([steps[0], 1.5 * steps[0], 1.5 * steps[0]])
     loads = case(ONE, ONE, ONE._replace(arrival_s=0.01), replicas=2, router="rank_aware").run().requests()
@@ -103,7 +103,7 @@ def test_mixed_models_price_every_replica_with_its_own() -> None:
     assert MixedKernels([Mbgmv(calibration), PaddedBmm(calibration)], kind_of).counts_segments
 
 
-def test_who_differs_in_nothing_is_as_if_there_were_one_kind() -> None:
+def test_kinds_that_differ_in_nothing_are_as_one() -> None:
     rows = tuple(Row(i / 50, i % 2, 9, 20, 20) for i in range(20))
     of = case(*rows, others=0, replicas=3, router="rank_aware")
     scenario = of.scenario()
@@ -134,5 +134,5 @@ def test_who_differs_in_nothing_is_as_if_there_were_one_kind() -> None:
 )
 def test_what_cannot_be_is_said_plainly(changes: dict, message: str) -> None:
     with pytest.raises(InputError) as error:
-        case(ONE, **changes).scenario()
+        Simulation(case(ONE, **changes).scenario())
     assert str(error.value) == message

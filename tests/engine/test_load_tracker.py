@@ -1,4 +1,4 @@
-"""What a router is told of replicas equals what the requests say, at every arrival."""
+"""What a router is told of replicas equals sums over the requests, at every arrival."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Audit(Router):
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         for replica in candidates.tolist():
-            everybody = view.requests_of(replica)
-            waiting = list(self.simulation.fleet.replicas[replica].waiting)
-            self.check(view.loads.all, replica, everybody, view.max_num_seqs)
+            present = view.requests_of(replica)
+            waiting = list(self.simulation.fleet.replicas[replica].table.queue)
+            self.check(view.loads.all, replica, present, view.max_num_seqs)
             self.check(view.loads.waiting, replica, waiting, view.max_num_seqs)
-            adapters = {r.adapter.id: r.adapter.kv_tokens for r in everybody if r.adapter is not None}
-            held = sum(r.prompt_tokens + r.max_output_tokens for r in everybody) + sum(adapters.values())
+            adapters = {r.adapter.id: r.adapter.kv_tokens for r in present if r.adapter is not None}
+            held = sum(r.prompt_tokens + r.max_output_tokens for r in present) + sum(adapters.values())
             assert view.loads.held_tokens[replica] == held
-            assert view.outstanding[replica] == len(everybody)
+            assert view.outstanding[replica] == len(present)
         self.asked += 1
         return int(candidates[self.asked % len(candidates)])
 
@@ -76,14 +76,14 @@ def test_loads_are_the_sums_over_the_requests_that_a_replica_has(case: Case) -> 
     )
     simulation.run()
     for load in (simulation.view.loads.all, simulation.view.loads.waiting):
-        assert not load.sums.any(), "everybody has left"
+        assert not load.sums.any(), "all requests have left"
         assert not load.adapters.any()
         assert not load.max_rank.any()
         assert not load.full_batches.any()
     assert not simulation.view.loads.held_tokens.any()
 
 
-def test_of_an_adapter_that_nobody_uses_nobody_has_requests() -> None:
+def test_of_an_adapter_that_is_not_used_no_replica_has_requests() -> None:
     assert Load(3, 10).uses(7).tolist() == [False, False, False]
     assert Load(3, 10).requests_for(ADAPTERS[0]).tolist() == [0, 0, 0]
 

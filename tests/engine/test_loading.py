@@ -1,4 +1,4 @@
-"""Loads, hits and prefetches: one load is charged once, and nobody fetches what will not stay."""
+"""Loads, hits and prefetches: one load is charged once, and what will not stay is not fetched."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_the_same_adapter_is_merged_anew_for_every_batch() -> None:
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
-def test_who_comes_while_the_batch_runs_joins_it_without_a_switch(fast_forward: bool) -> None:
+def test_a_request_that_comes_while_the_batch_runs_joins_it_without_a_switch(fast_forward: bool) -> None:
     comes_s = merge_s(1) + P + 2**-10
     recorder = run(Row(0.0, 0, 4, 3, 3), Row(comes_s, 0, 4, 1, 1), fast_forward=fast_forward)
     table = recorder.requests()

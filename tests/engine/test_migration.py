@@ -23,7 +23,7 @@ BOTH = pytest.mark.parametrize("fast_forward", [True, False])
 
 
 class ToTheFirst:
-    """A router that sends everybody to replica 0."""
+    """A router that sends all requests to replica 0."""
 
     informed = False
 
@@ -85,10 +85,10 @@ def test_a_plan_is_carried_out_once_it_is_decided(fast_forward: bool) -> None:
     (moved,) = recorder.journal.moved
     assert moved.decided_s == 2**-4
     assert moved.time_s >= 2**-4 + 2**-3
-    assert migration.looks[:2] == [2**-4, 2**-2], "nobody looks while it is being decided"
+    assert migration.looks[:2] == [2**-4, 2**-2], "there is no look while it is being decided"
 
 
-def test_who_has_ended_when_it_is_decided_does_not_move() -> None:
+def test_a_request_that_has_ended_when_it_is_decided_does_not_move() -> None:
     migration = Once(2**-5, delay_s=5.0)
     recorder = run(LONG, SHORT, migration=migration, max_num_seqs=2)
     assert recorder.journal.moved == []
@@ -115,7 +115,7 @@ def test_an_adapter_that_is_sent_for_at_once_is_there_before_its_request(fast_fo
         recorder = run(*rows, migration=Once(2**-8, brings=brings), fast_forward=fast_forward)
         table = recorder.requests()
         (moved,) = recorder.journal.moved
-        assert moved.loaded, "whoever sends for it"
+        assert moved.loaded, "whichever replica sends for it"
         waits_s = 0.0 if brings else load_s(4)
         assert table.cold_start_s[1] == pytest.approx(waits_s)
         assert moved.time_s - 2**-8 > load_s(4)
@@ -128,7 +128,7 @@ class Apart(Placement):
         return Placed({2: np.array([0], dtype=np.int64)})
 
 
-def test_nobody_moves_to_where_his_adapter_must_not_be() -> None:
+def test_no_request_moves_to_where_its_adapter_must_not_be() -> None:
     recorder = run(LONG, Row(0.0, 2, 4, 3, 3), migration=Once(2**-4), placement=Apart())
     assert recorder.journal.moved == []
 
@@ -141,7 +141,7 @@ class Preloaded(Placement):
         return Placed(preloads={0: home, 1: home, 2: home})
 
 
-def test_nobody_waits_for_what_was_preloaded_and_it_counts_as_no_load() -> None:
+def test_no_request_waits_for_what_was_preloaded_and_it_counts_as_no_load() -> None:
     rows = (Row(0.0, 0, 4, 1, 1), Row(0.0, 2, 4, 1, 1))
     for capacity, loads in ((1000, 0), (28, 0), (27, 1)):
         recorder = run(
@@ -157,7 +157,7 @@ def test_nobody_waits_for_what_was_preloaded_and_it_counts_as_no_load() -> None:
 
 
 class Looks(Migration):
-    """Writes down what a view shows, and moves nobody."""
+    """Writes down what a view shows, and moves no request."""
 
     period_s = 2**-5
 
@@ -186,12 +186,12 @@ def test_what_a_migration_sees_within_a_run_is_what_the_plain_loop_shows() -> No
         seen.append(migration.seen)
     assert seen[0] == seen[1]
     assert any(contexts and contexts[0] > 5 for _, contexts, *_ in seen[0])
-    assert seen[0][0][2] is None, "nobody has finished yet"
+    assert seen[0][0][2] is None, "no request has finished yet"
     assert seen[0][-1][2] > 0.0
 
 
 class AllAtOnce(Migration):
-    """Moves everybody but the first, once."""
+    """Moves all requests but the first, once."""
 
     period_s = 2**-8
 
@@ -212,7 +212,7 @@ def test_an_adapter_is_loaded_by_the_first_of_those_whom_a_plan_moves_and_waitin
     assert [move.recomputed_tokens for move in moved] == [0, 0, 0, 0]
 
 
-def test_nothing_is_sent_for_on_behalf_of_who_has_ended() -> None:
+def test_nothing_is_loaded_for_a_request_that_has_ended() -> None:
     rows = (Row(0.0, None, 4, 400, 400), Row(0.0, 2, 4, 3, 3))
     recorder = run(*rows, migration=Once(2**-5, delay_s=1.0, brings=True), max_num_seqs=2)
     assert recorder.adapter_loads == 1, "by the request itself, where it was"
@@ -241,8 +241,10 @@ class Back(Migration):
 
 @pytest.mark.parametrize("reserve", ["full", "peak", "paged"])
 @pytest.mark.parametrize("scheduler", ["fcfs", "chunked_prefill"])
-def test_who_comes_from_elsewhere_may_stand_before_one_who_was_refused(scheduler: str, reserve: str) -> None:
-    """The third is refused for its memory; the second, who came before it, is there before it could fit."""
+def test_a_request_from_another_replica_may_stand_before_one_that_was_refused(
+    scheduler: str, reserve: str
+) -> None:
+    """The third is refused for its memory; the second, which came before it, is there before it could fit."""
     rows = (Row(0.0, None, 10, 40, 40), Row(0.0, None, 4, 30, 30), Row(0.05, None, 60, 30, 30))
     case = CASE.but(rows=rows, capacity=110, reserve=reserve, scheduler=scheduler, max_num_seqs=1000)
     found = []
@@ -273,7 +275,7 @@ class Swing(Migration):
         return Plan(tuple(moves), "why not")
 
 
-def test_a_sending_that_is_out_of_date_moves_nobody() -> None:
+def test_a_sending_that_is_out_of_date_moves_no_request() -> None:
     """It leaves and comes back while one long iteration is under way where it had been sent from."""
     for prompt in range(290, 330):
         rows = (*(Row(0.0, None, 4, 400, 400),) * 2, Row(0.05, None, prompt, 2, 2), Row(0.1, None, 400, 2, 2))
@@ -296,8 +298,8 @@ def test_what_a_target_could_never_hold_stays() -> None:
     assert recorder.journal.moved == []
 
 
-def test_memory_in_use_is_what_nobody_can_evict() -> None:
-    """Adapters and cached KV that nobody uses are not in use; within a run it is what the plain loop shows."""
+def test_memory_in_use_is_what_cannot_be_evicted() -> None:
+    """Adapters and cached KV without a request are not in use; within a window it is what the plain loop shows."""
     rows = (Row(0.0, 0, 8, 1, 1), Row(0.0, None, 1, 16, 16))
     seen = []
     for fast_forward in (True, False):
@@ -330,7 +332,7 @@ def test_execution_counts_from_the_start_and_not_from_the_arrival() -> None:
 
 
 class Away(Migration):
-    """Moves whoever came first to replica 0 away from there, at its only look."""
+    """Moves the request that came first to replica 0 away from there, at its only look."""
 
     def __init__(self, period_s: float) -> None:
         self.period_s: float = period_s
@@ -342,7 +344,7 @@ class Away(Migration):
 
 
 @pytest.mark.parametrize("look", range(22, 32))
-def test_who_made_way_goes_on_as_soon_as_the_others_have_left(look: int) -> None:
+def test_a_preempted_request_goes_on_as_soon_as_the_others_have_left(look: int) -> None:
     """At one of these boundaries one request is preempted, and the other one goes; nothing is left to wait for."""
     rows = (Row(0.0, None, 2, 24, 24), Row(0.05, None, 12, 19, 19))
     tight = {"capacity": 45, "block_size": 1, "scheduler": "chunked_prefill", "max_num_seqs": 9}

@@ -1,4 +1,4 @@
-"""Requests that are taken out of the batch and put back: what it costs, what they keep, and who makes way."""
+"""Requests that are taken out of the batch and put back: what it costs, what they keep, and which one is preempted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(*rows: Row, fast_forward: bool = True, **changes: object) -> Recorder:
 
 
 @BOTH
-def test_who_is_paused_goes_on_with_the_tokens_and_the_kv_that_he_has(fast_forward: bool) -> None:
+def test_a_paused_request_goes_on_with_the_tokens_and_the_kv_that_it_has(fast_forward: bool) -> None:
     table = run(*PAUSED, fast_forward=fast_forward).requests()
     third_s = SECOND_S + merge_s(2) + merge_s(1) + steps_s(3, 6)
     assert table.finish_s.tolist() == pytest.approx([FIRST_S, SECOND_S, third_s], abs=1e-12)
@@ -40,7 +40,7 @@ def test_who_is_paused_goes_on_with_the_tokens_and_the_kv_that_he_has(fast_forwa
 
 
 @BOTH
-def test_the_pause_is_time_between_two_of_his_tokens(fast_forward: bool) -> None:
+def test_the_pause_is_time_between_two_of_its_tokens(fast_forward: bool) -> None:
     recorder = run(*PAUSED, fast_forward=fast_forward)
     table = recorder.requests()
     between_s = (table.finish_s - table.first_token_s).sum()
@@ -55,7 +55,7 @@ def test_what_was_merged_over_time_is_in_the_journal(fast_forward: bool) -> None
 
 
 @BOTH
-def test_while_one_is_paused_his_adapter_costs_the_others_nothing(fast_forward: bool) -> None:
+def test_while_a_request_is_paused_its_adapter_costs_the_others_nothing(fast_forward: bool) -> None:
     """The Triton kernel counts the adapters of the batch: one, and not that of a request that is paused."""
     rows = (Row(0.0, A, 4, 2, 2), Row(0.0, A, 4, 4, 4), Row(2**-20, B, 4, 9, 9))
     case = CASE.but(rows=rows, scheduler="unmerged_only", kernel="vllm", max_num_seqs=2)
@@ -76,7 +76,7 @@ def test_kv_of_the_paused_stays_until_others_need_its_place() -> None:
 
 @BOTH
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
-def test_who_made_way_is_prefilled_anew_or_comes_back_from_the_host(
+def test_a_preempted_request_is_prefilled_anew_or_comes_back_from_the_host(
     preemption: str, fast_forward: bool
 ) -> None:
     changes = {"block_size": 1, "watermark": 0.0, "capacity": 22, "preemption": preemption}
@@ -102,7 +102,7 @@ def test_weights_are_there_before_they_are_merged() -> None:
     assert table.finish_s[0] == load_s(1) + merge_s(1) + prefill_s(4)
 
 
-def test_the_clock_may_stop_while_somebody_is_paused() -> None:
+def test_the_clock_may_stop_while_a_request_is_paused() -> None:
     recorder = run(*PAUSED, until_s=FIRST_S + merge_s(1))
     table = recorder.requests()
     assert table.status.tolist() == ["finished", "unfinished", "unfinished"]
@@ -131,7 +131,7 @@ def test_a_paused_request_can_move_and_loses_nothing(fast_forward: bool) -> None
     case = CASE.but(rows=PAUSED, replicas=2)
     scenario = case.scenario(fast_forward=fast_forward)
     migration = MoveTheThird(FIRST_S + 2**-8)
-    policies = replace(scenario.policies, migration=migration, router=Everybody())
+    policies = replace(scenario.policies, migration=migration, router=ToTheFirst())
     recorder = Simulation(replace(scenario, policies=policies)).run()
     table = recorder.requests()
     assert migration.context_tokens == 6
@@ -149,8 +149,8 @@ def test_a_paused_request_can_move_and_loses_nothing(fast_forward: bool) -> None
     assert recorder.token_gaps.mean() * (table.output_tokens - 1).sum() == pytest.approx(between_s)
 
 
-class Everybody:
-    """A router that sends everybody to replica 0."""
+class ToTheFirst:
+    """A router that sends all requests to replica 0."""
 
     informed = False
 
@@ -176,7 +176,7 @@ def test_dloras_worked_example(fast_forward: bool) -> None:
     assert merged.latency_s[0] == pytest.approx(0.250, abs=1e-12)
 
 
-def test_of_several_who_are_paused_the_last_one_makes_way() -> None:
+def test_of_several_paused_requests_the_last_one_is_preempted() -> None:
     rows = (
         Row(0.0, A, 4, 2, 2),
         Row(0.0, B, 4, 9, 9),
@@ -199,7 +199,7 @@ def test_kv_on_one_host_is_of_no_use_to_another_replica() -> None:
     rows = PAUSED
     changes = {"block_size": 1, "watermark": 0.0, "capacity": 22, "preemption": "swap"}
     scenario = CASE.but(rows=rows, replicas=2, **changes).scenario()
-    policies = replace(scenario.policies, migration=MoveTheThird(FIRST_S + 2**-4), router=Everybody())
+    policies = replace(scenario.policies, migration=MoveTheThird(FIRST_S + 2**-4), router=ToTheFirst())
     recorder = Simulation(replace(scenario, policies=policies)).run()
     table = recorder.requests()
     assert (table.preemptions[2], table.migrations[2]) == (1, 1)

@@ -59,7 +59,7 @@ def test_requests_go_where_the_plan_of_their_moment_says() -> None:
     assert simulation.recorder.requests().replica.tolist() == [0, 1, 1, 1]
 
 
-def test_a_plan_comes_before_who_arrives_after_it_and_after_who_arrives_with_it() -> None:
+def test_a_plan_comes_before_a_request_that_arrives_after_it_and_after_one_that_arrives_with_it() -> None:
     """At the same moment arrivals are first, as always."""
     rows = (Row(1.0, 0, 1, 1, 1), Row(1.0 + 2**-20, 0, 1, 1, 1))
     simulation = ran(case(*rows), Planned(EACH, SWAPPED))
@@ -112,7 +112,7 @@ def test_what_a_plan_changes_is_written_down_host_by_host() -> None:
     assert simulation.recorder.journal.replanned == [
         Replanned(1.0, 1, 1, 64),
         Replanned(2.0, 0, 0, 0),
-        Replanned(3.0, 1, 1, 64),  # the second host still holds the other one, which nobody has fetched
+        Replanned(3.0, 1, 1, 64),  # the second host still holds the other one, which has not been fetched
         Replanned(4.0, 0, 0, 0),
     ]
     assert placement_facts(simulation) == {
@@ -144,5 +144,5 @@ def test_a_placement_that_does_not_plan_anew_has_nothing_to_say() -> None:
 )
 def test_what_cannot_be_is_said_plainly(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InputError) as error:
-        case(Row(0.0, 0, 1, 1, 1), **changes).scenario()
+        Simulation(case(Row(0.0, 0, 1, 1, 1), **changes).scenario())
     assert str(error.value).startswith(message)

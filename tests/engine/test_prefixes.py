@@ -1,16 +1,15 @@
-"""Requests that begin alike, on one replica: who finds what, what it saves, and what it costs in memory."""
+"""Requests that begin alike, on one replica: what they find, what it saves, and what it costs in memory."""
 
 from __future__ import annotations
-
-from unittest import mock
 
 import pandas as pd
 import pytest
 from hypothesis import assume, given
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.batch import prefill_work
-from simlora.engine.holdings import Holdings
+from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.replica.running_batch import prefill_work
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row, cases, divided, family
 
@@ -141,9 +140,16 @@ def test_an_adapter_in_a_slot_of_its_own_throws_no_kv_out() -> None:
 
 def swapped_out(case: Case) -> int:
     """How many tokens went to the host, at the one preemption that there is."""
-    with mock.patch.object(Holdings, "swap_out", autospec=True, side_effect=Holdings.swap_out) as swap_out:
-        assert case.run().preemptions == 1
-    return int(swap_out.call_args.args[1])
+    simulation, copied = Simulation(case.scenario()), []
+
+    def note(begin_s: float, until_s: float, what: Adapter | int | None) -> None:
+        copied.append(what)
+
+    simulation.fleet.replicas[0].host_link.to_host.on_transfer += (note,)
+    assert simulation.run().preemptions == 1
+    (tokens,) = copied
+    assert isinstance(tokens, int)
+    return tokens
 
 
 def test_of_a_request_that_is_swapped_out_others_keep_what_they_can_use() -> None:
@@ -158,7 +164,7 @@ def test_what_comes_back_from_the_host_is_attended_to() -> None:
     """One token after 27 others: as long as a prefill of 28 takes beyond one of 27, with each 2**-18 s a square."""
     one = Request(0, None, 0.0, 20, 30)
     one.generated_tokens, one.host_tokens = 8, 27
-    tokens, tokens_sq, _ = prefill_work([one])
+    tokens, tokens_sq, _ = prefill_work([one], [one.prefill_tokens])
     assert (tokens, tokens_sq) == (1, 28**2 - 27**2)
 
 
@@ -170,11 +176,11 @@ def test_a_clock_that_stops_leaves_no_more_in_the_pool_than_it_holds() -> None:
     )
     for until_s in (4.1 + 0.05 * i for i in range(12)):
         (replica,) = case.but(until_s=until_s).simulation().fleet.replicas
-        assert replica.holdings.kv_tokens(replica._batch.step) <= 50
+        assert replica.kv.tokens() <= 50
 
 
 @given(cases(reserves=("full",), loaders=("blocking", "prefetching")))
-def test_a_cache_in_which_nobody_finds_anything_changes_nothing(case: Case) -> None:
+def test_a_cache_in_which_no_request_finds_anything_changes_nothing(case: Case) -> None:
     """Every request has a session to itself: KV stays, and leaves when its slots are needed."""
     assume(case.loader != "prefetching" or case.eviction == "on_demand")
     alone = tuple(f"session-{i}" for i in range(len(case.rows)))

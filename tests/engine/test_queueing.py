@@ -137,7 +137,7 @@ def erlang_b(servers: int, load: float) -> float:
 
 
 @pytest.mark.parametrize("servers, load", [(1, 0.5), (4, 3.0)], ids=["M/M/1/1", "M/M/4/4"])
-def test_whoever_finds_the_cluster_full_is_lost_as_erlang_says(servers: int, load: float) -> None:
+def test_requests_that_find_the_cluster_full_are_lost_as_erlang_says(servers: int, load: float) -> None:
     n, lost = 8000, []
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
@@ -148,7 +148,7 @@ def test_whoever_finds_the_cluster_full_is_lost_as_erlang_says(servers: int, loa
         assert table.reason[rejected].unique().tolist() == [
             f"cluster.max_outstanding, {servers} requests, were there already"
         ]
-        assert (table.replica[rejected] == -1).all(), "nobody was asked where to send it"
+        assert (table.replica[rejected] == -1).all(), "the router was not asked where to send it"
         lost.append(float(rejected[WARM_UP:].mean()))
     theory = erlang_b(servers, load)
     # A service ends with a step: it takes half a step longer than its tokens do.

@@ -28,7 +28,7 @@ CASE = Case(
     adapter_region_tokens=2 * 16,
 )
 FAR = 50.0
-"""By then everybody has left."""
+"""By then all requests have left."""
 
 
 def disk_s(rank: int) -> float:
@@ -64,7 +64,7 @@ def test_kv_takes_none_of_the_adapters_slots_and_they_none_of_kvs() -> None:
     """40 token slots hold a prompt of 39 and its token beside both adapters, and not one more."""
     fits = CASE.but(rows=(Row(0.0, 0, 4, 1, 1), Row(FAR, 1, 39, 1, 1)), capacity=40, block_size=1)
     assert fits.run().requests().status.tolist() == ["finished", "finished"]
-    assert fits.simulation().fleet.replicas[0].holdings.pool.adapter_tokens == 32
+    assert fits.simulation().fleet.replicas[0].kv.adapters.adapter_tokens == 32
     longer = fits.but(rows=(Row(0.0, 1, 40, 1, 1),))
     table = longer.run().requests()
     assert table.status.tolist() == ["rejected"]
@@ -114,7 +114,7 @@ def test_weights_that_are_always_there_are_not_loaded_again() -> None:
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
-def test_every_step_takes_as_long_as_looking_at_those_who_are_passed_over(fast_forward: bool) -> None:
+def test_every_step_takes_as_long_as_looking_at_the_requests_that_are_skipped(fast_forward: bool) -> None:
     """A prefill and four steps go by until the second is done; the third is looked at in each of them."""
     look_s = 2**-7
     case = TAKEN.but(rows=(*TAKEN.rows[:2], LATER._replace(arrival_s=0.0)))
@@ -128,7 +128,7 @@ def test_every_step_takes_as_long_as_looking_at_those_who_are_passed_over(fast_f
     assert longer == pytest.approx([5 * look_s] * 3, abs=1e-12)
 
 
-def test_a_request_without_a_slot_is_passed_over_until_one_is_free() -> None:
+def test_a_request_without_a_slot_is_skipped_until_one_is_free() -> None:
     rows = (Row(0.0, 0, 4, 40, 40), Row(0.0, 1, 4, 20, 20), Row(2**-10, 2, 4, 1, 1), Row(2**-9, 0, 4, 1, 1))
     table = CASE.but(rows=rows).run().requests()
     assert table.admitted_s[3] < table.finish_s[1] <= table.admitted_s[2] < table.finish_s[0]
@@ -205,7 +205,7 @@ def test_a_clock_that_stops_leaves_what_still_runs_unfinished() -> None:
 
 @pytest.mark.parametrize("until_s", [0.15, 0.3])
 def test_a_stopped_run_has_seen_what_the_plain_loop_had(until_s: float) -> None:
-    """At 0.25 s the batch is full; of those who wait, one came after the last boundary before the end."""
+    """At 0.25 s the batch is full; of the waiting requests, one came after the last boundary before the end."""
     rows = (Row(0.0, None, 4, 90, 90), *(Row(at_s, None, 4, 9, 9) for at_s in (0.01, 0.1, until_s - 2**-12)))
     case = CASE.but(rows=rows, max_num_seqs=1, until_s=until_s)
     fast, plain = case.simulation(), case.simulation(fast_forward=False)

@@ -6,7 +6,7 @@ import pytest
 
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.link import Link, together
+from simlora.engine.replica.link import Link, together
 from tests.engine.by_hand import load_s, merge_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row
 from tests.engine.test_fast_forward import assert_same
@@ -88,7 +88,7 @@ def test_a_host_with_slow_links_is_slow_to_give_and_to_take_over_the_network() -
     assert stores is not None
     assert [link.slowdown for link in stores._sends] == [1.0, 8.0]
     assert [link.slowdown for link in stores._receives] == [1.0, 8.0]
-    assert [replica.holdings.host_link.to_host.slowdown for replica in simulation.fleet.replicas] == [
+    assert [replica.host_link.to_host.slowdown for replica in simulation.fleet.replicas] == [
         1.0,
         8.0,
     ]
@@ -168,5 +168,5 @@ def test_an_idle_replica_that_gets_slow_is_slow_when_it_has_work() -> None:
 )
 def test_what_cannot_be_is_said_plainly(changes: dict, message: str) -> None:
     with pytest.raises(InputError) as error:
-        case(LONG, **changes).scenario()
+        Simulation(case(LONG, **changes).scenario())
     assert str(error.value) == message

@@ -51,7 +51,7 @@ def test_status_is_that_of_the_first_arrival_of_each_interval() -> None:
     assert heard(1.0)[4] == (4, 4, held[4])
 
 
-def test_until_they_are_told_routers_send_everybody_to_the_same_replica() -> None:
+def test_until_the_next_status_routers_send_all_requests_to_the_same_replica() -> None:
     found = Simulation(replace(CASE.scenario(), status_every_s=1.0)).run().requests()
     assert found.replica.tolist()[:4] == [0, 0, 0, 0]
     assert found.replica.tolist()[4:6] == [1, 1]

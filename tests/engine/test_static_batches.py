@@ -1,4 +1,4 @@
-"""Static batches: everybody of one adapter together, padded to the longest, until the last one is done."""
+"""Static batches: requests of one adapter together, padded to the longest, until the last one is done."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ def test_prompts_are_padded_to_the_longest_in_prefill_and_in_every_step(fast_for
     table = run(Row(0.0, 0, 4, 3, 3), Row(0.0, 0, 10, 2, 2), fast_forward=fast_forward).requests()
     assert table.first_token_s.tolist() == [prefill_s(10, 10)] * 2
     both_s = prefill_s(10, 10) + step_s(11, 11)
-    assert table.finish_s.tolist() == [both_s + step_s(12), both_s], "who is done takes its row along"
+    assert table.finish_s.tolist() == [both_s + step_s(12), both_s], (
+        "a request that is done takes its row along"
+    )
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
-def test_nobody_joins_a_batch_and_the_next_starts_when_its_last_request_is_done(fast_forward: bool) -> None:
+def test_no_request_joins_a_batch_and_the_next_starts_when_its_last_request_is_done(
+    fast_forward: bool,
+) -> None:
     table = run(Row(0.0, 0, 4, 9, 9), Row(2**-10, 0, 4, 1, 1), fast_forward=fast_forward).requests()
     assert table.finish_s[0] == prefill_s(4) + steps_s(8, 5)
     assert table.admitted_s[1] == table.finish_s[0]
@@ -39,7 +43,7 @@ def test_a_batch_has_one_adapter_and_rounds_go_adapter_by_adapter() -> None:
     assert table.finish_s.tolist() == pytest.approx(ends, abs=1e-12)
 
 
-def test_a_round_is_served_to_its_end_before_who_came_meanwhile() -> None:
+def test_a_round_is_served_to_its_end_before_requests_that_came_meanwhile() -> None:
     """The late request has the adapter of the first batch, and comes while that batch runs."""
     rows = (Row(0.0, 0, 4, 2, 2), Row(0.0, 1, 4, 2, 2), Row(2**-10, 0, 4, 2, 2))
     table = run(*rows).requests()

@@ -1,4 +1,4 @@
-"""A run that is stopped: the rows of those who were admitted and have not ended."""
+"""A run that is stopped: the rows of requests that were admitted and have not ended."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ def case(adapter: int | None, until_s: float, **changes: object) -> Case:
     return Case(rows=(Row(0.0, adapter, 9, 40, 40),), until_s=until_s, **(known | changes))  # type: ignore[arg-type]
 
 
-def test_who_runs_has_been_admitted_and_has_a_first_token() -> None:
+def test_a_running_request_has_been_admitted_and_has_a_first_token() -> None:
     found = row(case(None, prefill_s(9) + steps_s(2, 10)))
     assert (found.replica, found.admitted_s, found.first_token_s) == (0, 0.0, prefill_s(9))
 
 
-def test_whose_prefill_is_under_way_has_been_admitted() -> None:
+def test_a_request_whose_prefill_is_under_way_has_been_admitted() -> None:
     found = row(case(None, prefill_s(9) / 2))
     assert (found.replica, found.admitted_s, found.queue_s) == (0, 0.0, 0.0)
     assert isnan(found.first_token_s)
 
 
-def test_who_waits_for_weights_by_himself_has_not_begun() -> None:
+def test_a_deferred_request_has_not_begun() -> None:
     found = row(case(0, load_s(1) / 2, loader="asynchronous"))
     assert found.replica == 0
     assert isnan(found.admitted_s)
     assert isnan(found.queue_s)
 
 
-def test_who_begins_after_the_stop_when_the_replica_has_waited_for_weights_has_not_begun() -> None:
+def test_a_request_that_would_begin_after_the_stop_when_the_replica_has_waited_for_weights_has_not_begun() -> (
+    None
+):
     found = row(case(0, load_s(1) / 2, loader="blocking"))
     assert found.replica == 0
     assert isnan(found.admitted_s)
@@ -53,7 +55,7 @@ def test_a_prefill_in_chunks_has_been_admitted() -> None:
     assert (found.replica, found.admitted_s) == (0, 0.0)
 
 
-def test_who_has_moved_has() -> None:
+def test_a_request_that_has_moved_has_been_admitted() -> None:
     at_s = prefill_s(9) + steps_s(5, 10) + 0.01
     found = row(case(None, at_s + prefill_s(15) / 2, replicas=2, failures=((0, at_s, None),)))
     assert (found.replica, found.migrations, found.first_token_s) == (1, 1, prefill_s(9))

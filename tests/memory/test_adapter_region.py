@@ -166,23 +166,23 @@ def test_loading_nothing_changes_nothing() -> None:
 def test_what_was_found_to_fit_can_be_loaded_and_what_leaves_gives_everything_back(
     capacity: int, steps: list[tuple[bool, set[int]]]
 ) -> None:
-    everybody = [adapter(id, slots=4 << id % 3) for id in range(6)]
+    adapters = [adapter(id, slots=4 << id % 3) for id in range(6)]
     region, live = Contiguous(capacity), set()
     for comes, ids in steps:
         if comes:
             region.begin(())
             found = [
-                everybody[id] for id in sorted(ids - live) if region.fits(request(everybody[id]), fresh=True)
+                adapters[id] for id in sorted(ids - live) if region.fits(request(adapters[id]), fresh=True)
             ]
             region.load(found)
             live |= {one.id for one in found}
         else:
-            region.drop([everybody[id] for id in sorted(ids & live)])
+            region.drop([adapters[id] for id in sorted(ids & live)])
             live -= ids
-        own = sum(everybody[id].kv_tokens for id in live)
+        own = sum(adapters[id].kv_tokens for id in live)
         assert own <= region.used_tokens <= capacity
         assert 0 <= region.largest_free_tokens <= capacity - region.used_tokens
-    region.drop([everybody[id] for id in sorted(live)])
+    region.drop([adapters[id] for id in sorted(live)])
     assert (region.used_tokens, region.largest_free_tokens) == (0, capacity)
 
 

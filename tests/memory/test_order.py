@@ -17,7 +17,7 @@ BOTH_WAYS = pytest.mark.parametrize("least_first", [True, False], ids=["least fi
 
 
 def taken(order: Order, now_s: float = 0.0) -> Iterator:
-    """Who is first, one after the other, each discarded."""
+    """The first item, one after the other, each discarded."""
     while (first := order.first(now_s)) is not None:
         order.discard(first[1])
         yield first[1]
@@ -44,18 +44,18 @@ def test_or_the_greatest_is() -> None:
 
 
 @BOTH_WAYS
-def test_among_equals_who_was_put_first_is_first(least_first: bool) -> None:
+def test_among_equals_the_item_that_was_put_first_is_first(least_first: bool) -> None:
     assert "".join(taken(of({"b": 1.0, "c": 1.0, "a": 1.0}, least_first))) == "bca"
 
 
 @BOTH_WAYS
-def test_who_is_asked_about_stays(least_first: bool) -> None:
+def test_an_item_that_is_asked_about_stays(least_first: bool) -> None:
     order = of({"a": 1.0}, least_first)
     assert order.first(0.0) == order.first(0.0) == order.first(7.0) == (1.0, "a")
     assert (len(order), "a" in order) == (1, True)
 
 
-def test_of_nobody_nobody_is_first() -> None:
+def test_an_empty_order_has_no_first() -> None:
     order: Order[str] = Order(len)
     assert order.first(0.0) is None
     order.discard("a")
@@ -92,7 +92,7 @@ def test_what_was_discarded_can_come_back(least_first: bool) -> None:
 
 
 def test_puts_are_counted() -> None:
-    """Whoever found nothing to do needs to look again only if there were more."""
+    """A caller that found nothing to do needs to look again only if there were more."""
     order = of({"a": 1.0, "b": 2.0})
     order.put("a")
     order.discard("b")
@@ -101,7 +101,7 @@ def test_puts_are_counted() -> None:
 
 
 @BOTH_WAYS
-def test_a_heap_is_cleared_of_those_who_have_gone(least_first: bool) -> None:
+def test_a_heap_is_cleared_of_items_that_have_gone(least_first: bool) -> None:
     """Also where each is asked about in between, as of a moment of its own."""
     order: Order[int] = Order(float, lambda thing, now_s: 0.5, 0.5, least_first)
     for now in range(5000):
@@ -145,7 +145,7 @@ def test_what_was_used_this_moment_counts_half(cost_s: float, first: str) -> Non
 
 
 @pytest.mark.parametrize("moments_s, first", [((1.0,), "b"), ((1.0, 9.0), "a"), ((9.0,), "a")])
-def test_who_is_first_turns_as_time_goes_by(moments_s: tuple[float, ...], first: str) -> None:
+def test_the_first_item_changes_as_time_goes_by(moments_s: tuple[float, ...], first: str) -> None:
     """At second 1, 4 / (1 + e) is 1.08 and 1.9 / 2 is 0.95; at second 9, 4 / (1 + e**9) is less than
     1.9 / (1 + e**8).
     """
@@ -162,7 +162,9 @@ def test_who_is_first_turns_as_time_goes_by(moments_s: tuple[float, ...], first:
 @pytest.mark.parametrize(
     "least_first, faded, other", [(True, "a", "b"), (False, "b", "a")], ids=["least first", "greatest first"]
 )
-def test_among_equals_as_of_now_who_was_put_first_is_first(least_first: bool, faded: str, other: str) -> None:
+def test_among_equals_as_of_now_the_item_that_was_put_first_is_first(
+    least_first: bool, faded: str, other: str
+) -> None:
     """One has lost all that time can take, the other nothing: they are worth the same, and were put in as a and b."""
     keys = {faded: 2.5, other: 1.5}
     order = Order(keys.__getitem__, lambda thing, now_s: float(thing == faded), 1.0, least_first)
@@ -194,7 +196,7 @@ def looks(model: CostModel, count: int) -> int:
 
 
 @pytest.mark.parametrize("model", [CostModel(), CostModel("released")])
-def test_who_is_looked_at_does_not_grow_with_who_is_there(model: CostModel) -> None:
+def test_the_items_that_are_looked_at_do_not_grow_with_the_items_there_are(model: CostModel) -> None:
     assert looks(model, 40_000) < 3 * looks(model, 5_000) + 1000
 
 

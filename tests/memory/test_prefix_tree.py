@@ -33,9 +33,9 @@ def test_kv_of_one_adapter_is_never_found_by_another_nor_by_the_base_model(cache
 def test_nothing_is_found_before_its_request_is_prefilled(cache: PrefixTree) -> None:
     first = request(0, 1, 2)
     started(cache, first)
-    assert cache.found(request(1, 1, 2)) == []
+    assert cache.claim_prefix(request(1, 1, 2)) == []
     cache.add(first, first.prompt_tokens, 0.0)
-    assert sum(map(cache.size, cache.found(request(1, 1, 2)))) == 8
+    assert sum(map(cache.size, cache.claim_prefix(request(1, 1, 2)))) == 8
 
 
 def test_one_token_at_least_is_left_to_prefill(cache: PrefixTree) -> None:
@@ -46,7 +46,7 @@ def test_one_token_at_least_is_left_to_prefill(cache: PrefixTree) -> None:
 
 def test_the_last_part_of_a_prompt_that_fills_no_block_is_not_kept(cache: PrefixTree) -> None:
     served(cache, request(0, 1, 2, 3, prompt=11), output_tokens=9)
-    assert cache.tokens == 8, "its output would fill the block, but with what nobody's hash names"
+    assert cache.tokens == 8, "its output would fill the block, but with what no hash names"
 
 
 def test_blocks_without_hashes_at_the_end_of_a_prompt_are_its_own(cache: PrefixTree) -> None:
@@ -142,7 +142,7 @@ def test_a_segment_is_cut_where_another_request_ends(cache: PrefixTree) -> None:
     assert segments(cache) == [((1,), True), ((2, 3), True)]
 
 
-def test_who_holds_a_segment_that_is_cut_holds_both_parts(cache: PrefixTree) -> None:
+def test_a_request_that_holds_a_segment_that_is_cut_holds_both_parts(cache: PrefixTree) -> None:
     first = running(cache, request(0, 1, 2, 3))
     second = running(cache, request(1, 1, 2))
     assert (cache.held_tokens, cache.shared_tokens(first), cache.shared_tokens(second)) == (12, 12, 8)
@@ -168,7 +168,7 @@ def test_the_output_of_a_request_is_part_of_its_own_segment(cache: PrefixTree) -
 
 
 @pytest.mark.parametrize("has_gone", [True, False])
-def test_a_segment_that_somebody_else_knows_does_not_grow(cache: PrefixTree, has_gone: bool) -> None:
+def test_a_segment_that_another_request_has_used_does_not_grow(cache: PrefixTree, has_gone: bool) -> None:
     """It is another's history: what comes behind is worth something else."""
     first = running(cache, request(0, prompt=9, session="s"))
     second = request(1, prompt=9, session="s")
@@ -182,7 +182,7 @@ def test_a_segment_that_somebody_else_knows_does_not_grow(cache: PrefixTree, has
 
 def test_nor_does_one_behind_which_something_else_follows(cache: PrefixTree) -> None:
     first = running(cache, request(0, prompt=9, session="s"))
-    cache.found(request(1, prompt=6, session="s"))  # where others would part, it is cut
+    cache.claim_prefix(request(1, prompt=6, session="s"))  # where others would part, it is cut
     cache.add(first, 16, 1.0)
     assert segments(cache) == [((0,), True), ((1, 2, 3), True)]
 
@@ -200,7 +200,7 @@ def test_nor_does_one_that_was_held_before(cache: PrefixTree) -> None:
 
 def visits(cache: PrefixTree, new_id: int, *hashes: int) -> list[int]:
     """How often each segment was used that such a request would find."""
-    return [segment.visits for segment in cache.found(request(new_id, *hashes))]
+    return [segment.visits for segment in cache.claim_prefix(request(new_id, *hashes))]
 
 
 def test_every_request_that_holds_a_segment_counts_as_a_visit(cache: PrefixTree) -> None:
@@ -219,7 +219,7 @@ def test_both_parts_of_a_segment_have_the_visits_that_it_had(cache: PrefixTree) 
     assert visits(cache, 9, 1, 7) == [4, 1]
 
 
-def test_who_brings_what_another_has_brought_meanwhile_visits_it(cache: PrefixTree) -> None:
+def test_a_request_that_brings_what_another_has_brought_meanwhile_visits_it(cache: PrefixTree) -> None:
     one, other = request(0, 1, 2), request(1, 1, 2)
     for new in (one, other):
         started(cache, new)
@@ -312,7 +312,7 @@ def test_an_adapter_that_is_there_does_not_come(cache: PrefixTree) -> None:
 
 def test_what_is_in_use_never_leaves(cache: PrefixTree) -> None:
     running(cache, request(0, 1, 2))
-    (segment,) = cache.found(request(1, 1, 2))
+    (segment,) = cache.claim_prefix(request(1, 1, 2))
     with pytest.raises(AssertionError, match="cached KV in use is evicted"):
         cache.take_out(segment, 1.0)
 
@@ -320,7 +320,7 @@ def test_what_is_in_use_never_leaves(cache: PrefixTree) -> None:
 def test_nothing_leaves_before_what_lies_behind_it(cache: PrefixTree) -> None:
     served(cache, request(0, 1, 2))
     served(cache, request(1, 1, 3))
-    first, _ = cache.found(request(2, 1, 2))
+    first, _ = cache.claim_prefix(request(2, 1, 2))
     with pytest.raises(AssertionError, match="cached KV is evicted before what lies behind it"):
         cache.take_out(first, 1.0)
 
@@ -372,7 +372,7 @@ def test_what_is_found_is_used_then_or_until_its_request_ends(used_when_found: b
 # KV that needs its adapter ------------------------------------------------------------------
 
 
-def test_nobody_finds_kv_whose_adapter_is_not_there_if_it_is_needed() -> None:
+def test_no_request_finds_kv_whose_adapter_is_not_there_if_it_is_needed() -> None:
     tree = PrefixTree(4, needs_adapter=True)
     tree.adapter(A.id, resident=True)
     assert served(tree, request(1, 1, 2)) == 0
@@ -390,7 +390,7 @@ def test_the_base_model_is_always_there() -> None:
     assert served(tree, request(2, 1, 2, adapter=None)) == 8
 
 
-def test_what_lies_on_the_host_comes_back_with_whoever_prefills_it_anew() -> None:
+def test_what_lies_on_the_host_comes_back_with_a_request_that_prefills_it_anew() -> None:
     tree = PrefixTree(4, host_capacity_tokens=100, needs_adapter=True)
     tree.adapter(A.id, resident=True)
     served(tree, request(1, 1, 2))

@@ -58,7 +58,7 @@ def test_and_comes_back_for_a_request_that_begins_with_it(tree: PrefixTree) -> N
     assert [(tuple(segment.blocks), segment.resident) for segment in comes] == [((2,), True)]
     assert counts(tree) == (8, 4, 8)
     assert blocks(tree, resident=False) == {(0, 1, 2, 3)}
-    assert tree.hold(request(2, 9), 2.0) == [], "nothing comes for who finds nothing"
+    assert tree.hold(request(2, 9), 2.0) == [], "nothing comes for a request that finds nothing"
 
 
 def test_what_is_in_hbm_does_not_come(tree: PrefixTree) -> None:
@@ -74,7 +74,7 @@ def test_without_a_host_it_is_gone() -> None:
     served(tree, request(0, 1, 2))
     tree.evict(8, 1.0)
     assert counts(tree) == (0, 0, 0)
-    assert tree.found(request(1, 1, 2)) == []
+    assert tree.claim_prefix(request(1, 1, 2)) == []
 
 
 def test_what_a_request_computes_that_lies_on_the_host_is_in_hbm_again(tree: PrefixTree) -> None:
@@ -95,7 +95,7 @@ def test_kv_does_not_come_before_what_it_follows(tree: PrefixTree) -> None:
     served(tree, request(0, 1, 2))
     served(tree, request(1, 1))
     tree.evict(8, 2.0)
-    _, second = tree.found(request(2, 1, 2))
+    _, second = tree.claim_prefix(request(2, 1, 2))
     with pytest.raises(AssertionError, match="KV comes before what it follows"):
         tree.enter(second)
 
@@ -115,14 +115,14 @@ def test_every_segment_that_leaves_is_sent_and_is_there_when_its_copy_is_done() 
     served(tree, request(1, 1))
     tree.evict(12, 4.0)
     assert sent == [(8, 4.0, 0.0), (4, 4.0, 0.0)]
-    assert [segment.ready_s for segment in tree.found(request(2, 1, 2, 3))] == [4.5, 4.5]
+    assert [segment.ready_s for segment in tree.claim_prefix(request(2, 1, 2, 3))] == [4.5, 4.5]
 
 
 def test_what_the_host_has_no_room_for_is_not_sent() -> None:
     sent = []
     tree = with_host(8, send=lambda tokens, now_s, there_s: sent.append(there_s) or now_s)
     served(tree, request(0, 1, 2, 3))
-    (segment,) = tree.found(request(1, 1, 2, 3))
+    (segment,) = tree.claim_prefix(request(1, 1, 2, 3))
     tree.take_out(segment, 4.0)
     assert (sent, counts(tree)) == ([], (0, 0, 0))
 
@@ -131,7 +131,7 @@ def test_but_slots_are_told_of_that_are_still_written_to() -> None:
     sent = []
     tree = with_host(8, send=lambda tokens, now_s, there_s: sent.append(there_s) or now_s)
     served(tree, request(0, 1, 2, 3))
-    (segment,) = tree.found(request(1, 1, 2, 3))
+    (segment,) = tree.claim_prefix(request(1, 1, 2, 3))
     segment.ready_s = 5.0
     tree.take_out(segment, 4.0)
     assert (sent, counts(tree)) == ([5.0], (0, 0, 0))
@@ -143,7 +143,7 @@ def test_kv_is_ready_when_the_last_that_a_request_holds_is(tree: PrefixTree) -> 
     served(tree, request(1, 1), now_s=2.0)
     second = request(2, 1, 2, 3, 4)
     started(tree, second, 3.0)
-    first, then = tree.found(second)
+    first, then = tree.claim_prefix(second)
     assert tree.ready_s(second) == 1.0
     first.ready_s = 5.0
     assert tree.ready_s(second) == 5.0, "a later one does not hide it"
@@ -158,8 +158,8 @@ def test_kv_is_ready_when_the_last_that_a_request_holds_is(tree: PrefixTree) -> 
 
 def test_both_parts_of_a_segment_are_ready_when_it_was(tree: PrefixTree) -> None:
     served(tree, request(0, 1, 2, 3), now_s=6.0)
-    assert [segment.ready_s for segment in tree.found(request(1, 1))] == [6.0]
-    assert [segment.ready_s for segment in tree.found(request(2, 1, 2, 3))] == [6.0, 6.0]
+    assert [segment.ready_s for segment in tree.claim_prefix(request(1, 1))] == [6.0]
+    assert [segment.ready_s for segment in tree.claim_prefix(request(2, 1, 2, 3))] == [6.0, 6.0]
 
 
 # A host of limited size ---------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_be_it_what_comes_just_now() -> None:
     for id, block in enumerate((1, 3, 2)):
         served(tree, request(id, block))
     for block in (2, 1, 3):
-        (segment,) = tree.found(request(9, block))
+        (segment,) = tree.claim_prefix(request(9, block))
         tree.take_out(segment, 3.0)
     assert blocks(tree, resident=False) == {(0, 1), (0, 2)}
 
@@ -251,7 +251,7 @@ def test_one_that_was_joined_is_ready_when_its_last_part_is() -> None:
     served(tree, request(0, 1, 2))
     for _ in range(2):
         tree.evict(4, 1.0)
-    (segment,) = tree.found(request(1, 1, 2))
+    (segment,) = tree.claim_prefix(request(1, 1, 2))
     assert segment.ready_s == 8.0
 
 
@@ -279,11 +279,11 @@ def test_a_segment_on_the_host_is_cut_where_a_request_parts_from_it(tree: Prefix
     assert counts(tree) == (4, 8, 4)
 
 
-def test_of_one_that_was_cut_on_the_host_the_end_is_given_up_first() -> None:
+def test_of_one_that_was_cut_on_the_host_the_end_is_dropped_first() -> None:
     tree = with_host(12)
     served(tree, request(0, 1, 2, 3))
     tree.evict(12, 1.0)
-    tree.found(request(1, 1, 7))
+    tree.claim_prefix(request(1, 1, 7))
     served(tree, request(2, 9))
     tree.evict(4, 3.0)
     assert blocks(tree, resident=False) == {(0, 1), (0, 9)}
@@ -305,7 +305,7 @@ def coming(tree: PrefixTree, now_s: float = 9.0) -> list[tuple[int, ...]]:
 
 def out(tree: PrefixTree, *hashes: int, adapter: Adapter | None = A) -> None:
     """The last segment that such a request would find leaves HBM."""
-    tree.take_out(tree.found(request(99, *hashes, adapter=adapter))[-1], 9.0)
+    tree.take_out(tree.claim_prefix(request(99, *hashes, adapter=adapter))[-1], 9.0)
 
 
 def test_what_was_used_last_comes_first(returning: PrefixTree) -> None:
@@ -323,12 +323,12 @@ def test_only_what_follows_kv_in_hbm_can_come(returning: PrefixTree) -> None:
     assert coming(returning) == [(2,)]
     out(returning, 1)
     assert coming(returning) == [(1,)]
-    returning.enter(returning.found(request(2, 1))[0])
+    returning.enter(returning.claim_prefix(request(2, 1))[0])
     assert coming(returning) == [(2,)], "as soon as that is there"
 
 
 def test_what_waits_for_what_it_follows_waits_at_its_side(returning: PrefixTree) -> None:
-    """Nobody looks through it before that has come."""
+    """It is not looked through before that has come."""
     served(returning, request(0, 1))
     for id in range(5):
         served(returning, request(1 + id, 1, 2 + id))
@@ -336,7 +336,7 @@ def test_what_waits_for_what_it_follows_waits_at_its_side(returning: PrefixTree)
     out(returning, 1)
     assert coming(returning) == [(1,)]
     assert returning.frontier.node_count == 1
-    (first,) = returning.found(request(9, 1))
+    (first,) = returning.claim_prefix(request(9, 1))
     returning.enter(first)
     assert coming(returning) == [(6,), (5,), (4,), (3,), (2,)]
 
@@ -355,7 +355,7 @@ def test_kv_can_come_when_its_adapter_is_there(returning: PrefixTree) -> None:
 
 
 @pytest.mark.parametrize("after_adapters, first", [(True, []), (False, [(1,)])])
-def test_or_alone_where_nobody_minds(after_adapters: bool, first: list[tuple[int, ...]]) -> None:
+def test_or_alone_where_that_is_allowed(after_adapters: bool, first: list[tuple[int, ...]]) -> None:
     """But not before what it follows."""
     tree = with_host(comes_back=True, after_adapters=after_adapters)
     served(tree, request(0, 1))
@@ -419,14 +419,14 @@ def test_both_parts_of_a_segment_that_is_cut_on_the_host_can_come(returning: Pre
     out(returning, 1, 2, 3)
     returning.adapter(A.id, False)
     assert coming(returning) == []
-    returning.found(request(1, 1, 7))
+    returning.claim_prefix(request(1, 1, 7))
     returning.adapter(A.id, True)
     assert coming(returning) == [(1,)]
-    returning.enter(returning.found(request(1, 1, 7))[0])
+    returning.enter(returning.claim_prefix(request(1, 1, 7))[0])
     assert coming(returning) == [(2, 3)]
 
 
-def test_what_the_host_has_given_up_cannot_come() -> None:
+def test_what_the_host_has_dropped_cannot_come() -> None:
     tree = with_host(4, comes_back=True)
     for id, adapter in enumerate((A, None)):
         served(tree, request(id, 1, adapter=adapter))
@@ -531,7 +531,7 @@ class Model:
 
     def is_tried(self, kind: tuple) -> Request:
         new = self.make(kind)
-        found = self.tree.found(new)
+        found = self.tree.claim_prefix(new)
         new.cached_tokens = sum(map(self.tree.size, found))
         assert new.cached_tokens == 4 * self.longest(new)
         return new
@@ -547,7 +547,7 @@ class Model:
         self.began[new.id] = new
 
     def is_served(self, kind: tuple) -> None:
-        """At once, beside those who run."""
+        """At once, beside the running requests."""
         self.starts(kind)
         others = len(self.holds) - 1
         self.is_prefilled(len(self.began) - 1)
@@ -612,7 +612,7 @@ class Model:
         there = self.in_hbm | {(id, name) for id in (self.resident | {-1}) for name in self.names()}
         could = {path for path in self.on_host if path[:-1] in there or (self.alone and len(path) == 3)}
         first = self.tree.frontier.best(self.now_s)
-        assert (first is None) == (not could), "nobody says what could come"
+        assert (first is None) == (not could), "nothing is said to come that could"
         if first is None:
             return
         segment = first[1]
@@ -637,7 +637,7 @@ class Model:
         assert lies(tree) == (self.in_hbm, self.on_host)
         assert not self.in_hbm & self.on_host
         assert connected(self.in_hbm), "a block in HBM without those before it"
-        assert connected(self.in_hbm | self.on_host), "a block that nobody can reach"
+        assert connected(self.in_hbm | self.on_host), "a block that cannot be reached"
         held = self.held()
         assert held <= self.in_hbm
         assert counts(tree) == (4 * len(self.in_hbm), 4 * len(self.on_host), 4 * len(held))

@@ -1,4 +1,4 @@
-"""Full, PaddedKv, Peak and Paged against sums over explicit lists of requests."""
+"""Full, PaddedKv, Peak and Paged against sums over explicit lists of requests; Pausable around each."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from simlora.memory.reservation import UNLIMITED, Full, PaddedKv, Paged, Peak, Reservation
+from simlora.memory.reservation import UNLIMITED, Full, PaddedKv, Paged, Pausable, Peak, Reservation
 from tests.examples import share
 
 
@@ -18,13 +18,13 @@ class Member:
     to_come: int
 
 
-PEOPLE = st.lists(st.builds(Member, st.integers(1, 60), st.integers(0, 60)), max_size=12)
+MEMBERS = st.lists(st.builds(Member, st.integers(1, 60), st.integers(0, 60)), max_size=12)
 CANDIDATE = st.builds(Member, st.integers(1, 60), st.integers(0, 60))
 STEPS = st.integers(0, 50)
 
 
 def fill(reservation: Reservation, members: list[Member], step: int) -> list[Member]:
-    """Admit everybody who fits, one by one, and return them; their ids count up from 0."""
+    """Admit every member that fits, one by one, and return them; their ids count up from 0."""
     admitted: list[Member] = []
     for member in members:
         reservation.begin(step)
@@ -87,7 +87,7 @@ def test_a_trial_without_admission_leaves_no_trace(kind: type[Reservation]) -> N
 # Padded
 
 
-def test_padded_everybody_takes_the_longest_prompt_and_the_longest_answer() -> None:
+def test_padded_every_request_takes_the_longest_prompt_and_the_longest_output() -> None:
     padded = PaddedKv(1000)
     fill(padded, [Member(11, 29), Member(31, 9)], step=0)
     assert padded.used_tokens(step=0) == padded.used_tokens(step=9) == 2 * (31 + 29)
@@ -129,7 +129,7 @@ def test_padded_an_empty_batch_has_no_shape() -> None:
     assert padded.used_tokens(step=39) == 20
 
 
-@given(PEOPLE, CANDIDATE, st.integers(20, 1500))
+@given(MEMBERS, CANDIDATE, st.integers(20, 1500))
 def test_padded_takes_a_rectangle_over_all_that_were_ever_in_the_batch(
     members: list[Member], candidate: Member, capacity: int
 ) -> None:
@@ -153,7 +153,7 @@ def test_padded_takes_a_rectangle_over_all_that_were_ever_in_the_batch(
 # Peak
 
 
-@given(PEOPLE, st.lists(CANDIDATE, min_size=1, max_size=6), STEPS, st.integers(0, 20), st.integers(20, 1500))
+@given(MEMBERS, st.lists(CANDIDATE, min_size=1, max_size=6), STEPS, st.integers(0, 20), st.integers(20, 1500))
 def test_peak_admits_while_the_printed_formula_stays_strictly_below_the_pool(
     running: list[Member], candidates: list[Member], step: int, adapter_tokens: int, capacity: int
 ) -> None:
@@ -180,7 +180,7 @@ def test_peak_by_hand() -> None:
         assert peak.fits(31, 4, 0) is fits
 
 
-@given(PEOPLE, STEPS)
+@given(MEMBERS, STEPS)
 def test_peak_takes_what_the_requests_hold(running: list[Member], ahead: int) -> None:
     peak = Peak(10**6)
     fill(peak, running, step=3)
@@ -195,7 +195,7 @@ SMALL = st.builds(Member, st.integers(1, 12), st.integers(1, 8))
 def test_peak_a_refused_candidate_would_not_fit_at_any_step_before_the_retry(
     running: list[Member], candidate: Member, capacity: int, adapter_tokens: int
 ) -> None:
-    """While nobody leaves: until the first of the running requests has made its last step."""
+    """While no request leaves: until the first of the running requests has made its last step."""
     peak = Peak(capacity)
     running = fill(peak, running, step=0)
     peak.begin(0)
@@ -214,7 +214,7 @@ def test_peak_the_retry_is_not_before_the_next_step() -> None:
     assert peak.retry_steps() > 1
 
 
-def test_peak_forgets_who_left() -> None:
+def test_peak_forgets_requests_that_left() -> None:
     peak = Peak(50)
     fill(peak, [Member(20, 20), Member(5, 5)], step=0)
     peak.remove(0, step=5)
@@ -233,7 +233,7 @@ def whole_blocks(tokens: int, block: int) -> int:
     return -(-tokens // block) * block
 
 
-@given(PEOPLE, STEPS, STEPS, BLOCKS)
+@given(MEMBERS, STEPS, STEPS, BLOCKS)
 def test_paged_takes_whole_blocks(members: list[Member], start: int, ahead: int, block: int) -> None:
     paged = Paged(10**6, block)
     fill(paged, members, step=start)
@@ -246,7 +246,7 @@ def test_paged_takes_whole_blocks(members: list[Member], start: int, ahead: int,
         ), member
 
 
-@given(PEOPLE.filter(len), STEPS, BLOCKS, st.integers(0, 300))
+@given(MEMBERS.filter(len), STEPS, BLOCKS, st.integers(0, 300))
 def test_paged_is_full_at_the_first_step_that_takes_more_than_is_free(
     members: list[Member], start: int, block: int, free: int
 ) -> None:
@@ -262,7 +262,7 @@ def test_paged_is_full_at_the_first_step_that_takes_more_than_is_free(
     assert paged.used_tokens(start + steps - 1) <= limit
 
 
-@given(PEOPLE.filter(len), STEPS, st.integers(0, 300))
+@given(MEMBERS.filter(len), STEPS, st.integers(0, 300))
 def test_peak_is_full_at_the_first_step_that_takes_more_than_is_free(
     members: list[Member], start: int, free: int
 ) -> None:
@@ -274,7 +274,7 @@ def test_peak_is_full_at_the_first_step_that_takes_more_than_is_free(
 
 
 @pytest.mark.parametrize("kind", [Full, PaddedKv, Peak, Paged])
-def test_nobody_never_fills_the_pool(kind: type[Reservation]) -> None:
+def test_an_empty_batch_never_fills_the_pool(kind: type[Reservation]) -> None:
     assert kind(100).steps_until_full(free_tokens=0, step=7) == UNLIMITED
 
 
@@ -292,3 +292,69 @@ def test_paged_does_not_ask_how_long_an_answer_may_get() -> None:
     paged = Paged(100, block_size=10, watermark=0.0)
     paged.begin(0)
     assert paged.fits(10, 10_000, beside_tokens=0)
+
+
+# Pausable
+
+RULES = {"full": lambda: Full(100), "peak": lambda: Peak(100), "paged": lambda: Paged(100, 10, 0.0)}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_pausable_without_a_pause_is_its_rule(rule: str) -> None:
+    pausable, alone = Pausable(RULES[rule]()), RULES[rule]()
+    for reservation in (pausable, alone):
+        fill(reservation, [Member(11, 9), Member(21, 19)], step=2)
+    assert pausable.grows == alone.grows
+    for step in (2, 5, 9):
+        assert pausable.used_tokens(step) == alone.used_tokens(step)
+        assert pausable.peak_tokens(step) == alone.peak_tokens(step)
+        assert pausable.held_tokens(1, step) == alone.held_tokens(1, step)
+        assert pausable.steps_until_full(30, step) == alone.steps_until_full(30, step)
+        pausable.begin(step)
+        alone.begin(step)
+        assert pausable.fits(60, 5, 0) == alone.fits(60, 5, 0)
+        assert pausable.retry_steps() == alone.retry_steps()
+
+
+@pytest.mark.parametrize("rule, held", [("full", 20), ("peak", 14), ("paged", 20)])
+def test_pausable_a_paused_request_keeps_the_slots_that_it_holds_and_takes_no_more(
+    rule: str, held: int
+) -> None:
+    """11 slots at step 0, 14 at step 3: two blocks of ten; with what may come, 20."""
+    pausable = Pausable(RULES[rule]())
+    fill(pausable, [Member(11, 9)], step=0)
+    pausable.pause(0, step=3)
+    for step in (3, 8):
+        assert pausable.used_tokens(step) == pausable.peak_tokens(step) == held
+        assert pausable.held_tokens(0, step) == pausable.paused_tokens == held
+    assert pausable.steps_until_full(free_tokens=0, step=3) == UNLIMITED
+
+
+def test_pausable_only_the_others_grow() -> None:
+    pausable = Pausable(Paged(100, block_size=1, watermark=0.0))
+    fill(pausable, [Member(11, 9), Member(21, 19)], step=0)
+    pausable.pause(0, step=3)
+    assert [pausable.used_tokens(step) for step in (3, 8)] == [14 + 24, 14 + 29]
+    assert pausable.steps_until_full(free_tokens=5, step=3) == 6
+
+
+def test_pausable_a_request_that_resumes_is_charged_by_the_rule_again() -> None:
+    pausable = Pausable(Peak(100))
+    fill(pausable, [Member(11, 9)], step=0)
+    pausable.pause(0, step=3)
+    pausable.remove(0, step=8)
+    assert (pausable.used_tokens(8), pausable.paused_tokens) == (0, 0)
+    pausable.add(0, 14, 6, step=8)
+    assert [pausable.used_tokens(step) for step in (8, 10)] == [14, 16]
+    pausable.remove(0, step=10)
+    assert pausable.used_tokens(10) == 0
+
+
+def test_pausable_a_trial_counts_no_paused_request_but_in_the_slots_beside() -> None:
+    """The paused slots come with `beside_tokens`, so that a trial can do without some of them."""
+    pausable = Pausable(Full(100))
+    fill(pausable, [Member(11, 29)], step=0)
+    pausable.pause(0, step=0)
+    for beside_tokens, fits in ((0, True), (pausable.paused_tokens, False)):
+        pausable.begin(0)
+        assert pausable.fits(61, 9, beside_tokens) is fits

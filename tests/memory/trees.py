@@ -21,7 +21,7 @@ def request(
 
 def started(tree: PrefixTree, new: Request, now_s: float = 0.0) -> int:
     """Start a request as the engine does; return the tokens found."""
-    new.cached_tokens = sum(map(tree.size, tree.found(new)))
+    new.cached_tokens = sum(map(tree.size, tree.claim_prefix(new)))
     tree.hold(new, now_s)
     return new.cached_tokens
 

@@ -17,13 +17,13 @@ def adapter(id: int, name: str) -> Adapter:
 
 def recorder(timeline: bool = True) -> Recorder:
     """One that has not been told anything yet."""
-    nobody = np.empty(0, dtype=np.int64)
+    none = np.empty(0, dtype=np.int64)
     trace = Trace(
         arrival_s=np.empty(0),
-        adapter=nobody,
-        prompt_tokens=nobody,
-        output_tokens=nobody,
-        max_output_tokens=nobody,
+        adapter=none,
+        prompt_tokens=none,
+        output_tokens=none,
+        max_output_tokens=none,
         adapters=(AdapterSpec("a", 8),),
         source="by hand",
     )

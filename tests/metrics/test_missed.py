@@ -1,4 +1,4 @@
-"""A run is ended once more requests have missed their SLO than may: who misses is who would at its end."""
+"""A run is ended once more requests have missed their SLO than may: the same ones that would miss it at its end."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_it_stops_if_and_only_if_too_few_would_have_met_it(
     assert len(stopped) <= 1
 
 
-def test_who_is_rejected_is_not_counted() -> None:
+def test_a_rejected_request_is_not_counted() -> None:
     stopped: list[None] = []
     trace = a_trace([1, 1], [0, 0])
     recorder = Recorder(

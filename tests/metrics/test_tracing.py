@@ -37,7 +37,7 @@ def test_of_too_much_it_keeps_the_first_and_when_it_stopped():
 
 
 @pytest.mark.parametrize("system", ["slora", "dlora_merged_only", "swap", "loader", "failure"])
-def test_who_looks_changes_nothing(system):
+def test_looking_changes_nothing(system):
     seen, unseen = (simlora.simulate([*SYSTEMS[system], f"perfetto={on}"]) for on in ("true", "false"))
     assert seen.traced is not None
     assert unseen.traced is None

@@ -228,8 +228,10 @@ class Iterations:
     def record(self, waiting: int) -> None:
         """Note how many requests run and wait at the boundary that was reached."""
         running = len(self.table.batch.members)
-        self.most_running = max(self.most_running, running)
-        self.most_waiting = max(self.most_waiting, waiting)
+        if running > self.most_running:
+            self.most_running = running
+        if waiting > self.most_waiting:
+            self.most_waiting = waiting
         self.found = running, waiting
 
     def record_running(self) -> None:

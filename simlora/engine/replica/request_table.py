@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
+from enum import IntEnum
 
 from simlora.core.request import Request
 from simlora.engine.handoff import Handoff
@@ -15,13 +15,18 @@ from simlora.engine.replica.request_queue import RequestQueue
 from simlora.metrics.recorder import Recorder
 
 
-class RequestStatus(Enum):
-    """What an admitted request does that neither decodes nor is in the prefill under way."""
+class RequestStatus(IntEnum):
+    """What an admitted request does that neither decodes nor is in the prefill under way.
 
-    LOADING_ADAPTER = "its prefill waits for its weights, or for its KV from the host"
-    PREFILLING = "a part of its prompt is prefilled"
-    ASSISTED = "it was prefilled with the help of CPU cores, and waits for its weights"
-    PAUSED = "the scheduler took it out of the running batch, with its KV in HBM"
+    LOADING_ADAPTER: its prefill waits for its weights, or for its KV from the host. PREFILLING: a part of its prompt is
+    prefilled. ASSISTED: it was prefilled with the help of CPU cores, and waits for its weights. PAUSED: the scheduler
+    took it out of the running batch, with its KV in HBM.
+    """
+
+    LOADING_ADAPTER = 0
+    PREFILLING = 1
+    ASSISTED = 2
+    PAUSED = 3
 
 
 GROWING = (RequestStatus.LOADING_ADAPTER, RequestStatus.PREFILLING, RequestStatus.ASSISTED)

@@ -1,4 +1,4 @@
-"""KV and adapters that leave HBM for the host and come back: what waits for which copy, and when somebody looks.
+"""KV and adapters that leave HBM for the host and come back: what waits for which copy, and when the swapper looks.
 
 Times are sums by hand: to copy takes 2^-8 s, unless the link is busy anyway, and 2^-10 s a token of KV.
 """
@@ -15,8 +15,7 @@ import pytest
 
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.replica import Replica
-from simlora.engine.swapping import Swapping
+from simlora.engine.parts.unified_swapper import UnifiedSwapper
 from simlora.policies.eviction.banded_lru import BandedLru
 from simlora.policies.eviction.cost_model import CostModel
 from simlora.policies.eviction.swapper import Swapper
@@ -27,7 +26,7 @@ from tests.invariants.watch import watched
 
 LATENCY_S = C["adapter_load.latency_s"]
 NEVER: dict[str, Any] = {"every_s": 1000.0, "idle": 0.0, "idle_to": 0.0}
-"""A swapper that makes room for whoever needs it, and nothing else."""
+"""A swapper that makes room where it is needed, and nothing else."""
 
 
 def copy_s(tokens: int) -> float:
@@ -48,45 +47,49 @@ def banded(tokens: int) -> Callable[[], Swapper]:
 
 
 class Ran:
-    """A case after its run, with a swapper made for it if there is one; whose requests are at hand."""
+    """A case after its run, with a swapper made for it if there is one."""
 
     def __init__(
         self, of: Case, swapper: Callable[[], Swapper] | None = None, fast: bool = True, **replica: object
-    ):
+    ) -> None:
         scenario = of.scenario(fast_forward=fast)
         policies = scenario.policies if swapper is None else replace(scenario.policies, eviction=swapper)
-        self.requests: dict[int, Request] = {}
-        with mock.patch.object(Replica, "submit", self._submit(Replica.submit)):
-            self.simulation = Simulation(
-                replace(scenario, policies=policies, replica=replace(scenario.replica, **replica))
-            )
-            self.recorder = self.simulation.run()
+        self.simulation = Simulation(
+            replace(scenario, policies=policies, replica=replace(scenario.replica, **replica))  # type: ignore[arg-type]
+        )
+        self.recorder = self.simulation.run()
         self.table = self.recorder.requests()
-        self.holdings = self.simulation.fleet.replicas[0].holdings
-        self.pool, self.tree = self.holdings.pool, self.holdings.prefixes
-        assert self.tree is not None
+        self._replica = self.simulation.fleet.replicas[0]
+        self.link, self.cache = self._replica.host_link, self._replica.kv.adapters
+        tree = self._replica.kv.prefixes
+        assert tree is not None
+        self.tree = tree
 
-    def _submit(self, submit: Callable[..., None]) -> Callable[..., None]:
-        def noting(replica: Replica, request: Request, by: int = -1) -> None:
-            self.requests[request.id] = request
-            submit(replica, request, by)
-
-        return noting
+    @property
+    def swapper(self) -> UnifiedSwapper:
+        found = self._replica.part(UnifiedSwapper)
+        assert found is not None
+        return found
 
     @property
     def kv_cold_start_s(self) -> list[float]:
-        return [self.requests[id].kv_cold_start_s for id in sorted(self.requests)]
+        return self.table.kv_cold_start_s.tolist()
+
+    @property
+    def ready_s(self) -> list[float]:
+        """When each adapter was there; all are resident."""
+        return [self.cache.ready_s[adapter.id] for adapter in self.simulation.adapters]
 
     @property
     def resident(self) -> list[int]:
         """Ids of the adapters in HBM."""
-        return [adapter.id for adapter in self.simulation.adapters if adapter in self.pool]
+        return [adapter.id for adapter in self.simulation.adapters if adapter in self.cache]
 
     def cached(self, *hashes: int, adapter: int | None = None) -> list[bool]:
         """Of the blocks that a request would find, which are in HBM."""
         of = None if adapter is None else self.simulation.adapters[adapter]
         new = Request(999, of, 0.0, 4 * len(hashes) + 1, 1, None, hashes)
-        return [segment.resident for segment in self.tree.found(new) for _ in segment.blocks]
+        return [segment.resident for segment in self.tree.claim_prefix(new) for _ in segment.blocks]
 
 
 # Back from the host -------------------------------------------------------------------------
@@ -174,7 +177,7 @@ def test_the_batch_goes_on_where_it_goes_on_beside_weights() -> None:
     assert ran.table.finish_s[2] == pytest.approx(finish_s)
 
 
-def test_who_shares_what_is_on_its_way_waits_for_the_rest_of_the_copy() -> None:
+def test_a_request_that_shares_kv_on_its_way_waits_for_the_rest_of_the_copy() -> None:
     """It comes a boundary later."""
     rows = (Row(0.0, None, 33, 1, 1), Row(4.0, None, 87, 2, 2), LONG, COMES, COMES._replace(arrival_s=8.02))
     ran = Ran(case(*rows, sessions=("s", None, None, "s", "s"), capacity=90, loader="asynchronous"))
@@ -220,12 +223,12 @@ def test_two_copies_the_same_way_wait_for_each_other_and_pay_the_latency_once() 
     ran = Ran(BOTH)
     assert ran.kv_cold_start_s[3:] == pytest.approx([LATENCY_S + copy_s(8), LATENCY_S + copy_s(16)])
     assert ran.table.admitted_s.tolist()[3:] == pytest.approx([8.0 + LATENCY_S + copy_s(16)] * 2)
-    assert ran.holdings.host_link.to_gpu.busy_s == pytest.approx(LATENCY_S + copy_s(16))
-    assert ran.holdings.host_link.to_host.busy_s == pytest.approx(LATENCY_S + copy_s(16))
-    assert ran.holdings.host_link.kv_tokens_out == 16
+    assert ran.link.to_gpu.busy_s == pytest.approx(LATENCY_S + copy_s(16))
+    assert ran.link.to_host.busy_s == pytest.approx(LATENCY_S + copy_s(16))
+    assert ran.link.kv_tokens_out == 16
 
 
-def test_who_has_his_kv_begins_while_another_waits_for_his() -> None:
+def test_a_request_whose_kv_is_there_begins_while_another_waits_for_its_own() -> None:
     ran = Ran(BOTH.but(loader="asynchronous"))
     first_s = 8.0 + LATENCY_S + copy_s(8)
     assert ran.table.admitted_s[3] == pytest.approx(first_s)
@@ -246,8 +249,8 @@ def test_copies_in_the_two_directions_do_not_wait_for_each_other() -> None:
     hashes = ((1, 4), tuple(range(20, 30)), (2, 7), (1, 4))
     swapper = BandedLru(every_s=6.0, busy=0.45, busy_to=0.4, idle=0.0, idle_to=0.0)
     ran = Ran(case(*rows, hashes=hashes, capacity=100), lambda: swapper)
-    assert ran.holdings.host_link.kv_tokens_out == 48
-    assert ran.holdings.host_link.to_host.busy_s == pytest.approx(2 * LATENCY_S + copy_s(48))
+    assert ran.link.kv_tokens_out == 48
+    assert ran.link.to_host.busy_s == pytest.approx(2 * LATENCY_S + copy_s(48))
     assert ran.table.cached_tokens[3] == 8
     assert ran.table.ttft_s[3] == pytest.approx(LATENCY_S + copy_s(8) + chunks_s((8, 1)))
 
@@ -256,11 +259,13 @@ def test_copies_in_the_two_directions_do_not_wait_for_each_other() -> None:
 
 
 @pytest.mark.parametrize("capacity, leaves", [(20, 8), (24, 4), (25, 0)])
-def test_who_takes_the_slots_of_kv_that_leaves_waits_until_it_has_left(capacity: int, leaves: int) -> None:
+def test_a_request_that_takes_the_slots_of_kv_that_leaves_waits_until_it_has_left(
+    capacity: int, leaves: int
+) -> None:
     """Of 17 slots for the second, three, one or none are the first one's."""
     ran = Ran(TWICE.but(capacity=capacity))
     waits_s = LATENCY_S + copy_s(leaves) if leaves else 0.0
-    assert ran.holdings.host_link.kv_tokens_out == leaves
+    assert ran.link.kv_tokens_out == leaves
     assert ran.table.ttft_s[1] == pytest.approx(waits_s + prefill_s(15))
     assert ran.kv_cold_start_s[1] == pytest.approx(waits_s)
 
@@ -272,7 +277,7 @@ def test_a_step_that_writes_to_such_slots_waits_too(loader: str, fast: bool) -> 
     rows = (Row(0.0, None, 17, 1, 1), Row(4.0, None, 9, 24, 24))
     grows = case(*rows, hashes=((1, 2, 3, 4), ()), capacity=40, reserve="paged", watermark=0.0, loader=loader)
     ran = Ran(grows, fast=fast)
-    assert ran.holdings.host_link.kv_tokens_out == 8
+    assert ran.link.kv_tokens_out == 8
     unhindered_s = 4.0 + prefill_s(9) + steps_s(23, 10)
     assert ran.table.finish_s[1] == pytest.approx(unhindered_s + 2 * (LATENCY_S + copy_s(4)))
     assert Ran(grows.but(host_kv_tokens=0)).table.finish_s[1] == pytest.approx(unhindered_s)
@@ -294,9 +299,7 @@ def test_a_request_has_its_slots_before_anothers_adapter_has() -> None:
     ran = Ran(together)
     assert ran.table.admitted_s[1] == pytest.approx(4.0 + LATENCY_S + copy_s(8))
     assert ran.kv_cold_start_s[1] == pytest.approx(LATENCY_S + copy_s(8))
-    assert ran.pool.ready_s(ran.simulation.adapters[0]) == pytest.approx(
-        4.0 + LATENCY_S + copy_s(12) + load_s(1)
-    )
+    assert ran.cache.ready_s[0] == pytest.approx(4.0 + LATENCY_S + copy_s(12) + load_s(1))
     watched(together)
 
 
@@ -307,12 +310,12 @@ def looks(of: Case, swapper: Callable[[], Swapper], fast: bool = False) -> list[
     """When it looked."""
     at: list[float] = []
 
-    def noting(self: Swapping, used_tokens: int, now_s: float, room_s: Callable[[int], float]) -> None:
+    def noting(self: UnifiedSwapper, now_s: float) -> None:
         at.append(now_s)
-        look(self, used_tokens, now_s, room_s)
+        look(self, now_s)
 
-    look = Swapping.look
-    with mock.patch.object(Swapping, "look", noting):
+    look = UnifiedSwapper._look
+    with mock.patch.object(UnifiedSwapper, "_look", noting):
         Ran(of, swapper, fast)
     return at
 
@@ -343,10 +346,10 @@ def test_fast_forward_goes_past_looks_that_find_nothing_to_do() -> None:
 
 
 def test_adapters_come_to_a_replica_that_has_had_no_request_yet() -> None:
-    """At the first look, one behind the other; whoever comes later waits for nothing."""
+    """At the first look, one behind the other; a request that comes later waits for nothing."""
     ran = Ran(case(Row(1.0, 2, 1, 1, 1)), BandedLru)
-    landed_s = list(accumulate((load_s(rank) for rank in (1, 2, 4)), initial=0.1))[1:]
-    assert [ran.pool.ready_s(adapter) for adapter in ran.simulation.adapters] == pytest.approx(landed_s)
+    there_s = list(accumulate((load_s(rank) for rank in (1, 2, 4)), initial=0.1))[1:]
+    assert ran.ready_s == pytest.approx(there_s)
     assert (ran.recorder.adapter_loads, ran.recorder.adapter_hits) == (3, 1)
     assert ran.table.ttft_s[0] == pytest.approx(prefill_s(1))
 
@@ -356,7 +359,7 @@ def test_it_looks_again_when_it_has_found_the_link_taken() -> None:
     every_s = 2**-9
     assert every_s < load_s(1)
     ran = Ran(case(Row(1.0, 2, 1, 1, 1)), lambda: BandedLru(every_s=every_s, backlog_s=2**-12))
-    assert all(ran.pool.ready_s(adapter) < 1.0 for adapter in ran.simulation.adapters)
+    assert all(ready_s < 1.0 for ready_s in ran.ready_s)
     assert (ran.recorder.adapter_loads, ran.recorder.adapter_hits) == (3, 1)
 
 
@@ -365,7 +368,7 @@ def test_what_stayed_away_for_its_size_comes_when_there_is_room() -> None:
     ran = Ran(case(Row(0.0, None, 30, 30, 30), ranks=(10,), capacity=100), BandedLru)
     assert ran.table.finish_s[0] > 0.2
     assert ran.resident == [0]
-    assert ran.pool.ready_s(ran.simulation.adapters[0]) > ran.table.finish_s[0]
+    assert ran.cache.ready_s[0] > ran.table.finish_s[0]
 
 
 def test_what_comes_back_while_it_still_leaves_has_to_have_left_first() -> None:
@@ -375,8 +378,8 @@ def test_what_comes_back_while_it_still_leaves_has_to_have_left_first() -> None:
     ran = Ran(case(*rows, hashes=(tuple(range(1, 9)), ()), capacity=100, ranks=()), swapper)
     left_s = 4.0 + prefill_s(60) + LATENCY_S + copy_s(32)
     assert ran.table.finish_s[1] < left_s
-    assert ran.holdings.swapping.kv_tokens_in == ran.holdings.host_link.kv_tokens_out == 32
-    (segment,) = ran.tree.found(Request(999, None, 0.0, 33, 1, None, tuple(range(1, 9))))
+    assert ran.swapper.kv_tokens_in == ran.link.kv_tokens_out == 32
+    (segment,) = ran.tree.claim_prefix(Request(999, None, 0.0, 33, 1, None, tuple(range(1, 9))))
     assert segment.ready_s == pytest.approx(left_s + LATENCY_S + copy_s(32))
 
 
@@ -394,11 +397,11 @@ def test_nor_does_a_request_get_it_before() -> None:
 def test_it_brings_no_more_while_its_copies_keep_the_link_busy() -> None:
     """Each load takes longer than that: one at a look."""
     ran = Ran(case(Row(1.0, 2, 1, 1, 1)), lambda: BandedLru(backlog_s=2**-7))
-    landed_s = [0.1 + load_s(1), 0.2 + load_s(2), 0.3 + load_s(4)]
-    assert [ran.pool.ready_s(adapter) for adapter in ran.simulation.adapters] == pytest.approx(landed_s)
+    there_s = [0.1 + load_s(1), 0.2 + load_s(2), 0.3 + load_s(4)]
+    assert ran.ready_s == pytest.approx(there_s)
     less = Ran(case(Row(1.0, 2, 1, 1, 1)), lambda: BandedLru(backlog_s=2**-7 + 2**-20))
-    landed_s = [0.1 + load_s(1), 0.1 + load_s(1) + load_s(2), 0.2 + load_s(4)]
-    assert [less.pool.ready_s(adapter) for adapter in less.simulation.adapters] == pytest.approx(landed_s)
+    there_s = [0.1 + load_s(1), 0.1 + load_s(1) + load_s(2), 0.2 + load_s(4)]
+    assert less.ready_s == pytest.approx(there_s)
 
 
 def test_it_does_not_look_while_they_do() -> None:
@@ -444,7 +447,7 @@ def test_when_hbm_is_busy_the_least_worthy_leave_until_it_is_less(busy: float, l
     """Of 88 slots 38 have to go, in eights, to be 50; but not as long as 88 are not more than there may be."""
     ran = Ran(cached(11, ranks=()), band(busy=busy, busy_to=0.5, idle=0.0, idle_to=0.0))
     assert ran.tree.tokens == 8 * left
-    assert ran.holdings.host_link.kv_tokens_out == ran.tree.host_tokens == 88 - 8 * left
+    assert ran.link.kv_tokens_out == ran.tree.host_tokens == 88 - 8 * left
     assert [ran.cached(10 * i)[0] for i in range(11)] == [i >= 11 - left for i in range(11)]
 
 
@@ -472,7 +475,7 @@ PRESSED = case(*ADAPTERS, hashes=((1, 4), (), (1, 4)))
 def test_an_adapter_whose_kv_is_in_hbm_does_not_leave() -> None:
     """Four slots are short, and it is worth less: two thirds of what its KV costs to bring."""
     ran = Ran(PRESSED.but(capacity=40), lambda: CostModel(**NEVER))
-    assert (ran.recorder.adapter_loads, ran.holdings.host_link.kv_tokens_out) == (1, 8)
+    assert (ran.recorder.adapter_loads, ran.link.kv_tokens_out) == (1, 8)
     assert ran.table.cold_start_s[2] == 0.0
     assert ran.kv_cold_start_s[2] == pytest.approx(LATENCY_S + copy_s(8))
 
@@ -480,7 +483,7 @@ def test_an_adapter_whose_kv_is_in_hbm_does_not_leave() -> None:
 def test_without_dependencies_it_does_and_its_kv_is_invalid() -> None:
     without = lambda: CostModel(**NEVER, dependencies=False)  # noqa: E731
     ran = Ran(PRESSED.but(capacity=40), without)
-    assert (ran.recorder.adapter_loads, ran.holdings.host_link.kv_tokens_out) == (2, 0)
+    assert (ran.recorder.adapter_loads, ran.link.kv_tokens_out) == (2, 0)
     assert ran.table.cold_start_s[2] == pytest.approx(load_s(1))
     assert ran.kv_cold_start_s[2] == 0.0
     before = Ran(case(*ADAPTERS[:2], hashes=((1, 4), ()), capacity=40), without)
@@ -513,9 +516,9 @@ def test_an_adapter_that_was_kept_once_can_leave_the_next_time() -> None:
     """Which is for what others wait for that is loaded ahead."""
     rows = (Row(0.0, 0, 1, 1, 1), Row(1.0, 1, 1, 1, 1))
     ran = Ran(case(*rows, ranks=(1, 1)), lambda: BandedLru(**NEVER))
-    ran.holdings.swapping.make_room(4, 9.0, keep={0})
+    ran.swapper.make_room(4, 9.0, keep={0})
     assert ran.resident == [0]
-    ran.holdings.swapping.make_room(4, 9.0)
+    ran.swapper.make_room(4, 9.0)
     assert ran.resident == []
 
 
@@ -542,14 +545,14 @@ def test_and_comes_behind_it() -> None:
 
 
 def ahead(swapper: Callable[[], Swapper], arrival_s: float = 13.0) -> Ran:
-    """Both have gone when the swapper looks, at second 12; then somebody comes who needs them."""
+    """Both have gone when the swapper looks, at second 12; then a request comes that needs them."""
     rows = (*ADAPTERS[:2], ADAPTERS[2]._replace(arrival_s=arrival_s))
     return Ran(case(*rows, hashes=((1, 4), (), (1, 4)), capacity=32, ranks=(1,)), swapper)
 
 
-def test_what_was_brought_ahead_is_there_for_whoever_begins_with_it() -> None:
+def test_what_was_brought_ahead_is_there_for_a_request_that_begins_with_it() -> None:
     ran = ahead(lambda: CostModel(every_s=12.0, idle_to=0.9, busy_to=0.95))
-    assert ran.holdings.swapping.kv_tokens_in == 8
+    assert ran.swapper.kv_tokens_in == 8
     assert ran.table.cached_tokens[2] == 8
     assert (ran.table.cold_start_s[2], ran.kv_cold_start_s[2]) == (0.0, 0.0)
     assert ran.table.ttft_s[2] == pytest.approx(chunks_s((8, 1)))
@@ -579,8 +582,8 @@ def test_kv_comes_behind_its_adapter_whatever_it_is_worth(dependencies: bool) ->
 def test_adapters_take_as_many_slots_as_they_are_said_to() -> None:
     """Their loads take as long as their bytes."""
     ran = Ran(case(Row(1.0, None, 1, 1, 1), capacity=100), BandedLru, adapter_tokens=20)
-    assert ran.pool.adapter_tokens == 60
-    assert ran.holdings.host_link.to_gpu.busy_s == pytest.approx(load_s(1) + load_s(2) + load_s(4))
+    assert ran.cache.adapter_tokens == 60
+    assert ran.link.to_gpu.busy_s == pytest.approx(load_s(1) + load_s(2) + load_s(4))
 
 
 # Low, equation 3 ----------------------------------------------------------------------------

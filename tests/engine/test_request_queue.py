@@ -1,4 +1,4 @@
-"""WaitingQueue against a sorted list."""
+"""RequestQueue against a sorted list."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.waiting import WaitingQueue
+from simlora.engine.replica.request_queue import RequestQueue
 
 
 def request(arrival_s: float, id: int, adapter: Adapter | None = None) -> Request:
@@ -20,7 +20,7 @@ ADAPTERS = (None, *(Adapter(id, f"a{id}", 8, 1, 1) for id in range(3)))
     st.lists(st.one_of(st.integers(0, 5), st.just("head"), st.just("tail"), st.just("middle")), max_size=60)
 )
 def test_the_queue_is_a_list_sorted_by_arrival_and_id(steps: list[int | str]) -> None:
-    queue, model = WaitingQueue(), []
+    queue, model = RequestQueue(), []
     for id, step in enumerate(steps):
         if isinstance(step, int):
             # Ids go up and down, as when a preempted request comes back among newer ones.
@@ -44,7 +44,7 @@ def test_the_queue_is_a_list_sorted_by_arrival_and_id(steps: list[int | str]) ->
 def test_those_behind_a_request_can_be_had_by_adapter(
     arrivals: list[tuple[int, Adapter | None]], wanted: set[int], data: st.DataObject
 ) -> None:
-    queue, model = WaitingQueue(), []
+    queue, model = RequestQueue(), []
     for id, (arrival_s, adapter) in enumerate(arrivals):
         model.append(request(float(arrival_s), id ^ 5, adapter))
         queue.add(model[-1])
@@ -60,7 +60,7 @@ def test_those_behind_a_request_can_be_had_by_adapter(
 
 
 def test_a_preempted_request_goes_back_before_those_that_came_later() -> None:
-    queue = WaitingQueue()
+    queue = RequestQueue()
     first, second, third = (request(float(i), i) for i in range(3))
     for each in (first, second, third):
         queue.add(each)
@@ -70,7 +70,7 @@ def test_a_preempted_request_goes_back_before_those_that_came_later() -> None:
 
 
 def test_a_request_that_is_not_there_cannot_be_removed() -> None:
-    queue = WaitingQueue()
+    queue = RequestQueue()
     queue.add(request(0.0, 0))
     queue.add(request(2.0, 2))
     with pytest.raises(AssertionError, match="request 1 is not in the queue"):

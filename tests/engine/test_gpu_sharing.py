@@ -8,7 +8,7 @@ import pytest
 
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.sharing import SharedGpu
+from simlora.engine.parts.gpu_sharing import SharedGpu
 from simlora.policies.placement.dedicated import Dedicated
 from tests.engine.by_hand import host_s, prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row
@@ -19,83 +19,82 @@ TICK_S = 2**-10
 DECODES, PREFILLS = False, True
 
 
-class Listener:
-    """An engine that notes who changed."""
+class Gpu(SharedGpu):
+    """A GPU with three engines, which note the engines that have changed."""
 
-    def __init__(self, id: int) -> None:
-        self.id = id
-        self.heard: list[int] = []
-
-    def neighbours_changed(self, by: int) -> None:
-        self.heard.append(by)
-
-
-def gpu(*busy: int) -> SharedGpu:
-    """A GPU with three engines, of which some have work."""
-    shared = SharedGpu()
-    shared.engines += map(Listener, range(3))
-    for id in busy:
-        shared.set_busy(id, True)
-    return shared
+    def __init__(self, *busy: int) -> None:
+        super().__init__()
+        self.heard: list[list[int]] = [[], [], []]
+        self.listeners += [(id, heard.append) for id, heard in enumerate(self.heard)]
+        for id in busy:
+            self.set_busy(id, True)
 
 
 def test_an_engine_alone_takes_its_own_time() -> None:
-    assert gpu(0).beside_others(0, 10.0, 0.5, 4.0, DECODES) == (10.0, 0.5)
+    assert Gpu(0).launch(0, 10.0, 0.5, 4.0, DECODES) == (10.0, 0.5)
 
 
 def test_engines_together_take_the_sum_of_their_parts_on_the_gpu() -> None:
-    shared = gpu(0, 1, 2)
-    assert shared.beside_others(0, 10.0, 0.5, 4.0, DECODES) == (10.0, 0.5), "the others ran nothing yet"
-    assert shared.beside_others(1, 8.0, 0.25, 3.0, DECODES) == (6.0 + 5.0, 0.25 * 3)
-    assert shared.beside_others(2, 3.0, 0.0, 1.0, DECODES) == (6.0 + 5.0 + 2.0, 0.0)
-    assert shared.beside_others(0, 2.0, 0.5, 1.0, DECODES) == (1.0 + 5.0 + 2.0, 0.5 * 3), (
+    shared = Gpu(0, 1, 2)
+    assert shared.launch(0, 10.0, 0.5, 4.0, DECODES) == (10.0, 0.5), "the others ran nothing yet"
+    assert shared.launch(1, 8.0, 0.25, 3.0, DECODES) == (6.0 + 5.0, 0.25 * 3)
+    assert shared.launch(2, 3.0, 0.0, 1.0, DECODES) == (6.0 + 5.0 + 2.0, 0.0)
+    assert shared.launch(0, 2.0, 0.5, 1.0, DECODES) == (1.0 + 5.0 + 2.0, 0.5 * 3), (
         "in place of its last iteration"
     )
 
 
 def test_an_iteration_is_never_shorter_than_alone() -> None:
-    shared = gpu(0, 1)
-    shared.beside_others(0, 2.0, 0.0, 1.0, DECODES)
-    assert shared.beside_others(1, 10.0, 0.5, 9.0, DECODES) == (10.0, 0.5), (
-        "2 on the GPU hide behind its own host"
-    )
+    shared = Gpu(0, 1)
+    shared.launch(0, 2.0, 0.0, 1.0, DECODES)
+    assert shared.launch(1, 10.0, 0.5, 9.0, DECODES) == (10.0, 0.5), "2 on the GPU hide behind its own host"
 
 
 def test_an_engine_without_work_takes_no_time_from_the_others() -> None:
-    shared = gpu(0, 1)
-    shared.beside_others(0, 10.0, 0.5, 4.0, DECODES)
+    shared = Gpu(0, 1)
+    shared.launch(0, 10.0, 0.5, 4.0, DECODES)
     shared.set_busy(0, False)
-    assert shared.beside_others(1, 8.0, 0.25, 3.0, DECODES) == (8.0, 0.25)
+    assert shared.launch(1, 8.0, 0.25, 3.0, DECODES) == (8.0, 0.25)
 
 
 def test_what_an_engine_ran_before_it_was_idle_is_forgotten() -> None:
-    shared = gpu(0, 1)
-    shared.beside_others(0, 10.0, 0.5, 4.0, DECODES)
+    shared = Gpu(0, 1)
+    shared.launch(0, 10.0, 0.5, 4.0, DECODES)
     shared.set_busy(0, False)
     shared.set_busy(0, True)
-    assert shared.beside_others(1, 8.0, 0.25, 3.0, DECODES) == (8.0, 0.25)
+    assert shared.launch(1, 8.0, 0.25, 3.0, DECODES) == (8.0, 0.25)
 
 
 def test_host_time_is_at_most_the_whole_iteration() -> None:
-    shared = gpu(0, 1)
-    shared.beside_others(0, 1.0, 0.0, 3.0, DECODES)
-    assert shared.beside_others(1, 8.0, 0.25, 3.0, DECODES) == (8.0, 0.25)
-    assert shared.beside_others(0, 9.0, 0.0, 3.0, DECODES) == (6.0 + 5.0, 0.0)
+    shared = Gpu(0, 1)
+    shared.launch(0, 1.0, 0.0, 3.0, DECODES)
+    assert shared.launch(1, 8.0, 0.25, 3.0, DECODES) == (8.0, 0.25)
+    assert shared.launch(0, 9.0, 0.0, 3.0, DECODES) == (6.0 + 5.0, 0.0)
 
 
 def test_the_others_hear_of_a_change_and_of_nothing_else() -> None:
-    shared = gpu(1)
+    shared = Gpu(1)
     shared.set_busy(1, True)
     shared.set_busy(1, False)
     shared.set_busy(1, False)
-    assert [engine.heard for engine in shared.engines] == [[1, 1], [], [1, 1]]  # type: ignore[attr-defined]
+    assert shared.heard == [[1, 1], [], [1, 1]]
 
 
 def test_the_others_hear_of_a_change_between_prefill_and_decode() -> None:
-    shared = gpu()
+    shared = Gpu()
     for prefilling in (PREFILLS, PREFILLS, DECODES, DECODES, PREFILLS):
-        shared.beside_others(2, 10.0, 0.5, 4.0, prefilling)
-    assert [engine.heard for engine in shared.engines] == [[2, 2, 2], [2, 2, 2], []]  # type: ignore[attr-defined]
+        shared.launch(2, 10.0, 0.5, 4.0, prefilling)
+    assert shared.heard == [[2, 2, 2], [2, 2, 2], []]
+
+
+def test_asking_for_a_price_launches_nothing() -> None:
+    shared = Gpu(0, 1)
+    shared.launch(0, 10.0, 0.5, 4.0, DECODES)
+    before = [list(heard) for heard in shared.heard]
+    assert shared.priced_s(1, 8.0, 3.0) == 6.0 + 5.0
+    assert shared.priced_s(0, 2.0, 1.0) == 2.0, "in place of its last iteration, beside an idle one"
+    assert shared.heard == before
+    assert shared.launch(1, 8.0, 0.25, 3.0, DECODES)[0] == 6.0 + 5.0
 
 
 # In the engine
@@ -152,15 +151,6 @@ def test_a_long_prefill_is_waited_for_once_and_not_at_every_step_after_it(fast_f
     assert crowded_s < 40 * prefill_s(400)
 
 
-def test_the_others_hear_when_an_engine_goes_from_prefill_to_decode_and_back() -> None:
-    shared = gpu(0, 1)
-    before = [len(engine.heard) for engine in shared.engines]  # type: ignore[attr-defined]
-    for prefilling in (True, True, False, False, True):
-        shared.beside_others(0, 2.0, 0.0, 1.0, prefilling)
-    after = [len(engine.heard) for engine in shared.engines]  # type: ignore[attr-defined]
-    assert [a - b for a, b in zip(after, before, strict=True)] == [0, 3, 3]
-
-
 def test_engines_on_different_gpus_do_not_meet() -> None:
     rows = tuple(Row(0.0, None, 4, 4, 4) for _ in range(4))
     table = TWO.but(rows=rows, replicas=4).run().requests()
@@ -187,4 +177,4 @@ def test_dedicated_engines_serve_their_own_adapter() -> None:
 
 def test_tensor_parallel_replicas_have_their_gpus_to_themselves() -> None:
     with pytest.raises(InputError, match=r"cluster\.engines_per_gpu is 2, must be 1 with replica\.tp 2"):
-        TWO.but(rows=(Row(0.0, None, 4, 4, 4),), tp=2).scenario()
+        Simulation(TWO.but(rows=(Row(0.0, None, 4, 4, 4),), tp=2).scenario())

@@ -1,4 +1,4 @@
-"""Batch: the running aggregates equal the sums over its members; what a prefill processes."""
+"""RunningBatch: the running aggregates equal the sums over its members; what a prefill processes."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.batch import Batch, prefill_work, segments
+from simlora.engine.replica.running_batch import RunningBatch, prefill_work, segments
 from simlora.latency.kernels import LoraWork
 
 ADAPTERS = (None, *(Adapter(i, f"a{i}", rank, 64 * rank, 4 * rank) for i, rank in enumerate((8, 8, 16, 64))))
@@ -16,7 +16,7 @@ JOIN = st.tuples(st.integers(0, 4), st.integers(1, 50), st.integers(1, 3), st.in
 
 @given(st.lists(st.one_of(JOIN, st.integers(1, 4), st.just("take")), max_size=40))
 def test_the_aggregates_are_the_sums_over_the_members(steps: list) -> None:
-    batch, members = Batch(), {}  # id -> [request, context, to come]
+    batch, members = RunningBatch(), {}  # id -> [request, context, to come]
     for id, step in enumerate(steps):
         if isinstance(step, tuple):
             adapter, prompt, generated, to_come = step
@@ -39,7 +39,7 @@ def test_the_aggregates_are_the_sums_over_the_members(steps: list) -> None:
         check(batch, list(members.values()))
 
 
-def check(batch: Batch, members: list) -> None:
+def check(batch: RunningBatch, members: list) -> None:
     assert len(batch) == len(members)
     assert {request.id for request in batch} == {request.id for request, _, _ in members}
     assert batch.context_tokens == sum(context for _, context, _ in members)
@@ -48,13 +48,13 @@ def check(batch: Batch, members: list) -> None:
         assert batch.generated(request) == context - request.prompt_tokens
     ranks = [request.rank for request, _, _ in members if request.rank]
     assert batch.work(3) == LoraWork(len(ranks), sum(ranks), max(ranks, default=0), 3)
-    assert batch.work(3, count_segments=True).segments == segments(request for request, _, _ in members)
+    assert batch.work(3, segments(batch)).segments == segments(request for request, _, _ in members)
     if members:
         assert batch.steps_to_finish() == min(to_come for _, _, to_come in members)
 
 
 def test_requests_that_finish_together_leave_in_order_of_id() -> None:
-    batch = Batch()
+    batch = RunningBatch()
     for id in (3, 1, 2):
         batch.join(Request(id, None, 0.0, 5, 9), 1, 4)
     batch.step += 4
@@ -63,7 +63,7 @@ def test_requests_that_finish_together_leave_in_order_of_id() -> None:
 
 def test_a_request_without_a_token_to_come_cannot_join() -> None:
     with pytest.raises(AssertionError, match="nothing to come"):
-        Batch().join(Request(0, None, 0.0, 5, 1), 1, 0)
+        RunningBatch().join(Request(0, None, 0.0, 5, 1), 1, 0)
 
 
 EIGHT, EIGHT_TOO, SIXTEEN = ADAPTERS[1:4]
@@ -90,14 +90,14 @@ def test_segments_are_stretches_of_equal_adapters_among_those_that_use_one(
     assert segments(requests(*adapters)) == stretches
 
 
-def test_stretches_of_one_adapter_meet_when_whoever_ran_between_them_leaves() -> None:
-    batch = Batch()
+def test_stretches_of_one_adapter_meet_when_the_request_between_them_leaves() -> None:
+    batch = RunningBatch()
     for request in requests(EIGHT, SIXTEEN, EIGHT):
         batch.join(request, 1, 4 if request.adapter is EIGHT else 1)
-    assert batch.work(2, count_segments=True) == LoraWork(3, 32, 16, 2, segments=3)
+    assert batch.work(2, segments(batch)) == LoraWork(3, 32, 16, 2, segments=3)
     batch.step += 1
     assert [request.id for request in batch.finished()] == [1]
-    assert batch.work(1, count_segments=True) == LoraWork(2, 16, 8, 1, segments=1)
+    assert batch.work(1, segments(batch)) == LoraWork(2, 16, 8, 1, segments=1)
 
 
 def test_a_prefill_processes_that_many_tokens_of_each_request() -> None:
@@ -107,18 +107,18 @@ def test_a_prefill_processes_that_many_tokens_of_each_request() -> None:
     assert work == LoraWork(13, 5 * 8 + 7 * 16 + 8, 16, 2)
     assert tokens == 113
     assert tokens_sq == (15**2 - 10**2) + 100**2 + 7**2 + 1, "a chunk also attends to the chunks before it"
-    assert prefill_work(several, (5, 100, 7, 1), count_segments=True)[2].segments == 3
+    assert prefill_work(several, (5, 100, 7, 1), segments(several))[2].segments == 3
 
 
 def test_a_prefill_that_is_not_cut_processes_all_that_is_left() -> None:
     (request,) = requests(EIGHT)
-    tokens, tokens_sq, work = prefill_work([request])
+    tokens, tokens_sq, work = prefill_work([request], [request.prefill_tokens])
     assert (tokens, tokens_sq) == (request.prompt_tokens, request.prompt_tokens**2)
     assert work.tokens == request.prompt_tokens
 
 
-def test_padding_is_context_that_nobody_said() -> None:
-    batch, request = Batch(), requests(None)[0]
+def test_padding_counts_as_context_and_not_as_generated() -> None:
+    batch, request = RunningBatch(), requests(None)[0]
     request.padding_tokens = 6
     batch.join(request, 1, 4)
     batch.step += 2

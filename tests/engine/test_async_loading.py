@@ -1,0 +1,137 @@
+"""Weights that are loaded beside the running batch: a request waits for its own, and the others go on.
+
+Times are sums by hand, from the coefficients of the cases: a load of rank r takes 2^-8 + 64 r / 2^14 seconds.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from simlora.core.request import Request
+from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.parts.async_loading import AsyncLoading
+from simlora.engine.replica.request_table import RequestStatus
+from tests.engine.by_hand import load_s, prefill_s, step_s
+from tests.engine.cases import COEFFICIENTS as C
+from tests.engine.cases import Case, Row
+
+SLOW = {**C, "adapter_load.latency_s": 0.5}
+"""Half a second a load: several steps."""
+MERGED = {"kernel": "merged"}  # LoRA itself costs nothing: iterations and loads remain
+
+
+def table(*rows: Row, **changes: object) -> pd.DataFrame:
+    """The requests of a run in which LoRA itself costs nothing."""
+    return Case(rows=rows, **(MERGED | changes)).run().requests()  # type: ignore[arg-type]
+
+
+def test_an_asynchronous_load_lets_the_batch_go_on() -> None:
+    """The base model's request decodes as if it were alone, until the other one's prefill."""
+    first, second = Row(0.0, None, 4, 60, 60), Row(2**-6, 0, 4, 1, 1)
+    alone = table(first, max_wait_tokens=0, coefficients=SLOW)
+    both = table(first, second, max_wait_tokens=0, coefficients=SLOW, loader="asynchronous")
+    blocked = table(first, second, max_wait_tokens=0, coefficients=SLOW, loader="blocking")
+    assert both.finish_s[0] == pytest.approx(alone.finish_s[0] + prefill_s(4))
+    assert both.blocked_s[0] == 0.0
+    assert blocked.finish_s[0] == pytest.approx(alone.finish_s[0] + prefill_s(4) + load_s(1) + 0.5 - 2**-8)
+    assert blocked.blocked_s[0] == pytest.approx(load_s(1) + 0.5 - 2**-8)
+
+
+def test_a_deferred_request_is_prefilled_at_the_first_boundary_after_its_weights() -> None:
+    rows = Row(0.0, None, 4, 60, 60), Row(2**-6, 0, 4, 1, 1)
+    found = table(*rows, max_wait_tokens=0, coefficients=SLOW, loader="asynchronous").loc[1]
+    asked_s = prefill_s(4)  # the boundary after its arrival
+    ready_s = asked_s + 0.5 + 64 / 2**14
+    assert found.cold_start_s == pytest.approx(ready_s - asked_s)
+    assert ready_s <= found.admitted_s < ready_s + step_s(64)
+    assert found.first_token_s == pytest.approx(found.admitted_s + prefill_s(4))
+    assert found.blocked_s == 0.0
+
+
+def test_others_whose_weights_are_there_overtake_it() -> None:
+    rows = Row(0.0, 0, 4, 5, 5), Row(0.0, None, 4, 5, 5)
+    found = table(*rows, coefficients=SLOW, loader="asynchronous", max_wait_tokens=0)
+    assert found.admitted_s[1] == 0.0
+    assert found.admitted_s[0] >= 0.5
+
+
+def test_alone_it_starts_the_moment_its_weights_are_there() -> None:
+    found = table(Row(0.25, 0, 4, 3, 3), loader="asynchronous").loc[0]
+    assert found.admitted_s == 0.25 + load_s(1)
+
+
+def test_a_request_that_waits_for_weights_holds_a_seat_and_memory() -> None:
+    rows = Row(0.0, 0, 4, 3, 3), Row(0.0, None, 4, 3, 3)
+    found = table(*rows, coefficients=SLOW, loader="asynchronous", max_num_seqs=1)
+    assert found.admitted_s[1] >= found.finish_s[0]
+
+
+def test_two_that_wait_for_one_adapter_share_its_load_and_start_together() -> None:
+    rows = Row(0.0, 0, 4, 3, 3), Row(2**-10, 0, 4, 3, 3)
+    recorder = Case(rows=rows, loader="asynchronous", **MERGED).run()
+    assert recorder.adapter_loads == 1
+    assert recorder.requests().admitted_s.tolist() == [load_s(1)] * 2
+
+
+def test_requests_whose_weights_come_together_are_prefilled_within_the_limit_of_tokens() -> None:
+    rows = Row(0.0, 0, 30, 3, 3), Row(0.0, 0, 30, 3, 3)
+    found = table(*rows, loader="asynchronous", max_num_batched_tokens=40)
+    assert found.admitted_s[0] == load_s(1)
+    assert found.admitted_s[1] >= found.first_token_s[0]
+
+
+@pytest.mark.parametrize("loader", ["asynchronous", "cpu_assisted"])
+def test_weights_that_are_to_be_merged_are_waited_for(loader: str) -> None:
+    rows = Row(0.0, 0, 4, 3, 3), Row(0.0, 1, 4, 3, 3)
+    one = Case(rows=rows, scheduler="merged_per_batch", loader=loader).run().requests()
+    other = Case(rows=rows, scheduler="merged_per_batch", loader="blocking").run().requests()
+    assert one.finish_s.tolist() == other.finish_s.tolist()
+
+
+def test_many_requests_are_deferred_one_prefill_after_the_other() -> None:
+    n = 1200  # more than Python's stack is deep
+    rows = tuple(Row(0.0, i, 4, 2, 2) for i in range(n))
+    case = Case(rows=rows, ranks=(1,) * n, capacity=10**6, max_num_seqs=10**4, max_num_batched_tokens=4)
+    assert (case.but(loader="asynchronous").run().requests().status == "finished").all()
+
+
+def test_kernels_do_not_see_adapters_of_requests_that_do_not_run_yet() -> None:
+    """vLLM's kernel is priced by distinct adapters: five that are on their way change nothing."""
+    slow = {**C, "adapter_load.latency_s": 50.0}
+    took = []
+    for others in (0, 5):
+        rows = (Row(0.0, 0, 4, 60, 60), *(Row(50.2, i + 1, 4, 1, 1) for i in range(others)))
+        case = Case(rows=(*rows, Row(50.3, None, 4, 1, 1)), ranks=(1,) * 6, max_wait_tokens=0, kernel="vllm")
+        found = case.but(loader="asynchronous", coefficients=slow).run().requests()
+        took.append(found.finish_s[0] - found.first_token_s[0])
+    assert took[0] == pytest.approx(took[1], rel=1e-9)
+
+
+def test_deferred_requests_are_ready_in_order_of_admission_and_are_held_until_they_are_taken() -> None:
+    case = Case(rows=(Row(0.0, None, 1, 1, 1),) * 3, loader="asynchronous")
+    replica = Simulation(case.scenario()).fleet.replicas[0]
+    part, held = replica.part(AsyncLoading), replica.table.held[RequestStatus.LOADING_ADAPTER]
+    assert part is not None
+    requests = [Request(id, None, 0.0, 1, 1) for id in range(3)]
+    for request, ready_s in zip(requests, (3.0, 1.0, 2.0), strict=True):
+        part.add(request, 0.5, ready_s)
+    assert part.next_s() == 1.0
+    assert [request.id for request in part.ready(2.0)] == [1, 2]
+    assert part.take(requests[1], now_s=2.0) == 0.5
+    assert part.next_s() == 2.0
+    assert list(held) == [0, 2]
+    assert replica.table.held_count == 2
+
+
+def test_a_deferred_request_bounds_the_decode_window_to_a_step_only_while_others_wait() -> None:
+    case = Case(rows=(Row(0.0, None, 1, 1, 1),) * 2, loader="asynchronous")
+    replica = Simulation(case.scenario()).fleet.replicas[0]
+    part = replica.part(AsyncLoading)
+    assert part is not None
+    deferred, waits = (Request(id, None, 0.0, 1, 1) for id in range(2))
+    assert part.steps(7) == 7
+    part.add(deferred, 0.5, 3.0)
+    assert part.steps(7) == 7
+    replica.table.enqueue(waits)
+    assert part.steps(7) == 1

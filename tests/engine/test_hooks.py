@@ -1,0 +1,145 @@
+"""Hooks: gathered from parts once, only where a part defines them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simlora.core.request import Request
+from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.parts.async_loading import AsyncLoading, KvOnTheWay, OverlappedLoader, SlotsInFlight
+from simlora.engine.parts.chunked_prefill import ChunkedPrefill
+from simlora.engine.parts.kv_offload import PrefixCaching
+from simlora.engine.parts.pausing import Pausing
+from simlora.engine.parts.unified_swapper import UnifiedSwapper
+from simlora.engine.replica.adapter_loader import AdapterLoader
+from simlora.engine.replica.hooks import NO_HOOKS, Hooks
+from simlora.engine.replica.kv_cache_manager import KVCacheManager
+from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.part import HOOKS, Part
+from simlora.engine.replica.replica import Replica
+from simlora.engine.replica.request_table import RequestTable
+from simlora.memory.adapter_cache import AdapterCache
+from tests.engine.cases import Case, Row
+from tests.engine.observing import observed
+
+ROWS = (Row(0.0, 0, 8, 6, 6), Row(0.0, None, 4, 3, 3))
+
+
+class Bounded(Part):
+    """Needs a boundary every third step, and at second 1."""
+
+    def __init__(self) -> None:
+        self.turns: list[float] = []
+
+    def steps(self, most: int) -> int:
+        return min(most, 3)
+
+    def next_s(self) -> float:
+        return 1.0
+
+    def on_turn(self, now_s: float) -> None:
+        self.turns.append(now_s)
+
+
+class Released(Bounded):
+    """Also hears of requests that give back their memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[int] = []
+
+    def on_release(self, request: Request, now_s: float) -> None:
+        self.ids.append(request.id)
+
+
+def test_a_hook_is_gathered_only_from_parts_whose_class_defines_it() -> None:
+    quiet, bounded, released = Part(), Bounded(), Released()
+    hooks = Hooks((quiet, bounded, released))
+    assert hooks.parts == (quiet, bounded, released)
+    assert hooks.bounds == (bounded, released)
+    assert hooks.on_turn == (bounded.on_turn, released.on_turn), "one that is inherited counts, in order"
+    assert hooks.on_release == (released.on_release,)
+    assert not any(getattr(hooks, name) for name in HOOKS if name not in ("on_turn", "on_release"))
+
+
+def test_every_hook_of_a_part_is_gathered_or_asked_as_a_bound() -> None:
+    assert set(Hooks.__annotations__) == {*HOOKS, "bounds", "parts"}
+    assert {"steps", "next_s"}.isdisjoint(HOOKS)
+    assert not any(getattr(NO_HOOKS, name) for name in (*HOOKS, "bounds", "parts"))
+
+
+def replica(**changes: object) -> Replica:
+    """A replica before its run."""
+    return Simulation(Case(rows=ROWS, **changes).scenario()).fleet.replicas[0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("eviction", ["on_demand", "lru"])
+@pytest.mark.parametrize("loader", ["blocking", "cached"])
+@pytest.mark.parametrize("scheduler", ["fcfs", "lcfs", "early_abort"])
+def test_a_plain_replica_has_no_part_and_no_hook(scheduler: str, loader: str, eviction: str) -> None:
+    """S-LoRA's: unified paging, adapters that are loaded before the prefill, and an ordinary scheduler."""
+    plain = replica(scheduler=scheduler, loader=loader, eviction=eviction)
+    assert plain.hooks.parts == plain.hooks.bounds == ()
+    assert not any(getattr(plain.hooks, name) for name in HOOKS)
+    assert plain.loader.on_admit == plain.loader.on_missing == plain.loader.reload == ()
+    cache = plain.kv.adapters
+    assert cache.on_change == cache.on_evict == ()
+    assert [type(each) for each in (plain.loader, plain.kv, plain.runner, plain.table, cache)] == [
+        AdapterLoader,
+        KVCacheManager,
+        ModelRunner,
+        RequestTable,
+        AdapterCache,
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes, kinds",
+    [
+        ({"scheduler": "chunked_prefill"}, [ChunkedPrefill]),
+        ({"scheduler": "unmerged_only"}, [Pausing]),
+        ({"loader": "asynchronous"}, [AsyncLoading, KvOnTheWay, SlotsInFlight]),
+        ({"prefix_caching": True, "reserve": "full"}, [KvOnTheWay, SlotsInFlight, PrefixCaching]),
+        (
+            {"prefix_caching": True, "reserve": "full", "host_kv_tokens": 99, "eviction": "cost_model"},
+            [KvOnTheWay, SlotsInFlight, UnifiedSwapper, PrefixCaching],
+        ),
+    ],
+)
+def test_a_replica_has_the_parts_of_its_mechanisms_and_no_others(
+    changes: dict[str, object], kinds: list[type[Part]]
+) -> None:
+    found = replica(**changes)
+    parts = [type(part) for part in found.hooks.parts if type(part).__name__ != "Merging"]
+    assert set(parts) == set(kinds)
+    assert len(parts) == len(kinds)
+    assert all(found.part(kind) is not None for kind in kinds)
+    assert (type(found.loader) is OverlappedLoader) == (KvOnTheWay in kinds)
+
+
+def test_parts_of_the_scenario_and_then_those_of_the_caller_come_after_the_system_s() -> None:
+    scenario = Case(rows=ROWS, scheduler="chunked_prefill").scenario()
+    own = replace(scenario, parts=(lambda replica: Bounded(),))
+    simulation = Simulation(own, parts=lambda replica: (Released(),))
+    parts = simulation.fleet.replicas[0].hooks.parts
+    assert [type(part) for part in parts] == [ChunkedPrefill, Bounded, Released]
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_a_part_gets_the_boundaries_that_it_needs_and_changes_nothing_else(fast_forward: bool) -> None:
+    """Windows of at most three steps, and one that ends at the first boundary from second 1 on."""
+    case = Case(rows=(Row(0.0, None, 8, 90, 90), Row(0.0, None, 4, 3, 3)))
+    simulation = observed(case.scenario(fast_forward=fast_forward), lambda replica: Released())
+    table = simulation.recorder.requests()
+    plain = case.run(fast_forward=fast_forward)
+    assert table.equals(plain.requests())
+    part = simulation.fleet.replicas[0].part(Released)
+    assert part is not None
+    assert part.ids == [1, 0]
+    if fast_forward:
+        assert simulation.recorder.boundaries > plain.boundaries
+        assert simulation.recorder.boundaries > 89 / 3
+    else:
+        assert simulation.recorder.boundaries == plain.boundaries
