@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from heapq import heappop, heappush
-from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -13,8 +12,8 @@ from simpy.core import StopSimulation
 
 ARRIVAL, FAILURE, STORE, PLACEMENT, SCALING, MIGRATION, BOUNDARY, STOP = (kind << 40 for kind in range(8))
 """Kinds of events: those at the same time happen in this order, and within a kind by id, which is below 2 ** 40."""
-URGENT = 0
-"""The kind of what starts now, as SimPy's processes do."""
+BEFORE_ALL, URGENT = -1, 0
+"""The kinds of a run's end, and of what starts now, as SimPy's processes do."""
 
 
 Callback = Callable[[Any], None]
@@ -51,9 +50,12 @@ class Clock(simpy.Environment):
 
         As SimPy's own, but one loop instead of a call a step.
         """
-        queue, until_s = self._queue, inf if until is None else until
+        queue = self._queue
+        if until is not None:
+            assert until >= self._now, f"the clock goes back from {self._now} to {until}"
+            heappush(queue, (until, BEFORE_ALL, next(self._eid), self.never(_stop)))  # type: ignore[misc]
         try:
-            while queue and queue[0][0] < until_s:
+            while queue:
                 self._now, _, _, event = heappop(queue)
                 callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
                 for callback in callbacks:
@@ -62,8 +64,6 @@ class Clock(simpy.Environment):
                     raise event._value
         except StopSimulation:
             return
-        if until is not None:
-            self._now = until
 
     def moment(self, time_s: float, kind: int, id: int) -> Moment:
         """Return an event at `time_s`, to be waited for."""

@@ -14,11 +14,11 @@ from experiments.speed.decisions import Condition, Loop
 from experiments.speed.figures import Figures
 from experiments.speed.mechanisms import ABSENT, mechanism
 
-CALLS_AT_MOST = 1000.0
+CALLS_AT_MOST = 130.0
 """Calls a plain S-LoRA request, of which REQUESTS are simulated."""
-CALLS_BETWEEN_FILES_AT_MOST = 1000.0
-BRANCH_LINES_AT_MOST = 1000.0
-ABSENT_AT_MOST = 1000.0
+CALLS_BETWEEN_FILES_AT_MOST = 110.0
+BRANCH_LINES_AT_MOST = 130.0
+ABSENT_AT_MOST = 15.0
 """Branch lines a request that ask for a mechanism which plain S-LoRA has not got."""
 REQUESTS = 300
 
