@@ -20,7 +20,7 @@ CALLS_BETWEEN_FILES_AT_MOST = 110.0
 BRANCH_LINES_AT_MOST = 130.0
 ABSENT_AT_MOST = 15.0
 """Branch lines a request that ask for a mechanism which plain S-LoRA has not got."""
-REQUESTS = 300
+REQUESTS = 1000
 
 DECIDES = """
 def odd(numbers, scale=None):

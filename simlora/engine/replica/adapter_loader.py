@@ -114,6 +114,11 @@ class AdapterLoader:
         cache.unpin(adapter)
         return True
 
+    @property
+    def assists(self) -> bool:
+        """Whether CPU cores may stand in for weights on their way."""
+        return self._policy.assists
+
     def weights_s(self, request: Request) -> float:
         """Return when the weights of an admitted request are there."""
         return 0.0 if request.adapter is None else self._cache.ready_s[request.adapter.id]
