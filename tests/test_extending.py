@@ -10,14 +10,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from simlora.engine.replica.part import HOOKS
+
 TEXT = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
 ROOM = Path(__file__).parents[1] / "simlora"
 QUIET = ("workload.duration_s=20", "report=false", "timeline=false")
 
 
-def block(language: str) -> str:
-    """Return the first block in a language."""
-    found = re.search(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+def block(language: str, heading: str = "# ") -> str:
+    """Return the first block in a language below a heading of the page."""
+    found = re.search(rf"```{language}\n(.*?)```", TEXT.partition(heading)[2], re.DOTALL)
     assert found
     return found[1]
 
@@ -60,6 +62,36 @@ def test_a_sweep_takes_it_beside_others_in_any_number_of_processes(folder: Path)
 def test_the_system_is_a_choice(folder: Path) -> None:
     out = run(folder, "simlora", "--config-dir", "mine", "system=shortest_first", *QUIET)
     assert out.startswith("shortest_first: llama_7b on 2")
+
+
+def finish_s(folder: Path, *overrides: str) -> float:
+    """Return when the one request of a run ends, whose decode takes half a minute."""
+    (folder / "trace.csv").write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,1000\n")
+    trace = ("workload=file", "workload.path=trace.csv", "report=false", "hydra.run.dir=out")
+    run(folder, "simlora", *trace, *overrides)
+    (found,) = pd.read_parquet(folder / "out" / "requests.parquet")["finish_s"]
+    return float(found)
+
+
+def test_the_part_stalls_every_ten_seconds(folder: Path) -> None:
+    (folder / "stalls.py").write_text(block("python", "## A part of your own"))
+    command = re.search(r"^simlora '(parts=.*?)'", TEXT, re.MULTILINE)
+    assert command
+    plain_s = finish_s(folder)
+    assert 30.0 < plain_s < 40.0
+    stalled_s = finish_s(folder, command[1])
+    assert stalled_s == pytest.approx(plain_s + 3 * 0.05, abs=1e-9)
+    assert finish_s(folder, command[1], "fast_forward=false") == pytest.approx(stalled_s, abs=1e-9)
+
+
+def test_the_driven_run_prints_what_the_page_says(folder: Path) -> None:
+    (folder / "drive.py").write_text(block("python", "## Drive it from outside"))
+    assert run(folder, "drive") == block("text", "## Drive it from outside")
+
+
+def test_every_hook_is_in_the_table() -> None:
+    table = "".join(re.findall(r"^\| .* \| (`.*) \|$", TEXT.partition("### The hooks")[2], re.MULTILINE))
+    assert set(re.findall(r"`(\w+)`", table)) == {*HOOKS, "steps", "next_s"}
 
 
 def test_every_file_it_names_is_there() -> None:

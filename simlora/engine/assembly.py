@@ -50,6 +50,10 @@ def problems(scenario: Scenario) -> Iterator[str]:
     for part in WITH_REQUIREMENTS:
         if part.used_by(scenario):
             yield from part.requires(scenario)
+    for make in scenario.parts:
+        own = getattr(make, "func", make)
+        if isinstance(own, type) and issubclass(own, Part):
+            yield from own.requires(scenario)
 
 
 class Assembly(Machinery):

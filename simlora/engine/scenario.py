@@ -69,11 +69,11 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingConfig:
-    """Who says how many replicas there are, and what it takes to add one.
+    """The autoscaler, which sets the number of replicas, and what it takes to add one.
 
-    At least `least_replicas` stay on. A new one is there `boot_s` later: cluster.start_s, and the seconds in which its
-    weights come from cluster.storage. Then it loads the `warm_up_adapters` adapters that were asked for most so far,
-    and takes requests when they have landed.
+    At least `least_replicas` stay on. A new replica is there `boot_s` later: cluster.start_s, and the seconds in which
+    its weights come from cluster.storage. Then it loads the `warm_up_adapters` adapters that were asked for most so
+    far, and takes requests when these are in HBM.
     """
 
     autoscaler: Autoscaler = Fixed()  # noqa: RUF009  # it has no state
@@ -88,40 +88,22 @@ class ScalingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scenario:
-    """A trace, the cluster that serves it, and the policies that decide.
+class ClusterConfig:
+    """Replicas and their hosts, what lies between them, and what goes wrong.
 
-    `engines_per_gpu` replicas share the memory and the time of one GPU; 1: each has its own.
-    `kv_token_budgets`: the pools of the replicas, where they differ from `replica.kv_token_budget`.
-    `gpu`: what `replica` and `calibration` are of; None: nobody asks what it costs. `replica_groups`: the last of the
-    `replicas`, kind by kind, which are of other GPUs. `ttft_targets_s` `[adapters + 1]`: the first-token target of each
-    adapter's requests and, last, of the base model's, inf where there is none; None: there are none.
-    `max_outstanding`: requests that wait and run together; who comes beyond them is rejected. None: no limit.
-    `status_every_s`: how often replicas tell the router what they have; None: always.
-    `host_cores`: CPU cores that `replicas_per_host` replicas share, for a loader that assists.
-    `adapter_pool`: replicated, where every host holds all adapters, or distributed, where each holds those that the
-    placement gives to its replicas, up to `host_memory_bytes` of them, and gets others over the `network`, or if nobody
-    holds them from `storage`.
-    `parts` make parts of the user's own for a replica (engine/replica/part.py), which come after the system's.
-    `until_s`: when the run stops; what has not ended by then is unfinished. None: when all requests have ended.
-    `until_missed`: how many may miss their SLO before it stops; None: all of them.
+    `engines_per_gpu` replicas share the memory and the time of one GPU; 1: each has its own. `kv_token_budgets`: the
+    pools of the replicas, where they differ from the replica's. `max_outstanding`: waiting and running requests, beyond
+    which an arrival is rejected; None: no limit. `status_every_s`: how often replicas report their load to the router;
+    None: it is always current. `host_cores`: CPU cores that `replicas_per_host` replicas share, for a loader that
+    assists. `adapter_pool`: replicated, where every host holds all adapters; or distributed, where each host holds
+    those that the placement gives to its replicas, up to `host_memory_bytes`, and fetches others over the `network`, or
+    from `storage` if no host holds them.
     """
 
-    trace: Trace
-    model: ModelShape
-    calibration: Calibration
     replicas: int
-    replica: ReplicaConfig
-    policies: Policies
-    seed: int = 0
-    fast_forward: bool = True
-    timeline: bool = True
-    tracing: bool = False
     engines_per_gpu: int = 1
     kv_token_budgets: tuple[int, ...] = ()
     max_outstanding: int | None = None
-    until_s: float | None = None
-    until_missed: MissedMost | None = None
     replicas_per_host: int = 1
     host_cores: int = 128
     status_every_s: float | None = None
@@ -132,25 +114,20 @@ class Scenario:
     failures: tuple[Failure, ...] = ()
     stragglers: tuple[Straggler, ...] = ()
     slow_links: tuple[SlowLink, ...] = ()
-    scaling: ScalingConfig = ScalingConfig()
-    gpu: Gpu | None = None
-    replica_groups: tuple[Kind, ...] = ()
-    ttft_targets_s: NDArray[np.float64] | None = None
-    parts: tuple[Callable[..., Any], ...] = ()
 
-    @cached_property
-    def kinds(self) -> tuple[Kind, ...]:
-        """All replicas, by kind, in the order of their numbers."""
-        first = self.replicas - sum(kind.replicas for kind in self.replica_groups)
-        return (
-            Kind(replicas=first, replica=self.replica, calibration=self.calibration, gpu=self.gpu),
-            *self.replica_groups,
-        )
-
-    @cached_property
-    def kind_of(self) -> NDArray[np.int64]:
-        """Of which of the `kinds` each replica is `[replicas]`."""
-        return np.repeat(np.arange(len(self.kinds)), [kind.replicas for kind in self.kinds])
+    def __post_init__(self) -> None:
+        whole("cluster.replicas", self.replicas, "replicas", least=1)
+        whole("cluster.engines_per_gpu", self.engines_per_gpu, "replicas", least=1)
+        whole("host.replicas", self.replicas_per_host, "replicas", least=1)
+        whole("host.cores", self.host_cores, "CPU cores", least=0)
+        if self.status_every_s is not None:
+            number("cluster.status_every_s", self.status_every_s, "seconds", above=0)
+        if self.max_outstanding is not None:
+            whole("cluster.max_outstanding", self.max_outstanding, "requests", least=1)
+        choice("cluster.adapter_pool", self.adapter_pool, ADAPTER_POOLS)
+        if self.host_memory_bytes is not None:
+            number("host.memory_bytes", self.host_memory_bytes, "bytes", above=0)
+        self._check_incidents()
 
     @property
     def hosts(self) -> int:
@@ -166,38 +143,6 @@ class Scenario:
         first = host * self.replicas_per_host
         return list(range(first, min(first + self.replicas_per_host, self.replicas)))
 
-    def config_of(self, replica: int) -> ReplicaConfig:
-        """Return the limits of one replica."""
-        if self.kv_token_budgets:
-            return replace(self.replica, kv_token_budget=self.kv_token_budgets[replica])
-        return self.kinds[self.kind_of[replica]].replica if self.replica_groups else self.replica
-
-    def __post_init__(self) -> None:
-        whole("cluster.replicas", self.replicas, "replicas", least=1)
-        whole("cluster.engines_per_gpu", self.engines_per_gpu, "replicas", least=1)
-        whole("host.replicas", self.replicas_per_host, "replicas", least=1)
-        whole("host.cores", self.host_cores, "CPU cores", least=0)
-        if self.status_every_s is not None:
-            number("cluster.status_every_s", self.status_every_s, "seconds", above=0)
-        if self.max_outstanding is not None:
-            whole("cluster.max_outstanding", self.max_outstanding, "requests", least=1)
-        choice("cluster.adapter_pool", self.adapter_pool, ADAPTER_POOLS)
-        if self.host_memory_bytes is not None:
-            number("host.memory_bytes", self.host_memory_bytes, "bytes", above=0)
-        self._check_incidents()
-        if self.replica_groups and self.kinds[0].replicas < 1:
-            raise InputError(
-                "cluster.replica_groups has all of the replicas, must leave at least one of cluster.replicas"
-            )
-        if self.scaling.autoscaler.period_s is not None:
-            most = self.replicas
-            whole("cluster.least_replicas", self.scaling.least_replicas, "replicas", least=1, most=most)
-
-    @property
-    def cache_block_tokens(self) -> int:
-        """Tokens of a block of cached KV: the trace's where it has hashes, or else those of memory."""
-        return self.trace.hash_block_tokens if self.trace.has_hashes else self.replica.block_size
-
     def _check_incidents(self) -> None:
         """Each is of a host or a replica that there is, and over before the next one of it."""
         failed = [(each.host, each.at_s, each.until_s) for each in self.failures]
@@ -206,3 +151,68 @@ class Scenario:
         check_incidents("cluster.stragglers", slow, "replica", self.replicas)
         links = [(each.host, each.at_s, each.until_s) for each in self.slow_links]
         check_incidents("cluster.slow_links", links, "host", self.hosts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario(ClusterConfig):
+    """A trace, the cluster that serves it, and the policies that decide.
+
+    `gpu` is the GPU of `replica` and `calibration`; None: costs are not asked for. `replica_groups`: the last of the
+    `replicas`, group by group, which are on other GPUs. `ttft_targets_s` `[adapters + 1]`: the first-token target of
+    each adapter's requests and, last, of the base model's, inf where there is none; None: there are none.
+    `parts` make parts of the user's own for a replica (engine/replica/part.py), which come after the system's.
+    `until_s`: when the run stops; requests that have not ended by then are unfinished. None: when all have ended.
+    `until_missed`: how many requests may miss their SLO before the run stops; None: all of them.
+    """
+
+    trace: Trace
+    model: ModelShape
+    calibration: Calibration
+    replica: ReplicaConfig
+    policies: Policies
+    seed: int = 0
+    fast_forward: bool = True
+    timeline: bool = True
+    tracing: bool = False
+    until_s: float | None = None
+    until_missed: MissedMost | None = None
+    scaling: ScalingConfig = ScalingConfig()
+    gpu: Gpu | None = None
+    replica_groups: tuple[Kind, ...] = ()
+    ttft_targets_s: NDArray[np.float64] | None = None
+    parts: tuple[Callable[..., Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.replica_groups and self.kinds[0].replicas < 1:
+            raise InputError(
+                "cluster.replica_groups has all of the replicas, must leave at least one of cluster.replicas"
+            )
+        if self.scaling.autoscaler.period_s is not None:
+            most = self.replicas
+            whole("cluster.least_replicas", self.scaling.least_replicas, "replicas", least=1, most=most)
+
+    @cached_property
+    def kinds(self) -> tuple[Kind, ...]:
+        """All replicas, by kind, in the order of their numbers."""
+        first = self.replicas - sum(kind.replicas for kind in self.replica_groups)
+        return (
+            Kind(replicas=first, replica=self.replica, calibration=self.calibration, gpu=self.gpu),
+            *self.replica_groups,
+        )
+
+    @cached_property
+    def kind_of(self) -> NDArray[np.int64]:
+        """Of which of the `kinds` each replica is `[replicas]`."""
+        return np.repeat(np.arange(len(self.kinds)), [kind.replicas for kind in self.kinds])
+
+    def config_of(self, replica: int) -> ReplicaConfig:
+        """Return the limits of one replica."""
+        if self.kv_token_budgets:
+            return replace(self.replica, kv_token_budget=self.kv_token_budgets[replica])
+        return self.kinds[self.kind_of[replica]].replica if self.replica_groups else self.replica
+
+    @property
+    def cache_block_tokens(self) -> int:
+        """Tokens of a block of cached KV: the trace's where it has hashes, or else those of memory."""
+        return self.trace.hash_block_tokens if self.trace.has_hashes else self.replica.block_size

@@ -105,5 +105,5 @@ def _less_than_most(node: Node, now_s: float) -> float:
     """Return that bound minus the current worth of the node's best candidate."""
     assert node.outside is not None, "a node of the frontier has something outside"
     first = node.outside.first(now_s)
-    assert first is not None, "and somebody in it"
+    assert first is not None, "the order has an entry"
     return node.outside.most() - first[0]

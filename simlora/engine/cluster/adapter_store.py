@@ -126,12 +126,12 @@ class AdapterStore:
         self._recorder.fetched(adapter.size_bytes, from_storage=False)
         loads = ((each.link.free_at_s, host, each) for host in holders for each in self._loads[host].values())
         _, source, (link, copy_s) = min(loads, key=lambda found: found[:2])
-        there_s = link.transfer(now_s, copy_s(shard_bytes), what=adapter)
+        sent_s = link.transfer(now_s, copy_s(shard_bytes), what=adapter)
         cards = (self._sends[source], self._receives[host])
-        lands_s = together(cards, there_s, self._network.transfer_s(shard_bytes))
+        ready_s = together(cards, sent_s, self._network.transfer_s(shard_bytes))
         out_s = self._loads[host][replica].copy_s(shard_bytes)
-        self._keep(out.transfer(lands_s, out_s, what=adapter), host, adapter)
-        return lands_s
+        self._keep(out.transfer(ready_s, out_s, what=adapter), host, adapter)
+        return ready_s
 
     def _keep(self, time_s: float, host: int, adapter: Adapter) -> None:
         """A copy is in a host's memory from that time on, unless the host fails before."""

@@ -38,15 +38,15 @@ class OverlappedLoader(AdapterLoader):
 
     def _load(self, requests: Sequence[Request], missing: Sequence[Adapter], now_s: float) -> LoadPlan:
         # Before adapters claim theirs: fewer requests may have to wait for those.
-        room_s = self._memory.claim_writable_s(now_s)
+        writable_s = self._memory.claim_writable_s(now_s)
         for adapter in missing:
             self._bring(adapter, now_s)
-        for request, kv_s in zip(requests, self._memory.bring(requests, room_s), strict=True):
+        for request, kv_s in zip(requests, self._memory.bring(requests, writable_s), strict=True):
             self._kv_ready_s[request.id] = kv_s
         weights_s = now_s
         for reload in self.reload:
             weights_s = reload(missing, now_s)
-        return self._plan(requests, room_s, weights_s, now_s)
+        return self._plan(requests, writable_s, weights_s, now_s)
 
     def _plan(self, requests: Sequence[Request], kv_s: float, weights_s: float, now_s: float) -> LoadPlan:
         """Say which requests are deferred, and count what the others wait, at least until then."""
@@ -110,9 +110,9 @@ class OverlappedLoader(AdapterLoader):
         for request in requests:
             memory.hold_growth(request, step)
         memory.make_room(now_s)
-        room_s = memory.claim_writable_s(now_s)
+        writable_s = memory.claim_writable_s(now_s)
         for request in requests:
-            self._kv_ready_s[request.id] = max(self._kv_ready_s[request.id], room_s)
+            self._kv_ready_s[request.id] = max(self._kv_ready_s[request.id], writable_s)
 
     def forget(self, request: Request) -> None:
         """An admitted request has given back its memory."""

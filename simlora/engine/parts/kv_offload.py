@@ -208,7 +208,7 @@ class PrefixAdmission(Admission):
         super().__init__(limits, seats)
         self._tree = tree
         self._cached_tokens = tree.held_tokens
-        self._mark = object()  # on idle cached segments that those who fit will hold
+        self._mark = object()  # on idle cached segments that the requests which fit will hold
 
     def admit(self, request: Request) -> bool:
         if self._seats < 1:

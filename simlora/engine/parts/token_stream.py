@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 
 from simlora.core.request import Request
 from simlora.engine.replica.decode_window import DecodeWindow
@@ -24,9 +23,6 @@ class TokenStream(Part):
 
     def steps(self, most: int) -> int:
         return min(most, 1)
-
-    def next_s(self) -> float:
-        return inf
 
     def after_prefill(self, request: Request, now_s: float) -> None:
         self._on_token(request, request.generated_tokens + 1, now_s)

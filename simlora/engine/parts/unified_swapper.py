@@ -50,6 +50,8 @@ class UnifiedSwapper(Part):
         "policy",
     )
 
+    outlives_requests = True
+
     @staticmethod
     def used_by(scenario: Scenario) -> bool:
         return isinstance(scenario.policies.eviction(), Swapper)
@@ -90,9 +92,8 @@ class UnifiedSwapper(Part):
         kv.free, kv.busy_tokens = self.make_room, self.busy_tokens
 
         def key(branch: Branch) -> float:
-            return policy.key(
-                host_link.adapter_s(adapters[branch.adapter_id].size_bytes), branch.visits, branch.used_s
-            )
+            load_s = host_link.adapter_s(adapters[branch.adapter_id].size_bytes)
+            return policy.key(load_s, branch.visits, branch.used_s)
 
         def fade(branch: Branch, now_s: float) -> float:
             return policy.fade(now_s - branch.used_s)
@@ -253,7 +254,7 @@ class UnifiedSwapper(Part):
 
     def _bring(self, used_tokens: int, until_tokens: int, now_s: float) -> None:
         """Bring what is worth most from the host, one after the other."""
-        tree, policy, room_s = self._tree, self.policy, self._kv.claim_writable_s
+        tree, policy, writable_s = self._tree, self.policy, self._kv.claim_writable_s
         later: list[Segment | Branch] = []
         before_tokens = used_tokens
         batch, resident = self._mean_batch(now_s), len(self._adapters) - len(self._absent)
@@ -267,7 +268,7 @@ class UnifiedSwapper(Part):
                     self._absent.discard(branch)
                     later.append(branch)
                     continue
-                self._cache.insert(adapter, self._fetch(adapter, room_s(now_s, adapter.kv_tokens)))
+                self._cache.insert(adapter, self._fetch(adapter, writable_s(now_s, adapter.kv_tokens)))
                 used_tokens += adapter.kv_tokens
                 resident += 1
             elif best is not None:
@@ -277,7 +278,7 @@ class UnifiedSwapper(Part):
                     later.append(segment)
                     continue
                 segment.ready_s = self._host_link.bring_kv(
-                    tokens, max(room_s(now_s, tokens), segment.ready_s)
+                    tokens, max(writable_s(now_s, tokens), segment.ready_s)
                 )
                 tree.enter(segment)
                 self.kv_tokens_in += tokens

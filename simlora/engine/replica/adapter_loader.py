@@ -41,7 +41,7 @@ class AdapterLoader:
         self.reload: tuple[Callable[[Sequence[Adapter], float], float], ...] = ()
 
     def admit(self, requests: Sequence[Request], step: int, now_s: float) -> LoadPlan:
-        """Give requests their memory, and load what they lack; their prefill ends at that decode step.
+        """Give requests their memory, and load what they lack; `step` is the batch's at the end of their prefill.
 
         Resident adapters are pinned before room is made, so that none of them makes room for another.
         """
@@ -81,7 +81,10 @@ class AdapterLoader:
         return LoadPlan(now_s, weights_s)
 
     def _bring(self, adapter: Adapter, now_s: float) -> None:
-        """Load and pin an adapter that was missing; it is a hit if another request's load, or no load, was enough."""
+        """Load and pin an adapter that was missing.
+
+        It counts as a hit if another request of this prefill has loaded it, or if loading is free.
+        """
         cache = self._cache
         if adapter.id in cache.ready_s:
             self._recorder.adapter_hits += 1

@@ -41,7 +41,11 @@ class Hooks:
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
         self.parts = parts = tuple(parts)
-        self.bounds = tuple(part for part in parts if type(part).next_s is not Part.next_s)
+        self.bounds = tuple(
+            part
+            for part in parts
+            if type(part).next_s is not Part.next_s or type(part).steps is not Part.steps
+        )
         for name in HOOKS:
             setattr(self, name, tuple(_defined(parts, name)))
 

@@ -27,9 +27,10 @@ Ask = Callable[[SchedulerView], SchedulerOutput]
 class Iterations:
     """Launches the iterations that the scheduler's `output` asks for, and processes what they did at their boundary.
 
-    `busy_s` is the time spent in iterations and in waiting for weights or KV; those under way were launched at
-    `since_s`, and a prefill among them begins at `start_s`. `found` are the running and waiting requests of the last
-    boundary; none before the first. `ask` asks the scheduler; `actions` apply those of its output, by type.
+    `busy_s` is the time spent in iterations and in waiting for weights or KV. The iterations under way were launched at
+    `since_s`; the last prefill began at `start_s`, after its loads. `found` are the numbers of running and of waiting
+    requests at the last boundary; empty before the first. `ask` asks the scheduler; `actions` apply the actions of its
+    output, by type.
     """
 
     __slots__ = (
@@ -100,6 +101,7 @@ class Iterations:
     # Launch -----------------------------------------------------------------------------
 
     def launch_prefill(self, now_s: float) -> float:
+        """Launch a prefill, and with `output.decode` a decode step in the same pass; return when it ends."""
         table, output, runner, requests = self.table, self.output, self.runner, self.table.prefill
         assert self.hooks.on_prefilled or not output.chunks, (
             "a scheduler prefills in chunks and does not say so"
@@ -173,7 +175,7 @@ class Iterations:
         if table.prefill:
             self._complete_prefill(now_s)
         if window.done >= window.full and table.kv.make_room(now_s):
-            self._fit(now_s)
+            self._preempt_until_it_fits(now_s)
         for after_decode in self.hooks.after_decode:
             after_decode(now_s)
 
@@ -192,7 +194,7 @@ class Iterations:
         self.view.steps_since_prefill = 0
 
     def count_steps(self, window: DecodeWindow, now_s: float) -> None:
-        """The window's steps up to `stop` are over: each member of the batch has as many tokens more."""
+        """The window's steps up to `stop` are over: each running request has gained one token per step."""
         table, hooks, batch = self.table, self.hooks, self.table.batch
         steps, size = window.stop - window.done, len(batch.members)
         table.stats.decoded(window, steps, size, now_s)
@@ -207,7 +209,7 @@ class Iterations:
         if window.done == window.finish:
             table.finish_batch(self.clock.now)
 
-    def _fit(self, now_s: float) -> None:
+    def _preempt_until_it_fits(self, now_s: float) -> None:
         """Preempt the requests admitted last until grown KV fits; no idle adapter is left to evict."""
         table, members = self.table, self.table.batch.members
         while table.kv.make_room(now_s):
@@ -219,7 +221,7 @@ class Iterations:
             self.view.preempted = True
 
     def stall(self, until_s: float) -> None:
-        """Nothing is launched before then, so the decode window does not go on."""
+        """Launch nothing before that time, and end the decode window."""
         self.runner.stall(until_s)
         self.table.end_window()
 
@@ -239,7 +241,7 @@ class Iterations:
         self.most_running = max(self.most_running, len(self.table.batch.members))
 
     def sample(self, now_s: float) -> None:
-        """Record what the last boundary found, and what is held from now on, which was decided there."""
+        """Record the levels found at the last boundary, and the memory in use after its decisions."""
         kv = self.table.kv
         sample: tuple[float, ...] = self.id, now_s, *self.found, kv.tokens(), kv.adapters.adapter_tokens
         for more in self.hooks.sample:

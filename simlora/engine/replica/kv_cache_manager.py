@@ -47,7 +47,7 @@ class KVCacheManager:
     def steps_until_full(self, most: int, now_s: float) -> int:
         """Return after how many of the next decode steps KV needs slots that are not free now.
 
-        From `most` on any number may be returned.
+        A result of `most` or more only means: not within `most` steps.
         """
         step = self.batch.step
         free = self.adapters.free_tokens(self.reservation.used_tokens(step))
@@ -56,7 +56,7 @@ class KVCacheManager:
     # One request's KV -------------------------------------------------------------------
 
     def hold(self, request: Request, step: int) -> None:
-        """Charge a request with the KV of its own that it has once prefilled, and with what may still come."""
+        """Charge a request's own KV at the end of its prefill, and the growth that may follow."""
         generated = request.generated_tokens + 1
         to_come = request.max_output_tokens - generated
         self.reservation.add(request.id, request.prompt_tokens + generated, to_come, step)
@@ -89,8 +89,8 @@ class KVCacheManager:
 class InFlightKV(KVCacheManager):
     """For a replica whose copies overlap its iterations: slots that a copy still uses cannot be written yet.
 
-    Slots of what leaves for the host are free at once, but not writable before the copy ends; nor are those of an
-    adapter or of KV that is given up on its way, before it would have come. `pooled`: adapters take slots of the pool,
+    Slots of an outgoing copy are free at once, but not writable until it ends. The same holds for slots of an abandoned
+    load, until it would have ended. `pooled`: adapters take slots of the pool,
     so that KV may be written where an adapter was to come.
     """
 
@@ -128,7 +128,7 @@ class InFlightKV(KVCacheManager):
     def claim_writable_s(self, now_s: float, more: int = 0) -> float:
         """Claim the slots of all that is held now and `more`; return when all of them can be written.
 
-        The caller waits until then: what it waits for is its own.
+        The claim is the caller's: others do not wait for the same copies.
         """
         in_flight = self.in_flight
         if not in_flight.copies:

@@ -13,7 +13,7 @@ from simlora.latency.kernels import LoraWork
 from simlora.latency.models import LatencyModels
 
 PrefillWork = Callable[[Sequence[Request], Sequence[int]], tuple[int, int, LoraWork]]
-"""Returns what a prefill of so many tokens of each request amounts to, as `running_batch.prefill_work`."""
+"""Returns (tokens, sum of squares, LoRA work) of a prefill of so many tokens of each request."""
 DecodeWork = Callable[[RunningBatch, int], LoraWork]
 """Returns the work of a decode step's LoRA kernels, with so many distinct adapters."""
 
@@ -21,8 +21,8 @@ DecodeWork = Callable[[RunningBatch, int], LoraWork]
 class Pass(NamedTuple):
     """Prefills `tokens[i]` tokens of `requests[i]`, and takes a decode step of the `decoding` batch, if there is one.
 
-    They use so many distinct `adapters` together. The scheduler has looked at `skipped` requests in vain, which takes
-    time as well.
+    They use so many distinct `adapters` together. The scheduler looked at `skipped` requests without choosing them,
+    which takes time as well.
     """
 
     requests: Sequence[Request]

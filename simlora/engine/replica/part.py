@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf
+from typing import ClassVar
 
 from simlora.core.request import Request
 from simlora.engine.replica.adapter_loader import LoadPlan
@@ -22,6 +23,9 @@ class Part:
 
     __slots__ = ()
 
+    outlives_requests: ClassVar[bool] = False
+    """Whether `next_s` wakes an idle replica even when all requests have ended."""
+
     @staticmethod
     def used_by(scenario: Scenario) -> bool:
         """Return whether a scenario's system has the part."""
@@ -29,7 +33,7 @@ class Part:
 
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
-        """Yield what of a scenario that has the part it cannot stand beside, in sentences for the user."""
+        """Yield a sentence for each setting of the scenario that the part cannot work with."""
         yield from ()
 
     def on_arrival(self) -> bool:
@@ -89,7 +93,7 @@ class Part:
         return most
 
     def next_s(self) -> float:
-        """Return the time from which the next boundary is needed; an idle replica wakes then, too, unless it is inf."""
+        """Return the time from which the next boundary is needed, also if the replica is idle; inf: none is."""
         return inf
 
     def sample(self) -> tuple[int, ...]:
@@ -115,6 +119,6 @@ class Part:
         """Count what the same part of a failed replica did, whose place this one takes."""
 
 
-NOT_GATHERED = ("inherit_counters", "next_s", "requires", "steps", "used_by")
-"""Of the parts themselves: what a replica asks one by one, or its `bounds`."""
+NOT_GATHERED = ("outlives_requests", "inherit_counters", "next_s", "requires", "steps", "used_by")
+"""Methods that are not gathered into Hooks."""
 HOOKS = tuple(name for name in vars(Part) if not name.startswith("_") and name not in NOT_GATHERED)

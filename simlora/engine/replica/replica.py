@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import TypeVar
 
 from simlora.core.request import Request
 from simlora.engine.clock import BOUNDARY
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.hooks import Hooks
 from simlora.engine.replica.iterations import Iterations
-from simlora.engine.replica.part import Part
 from simlora.engine.replica.request_table import RequestStatus
 from simlora.policies.scheduling.base import Abort, Note, SchedulerOutput
-
-P = TypeVar("P", bound=Part)
 
 
 class Replica(Iterations):
@@ -34,7 +30,10 @@ class Replica(Iterations):
     # The loop ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take the first turn. A replica that takes the place of a failed one goes on with its records."""
+        """Take the first turn: decide what runs until the next boundary, and launch it.
+
+        The replacement of a failed replica keeps its counters.
+        """
         self._turn(self.clock.now)
         if self.found:
             self.sample(self.clock.now)
@@ -72,7 +71,8 @@ class Replica(Iterations):
         """Wait for a request, or until a part needs a boundary."""
         self.idle = True
         self.table.end_window()
-        times_s = (part.next_s() for part in self.hooks.bounds)
+        ended = self.recorder.all_ended()
+        times_s = (part.next_s() for part in self.hooks.bounds if part.outlives_requests or not ended)
         wake_s = min((time_s for time_s in times_s if time_s > now_s), default=inf)
         if wake_s == inf:
             self.wake_event = self.clock.never(self._boundary)
@@ -80,7 +80,7 @@ class Replica(Iterations):
             self.wake_event = self.clock.call(wake_s, BOUNDARY, self.id, self._boundary)
 
     def wake(self) -> None:
-        """There is something to do for a replica that sleeps."""
+        """Schedule a boundary now; the replica is idle."""
         self.idle = False
         self.wake_event = self.clock.move(self.wake_event, self.clock.now, BOUNDARY, self.id)
 
@@ -89,8 +89,8 @@ class Replica(Iterations):
     def schedule(self, now_s: float) -> None:
         """Ask the scheduler what runs next, apply its actions, and admit the requests that it starts.
 
-        Requests whose copies have just ended begin without being asked about. If all requests of a prefill are
-        deferred, the scheduler is asked again.
+        Requests whose copies have ended start without asking the scheduler. If all requests of a prefill are deferred,
+        the scheduler is asked again.
         """
         table, hooks = self.table, self.hooks
         for take_ready in hooks.take_ready:
@@ -143,7 +143,7 @@ class Replica(Iterations):
             fresh = before_admit(fresh)
         for request in fresh:
             table.dequeue(request)
-        # A request has its KV when the iteration ends, which may take the batch a step further.
+        # In a mixed pass the batch takes a step meanwhile, so KV is charged from the next step on.
         step = table.batch.step + 1 if output.decode and table.batch.members else table.batch.step
         plan = self.loader.admit(fresh, step, now_s)
         for on_plan in hooks.on_plan:
@@ -169,7 +169,7 @@ class Replica(Iterations):
                 self._cut(window, on_arrival, by)
 
     def interrupt(self, by: int = -1) -> bool:
-        """End the decode window's launch at the first boundary from now on; return whether one is under way."""
+        """Stop the decode window at its first boundary not before now; return whether one is under way."""
         window = self.decoding
         if window is None:
             return False
@@ -179,8 +179,7 @@ class Replica(Iterations):
     def _cut(self, window: DecodeWindow, on_arrival: int, by: int) -> None:
         """Stop at the first boundary not before now, but not within the window's first `on_arrival` steps.
 
-        The reason is an event at a boundary of replica `by`: of boundaries at this very moment, those of lower
-        numbers are over.
+        The reason is an event at a boundary of replica `by`. Boundaries at the same moment happen in order of replica.
         """
         now_s = self.clock.now
         steps = window.first_boundary(now_s)

@@ -16,7 +16,7 @@ from simlora.metrics.recorder import Recorder
 
 
 class RequestStatus(IntEnum):
-    """What an admitted request does that neither decodes nor is in the prefill under way.
+    """Status of an admitted request that is neither in the running batch nor in the prefill under way.
 
     LOADING_ADAPTER: its prefill waits for its weights, or for its KV from the host. PREFILLING: a part of its prompt is
     prefilled. ASSISTED: it was prefilled with the help of CPU cores, and waits for its weights. PAUSED: the scheduler
@@ -30,15 +30,15 @@ class RequestStatus(IntEnum):
 
 
 GROWING = (RequestStatus.LOADING_ADAPTER, RequestStatus.PREFILLING, RequestStatus.ASSISTED)
-"""Their KV is charged as that of running requests, less the steps that they do not take."""
+"""Their KV is charged as if they ran, corrected at each step for the growth that they do not have."""
 PREEMPTED_FIRST = (RequestStatus.PAUSED, *GROWING)
 
 
 class RequestTable:
-    """The one owner of where a replica's requests are, and of the decode window, which lasts as long as the batch.
+    """The one owner of where a replica's requests are, and of the decode window, which ends when the batch changes.
 
     A request waits in the `queue`, is in the `prefill` under way, is `held` with a status, or runs in the `batch`.
-    Each status has a part, whose `stops` says whether a request has been prefilled that is taken from it.
+    `stops[status]` takes a request out of a status, and returns whether its prompt was complete.
     """
 
     __slots__ = (
@@ -84,7 +84,7 @@ class RequestTable:
         self.came_s: dict[int, float] = {}  # since when requests wait here that were elsewhere before
         self.hooks = NO_HOOKS
 
-    # Who is where -----------------------------------------------------------------------
+    # Where requests are -----------------------------------------------------------------------
 
     def requests(self) -> list[Request]:
         """Return all requests that have not left."""
@@ -111,7 +111,7 @@ class RequestTable:
         return None
 
     def count_adapters(self, prefill: Sequence[Request]) -> int:
-        """Return the distinct adapters of the requests that run now."""
+        """Return the distinct adapters of the requests that run now: all pinned ones. HoldingTable leaves some out."""
         return len(self.kv.adapters.pins)
 
     # The queue --------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class RequestTable:
         self._on_leave(self._id, request)
 
     def waited_at(self, now_s: float) -> int:
-        """Return how many of the waiting requests waited at a time in the past, since which none was admitted."""
+        """Return how many waiting requests were here at `now_s`, a past time since which none was admitted."""
         came_s = self.came_s
         return sum(came_s.get(request.id, request.arrival_s) <= now_s for request in self.queue)
 
@@ -158,9 +158,9 @@ class RequestTable:
     # Into the batch ---------------------------------------------------------------------
 
     def prefilled(self, request: Request, now_s: float) -> bool:
-        """A request has its first token, or after it was put back its next; return whether that was its last.
+        """A prompt is complete: count the request's first token, or its next one after a preemption.
 
-        If not it decodes, unless a part holds it back.
+        Return whether that was its last. If not it decodes, unless a part holds it back.
         """
         if request.first_token_s < 0.0:
             request.first_token_s = now_s
@@ -205,7 +205,7 @@ class RequestTable:
         shared_tokens = self.kv.shared_tokens(request)
         prefilled = self.requeue(request, now_s)
         if prefilled and self._swap_out is not None:
-            # All but what other requests can use, and the last token, whose KV would come with its next step.
+            # Not copied: KV shared with other requests, and the last token, whose KV its next step computes.
             context = request.prompt_tokens + request.padding_tokens + request.generated_tokens
             request.host_tokens = context - 1 - shared_tokens
             self._swap_out(request.host_tokens, now_s)
@@ -235,7 +235,7 @@ class RequestTable:
     # Leaving ----------------------------------------------------------------------------
 
     def depart(self, request: Request, chunked_tokens: int) -> Handoff:
-        """A request leaves that holds nothing any more, with so many tokens of a prefill that was not complete."""
+        """Return the handoff of a request that holds no memory; it loses so many tokens of an incomplete prefill."""
         if not request.generated_tokens:
             return Handoff(request, None, chunked_tokens)
         return Handoff(request, self.stats.hands_over(request.id), request.prefill_tokens)
@@ -273,7 +273,7 @@ class RequestTable:
 
 
 class HoldingTable(RequestTable):
-    """For a replica whose held requests may use adapters that no kernel sees: paused, or waiting for their weights."""
+    """For a replica whose held requests pin adapters that the next iteration does not use: paused or loading ones."""
 
     __slots__ = ()
 

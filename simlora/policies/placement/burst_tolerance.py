@@ -67,13 +67,13 @@ class BurstTolerance(Placement):
             self.request_tokens,
             self.most_adapters or len(ids),
         )
-        homeless = copies.first()
+        unplaced = copies.first()
         copies.further()
         names = ids[heaviest_first].tolist()
         preloads = {names[row]: replicas for row, replicas in copies.replicas()}
         if not self.binding:
             return Placed(preloads=preloads)
-        left_out = {names[row]: np.array([home], dtype=np.int64) for row, home in homeless.items()}
+        left_out = {names[row]: np.array([home], dtype=np.int64) for row, home in unplaced.items()}
         return Placed(preloads | left_out, preloads)
 
 
@@ -92,7 +92,7 @@ class _Copies:
 
     def first(self) -> dict[int, int]:
         """Copy every adapter to one replica; return those that fit nowhere, each with the replica to serve it."""
-        homeless: dict[int, int] = {}
+        unplaced: dict[int, int] = {}
         guests = np.zeros_like(self.held)
         for adapter in range(len(self.tokens)):
             room = self._room(adapter)
@@ -100,10 +100,10 @@ class _Copies:
                 self._copy(adapter, self._emptiest(room))
             else:
                 home = int(np.lexsort((self.held + guests, self.expected_rps))[0])
-                homeless[adapter] = home
+                unplaced[adapter] = home
                 guests[home] += 1
                 self.expected_rps[home] += self.loads_rps[adapter]
-        return homeless
+        return unplaced
 
     def further(self) -> None:
         """Copy the adapter with the lowest burst tolerance while some replica can take a copy without lowering it."""
