@@ -60,7 +60,7 @@ class Node:
     now: float = 0.0
     queue: list[Job] = field(default_factory=list)
     running: list[Job] = field(default_factory=list)
-    resident: list[int] = field(default_factory=list)  # those nobody uses: least recently used first
+    resident: list[int] = field(default_factory=list)  # those that no request uses: least recently used first
     steps_since_prefill: int = 0
     loads: int = 0
     gaps_s: list[float] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Node:
         return not self.running or self.steps_since_prefill >= self.case.max_wait_tokens
 
     def admit(self) -> list[Job]:
-        """Return who starts now: the queue in order, up to the first that does not fit."""
+        """Return the requests that start now: the queue in order, up to the first that does not fit."""
         admitted: list[Job] = []
         for job in self.queue if self.case.scheduler == "fcfs" else reversed(self.queue):
             if not self.fits(self.running, [*admitted, job]):
@@ -217,7 +217,7 @@ class Node:
             self.last_token_s[job.id] = self.now
 
     def leave(self) -> None:
-        """Whoever has all tokens leaves; on demand, so do the adapters that nobody left needs."""
+        """Requests with all their tokens leave; on demand, so do the adapters that no other request needs."""
         done = [job for job in self.running if job.generated == job.output]
         if self.steps_since_prefill:
             done.sort(key=lambda job: job.id)

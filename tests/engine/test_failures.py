@@ -68,7 +68,7 @@ def test_who_waited_waits_elsewhere_and_nobody_is_lost() -> None:
 
 
 def test_a_host_that_fails_as_soon_as_it_is_back_is_not_there() -> None:
-    """It is so from 1 s to 5 s: who arrives meanwhile waits for that, and is served once."""
+    """It is so from 1 s to 5 s: requests that arrive meanwhile wait for that, and are served once."""
     rows = (Row(0.0, None, 1, 2, 2), Row(1.5, None, 1, 2, 2), Row(3.5, None, 1, 2, 2))
     simulation = case(*rows, failures=((0, 3.0, 5.0), (0, 1.0, 3.0)), replicas=1, max_num_seqs=1).simulation()
     table = simulation.recorder.requests()
@@ -99,7 +99,7 @@ def test_a_host_that_comes_back_is_empty_and_serves_again() -> None:
 def test_what_a_failed_replica_held_is_freed_at_once(
     prefix_caching: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As nobody collects garbage while a cluster runs."""
+    """The garbage collector is off while a cluster runs."""
     there: list[int] = []
     replace = Fleet.replace
 
@@ -220,7 +220,7 @@ def test_who_comes_at_the_very_moment_of_a_boundary_is_there_when_it_is_reached(
 
 
 def test_failures_are_written_down_with_what_they_cost() -> None:
-    """The first runs, the second waits, and both go on elsewhere; nobody else holds their adapter."""
+    """The first runs, the second waits, and both go on elsewhere; no other replica holds their adapter."""
     at_s = prefill_s(9) + load_s(1) + steps_s(5, 10) + 0.01
     rows = (LONG._replace(adapter=0), LONG._replace(adapter=0))
     of = case(
