@@ -69,11 +69,11 @@ def test_hosts_hold_what_they_serve_and_toppings_all() -> None:
         "timeline=false",
     ]
     ours = simulate(["system=loraserve", *few]).summary["adapters"]
-    assert max(ours["max_cpu_loras"]) < 25
-    assert sum(ours["max_cpu_loras"]) >= 25
+    assert max(ours["host_adapters"]) < 25
+    assert sum(ours["host_adapters"]) >= 25
     assert ours["remote_loads"] > 0
     toppings = simulate(["system=slora_toppings", *few]).summary["adapters"]
-    assert toppings["max_cpu_loras"] == [25] * 4
+    assert toppings["host_adapters"] == [25] * 4
     assert toppings["remote_loads"] == 0
 
 

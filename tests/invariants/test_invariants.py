@@ -10,7 +10,6 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from simlora.core.request import Request
-from simlora.engine.cluster.simulation import Simulation
 from tests.engine.cases import (
     KERNELS,
     LOADERS,
@@ -27,7 +26,7 @@ from tests.engine.cases import (
     shared_prefixes,
     swapped,
 )
-from tests.invariants.watch import watched
+from tests.invariants.watch import Watched, watched
 
 ENDS = st.floats(2**-8, 8.0)
 ANY = st.one_of(
@@ -52,7 +51,7 @@ def test_1_every_request_ends_in_exactly_one_status(case: Case) -> None:
     allowed = {"finished", "rejected"} | (
         {"aborted"} if case.scheduler in ("early_abort", "chunked_slo") else set()
     )
-    assert set(table.status) <= allowed, "only some schedulers give requests up"
+    assert set(table.status) <= allowed, "only some schedulers abort requests"
     assert ((table.status != "finished") == (table.reason != "")).all(), "nothing is dropped silently"
 
 
@@ -67,9 +66,9 @@ def test_2_tokens_out_are_tokens_asked(case: Case) -> None:
     if case.scheduler not in (
         "chunked_prefill",
         "chunked_slo",
-    ):  # there a prefill may be given up before its token
+    ):  # there a prefill may start again before its token
         counted = recorder.token_steps + len(finished)
-        # Who was preempted while waiting for weights had no token to be computed anew.
+        # A request that was preempted while it waited for weights had no token to be computed anew.
         beside = recorder.preemptions if case.loader in ("asynchronous", "cpu_assisted") else 0
         assert counted + recorder.preemptions - beside <= asked <= counted + recorder.preemptions
     assert recorder.preemptions == table.preemptions.sum()
@@ -79,7 +78,7 @@ def test_2_tokens_out_are_tokens_asked(case: Case) -> None:
 @given(case=ANY)
 def test_3_5_7_memory_fits_and_time_goes_forward_at_every_event(case: Case, fast_forward: bool) -> None:
     simulation = watched(case, fast_forward=fast_forward)
-    assert sum(len(replica.held()) for replica in simulation.fleet.replicas) == 0, "everything is given back"
+    assert sum(len(watch.held()) for watch in simulation.watches) == 0, "everything is given back"
 
 
 @given(
@@ -96,14 +95,11 @@ def test_3_5_7_memory_fits_also_where_the_clock_stops_before_the_end(case: Case)
 @pytest.mark.parametrize("fast_forward", [True, False])
 @given(case=pressed())
 def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case: Case, fast_forward: bool) -> None:
-    """Slots are written to while others wait for theirs, and things leave before they have come."""
+    """Slots are written to while copies still use others, and KV and adapters leave before they have come."""
     simulation = watched(case, fast_forward=fast_forward)
-    event(
-        f"to the host: {any(replica.holdings.host_link.kv_tokens_out for replica in simulation.fleet.replicas)}"
-    )
-    event(
-        f"and back: {any(replica.holdings.host_link.kv_tokens_in for replica in simulation.fleet.replicas)}"
-    )
+    links = [replica.host_link for replica in simulation.fleet.replicas]
+    event(f"to the host: {any(link.kv_tokens_out for link in links)}")
+    event(f"and back: {any(link.kv_tokens_in for link in links)}")
 
 
 @given(placed(), st.booleans())
@@ -114,13 +110,13 @@ def test_1_3_5_7_15_memory_fits_also_where_hosts_hold_what_they_serve(case: Case
 
 
 @given(ANY, st.sampled_from((2**-6, 2**-3, 0.1)), st.booleans())
-def test_1_3_5_7_memory_fits_and_everybody_ends_also_where_requests_move(
+def test_1_3_5_7_memory_fits_and_all_requests_end_also_where_requests_move(
     case: Case, every_s: float, fast_forward: bool
 ) -> None:
     simulation = watched(case.but(migrates_every_s=every_s, router="most_idle"), fast_forward=fast_forward)
     table = simulation.recorder.requests()
     assert (table.status != "unfinished").all()
-    assert sum(len(replica.held()) for replica in simulation.fleet.replicas) == 0, "everything is given back"
+    assert sum(len(watch.held()) for watch in simulation.watches) == 0, "everything is given back"
     done = table[table.status == "finished"]
     assert (done.cold_start_s + done.kv_cold_start_s + done.blocked_s <= done.latency_s + 1e-9).all()
     assert (done.blocked_s >= -1e-9).all()
@@ -140,43 +136,44 @@ def test_4_arrival_admission_first_token_and_finish_come_in_this_order(case: Cas
     assert (done.cold_start_s + done.kv_cold_start_s <= done.queue_s + 1e-9).all()
     assert (done.blocked_s >= -1e-9).all()
     assert (done.cold_start_s + done.kv_cold_start_s + done.blocked_s <= done.latency_s + 1e-9).all()
-    turned_away = table[table.status == "rejected"]
-    assert (turned_away.finish_s == turned_away.arrival_s).all()
+    rejected = table[table.status == "rejected"]
+    assert (rejected.finish_s == rejected.arrival_s).all()
 
 
 @given(ANY)
 def test_6_no_replica_idles_beside_a_request(case: Case) -> None:
     """Iterations follow each other without a gap, but for gaps that end with the next arrival.
 
-    Where requests wait for their weights by themselves, and hold memory, that may be after others have arrived; or it
-    ends with the weights.
+    Where requests wait for their own weights, and hold memory, that may be after others have arrived; or the gap ends
+    when the weights are there.
     """
     simulation = watched(case, fast_forward=False)
     table = simulation.recorder.requests()
-    for replica in simulation.fleet.replicas:
+    for watch in simulation.watches:
+        replica = watch.replica
         served = table[(table.replica == replica.id) & (table.status == "finished")]
         free_s = 0.0
-        for start_s, end_s in replica.ran:
+        for start_s, end_s in watch.ran:
             if start_s > free_s:
                 arrivals = served.arrival_s[served.finish_s > free_s]
-                landings = replica.holdings.pool.landings_s
                 beside = case.loader in ("asynchronous", "cpu_assisted")
-                assert start_s == arrivals.min() or (beside and start_s in {*arrivals, *landings})
+                assert start_s == arrivals.min() or (beside and start_s in {*arrivals, *watch.landings_s})
             free_s = end_s
-        assert replica.busy_s == pytest.approx(sum(end_s - start_s for start_s, end_s in replica.ran))
+        assert replica.busy_s == pytest.approx(sum(end_s - start_s for start_s, end_s in watch.ran))
 
 
 @given(cases(loaders=("blocking", "prefetching")))
 def test_8_a_load_is_charged_once(case: Case) -> None:
     simulation = watched(case)
-    loads = sum(replica.holdings.pool.inserted for replica in simulation.fleet.replicas)
+    loads = sum(watch.inserted for watch in simulation.watches)
     assert simulation.recorder.adapter_loads == loads
+    assert sum(len(watch.loaded) for watch in simulation.watches) == loads, "each is one copy"
     sizes = {adapter.size_bytes // case.tp for adapter in simulation.adapters}
     latency_s, bytes_per_s = (
         case.coefficients["adapter_load.latency_s"],
         case.coefficients["adapter_load.bytes_per_s"],
     )
-    busy_s = sum(replica.holdings.host_link.to_gpu.busy_s for replica in simulation.fleet.replicas)
+    busy_s = sum(replica.host_link.to_gpu.busy_s for replica in simulation.fleet.replicas)
     assert loads * (latency_s + min(sizes) / bytes_per_s) <= busy_s + 1e-9
     assert busy_s <= loads * (latency_s + max(sizes) / bytes_per_s) + 1e-9
 
@@ -219,7 +216,7 @@ def test_11_other_names_and_numbers_for_adapters_change_nothing(case: Case, rand
     if case.eviction == "lru_in_turn" or case.eviction in SWAPPERS:
         case = case.but(
             eviction="lru"
-        )  # by number are its turns, and the order of adapters that nobody has used
+        )  # these go by the numbers of adapters: turns, and the order of adapters that no request has used
     order = list(range(len(case.ranks)))
     random.shuffle(order)  # adapter a becomes order[a]
     ranks = tuple(case.ranks[order.index(b)] for b in range(len(order)))
@@ -232,9 +229,9 @@ def test_11_other_names_and_numbers_for_adapters_change_nothing(case: Case, rand
 
 @given(ANY)
 def test_11_other_numbers_for_requests_change_nothing(case: Case) -> None:
-    """Requests turned away at the start move every number up by one round of the replicas."""
-    turned_away = Row(0.0, None, case.capacity + 1, 1, 1)
-    moved = case.behind((turned_away,) * case.replicas).run().requests()
+    """Requests that are rejected at the start move every number up by one round of the replicas."""
+    rejected = Row(0.0, None, case.capacity + 1, 1, 1)
+    moved = case.behind((rejected,) * case.replicas).run().requests()
     moved = moved.iloc[case.replicas :].reset_index(drop=True)
     same(
         moved.drop(columns=["request_id", "reason"]),
@@ -270,11 +267,9 @@ def test_12_what_is_decided_before_a_request_ends_does_not_depend_on_when_it_end
     assert decided[0] == decided[1]
 
 
-def decided_before(simulation: Simulation, time_s: float) -> list[list[tuple[int, ...]]]:
-    """Who was admitted together, replica by replica."""
-    return [
-        [ids for now_s, ids in replica.decisions if now_s < time_s] for replica in simulation.fleet.replicas
-    ]
+def decided_before(simulation: Watched, time_s: float) -> list[list[tuple[int, ...]]]:
+    """Return the requests that were prefilled together, replica by replica."""
+    return [[ids for now_s, ids in watch.decisions if now_s < time_s] for watch in simulation.watches]
 
 
 @given(ANY)

@@ -1,51 +1,39 @@
-"""A simulation under observation: invariants are checked at every event, from sums taken afresh."""
+"""A simulation under observation: invariants are checked at every boundary, from sums taken afresh.
+
+Each replica has a part of its own that watches it, `Watch`: hooks and listeners tell it what happens. What neither can
+see is in subclasses of the replica, of its prefix tree and of the recorder.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from unittest import mock
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL
+from simlora.engine.cluster.adapter_store import FetchingLink
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.replica import Replica
-from simlora.engine.roster import Roster
-from simlora.memory.pool import Pool
+from simlora.engine.parts.adapter_memory import OwnRegion
+from simlora.engine.parts.kv_offload import PrefixCachingKV
+from simlora.engine.parts.unified_swapper import UnifiedSwapper
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
+from simlora.engine.replica.request_table import RequestStatus
+from simlora.engine.scenario import Scenario
 from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.segments import Branch, Node, Segment
 from simlora.metrics.recorder import Recorder
+from simlora.metrics.usage import Sample
 from tests.engine.cases import Case
 
-
-class WatchedPool(Pool):
-    """Keeps its own list of what is resident, and counts what comes in."""
-
-    def __init__(self, *args, **kwargs) -> None:
-        super().__init__(*args, **kwargs)
-        self.given_up: list[tuple[float, int]] = []
-        self.resident: dict[int, Adapter] = {}
-        self.inserted = 0
-        self.landings_s: list[float] = []
-
-    def insert(self, adapter: Adapter, ready_s: float) -> None:
-        assert adapter.id not in self.resident, "an adapter that is there, or on its way, is loaded again"
-        super().insert(adapter, ready_s)
-        self.resident[adapter.id] = adapter
-        self.inserted += 1
-        self.landings_s.append(ready_s)
-
-    def drop(self, adapters: Iterable[Adapter]) -> None:
-        gone = list(adapters)
-        self.given_up += [(self.ready_s(adapter), adapter.kv_tokens) for adapter in gone]
-        super().drop(gone)
-        for adapter in gone:
-            del self.resident[adapter.id]
+Later = list[tuple[float, int]]
+"""Token slots that are in use until a time: (time, slots)."""
 
 
 class WatchedTree(PrefixTree):
-    """Weighs all KV before and after what may bring some into being, or give some up; keeps what goes to the host."""
+    """Weighs all KV before and after what may add some or drop some; keeps what goes to the host."""
 
     def __init__(self, *args, send: Callable[[int, float, float], float], **kwargs) -> None:
         super().__init__(*args, send=self.send, **kwargs)
@@ -53,11 +41,11 @@ class WatchedTree(PrefixTree):
         self.added_tokens = self.out_tokens = self.back_tokens = self.dropped_tokens = 0
         self.sent_tokens = self.brought_tokens = 0
         self.computes = False
-        self.leaving: list[tuple[float, int]] = []
-        self.given_up: list[tuple[float, int]] = []
+        self.leaving: Later = []
+        self.given_up: Later = []
 
     def everything(self) -> Iterator[Segment]:
-        """All segments, of whom each is found where it says."""
+        """Yield all segments; each is found where it says."""
         nodes: list[Node] = list(self._branches.values())
         while nodes:
             node = nodes.pop()
@@ -94,7 +82,7 @@ class WatchedTree(PrefixTree):
     def send(self, tokens: int, now_s: float, there_s: float) -> float:
         done_s = self.sends(tokens, now_s, there_s)
         if there_s > now_s:
-            assert done_s == now_s, "what has not come yet goes back"
+            assert done_s == now_s, "KV that has not come yet goes back"
             self.given_up.append((there_s, tokens))
         else:
             assert done_s > now_s
@@ -103,87 +91,131 @@ class WatchedTree(PrefixTree):
         return done_s
 
 
-class WatchedRoster(Roster):
-    """Keeps who was put back while what it waited for was still on its way."""
+class Watch(Part):
+    """Checks one replica's memory; keeps what was decided, the iterations that were run, and what was loaded.
 
-    def __init__(self, *args, **kwargs) -> None:
-        super().__init__(*args, **kwargs)
-        self.given_up: list[tuple[float, int]] = []
+    Its own list of resident adapters comes from the adapter cache's listener, and the loads from the link's.
+    """
 
-    def stop(self, request: Request, now_s: float) -> bool:
-        if request.id in self.standing.landing.requests:
-            own_tokens = self.holdings.own_tokens(request.id, self.batch.step)
-            self.given_up.append((self.incoming.ready_s(request), own_tokens))
-        return super().stop(request, now_s)
-
-
-class WatchedReplica(Replica):
-    """Checks memory at every event; keeps what was decided, and the iterations that were run."""
-
-    def __init__(self, *args, **kwargs) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, replica: Replica) -> None:
+        self.replica, self.table, self.kv = replica, replica.table, replica.kv
+        self.config, self.cache, self.link = replica.config, replica.kv.adapters, replica.host_link
+        self.tree: WatchedTree | None = None
+        if isinstance(self.kv, PrefixCachingKV):
+            assert isinstance(self.kv.tree, WatchedTree), "a prefix tree that is not watched"
+            self.tree = self.kv.tree
         self.decisions: list[tuple[float, tuple[int, ...]]] = []
         self.ran: list[tuple[float, float]] = []
+        self.turned = False  # an iteration may have been launched since the last check
         self.shape = (0, 0)
+        self.resident: dict[int, Adapter] = {}
+        self.ready_s: dict[int, float] = {}
+        self.given_up: Later = []
+        self.inserted = 0
+        self.landings_s: list[float] = []
+        self.loaded: list[Adapter] = []
+        self.cache.on_change += (self.adapter,)
+        self.link.to_gpu.on_transfer += (self.transfer,)
+        self._stop_loading()
 
-    def schedule(self) -> None:
-        super().schedule()
-        if self._prefill:
-            self.decisions.append((self.sight.now_s, tuple(request.id for request in self._prefill)))
+    @property
+    def swapper(self) -> UnifiedSwapper | None:
+        """What moves KV and adapters in one order of worth; the replica has its parts after this one was made."""
+        return self.replica.part(UnifiedSwapper)
 
-    def finalize(self) -> None:
-        self._recorder.stopped = True
-        super().finalize()
+    # What happens -----------------------------------------------------------------------
 
-    def execute(self) -> float:
-        end_s = super().execute()
-        assert end_s >= self.sight.now_s
-        self.ran.append((self.sight.now_s, end_s))
+    def adapter(self, id: int, resident: bool) -> None:
+        """An adapter has come into HBM, or has left it."""
+        if resident:
+            assert id not in self.resident, "an adapter that is there, or on its way, is loaded again"
+            adapter, ready_s = self.cache.adapter(id), self.cache.ready_s[id]
+            self.resident[id], self.ready_s[id] = adapter, ready_s
+            self.inserted += 1
+            self.landings_s.append(ready_s)
+        else:
+            self.given_up.append((self.ready_s.pop(id), self.resident.pop(id).kv_tokens))
+
+    def transfer(self, begin_s: float, until_s: float, what: Adapter | int | None) -> None:
+        """A copy from the host to HBM has been started."""
+        assert begin_s <= until_s
+        if isinstance(what, Adapter):
+            self.loaded.append(what)
+
+    def _stop_loading(self) -> None:
+        """Keep the slots of requests that are put back while what they wait for is still on its way."""
+        stops, status = self.table.stops, RequestStatus.LOADING_ADAPTER
+        if status not in stops:
+            return
+        stop = stops[status]
+
+        def stopped(request: Request, now_s: float) -> bool:
+            own_tokens = self.kv.own_tokens(request.id, self.table.batch.step)
+            self.given_up.append((self.replica.loader.ready_s(request), own_tokens))
+            return stop(request, now_s)
+
+        stops[status] = stopped
+
+    def on_turn(self, now_s: float) -> None:
+        if self.table.prefill:
+            self.decisions.append((now_s, tuple(request.id for request in self.table.prefill)))
+        self.turned = True
+
+    def on_ran(self, now_s: float) -> None:
+        assert now_s >= self.replica.since_s
+        self.ran.append((self.replica.since_s, now_s))
+
+    def sample(self) -> tuple[int, ...]:
+        """The iteration of the last turn is launched, or nothing runs."""
         self.check_memory()
-        self.check_slots_are_free()
-        return end_s
+        if self.turned and (self.table.prefill or self.table.batch.members):
+            self.check_slots_are_free()
+        self.turned = False
+        return ()
+
+    # The checks -------------------------------------------------------------------------
 
     def check_slots_are_free(self) -> None:
         """Nothing is written over KV that is still on its way to the host, when an iteration begins.
 
         What waits for its weights, and what is still to come over the link, is not there yet. If it is given up before
-        it has come, whoever has its slots then does not know that others were still to leave them.
+        it has come, what takes its slots then does not know that other copies were still to leave them.
         """
-        holdings, pool, tree, run = self.holdings, self.holdings.pool, self.holdings.prefixes, self._run
+        tree, kv, step, now_s = self.tree, self.kv, self.table.batch.step, self.replica.clock.now
         if tree is None:
             return
-        waits = [tokens for done_s, tokens in holdings._leaving if done_s > self.sight.now_s]
-        assert sum(waits) <= pool.free_tokens(holdings.kv_tokens(self._batch.step)), (
-            "somebody has slots that are still to be left, and does not wait for them"
+        assert isinstance(kv, PrefixCachingKV)
+        waits = [tokens for done_s, tokens in kv.in_flight.copies if done_s > now_s]
+        assert sum(waits) <= self.cache.free_tokens(kv.tokens()), (
+            "slots that a copy still uses are held, and their holder does not wait for them"
         )
-        start_s = max(self._start_s, holdings.stalled_s) if run is None else run.end_s(run.done)
-        step = self._batch.step
-        own_tokens = holdings.reservation.used_tokens(step) + holdings.still_tokens
-        own_tokens -= sum(holdings.own_tokens(request.id, step) for request in self._standing.landing)
+        window = self.table.window
+        start_s = max(self.replica.start_s, self.replica.runner.stalled_until_s)
+        if window is not None:
+            start_s = window.end_s(window.done)
+        loading = self.table.held[RequestStatus.LOADING_ADAPTER]
+        own_tokens = kv.reservation.used_tokens(step) - sum(kv.own_tokens(id, step) for id in loading)
         kv_tokens = sum(tree.size(s) for s in tree.everything() if s.resident and s.ready_s <= start_s)
-        adapters = [] if self.config.divided else pool.resident.values()
-        there = [adapter for adapter in adapters if pool.ready_s(adapter) <= start_s]
-        there_tokens = own_tokens + kv_tokens + sum(adapter.kv_tokens for adapter in there)
-        for later in (tree.leaving, tree.given_up, pool.given_up, self._roster.given_up):
+        adapters = {} if self.config.divided else self.resident
+        there_tokens = own_tokens + kv_tokens
+        there_tokens += sum(a.kv_tokens for id, a in adapters.items() if self.ready_s[id] <= start_s)
+        for later in (tree.leaving, tree.given_up, self.given_up):
             later[:] = [(until_s, tokens) for until_s, tokens in later if until_s > start_s]
         leaving_tokens = sum(tokens for _, tokens in tree.leaving)
-        unknown_tokens = sum(tokens for _, tokens in (*tree.given_up, *pool.given_up, *self._roster.given_up))
+        unknown_tokens = sum(tokens for _, tokens in (*tree.given_up, *self.given_up))
         assert there_tokens + leaving_tokens - unknown_tokens <= self.config.kv_token_budget, (
             "slots are written to that are still being copied to the host"
         )
 
-    def record(self, now_s: float, waiting: int) -> None:
-        super().record(now_s, waiting)
-        self.check_memory()
-
     def held(self) -> list[int]:
-        """Token slots of every request in the batch or in prefill, by the rule of `reserve`."""
-        config = self.config
+        """Return the token slots of every request in the batch or in prefill, by the rule of `reserve`."""
+        config, batch = self.config, self.table.batch
         begun = {request.id: request for request in self.begun()}
-        running = [(r, self._batch.context(r) - r.padding_tokens) for r in self._batch]
-        # Beside a batch that decodes, those who begin have the slot of their first token when the step is over.
-        mixed = self._decision.decode and len(self._batch) > 0
-        later = {r.id for r in self._prefill} - self._standing.prefilling.keys() if mixed else set()
+        running = [(r, batch.context(r) - r.padding_tokens) for r in batch]
+        # Beside a batch that decodes, a prefill has the slots of its first tokens when the step is over.
+        mixed = self.replica.output.decode and len(batch) > 0
+        prefilling = self.table.held[RequestStatus.PREFILLING]
+        later = {r.id for r in self.table.prefill} - prefilling.keys() if mixed else set()
         running += [(r, r.prompt_tokens + r.generated_tokens + (id not in later)) for id, r in begun.items()]
         if config.reserve == "padded":
             return [self.longest(running)] * len(running)
@@ -196,16 +228,16 @@ class WatchedReplica(Replica):
         return [-(-(context - self.shared(request)) // block) * block for request, context in running]
 
     def begun(self) -> list[Request]:
-        """Who holds memory beside the batch."""
-        return [*self._standing, *self._prefill]
+        """Return the requests that hold memory beside the batch."""
+        held = [request for requests in self.table.held.values() for request in requests.values()]
+        return [*held, *self.table.prefill]
 
     def shared(self, request: Request) -> int:
-        """Tokens of a request whose KV lies in the prefix cache, block by block."""
-        prefixes = self.holdings.prefixes
-        return 0 if prefixes is None else prefixes.shared_tokens(request)
+        """Return the tokens of a request whose KV lies in the prefix cache, block by block."""
+        return 0 if self.tree is None else self.tree.shared_tokens(request)
 
     def longest(self, running: list[tuple[Request, int]]) -> int:
-        """The longest prompt and the longest output since the batch was empty."""
+        """Return the longest prompt and the longest output since the batch was empty."""
         if not running:
             self.shape = (0, 0)
             return 0
@@ -216,111 +248,128 @@ class WatchedReplica(Replica):
 
     def check_hosts(self) -> None:
         """Together the hosts hold every adapter, and each what it counts."""
-        stores = self.holdings.host_link._stores
-        if stores is None:
+        if not isinstance(self.link, FetchingLink):
             return
-        assert all(stores.holders) or any(stores._failures), (
+        store = self.link._store
+        assert all(store.holders) or any(store._failures), (
             "an adapter that no host holds, and none has failed"
         )
-        for host, (held, size_bytes) in enumerate(zip(stores.held, stores.held_bytes, strict=True)):
-            own = [a for a in stores._adapters if host in stores.holders[a.id]]
+        for host, (held, size_bytes) in enumerate(zip(store.held, store.held_bytes, strict=True)):
+            own = [a for a in store._adapters if host in store.holders[a.id]]
             assert (held, size_bytes) == (len(own), sum(adapter.size_bytes for adapter in own))
-            assert held <= stores.most_held[host]
+            assert held <= store.most_held[host]
 
     def check_memory(self) -> None:
+        """What is counted is what is there, and that fits."""
         self.check_hosts()
-        pool, kv_tokens = self.holdings.pool, sum(self.held())
-        adapter_tokens = sum(adapter.kv_tokens for adapter in pool.resident.values())
-        own_tokens = self.holdings.reservation.used_tokens(self._batch.step) + self.holdings.still_tokens
-        assert own_tokens == kv_tokens
-        assert pool.adapter_tokens == adapter_tokens
+        cache, config, kv_tokens = self.cache, self.config, sum(self.held())
+        adapter_tokens = sum(adapter.kv_tokens for adapter in self.resident.values())
+        assert self.kv.reservation.used_tokens(self.table.batch.step) == kv_tokens
+        assert cache.adapter_tokens == adapter_tokens
         kv_tokens += self.check_prefixes()
-        capacity = self.config.kv_token_budget
-        if self.config.divided:
-            assert kv_tokens <= capacity, "KV takes more than its part"
-            assert adapter_tokens <= self.config.adapter_region_tokens, "adapters take more than their part"
+        assert self.kv.tokens() == kv_tokens
+        if config.divided:
+            assert kv_tokens <= config.kv_token_budget, "KV takes more than its part"
+            assert adapter_tokens <= config.adapter_region_tokens, "adapters take more than their part"
         else:
-            assert kv_tokens + adapter_tokens <= capacity, "more is resident than there is room"
-        serving = (*self._batch, *self.begun())
+            assert kv_tokens + adapter_tokens <= config.kv_token_budget, "more is resident than there is room"
+        serving = (*self.table.batch, *self.begun())
         used = {r.adapter.id: r.adapter for r in serving if r.adapter is not None}
-        assert used.keys() <= pool.resident.keys(), "an adapter in use was evicted"
-        assert pool.pinned_tokens == sum(adapter.kv_tokens for adapter in used.values())
-        assert self.config.max_loras is None or len(used) <= self.config.max_loras
-        runs = (request for request in serving if request.id not in self._standing.paused)
-        assert self.sight.merged is None or all(request.adapter is self.sight.merged for request in runs)
+        assert used.keys() <= self.resident.keys(), "an adapter in use was evicted"
+        assert cache.pinned_tokens == sum(adapter.kv_tokens for adapter in used.values())
+        assert config.max_loras is None or len(used) <= config.max_loras
+        paused, merged = self.table.held[RequestStatus.PAUSED], self.replica.view.merged
+        assert merged is None or all(r.adapter is merged for r in serving if r.id not in paused)
         self.check_region(used)
 
     def check_prefixes(self) -> int:
         """Return the slots of cached KV."""
-        prefixes = self.holdings.prefixes
-        if prefixes is None:
+        tree, swapper = self.tree, self.swapper
+        if tree is None:
             return 0
-        serving = {r.id: r for r in (*self._batch, *self.begun())}
-        assert prefixes._held.keys() == serving.keys()
+        serving = {r.id: r for r in (*self.table.batch, *self.begun())}
+        assert tree._held.keys() == serving.keys()
         users: Counter[Segment] = Counter()
-        for id, (node, blocks) in prefixes._held.items():
+        for id, (node, blocks) in tree._held.items():
             while isinstance(node, Segment):
                 assert node.branch.adapter_id == serving[id].adapter_id, "KV of another adapter"
                 users[node] += 1
                 blocks -= len(node.blocks)
                 node = node.parent
             assert blocks == 0, "a request holds another number of blocks than it knows"
-        segments = list(prefixes.everything())
+        segments = list(tree.everything())
         assert set(users) <= set(segments), "KV that is held has gone"
         assert all(segment.users == users[segment] for segment in segments), "other users than it has"
-        size = prefixes.size
+        size = tree.size
         resident = [segment for segment in segments if segment.resident]
         assert all(segment in resident for segment in users), "KV that is held is not in HBM"
-        assert prefixes.segments == len(segments)
-        assert prefixes.tokens == sum(map(size, resident))
-        assert prefixes.held_tokens == sum(map(size, users))
-        assert (
-            prefixes.host_tokens == sum(map(size, segments)) - prefixes.tokens <= self.config.host_kv_tokens
-        )
-        there_tokens = prefixes.added_tokens - prefixes.dropped_tokens
-        assert prefixes.weight() == there_tokens, "KV from nowhere, or lost"
-        on_host = prefixes.out_tokens - prefixes.back_tokens - prefixes.dropped_tokens
-        assert prefixes.host_tokens == on_host, "what is on the host has left HBM, and has not come back"
-        self.check_copies(prefixes)
+        assert tree.segments == len(segments)
+        assert tree.tokens == sum(map(size, resident))
+        assert tree.held_tokens == sum(map(size, users))
+        assert tree.host_tokens == sum(map(size, segments)) - tree.tokens <= self.config.host_kv_tokens
+        assert tree.weight() == tree.added_tokens - tree.dropped_tokens, "KV from nowhere, or lost"
+        on_host = tree.out_tokens - tree.back_tokens - tree.dropped_tokens
+        assert tree.host_tokens == on_host, "what is on the host has left HBM, and has not come back"
+        self.check_copies(tree)
         for segment in segments:
             below = segment.children.values()
             assert segment.resident_children == sum(child.resident for child in below)
             assert segment.resident or not segment.resident_children, "HBM holds KV without what it follows"
             assert segment.blocks, "a segment of nothing"
         idle = {s for s in resident if not s.users and not s.resident_children}
-        assert idle == set(prefixes.leaves._live)
-        branches = prefixes._branches.values()
+        assert idle == set(tree.leaves._live)
+        branches = tree._branches.values()
         invalid = [s for s in resident if not s.branch.resident]
-        assert prefixes.invalid_tokens == sum(map(size, invalid))
-        pool, swapping = self.holdings.pool, self.holdings.swapping
+        assert tree.invalid_tokens == sum(map(size, invalid))
         for branch in branches:
-            assert branch.resident == (branch.adapter_id == BASE_MODEL or pool.holds(branch.adapter_id))
+            assert branch.resident == (branch.adapter_id == BASE_MODEL or branch.adapter_id in self.resident)
             assert branch.tokens == sum(size(s) for s in resident if s.branch is branch)
-        if swapping is not None and swapping.policy.dependencies:
-            assert not invalid, "KV in HBM whose adapter is not there"
-        if swapping is not None:
-            nodes: list[Node] = [*branches, *segments]
-            for node in nodes:
-                outside = {segment for segment in node.children.values() if not segment.resident}
-                found = set() if node.outside is None else set(node.outside._live)
-                assert found == outside, "KV on the host that nobody would bring back"
-                alone = isinstance(node, Branch) and not swapping.policy.dependencies
-                assert (node in prefixes.frontier) == bool(outside and (node.resident or alone))
-        return prefixes.tokens
+        if swapper is None:
+            return tree.tokens
+        assert not (swapper.policy.dependencies and invalid), "KV in HBM whose adapter is not there"
+        nodes: list[Node] = [*branches, *segments]
+        for node in nodes:
+            outside = {segment for segment in node.children.values() if not segment.resident}
+            found = set() if node.outside is None else set(node.outside._live)
+            assert found == outside, "KV on the host that would never come back"
+            alone = isinstance(node, Branch) and not swapper.policy.dependencies
+            assert (node in tree.frontier) == bool(outside and (node.resident or alone))
+        return tree.tokens
 
-    def check_copies(self, prefixes: WatchedTree) -> None:
+    def check_copies(self, tree: WatchedTree) -> None:
         """What goes to the host is copied once, and so is what comes back and is not computed anew."""
-        holdings = self.holdings
-        ahead_tokens = 0 if holdings.swapping is None else holdings.swapping.kv_tokens_in
-        assert holdings.host_link.kv_tokens_out == prefixes.sent_tokens <= prefixes.out_tokens
-        assert holdings.host_link.kv_tokens_in + ahead_tokens == prefixes.brought_tokens
+        ahead_tokens = 0 if self.swapper is None else self.swapper.kv_tokens_in
+        assert self.link.kv_tokens_out == tree.sent_tokens <= tree.out_tokens
+        assert self.link.kv_tokens_in + ahead_tokens == tree.brought_tokens
 
     def check_region(self, used: dict[int, Adapter]) -> None:
-        region = self.holdings.region
-        if region is None:
+        """The adapters' own memory holds the adapters in use, and no more than it has room for."""
+        own = self.replica.part(OwnRegion)
+        assert (own is not None) == self.config.own_region
+        if own is None:
             return
+        region = own.region
         assert 0 <= region.largest_free_tokens <= region.capacity
         assert sum(adapter.kv_tokens for adapter in used.values()) <= region.used_tokens <= region.capacity
+
+
+class WatchedReplica(Replica):
+    """Checks memory where no hook is called: once a boundary's output is processed, and after the first turn."""
+
+    @property
+    def watch(self) -> Watch:
+        """The part that watches this replica."""
+        found = self.part(Watch)
+        assert found is not None
+        return found
+
+    def start(self) -> None:
+        super().start()
+        self.watch.sample()
+
+    def record(self, waiting: int) -> None:
+        super().record(waiting)
+        self.watch.check_memory()
 
 
 class WatchedRecorder(Recorder):
@@ -333,23 +382,40 @@ class WatchedRecorder(Recorder):
         super().__init__(*args, **kwargs)
         self.of_replica_s: dict[int, float] = {}
 
-    def boundary(self, replica: int, now_s: float, *args: int) -> None:
+    def boundary(self, sample: Sample) -> None:
+        replica, now_s = sample[:2]
         before_s = self.of_replica_s.get(replica, 0.0) if self.stopped else self.now_s
         assert now_s >= before_s, "the clock goes back"
         self.now_s = self.of_replica_s[replica] = now_s
-        super().boundary(replica, now_s, *args)
+        super().boundary(sample)
 
 
-def watched(case: Case, *, fast_forward: bool = True) -> Simulation:
+class Watched(Simulation):
+    """A simulation in which each replica is watched."""
+
+    recorder: WatchedRecorder
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario, parts=lambda replica: (Watch(replica),))
+
+    def _end(self) -> Recorder:
+        self.recorder.stopped = True
+        return super()._end()
+
+    @property
+    def watches(self) -> list[Watch]:
+        """What watches each replica, in the order of their numbers."""
+        return [replica.watch for replica in self.fleet.replicas]
+
+
+def watched(case: Case, *, fast_forward: bool = True) -> Watched:
     """Return the cluster after the case was run under observation."""
     with (
         mock.patch("simlora.engine.cluster.simulation.Recorder", WatchedRecorder),
-        mock.patch("simlora.engine.cluster.simulation.Replica", WatchedReplica),
-        mock.patch("simlora.engine.replica.Roster", WatchedRoster),
-        mock.patch("simlora.engine.holdings.Pool", WatchedPool),
-        mock.patch("simlora.engine.holdings.PrefixTree", WatchedTree),
-        mock.patch("simlora.engine.swapping.PrefixTree", WatchedTree),
+        mock.patch("simlora.engine.assembly.Replica", WatchedReplica),
+        mock.patch("simlora.engine.machinery.PrefixTree", WatchedTree),
+        mock.patch("simlora.engine.parts.unified_swapper.PrefixTree", WatchedTree),
     ):
-        simulation = Simulation(case.scenario(fast_forward=fast_forward))
+        simulation = Watched(case.scenario(fast_forward=fast_forward))
         simulation.run()
     return simulation

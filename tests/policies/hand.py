@@ -1,4 +1,4 @@
-"""A replica made by hand: what a scheduler sees of it, and who fits."""
+"""A replica made by hand: what a scheduler sees of it, and which requests fit."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Kernel, Merged
+from simlora.policies.scheduling.base import Abort, Pause, Resume, SchedulerOutput
 from simlora.policies.views import Refusal
 
 RETRY_STEPS = 7
@@ -37,10 +38,29 @@ def requests(*adapters: Adapter | None, start: int = 0, prompt_tokens: int = 10)
     )
 
 
+def paused(output: SchedulerOutput) -> tuple[Request, ...]:
+    """The requests that a scheduler pauses, in this order."""
+    return tuple(action.request for action in output.actions if isinstance(action, Pause))
+
+
+def resumed(output: SchedulerOutput) -> tuple[Request, ...]:
+    """The requests that a scheduler resumes, in this order."""
+    return tuple(action.request for action in output.actions if isinstance(action, Resume))
+
+
+def aborted(output: SchedulerOutput) -> tuple[tuple[Request, str], ...]:
+    """The requests that a scheduler aborts, each with its reason, in this order."""
+    return tuple((each.request, each.reason) for each in output.actions if isinstance(each, Abort))
+
+
 class Queue(tuple[Request, ...]):
     """Waiting requests, in order."""
 
     returned = 0
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return len(self)
 
     def among(self, adapters: Set[int], after: Request) -> Iterator[Request]:
         behind = self[self.index(after) + 1 :]
@@ -57,7 +77,7 @@ class Queue(tuple[Request, ...]):
 
 
 class Trial:
-    """Admits everybody but those with a refusal of their own, as long as there are seats."""
+    """Admits all requests but those with a refusal of their own, as long as there are seats."""
 
     def __init__(self, seats: int, refuses: Mapping[Request, Refusal], in_use: Collection[Adapter]) -> None:
         self.seats = seats
@@ -115,10 +135,10 @@ class Cluster:
         self.kernel = kernel or Merged(CALIBRATION)
         self.iteration = iteration or IterationModel(CALIBRATION)
         self.kv_token_budgets = np.array(budgets or [10_000] * len(outstanding), dtype=np.int64)
-        self._requests = {replica: list(everybody) for replica, (everybody, _) in (requests or {}).items()}
-        for replica, (everybody, waiting) in (requests or {}).items():
-            self.outstanding[replica] = len(everybody)
-            for request in everybody:
+        self._requests = {replica: list(found) for replica, (found, _) in (requests or {}).items()}
+        for replica, (found, waiting) in (requests or {}).items():
+            self.outstanding[replica] = len(found)
+            for request in found:
                 self.loads.arrive(replica, request)
             for request in waiting:
                 self.loads.waiting.add(replica, request)
@@ -142,7 +162,10 @@ class Cluster:
 
 
 class View:
-    """A replica at a boundary; `in_use` are the adapters of the batch."""
+    """A replica at a boundary; `in_use` are the adapters of the batch.
+
+    The batch has these `members`, or so many `running` requests of the base model, about which a test says nothing.
+    """
 
     def __init__(
         self,
@@ -165,12 +188,12 @@ class View:
         max_num_seqs: int = 1000,
         served_adapters: int = 3,
     ) -> None:
-        self.members, self.paused, self.iterations = members, paused, iterations
+        self.members = members or requests(*(None,) * running, start=-running)
+        self.paused, self.iterations = paused, iterations
         self.max_num_seqs, self.served_adapters = max_num_seqs, served_adapters
-        running = running or len(members)
         self.waiting = Queue(waiting)
         self.now_s = now_s
-        self.running = running
+        self.running = len(self.members)
         self.loading = loading
         self.steps_since_prefill = steps
         self.max_wait_tokens = max_wait_tokens
@@ -193,5 +216,5 @@ class View:
 
     @property
     def tried(self) -> tuple[Request, ...]:
-        """Whom the scheduler asked for, in this order."""
+        """The requests that the scheduler tried, in this order."""
         return tuple(self.last_trial.tried)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import NEVER, SchedulerOutput
+from simlora.policies.scheduling.base import NEVER, Abort, SchedulerOutput
 from simlora.policies.scheduling.budget import TimeBudget
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
 from simlora.policies.scheduling.chunked_slo import ChunkedSlo
 from simlora.policies.scheduling.patience import REASON
 from simlora.policies.views import Refusal
-from tests.policies.hand import RETRY_STEPS, STEP_S, TOKEN_S, A, B, View, requests
+from tests.policies.hand import RETRY_STEPS, STEP_S, TOKEN_S, A, B, View, aborted, requests
 
 PASS_S = 1 / 8
 BESIDE = 24
@@ -48,7 +48,7 @@ def test_tokens_are_bounded_too() -> None:
     assert schedule(View(queue, running=3), max_batched_tokens=18).chunks == (10, 5)
 
 
-def test_where_a_step_alone_takes_too_long_nobody_starts_until_somebody_leaves() -> None:
+def test_where_a_step_alone_takes_too_long_no_request_starts_until_one_leaves() -> None:
     queue = crowd(2)
     assert schedule(View(queue, running=1), pass_s=STEP_S) == SchedulerOutput(
         steps=NEVER, on_arrival=NEVER, until_s=14.0
@@ -62,7 +62,7 @@ def test_a_prefill_that_has_begun_then_waits_and_is_looked_after_at_the_next_ste
     assert (decision.prefill, decision.steps) == ((), 1)
 
 
-def test_where_nobody_runs_the_first_goes_on_however_long_it_takes() -> None:
+def test_where_no_request_runs_the_first_goes_on_however_long_it_takes() -> None:
     first, second = queue = crowd(2)
     assert schedule(View(queue), pass_s=TOKEN_S / 2).prefill == (first,)
     assert schedule(View(queue), pass_s=TOKEN_S / 2).chunks == (10,)
@@ -93,7 +93,7 @@ def test_no_pass_takes_longer_and_none_has_time_for_another_token_where_time_is_
     queue = [Request(id, None, 0.0, tokens, 1) for id, tokens in enumerate(prompts)]
     chunks = [budget.take(request) for request in queue]
     taken = [chunk for chunk in chunks if chunk]
-    assert chunks[: len(taken)] == taken, "after one that gets nothing nobody gets anything"
+    assert chunks[: len(taken)] == taken, "after a request that gets nothing no other gets anything"
     assert all(chunk == request.prompt_tokens for chunk, request in zip(taken[:-1], queue, strict=False))
     assert sum(taken) <= 100
     forced = not running and len(taken) == 1
@@ -105,12 +105,14 @@ def test_no_pass_takes_longer_and_none_has_time_for_another_token_where_time_is_
 # Not too late
 
 
-def test_who_is_too_old_is_given_up_and_the_others_start() -> None:
+def test_a_request_that_is_too_old_is_aborted_and_the_others_start() -> None:
     old, fresh = crowd(1, arrival_s=3.0), crowd(2, start=1)
     view = View((*old, *fresh))
-    assert schedule(view) == SchedulerOutput(
-        prefill=fresh, chunks=(10, 10), abort=((old[0], REASON),), until_s=14.0
+    decision = schedule(view)
+    assert decision == SchedulerOutput(
+        prefill=fresh, chunks=(10, 10), actions=(Abort(old[0], REASON),), until_s=14.0
     )
+    assert aborted(decision) == ((old[0], REASON),), "actions of two kinds may be equal as tuples"
     assert view.tried == fresh
 
 
@@ -120,19 +122,19 @@ def test_the_next_look_is_when_the_next_will_be_too_old() -> None:
     assert decision == SchedulerOutput(steps=RETRY_STEPS, on_arrival=NEVER, until_s=11.0)
 
 
-def test_those_who_spoke_or_have_begun_are_never_given_up() -> None:
+def test_requests_with_a_first_token_or_a_chunk_are_never_aborted() -> None:
     spoke, begun = crowd(2, arrival_s=0.0)
     spoke.generated_tokens = 1
     decision = schedule(View((spoke,), prefilling=(begun,), now_s=100.0))
     assert decision == SchedulerOutput(prefill=(begun, spoke), chunks=(10, 11), until_s=inf)
 
 
-def test_who_is_given_up_was_not_passed_over() -> None:
+def test_a_request_that_is_aborted_does_not_count_as_skipped() -> None:
     old = crowd(1, arrival_s=0.0, start=7)
     first, _, last = fresh = requests(B, B, A, start=8)
     view = View((*old, *fresh), running=1, in_use=(A,), refuses={first: Refusal.ADAPTERS})
     decision = schedule(view, slo_s=3.0)
-    assert decision.abort == ((old[0], REASON),)
+    assert aborted(decision) == ((old[0], REASON),)
     assert (decision.prefill, decision.skipped) == ((last,), 2)
 
 

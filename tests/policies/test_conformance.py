@@ -46,6 +46,7 @@ from tests.examples import share
 from tests.policies import hand as by_hand
 from tests.policies.catalogue import SLOTS, make, policies
 from tests.policies.guard import Guard, cluster_state, replica_state
+from tests.policies.hand import aborted, paused, resumed
 
 ANY = cases(loaders=tuple(LOADERS), preemptions=("recompute", "swap"))
 SCHEDULERS, LOADING, EVICTIONS, ROUTERS, PLACEMENTS, MIGRATIONS, KERNELS, AUTOSCALERS = map(policies, SLOTS)
@@ -75,7 +76,7 @@ def run(case: Case, **chosen: Any) -> Recorder:
 class CheckedScheduler(Scheduler):
     def __init__(self, policy: Scheduler) -> None:
         self.policy = policy
-        self.merges, self.pauses = policy.merges, policy.pauses
+        self.merges, self.pauses, self.chunks = policy.merges, policy.pauses, policy.chunks
 
     def schedule(self, view: ReplicaView) -> SchedulerOutput:
         before = replica_state(view)
@@ -86,28 +87,29 @@ class CheckedScheduler(Scheduler):
         assert isinstance(decision, SchedulerOutput)
         assert decision.steps >= 1
         assert decision.on_arrival >= 0
-        given_up = {request.id for request, _ in decision.abort}
+        aborts, pauses, resumes = aborted(decision), paused(decision), resumed(decision)
+        aborted_ids = {request.id for request, _ in aborts}
         waiting = {request.id for request in view.waiting}
-        assert decision.prefill or decision.resume or view.running or view.loading or given_up == waiting, (
+        assert decision.prefill or resumes or view.running or view.loading or aborted_ids == waiting, (
             "nothing to do beside waiting requests"
         )
-        assert given_up <= waiting, "gives up a request that does not wait here"
+        assert aborted_ids <= waiting, "aborts a request that does not wait here"
         ids = [request.id for request in decision.prefill]
         assert len(set(ids)) == len(ids)
         begun = {request.id for request in view.prefilling}
-        assert set(ids) <= (waiting - given_up) | begun, "starts a request that does not wait here"
+        assert set(ids) <= (waiting - aborted_ids) | begun, "starts a request that does not wait here"
         assert len(decision.chunks) in (0, len(ids))
         for request, chunk in zip(decision.prefill, decision.chunks, strict=False):
             assert 0 < chunk <= request.prefill_tokens
-        assert {request.id for request in decision.pause} <= {request.id for request in view.members}
-        assert {request.id for request in decision.resume} <= {request.id for request in view.paused}
-        paused = {request.id for request in decision.pause}
-        beside = [request for request in view.members if request.id not in paused]
-        trial = view.trial((*beside, *decision.resume) if self.policy.pauses else None)
+        gone = {request.id for request in pauses}
+        assert gone <= {request.id for request in view.members}
+        assert {request.id for request in resumes} <= {request.id for request in view.paused}
+        beside = [request for request in view.members if request.id not in gone]
+        trial = view.trial((*beside, *resumes) if self.policy.pauses else None)
         starts = [request for request in decision.prefill if request.id not in begun]
         assert all(trial.admit(request) for request in starts), "admits what does not fit"
         assert self.policy.merges or not (decision.merge or decision.unmerge), "merges but does not say so"
-        assert self.policy.pauses or not (decision.pause or decision.resume), "pauses but does not say so"
+        assert self.policy.pauses or not (pauses or resumes), "pauses but does not say so"
         return decision
 
 
@@ -122,10 +124,12 @@ def test_a_scheduler_keeps_its_promises(policy: type[Scheduler], case: Case) -> 
 class CheckedLoader(Loader):
     def __init__(self, policy: Loader) -> None:
         self.policy = policy
+        self.assists, self.overlaps, self.answers = policy.assists, policy.overlaps, policy.answers
 
     def on_miss(self, adapter: Adapter) -> Miss:
         answer = self.policy.on_miss(adapter)
         assert isinstance(answer, Miss)
+        assert answer in self.policy.answers, "an answer that it does not declare"
         assert copy.deepcopy(self.policy).on_miss(adapter) is answer, "not deterministic"
         return answer
 
@@ -168,23 +172,34 @@ class CheckedEviction(Eviction):
         victims = list(self.policy.victims(idle, short_tokens))
         assert victims == twin, "not deterministic"
         assert len({adapter.id for adapter in victims}) == len(victims)
-        assert set(victims) <= set(idle), "evicts what is in use, or not there"
+        assert set(victims) <= set(idle), "evicts adapters in use, or absent ones"
         freed, most = (sum(adapter.kv_tokens for adapter in some) for some in (victims, idle))
         assert freed >= min(short_tokens, most), "frees less than is short"
         return victims
 
 
+def where_it_goes(policy: type, case: Case) -> Case:
+    """Return the case with the memory that an eviction policy requires."""
+    if policy in SWAPPERS:
+        return case.but(prefix_caching=True, host_kv_tokens=1000, reserve="paged")
+    if policy in ALONE and policy.evicts_in_use and case.adapter_memory != "slots":
+        slots = case.max_loras or 3
+        region_tokens = 4 * max(case.ranks) * slots
+        return case.but(adapter_memory="slots", max_loras=slots, adapter_region_tokens=region_tokens)
+    return case
+
+
 @pytest.mark.parametrize("policy", ALONE)
-@given(case=ANY | divided(adapter_memories=("slots",)))
+@given(case=ANY | divided(adapter_memories=("slots",), evictions=("lru",)))
 @few
 def test_an_eviction_keeps_its_promises(policy: type[Eviction], case: Case) -> None:
-    recorder = run(case, eviction=lambda: CheckedEviction(make(policy)))
+    recorder = run(where_it_goes(policy, case), eviction=lambda: CheckedEviction(make(policy)))
     assert recorder.ended == len(case.rows)
 
 
 @pytest.mark.parametrize("policy", EVICTIONS)
 @pytest.mark.parametrize("short_tokens", [0, 5])
-def test_of_nobody_nobody_is_evicted(policy: type[Eviction], short_tokens: int) -> None:
+def test_of_no_adapters_none_is_evicted(policy: type[Eviction], short_tokens: int) -> None:
     assert list(make(policy).victims((), short_tokens)) == []
 
 
@@ -222,7 +237,7 @@ def test_a_swapper_keeps_its_promises(
 @pytest.mark.parametrize("policy", SWAPPERS)
 @given(case=swapped(loaders=tuple(LOADERS)))
 @few
-def test_a_swapper_serves_everybody(policy: type[Swapper], case: Case) -> None:
+def test_a_swapper_serves_all_requests(policy: type[Swapper], case: Case) -> None:
     assert run(case, eviction=lambda: make(policy)).ended == len(case.rows)
 
 
@@ -436,8 +451,7 @@ def outputs_differ_late() -> tuple[Case, Case]:
 def test_until_outputs_differ_so_does_nothing_else(slot: str, policy: type) -> None:
     tables = []
     for case in outputs_differ_late():
-        if policy in SWAPPERS:
-            case = case.but(prefix_caching=True, host_kv_tokens=1000, reserve="paged")
+        case = where_it_goes(policy, case)
         chosen = make(policy) if slot in ("router", "migration") else lambda: make(policy)
         tables.append(run(case, **{slot: chosen}).requests())
     until_s = tables[0].finish_s[0]

@@ -1,4 +1,4 @@
-"""dLoRA's batching: its worked example, thresholds that adapt, credits that change hands, and who starves."""
+"""dLoRA's batching: its worked example, thresholds that adapt, credits that change hands, and adapters that starve."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
 from simlora.core.request import Request
+from simlora.policies.scheduling.base import Note
 from simlora.policies.scheduling.credit import Credit, transfer
 from simlora.policies.scheduling.thresholds import Thresholds
-from tests.policies.hand import A, B, C, View, requests
+from tests.policies.hand import A, B, C, View, paused, requests, resumed
 
 MERGED_S, UNMERGED_S, SWITCH_S = 0.050, 0.100, 0.100
 """Those of the worked example of section 4.2."""
@@ -121,7 +122,7 @@ def test_at_alpha_exactly_only_the_released_code_merges() -> None:
     assert not thresholds().stays(0.49)
 
 
-def test_a_period_in_which_nobody_could_be_merged_teaches_nothing() -> None:
+def test_a_period_in_which_no_adapter_could_be_merged_teaches_nothing() -> None:
     limits = thresholds()
     limits.stands(False, 0, 5)
     limits.passed(500)
@@ -171,12 +172,12 @@ def test_it_stays_merged_until_too_few_are_left() -> None:
     ours = requests(A, A, start=3)
     scheduler = credit()
     stays = scheduler.schedule(view(others, members=ours, merged=A))
-    assert (stays.unmerge, stays.merge, stays.pause) == (False, None, ())
+    assert (stays.unmerge, stays.merge, paused(stays)) == (False, None, ())
     goes = credit().schedule(view(others, members=ours[:1], merged=A))
     assert (goes.unmerge, goes.prefill) == (True, others), "one for four are fewer than half"
 
 
-def test_it_goes_back_when_nobody_of_the_adapter_is_left() -> None:
+def test_it_goes_back_when_no_request_of_the_adapter_is_left() -> None:
     queue = requests(B, C)
     decision = credit(beta=0.0).schedule(view(queue, merged=A))
     assert (decision.unmerge, decision.merge, decision.prefill) == (True, None, queue)
@@ -191,13 +192,13 @@ def test_whether_to_stay_is_asked_anew_right_after_a_switch() -> None:
 # Credits --------------------------------------------------------------------------------------
 
 
-def test_who_is_left_out_is_paid_by_those_who_run_instead() -> None:
+def test_an_adapter_that_is_left_out_is_paid_by_those_that_run_instead() -> None:
     b, a, c, *more = requests(B, A, C, A, A, A)
     assert transfer([a, *more], [b, a, c]) == {B.id: 1, C.id: 1, A.id: -2}
     assert transfer([b, a, c], [b, a, c]) == {}
 
 
-def test_where_nobody_runs_out_of_turn_those_who_run_pay() -> None:
+def test_where_no_adapter_runs_out_of_turn_those_that_run_pay() -> None:
     b, a, c = requests(B, A, C)
     assert transfer([a], [b, a, c]) == {B.id: 1, C.id: 1, A.id: -2}
 
@@ -226,16 +227,16 @@ def test_credit_changes_hands_at_every_iteration() -> None:
     assert scheduler.credits == {B.id: 13, C.id: 13, A.id: -26}
 
 
-def test_who_starves_goes_first_and_unmerged_until_he_has_had_enough() -> None:
+def test_a_starving_adapter_goes_first_and_unmerged_until_it_has_had_enough() -> None:
     """A quarter of credit an iteration: after five B and C have more than one."""
     scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
     assert scheduler.schedule(view(others, members=ours, merged=A, served_adapters=30)).steps == 5
     decision = scheduler.schedule(view(others, members=ours, merged=A, iterations=5, served_adapters=30))
-    assert (decision.prefill, decision.pause, decision.unmerge) == (others, ours, True)
-    # They run in their turn now, and so pay nobody: they starve until somebody else is displaced by them.
+    assert (decision.prefill, paused(decision), decision.unmerge) == (others, ours, True)
+    # They run in their turn now, and so pay no adapter: they starve until they displace another one.
     again = scheduler.schedule(view((), members=others, paused=ours, iterations=6))
-    assert again.pause == ()
-    assert again.resume == ()
+    assert paused(again) == ()
+    assert resumed(again) == ()
 
 
 def test_who_cannot_pay_cannot_overtake() -> None:
@@ -318,7 +319,7 @@ def test_no_more_than_a_batch_counts_as_merged() -> None:
     assert merged / unmerged == pytest.approx(10 * 0.027 / (10 * 0.015 + 0.020))
 
 
-def test_while_somebody_starves_thresholds_learn_nothing() -> None:
+def test_while_an_adapter_starves_thresholds_learn_nothing() -> None:
     scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
     scheduler._starve.add(B.id)
     scheduler.schedule(view(others, members=ours))
@@ -330,14 +331,16 @@ def test_beta_starts_at_the_ratio_of_the_iterations() -> None:
     assert Credit(merged_s=0.3, unmerged_s=0.4).thresholds.beta == pytest.approx(0.75)
 
 
-def test_who_starves_is_noted_when_he_begins_and_when_he_ends() -> None:
+def test_starving_adapters_are_noted_when_that_begins_and_when_it_ends() -> None:
     scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
     waits = {"members": ours, "merged": A, "served_adapters": 30}
     scheduler.schedule(view(others, **waits))
-    notes = dict(scheduler.schedule(view(others, iterations=5, **waits)).notes)
+    output = scheduler.schedule(view(others, iterations=5, **waits))
+    notes = {action.name: action.value for action in output.actions if isinstance(action, Note)}
     assert notes["starving"] == 2
     assert notes["credit:b"] == 1.25
-    assert scheduler.schedule(view(others, iterations=5, **waits)).notes == ()
+    again = scheduler.schedule(view(others, iterations=5, **waits))
+    assert not any(isinstance(action, Note) for action in again.actions)
 
 
 def test_starving_means_more_than_the_limit_and_normal_less() -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from simlora.core.errors import InputError
 from simlora.core.request import Request
-from simlora.policies.scheduling.base import SchedulerOutput
+from simlora.policies.scheduling.base import Abort, SchedulerOutput
 from simlora.policies.scheduling.early_abort import EarlyAbort
 from simlora.policies.views import Refusal
-from tests.policies.hand import RETRY_STEPS, View
+from tests.policies.hand import RETRY_STEPS, View, aborted
 
 REASON = "too old to meet its first-token target"
 
@@ -25,7 +25,7 @@ def crowd(count: int, arrival_s: float = 8.0, start: int = 0) -> tuple[Request, 
     return tuple(Request(id, None, arrival_s, 10, 10) for id in range(start, start + count))
 
 
-def nobody(waiting: tuple[Request, ...]) -> dict[Request, Refusal]:
+def none_fits(waiting: tuple[Request, ...]) -> dict[Request, Refusal]:
     return dict.fromkeys(waiting, Refusal.MEMORY)
 
 
@@ -46,33 +46,34 @@ def newest_first(scheduler: EarlyAbort, view: View) -> bool:
 # Giving up
 
 
-@pytest.mark.parametrize("now_s, given_up", [(6.4999, False), (6.5, True), (6.5001, True)])
-def test_a_request_is_given_up_from_the_target_less_the_margin_on(now_s: float, given_up: bool) -> None:
+@pytest.mark.parametrize("now_s, too_old", [(6.4999, False), (6.5, True), (6.5001, True)])
+def test_a_request_is_aborted_from_the_target_less_the_margin_on(now_s: float, too_old: bool) -> None:
     (request,) = queue = crowd(1, arrival_s=1.0)
     decision = EarlyAbort().schedule(View(queue, now_s=now_s))
-    assert decision.abort == (((request, REASON),) if given_up else ())
-    assert decision.prefill == (() if given_up else queue)
+    assert aborted(decision) == (((request, REASON),) if too_old else ())
+    assert len(decision.actions) == too_old
+    assert decision.prefill == (() if too_old else queue)
 
 
-def test_who_is_given_up_is_not_tried_and_the_others_start() -> None:
+def test_an_aborted_request_is_not_tried_and_the_others_start() -> None:
     old, fresh = crowd(1, arrival_s=1.0), crowd(2, start=1)
     view = View((*old, *fresh))
     decision = EarlyAbort().schedule(view)
-    assert decision == SchedulerOutput(prefill=(fresh[1], fresh[0]), abort=((old[0], REASON),))
+    assert decision == SchedulerOutput(prefill=(fresh[1], fresh[0]), actions=(Abort(old[0], REASON),))
     assert view.tried == (fresh[1], fresh[0])
 
 
-def test_a_request_that_was_preempted_after_its_first_token_is_never_given_up() -> None:
+def test_a_request_that_was_preempted_after_its_first_token_is_never_aborted() -> None:
     (request,) = queue = crowd(1, arrival_s=1.0)
     request.generated_tokens = 1
     assert EarlyAbort().schedule(View(queue, now_s=1000.0)) == SchedulerOutput(prefill=queue)
-    decision = EarlyAbort().schedule(View(queue, now_s=1000.0, running=1, refuses=nobody(queue)))
+    decision = EarlyAbort().schedule(View(queue, now_s=1000.0, running=1, refuses=none_fits(queue)))
     assert decision == SchedulerOutput(steps=RETRY_STEPS, on_arrival=0, until_s=inf)
 
 
-def test_the_decision_stands_until_the_first_of_those_refused_has_to_be_given_up() -> None:
+def test_the_decision_stands_until_the_first_refused_request_has_to_be_aborted() -> None:
     queue = (*crowd(1, arrival_s=5.0), *crowd(1, arrival_s=7.0, start=1))
-    decision = EarlyAbort().schedule(View(queue, running=1, refuses=nobody(queue)))
+    decision = EarlyAbort().schedule(View(queue, running=1, refuses=none_fits(queue)))
     assert decision.until_s == 5.0 + 5.5
     assert decision.on_arrival == 0
 
@@ -121,17 +122,17 @@ def test_an_idle_replica_has_forgotten_the_arrivals_but_not_the_admissions() -> 
 
 
 def test_a_batch_that_has_just_ended_is_not_idling() -> None:
-    """The head of the queue has waited: nobody looked at an empty queue."""
+    """The head of the queue has waited: an empty queue was not looked at."""
     assert newest_first(served(8), View(crowd(7, arrival_s=8.5), now_s=9.0))
 
 
 def test_those_left_by_the_last_admission_are_not_counted_as_arrivals() -> None:
-    """10 arrivals, 4 admissions: 7 and int(2.8 + 0.3) = 3. Then nobody new: int(0.3 * 7) = 2 < 3."""
+    """10 arrivals, 4 admissions: 7 and int(2.8 + 0.3) = 3. Then no arrivals: int(0.3 * 7) = 2 < 3."""
     assert not newest_first(served(10, admitted=4), View(crowd(6), running=1))
     assert newest_first(served(10, admitted=4), View(crowd(6 + 2), running=1)), "int(1.4 + 2.1) = 3 >= 3"
 
 
-def test_those_given_up_at_an_admission_are_not_left_by_it() -> None:
+def test_requests_aborted_at_an_admission_are_not_left_by_it() -> None:
     """12 arrivals, 2 given up, 4 admissions, 6 left: 8 and 3. Then 1 more: int(0.7 + 2.4) = 3 >= 3."""
     scheduler = EarlyAbort()
     scheduler.schedule(View((*crowd(2, arrival_s=0.0), *crowd(10, start=2)), running=1, seats=4))
@@ -161,7 +162,7 @@ def test_the_queue_is_left_alone_after_a_prefill_as_with_fcfs() -> None:
 def test_looks_that_would_still_move_the_average_are_taken_one_by_one() -> None:
     """10 refused: int(7 + 0.3) = 7, then int(7 + 2.1) = 9, then int(7 + 2.7) = 9 for good."""
     scheduler, queue = EarlyAbort(), crowd(10)
-    view = View(queue, running=1, refuses=nobody(queue))
+    view = View(queue, running=1, refuses=none_fits(queue))
     assert [scheduler.schedule(view).steps for _ in range(3)] == [1, RETRY_STEPS, RETRY_STEPS]
 
 

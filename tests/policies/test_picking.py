@@ -1,16 +1,16 @@
-"""Who is picked, paused and resumed: merged only, unmerged only, and PEFT, on hand-made views."""
+"""Which requests are picked, paused and resumed: merged only, unmerged only, and PEFT, on hand-made views."""
 
 from __future__ import annotations
 
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.policies.scheduling.base import SchedulerOutput
+from simlora.policies.scheduling.base import Pause, SchedulerOutput
 from simlora.policies.scheduling.merged_only import MergedOnly
 from simlora.policies.scheduling.peft_continuous import PeftContinuous
 from simlora.policies.scheduling.unmerged_only import UnmergedOnly
 from simlora.policies.views import Refusal
-from tests.policies.hand import RETRY_STEPS, A, B, View, requests
+from tests.policies.hand import RETRY_STEPS, A, B, View, paused, requests, resumed
 
 
 def test_merged_only_merges_the_oldest_request_s_adapter_and_starts_all_of_its_requests() -> None:
@@ -19,20 +19,21 @@ def test_merged_only_merges_the_oldest_request_s_adapter_and_starts_all_of_its_r
     assert decision == SchedulerOutput(prefill=(first, third), merge=A, on_arrival=0, decode=True)
 
 
-def test_those_of_another_adapter_are_paused_once_the_oldest_is_for_another() -> None:
+def test_requests_of_another_adapter_are_paused_once_the_oldest_is_for_another() -> None:
     """The oldest of adapter A has ended; of the rest B's is the oldest."""
     b, a, late = requests(B, A, B)
     decision = MergedOnly().schedule(View((b, late), members=[a], merged=A))
     assert decision == SchedulerOutput(
-        prefill=(b, late), pause=(a,), unmerge=True, merge=B, on_arrival=0, decode=True
+        prefill=(b, late), actions=(Pause(a),), unmerge=True, merge=B, on_arrival=0, decode=True
     )
+    assert paused(decision) == (a,), "actions of two kinds may be equal as tuples"
 
 
-def test_who_was_paused_goes_on_where_he_was() -> None:
+def test_a_paused_request_resumes_where_it_was() -> None:
     a, b, other = requests(A, B, A)
     decision = MergedOnly().schedule(View(members=[b], paused=[other, a], merged=B))
-    assert decision.pause == (b,)
-    assert decision.resume == (a, other), "in order of arrival"
+    assert paused(decision) == (b,)
+    assert resumed(decision) == (a, other), "in order of arrival"
     assert (decision.prefill, decision.decode) == ((), False)
     assert (decision.unmerge, decision.merge) == (True, A)
 
@@ -46,18 +47,18 @@ def test_what_is_merged_already_is_not_merged_again() -> None:
 def test_for_the_base_model_what_is_merged_is_taken_out() -> None:
     base, a = requests(None, A)
     decision = MergedOnly().schedule(View((base,), members=[a], merged=A))
-    assert (decision.unmerge, decision.merge, decision.pause) == (True, None, (a,))
+    assert (decision.unmerge, decision.merge, paused(decision)) == (True, None, (a,))
 
 
-def test_no_more_run_than_there_are_seats_for_and_those_who_came_first_do() -> None:
+def test_no_more_run_than_there_are_seats_for_and_the_first_to_arrive_do() -> None:
     a, b, c, d = requests(A, B, None, A)
     decision = UnmergedOnly().schedule(View((a, d), members=[b, c], max_num_seqs=3))
     assert decision == SchedulerOutput(prefill=(a,), on_arrival=0, decode=True)
     decision = UnmergedOnly().schedule(View((a, b), members=[c, d], max_num_seqs=3))
-    assert (decision.prefill, decision.pause) == ((a, b), (d,)), "who came back is older"
+    assert (decision.prefill, paused(decision)) == ((a, b), (d,)), "the request that came back is older"
 
 
-def test_who_starts_is_tried_beside_those_who_stay_while_the_others_make_way() -> None:
+def test_requests_are_tried_beside_those_that_stay_while_the_others_make_way() -> None:
     a, b, c, d = requests(A, B, A, A)
     view = View((d,), members=[a, b], paused=[c], merged=A)
     MergedOnly().schedule(view)
@@ -81,13 +82,13 @@ def test_only_what_merges_says_so_and_all_that_pick_say_that_they_pause() -> Non
     assert not PeftContinuous.pauses
 
 
-def test_peft_takes_those_of_one_adapter_who_stand_first_in_line() -> None:
+def test_peft_takes_the_first_requests_in_line_of_one_adapter() -> None:
     first, second, _, _ = queue = requests(A, A, B, A)
     decision = PeftContinuous().schedule(View(queue))
     assert decision == SchedulerOutput(prefill=(first, second), merge=A)
 
 
-def test_behind_a_request_of_another_adapter_nobody_joins() -> None:
+def test_behind_a_request_of_another_adapter_none_joins() -> None:
     peft = PeftContinuous()
     peft.schedule(View(requests(A)))
     assert peft.schedule(View(requests(B, A), running=1, merged=A)).prefill == ()

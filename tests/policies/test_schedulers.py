@@ -10,8 +10,9 @@ from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.scheduling.lcfs import Lcfs
+from tests.policies.hand import Queue
 
-OLD, MIDDLE, NEW = (Request(i, None, float(i), 10, 10) for i in range(3))
+OLD, MIDDLE, NEW, NEWEST = (Request(i, None, float(i), 10, 10) for i in range(4))
 
 
 class View:
@@ -23,9 +24,10 @@ class View:
     def __init__(
         self, waiting: Sequence[Request], fits: Sequence[Request] = (), running: int = 0, steps: int = 0
     ) -> None:
-        self.waiting = waiting
+        self.waiting = Queue(waiting)
         self.fits = fits
         self.running = running
+        self.members = (NEWEST,) * running
         self.steps_since_prefill = steps
 
     def trial(self) -> View:
@@ -61,7 +63,7 @@ def test_a_running_replica_leaves_the_queue_alone_for_ten_steps(scheduler: type[
 
 
 @pytest.mark.parametrize("scheduler", [Fcfs, Lcfs])
-def test_with_nobody_waiting_the_batch_runs_until_somebody_arrives(scheduler: type[Fcfs]) -> None:
+def test_with_no_request_waiting_the_batch_runs_until_one_arrives(scheduler: type[Fcfs]) -> None:
     assert scheduler().schedule(View((), running=1, steps=10)) == SchedulerOutput(on_arrival=0)
 
 
