@@ -84,6 +84,17 @@ def test_the_part_stalls_every_ten_seconds(folder: Path) -> None:
     assert finish_s(folder, command[1], "fast_forward=false") == pytest.approx(stalled_s, abs=1e-9)
 
 
+def test_a_stall_that_falls_due_while_the_engine_is_idle_delays_no_request(folder: Path) -> None:
+    (folder / "stalls.py").write_text(block("python", "## A part of your own"))
+    (folder / "trace.csv").write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n25,a,8,100,10\n")
+    overrides = ("workload=file", "workload.path=trace.csv", "report=false", "hydra.run.dir=out")
+    found = []
+    for parts in ("parts=[]", "parts=[stalls.Stalls]"):
+        run(folder, "simlora", *overrides, parts)
+        found.append(pd.read_parquet(folder / "out" / "requests.parquet")["finish_s"].item())
+    assert found[0] == found[1]
+
+
 def test_the_driven_run_prints_what_the_page_says(folder: Path) -> None:
     (folder / "drive.py").write_text(block("python", "## Drive it from outside"))
     assert run(folder, "drive") == block("text", "## Drive it from outside")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from simlora.config.making import partial_of
 from simlora.config.reading import Tree
 from simlora.core.checks import shown
-from simlora.core.errors import InputError
-from simlora.engine.replica.part import Part
+from simlora.core.errors import InputError, nearest
+from simlora.engine.replica.part import HOOKS, Part
 
 EXAMPLE = "such as [my_module.MyPart] or [{_target_: my_module.MyPart, every_s: 10}]"
 
@@ -27,6 +29,21 @@ def _own_part(value: Any) -> Callable[..., Part]:
     if not isinstance(section, dict):
         raise InputError(f"parts has {shown(value)}, must be a list, {EXAMPLE}")
     made = partial_of({"parts": section}, "parts")
+    target = section["_target_"]
     if not (isinstance(made.func, type) and issubclass(made.func, Part)):
-        raise InputError(f"parts has {section['_target_']}, must be a subclass of {Part.__module__}.Part")
+        raise InputError(f"parts has {target}, must be a subclass of {Part.__module__}.Part")
+    for name, meant in _misspelt(made.func):
+        raise InputError(f"parts has {target}, whose method {name} is not a hook: {meant}")
+    try:
+        inspect.signature(made.func).bind(None, *made.args, **made.keywords)
+    except TypeError as error:
+        raise InputError(f"parts has {target}, which cannot be made for a replica: {error}") from error
     return made
+
+
+def _misspelt(kind: type[Part]) -> Iterator[tuple[str, str]]:
+    """Yield the methods of a part that look like hooks, with the hooks that may be meant; nothing would call them."""
+    known = [*HOOKS, "steps", "next_s"]
+    for name in sorted(set(dir(kind)) - set(dir(Part))):
+        if name.startswith("on_") or difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+            yield name, nearest(name, known)

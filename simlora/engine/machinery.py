@@ -60,7 +60,7 @@ class Surroundings(NamedTuple):
     latency models, and `parts` makes parts of the caller's own.
     """
 
-    on_leave: Report
+    on_end: Report
     on_move: OnMove
     queue: tuple[Report, Report] | None = None
     cores: HostCores | None = None
@@ -203,7 +203,7 @@ class Machinery:
         holds = self.defers or self.scenario.policies.assists or self.scheduler.pauses
         swaps = swap_out if self.config.preemption == "swap" else None
         kind = HoldingTable if holds else RequestTable
-        return kind(self.id, kv, self.outputs, self.recorder, self.around.on_leave, swaps)
+        return kind(self.id, kv, self.outputs, self.recorder, self.around.on_end, swaps)
 
     def view(self, table: RequestTable, runner: ModelRunner, region: AdapterRegion | None) -> SchedulerView:
         """Return what policies see."""

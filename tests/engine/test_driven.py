@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -74,6 +75,7 @@ def test_a_driven_run_equals_the_run_of_the_trace(
     [
         {"replicas": 3, "migrates_every_s": 0.25, "migration": "consolidate", "router": "most_idle"},
         {"replicas": 3, "autoscaler": "by_queue", "least_replicas": 1},
+        {"replicas": 2, "placement": "rank_demand", "router": "routing_table"},
         {"replicas": 2, "failures": ((0, 0.2, 0.9),)},
         {"loader": "asynchronous", "eviction": "lru"},
         {"scheduler": "credit", "loader": "cached"},
@@ -82,8 +84,9 @@ def test_a_driven_run_equals_the_run_of_the_trace(
     ids=lambda changes: next(iter(changes.values())) if isinstance(changes, dict) else None,
 )
 def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, object]) -> None:
+    """Of the driven scenario's trace, which has one request, only the adapters count."""
     case = CASE.but(rows=ROWS, **changes)
-    driven = DrivenSimulation(case.scenario())
+    driven = DrivenSimulation(case.but(rows=CASE.rows).scenario())
     in_steps(driven, case)
     driven.close()
     assert_same(driven, case.simulation())
@@ -129,3 +132,31 @@ def test_an_arrival_in_the_past_is_refused() -> None:
         driven.submit(Submitted(4, 5), arrival_s=1.0)
     with pytest.raises(InputError, match="advance to 1 s, must not be before 2 s"):
         driven.advance(1.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (Submitted(0, 5), "prompt_tokens is 0, must be a whole number of tokens, at least 1"),
+        (Submitted(4, 0), "output_tokens is 0, must be a whole number of tokens, at least 1"),
+        (Submitted(4, 5, max_output_tokens=3), "max_output_tokens is 3, must be .* at least 5"),
+        (Submitted(4, 5, adapter=2), "adapter is 2, must be a whole number, at least -1 and at most 1"),
+        (Submitted(4, 5, adapter=-2), "adapter is -2"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused(row: Submitted, message: str) -> None:
+    driven = DrivenSimulation(CASE.scenario())
+    with pytest.raises(InputError, match=message):
+        driven.submit(row)
+    assert len(driven.close().requests()) == 0
+
+
+def test_nothing_comes_after_the_end() -> None:
+    driven = DrivenSimulation(replace(CASE.scenario(), until_s=1.0))
+    with pytest.raises(InputError, match="advance to 2 s, must not be after until_s 1"):
+        driven.advance(2.0)
+    driven.close()
+    with pytest.raises(InputError, match="closed, must come before close"):
+        driven.submit(Submitted(4, 5))
+    with pytest.raises(InputError, match="closed twice"):
+        driven.close()

@@ -170,9 +170,9 @@ class Counting(Dispatcher):
         self._tick()
         return super().dispatch(request, handoff)
 
-    def release(self, replica: int, request: Request) -> None:
+    def end(self, replica: int, request: Request) -> None:
         self._tick()
-        super().release(replica, request)
+        super().end(replica, request)
 
 
 @pytest.mark.parametrize("reserve", ["full", "peak", "paged"])

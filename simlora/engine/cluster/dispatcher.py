@@ -115,7 +115,7 @@ class Dispatcher:
             handing_over(replica).receive(handoff, -1)
         return chosen
 
-    def release(self, replica: int, request: Request) -> None:
+    def end(self, replica: int, request: Request) -> None:
         """A request has ended at a replica."""
         self._outstanding[replica] -= 1
         for listener in self.on_end:

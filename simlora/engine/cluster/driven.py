@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simlora.core.checks import whole
 from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL, Trace
@@ -55,21 +56,32 @@ class DrivenSimulation(Simulation):
 
         super().__init__(scenario, parts=with_stream)
         self._rows: list[tuple[float, Submitted]] = []
+        self._closed = False
         self._start(())
 
     def submit(self, submitted: Submitted, arrival_s: float | None = None) -> Request:
-        """A request arrives at that time, or now; return it. Raises InputError for an arrival in the past."""
-        at_s, last_s = (
-            self.clock.now if arrival_s is None else arrival_s,
-            self._rows[-1][0] if self._rows else 0.0,
+        """A request arrives at that time, or now; return it.
+
+        Raises InputError for an arrival in the past, for tokens or an adapter that cannot be, and after `close`.
+        """
+        now_s = self.clock.now
+        at_s, least_s = (
+            now_s if arrival_s is None else arrival_s,
+            max([now_s, *(s for s, _ in self._rows[-1:])]),
         )
-        if at_s < max(self.clock.now, last_s):
+        if self._closed:
+            raise InputError("a request is submitted to a run that is closed, must come before close")
+        if not at_s >= least_s:
             raise InputError(
-                f"a request arrives at {at_s:g} s, must not be before {max(self.clock.now, last_s):g} s, the time, or "
-                "the arrival of the request before it"
+                f"a request arrives at {at_s:g} s, must not be before {least_s:g} s, the time, or the arrival of the "
+                "request before it"
             )
-        adapter = None if submitted.adapter == BASE_MODEL else self.adapters[submitted.adapter]
+        whole("prompt_tokens", submitted.prompt_tokens, "tokens", least=1)
+        whole("output_tokens", submitted.output_tokens, "tokens", least=1)
+        whole("adapter", submitted.adapter, least=BASE_MODEL, most=len(self.adapters) - 1)
         most = submitted.output_tokens if submitted.max_output_tokens is None else submitted.max_output_tokens
+        whole("max_output_tokens", most, "tokens", least=submitted.output_tokens)
+        adapter = None if submitted.adapter == BASE_MODEL else self.adapters[submitted.adapter]
         request = Request(
             len(self._rows),
             adapter,
@@ -89,10 +101,18 @@ class DrivenSimulation(Simulation):
         """Let everything happen that happens before that time, which is the time then."""
         if to_s < self.clock.now:
             raise InputError(f"advance to {to_s:g} s, must not be before {self.clock.now:g} s, the time")
+        if self.scenario.until_s is not None and to_s > self.scenario.until_s:
+            raise InputError(f"advance to {to_s:g} s, must not be after until_s {self.scenario.until_s:g}")
         self._advance(to_s)
 
     def close(self) -> Recorder:
-        """No more requests come: serve those that are there, up to the scenario's until_s; return what was recorded."""
+        """No more requests come: serve those that are there, up to the scenario's until_s; return what was recorded.
+
+        Raises InputError for a run that is closed.
+        """
+        if self._closed:
+            raise InputError("a run is closed twice, must be closed once")
+        self._closed = True
         self.recorder.close(self._trace())
         self._advance(self.scenario.until_s)
         return self._end()

@@ -27,9 +27,14 @@ class PlacementPlanner:
     """
 
     def __init__(
-        self, scenario: Scenario, adapters: Sequence[Adapter], store: AdapterStore | None, recorder: Recorder
+        self,
+        scenario: Scenario,
+        adapters: Sequence[Adapter],
+        outputs: Sequence[int],
+        store: AdapterStore | None,
+        recorder: Recorder,
     ) -> None:
-        self._placement, self._outputs = scenario.policies.placement, scenario.trace.output_tokens
+        self._placement, self._outputs = scenario.policies.placement, outputs
         self._adapters, self._store, self._recorder = adapters, store, recorder
         self._host_of, self._every_host = scenario.host_of, frozenset(range(scenario.hosts))
         self._hosts: Mapping[int, Set[int]] = {}
@@ -66,10 +71,10 @@ class PlacementPlanner:
         known = None if adapter is None else self._placed.shares.get(adapter.id)
         if known is None or adapter is None:
             return None
-        homes = self.serves[adapter.id]
-        if candidates is homes:
+        replicas = self.serves[adapter.id]
+        if candidates is replicas:
             return known
-        left = np.isin(homes, candidates)
+        left = np.isin(replicas, candidates)
         return known[left] if left.any() else None
 
     def count_prompt(self, request: Request) -> None:
@@ -80,7 +85,7 @@ class PlacementPlanner:
     def count_output(self, replica: int, request: Request) -> None:
         """A request has ended."""
         if request.adapter is not None and request.first_token_s >= 0.0:
-            self.asked[request.adapter.id] += int(self._outputs[request.id])
+            self.asked[request.adapter.id] += self._outputs[request.id]
 
     def _place(self, view: ClusterView) -> Mapping[int, Set[int]]:
         """Ask the placement; return by adapter the hosts whose replicas serve it."""

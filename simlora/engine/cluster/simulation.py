@@ -73,7 +73,7 @@ class Simulation:
         self._gpus = [SharedGpu() for _ in range(0, scenario.replicas if engines > 1 else 0, engines)]
         distributed, informed = scenario.adapter_pool == "distributed", scenario.policies.router.informed
         self.store = AdapterStore(scenario, adapters, recorder, self.clock) if distributed else None
-        self.placement = PlacementPlanner(scenario, adapters, self.store, recorder)
+        self.placement = PlacementPlanner(scenario, adapters, self._outputs, self.store, recorder)
         self.loads = LoadTracker(scenario.replicas, scenario.replica.max_num_seqs) if informed else None
         self.history = LatencyHistory(self.clock, _asks_for_executions(scenario))
         self.view = view = ClusterView(
@@ -108,9 +108,9 @@ class Simulation:
         fleet = self.fleet
         if self.autoscaling.active:
             self.autoscaling.begin()
-        for id, homes in self.placement.begin(self.view).items():
-            for home in homes[fleet.open[homes]].tolist():
-                preload(fleet.replicas[home], self.adapters[id])
+        for id, replicas in self.placement.begin(self.view).items():
+            for replica in replicas[fleet.open[replicas]].tolist():
+                preload(fleet.replicas[replica], self.adapters[id])
 
     def _listen(self) -> None:
         """Have the dispatcher call the mechanisms that this run has, and no others; the order counts."""
@@ -129,7 +129,7 @@ class Simulation:
             dispatcher.on_withdraw += (self.loads.leave,)
         if self.migrator.active:
             dispatcher.on_withdraw += (self.migrator.forget,)
-        dispatcher.on_end = dispatcher.on_withdraw
+        dispatcher.on_end = dispatcher.on_withdraw  # a request that ends leaves its replica, too
         if self.history.asks_for_executions:
             dispatcher.on_end += (self.history.add_execution,)
         if placement.replans:
@@ -145,7 +145,7 @@ class Simulation:
         """Return a new replica with nothing in its memory."""
         scenario, store, loads = self.scenario, self.store, self.loads
         around = Surroundings(
-            on_leave=self.dispatcher.release,
+            on_end=self.dispatcher.end,
             on_move=self.migrator.arrive,
             queue=None if loads is None else (loads.waiting.add, loads.waiting.take),
             cores=self._cores[scenario.host_of(id)] if self._cores else None,

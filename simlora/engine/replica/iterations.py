@@ -29,8 +29,8 @@ class Iterations:
 
     `busy_s` is the time spent in iterations and in waiting for weights or KV. The iterations under way were launched at
     `since_s`; the last prefill began at `start_s`, after its loads. `found` are the numbers of running and of waiting
-    requests at the last boundary; empty before the first. `ask` asks the scheduler; `actions` apply the actions of its
-    output, by type.
+    requests at the last boundary; empty before the first. `ask` is the scheduler's `schedule`, or what `Machinery.asks`
+    makes of it; `actions` apply the actions of its output, by type.
     """
 
     __slots__ = (
@@ -147,11 +147,12 @@ class Iterations:
             return window.end_s(window.stop)
         steps = min(window.finish - window.done, output.steps)
         until_full = table.kv.steps_until_full(steps, now_s)
-        window.full = (window.done + until_full) * table.kv.certain
+        window.full = (window.done + until_full) * table.kv.certain  # 0: room is made at every boundary
         steps = min(steps, until_full)
         until_s = output.until_s
         for part in hooks.bounds:
             steps, until_s = min(steps, part.steps(steps)), min(until_s, part.next_s())
+            assert steps > 0, f"{type(part).__name__}.steps leaves no step until the next boundary"
         window.stop = window.done + steps
         end_s = window.end_s(window.stop)
         if until_s < end_s:

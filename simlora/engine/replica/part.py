@@ -89,7 +89,7 @@ class Part:
         return start_s, pass_s
 
     def steps(self, most: int) -> int:
-        """Return how many of the next `most` decode steps need no boundary between them."""
+        """Return how many of the next `most` decode steps need no boundary between them, at least 1."""
         return most
 
     def next_s(self) -> float:

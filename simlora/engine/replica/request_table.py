@@ -43,7 +43,7 @@ class RequestTable:
 
     __slots__ = (
         "_id",
-        "_on_leave",
+        "_on_end",
         "_outputs",
         "_recorder",
         "_swap_out",
@@ -66,10 +66,10 @@ class RequestTable:
         kv: KVCacheManager,
         outputs: Sequence[int],
         recorder: Recorder,
-        on_leave: Callable[[int, Request], None],
+        on_end: Callable[[int, Request], None],
         swap_out: Callable[[int, float], None] | None = None,
     ) -> None:
-        self._id, self._outputs, self._recorder, self._on_leave = id, outputs, recorder, on_leave
+        self._id, self._outputs, self._recorder, self._on_end = id, outputs, recorder, on_end
         self._swap_out = (
             swap_out  # sends so many tokens of a preempted request to the host; None: they are recomputed
         )
@@ -132,7 +132,7 @@ class RequestTable:
         """A waiting request will never be served."""
         self.dequeue(request)
         self._recorder.abort(request, self._id, now_s, reason)
-        self._on_leave(self._id, request)
+        self._on_end(self._id, request)
 
     def waited_at(self, now_s: float) -> int:
         """Return how many waiting requests were here at `now_s`, a past time since which none was admitted."""
@@ -263,7 +263,7 @@ class RequestTable:
         for on_release in self.hooks.on_release:
             on_release(request, now_s)
         self._recorder.finish(request, self._id, now_s)
-        self._on_leave(self._id, request)
+        self._on_end(self._id, request)
 
     def _release(self, request: Request, now_s: float) -> None:
         """A request gives back what it holds."""

@@ -1,0 +1,72 @@
+"""The key `parts`: a user's own parts, and what is refused as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simlora.config.parts import own_parts
+from simlora.core.errors import InputError
+from simlora.engine.replica.part import Part
+
+
+class Stalls(Part):
+    def __init__(self, replica: Any, every_s: float = 10.0) -> None:
+        self.every_s = every_s
+
+    def at_boundary(self, now_s: float) -> None:
+        """Nothing."""
+
+
+class WithoutReplica(Part):
+    pass
+
+
+class Misspelt(Stalls):
+    def at_boundry(self, now_s: float) -> None:
+        """Nothing."""
+
+
+class Invented(Stalls):
+    def on_admit(self, now_s: float) -> None:
+        """Nothing."""
+
+
+class NoPart:
+    pass
+
+
+def test_each_entry_makes_a_part_with_its_arguments() -> None:
+    plain, often = own_parts(
+        {"parts": [f"{__name__}.Stalls", {"_target_": f"{__name__}.Stalls", "every_s": 2.0}]}
+    )
+    found = [make(None) for make in (plain, often)]
+    assert [type(part) for part in found] == [Stalls, Stalls]
+    assert [part.every_s for part in found if isinstance(part, Stalls)] == [10.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ("Stalls", "parts is 'Stalls', must be a list, such as"),
+        ([3], "parts has 3, must be a list, such as"),
+        ([f"{__name__}.NoPart"], "NoPart, must be a subclass of"),
+        ([f"{__name__}.WithoutReplica"], "WithoutReplica, which cannot be made for a replica: too many"),
+        (
+            [f"{__name__}.Misspelt"],
+            "Misspelt, whose method at_boundry is not a hook: did you mean at_boundary",
+        ),
+        (
+            [f"{__name__}.Invented"],
+            "Invented, whose method on_admit is not a hook: did you mean .*before_admit",
+        ),
+        (
+            [{"_target_": f"{__name__}.Stalls", "evry_s": 2}],
+            "Stalls, which cannot be made for a replica: got an unexpected keyword argument 'evry_s'",
+        ),
+    ],
+)
+def test_what_is_no_part_is_refused(parts: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        own_parts({"parts": parts})
