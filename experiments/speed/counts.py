@@ -31,7 +31,7 @@ REQUESTS = 2_000
 EPILOG = (
     "'one-sided, unclassified' are conditions that were always decided alike and name no mechanism of the table: "
     "some are of the workload (every request uses an adapter), others may ask for a mechanism by a name that the table "
-    "does not know."
+    "does not know. Loops over hooks that no part defines are counted apart: 'loops whose body never ran'."
 )
 
 

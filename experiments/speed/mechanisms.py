@@ -12,11 +12,11 @@ ABSENT = {
     "merging": r"merge|merging|_beside\b|Miss\.FREE|^free$",
     "CPU assistance": r"help|assist|cpu_lora|\bcores\b|Miss\.ASSIST",
     "chunked prefill, mixed passes": r"chunk|prefilling|\bmixed_pass|decision\.decode|output\.decode|decoding is"
-    r"|\bdecoding\b|^self\._prefill$|num_computed",
+    r"|\bdecoding\b|^self\._prefill$|^(self\.)?table\.prefill$|num_computed",
     "pausing": r"pause|resume|still_tokens|_still\b|beside is",
     "asynchronous loading": r"lands_s|landing|landed|\blate\b|begins|apart|defer|async|take_ready|loading_adapter"
     r"|Miss\.WAIT|stand(s_)?still|^others$|\b_?standing|_to_do|LOADING",
-    "divided pool": r"divided|adapter_capacity|_shared\b|adapter_tokens > self\._room|adapter_memory",
+    "divided pool": r"divided|adapter_capacity|_shared\b|adapter_tokens > self\.(_room|_limits)|adapter_memory",
     "adapter region": r"region|arena|flush|lay_out",
     "limit on adapters": r"more_adapters|max_adapters|max_loras|most is None",
     "tracing": r"tracing|tracer|\btold\b|_told\b|on_change|listener|\btrace_log",
@@ -29,7 +29,7 @@ ABSENT = {
     "distributed adapter store": r"stores?\b|remote|storage",
     "autoscaling": r"scales|scaling|autoscal",
     "placement": r"\b_?plans\b|serves|replan|placed",
-    "failures": r"all_open|fail|outage|\bdown\b|expected|unassigned|homeless|drain",
+    "failures": r"all_open|fail|outage|\bdown\b|expected|unassigned|homeless|drain|candidates\.size",
     "stale status": r"stale|status_every",
     "several kinds of replicas": r"mixed|kinds",
     "router loads": r"loads? is|queued|informed|load_tracker|\bloads\b",

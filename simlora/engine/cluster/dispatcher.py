@@ -91,12 +91,9 @@ class Dispatcher:
         candidates = self._fleet.everywhere
         for narrow in self.narrow:
             candidates = narrow(candidates, request)
-        if not candidates.size:
-            if self._fleet.is_expected:
-                self._fleet.unassigned.append(handoff or Handoff(request))
-            else:
-                self._recorder.reject(request, -1, self._clock.now, "no replica is left")
-            return None
+            if not candidates.size:
+                self._without_candidates(request, handoff)
+                return None
         for listener in self.before_route:
             listener()
         chosen = self._router.route(request, candidates, self._view)
@@ -114,6 +111,13 @@ class Dispatcher:
         else:
             handing_over(replica).receive(handoff, -1)
         return chosen
+
+    def _without_candidates(self, request: Request, handoff: Handoff | None) -> None:
+        """No replica may serve a request now: it waits for one that is expected, or is rejected."""
+        if self._fleet.is_expected:
+            self._fleet.unassigned.append(handoff or Handoff(request))
+        else:
+            self._recorder.reject(request, -1, self._clock.now, "no replica is left")
 
     def end(self, replica: int, request: Request) -> None:
         """A request has ended at a replica."""
