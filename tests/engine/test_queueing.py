@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from simlora.core.request import Request
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.handoff import Handoff
 from tests.engine.cases import COEFFICIENTS, Case, Row
 
 TOKEN_S = 1e-3
@@ -166,9 +165,9 @@ class Counting(Dispatcher):
         self.request_seconds += float(self._view.outstanding.sum()) * (now_s - self.since_s)
         self.since_s = now_s
 
-    def dispatch(self, request: Request, handoff: Handoff | None = None) -> int | None:
+    def dispatch(self, *arguments: object) -> int | None:
         self._tick()
-        return super().dispatch(request, handoff)
+        return super().dispatch(*arguments)
 
     def end(self, replica: int, request: Request) -> None:
         self._tick()

@@ -12,6 +12,7 @@ from simlora.engine.cluster.fleet import Fleet, Ids
 from simlora.engine.handoff import Handoff
 from simlora.engine.parts.handoff import handing_over
 from simlora.engine.replica.admission import unservable
+from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
 from simlora.metrics.recorder import Recorder
 from simlora.policies.views import ClusterView
@@ -83,11 +84,13 @@ class Dispatcher:
         for listener in self.on_overflow:
             listener(-1, request)
 
-    def dispatch(self, request: Request, handoff: Handoff | None = None) -> int | None:
-        """Give a request to the replica that the router chooses; return which, None: none now, or ever.
-
-        `handoff` is of a request that was dispatched before.
-        """
+    def dispatch(
+        self,
+        request: Request,
+        handoff: Handoff | None = None,
+        give: Callable[[Replica, Request], None] = Replica.submit,
+    ) -> int | None:
+        """Give a request to the replica that the router chooses; return which, None: none now, or ever."""
         candidates = self._fleet.everywhere
         for narrow in self.narrow:
             candidates = narrow(candidates, request)
@@ -106,11 +109,14 @@ class Dispatcher:
         self._outstanding[chosen] += 1
         for assigned in self.on_assign:
             assigned(chosen, request)
-        if handoff is None:
-            replica.submit(request)
-        else:
-            handing_over(replica).receive(handoff, -1)
+        give(replica, request)
         return chosen
+
+    def redispatch(self, handoff: Handoff) -> int | None:
+        """Dispatch a request that was dispatched before; return the replica, None: none now, or ever."""
+        return self.dispatch(
+            handoff.request, handoff, lambda replica, request: handing_over(replica).receive(handoff, -1)
+        )
 
     def _without_candidates(self, request: Request, handoff: Handoff | None) -> None:
         """No replica may serve a request now: it waits for one that is expected, or is rejected."""
@@ -152,7 +158,7 @@ class Dispatcher:
         """Dispatch the unassigned requests again, as a replica is open, or is not expected any more."""
         pending, self._fleet.unassigned = self._fleet.unassigned, []
         for handoff in pending:
-            self.dispatch(handoff.request, handoff)
+            self.redispatch(handoff)
 
     def large_enough(self, replicas: Ids, request: Request) -> Ids:
         """Return those of some replicas whose kind could serve a request; all of them if none could."""

@@ -169,12 +169,15 @@ class Iterations:
         for on_ran in self.hooks.on_ran:
             on_ran(now_s)
         self.view.preempted = False
-        if window is None:
-            self._complete_prefill(now_s)
-            return
-        self.count_steps(window, now_s)
         if table.prefill:
+            if window is None:
+                self._complete_prefill(now_s)
+                return
+            self.count_steps(window, now_s)
             self._complete_prefill(now_s)
+        else:
+            assert window is not None, "a batch decodes without a window"
+            self.count_steps(window, now_s)
         if window.done >= window.full and table.kv.make_room(now_s):
             self._preempt_until_it_fits(now_s)
         for after_decode in self.hooks.after_decode:

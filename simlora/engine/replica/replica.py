@@ -160,7 +160,7 @@ class Replica(Iterations):
         self.table.enqueue(request)
         if self.idle:
             self.wake()
-        elif (window := self.table.window) is not None and not self.table.prefill:
+        elif not self.table.prefill and (window := self.table.window) is not None:
             on_arrival = self.output.on_arrival
             for wants_boundary in self.hooks.on_arrival:
                 if wants_boundary():
