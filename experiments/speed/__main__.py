@@ -10,22 +10,22 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from experiments.speed.scenarios import PAIRS, SCENARIOS, Speed, measure, simpy_timeouts_per_s
+from experiments.speed.scenarios import PAIRS, SCENARIOS, Speed, clock_events_per_s, measure
 from experiments.studies.command import ended, parser_of, writable
 
 HEAD = (
     f"{'scenario':<24}{'requests':>10}{'requests/s':>12}{'target':>9}{'token-steps/s':>15}"
-    f"{'events/req':>12}{'memory':>10}{'SimPy timeouts/s':>18}"
+    f"{'events/req':>12}{'memory':>10}{'clock events/s':>18}"
 )
 
 
 def run(speed: Speed, repeats: int = 1) -> dict[str, Any]:
-    """Measure in fresh processes, one after the other; keep the median run. SimPy alone runs beside each."""
+    """Measure in fresh processes, one after the other; keep the median run. the clock alone runs beside each."""
     found = []
     for _ in range(repeats):
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as fresh:
             figures = fresh.submit(measure, speed).result()
-        found.append({**figures, "simpy_timeouts_per_s": simpy_timeouts_per_s()})
+        found.append({**figures, "clock_events_per_s": clock_events_per_s()})
     middle = sorted(found, key=lambda figures: figures["wall_s"])[len(found) // 2]
     return {
         "scenario": speed.name,
@@ -43,7 +43,7 @@ def line(row: dict[str, Any]) -> str:
     return (
         f"{row['scenario']:<24}{row['requests']:>10,}{row['requests_per_s']:>12,.0f}{target:>9}"
         f"{row['token_steps_per_s']:>15,.0f}{row['events_per_request']:>12.2f}"
-        f"{row['peak_memory_bytes'] / 1e6:>7,.0f} MB{row['simpy_timeouts_per_s']:>18,.0f}"
+        f"{row['peak_memory_bytes'] / 1e6:>7,.0f} MB{row['clock_events_per_s']:>18,.0f}"
     )
 
 

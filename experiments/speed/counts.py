@@ -1,7 +1,7 @@
 """Count what a plain S-LoRA request makes the simulator do: calls, and branch lines for mechanisms it has not got.
 
 Figures do not depend on the machine. A call is a Python function that is entered, or a generator that is resumed, in
-simlora or SimPy. A branch line is a source line that decides (`if`, `while`, `and`, `or`, the `if` of comprehensions),
+simlora. A branch line is a source line that decides (`if`, `while`, `and`, `or`, the `if` of comprehensions),
 counted once an execution, in the rooms that run during a simulation. It asks for an absent mechanism if one of its
 conditions that was evaluated names one of `mechanisms.py`, and was never decided otherwise during the run.
 """
@@ -12,8 +12,6 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import simpy
 
 import simlora
 from experiments.scenarios import scenario
@@ -38,7 +36,7 @@ EPILOG = (
 def count(requests: int = REQUESTS, replicas: int = 1) -> Figures:
     """Simulate plain S-LoRA and return what each request makes it do; building the scenario is not counted."""
     simulation = Simulation(scenario(Speed("counted", replicas, requests).overrides()))
-    counting = Counting([ROOT, Path(simpy.__file__).parent], [ROOT / room for room in ROOMS])
+    counting = Counting([ROOT], [ROOT / room for room in ROOMS])
     return figures(counting.count(simulation.run), requests, f"{ROOT}/")
 
 

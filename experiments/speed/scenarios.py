@@ -6,9 +6,8 @@ import resource
 import time
 from dataclasses import dataclass, replace
 
-import simpy
-
 from experiments.scenarios import scenario
+from simlora.engine.clock import BOUNDARY, Clock, Moment, Process
 from simlora.engine.cluster.simulation import Simulation
 
 RATE_RPS = 1.4
@@ -187,15 +186,15 @@ def measure(speed: Speed) -> dict[str, float]:
     }
 
 
-def simpy_timeouts_per_s(timeouts: int = 300_000) -> float:
-    """Return how many timeouts a bare SimPy process gets through in a second."""
-    environment = simpy.Environment()
+def clock_events_per_s(events: int = 300_000) -> float:
+    """Return how many events the clock alone gets through in a second, which says how fast the machine is."""
+    clock = Clock()
 
-    def process() -> object:
-        for _ in range(timeouts):
-            yield environment.timeout(1.0)
+    def process() -> Process:
+        for tick in range(1, events + 1):
+            yield Moment(float(tick), BOUNDARY, 0)
 
-    environment.process(process())  # type: ignore[arg-type]
+    clock.process(process())
     started = time.perf_counter()
-    environment.run()
-    return timeouts / (time.perf_counter() - started)
+    clock.run()
+    return events / (time.perf_counter() - started)

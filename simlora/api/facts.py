@@ -225,7 +225,5 @@ def simulation_facts(simulation: Simulation, wall_s: float, migration_wall_s: fl
 
 def versions() -> dict[str, str]:
     """Return the versions that a result may depend on."""
-    libraries = {
-        name: metadata.version(name) for name in ("simpy", "numpy", "pandas", "scipy", "pulp", "highspy")
-    }
+    libraries = {name: metadata.version(name) for name in ("numpy", "pandas", "scipy", "pulp", "highspy")}
     return {"simlora": __version__, "python": platform.python_version(), **libraries}

@@ -1,1 +1,1 @@
-"""The clock: replicas, links and the cluster. The only room that imports SimPy."""
+"""The clock, the replica and its parts, and the cluster."""

@@ -2,120 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from heapq import heappop, heappush
-from operator import attrgetter
-from typing import Any
-
-import simpy
-from simpy.core import StopSimulation
+from itertools import count
+from typing import NamedTuple
 
 ARRIVAL, FAILURE, STORE, PLACEMENT, SCALING, MIGRATION, BOUNDARY, STOP = (kind << 40 for kind in range(8))
 """Kinds of events: those at the same time happen in this order, and within a kind by id, which is below 2 ** 40."""
 BEFORE_ALL, URGENT = -1, 0
-"""The kinds of a run's end, and of what starts now, as SimPy's processes do."""
+"""The kinds of a run's end, and of a process that starts now."""
+
+Event = list[Callable[[], None]]
+"""What is called when an event happens; a cleared event is cancelled."""
 
 
-Callback = Callable[[Any], None]
-"""Is called with the event that happens."""
-Process = Generator[Any, None, None]
-"""Yields the events that it waits for."""
+class Moment(NamedTuple):
+    """When a process goes on: among the events at `time_s` by kind and id."""
+
+    time_s: float
+    kind: int
+    id: int
 
 
-class Moment:
-    """An event that calls its `callbacks`: to SimPy's processes, one of its events that has succeeded.
+Process = Generator[Moment, None, None]
 
-    Without an __init__, as that costs as much as all the rest of it.
+
+class _Stopped(Exception):
+    """The run is over before its events are."""
+
+
+class Clock:
+    """Events at absolute times, ordered by (time, kind, id), and then as they were scheduled.
+
+    Times are absolute, as now + (t - now) is not t in floating point: an arrival could miss the iteration boundary that
+    it shares its time with.
     """
 
-    __slots__ = ("callbacks",)
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._queue: list[tuple[float, int, int, Event]] = []
+        self._scheduled = count()
 
-    callbacks: list[Callback] | None
-    _ok = True
-    _value = None
-
-
-class Clock(simpy.Environment):
-    """A SimPy environment whose events lie at absolute times, ordered by (time, kind, id).
-
-    SimPy's own timeouts are relative, and now + (t - now) is not t in floating point: an arrival
-    could miss the iteration boundary that it shares its time with.
-    """
-
-    # As SimPy's own, but read in C: 4 % of a run's instructions.
-    now: float = property(attrgetter("_now"))  # type: ignore[assignment]
-
-    def run(self, until: float | None = None) -> None:  # type: ignore[override]
-        """Process events until there are none left, or up to a time, whose own events are not processed.
-
-        As SimPy's own, but one loop instead of a call a step.
-        """
+    def run(self, until_s: float | None = None) -> None:
+        """Process events until there are none left, or up to a time, whose own events are not processed."""
         queue = self._queue
-        if until is not None:
-            assert until >= self._now, f"the clock goes back from {self._now} to {until}"
-            heappush(queue, (until, BEFORE_ALL, next(self._eid), self.never(_stop)))  # type: ignore[misc]
+        if until_s is not None:
+            self.call(until_s, BEFORE_ALL, 0, self._stop)
         try:
             while queue:
-                self._now, _, _, event = heappop(queue)
-                callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
-                for callback in callbacks:
-                    callback(event)
-                if not event._ok:  # a process has ended with an exception
-                    raise event._value
-        except StopSimulation:
+                self.now, _, _, event = heappop(queue)
+                for callback in event:
+                    callback()
+        except _Stopped:
             return
 
-    def moment(self, time_s: float, kind: int, id: int) -> Moment:
-        """Return an event at `time_s`, to be waited for."""
-        return self.call(time_s, kind, id, _nothing)
-
-    def call(self, time_s: float, kind: int, id: int, callback: Callback) -> Moment:
-        """Call a function with the event that happens at `time_s`; return the event."""
-        assert time_s >= self._now, f"the clock goes back from {self._now} to {time_s}"
-        event = Moment()
-        event.callbacks = [callback]
-        heappush(self._queue, (time_s, kind + id, next(self._eid), event))  # type: ignore[misc]
+    def call(self, time_s: float, kind: int, id: int, callback: Callable[[], None]) -> Event:
+        """Schedule a callback; return its event."""
+        assert time_s >= self.now, f"the clock goes back from {self.now} to {time_s}"
+        event = [callback]
+        heappush(self._queue, (time_s, kind + id, next(self._scheduled), event))
         return event
 
-    def span(self, from_s: float, until_s: float | None, kind: int, id: int) -> tuple[Moment, Moment | None]:
-        """Return the events at which something begins and ends; None: it does not.
+    def process(self, moments: Process) -> None:
+        """Start a generator now, and resume it at each moment that it yields."""
 
-        Of spans that are asked for in the order of time one is over before the next begins at the same moment.
-        """
-        begins = self.moment(from_s, kind, id)
-        return begins, None if until_s is None else self.moment(until_s, kind, id)
+        def resume() -> None:
+            for time_s, kind, id in moments:
+                self.call(time_s, kind, id, resume)
+                return
 
-    def call_at(self, time_s: float, does: Callable[[], None], kind: int = STORE) -> None:
-        """Call a function at a time, among the events of that kind."""
-        self.call(time_s, kind, 0, lambda _: does())
+        self.call(self.now, URGENT, 0, resume)
 
-    def stop(self) -> None:
-        """Stop when all that happens at this moment has happened."""
-        self.call(self._now, STOP, 0, _stop)
-
-    def every(self, period_s: float, kind: int, ended: Callable[[], bool]) -> Iterator[Moment]:
-        """Yield the next multiple of a period, to be waited for, until it has `ended`; those gone by are left out."""
+    def every(self, period_s: float, kind: int, ended: Callable[[], bool]) -> Process:
+        """Yield the next multiple of a period until it has `ended`; multiples that have passed are left out."""
         tick = 0
         while not ended():
-            tick = max(tick, int(self._now // period_s)) + 1
-            yield self.moment(tick * period_s, kind, 0)
+            tick = max(tick, int(self.now // period_s)) + 1
+            yield Moment(tick * period_s, kind, 0)
 
-    def move(self, event: Moment, time_s: float, kind: int, id: int) -> Moment:
-        """Let what waits for `event` happen at `time_s` instead; the old event is void."""
-        moved = self.call(time_s, kind, id, _nothing)
-        moved.callbacks, event.callbacks = event.callbacks, []
-        return moved
+    def stop(self) -> None:
+        """Stop when everything has happened that happens at this moment."""
+        self.call(self.now, STOP, 0, self._stop)
 
-    def never(self, callback: Callback) -> Moment:
-        """Return an event that does not happen unless it is moved to a time."""
-        event = Moment()
-        event.callbacks = [callback]
-        return event
-
-
-def _nothing(event: object) -> None:
-    """What an event that is waited for calls besides."""
-
-
-def _stop(event: object) -> None:
-    raise StopSimulation(None)
+    def _stop(self) -> None:
+        raise _Stopped

@@ -1,13 +1,12 @@
 """Clock and Link: what happens at the same moment has a written order."""
 
-from collections.abc import Generator
 from itertools import permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlora.engine.clock import ARRIVAL, BOUNDARY, FAILURE, Clock, Moment
+from simlora.engine.clock import ARRIVAL, BOUNDARY, Clock, Moment, Process
 from simlora.engine.replica.link import Link
 from tests.engine.cases import Case, Row
 
@@ -18,9 +17,7 @@ MOMENTS = st.tuples(st.integers(0, 3).map(float), st.sampled_from((ARRIVAL, BOUN
 def test_moments_happen_in_order_of_time_then_kind_then_id(moments: list[tuple[float, int, int]]) -> None:
     clock, happened = Clock(), []
     for moment in moments:
-        clock.moment(*moment).callbacks.append(
-            lambda _, moment=moment: happened.append((clock.now, *moment[1:]))
-        )
+        clock.call(*moment, lambda moment=moment: happened.append((clock.now, *moment[1:])))
     clock.run()
     assert happened == sorted(moments)
 
@@ -32,33 +29,33 @@ def test_at_the_same_time_requests_arrive_before_iterations_end() -> None:
 def test_a_moment_is_at_its_time_to_the_last_bit() -> None:
     clock, seen = Clock(), []
 
-    def later(_: object) -> None:
-        clock.moment(0.9, BOUNDARY, 0).callbacks.append(lambda _: seen.append(clock.now))
+    def later() -> None:
+        clock.call(0.9, BOUNDARY, 0, lambda: seen.append(clock.now))
 
-    clock.moment(0.2, ARRIVAL, 0).callbacks.append(later)
+    clock.call(0.2, ARRIVAL, 0, later)
     clock.run()
     assert seen == [0.9]
     assert 0.2 + (0.9 - 0.2) != 0.9, "which is what a relative timeout would have given"
 
 
-def test_what_waits_for_a_moved_event_happens_once_at_the_new_time() -> None:
+def test_a_cleared_event_does_not_happen() -> None:
     clock, seen = Clock(), []
-    event = clock.moment(5.0, BOUNDARY, 0)
-    event.callbacks.append(lambda _: seen.append(clock.now))
-    clock.move(event, 2.0, BOUNDARY, 0)
+    event = clock.call(5.0, BOUNDARY, 0, lambda: seen.append("cancelled"))
+    clock.call(5.0, BOUNDARY, 1, lambda: seen.append("not"))
+    event.clear()
     clock.run()
-    assert seen == [2.0]
+    assert seen == ["not"]
 
 
 def test_a_period_comes_again_and_again_until_it_has_ended_and_what_has_passed_meanwhile_does_not() -> None:
     clock, seen = Clock(), []
 
-    def looking() -> Generator[Moment, None, None]:
+    def looking() -> Process:
         for moment in clock.every(0.1, ARRIVAL, lambda: len(seen) == 4):
             yield moment
             seen.append(clock.now)
             if len(seen) == 2:
-                yield clock.moment(clock.now + 0.25, ARRIVAL, 0)
+                yield Moment(clock.now + 0.25, ARRIVAL, 0)
 
     clock.process(looking())
     clock.run()
@@ -67,9 +64,9 @@ def test_a_period_comes_again_and_again_until_it_has_ended_and_what_has_passed_m
 
 def test_the_clock_refuses_to_go_back() -> None:
     clock = Clock()
-    clock.run(until=3.0)
+    clock.run(until_s=3.0)
     with pytest.raises(AssertionError, match="goes back"):
-        clock.moment(2.0, ARRIVAL, 0)
+        clock.call(2.0, ARRIVAL, 0, lambda: None)
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
@@ -108,58 +105,31 @@ def test_the_time_a_link_is_busy_does_not_depend_on_the_order() -> None:
         assert [link.transfer(0.0, d) for d in durations][-1] == link.busy_s == 1.75
 
 
-# Calls ---------------------------------------------------------------------------------------
+# Processes ------------------------------------------------------------------------------------
 
 
-def test_a_call_gets_its_event_at_its_time_and_among_others_by_kind_and_id() -> None:
+def test_processes_start_in_order_and_go_on_at_the_moments_that_they_yield() -> None:
     clock, seen = Clock(), []
-    event = clock.call(2.0, BOUNDARY, 1, lambda event: seen.append(("second", clock.now, event)))
-    clock.call(2.0, BOUNDARY, 0, lambda _: seen.append(("first", clock.now, None)))
+
+    def process(name: str, *times_s: float) -> Process:
+        seen.append((name, clock.now))
+        for time_s in times_s:
+            yield Moment(time_s, BOUNDARY, 0)
+            seen.append((name, clock.now))
+
+    clock.process(process("one", 2.0, 2.0))
+    clock.process(process("two", 1.0, 2.0))
     clock.run()
-    assert seen == [("first", 2.0, None), ("second", 2.0, event)]
-
-
-def test_a_process_can_wait_for_a_moment_and_does_not_for_one_that_has_been() -> None:
-    clock, seen = Clock(), []
-    early = clock.moment(1.0, ARRIVAL, 0)
-
-    def waiting() -> Generator[Moment, None, None]:
-        yield clock.moment(2.0, ARRIVAL, 0)
-        seen.append(clock.now)
-        yield early
-        seen.append(clock.now)
-
-    clock.process(waiting())
-    clock.run()
-    assert seen == [2.0, 2.0]
-
-
-def test_a_moved_event_is_void_and_the_new_one_can_be_moved_again() -> None:
-    clock, seen = Clock(), []
-    first = clock.call(5.0, BOUNDARY, 0, lambda _: seen.append(clock.now))
-    second = clock.move(first, 2.0, BOUNDARY, 0)
-    clock.move(second, 7.0, BOUNDARY, 0)
-    clock.run()
-    assert seen == [7.0]
-
-
-def test_an_event_that_never_happens_does_if_it_is_moved_to_a_time() -> None:
-    clock, seen = Clock(), []
-    event = clock.never(lambda _: seen.append(clock.now))
-    clock.run(until=3.0)
-    assert seen == []
-    clock.move(event, 4.0, BOUNDARY, 0)
-    clock.run()
-    assert seen == [4.0]
+    assert seen == [("one", 0.0), ("two", 0.0), ("two", 1.0), ("one", 2.0), ("two", 2.0), ("one", 2.0)]
 
 
 def test_events_at_the_time_until_which_it_runs_are_left_for_later() -> None:
     clock, seen = Clock(), []
     for time_s in (1.0, 2.0, 3.0):
-        clock.call(time_s, ARRIVAL, 0, lambda _: seen.append(clock.now))
-    clock.run(until=2.0)
+        clock.call(time_s, ARRIVAL, 0, lambda: seen.append(clock.now))
+    clock.run(until_s=2.0)
     assert (seen, clock.now) == ([1.0], 2.0)
-    clock.run(until=2.5)
+    clock.run(until_s=2.5)
     assert (seen, clock.now) == ([1.0, 2.0], 2.5), "at their time, not before"
     clock.run()
     assert (seen, clock.now) == ([1.0, 2.0, 3.0], 3.0)
@@ -167,29 +137,18 @@ def test_events_at_the_time_until_which_it_runs_are_left_for_later() -> None:
 
 def test_stopping_lets_all_happen_that_happens_at_this_moment() -> None:
     clock, seen = Clock(), []
-    clock.call(1.0, ARRIVAL, 0, lambda _: clock.stop())
+    clock.call(1.0, ARRIVAL, 0, clock.stop)
     for time_s in (1.0, 2.0):
-        clock.call(time_s, BOUNDARY, 0, lambda _: seen.append(clock.now))
+        clock.call(time_s, BOUNDARY, 0, lambda: seen.append(clock.now))
     clock.run()
     assert (seen, clock.now) == ([1.0], 1.0)
-
-
-def test_of_two_spans_one_is_over_before_the_next_begins_at_the_same_moment() -> None:
-    clock, seen = Clock(), []
-    for name, from_s, until_s in (("one", 0.0, 1.0), ("two", 1.0, None)):
-        begins, ends = clock.span(from_s, until_s, FAILURE, 0)
-        begins.callbacks.append(lambda _, name=name: seen.append(f"{name} begins"))
-        if ends is not None:
-            ends.callbacks.append(lambda _, name=name: seen.append(f"{name} ends"))
-    clock.run()
-    assert seen == ["one begins", "one ends", "two begins"]
 
 
 def test_an_exception_of_a_process_ends_the_run() -> None:
     clock = Clock()
 
-    def failing() -> Generator[Moment, None, None]:
-        yield clock.moment(1.0, ARRIVAL, 0)
+    def failing() -> Process:
+        yield Moment(1.0, ARRIVAL, 0)
         raise ValueError("in a process")
 
     clock.process(failing())

@@ -81,7 +81,7 @@ def test_a_request_from_another_replica_waits_since_it_came_and_no_longer() -> N
     replica = simulation.fleet.replicas[0]
     table = replica.table
     table.enqueue(one)
-    simulation.clock.run(until=3.0)
+    simulation.clock.run(until_s=3.0)
     handing_over(replica).receive(Handoff(two), source=-1)
     assert [table.waited_at(now_s) for now_s in (0.0, 2.9, 3.0)] == [1, 1, 2]
     table.dequeue(two)

@@ -16,8 +16,8 @@ from experiments.speed.scenarios import (
     SCENARIOS,
     SWAPPED,
     Speed,
+    clock_events_per_s,
     measure,
-    simpy_timeouts_per_s,
 )
 
 
@@ -75,13 +75,13 @@ def test_a_line_shows_target_and_memory() -> None:
         "token_steps_per_s": 1.0,
         "events_per_request": 2.5,
         "peak_memory_bytes": 3e6,
-        "simpy_timeouts_per_s": 1e6,
+        "clock_events_per_s": 1e6,
     }
     assert line(row).split() == ["1", "replica", "10", "1,234", "1,000", "1", "2.50", "3", "MB", "1,000,000"]
 
 
-def test_simpy_alone_is_measured_beside() -> None:
-    assert simpy_timeouts_per_s(1_000) > 0
+def test_the_clock_alone_is_measured_beside() -> None:
+    assert clock_events_per_s(1_000) > 0
 
 
 def test_the_demonstration_says_what_it_runs_on(tmp_path: Path, monkeypatch, capsys) -> None:

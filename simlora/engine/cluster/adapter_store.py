@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
-from simlora.engine.clock import Clock
+from simlora.engine.clock import STORE, Clock
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.link import Link, together
 from simlora.engine.scenario import Scenario
@@ -136,8 +136,11 @@ class AdapterStore:
     def _keep(self, time_s: float, host: int, adapter: Adapter) -> None:
         """A copy is in a host's memory from that time on, unless the host fails before."""
         failures = self._failures[host]
-        self._clock.call_at(
-            time_s, lambda: self._arrives(host, adapter) if failures == self._failures[host] else None
+        self._clock.call(
+            time_s,
+            STORE,
+            0,
+            lambda: self._arrives(host, adapter) if failures == self._failures[host] else None,
         )
 
     def _arrives(self, host: int, adapter: Adapter) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.clock import SCALING, Process
+from simlora.engine.clock import SCALING, STORE, Moment, Process
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.parts.async_loading import OverlappedLoader
@@ -144,13 +144,13 @@ class Autoscaling:
     def _come_up(self, id: int, boot: int) -> Process:
         """Boot, load the adapters that are asked for most, and open, unless the boot is called off meanwhile."""
         clock = self._clock
-        yield clock.moment(clock.now + self._config.boot_s, SCALING, 1 + id)
+        yield Moment(clock.now + self._config.boot_s, SCALING, 1 + id)
         if self._booting.get(id) != boot or self._recorder.all_ended():
             return
         often = sorted(self._asked, key=lambda adapter: (-self._asked[adapter], adapter.id))
         wanted = often[: self._config.warm_up_adapters]
         if wanted:
-            yield clock.moment(self._warm_up(id, wanted), SCALING, 1 + id)
+            yield Moment(self._warm_up(id, wanted), SCALING, 1 + id)
             if self._booting.get(id) != boot or self._recorder.all_ended():
                 return
         del self._booting[id]
@@ -172,7 +172,7 @@ class Autoscaling:
         self._stop_cost(id)
         self._note(f"replica {id} is off")
         # Its own last boundary, at which this may be, is over first.
-        self._clock.call_at(self._clock.now, lambda: self._empty(id))
+        self._clock.call(self._clock.now, STORE, 0, lambda: self._empty(id))
 
     def _empty(self, id: int) -> None:
         lost = self._fleet.replace(id)

@@ -53,14 +53,14 @@ class Dispatcher:
     def play(self, requests: Iterable[Request]) -> None:
         """Dispatch each request at its arrival; they are in order of time."""
         self._coming = iter(requests)
-        self._clock.call_at(self._clock.now, self._await_next, URGENT)
+        self._clock.call(self._clock.now, URGENT, 0, self._await_next)
 
     def _await_next(self) -> None:
         request = self._next = next(self._coming, None)
         if request is not None:
             self._clock.call(request.arrival_s, ARRIVAL, request.id, self._arrives)
 
-    def _arrives(self, event: object) -> None:
+    def _arrives(self) -> None:
         request = self._next
         assert request is not None, "an arrival without a request"
         for listener in self.on_arrive:

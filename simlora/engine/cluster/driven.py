@@ -94,7 +94,7 @@ class DrivenSimulation(Simulation):
         self._rows.append((at_s, submitted._replace(max_output_tokens=most)))
         self._outputs.append(submitted.output_tokens)
         self.recorder.expect()
-        self.clock.call(request.arrival_s, ARRIVAL, request.id, lambda event: self.dispatcher.arrive(request))
+        self.clock.call(request.arrival_s, ARRIVAL, request.id, lambda: self.dispatcher.arrive(request))
         return request
 
     def advance(self, to_s: float) -> None:

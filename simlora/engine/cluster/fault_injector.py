@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from operator import attrgetter
 
-from simlora.engine.clock import FAILURE, Process
+from simlora.engine.clock import FAILURE
 from simlora.engine.cluster.adapter_store import AdapterStore
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
@@ -36,14 +37,31 @@ class FaultInjector:
         self._link_slowdowns: dict[int, float] = {}  # by host
 
     def start(self) -> None:
-        """Start a process for each incident, in order of kind and time."""
-        scenario, process, at_s = self._scenario, self._clock.process, attrgetter("at_s")
+        """Schedule all incidents, in order of kind and time: one is over before the next begins at the same moment."""
+        scenario, at_s = self._scenario, attrgetter("at_s")
         for failure in sorted(scenario.failures, key=at_s):
-            process(self._fail(failure))
+            self._schedule(
+                failure, failure.host, partial(self._fail, failure), partial(self._recover, failure)
+            )
         for straggler in sorted(scenario.stragglers, key=at_s):
-            process(self._slow(straggler, straggler.replica, self._set_replica))
+            slow_down = partial(self._set_replica, straggler.replica)
+            self._schedule(
+                straggler, straggler.replica, partial(slow_down, straggler.factor), partial(slow_down, 1.0)
+            )
         for slow in sorted(scenario.slow_links, key=at_s):
-            process(self._slow(slow, slow.host, self._set_links))
+            slow_down = partial(self._set_links, slow.host)
+            self._schedule(slow, slow.host, partial(slow_down, slow.factor), partial(slow_down, 1.0))
+
+    def _schedule(
+        self,
+        incident: Failure | Straggler | SlowLink,
+        id: int,
+        begin: Callable[[], None],
+        end: Callable[[], None],
+    ) -> None:
+        self._clock.call(incident.at_s, FAILURE, id, begin)
+        if incident.until_s is not None:
+            self._clock.call(incident.until_s, FAILURE, id, end)
 
     def afflict(self, replica: Replica) -> None:
         """Make a new replica as slow as the one that it replaces."""
@@ -51,12 +69,10 @@ class FaultInjector:
         self._slow_down(replica)
         replica.host_link.slow_down(self._link_slowdowns.get(host, 1.0))
 
-    def _fail(self, failure: Failure) -> Process:
-        """Fail a host, whose requests go on elsewhere with the tokens that they have; bring it back later."""
+    def _fail(self, failure: Failure) -> None:
+        """Fail a host, whose requests go on elsewhere with the tokens that they have."""
         fleet, clock, host = self._fleet, self._clock, failure.host
         ids = self._scenario.replicas_of(host)
-        begins, ends = clock.span(failure.at_s, failure.until_s, FAILURE, host)
-        yield begins
         fleet.set_alive(ids, False)
         fleet.returning += failure.until_s is not None
         for listener in self.on_fail:
@@ -69,11 +85,12 @@ class FaultInjector:
         again = [handoff.lost_tokens for handoff, _ in lost if handoff.lost_tokens]
         failed = Failed(clock.now, host, until_s, len(lost), len(again), sum(again), lost_adapters)
         self._journal.failed.append(failed)
-        if ends is None:
-            if not fleet.is_expected:
-                self._dispatcher.dispatch_pending()  # which rejects them
-            return
-        yield ends
+        if not fleet.is_expected:
+            self._dispatcher.dispatch_pending()  # which rejects them
+
+    def _recover(self, failure: Failure) -> None:
+        """A host is back, with empty memory."""
+        fleet, ids = self._fleet, self._scenario.replicas_of(failure.host)
         fleet.returning -= 1
         fleet.set_alive(ids, True)
         fleet.start(ids)
@@ -87,17 +104,6 @@ class FaultInjector:
         chosen = self._dispatcher.redispatch(handoff)
         target = -1 if chosen is None else chosen
         self._journal.moved.append(handoff.moved(source, target, now_s, now_s, False, reason))
-
-    def _slow(
-        self, incident: Straggler | SlowLink, id: int, set_factor: Callable[[int, float], None]
-    ) -> Process:
-        """Slow a replica, or a host's links, down until it recovers."""
-        begins, ends = self._clock.span(incident.at_s, incident.until_s, FAILURE, id)
-        yield begins
-        set_factor(id, incident.factor)
-        if ends is not None:
-            yield ends
-            set_factor(id, 1.0)
 
     def _set_replica(self, id: int, factor: float) -> None:
         self._replica_slowdowns[id] = factor

@@ -52,7 +52,7 @@ class Fleet:
         """Start those of some replicas that are open."""
         for id in ids:
             if self.open[id]:
-                self.clock.call_at(self.clock.now, self.replicas[id].start, URGENT)
+                self.clock.call(self.clock.now, URGENT, 0, self.replicas[id].start)
 
     def replace(self, id: int) -> list[Handoff]:
         """Put an empty replica in the place of one that fails; return the requests that it had."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simlora.core.request import Request
-from simlora.engine.clock import MIGRATION, Process
+from simlora.engine.clock import MIGRATION, Moment, Process
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.handoff import Handoff
@@ -38,7 +38,7 @@ class Migrator:
                 planned = Planned(decided_s, len(plan.moves), plan.solved, plan.reason)
                 self._recorder.journal.planned.append(planned)
             if plan.moves and policy.delay_s:
-                yield clock.moment(decided_s + policy.delay_s, MIGRATION, 0)
+                yield Moment(decided_s + policy.delay_s, MIGRATION, 0)
             self._carry_out(plan, decided_s)
 
     def _carry_out(self, plan: Plan, decided_s: float) -> None:

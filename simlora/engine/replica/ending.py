@@ -70,7 +70,7 @@ def finalize(replica: Replica) -> None:
 def fail(replica: Replica) -> list[Handoff]:
     """Stop for good, with the iteration under way and all memory lost; return the requests by arrival."""
     table, loader, now_s = replica.table, replica.loader, replica.clock.now
-    replica.wake_event.callbacks = []
+    replica.wake_event.clear()
     since_s = now_s
     if table.window is not None or table.prefill:
         busy_s = replica.busy_s + now_s - replica.since_s

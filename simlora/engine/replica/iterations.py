@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from simlora.engine.clock import Clock
+from simlora.engine.clock import Clock, Event
 from simlora.engine.replica.adapter_loader import AdapterLoader
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.hooks import NO_HOOKS
@@ -77,7 +77,7 @@ class Iterations:
         self.runner, self.view, self.ask, self.fast_forward = runner, view, ask, fast_forward
         self.actions: dict[type, Callable[[Any], None]] = {}
         self.idle = True
-        self.wake_event = clock.never(lambda event: None)  # it has not started
+        self.wake_event: Event = []
         self.busy_s = self.start_s = self.since_s = 0.0
         self.most_running = self.most_waiting = 0
         self.found: tuple[int, ...] = ()

@@ -38,7 +38,7 @@ class Replica(Iterations):
         if self.found:
             self.sample(self.clock.now)
 
-    def _boundary(self, event: object) -> None:
+    def _boundary(self) -> None:
         """An iteration boundary is reached: process the output, and take the next turn."""
         now_s, table = self.clock.now, self.table
         if table.prefill or table.batch.members:
@@ -74,15 +74,13 @@ class Replica(Iterations):
         ended = self.recorder.all_ended()
         times_s = (part.next_s() for part in self.hooks.bounds if part.outlives_requests or not ended)
         wake_s = min((time_s for time_s in times_s if time_s > now_s), default=inf)
-        if wake_s == inf:
-            self.wake_event = self.clock.never(self._boundary)
-        else:
+        if wake_s < inf:
             self.wake_event = self.clock.call(wake_s, BOUNDARY, self.id, self._boundary)
 
     def wake(self) -> None:
         """Schedule a boundary now; the replica is idle."""
         self.idle = False
-        self.wake_event = self.clock.move(self.wake_event, self.clock.now, BOUNDARY, self.id)
+        self._wake_at(self.clock.now)
 
     # Schedule ---------------------------------------------------------------------------
 
@@ -187,4 +185,9 @@ class Replica(Iterations):
         steps = max(steps, window.done + max(on_arrival, 1))
         if steps < window.stop:
             window.stop = steps
-            self.wake_event = self.clock.move(self.wake_event, window.end_s(steps), BOUNDARY, self.id)
+            self._wake_at(window.end_s(steps))
+
+    def _wake_at(self, time_s: float) -> None:
+        """The next boundary is at that time, instead of when it was to be."""
+        self.wake_event.clear()
+        self.wake_event = self.clock.call(time_s, BOUNDARY, self.id, self._boundary)
