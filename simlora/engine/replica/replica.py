@@ -34,6 +34,7 @@ class Replica(Iterations):
 
         The replacement of a failed replica keeps its counters.
         """
+        self.wake_event.clear()  # of a request that came first
         self._turn(self.clock.now)
         if self.found:
             self.sample(self.clock.now)
