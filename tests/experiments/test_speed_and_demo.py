@@ -9,6 +9,7 @@ import pytest
 import experiments.demo as demo
 from experiments.scenarios import scenario
 from experiments.speed import __main__ as speed_report
+from experiments.speed import against
 from experiments.speed.__main__ import line
 from experiments.speed.scenarios import (
     PAIRS,
@@ -19,6 +20,7 @@ from experiments.speed.scenarios import (
     clock_events_per_s,
     measure,
 )
+from simlora.core.errors import InputError
 
 
 def test_a_scenario_is_measured_with_all_its_figures() -> None:
@@ -59,6 +61,23 @@ def test_a_ratio_is_the_median_of_runs_in_turn(monkeypatch) -> None:
     rates = iter([20.0, 10.0, 90.0, 10.0, 30.0, 10.0])
     monkeypatch.setattr(speed_report, "run", lambda speed: {"requests_per_s": next(rates)})
     assert speed_report.ratio(SCENARIOS[0], SCENARIOS[1]) == 3.0
+
+
+def test_checkouts_are_compared_by_their_fastest_runs_and_by_turn() -> None:
+    words = against.line("1 replica", 1_000, old_s=[0.06, 0.05], new_s=[0.04, 0.05]).split()
+    assert words == ["1", "replica", "1,000", "50.0", "40.0", "1.25", "[1.00,", "1.50]"]
+
+
+def test_a_checkout_without_simlora_cannot_be_compared(tmp_path: Path, capsys) -> None:
+    assert against.main([str(tmp_path)]) == 2
+    assert "has no simlora/__init__.py, must be the root of a checkout" in capsys.readouterr().err
+
+
+def test_a_scenario_that_the_old_checkout_lacks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"cannot measure the scenario 'none' of 5 requests: .*not enough values"
+    ):
+        against.cpu_s(against.PROJECT, "none", 5)
 
 
 def test_pairs_differ_in_one_thing() -> None:

@@ -1,0 +1,93 @@
+"""Compare the speed with an older checkout.
+
+    python -m experiments.speed.against OLD_CHECKOUT [--turns 3] [--only TEXT]
+
+Each scenario below a million requests runs in turn with both checkouts, in fresh processes. A ratio is the old CPU
+seconds of the simulation alone over the new ones. It is printed of the fastest runs, which other work on the machine
+slowed least, and as the lowest and the highest of the turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.same_bytes.checkouts import PROJECT, checked
+from experiments.speed.scenarios import SCENARIOS
+from experiments.studies.command import ended, parser_of
+from simlora.core.checks import whole
+from simlora.core.errors import InputError
+
+CHILD = """
+import json, sys, time
+time.perf_counter = time.process_time
+from experiments.speed.scenarios import SCENARIOS, measure
+speed, = (each for each in SCENARIOS if [each.name, each.requests] == json.loads(sys.argv[1]))
+print(json.dumps(measure(speed)["wall_s"]))
+"""
+LARGE = 1_000_000
+
+
+def cpu_s(checkout: Path, name: str, requests: int) -> float:
+    """Return the CPU seconds in which a checkout simulates its scenario of that name and size.
+
+    Raises InputError if it has none.
+    """
+    found = subprocess.run(
+        [sys.executable, "-c", CHILD, json.dumps([name, requests])],
+        cwd=checkout,
+        env=os.environ | {"PYTHONPATH": str(checkout)},
+        capture_output=True,
+        text=True,
+    )
+    if found.returncode:
+        reason = (found.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise InputError(
+            f"{checkout} cannot measure the scenario '{name}' of {requests:,} requests: {reason}"
+        )
+    return float(found.stdout)
+
+
+def line(name: str, requests: int, old_s: Sequence[float], new_s: Sequence[float]) -> str:
+    """Return a line of the table, of the seconds of each turn."""
+    turns = [old / new for old, new in zip(old_s, new_s, strict=True)]
+    old_us, new_us = (min(seconds) / requests * 1e6 for seconds in (old_s, new_s))
+    return (
+        f"{name:<28}{requests:>9,}{old_us:>10.1f}{new_us:>10.1f}{old_us / new_us:>8.2f}"
+        f"   [{min(turns):.2f}, {max(turns):.2f}]"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line for each scenario; return the exit status."""
+    parser = parser_of("experiments.speed.against", __doc__)
+    parser.add_argument(
+        "old", type=Path, metavar="OLD_CHECKOUT", help="folder of a checkout of an older commit"
+    )
+    parser.add_argument(
+        "--turns", type=int, default=3, help="runs of each scenario and checkout (default: 3)"
+    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="scenarios whose name contains TEXT")
+    options = parser.parse_args(arguments)
+    return ended(lambda: _compare(options.old, options.turns, options.only))
+
+
+def _compare(old: Path, turns: int, only: str) -> None:
+    old = checked(old)
+    whole("--turns", turns, "runs", least=1)
+    print(f"{'scenario':<28}{'requests':>9}{'old µs':>10}{'new µs':>10}{'ratio':>8}   of turns", flush=True)
+    for speed in SCENARIOS:
+        if speed.requests < LARGE and only in speed.name:
+            pairs = [
+                (cpu_s(old, speed.name, speed.requests), cpu_s(PROJECT, speed.name, speed.requests))
+                for _ in range(turns)
+            ]
+            print(line(speed.name, speed.requests, *zip(*pairs, strict=True)), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
