@@ -61,7 +61,7 @@ def _instantiate(tree: Tree, key: str, partial: bool) -> Any:
         if isinstance(cause, TypeError):
             raise InputError(f"{key} cannot be made: {cause}") from error
         if isinstance(cause, ImportError | InstantiationException):
-            why = _first_line(cause.__cause__ or cause)
+            why = _why_not_imported(cause.__cause__ or cause, node["_target_"])
             raise InputError(
                 f"{key}._target_ is {node['_target_']}, which cannot be imported: {why}"
             ) from error
@@ -85,5 +85,10 @@ def _innermost(error: BaseException) -> BaseException:
     return error
 
 
-def _first_line(error: BaseException) -> str:
+def _why_not_imported(error: BaseException, target: str) -> str:
+    module, _, name = target.rpartition(".")
+    if isinstance(error, ModuleNotFoundError) and error.name == target:
+        return f"{module} has no {name}"
+    if isinstance(error, ModuleNotFoundError) and error.name == module.split(".")[0]:
+        return f"there is no module {error.name} in the current folder, installed, or on PYTHONPATH"
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -32,8 +32,8 @@ def _own_part(value: Any) -> Callable[..., Part]:
     target = section["_target_"]
     if not (isinstance(made.func, type) and issubclass(made.func, Part)):
         raise InputError(f"parts has {target}, must be a subclass of {Part.__module__}.Part")
-    for name, meant in _misspelt(made.func):
-        raise InputError(f"parts has {target}, whose method {name} is not a hook: {meant}")
+    for mistake in _mistakes(made.func):
+        raise InputError(f"parts has {target}, whose {mistake}")
     try:
         inspect.signature(made.func).bind(None, *made.args, **made.keywords)
     except TypeError as error:
@@ -41,9 +41,15 @@ def _own_part(value: Any) -> Callable[..., Part]:
     return made
 
 
-def _misspelt(kind: type[Part]) -> Iterator[tuple[str, str]]:
-    """Yield the methods of a part that look like hooks, with the hooks that may be meant; nothing would call them."""
+def _mistakes(kind: type[Part]) -> Iterator[str]:
+    """Yield which methods of a part look like hooks and are none, and which hooks take other arguments."""
     known = [*HOOKS, "steps", "next_s"]
     for name in sorted(set(dir(kind)) - set(dir(Part))):
         if name.startswith("on_") or difflib.get_close_matches(name, known, n=1, cutoff=0.8):
-            yield name, nearest(name, known)
+            yield f"method {name} is not a hook: {nearest(name, known)}"
+    for name in known:
+        arguments = inspect.signature(getattr(Part, name)).parameters
+        try:
+            inspect.signature(getattr(kind, name)).bind(*arguments)
+        except TypeError:
+            yield f"hook {name} cannot be called as {name}({', '.join(list(arguments)[1:])})"

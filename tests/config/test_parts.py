@@ -33,6 +33,11 @@ class Invented(Stalls):
         """Nothing."""
 
 
+class WithoutTime(Stalls):
+    def at_boundary(self) -> None:  # type: ignore[override]
+        """Nothing."""
+
+
 class NoPart:
     pass
 
@@ -60,6 +65,15 @@ def test_each_entry_makes_a_part_with_its_arguments() -> None:
         (
             [f"{__name__}.Invented"],
             "Invented, whose method on_admit is not a hook: did you mean .*before_admit",
+        ),
+        (
+            [f"{__name__}.WithoutTime"],
+            r"WithoutTime, whose hook at_boundary cannot be called as at_boundary\(now_s\)",
+        ),
+        ([f"{__name__}.Stall"], f"Stall, which cannot be imported: {__name__} has no Stall"),
+        (
+            ["no_such_module.Stalls"],
+            "cannot be imported: there is no module no_such_module in the current folder",
         ),
         (
             [{"_target_": f"{__name__}.Stalls", "evry_s": 2}],
