@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simlora.core.adapter import Adapter
-from simlora.engine.machinery import Machinery, MoreParts, Surroundings, no_parts
+from simlora.engine.machinery import Machinery, Surroundings
 from simlora.engine.parts.adapter_memory import OwnRegion, Padding
 from simlora.engine.parts.async_loading import AsyncLoading, KvOnTheWay, OverlappedLoader, SlotsInFlight
 from simlora.engine.parts.chunked_prefill import ChunkedPrefill
@@ -32,7 +32,7 @@ from simlora.memory.adapter_region import AdapterRegion, adapter_region
 from simlora.memory.reservation import Pausable
 from simlora.policies.eviction.swapper import Swapper
 
-__all__ = ["Assembly", "MoreParts", "Surroundings", "no_parts", "preload", "problems"]
+__all__ = ["Assembly", "Surroundings", "preload", "problems"]
 
 WITH_REQUIREMENTS: tuple[type[Part], ...] = (
     GpuSharing,
@@ -86,8 +86,7 @@ class Assembly(Machinery):
             self.scenario.fast_forward,
         )
         parts = self._parts(replica, region, merging, slow)
-        parts += [make(replica) for make in self.scenario.parts]
-        replica.attach(Hooks([*parts, *self.around.parts(replica)]))
+        replica.attach(Hooks([*parts, *(make(replica) for make in self.scenario.parts)]))
         return replica
 
     def _parts(

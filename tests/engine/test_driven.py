@@ -160,3 +160,16 @@ def test_nothing_comes_after_the_end() -> None:
         driven.submit(Submitted(4, 5))
     with pytest.raises(InputError, match="closed twice"):
         driven.close()
+
+
+def test_a_part_of_the_scenario_comes_after_the_stream_of_tokens() -> None:
+    """Both see the same requests."""
+    told: list[int] = []
+    scenario = replace(CASE.scenario(), parts=(Released,))
+    driven = DrivenSimulation(scenario, on_token=lambda request, token, now_s: told.append(request.id))
+    driven.submit(Submitted(prompt_tokens=4, output_tokens=1))
+    driven.close()
+    stream, part = driven.fleet.replicas[0].hooks.parts
+    assert isinstance(stream, TokenStream)
+    assert isinstance(part, Released)
+    assert part.ids == told == [0]

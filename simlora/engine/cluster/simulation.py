@@ -13,7 +13,7 @@ import numpy as np
 from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine import building
-from simlora.engine.assembly import Assembly, MoreParts, Surroundings, no_parts, preload, problems
+from simlora.engine.assembly import Assembly, Surroundings, preload, problems
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
@@ -48,18 +48,14 @@ class Simulation:
     """Whether requests are submitted from outside, instead of those of the trace."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        runner: Callable[[LatencyModels], ModelRunner] = ModelRunner,
-        parts: MoreParts = no_parts,
+        self, scenario: Scenario, runner: Callable[[LatencyModels], ModelRunner] = ModelRunner
     ) -> None:
         """Raise InputError for a scenario whose mechanisms do not go together.
 
-        `runner` makes what runs each replica's iterations: by default the latency models answer. `parts` makes parts
-        of the caller's own for each replica.
+        `runner` makes what runs each replica's iterations: by default the latency models answer.
         """
         check(scenario)
-        self._runner, self._parts = runner, parts
+        self._runner = runner
         self.scenario, self.clock = scenario, Clock()
         self.recorder = recorder = self._recorder()
         self.fleet = fleet = Fleet(scenario.replicas, self.clock)
@@ -152,7 +148,6 @@ class Simulation:
             gpu=self._gpus[id // scenario.engines_per_gpu] if self._gpus else None,
             link=None if store is None else partial(FetchingLink, store, id),
             runner=self._runner,
-            parts=self._parts,
         )
         latency = self._latencies[scenario.kind_of[id]]
         replica = Assembly(
