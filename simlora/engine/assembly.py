@@ -48,8 +48,7 @@ WITH_REQUIREMENTS: tuple[type[Part], ...] = (
 def problems(scenario: Scenario) -> Iterator[str]:
     """Yield what the parts of a scenario's replicas cannot stand beside, in sentences for the user."""
     for part in WITH_REQUIREMENTS:
-        if part.used_by(scenario):
-            yield from part.requires(scenario)
+        yield from part.requires(scenario)
     for make in scenario.parts:
         own = getattr(make, "func", make)
         if isinstance(own, type) and issubclass(own, Part):

@@ -20,11 +20,9 @@ class OwnRegion(Part):
     __slots__ = ("_flush_s", "_flushes", "_runner", "region")
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return scenario.replica.own_region
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
+        if not scenario.replica.own_region:
+            return
         memory = f"replica.adapter_memory={scenario.replica.adapter_memory}"
         if not isinstance(scenario.policies.eviction(), OnDemand):
             yield f"{memory} needs eviction=on_demand"

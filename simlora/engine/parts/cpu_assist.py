@@ -56,12 +56,8 @@ class CpuAssist(Deferring):
     __slots__ = ("_cores", "_cpu_lora", "_loader")
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return scenario.policies.assists
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
-        if scenario.adapter_pool == "distributed":
+        if scenario.policies.assists and scenario.adapter_pool == "distributed":
             yield (
                 "loader=cpu_assisted computes with adapters in host memory, which needs "
                 "cluster.adapter_pool=replicated"

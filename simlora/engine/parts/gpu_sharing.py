@@ -104,11 +104,9 @@ class GpuSharing(PaceChange):
     __slots__ = ("_gpu",)
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return scenario.engines_per_gpu > 1
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
+        if scenario.engines_per_gpu == 1:
+            return
         for key in ("failures", "stragglers", "slow_links", "replica_groups"):
             if getattr(scenario, key):
                 yield f"cluster.{key} needs cluster.engines_per_gpu=1"

@@ -161,12 +161,10 @@ class PrefixCaching(Part):
     __slots__ = ("_kv", "_outputs", "_table")
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return scenario.replica.prefix_caching
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
         replica, trace = scenario.replica, scenario.trace
+        if not replica.prefix_caching:
+            return
         if replica.reserve not in PREFIX_RESERVES:
             yield f"replica.prefix_caching is true, which needs replica.reserve full or paged, not {replica.reserve}"
         tokens = trace.hash_block_tokens

@@ -24,11 +24,9 @@ class Pausing(Part):
     __slots__ = ("_replica", "_reservation", "_table")
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return scenario.policies.scheduler().pauses
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
+        if not scenario.policies.scheduler().pauses:
+            return
         if scenario.replica.reserve == "padded":
             yield "replica.reserve is padded, must be full, peak or paged for a scheduler that pauses requests"
         if scenario.replica.own_region:

@@ -23,12 +23,8 @@ class SlotReloads(Part):
     __slots__ = ("_cache", "_eviction", "_from_disk", "_just_left", "_left_s", "_link", "_policy")
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return scenario.policies.eviction().evicts_in_use
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
-        if scenario.replica.adapter_memory != "slots":
+        if scenario.policies.eviction().evicts_in_use and scenario.replica.adapter_memory != "slots":
             yield (
                 "eviction=lru_in_turn throws adapters out of slots, which needs replica.adapter_memory=slots; "
                 "choose eviction=lru"

@@ -53,11 +53,9 @@ class UnifiedSwapper(Part):
     outlives_requests = True
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return isinstance(scenario.policies.eviction(), Swapper)
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
+        if not isinstance(scenario.policies.eviction(), Swapper):
+            return
         if not scenario.replica.prefix_caching:
             yield "eviction decides over cached KV too, which needs replica.prefix_caching=true"
         if scenario.replica.adapter_memory != "unified" or scenario.replica.full_copies:

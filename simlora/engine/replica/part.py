@@ -27,13 +27,8 @@ class Part:
     """Whether `next_s` wakes an idle replica even when all requests have ended."""
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        """Return whether a scenario's system has the part."""
-        return True
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
-        """Yield a sentence for each setting of the scenario that the part cannot work with."""
+        """Yield a sentence for each setting with which a scenario that uses the part cannot run."""
         yield from ()
 
     def on_arrival(self) -> bool:
@@ -119,6 +114,6 @@ class Part:
         """Count what the same part of a failed replica did, whose place this one takes."""
 
 
-NOT_GATHERED = ("outlives_requests", "inherit_counters", "next_s", "requires", "steps", "used_by")
+NOT_GATHERED = ("outlives_requests", "inherit_counters", "next_s", "requires", "steps")
 """Methods that are not gathered into Hooks."""
 HOOKS = tuple(name for name in vars(Part) if not name.startswith("_") and name not in NOT_GATHERED)
