@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from simlora.core.adapter import Adapter
 from simlora.engine.machinery import Machinery, Surroundings
 from simlora.engine.parts.adapter_memory import OwnRegion, Padding
-from simlora.engine.parts.async_loading import AsyncLoading, KvOnTheWay, OverlappedLoader, SlotsInFlight
+from simlora.engine.parts.async_loading import AsyncLoading, InFlightCopies, OverlappedLoader
 from simlora.engine.parts.chunked_prefill import ChunkedPrefill
 from simlora.engine.parts.cpu_assist import CpuAssist
 from simlora.engine.parts.disk_tier import DiskTier, DiskTierLink
@@ -128,7 +128,7 @@ class Assembly(Machinery):
         """Return the parts of a replica whose copies overlap its iterations."""
         kv = replica.kv
         assert isinstance(kv, InFlightKV), "copies overlap iterations, and their slots are not known"
-        parts: list[Part] = [KvOnTheWay(loader), SlotsInFlight(kv, replica)]
+        parts: list[Part] = [InFlightCopies(replica, kv, loader)]
         waiting: list[Part] = []
         if self.around.cores is not None and self.latency.cpu_lora is not None:
             waiting.append(CpuAssist(replica, loader, self.around.cores, self.latency.cpu_lora))

@@ -8,7 +8,7 @@ import pytest
 
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.parts.async_loading import AsyncLoading, KvOnTheWay, OverlappedLoader, SlotsInFlight
+from simlora.engine.parts.async_loading import AsyncLoading, InFlightCopies, OverlappedLoader
 from simlora.engine.parts.chunked_prefill import ChunkedPrefill
 from simlora.engine.parts.kv_offload import PrefixCaching
 from simlora.engine.parts.pausing import Pausing
@@ -100,11 +100,11 @@ def test_a_plain_replica_has_no_part_and_no_hook(scheduler: str, loader: str, ev
     [
         ({"scheduler": "chunked_prefill"}, [ChunkedPrefill]),
         ({"scheduler": "unmerged_only"}, [Pausing]),
-        ({"loader": "asynchronous"}, [AsyncLoading, KvOnTheWay, SlotsInFlight]),
-        ({"prefix_caching": True, "reserve": "full"}, [KvOnTheWay, SlotsInFlight, PrefixCaching]),
+        ({"loader": "asynchronous"}, [AsyncLoading, InFlightCopies]),
+        ({"prefix_caching": True, "reserve": "full"}, [InFlightCopies, PrefixCaching]),
         (
             {"prefix_caching": True, "reserve": "full", "host_kv_tokens": 99, "eviction": "cost_model"},
-            [KvOnTheWay, SlotsInFlight, UnifiedSwapper, PrefixCaching],
+            [InFlightCopies, UnifiedSwapper, PrefixCaching],
         ),
     ],
 )
@@ -116,7 +116,7 @@ def test_a_replica_has_the_parts_of_its_mechanisms_and_no_others(
     assert set(parts) == set(kinds)
     assert len(parts) == len(kinds)
     assert all(found.part(kind) is not None for kind in kinds)
-    assert (type(found.loader) is OverlappedLoader) == (KvOnTheWay in kinds)
+    assert (type(found.loader) is OverlappedLoader) == (InFlightCopies in kinds)
 
 
 def test_parts_of_the_scenario_come_after_the_system_s_in_their_order() -> None:

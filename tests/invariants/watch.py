@@ -186,7 +186,7 @@ class Watch(Part):
         if tree is None:
             return
         assert isinstance(kv, PrefixCachingKV)
-        waits = [tokens for done_s, tokens in kv.in_flight.copies if done_s > now_s]
+        waits = [tokens for done_s, tokens in kv.copies if done_s > now_s]
         assert sum(waits) <= self.cache.free_tokens(kv.tokens()), (
             "slots that a copy still uses are held, and their holder does not wait for them"
         )

@@ -87,7 +87,7 @@ class OverlappedLoader(AdapterLoader):
     def fetch(self, adapter: Adapter, begin_s: float) -> float:
         """Load an adapter from then on; return when it is there."""
         ready_s = self._link.load(adapter, begin_s)
-        self._memory.expect(adapter.id, ready_s, adapter.kv_tokens)
+        self._memory.expect(adapter, ready_s)
         return ready_s
 
     def prefetch(self, adapters: Iterable[Adapter], now_s: float) -> None:
@@ -114,30 +114,21 @@ class OverlappedLoader(AdapterLoader):
         for request in requests:
             self._kv_ready_s[request.id] = max(self._kv_ready_s[request.id], writable_s)
 
-    def forget(self, request: Request) -> None:
+    def release(self, request: Request) -> None:
         """An admitted request has given back its memory."""
         del self._kv_ready_s[request.id]
 
 
-class KvOnTheWay(Part):
-    """Forgets when the KV of a request was there, once the request has given it back."""
+class InFlightCopies(Part):
+    """Lets the next decode step wait for slots that a copy still uses, and ends what the loader keeps of a request."""
 
-    __slots__ = ("_loader",)
+    __slots__ = ("_kv", "_loader", "_replica")
 
-    def __init__(self, loader: OverlappedLoader) -> None:
-        self._loader = loader
+    def __init__(self, replica: Replica, kv: InFlightKV, loader: OverlappedLoader) -> None:
+        self._replica, self._kv, self._loader = replica, kv, loader
 
     def on_release(self, request: Request, now_s: float) -> None:
-        self._loader.forget(request)
-
-
-class SlotsInFlight(Part):
-    """Lets the next decode step wait for slots that a copy still uses."""
-
-    __slots__ = ("_kv", "_replica")
-
-    def __init__(self, kv: InFlightKV, replica: Replica) -> None:
-        self._kv, self._replica = kv, replica
+        self._loader.release(request)
 
     def after_decode(self, now_s: float) -> None:
         writable_s = self._kv.claim_writable_s(now_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Container, Iterator, Sequence
 
 from simlora.core.request import Request
@@ -54,10 +55,11 @@ class PrefixCachingKV(InFlightKV):
         KV that is still on its way from the host need not go back, but its slots are written to until it has come.
         """
         if there_s > now_s:
-            self.in_flight.add(there_s, tokens)
+            insort(self.copies, (there_s, tokens))
             return now_s
-        done_s = self.host_link.send_cached(tokens, now_s)
-        self.in_flight.add(done_s, tokens)
+        self.host_link.kv_tokens_out += tokens
+        done_s = self.host_link.send_kv(tokens, now_s)
+        insort(self.copies, (done_s, tokens))
         return done_s
 
     def tokens(self) -> int:
@@ -70,12 +72,9 @@ class PrefixCachingKV(InFlightKV):
         return super().peak_tokens() + self.tree.held_tokens
 
     def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
-        own_tokens = self.reservation.used_tokens(self.batch.step)
         beside = 0 if self._divided else more
-        self.tree.evict(beside - self.adapters.free_tokens(own_tokens + self.tree.tokens), now_s)
-        short = self.adapters.make_room(own_tokens + self.tree.tokens, more, keep)
-        self.note_given_up(now_s)
-        return short
+        self.tree.evict(beside - self.adapters.free_tokens(self.tokens()), now_s)
+        return super().make_room(now_s, more, keep)
 
     def steps_until_full(self, most: int, now_s: float) -> int:
         """As without a cache. Where cached KV is dropped by its last use, its slots count as free.
@@ -86,9 +85,9 @@ class PrefixCachingKV(InFlightKV):
             step = self.batch.step
             free = self.adapters.free_tokens(self.running_tokens(step))
             most = min(most, self.reservation.steps_until_full(free, step, most))
-            if not self.in_flight.copies:
+            if not self.copies:
                 return most
-        return min(most, self._steps_until_written(most, now_s))
+        return self._steps_until_written(most, now_s)
 
     def begin_with(self, request: Request, now_s: float) -> None:
         """A request is admitted, and holds what is cached of its prompt."""
@@ -107,23 +106,20 @@ class PrefixCachingKV(InFlightKV):
         for segments in coming:
             # Once the copies to the host are done.
             there_s = max(begin_s, *(segment.ready_s for segment in segments))
-            ready_s = self.host_link.bring_cached(sum(map(tree.size, segments)), there_s)
+            tokens = sum(map(tree.size, segments))
+            self.host_link.kv_tokens_in += tokens
+            ready_s = self.host_link.bring_kv(tokens, there_s)
             for segment in segments:
                 segment.ready_s = ready_s
-        found = []
-        for request in requests:
-            own_s = self.host_link.bring_kv(request.host_tokens, begin_s) if request.host_tokens else begin_s
-            found.append(max(own_s, tree.ready_s(request)))
-        return found
+        own_s = super().bring(requests, begin_s)
+        return [max(kv_s, tree.ready_s(request)) for kv_s, request in zip(own_s, requests, strict=True)]
 
     def shared_tokens(self, request: Request) -> int:
         return self.tree.shared_tokens(request)
 
     def release(self, request: Request, now_s: float) -> None:
-        self.reservation.remove(request.id, self.batch.step)
+        super().release(request, now_s)
         self.tree.leave(request, now_s)
-        if request.adapter is not None:
-            self.adapters.unpin(request.adapter)
 
 
 class SwappedKV(PrefixCachingKV):
@@ -141,11 +137,11 @@ class SwappedKV(PrefixCachingKV):
         short = more - self.adapters.free_tokens(self.tokens())
         if short > 0:
             self.free(short, now_s, keep)
-            self.in_flight.note_given_up(self.adapters, now_s)
+            self.note_given_up(now_s)
         return max(more - self.adapters.free_tokens(self.tokens()), 0)
 
     def steps_until_full(self, most: int, now_s: float) -> int:
-        most = min(most, self._steps_until_written(most, now_s))
+        most = self._steps_until_written(most, now_s)
         until_busy = self.busy_tokens - self.tokens() - self.adapters.adapter_tokens
         if until_busy >= 0:
             most = min(most, self.reservation.steps_until_full(until_busy, self.batch.step, most))

@@ -154,7 +154,7 @@ class UnifiedSwapper(Part):
         every_s = self.policy.every_s
         if every_s == 0.0 or now_s // every_s > self._before_s // every_s:
             self._look(now_s)
-            self._kv.in_flight.note_given_up(self._cache, now_s)
+            self._kv.note_given_up(now_s)
 
     def next_s(self) -> float:
         """Return from when on there is something to move, as things are."""

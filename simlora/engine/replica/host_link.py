@@ -13,7 +13,7 @@ from simlora.metrics.recorder import Recorder
 class HostLink:
     """Two links, `to_gpu` and `to_host`, which do not delay each other.
 
-    `kv_tokens_in` and `kv_tokens_out` are the cached KV copied from the host for requests, and to it. A token's KV
+    `kv_tokens_in` and `kv_tokens_out` count the cached KV copied from the host for requests, and to it. A token's KV
     takes `kv_bytes` on each of the `tp` GPUs.
     """
 
@@ -53,19 +53,9 @@ class HostLink:
         """Copy the KV of so many tokens from the host; return when it is in HBM."""
         return self._copy(self.to_gpu, tokens, now_s)
 
-    def bring_cached(self, tokens: int, now_s: float) -> float:
-        """Copy and count cached KV from the host that a request begins with; return when it is in HBM."""
-        self.kv_tokens_in += tokens
-        return self.bring_kv(tokens, now_s)
-
     def send_kv(self, tokens: int, now_s: float) -> float:
         """Copy the KV of so many tokens to the host; return when it is there."""
         return self._copy(self.to_host, tokens, now_s)
-
-    def send_cached(self, tokens: int, now_s: float) -> float:
-        """Copy and count KV that stays cached on the host; return when it is there."""
-        self.kv_tokens_out += tokens
-        return self.send_kv(tokens, now_s)
 
     def _copy(self, link: Link, tokens: int, now_s: float) -> float:
         load = self._load
