@@ -140,7 +140,7 @@ class Assembly(Machinery):
             loader.on_admit += (kv.begin_with,)
         if isinstance(kv, SwappedKV):
             assert isinstance(self.eviction, Swapper), "KV is swapped without an order"
-            swapper = UnifiedSwapper(replica, self.eviction, kv, self.adapters, loader.fetch)
+            swapper = UnifiedSwapper(replica, self.eviction, kv, self.adapters, loader.load)
             loader.on_admit += (swapper.wanted,)
             parts.append(swapper)
         return [*waiting, *parts]

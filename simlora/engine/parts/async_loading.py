@@ -25,23 +25,23 @@ class OverlappedLoader(AdapterLoader):
     `beside`: weights may come while the batch runs; not so where they are merged, or laid out in memory of their own.
     """
 
-    __slots__ = ("_beside", "_divided", "_kv_ready_s", "_memory", "_overlaps")
+    __slots__ = ("_beside", "_kv_ready_s")
+
+    _kv: InFlightKV
 
     def __init__(
         self, kv: InFlightKV, link: HostLink, policy: Loader, recorder: Recorder, beside: bool
     ) -> None:
         super().__init__(kv, link, policy, recorder)
-        self._memory, self._beside = kv, beside
-        self._overlaps = policy.overlaps and beside
-        self._divided = isinstance(kv.adapters, DividedAdapterCache)
+        self._beside = beside
         self._kv_ready_s: dict[int, float] = {}  # when the KV that an admitted request waits for is there
 
     def _load(self, requests: Sequence[Request], missing: Sequence[Adapter], now_s: float) -> LoadPlan:
         # Before adapters claim theirs: fewer requests may have to wait for those.
-        writable_s = self._memory.claim_writable_s(now_s)
+        writable_s = self._kv.claim_writable_s(now_s)
         for adapter in missing:
             self._bring(adapter, now_s)
-        for request, kv_s in zip(requests, self._memory.bring(requests, writable_s), strict=True):
+        for request, kv_s in zip(requests, self._kv.bring(requests, writable_s), strict=True):
             self._kv_ready_s[request.id] = kv_s
         weights_s = now_s
         for reload in self.reload:
@@ -51,11 +51,12 @@ class OverlappedLoader(AdapterLoader):
     def _plan(self, requests: Sequence[Request], kv_s: float, weights_s: float, now_s: float) -> LoadPlan:
         """Say which requests are deferred, and count what the others wait, at least until then."""
         deferred: list[Request] = []
+        overlaps = self.policy.overlaps and self._beside
         for request in requests:
             adapter = request.adapter
             own_s = now_s if adapter is None else max(self._cache.ready_s[adapter.id], now_s)
             own_kv_s = self._kv_ready_s[request.id]
-            if own_kv_s > now_s and self._overlaps:
+            if own_kv_s > now_s and overlaps:
                 deferred.append(request)
                 continue
             kv_s = max(kv_s, own_kv_s)
@@ -63,7 +64,7 @@ class OverlappedLoader(AdapterLoader):
                 request.kv_cold_start_s += max(own_kv_s - own_s, 0.0)
             if adapter is None or own_s == now_s:
                 continue
-            miss = self._policy.on_miss(adapter) if self._beside else Miss.STALL
+            miss = self.policy.on_miss(adapter) if self._beside else Miss.STALL
             if miss is Miss.WAIT:
                 deferred.append(request)
             elif miss is not Miss.ASSIST:
@@ -71,46 +72,35 @@ class OverlappedLoader(AdapterLoader):
                 waits(request, own_s - now_s)
         return LoadPlan(kv_s, weights_s, deferred)
 
-    def _insert(self, adapter: Adapter, free: bool, now_s: float) -> None:
-        begin_s = self._writable_s(adapter, now_s)
-        if free:
-            self._recorder.adapter_hits += 1
-            self._cache.insert(adapter, begin_s)
-        else:
-            self._recorder.adapter_misses += 1
-            self._cache.insert(adapter, self.fetch(adapter, begin_s))
-
-    def _writable_s(self, adapter: Adapter, now_s: float) -> float:
-        """Claim the slots of an adapter that is about to be loaded; return when they can be written."""
-        return now_s if self._divided else self._memory.claim_writable_s(now_s, adapter.kv_tokens)
-
-    def fetch(self, adapter: Adapter, begin_s: float) -> float:
-        """Load an adapter from then on; return when it is there."""
-        ready_s = self._link.load(adapter, begin_s)
-        self._memory.expect(adapter, ready_s)
-        return ready_s
+    def load(self, adapter: Adapter, now_s: float, free: bool = False) -> None:
+        """Load an adapter as soon as its slots can be written; a `free` load takes no time from then on."""
+        divided = isinstance(self._cache, DividedAdapterCache)
+        ready_s = now_s if divided else self._kv.claim_writable_s(now_s, adapter.kv_tokens)
+        if not free:
+            ready_s = self._link.load(adapter, ready_s)
+            self._kv.expect(adapter, ready_s)
+        self._cache.insert(adapter, ready_s)
 
     def prefetch(self, adapters: Iterable[Adapter], now_s: float) -> None:
         """Load the missing adapters in the background, as far as they fit beside all that KV will grow into."""
-        memory, cache = self._memory, self._cache
+        kv, cache = self._kv, self._cache
         wanted = {adapter.id: adapter for adapter in adapters}
         for adapter in wanted.values():
             if adapter in cache:
                 continue
-            if adapter.kv_tokens <= cache.adapter_room(memory.peak_tokens(), wanted):
-                memory.make_room(now_s, adapter.kv_tokens, wanted)
-                cache.insert(adapter, self.fetch(adapter, self._writable_s(adapter, now_s)))
+            if adapter.kv_tokens <= cache.adapter_room(kv.peak_tokens(), wanted):
+                kv.make_room(now_s, adapter.kv_tokens, wanted)
+                self.load(adapter, now_s)
 
     def ready_s(self, request: Request) -> float:
         return max(self.weights_s(request), self._kv_ready_s[request.id])
 
     def defer(self, requests: Iterable[Request], step: int, now_s: float) -> None:
         """Admitted requests do not begin with the others; the slots of their first tokens are theirs from now on."""
-        memory = self._memory
         for request in requests:
-            memory.hold_growth(request, step)
-        memory.make_room(now_s)
-        writable_s = memory.claim_writable_s(now_s)
+            self._kv.hold_growth(request, step)
+        self._kv.make_room(now_s)
+        writable_s = self._kv.claim_writable_s(now_s)
         for request in requests:
             self._kv_ready_s[request.id] = max(self._kv_ready_s[request.id], writable_s)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from simlora.core.adapter import Adapter
 from simlora.engine.parts.slowdown import PaceChange
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.model_runner import ModelRunner, Pass
+from simlora.engine.replica.model_runner import ModelRunner, Pass, WrappingRunner
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.engine.scenario import Scenario
@@ -67,18 +66,14 @@ class SharedGpu:
                 listener(id)
 
 
-class SharedRunner(ModelRunner):
+class SharedRunner(WrappingRunner):
     """Runs the iterations of `runner` beside those of the other engines on the GPU."""
 
-    __slots__ = ("_gpu", "_host", "_id", "_runner")
+    __slots__ = ("_gpu", "_host", "_id")
 
     def __init__(self, id: int, runner: ModelRunner, gpu: SharedGpu, host: HostTime) -> None:
-        super().__init__(runner.latency)
-        self._id, self._runner, self._gpu, self._host = id, runner, gpu, host
-
-    @property
-    def merged(self) -> Adapter | None:
-        return self._runner.merged
+        super().__init__(runner)
+        self._id, self._gpu, self._host = id, gpu, host
 
     def prefill_s(self, work: Pass) -> float:
         own_s = self._runner.prefill_s(work)

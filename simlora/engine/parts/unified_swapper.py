@@ -25,7 +25,7 @@ WINDOW_S = 5.0
 
 
 class UnifiedSwapper(Part):
-    """Moves KV over the host link; `fetch` (adapter, from when on) loads an adapter and returns when it is there.
+    """Moves KV over the host link; `load` (adapter, now) loads an adapter for which there is room.
 
     What it looks at grows with what it moves, and with the number of adapters, not with the tree.
     `kv_tokens_in` is the KV that was brought ahead of any request.
@@ -37,11 +37,11 @@ class UnifiedSwapper(Part):
         "_batches",
         "_before_s",
         "_cache",
-        "_fetch",
         "_host_link",
         "_idle",
         "_in_vain",
         "_kv",
+        "_load",
         "_replica",
         "_requests",
         "_tree",
@@ -70,14 +70,14 @@ class UnifiedSwapper(Part):
         policy: Swapper,
         kv: SwappedKV,
         adapters: Sequence[Adapter],
-        fetch: Callable[[Adapter, float], float],
+        load: Callable[[Adapter, float], None],
     ) -> None:
         self.policy = policy
         self.kv_tokens_in = 0
         self._replica, self._kv, self._tree, self._cache = replica, kv, kv.tree, kv.adapters
         self._host_link = host_link = kv.host_link
         self._adapters = adapters
-        self._fetch = fetch
+        self._load = load
         self._visits = np.zeros(len(adapters), dtype=np.int64)
         self._requests = 0
         self._before_s = 0.0  # the boundary before the one that was reached
@@ -266,7 +266,7 @@ class UnifiedSwapper(Part):
                     self._absent.discard(branch)
                     later.append(branch)
                     continue
-                self._cache.insert(adapter, self._fetch(adapter, writable_s(now_s, adapter.kv_tokens)))
+                self._load(adapter, now_s)
                 used_tokens += adapter.kv_tokens
                 resident += 1
             elif best is not None:

@@ -94,7 +94,7 @@ def fail(replica: Replica) -> list[Handoff]:
         if request.admitted_s > now_s:  # it was still waiting for its weights
             request.admitted_s = -1.0
             weights_s, ready_s = loader.weights_s(request), loader.ready_s(request)
-            table.stats.broke_off(request, now_s, weights_s, ready_s, loader.assists)
+            table.stats.broke_off(request, now_s, weights_s, ready_s, loader.policy.assists)
         found.append(table.depart(request, lost_tokens))
     table.end_window()
     return found
