@@ -15,7 +15,7 @@ from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine.cluster.driven import DrivenSimulation, Submitted
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.parts.token_stream import TokenStream
+from simlora.engine.parts.reporting import TokenStream
 from tests.engine.by_hand import prefill_s, step_s
 from tests.engine.cases import Case, Row, cases
 from tests.engine.test_hooks import Released

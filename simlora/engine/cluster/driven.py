@@ -14,7 +14,7 @@ from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.engine.clock import ARRIVAL
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.parts.token_stream import OnToken, TokenStream
+from simlora.engine.parts.reporting import OnToken, TokenStream
 from simlora.engine.scenario import Scenario
 from simlora.metrics.recorder import Recorder
 

@@ -14,9 +14,11 @@ from simlora.engine.replica.kv_cache_manager import InFlightKV
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
+from simlora.engine.replica.scheduler_view import SchedulerView
 from simlora.memory.adapter_cache import DividedAdapterCache
 from simlora.metrics.recorder import Recorder
 from simlora.policies.loading.base import Loader, Miss
+from simlora.policies.scheduling.base import SchedulerOutput
 
 
 class OverlappedLoader(AdapterLoader):
@@ -135,7 +137,7 @@ class Deferring(Part):
     `next_ready_s` is when the next of them can go on; inf: no request waits.
     """
 
-    __slots__ = ("_ready_s", "_replica", "_since_s", "_status", "_table", "next_ready_s")
+    __slots__ = ("_ready_s", "_replica", "_schedule", "_since_s", "_status", "_table", "next_ready_s")
 
     def __init__(self, replica: Replica, status: RequestStatus) -> None:
         self._replica, self._table, self._status = replica, replica.table, status
@@ -143,6 +145,14 @@ class Deferring(Part):
         self._since_s: dict[int, float] = {}
         self.next_ready_s = inf
         self._table.stops[status] = self.stop
+        self._schedule, replica.ask = replica.ask, self.ask
+
+    def ask(self, view: SchedulerView) -> SchedulerOutput:
+        """Ask the scheduler, unless there are only requests whose copies are under way."""
+        held = self._table.held
+        paused, prefilling = held[RequestStatus.PAUSED], held[RequestStatus.PREFILLING]
+        asks = view.members or self._table.queue.count or paused or prefilling
+        return self._schedule(view) if asks else SchedulerOutput()
 
     def add(self, request: Request, now_s: float, ready_s: float) -> None:
         """A request waits from now until then."""
@@ -235,3 +245,22 @@ class AsyncLoading(Deferring):
     def _waited(self, request: Request, now_s: float) -> None:
         waited_s, loader = self.take(request, now_s), self._loader
         self._table.stats.waited(request, waited_s, now_s, loader.weights_s(request), loader.ready_s(request))
+
+
+class Prefetching(Part):
+    """Asks the loading policy which adapters to have in HBM, before every decode window and at every arrival."""
+
+    __slots__ = ("_loader", "_replica")
+
+    def __init__(self, replica: Replica, loader: OverlappedLoader) -> None:
+        self._replica, self._loader = replica, loader
+
+    def on_arrival(self) -> bool:
+        """Return whether a load could start at the next boundary, whatever the scheduler has decided."""
+        cache = self._replica.kv.adapters
+        return any(adapter not in cache for adapter in self._loader.policy.ahead(self._replica.view))
+
+    def prepare(self, output: SchedulerOutput, now_s: float) -> float:
+        if not self._replica.table.prefill and (wanted := self._loader.policy.ahead(self._replica.view)):
+            self._loader.prefetch(wanted, now_s)
+        return 0.0

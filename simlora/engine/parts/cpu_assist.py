@@ -7,7 +7,6 @@ from math import inf
 
 from simlora.core.request import Request
 from simlora.engine.parts.async_loading import Deferring
-from simlora.engine.replica.adapter_loader import AdapterLoader
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
 from simlora.engine.scenario import Scenario
@@ -52,9 +51,9 @@ class CpuAssist(Deferring):
                 "cluster.adapter_pool=replicated"
             )
 
-    def __init__(self, replica: Replica, loader: AdapterLoader, cores: HostCores, cpu_lora: CpuLora) -> None:
+    def __init__(self, replica: Replica, cores: HostCores, cpu_lora: CpuLora) -> None:
         super().__init__(replica, RequestStatus.ASSISTED)
-        self._loader, self._cores, self._cpu_lora = loader, cores, cpu_lora
+        self._loader, self._cores, self._cpu_lora = replica.loader, cores, cpu_lora
 
     def assist(
         self, requests: Sequence[Request], tokens: Sequence[int], start_s: float, pass_s: float

@@ -11,7 +11,7 @@ from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import InFlightKV
 from simlora.engine.replica.part import Part
-from simlora.engine.replica.request_table import RequestTable
+from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.engine.replica_config import PREFIX_RESERVES
 from simlora.engine.scenario import Scenario
@@ -37,10 +37,12 @@ class PrefixCachingKV(InFlightKV):
         batch: RunningBatch,
         host_link: HostLink,
         pooled: bool,
+        make_tree: Callable[..., PrefixTree],
         recorder: Recorder,
     ) -> None:
         super().__init__(reservation, adapters, batch, host_link, pooled)
-        self.tree: PrefixTree
+        self.tree = make_tree(send=self.send_out)
+        adapters.on_change += (self.tree.adapter,)
         self._recorder = recorder
         self._divided = isinstance(adapters, DividedAdapterCache)
         self._coming: list[list[Segment]] = []  # KV on the host that requests being admitted begin with
@@ -122,32 +124,6 @@ class PrefixCachingKV(InFlightKV):
         self.tree.leave(request, now_s)
 
 
-class SwappedKV(PrefixCachingKV):
-    """Room is made for KV and adapters in one order, by the unified swapper.
-
-    `free` (slots, now, adapters to keep) lets what is worth least leave; at `busy_tokens` in use the swapper does so.
-    """
-
-    __slots__ = ("busy_tokens", "free")
-
-    busy_tokens: int
-    free: Callable[[int, float, Container[int]], None]
-
-    def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
-        short = more - self.adapters.free_tokens(self.tokens())
-        if short > 0:
-            self.free(short, now_s, keep)
-            self.note_given_up(now_s)
-        return max(more - self.adapters.free_tokens(self.tokens()), 0)
-
-    def steps_until_full(self, most: int, now_s: float) -> int:
-        most = self._steps_until_written(most, now_s)
-        until_busy = self.busy_tokens - self.tokens() - self.adapters.adapter_tokens
-        if until_busy >= 0:
-            most = min(most, self.reservation.steps_until_full(until_busy, self.batch.step, most))
-        return most
-
-
 class PrefixCaching(Part):
     """Puts the KV of prefilled and of finished requests into the tree.
 
@@ -170,8 +146,9 @@ class PrefixCaching(Part):
                 "blocks (workload.hash_block_tokens), or else replica.prefix_caching be false"
             )
 
-    def __init__(self, kv: PrefixCachingKV, outputs: Sequence[int], table: RequestTable) -> None:
-        self._kv, self._outputs, self._table = kv, outputs, table
+    def __init__(self, replica: Replica, kv: PrefixCachingKV, outputs: Sequence[int]) -> None:
+        self._kv, self._outputs, self._table = kv, outputs, replica.table
+        replica.loader.on_admit += (kv.begin_with,)
 
     def after_prefill(self, request: Request, now_s: float) -> None:
         self._kv.tree.add(request, request.prompt_tokens + request.generated_tokens, now_s)

@@ -95,12 +95,12 @@ class Pausing(Part):
 def trial_beside(
     table: RequestTable,
     config: ReplicaConfig,
-    beside: Collection[Request] | None,
     start: Callable[[int], Admission],
+    beside: Collection[Request] | None = None,
 ) -> Admission:
     """Start a trial beside some requests, as if the other running and paused ones had given up their memory.
 
-    `start` starts one of so many seats; None: beside all.
+    None: beside all. `start` starts a trial of so many seats.
     """
     paused, rule = table.held[RequestStatus.PAUSED], table.kv.reservation
     paused_tokens = rule.paused_tokens if isinstance(rule, Pausable) else 0

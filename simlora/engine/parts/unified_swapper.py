@@ -10,7 +10,7 @@ import numpy as np
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.parts.kv_offload import SwappedKV
+from simlora.engine.parts.kv_offload import PrefixCachingKV
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
@@ -24,10 +24,32 @@ WINDOW_S = 5.0
 """Over which FastLibra takes the mean batch."""
 
 
-class UnifiedSwapper(Part):
-    """Moves KV over the host link; `load` (adapter, now) loads an adapter for which there is room.
+class SwappedKV(PrefixCachingKV):
+    """Room is made for KV and adapters in one order, by the unified `swapper`."""
 
-    What it looks at grows with what it moves, and with the number of adapters, not with the tree.
+    __slots__ = ("swapper",)
+
+    swapper: UnifiedSwapper
+
+    def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
+        short = more - self.adapters.free_tokens(self.tokens())
+        if short > 0:
+            self.swapper.make_room(short, now_s, keep)
+            self.note_given_up(now_s)
+        return max(more - self.adapters.free_tokens(self.tokens()), 0)
+
+    def steps_until_full(self, most: int, now_s: float) -> int:
+        most = self._steps_until_written(most, now_s)
+        until_busy = self.swapper.busy_tokens - self.tokens() - self.adapters.adapter_tokens
+        if until_busy >= 0:
+            most = min(most, self.reservation.steps_until_full(until_busy, self.batch.step, most))
+        return most
+
+
+class UnifiedSwapper(Part):
+    """Evicts KV and adapters that are worth least, and brings those that are worth most from the host.
+
+    Its own time grows with what it moves, and with the number of adapters, not with the tree.
     `kv_tokens_in` is the KV that was brought ahead of any request.
     """
 
@@ -41,7 +63,6 @@ class UnifiedSwapper(Part):
         "_idle",
         "_in_vain",
         "_kv",
-        "_load",
         "_replica",
         "_requests",
         "_tree",
@@ -64,20 +85,12 @@ class UnifiedSwapper(Part):
                 "replica.full_copies=false"
             )
 
-    def __init__(
-        self,
-        replica: Replica,
-        policy: Swapper,
-        kv: SwappedKV,
-        adapters: Sequence[Adapter],
-        load: Callable[[Adapter, float], None],
-    ) -> None:
+    def __init__(self, replica: Replica, policy: Swapper, kv: SwappedKV, adapters: Sequence[Adapter]) -> None:
         self.policy = policy
         self.kv_tokens_in = 0
         self._replica, self._kv, self._tree, self._cache = replica, kv, kv.tree, kv.adapters
         self._host_link = host_link = kv.host_link
         self._adapters = adapters
-        self._load = load
         self._visits = np.zeros(len(adapters), dtype=np.int64)
         self._requests = 0
         self._before_s = 0.0  # the boundary before the one that was reached
@@ -87,7 +100,8 @@ class UnifiedSwapper(Part):
         # Since when the batch has been so large, and its integral until then.
         self._batches: deque[tuple[float, int, float]] = deque([(0.0, 0, 0.0)])
         self._cache.on_change += (self.adapter,)
-        kv.free, kv.busy_tokens = self.make_room, self.busy_tokens
+        kv.swapper = self
+        replica.loader.on_admit += (self.wanted,)
 
         def key(branch: Branch) -> float:
             load_s = host_link.adapter_s(adapters[branch.adapter_id].size_bytes)
@@ -266,7 +280,7 @@ class UnifiedSwapper(Part):
                     self._absent.discard(branch)
                     later.append(branch)
                     continue
-                self._load(adapter, now_s)
+                self._replica.loader.load(adapter, now_s)
                 used_tokens += adapter.kv_tokens
                 resident += 1
             elif best is not None:
@@ -318,9 +332,9 @@ class UnifiedSwapper(Part):
 
 def tree_by_worth(
     policy: Swapper,
+    kv_s: Callable[[int], float],
     block_size: int,
     host_capacity_tokens: int,
-    kv_s: Callable[[int], float],
     send: Callable[[int, float, float], float],
 ) -> PrefixTree:
     """Return a tree of KV that leaves and comes back by what the policy says it is worth.

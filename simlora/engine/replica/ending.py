@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simlora.core.request import Request, arrival_order
 from simlora.engine.handoff import Handoff
-from simlora.engine.replica.hooks import NO_HOOKS
+from simlora.engine.replica.part import NO_HOOKS
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
 from simlora.metrics.tracing import ReplicaFailed

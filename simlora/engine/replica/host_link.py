@@ -63,13 +63,10 @@ class HostLink:
 
     # Adapters ---------------------------------------------------------------------------
 
-    def adapter_s(self, size_bytes: int) -> float:
-        """Return the seconds to copy an adapter of that size from the host over an idle link."""
-        return self._load.load_s(size_bytes // self._tp)
-
-    def disk_s(self, size_bytes: int) -> float:
-        """Return the seconds to read an adapter of that size from disk, on each GPU's account."""
-        return self._load.disk_s(size_bytes // self._tp)
+    def adapter_s(self, size_bytes: int, from_disk: bool = False) -> float:
+        """Return the seconds to copy an adapter from the host over an idle link, and to read it from disk before."""
+        shard_bytes = size_bytes // self._tp
+        return self._load.load_s(shard_bytes) + (self._load.disk_s(shard_bytes) if from_disk else 0.0)
 
     def load(self, adapter: Adapter, now_s: float) -> float:
         """Load an adapter; return when it is in HBM."""
@@ -80,7 +77,4 @@ class HostLink:
     def load_again(self, sizes_bytes: Sequence[int], from_disk: bool, now_s: float) -> float:
         """Copy adapters of these sizes that were in HBM a moment ago; return when they are there."""
         self._recorder.adapter_reloads(len(sizes_bytes), sum(sizes_bytes), from_disk)
-        seconds = sum(
-            self.adapter_s(size) + (self.disk_s(size) if from_disk else 0.0) for size in sizes_bytes
-        )
-        return self.to_gpu.transfer(now_s, seconds)
+        return self.to_gpu.transfer(now_s, sum(self.adapter_s(size, from_disk) for size in sizes_bytes))
