@@ -22,7 +22,7 @@ from simlora.policies.scheduling.base import SchedulerOutput
 
 
 class OverlappedLoader(AdapterLoader):
-    """Copies weights and KV while iterations go on.
+    """Copies weights and KV while iterations run.
 
     `beside`: weights may come while the batch runs; not so where they are merged, or laid out in memory of their own.
     """
@@ -51,7 +51,10 @@ class OverlappedLoader(AdapterLoader):
         return self._plan(requests, writable_s, weights_s, now_s)
 
     def _plan(self, requests: Sequence[Request], kv_s: float, weights_s: float, now_s: float) -> LoadPlan:
-        """Say which requests are deferred, and count what the others wait, at least until then."""
+        """Return which requests are deferred, and when the others have what they need, not before `kv_s`.
+
+        Their waits are counted.
+        """
         deferred: list[Request] = []
         overlaps = self.policy.overlaps and self._beside
         for request in requests:
@@ -132,17 +135,16 @@ class InFlightCopies(Part):
 
 
 class Deferring(Part):
-    """Admitted requests that wait for copies of their own with their seat and memory, while the replica goes on.
+    """Keeps admitted requests that wait for copies of their own, with their seat and memory, while others run.
 
-    `next_ready_s` is when the next of them can go on; inf: no request waits.
+    `next_ready_s` is when the next of these copies ends; inf: no request waits.
     """
 
-    __slots__ = ("_ready_s", "_replica", "_schedule", "_since_s", "_status", "_table", "next_ready_s")
+    __slots__ = ("_replica", "_schedule", "_status", "_table", "_times_s", "next_ready_s")
 
     def __init__(self, replica: Replica, status: RequestStatus) -> None:
         self._replica, self._table, self._status = replica, replica.table, status
-        self._ready_s: dict[int, float] = {}
-        self._since_s: dict[int, float] = {}
+        self._times_s: dict[int, tuple[float, float]] = {}  # by request: since when, and until when
         self.next_ready_s = inf
         self._table.stops[status] = self.stop
         self._schedule, replica.ask = replica.ask, self.ask
@@ -157,22 +159,20 @@ class Deferring(Part):
     def add(self, request: Request, now_s: float, ready_s: float) -> None:
         """A request waits from now until then."""
         self._table.hold(request, self._status)
-        self._since_s[request.id] = now_s
-        self._ready_s[request.id] = ready_s
+        self._times_s[request.id] = now_s, ready_s
         self.next_ready_s = min(self.next_ready_s, ready_s)
 
     def take(self, request: Request, now_s: float) -> float:
         """Take a request out, now or before it is ready; return how long it has waited."""
-        id = request.id
-        waited_s = min(now_s, self._ready_s.pop(id)) - self._since_s.pop(id)
+        since_s, ready_s = self._times_s.pop(request.id)
         self._table.let_go(request, self._status)
-        self.next_ready_s = min(self._ready_s.values(), default=inf)
-        return waited_s
+        self.next_ready_s = min((until_s for _, until_s in self._times_s.values()), default=inf)
+        return min(now_s, ready_s) - since_s
 
     def ready(self, now_s: float) -> list[Request]:
-        """Return the requests that can go on, in order of admission."""
+        """Return the requests whose copies have ended, in order of admission."""
         held = self._table.held[self._status]
-        return [request for id, request in held.items() if self._ready_s[id] <= now_s]
+        return [request for id, request in held.items() if self._times_s[id][1] <= now_s]
 
     def stop(self, request: Request, now_s: float) -> bool:
         """A request is taken away; return whether it has been prefilled."""
@@ -200,16 +200,15 @@ class AsyncLoading(Deferring):
         self._loader, self._chunks = loader, chunks
 
     def on_plan(self, plan: LoadPlan, now_s: float) -> None:
-        """Keep the deferred requests out of the prefill, which goes on with the others."""
+        """Take the deferred requests out of the prefill, and wait for weights that the running batch needs."""
         replica, table = self._replica, self._table
         if plan.deferred:
             self._loader.defer(plan.deferred, table.batch.step, now_s)
             for request in plan.deferred:
                 self.add(request, now_s, self._loader.ready_s(request))
             self._leave_out({request.id for request in plan.deferred})
-        if (
-            plan.weights_s > now_s and not table.prefill
-        ):  # the running batch uses weights that are on their way
+        # With no prefill left, it is the running batch that uses weights that are on their way.
+        if plan.weights_s > now_s and not table.prefill:
             replica.stall(plan.weights_s)
 
     def _leave_out(self, ids: Collection[int]) -> None:
@@ -232,7 +231,7 @@ class AsyncLoading(Deferring):
                 break
             self._waited(request, now_s)
             begin.append(request)
-        if self._chunks:  # the scheduler is to say how much of each is prefilled
+        if self._chunks:  # the scheduler decides how much of each is prefilled
             for request in begin:
                 self._table.hold(request, RequestStatus.PREFILLING)
             return ()

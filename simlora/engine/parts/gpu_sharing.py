@@ -26,32 +26,32 @@ class SharedGpu:
     __slots__ = ("_gpu_s", "_prefilling", "listeners")
 
     def __init__(self) -> None:
-        self.listeners: list[tuple[int, Callable[[int], None]]] = []  # engines, and how they hear of a change
+        self.listeners: list[tuple[int, Callable[[int], None]]] = []  # engines, and their callbacks
         self._gpu_s: dict[int, float] = {}  # of the busy engines: the last iteration's part on the GPU
         self._prefilling: dict[int, bool] = {}
 
     def set_busy(self, id: int, busy: bool) -> None:
-        """An engine has work, or none; the others hear of a change."""
+        """An engine has work, or none; the others are notified of a change."""
         if (id in self._gpu_s) == busy:
             return
         if busy:
             self._gpu_s[id] = 0.0
         else:
             del self._gpu_s[id]
-        self._tell(id)
+        self._notify(id)
 
     def launch(
         self, id: int, own_s: float, slope_s: float, host_s: float, prefilling: bool = False
     ) -> tuple[float, float]:
         """Return what an iteration of `own_s`, of which `host_s` are on the host, takes beside the others.
 
-        With it comes by how much each decode step after it is longer, alone `slope_s`. The others hear of a change
-        from prefill to decode and back: their iterations take other times from now on.
+        With it comes by how much each decode step after it is longer, alone `slope_s`. The others are
+        notified of a change from prefill to decode and back: their iterations take other times from now on.
         """
         self._gpu_s[id] = max(own_s - host_s, 0.0)
         if self._prefilling.get(id) is not prefilling:
             self._prefilling[id] = prefilling
-            self._tell(id)
+            self._notify(id)
         crowded_s = sum(self._gpu_s.values())
         return (own_s, slope_s) if crowded_s <= own_s else (crowded_s, slope_s * len(self._gpu_s))
 
@@ -60,7 +60,7 @@ class SharedGpu:
         others_s = sum(seconds for other, seconds in self._gpu_s.items() if other != id)
         return max(own_s, max(own_s - host_s, 0.0) + others_s)
 
-    def _tell(self, id: int) -> None:
+    def _notify(self, id: int) -> None:
         for other, listener in self.listeners:
             if other != id:
                 listener(id)
@@ -94,7 +94,7 @@ class SharedRunner(WrappingRunner):
 
 
 class GpuSharing(PaceChange):
-    """Says when the replica has work, and hears from the other engines on its GPU."""
+    """Notifies the other engines on its GPU whether the replica has work, and is notified by them."""
 
     __slots__ = ("_gpu",)
 

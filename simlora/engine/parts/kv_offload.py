@@ -28,7 +28,9 @@ class PrefixCachingKV(InFlightKV):
     KV that no request uses is evicted before idle adapters are.
     """
 
-    __slots__ = ("_coming", "_divided", "_recorder", "tree")
+    __slots__ = ("_coming", "_recorder", "tree")
+
+    tree: PrefixTree
 
     def __init__(
         self,
@@ -44,12 +46,7 @@ class PrefixCachingKV(InFlightKV):
         self.tree = make_tree(send=self.send_out)
         adapters.on_change += (self.tree.adapter,)
         self._recorder = recorder
-        self._divided = isinstance(adapters, DividedAdapterCache)
         self._coming: list[list[Segment]] = []  # KV on the host that requests being admitted begin with
-
-    @property
-    def prefixes(self) -> PrefixTree | None:
-        return self.tree
 
     def send_out(self, tokens: int, now_s: float, there_s: float) -> float:
         """Copy cached KV to the host that is in HBM since `there_s`; return when it is on the host.
@@ -74,7 +71,7 @@ class PrefixCachingKV(InFlightKV):
         return super().peak_tokens() + self.tree.held_tokens
 
     def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
-        beside = 0 if self._divided else more
+        beside = 0 if isinstance(self.adapters, DividedAdapterCache) else more
         self.tree.evict(beside - self.adapters.free_tokens(self.tokens()), now_s)
         return super().make_room(now_s, more, keep)
 
@@ -171,7 +168,7 @@ class PrefixCaching(Part):
 
 
 class PrefixAdmission(Admission):
-    """A trial with a prefix cache: cached segments count once, and a request that fits knows its `cached_tokens`."""
+    """A trial with a prefix cache: cached segments count once, and the `cached_tokens` of a candidate are set."""
 
     __slots__ = ("_cached_tokens", "_mark", "_tree")
 

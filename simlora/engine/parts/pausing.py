@@ -32,7 +32,7 @@ class Pausing(Part):
         if scenario.replica.own_region:
             yield (
                 f"replica.adapter_memory is {scenario.replica.adapter_memory}, must be unified, partition or slots for "
-                "a scheduler that pauses requests: their adapters cannot make way there"
+                "a scheduler that pauses requests: their adapters cannot be evicted there"
             )
 
     def __init__(self, replica: Replica, reservation: Pausable) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.link import Link
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.metrics.tracing import TO_GPU, TO_HOST, Came, Copied, Left, Ran
@@ -61,17 +61,11 @@ class Tracing(Part):
     def __init__(self, replica: Replica, events: Events) -> None:
         self._replica, self._events = replica, events
         replica.kv.adapters.on_change += (self._adapter,)
-        link = replica.host_link
-        self._watch(link.to_gpu, TO_GPU)
-        self._watch(link.to_host, TO_HOST)
+        replica.host_link.to_gpu.on_transfer += (partial(self._copied, TO_GPU),)
+        replica.host_link.to_host.on_transfer += (partial(self._copied, TO_HOST),)
 
-    def _watch(self, link: Link, name: str) -> None:
-        id, events = self._replica.id, self._events
-
-        def copied(begin_s: float, until_s: float, what: Adapter | int | None) -> None:
-            events.add(Copied(id, name, begin_s, until_s, what))
-
-        link.on_transfer += (copied,)
+    def _copied(self, link: str, begin_s: float, until_s: float, what: Adapter | int | None) -> None:
+        self._events.add(Copied(self._replica.id, link, begin_s, until_s, what))
 
     def _adapter(self, id: int, resident: bool) -> None:
         """An adapter has come into HBM, or has left it."""

@@ -25,14 +25,11 @@ class KVCacheManager:
 
     certain = 1
     """Whether nothing but KV takes free slots while a decode window runs; 0: room has to be made at every boundary."""
+    tree: PrefixTree | None = None
+    """The KV that outlives its requests; None: none does."""
 
     def __init__(self, reservation: Reservation, adapters: AdapterCache, batch: RunningBatch) -> None:
         self.reservation, self.adapters, self.batch = reservation, adapters, batch
-
-    @property
-    def prefixes(self) -> PrefixTree | None:
-        """The KV that outlives its requests; None: it does not."""
-        return None
 
     def tokens(self) -> int:
         """Return the slots of all KV."""
