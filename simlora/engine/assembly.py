@@ -91,12 +91,9 @@ class Assembly:
     def __post_init__(self) -> None:
         policies = self.scenario.policies
         self.config = self.scenario.config_of(self.id)
-        self.scheduler, self.policy, self.eviction = (
-            policies.scheduler(),
-            policies.loader(),
-            policies.eviction(),
-        )
-        # Weights may come while the batch runs, but where they are merged, or laid out in memory of their own.
+        self.scheduler, self.policy = policies.scheduler(), policies.loader()
+        self.eviction = policies.eviction()
+        # Whether weights may come while the batch runs: not if they are merged, or laid out in memory of their own.
         self.beside = not (policies.merges or self.config.own_region)
         self.defers = self.beside and (Miss.WAIT in self.policy.answers or self.policy.overlaps)
 
@@ -166,7 +163,7 @@ class Assembly:
         return self.make_link(load, config.tp, kv_bytes, self.recorder)
 
     def _kv(self, cache: AdapterCache, link: HostLink) -> KVCacheManager:
-        """Return the KV in HBM, with what it has to know of copies and of a prefix cache."""
+        """Return the KV in HBM, which tracks copies and cached prefixes only where there are some."""
         config, eviction, scaling = self.config, self.eviction, self.scenario.scaling
         rule, batch = reservation(config), RunningBatch()
         if self.scheduler.pauses:
@@ -192,7 +189,7 @@ class Assembly:
         return PrefixCachingKV(rule, cache, batch, link, pooled, partial(PrefixTree, *blocks), self.recorder)
 
     def _runners(self) -> tuple[ModelRunner, ModelRunner]:
-        """Return what runs the model, and the same as slow as it is on a straggler or a shared GPU."""
+        """Return what runs the model, and what the replica launches: that, or a wrapper that slows it down."""
         latency, merge = self.latency, self.latency.merge
         model = self.make_runner(latency) if merge is None else MergingRunner(latency, merge, self.config.tp)
         if self.gpu is not None and latency.host is not None:

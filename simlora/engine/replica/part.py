@@ -16,15 +16,18 @@ from simlora.policies.scheduling.base import SchedulerOutput
 class Part:
     """Defines only the hooks that its mechanism needs; a hook that no part defines costs an empty loop.
 
-    The order within a boundary: on_ran; before_last_step, and for each request that the last step finished
-    before_finish and on_release, then on_sweep; on_prefilled, and for each request after_prefill, then before_finish
-    and on_release or else hold_back, then on_sweep; after_decode; at_boundary; take_ready, or before_admit, on_queue
-    for each request that is admitted, and on_plan; ask_again; on_turn; prepare; assist, or steps and next_s; sample.
-    Outside a boundary come on_arrival and on_queue, when a request arrives. A request that is preempted, handed over
-    or aborted causes on_release, if it was admitted, and on_queue wherever that happens.
+    The order within a boundary; hooks in brackets are called for each request concerned:
 
-    What is no hook a part registers in `__init__`: the scheduler's actions that it applies (`replica.actions`), how a
-    request leaves a status (`table.stops`), a wrapper of `replica.ask`, and listeners of the loader, cache and links.
+    * output: on_ran; before_last_step [before_finish, on_release] on_sweep; on_prefilled [after_prefill, then
+      hold_back, or before_finish and on_release] on_sweep; after_decode;
+    * schedule: at_boundary; take_ready, or before_admit [on_queue] on_plan; ask_again; on_turn;
+    * launch: prepare; assist, or steps and next_s; sample.
+
+    on_sweep is called only if requests have finished. An arrival calls on_queue and, while a batch decodes, on_arrival.
+    A preemption calls on_release and on_queue, a handoff too, and an abort on_queue, wherever they happen.
+
+    A part registers in `__init__` whatever is not a hook: the scheduler's actions that it applies (`replica.actions`),
+    how a request leaves a status (`table.stops`), a wrapper of `replica.ask`, and listeners of loader, cache and links.
     """
 
     __slots__ = ()
