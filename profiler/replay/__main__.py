@@ -28,8 +28,7 @@ from simlora.core.checks import whole
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.adapter_memory import Padding
-from simlora.engine.parts.queue_reports import QueueReports
-from simlora.engine.parts.tracing import Tracing
+from simlora.engine.parts.reporting import QueueReports, Tracing
 from simlora.engine.scenario import Scenario
 from simlora.policies.loading.base import Miss
 

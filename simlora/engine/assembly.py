@@ -1,38 +1,48 @@
-"""Puts replicas together: the loop, and the parts that the scenario's system has."""
+"""Puts a replica together: its memory, link, loader, runner, table and view, and the parts that its system has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from simlora.core.adapter import Adapter
-from simlora.engine.machinery import Machinery, MoreParts, Surroundings, no_parts
+from simlora.core.request import Request
+from simlora.engine.clock import Clock
 from simlora.engine.parts.adapter_memory import OwnRegion, Padding
-from simlora.engine.parts.async_loading import AsyncLoading, KvOnTheWay, OverlappedLoader, SlotsInFlight
+from simlora.engine.parts.async_loading import AsyncLoading, InFlightCopies, OverlappedLoader, Prefetching
 from simlora.engine.parts.chunked_prefill import ChunkedPrefill
-from simlora.engine.parts.cpu_assist import CpuAssist
+from simlora.engine.parts.cpu_assist import CpuAssist, HostCores
 from simlora.engine.parts.disk_tier import DiskTier, DiskTierLink
-from simlora.engine.parts.gpu_sharing import GpuSharing
-from simlora.engine.parts.handoff import HandingOver
-from simlora.engine.parts.kv_offload import PrefixCaching, PrefixCachingKV, SwappedKV
+from simlora.engine.parts.gpu_sharing import GpuSharing, SharedGpu, SharedRunner
+from simlora.engine.parts.handoff import HandingOver, OnMove
+from simlora.engine.parts.kv_offload import PrefixAdmission, PrefixCaching, PrefixCachingKV
 from simlora.engine.parts.merging import Merging, MergingRunner
-from simlora.engine.parts.pausing import Pausing
-from simlora.engine.parts.prefetching import Prefetching
-from simlora.engine.parts.queue_reports import QueueReports
+from simlora.engine.parts.pausing import Pausing, trial_beside
+from simlora.engine.parts.reporting import QueueReports, Report, Tracing
 from simlora.engine.parts.slot_reloads import SlotReloads
 from simlora.engine.parts.slowdown import Slowdown, SlowRunner
-from simlora.engine.parts.tracing import Tracing
-from simlora.engine.parts.unified_swapper import UnifiedSwapper
-from simlora.engine.replica.admission import reservation
-from simlora.engine.replica.hooks import Hooks
-from simlora.engine.replica.kv_cache_manager import InFlightKV
-from simlora.engine.replica.part import Part
+from simlora.engine.parts.unified_swapper import SwappedKV, UnifiedSwapper, tree_by_worth
+from simlora.engine.replica.adapter_loader import AdapterLoader
+from simlora.engine.replica.admission import Admission, reservation, trial_limits
+from simlora.engine.replica.host_link import HostLink
+from simlora.engine.replica.kv_cache_manager import InFlightKV, KVCacheManager
+from simlora.engine.replica.model_runner import ModelRunner
+from simlora.engine.replica.part import Hooks, Part
 from simlora.engine.replica.replica import Replica
+from simlora.engine.replica.request_table import HoldingTable, RequestTable
+from simlora.engine.replica.running_batch import RunningBatch
+from simlora.engine.replica.scheduler_view import SchedulerView, Trials
 from simlora.engine.scenario import Scenario
+from simlora.latency.models import LatencyModels
+from simlora.latency.transfer import AdapterLoad
+from simlora.memory.adapter_cache import AdapterCache, DividedAdapterCache
 from simlora.memory.adapter_region import AdapterRegion, adapter_region
+from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.reservation import Pausable
+from simlora.metrics.recorder import Recorder
 from simlora.policies.eviction.swapper import Swapper
-
-__all__ = ["Assembly", "MoreParts", "Surroundings", "no_parts", "preload", "problems"]
+from simlora.policies.loading.base import Miss
 
 WITH_REQUIREMENTS: tuple[type[Part], ...] = (
     GpuSharing,
@@ -46,127 +56,232 @@ WITH_REQUIREMENTS: tuple[type[Part], ...] = (
 
 
 def problems(scenario: Scenario) -> Iterator[str]:
-    """Yield what the parts of a scenario's replicas cannot stand beside, in sentences for the user."""
-    for part in WITH_REQUIREMENTS:
-        if part.used_by(scenario):
-            yield from part.requires(scenario)
-    for make in scenario.parts:
-        own = getattr(make, "func", make)
-        if isinstance(own, type) and issubclass(own, Part):
-            yield from own.requires(scenario)
+    """Yield which settings the parts of a scenario's replicas cannot work with, in sentences for the user."""
+    made = [getattr(make, "func", make) for make in scenario.parts]
+    own = [part for part in made if isinstance(part, type) and issubclass(part, Part)]
+    for part in (*WITH_REQUIREMENTS, *own):
+        yield from part.requires(scenario)
 
 
-class Assembly(Machinery):
-    """Builds one replica; what the scenario's system does not have, the replica does not have either."""
+@dataclass(kw_only=True)
+class Assembly:
+    """Builds replica `id` of a scenario; what its system does not have, the replica does not ask for.
+
+    `outputs` are the true output lengths by request. `on_end`, `on_move` and `on_queue` are notified of requests that
+    end, move, and join or leave the waiting queue; None: no router counts those. `cores` and `gpu` are what the replica
+    shares with others, if it does. `make_link` makes its host link (another one where hosts hold different adapters),
+    and `make_runner` what runs its iterations.
+    """
+
+    id: int
+    clock: Clock
+    scenario: Scenario
+    latency: LatencyModels
+    adapters: Sequence[Adapter]
+    outputs: Sequence[int]
+    recorder: Recorder
+    on_end: Report
+    on_move: OnMove
+    on_queue: tuple[Report, Report] | None = None
+    cores: HostCores | None = None
+    gpu: SharedGpu | None = None
+    make_link: Callable[[AdapterLoad, int, int, Recorder], HostLink] = HostLink
+    make_runner: Callable[[LatencyModels], ModelRunner] = ModelRunner
+
+    def __post_init__(self) -> None:
+        policies = self.scenario.policies
+        self.config = self.scenario.config_of(self.id)
+        self.scheduler, self.policy = policies.scheduler(), policies.loader()
+        self.eviction = policies.eviction()
+        # Whether weights may come while the batch runs: not if they are merged, or laid out in memory of their own.
+        self.beside = not (policies.merges or self.config.own_region)
+        self.defers = self.beside and (Miss.WAIT in self.policy.answers or self.policy.overlaps)
 
     def replica(self) -> Replica:
         """Return the replica, with empty memory and its parts attached."""
-        config, rule, region = self.config, reservation(self.config), None
-        if self.scheduler.pauses:
-            rule = Pausable(rule)
+        config, scenario, recorder, policy = self.config, self.scenario, self.recorder, self.policy
+        region = None
         if config.own_region:
             region = adapter_region(config.adapter_memory, config.adapter_region_tokens)
-        cache = self.cache(region)
-        link = self.link(cache)
-        kv = self.kv(rule, cache, link)
-        runner, merging, slow = self.runners()
-        table = self.table(kv, runner, link)
-        view = self.view(table, runner, region)
+        cache = self._cache(region)
+        link = self._link(cache)
+        kv = self._kv(cache, link)
+        loader = (
+            OverlappedLoader(kv, link, policy, recorder, self.beside)
+            if isinstance(kv, InFlightKV)
+            else AdapterLoader(kv, link, policy, recorder)
+        )
+        model, runner = self._runners()
+        table = self._table(kv, runner, link)
+        targets_s = scenario.ttft_targets_s
+        view = SchedulerView(
+            self.clock,
+            config,
+            self.scheduler,
+            table,
+            runner,
+            self._trials(table, region),
+            len(scenario.trace.adapters),
+            None if targets_s is None else targets_s.tolist(),
+        )
         replica = Replica(
             self.id,
             config,
             self.clock,
-            self.recorder,
+            recorder,
             table,
-            self.loader(kv, link),
+            loader,
             link,
             runner,
             view,
-            self.asks(table),
-            self.scenario.fast_forward,
+            self.scheduler.schedule,
+            scenario.fast_forward,
         )
-        parts = self._parts(replica, region, merging, slow)
-        parts += [make(replica) for make in self.scenario.parts]
-        replica.attach(Hooks([*parts, *self.around.parts(replica)]))
+        own = (make(replica) for make in scenario.parts)
+        replica.attach(Hooks([*self._parts(replica, model, region), *own]))
         return replica
 
-    def _parts(
-        self,
-        replica: Replica,
-        region: AdapterRegion | None,
-        merging: MergingRunner | None,
-        slow: SlowRunner | None,
-    ) -> list[Part]:
-        """Return the parts; where several define a hook, it is called in this order."""
-        config, around, loader = self.config, self.around, replica.loader
-        overlapped = loader if isinstance(loader, OverlappedLoader) else None
-        parts: list[Part] = []
-        if isinstance(replica.kv, PrefixCachingKV):
-            parts.append(PrefixCaching(replica.kv, self.outputs, replica.table))
-        if self.hands_over:
-            parts.append(HandingOver(replica, around.on_move, None if config.own_region else overlapped))
-        if slow is not None:
-            parts.append(Slowdown(replica, slow))
-        if around.gpu is not None:
-            parts.append(GpuSharing(replica, around.gpu))
-        if self.scheduler.chunks:
-            parts.append(ChunkedPrefill(replica))
-        if isinstance(replica.kv.reservation, Pausable):
-            parts.append(Pausing(replica, replica.kv.reservation))
-        if config.reserve == "padded":
-            parts.append(Padding())
-        if overlapped is not None:
-            parts += self._overlapping(replica, overlapped)
-        if merging is not None:
-            parts.append(Merging(replica, merging, self.recorder))
-        parts += self._of_adapters(replica, region)
-        if around.queue is not None:
-            parts.append(QueueReports(self.id, *around.queue))
-        if self.recorder.tracing is not None:
-            parts.append(Tracing(replica, self.recorder.tracing))
-        return parts
+    # What it is made of -----------------------------------------------------------------
 
-    def _overlapping(self, replica: Replica, loader: OverlappedLoader) -> list[Part]:
-        """Return the parts of a replica whose copies overlap its iterations."""
-        kv = replica.kv
-        assert isinstance(kv, InFlightKV), "copies overlap iterations, and their slots are not known"
-        parts: list[Part] = [KvOnTheWay(loader), SlotsInFlight(kv, replica)]
-        waiting: list[Part] = []
-        if self.around.cores is not None and self.latency.cpu_lora is not None:
-            waiting.append(CpuAssist(replica, loader, self.around.cores, self.latency.cpu_lora))
-        if self.defers:
-            waiting.append(AsyncLoading(replica, loader, self.scheduler.chunks))
-        if self.prefetches:
-            waiting.append(Prefetching(replica, self.policy, loader))
-        if isinstance(kv, PrefixCachingKV):
-            loader.on_admit += (kv.begin_with,)
-        if isinstance(kv, SwappedKV):
-            assert isinstance(self.eviction, Swapper), "KV is swapped without an order"
-            swapper = UnifiedSwapper(replica, self.eviction, kv, self.adapters, loader.fetch)
-            loader.on_admit += (swapper.wanted,)
-            parts.append(swapper)
-        return [*waiting, *parts]
-
-    def _of_adapters(self, replica: Replica, region: AdapterRegion | None) -> list[Part]:
-        """Return the parts that lay adapters out, load them again, or read them from disk."""
-        cache, loader, link, config = replica.kv.adapters, replica.loader, replica.host_link, self.config
-        parts: list[Part] = []
-        if isinstance(link, DiskTierLink):
-            parts.append(DiskTier(link.memory, cache))
-        if self.eviction.evicts_in_use:
-            from_disk = config.max_cpu_loras is not None and config.max_cpu_loras == config.max_loras
-            reloads = SlotReloads(cache, self.eviction, self.policy, link, from_disk)
-            loader.reload += (reloads.reload,)
-            parts.append(reloads)
+    def _cache(self, region: AdapterRegion | None) -> AdapterCache:
+        """Return the adapters in HBM."""
+        config, victims = self.config, self.eviction.victims
+        if config.divided:
+            return DividedAdapterCache(config.kv_token_budget, victims, config.adapter_region_tokens)
+        cache = AdapterCache(config.kv_token_budget, victims)
         if region is not None:
-            own = OwnRegion(region, replica.runner, self.latency.flush_s)
-            loader.on_missing += (own.lay_out,)
-            parts.append(own)
-        return parts
+            cache.on_evict += (region.drop,)
+        return cache
+
+    def _link(self, cache: AdapterCache) -> HostLink:
+        """Return the link to the host, and to disk or to other hosts behind it."""
+        config, model, load = self.config, self.scenario.model, self.latency.load
+        # KV heads are copied once there are more GPUs than heads.
+        kv_bytes = model.kv_bytes_per_token // min(config.tp, model.kv_heads)
+        if config.max_cpu_loras:
+            return DiskTierLink(load, config.tp, kv_bytes, self.recorder, config.max_cpu_loras, cache)
+        return self.make_link(load, config.tp, kv_bytes, self.recorder)
+
+    def _kv(self, cache: AdapterCache, link: HostLink) -> KVCacheManager:
+        """Return the KV in HBM, which tracks copies and cached prefixes only where there are some."""
+        config, eviction, scaling = self.config, self.eviction, self.scenario.scaling
+        rule, batch = reservation(config), RunningBatch()
+        if self.scheduler.pauses:
+            rule = Pausable(rule)
+        copies_overlap = (
+            self.defers
+            or self.policy.prefetches
+            or config.prefix_caching
+            or config.preemption == "swap"
+            or (self.beside and Miss.ASSIST in self.policy.answers)
+            or self.scenario.policies.migration.brings
+            or (scaling.autoscaler.period_s is not None and scaling.warm_up_adapters > 0)
+        )
+        if not copies_overlap:
+            return KVCacheManager(rule, cache, batch)
+        pooled = not (config.divided or config.own_region)
+        if not config.prefix_caching:
+            return InFlightKV(rule, cache, batch, link, pooled)
+        blocks = self.scenario.cache_block_tokens, config.host_kv_tokens
+        if isinstance(eviction, Swapper):
+            by_worth = partial(tree_by_worth, eviction, link.kv_s, *blocks)
+            return SwappedKV(rule, cache, batch, link, pooled, by_worth, self.recorder)
+        return PrefixCachingKV(rule, cache, batch, link, pooled, partial(PrefixTree, *blocks), self.recorder)
+
+    def _runners(self) -> tuple[ModelRunner, ModelRunner]:
+        """Return what runs the model, and what the replica launches: that, or a wrapper that slows it down."""
+        latency, merge = self.latency, self.latency.merge
+        model = self.make_runner(latency) if merge is None else MergingRunner(latency, merge, self.config.tp)
+        if self.gpu is not None and latency.host is not None:
+            return model, SharedRunner(self.id, model, self.gpu, latency.host)
+        return model, SlowRunner(model) if self.scenario.stragglers else model
+
+    def _table(self, kv: KVCacheManager, runner: ModelRunner, link: HostLink) -> RequestTable:
+        """Return the requests' table."""
+
+        def swap_out(tokens: int, now_s: float) -> None:
+            runner.stalled_until_s = link.send_kv(tokens, now_s)
+
+        holds = self.defers or self.scenario.policies.assists or self.scheduler.pauses
+        kind = HoldingTable if holds else RequestTable
+        swaps = swap_out if self.config.preemption == "swap" else None
+        return kind(self.id, kv, self.outputs, self.recorder, self.on_end, swaps)
+
+    def _trials(self, table: RequestTable, region: AdapterRegion | None) -> Trials:
+        """Return what starts trials of admission."""
+        config, kv, batch = self.config, table.kv, table.batch
+        rule, tree = kv.reservation, kv.tree
+        limits = trial_limits(rule, kv.adapters, config, () if region is None else (region.fits,))
+
+        def start(seats: int) -> Admission:
+            rule.begin(batch.step)
+            if region is not None:
+                region.begin(batch)
+            return Admission(limits, seats) if tree is None else PrefixAdmission(tree, limits, seats)
+
+        beside_some = partial(trial_beside, table, config, start)
+
+        def plain(beside: Collection[Request] | None = None) -> Admission:
+            if beside is not None:
+                return beside_some(beside)
+            rule.begin(batch.step)
+            return Admission(limits, config.max_num_seqs - table.held_count - len(batch.members))
+
+        return plain if region is None and tree is None and not self.scheduler.pauses else beside_some
+
+    # Parts ------------------------------------------------------------------------------
+
+    def _parts(self, replica: Replica, model: ModelRunner, region: AdapterRegion | None) -> Iterator[Part]:
+        """Yield the system's parts; where several define a hook, it is called in this order."""
+        kv, link, scenario, tracing = replica.kv, replica.host_link, self.scenario, self.recorder.tracing
+        loader = replica.loader if isinstance(replica.loader, OverlappedLoader) else None
+        periods = (scenario.policies.migration.period_s, scenario.scaling.autoscaler.period_s)
+        if isinstance(kv, PrefixCachingKV):
+            yield PrefixCaching(replica, kv, self.outputs)
+        if scenario.failures or any(period_s is not None for period_s in periods):
+            yield HandingOver(replica, self.on_move, loader if region is None else None)
+        if isinstance(replica.runner, SlowRunner):
+            yield Slowdown(replica, replica.runner)
+        if self.gpu is not None:
+            yield GpuSharing(replica, self.gpu)
+        if self.scheduler.chunks:
+            yield ChunkedPrefill(replica)
+        if isinstance(kv.reservation, Pausable):
+            yield Pausing(replica, kv.reservation)
+        if self.config.reserve == "padded":
+            yield Padding()
+        if loader is not None:
+            yield from self._overlapping(replica, loader)
+        if isinstance(model, MergingRunner):
+            yield Merging(replica, model)
+        if isinstance(link, DiskTierLink):
+            yield DiskTier(replica, link)
+        if self.eviction.evicts_in_use:
+            yield SlotReloads(replica, self.eviction)
+        if region is not None:
+            yield OwnRegion(replica, region, self.latency.flush_s)
+        if self.on_queue is not None:
+            yield QueueReports(self.id, *self.on_queue)
+        if tracing is not None:
+            yield Tracing(replica, tracing)
+
+    def _overlapping(self, replica: Replica, loader: OverlappedLoader) -> Iterator[Part]:
+        """Yield the parts of a replica whose copies overlap its iterations."""
+        kv, cpu_lora = replica.kv, self.latency.cpu_lora
+        assert isinstance(kv, InFlightKV), "copies overlap iterations, and their slots are not known"
+        if self.cores is not None and cpu_lora is not None:
+            yield CpuAssist(replica, self.cores, cpu_lora)
+        if self.defers:
+            yield AsyncLoading(replica, loader, self.scheduler.chunks)
+        if self.policy.prefetches:
+            yield Prefetching(replica, loader)
+        yield InFlightCopies(replica, kv, loader)
+        if isinstance(kv, SwappedKV) and isinstance(self.eviction, Swapper):
+            yield UnifiedSwapper(replica, self.eviction, kv, self.adapters)
 
 
 def preload(replica: Replica, adapter: Adapter) -> None:
     """Have an adapter in HBM from the start, if it fits there, and in memory of the pool's kind."""
     if replica.part(OwnRegion) is None and replica.loader.preload(adapter):
         if isinstance(replica.host_link, DiskTierLink):
-            replica.host_link.memory.use(adapter)
+            replica.host_link.use(adapter)

@@ -481,7 +481,7 @@ def cases(
     )
     case = case.but(until_s=draw(ends))
     if case.scheduler in PICKING and case.adapter_memory in OWN_REGIONS:
-        case = case.but(scheduler="peft_continuous")  # adapters of the paused could not make way
+        case = case.but(scheduler="peft_continuous")  # adapters of paused requests could not be evicted
     if case.loader == "cpu_assisted":
         case = case.but(
             host_cores=draw(st.sampled_from((0, 1, 3, 8, 64))),

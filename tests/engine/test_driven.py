@@ -15,8 +15,10 @@ from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine.cluster.driven import DrivenSimulation, Submitted
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.parts.reporting import TokenStream
 from tests.engine.by_hand import prefill_s, step_s
 from tests.engine.cases import Case, Row, cases
+from tests.engine.test_hooks import Released
 
 CASE = Case(rows=(Row(0.0, None, 1, 1, 1),), ranks=(1, 2), reserve="paged", capacity=60, max_wait_tokens=0)
 ROWS = tuple(Row(0.05 * i, i % 3 if i % 3 < 2 else None, 5 + i % 4, 6 + i % 5, 12) for i in range(12))
@@ -160,3 +162,16 @@ def test_nothing_comes_after_the_end() -> None:
         driven.submit(Submitted(4, 5))
     with pytest.raises(InputError, match="closed twice"):
         driven.close()
+
+
+def test_a_part_of_the_scenario_comes_after_the_stream_of_tokens() -> None:
+    """Both see the same requests."""
+    told: list[int] = []
+    scenario = replace(CASE.scenario(), parts=(lambda replica: Released(),))
+    driven = DrivenSimulation(scenario, on_token=lambda request, token, now_s: told.append(request.id))
+    driven.submit(Submitted(prompt_tokens=4, output_tokens=1))
+    driven.close()
+    stream, part = driven.fleet.replicas[0].hooks.parts
+    assert isinstance(stream, TokenStream)
+    assert isinstance(part, Released)
+    assert part.ids == told == [0]

@@ -87,9 +87,9 @@ def assert_same_memory(one: Replica, other: Replica) -> None:
     assert one.host_link.to_host.busy_s == pytest.approx(other.host_link.to_host.busy_s, abs=1e-9)
     assert one.host_link.kv_tokens_out == other.host_link.kv_tokens_out
     assert one.kv.adapters.adapter_tokens == other.kv.adapters.adapter_tokens
-    if one.kv.prefixes is not None:
+    if one.kv.tree is not None:
         for name in ("tokens", "held_tokens", "host_tokens", "invalid_tokens"):
-            assert getattr(one.kv.prefixes, name) == getattr(other.kv.prefixes, name), name
+            assert getattr(one.kv.tree, name) == getattr(other.kv.tree, name), name
     assert brought_ahead(one) == brought_ahead(other)
 
 

@@ -8,16 +8,15 @@ import pytest
 
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.parts.async_loading import AsyncLoading, KvOnTheWay, OverlappedLoader, SlotsInFlight
+from simlora.engine.parts.async_loading import AsyncLoading, InFlightCopies, OverlappedLoader
 from simlora.engine.parts.chunked_prefill import ChunkedPrefill
 from simlora.engine.parts.kv_offload import PrefixCaching
 from simlora.engine.parts.pausing import Pausing
 from simlora.engine.parts.unified_swapper import UnifiedSwapper
 from simlora.engine.replica.adapter_loader import AdapterLoader
-from simlora.engine.replica.hooks import NO_HOOKS, Hooks
 from simlora.engine.replica.kv_cache_manager import KVCacheManager
 from simlora.engine.replica.model_runner import ModelRunner
-from simlora.engine.replica.part import HOOKS, Part
+from simlora.engine.replica.part import HOOKS, NO_HOOKS, Hooks, Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestTable
 from simlora.memory.adapter_cache import AdapterCache
@@ -65,8 +64,8 @@ def test_a_hook_is_gathered_only_from_parts_whose_class_defines_it() -> None:
 
 
 def test_every_hook_of_a_part_is_gathered_or_asked_as_a_bound() -> None:
-    assert set(Hooks.__annotations__) == {*HOOKS, "bounds", "parts"}
-    assert {"steps", "next_s"}.isdisjoint(HOOKS)
+    other = {"outlives_requests", "inherit_counters", "next_s", "requires", "steps"}
+    assert {name for name in vars(Part) if not name.startswith("_")} - other == set(HOOKS)
     assert not any(getattr(NO_HOOKS, name) for name in (*HOOKS, "bounds", "parts"))
 
 
@@ -100,11 +99,11 @@ def test_a_plain_replica_has_no_part_and_no_hook(scheduler: str, loader: str, ev
     [
         ({"scheduler": "chunked_prefill"}, [ChunkedPrefill]),
         ({"scheduler": "unmerged_only"}, [Pausing]),
-        ({"loader": "asynchronous"}, [AsyncLoading, KvOnTheWay, SlotsInFlight]),
-        ({"prefix_caching": True, "reserve": "full"}, [KvOnTheWay, SlotsInFlight, PrefixCaching]),
+        ({"loader": "asynchronous"}, [AsyncLoading, InFlightCopies]),
+        ({"prefix_caching": True, "reserve": "full"}, [InFlightCopies, PrefixCaching]),
         (
             {"prefix_caching": True, "reserve": "full", "host_kv_tokens": 99, "eviction": "cost_model"},
-            [KvOnTheWay, SlotsInFlight, UnifiedSwapper, PrefixCaching],
+            [InFlightCopies, UnifiedSwapper, PrefixCaching],
         ),
     ],
 )
@@ -116,14 +115,13 @@ def test_a_replica_has_the_parts_of_its_mechanisms_and_no_others(
     assert set(parts) == set(kinds)
     assert len(parts) == len(kinds)
     assert all(found.part(kind) is not None for kind in kinds)
-    assert (type(found.loader) is OverlappedLoader) == (KvOnTheWay in kinds)
+    assert (type(found.loader) is OverlappedLoader) == (InFlightCopies in kinds)
 
 
-def test_parts_of_the_scenario_and_then_those_of_the_caller_come_after_the_system_s() -> None:
+def test_parts_of_the_scenario_come_after_the_system_s_in_their_order() -> None:
     scenario = Case(rows=ROWS, scheduler="chunked_prefill").scenario()
-    own = replace(scenario, parts=(lambda replica: Bounded(),))
-    simulation = Simulation(own, parts=lambda replica: (Released(),))
-    parts = simulation.fleet.replicas[0].hooks.parts
+    own = replace(scenario, parts=(lambda replica: Bounded(), lambda replica: Released()))
+    parts = Simulation(own).fleet.replicas[0].hooks.parts
     assert [type(part) for part in parts] == [ChunkedPrefill, Bounded, Released]
 
 

@@ -1,4 +1,4 @@
-"""KV and adapters that leave HBM for the host and come back: what waits for which copy, and when the swapper looks.
+"""KV and adapters that leave HBM for the host and come back: what waits for which copy, and when the swapper checks.
 
 Times are sums by hand: to copy takes 2^-8 s, unless the link is busy anyway, and 2^-10 s a token of KV.
 """
@@ -61,7 +61,7 @@ class Ran:
         self.table = self.recorder.requests()
         self._replica = self.simulation.fleet.replicas[0]
         self.link, self.cache = self._replica.host_link, self._replica.kv.adapters
-        tree = self._replica.kv.prefixes
+        tree = self._replica.kv.tree
         assert tree is not None
         self.tree = tree
 
@@ -303,19 +303,19 @@ def test_a_request_has_its_slots_before_anothers_adapter_has() -> None:
     watched(together)
 
 
-# When the swapper looks ---------------------------------------------------------------------
+# When the swapper checks --------------------------------------------------------------------
 
 
-def looks(of: Case, swapper: Callable[[], Swapper], fast: bool = False) -> list[float]:
-    """When it looked."""
+def checks(of: Case, swapper: Callable[[], Swapper], fast: bool = False) -> list[float]:
+    """When it checked whether HBM is busy or idle."""
     at: list[float] = []
 
     def noting(self: UnifiedSwapper, now_s: float) -> None:
         at.append(now_s)
-        look(self, now_s)
+        check(self, now_s)
 
-    look = UnifiedSwapper._look
-    with mock.patch.object(UnifiedSwapper, "_look", noting):
+    check = UnifiedSwapper._check
+    with mock.patch.object(UnifiedSwapper, "_check", noting):
         Ran(of, swapper, fast)
     return at
 
@@ -329,24 +329,24 @@ ALONE = case(Row(0.0, None, 1, 30, 30), ranks=())
 
 
 @pytest.mark.parametrize("every_s", [0.05, 2**-4, 0.2])
-def test_it_looks_at_the_first_boundary_from_each_multiple_of_its_interval_on(every_s: float) -> None:
+def test_it_checks_at_the_first_boundary_from_each_multiple_of_its_interval_on(every_s: float) -> None:
     at = boundaries(29)
     multiples = [i * every_s for i in range(1, int(at[-1] / every_s) + 1)]
     expected = [next(end_s for end_s in at if end_s >= moment_s) for moment_s in multiples]
-    assert looks(ALONE, lambda: BandedLru(every_s=every_s)) == pytest.approx(expected)
+    assert checks(ALONE, lambda: BandedLru(every_s=every_s)) == pytest.approx(expected)
 
 
 def test_or_at_every_boundary() -> None:
-    at = looks(ALONE, lambda: BandedLru(every_s=0.0))
+    at = checks(ALONE, lambda: BandedLru(every_s=0.0))
     assert list(dict.fromkeys(at)) == pytest.approx([0.0, *boundaries(29)])
 
 
-def test_fast_forward_goes_past_looks_that_find_nothing_to_do() -> None:
-    assert looks(ALONE, lambda: BandedLru(every_s=0.05), fast=True) == []
+def test_fast_forward_goes_past_checks_that_find_nothing_to_do() -> None:
+    assert checks(ALONE, lambda: BandedLru(every_s=0.05), fast=True) == []
 
 
 def test_adapters_come_to_a_replica_that_has_had_no_request_yet() -> None:
-    """At the first look, one behind the other; a request that comes later waits for nothing."""
+    """At the first check, one behind the other; a request that comes later waits for nothing."""
     ran = Ran(case(Row(1.0, 2, 1, 1, 1)), BandedLru)
     there_s = list(accumulate((load_s(rank) for rank in (1, 2, 4)), initial=0.1))[1:]
     assert ran.ready_s == pytest.approx(there_s)
@@ -354,8 +354,8 @@ def test_adapters_come_to_a_replica_that_has_had_no_request_yet() -> None:
     assert ran.table.ttft_s[0] == pytest.approx(prefill_s(1))
 
 
-def test_it_looks_again_when_it_has_found_the_link_taken() -> None:
-    """Each load takes longer than the time to the next look."""
+def test_it_checks_again_when_it_has_found_the_link_taken() -> None:
+    """Each load takes longer than the time to the next check."""
     every_s = 2**-9
     assert every_s < load_s(1)
     ran = Ran(case(Row(1.0, 2, 1, 1, 1)), lambda: BandedLru(every_s=every_s, backlog_s=2**-12))
@@ -395,7 +395,7 @@ def test_nor_does_a_request_get_it_before() -> None:
 
 
 def test_it_brings_no_more_while_its_copies_keep_the_link_busy() -> None:
-    """Each load takes longer than that: one at a look."""
+    """Each load takes longer than that: one at a check."""
     ran = Ran(case(Row(1.0, 2, 1, 1, 1)), lambda: BandedLru(backlog_s=2**-7))
     there_s = [0.1 + load_s(1), 0.2 + load_s(2), 0.3 + load_s(4)]
     assert ran.ready_s == pytest.approx(there_s)
@@ -404,12 +404,12 @@ def test_it_brings_no_more_while_its_copies_keep_the_link_busy() -> None:
     assert less.ready_s == pytest.approx(there_s)
 
 
-def test_it_does_not_look_while_they_do() -> None:
-    """Three loads, one at a look; each takes several times as long as until the next."""
+def test_it_does_not_check_while_they_do() -> None:
+    """Three loads, one at a check; each takes several times as long as until the next."""
     every_s = 2**-9
     lasts_s = sum(load_s(rank) for rank in (1, 2, 4))
     assert lasts_s > 12 * every_s
-    at = looks(case(Row(2.0, 2, 1, 1, 1)), lambda: BandedLru(every_s=every_s, backlog_s=2**-20), fast=True)
+    at = checks(case(Row(2.0, 2, 1, 1, 1)), lambda: BandedLru(every_s=every_s, backlog_s=2**-20), fast=True)
     assert len([moment_s for moment_s in at if moment_s < 2.0]) <= 6
 
 
@@ -500,7 +500,7 @@ def test_invalid_kv_is_prefilled_again_unless_it_is_matched() -> None:
 
 
 def test_an_adapter_was_used_last_when_a_request_started_with_it() -> None:
-    """The first one's request runs until after the second one's has come and gone. One has to make way."""
+    """The first one's request runs until after the second one's has come and gone. One has to be evicted."""
     rows = (Row(0.0, 0, 1, 40, 40), Row(0.01, 1, 1, 2, 2), Row(4.0, None, 13, 2, 2))
     ran = Ran(case(*rows, hashes=((), (), ()), capacity=100, ranks=(1, 1)), banded(6))
     assert ran.table.finish_s[1] < ran.table.finish_s[0]
@@ -545,7 +545,7 @@ def test_and_comes_behind_it() -> None:
 
 
 def ahead(swapper: Callable[[], Swapper], arrival_s: float = 13.0) -> Ran:
-    """Both have gone when the swapper looks, at second 12; then a request comes that needs them."""
+    """Both have gone when the swapper checks, at second 12; then a request comes that needs them."""
     rows = (*ADAPTERS[:2], ADAPTERS[2]._replace(arrival_s=arrival_s))
     return Ran(case(*rows, hashes=((1, 4), (), (1, 4)), capacity=32, ranks=(1,)), swapper)
 

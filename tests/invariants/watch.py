@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from unittest import mock
 
 from simlora.core.adapter import Adapter
@@ -185,7 +186,7 @@ class Watch(Part):
         if tree is None:
             return
         assert isinstance(kv, PrefixCachingKV)
-        waits = [tokens for done_s, tokens in kv.in_flight.copies if done_s > now_s]
+        waits = [tokens for done_s, tokens in kv.copies if done_s > now_s]
         assert sum(waits) <= self.cache.free_tokens(kv.tokens()), (
             "slots that a copy still uses are held, and their holder does not wait for them"
         )
@@ -396,7 +397,7 @@ class Watched(Simulation):
     recorder: WatchedRecorder
 
     def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario, parts=lambda replica: (Watch(replica),))
+        super().__init__(replace(scenario, parts=(*scenario.parts, Watch)))
 
     def _end(self) -> Recorder:
         self.recorder.stopped = True
@@ -413,7 +414,7 @@ def watched(case: Case, *, fast_forward: bool = True) -> Watched:
     with (
         mock.patch("simlora.engine.cluster.simulation.Recorder", WatchedRecorder),
         mock.patch("simlora.engine.assembly.Replica", WatchedReplica),
-        mock.patch("simlora.engine.machinery.PrefixTree", WatchedTree),
+        mock.patch("simlora.engine.assembly.PrefixTree", WatchedTree),
         mock.patch("simlora.engine.parts.unified_swapper.PrefixTree", WatchedTree),
     ):
         simulation = Watched(case.scenario(fast_forward=fast_forward))

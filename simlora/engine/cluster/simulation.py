@@ -13,7 +13,7 @@ import numpy as np
 from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine import building
-from simlora.engine.assembly import Assembly, MoreParts, Surroundings, no_parts, preload, problems
+from simlora.engine.assembly import Assembly, preload, problems
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
@@ -29,6 +29,7 @@ from simlora.engine.parts.cpu_assist import HostCores
 from simlora.engine.parts.gpu_sharing import SharedGpu
 from simlora.engine.replica.admission import reservation
 from simlora.engine.replica.ending import finalize
+from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.model_runner import ModelRunner
 from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
@@ -48,18 +49,14 @@ class Simulation:
     """Whether requests are submitted from outside, instead of those of the trace."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        runner: Callable[[LatencyModels], ModelRunner] = ModelRunner,
-        parts: MoreParts = no_parts,
+        self, scenario: Scenario, runner: Callable[[LatencyModels], ModelRunner] = ModelRunner
     ) -> None:
         """Raise InputError for a scenario whose mechanisms do not go together.
 
-        `runner` makes what runs each replica's iterations: by default the latency models answer. `parts` makes parts
-        of the caller's own for each replica.
+        `runner` makes what runs each replica's iterations: by default the latency models answer.
         """
         check(scenario)
-        self._runner, self._parts = runner, parts
+        self._runner = runner
         self.scenario, self.clock = scenario, Clock()
         self.recorder = recorder = self._recorder()
         self.fleet = fleet = Fleet(scenario.replicas, self.clock)
@@ -144,19 +141,21 @@ class Simulation:
     def _replica(self, id: int) -> Replica:
         """Return a new replica with nothing in its memory."""
         scenario, store, loads = self.scenario, self.store, self.loads
-        around = Surroundings(
+        replica = Assembly(
+            id=id,
+            clock=self.clock,
+            scenario=scenario,
+            latency=self._latencies[scenario.kind_of[id]],
+            adapters=self.adapters,
+            outputs=self._outputs,
+            recorder=self.recorder,
             on_end=self.dispatcher.end,
             on_move=self.migrator.arrive,
-            queue=None if loads is None else (loads.waiting.add, loads.waiting.take),
+            on_queue=None if loads is None else (loads.waiting.add, loads.waiting.take),
             cores=self._cores[scenario.host_of(id)] if self._cores else None,
             gpu=self._gpus[id // scenario.engines_per_gpu] if self._gpus else None,
-            link=None if store is None else partial(FetchingLink, store, id),
-            runner=self._runner,
-            parts=self._parts,
-        )
-        latency = self._latencies[scenario.kind_of[id]]
-        replica = Assembly(
-            id, self.clock, scenario, latency, self.adapters, self._outputs, self.recorder, around
+            make_link=HostLink if store is None else partial(FetchingLink, store, id),
+            make_runner=self._runner,
         ).replica()
         self.faults.afflict(replica)
         return replica

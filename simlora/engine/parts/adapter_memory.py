@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.replica.model_runner import ModelRunner
 from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
 from simlora.memory.adapter_region import AdapterRegion
 from simlora.policies.eviction.on_demand import OnDemand
-from simlora.policies.loading.base import Loader
 
 
 class OwnRegion(Part):
@@ -20,20 +19,19 @@ class OwnRegion(Part):
     __slots__ = ("_flush_s", "_flushes", "_runner", "region")
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return scenario.replica.own_region
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
+        if not scenario.replica.own_region:
+            return
         memory = f"replica.adapter_memory={scenario.replica.adapter_memory}"
         if not isinstance(scenario.policies.eviction(), OnDemand):
             yield f"{memory} needs eviction=on_demand"
-        if type(scenario.policies.loader()).ahead is not Loader.ahead:
+        if scenario.policies.loader().prefetches:
             yield f"{memory} needs a loader that does not prefetch"
 
-    def __init__(self, region: AdapterRegion, runner: ModelRunner, flush_s: float) -> None:
-        self.region, self._runner, self._flush_s = region, runner, flush_s
+    def __init__(self, replica: Replica, region: AdapterRegion, flush_s: float) -> None:
+        self.region, self._runner, self._flush_s = region, replica.runner, flush_s
         self._flushes = 0
+        replica.loader.on_missing += (self.lay_out,)
 
     def lay_out(self, missing: Sequence[Adapter], now_s: float) -> None:
         """Lay out the missing adapters of a prefill."""

@@ -14,34 +14,36 @@ from simlora.engine.replica.kv_cache_manager import InFlightKV
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
+from simlora.engine.replica.scheduler_view import SchedulerView
 from simlora.memory.adapter_cache import DividedAdapterCache
 from simlora.metrics.recorder import Recorder
 from simlora.policies.loading.base import Loader, Miss
+from simlora.policies.scheduling.base import SchedulerOutput
 
 
 class OverlappedLoader(AdapterLoader):
-    """Copies weights and KV while iterations go on.
+    """Copies weights and KV while iterations run.
 
     `beside`: weights may come while the batch runs; not so where they are merged, or laid out in memory of their own.
     """
 
-    __slots__ = ("_beside", "_divided", "_kv_ready_s", "_memory", "_overlaps")
+    __slots__ = ("_beside", "_kv_ready_s")
+
+    _kv: InFlightKV
 
     def __init__(
         self, kv: InFlightKV, link: HostLink, policy: Loader, recorder: Recorder, beside: bool
     ) -> None:
         super().__init__(kv, link, policy, recorder)
-        self._memory, self._beside = kv, beside
-        self._overlaps = policy.overlaps and beside
-        self._divided = isinstance(kv.adapters, DividedAdapterCache)
+        self._beside = beside
         self._kv_ready_s: dict[int, float] = {}  # when the KV that an admitted request waits for is there
 
     def _load(self, requests: Sequence[Request], missing: Sequence[Adapter], now_s: float) -> LoadPlan:
         # Before adapters claim theirs: fewer requests may have to wait for those.
-        writable_s = self._memory.claim_writable_s(now_s)
+        writable_s = self._kv.claim_writable_s(now_s)
         for adapter in missing:
             self._bring(adapter, now_s)
-        for request, kv_s in zip(requests, self._memory.bring(requests, writable_s), strict=True):
+        for request, kv_s in zip(requests, self._kv.bring(requests, writable_s), strict=True):
             self._kv_ready_s[request.id] = kv_s
         weights_s = now_s
         for reload in self.reload:
@@ -49,13 +51,17 @@ class OverlappedLoader(AdapterLoader):
         return self._plan(requests, writable_s, weights_s, now_s)
 
     def _plan(self, requests: Sequence[Request], kv_s: float, weights_s: float, now_s: float) -> LoadPlan:
-        """Say which requests are deferred, and count what the others wait, at least until then."""
+        """Return which requests are deferred, and when the others have what they need, not before `kv_s`.
+
+        Their waits are counted.
+        """
         deferred: list[Request] = []
+        overlaps = self.policy.overlaps and self._beside
         for request in requests:
             adapter = request.adapter
             own_s = now_s if adapter is None else max(self._cache.ready_s[adapter.id], now_s)
             own_kv_s = self._kv_ready_s[request.id]
-            if own_kv_s > now_s and self._overlaps:
+            if own_kv_s > now_s and overlaps:
                 deferred.append(request)
                 continue
             kv_s = max(kv_s, own_kv_s)
@@ -63,7 +69,7 @@ class OverlappedLoader(AdapterLoader):
                 request.kv_cold_start_s += max(own_kv_s - own_s, 0.0)
             if adapter is None or own_s == now_s:
                 continue
-            miss = self._policy.on_miss(adapter) if self._beside else Miss.STALL
+            miss = self.policy.on_miss(adapter) if self._beside else Miss.STALL
             if miss is Miss.WAIT:
                 deferred.append(request)
             elif miss is not Miss.ASSIST:
@@ -71,73 +77,53 @@ class OverlappedLoader(AdapterLoader):
                 waits(request, own_s - now_s)
         return LoadPlan(kv_s, weights_s, deferred)
 
-    def _insert(self, adapter: Adapter, free: bool, now_s: float) -> None:
-        begin_s = self._writable_s(adapter, now_s)
-        if free:
-            self._recorder.adapter_hits += 1
-            self._cache.insert(adapter, begin_s)
-        else:
-            self._recorder.adapter_misses += 1
-            self._cache.insert(adapter, self.fetch(adapter, begin_s))
-
-    def _writable_s(self, adapter: Adapter, now_s: float) -> float:
-        """Claim the slots of an adapter that is about to be loaded; return when they can be written."""
-        return now_s if self._divided else self._memory.claim_writable_s(now_s, adapter.kv_tokens)
-
-    def fetch(self, adapter: Adapter, begin_s: float) -> float:
-        """Load an adapter from then on; return when it is there."""
-        ready_s = self._link.load(adapter, begin_s)
-        self._memory.expect(adapter.id, ready_s, adapter.kv_tokens)
-        return ready_s
+    def load(self, adapter: Adapter, now_s: float, free: bool = False) -> None:
+        """Load an adapter as soon as its slots can be written; a `free` load takes no time from then on."""
+        divided = isinstance(self._cache, DividedAdapterCache)
+        ready_s = now_s if divided else self._kv.claim_writable_s(now_s, adapter.kv_tokens)
+        if not free:
+            ready_s = self._link.load(adapter, ready_s)
+            self._kv.expect(adapter, ready_s)
+        self._cache.insert(adapter, ready_s)
 
     def prefetch(self, adapters: Iterable[Adapter], now_s: float) -> None:
         """Load the missing adapters in the background, as far as they fit beside all that KV will grow into."""
-        memory, cache = self._memory, self._cache
+        kv, cache = self._kv, self._cache
         wanted = {adapter.id: adapter for adapter in adapters}
         for adapter in wanted.values():
             if adapter in cache:
                 continue
-            if adapter.kv_tokens <= cache.adapter_room(memory.peak_tokens(), wanted):
-                memory.make_room(now_s, adapter.kv_tokens, wanted)
-                cache.insert(adapter, self.fetch(adapter, self._writable_s(adapter, now_s)))
+            if adapter.kv_tokens <= cache.adapter_room(kv.peak_tokens(), wanted):
+                kv.make_room(now_s, adapter.kv_tokens, wanted)
+                self.load(adapter, now_s)
 
     def ready_s(self, request: Request) -> float:
         return max(self.weights_s(request), self._kv_ready_s[request.id])
 
     def defer(self, requests: Iterable[Request], step: int, now_s: float) -> None:
         """Admitted requests do not begin with the others; the slots of their first tokens are theirs from now on."""
-        memory = self._memory
         for request in requests:
-            memory.hold_growth(request, step)
-        memory.make_room(now_s)
-        writable_s = memory.claim_writable_s(now_s)
+            self._kv.hold_growth(request, step)
+        self._kv.make_room(now_s)
+        writable_s = self._kv.claim_writable_s(now_s)
         for request in requests:
             self._kv_ready_s[request.id] = max(self._kv_ready_s[request.id], writable_s)
 
-    def forget(self, request: Request) -> None:
+    def release(self, request: Request) -> None:
         """An admitted request has given back its memory."""
         del self._kv_ready_s[request.id]
 
 
-class KvOnTheWay(Part):
-    """Forgets when the KV of a request was there, once the request has given it back."""
+class InFlightCopies(Part):
+    """Lets the next decode step wait for slots that a copy still uses, and ends what the loader keeps of a request."""
 
-    __slots__ = ("_loader",)
+    __slots__ = ("_kv", "_loader", "_replica")
 
-    def __init__(self, loader: OverlappedLoader) -> None:
-        self._loader = loader
+    def __init__(self, replica: Replica, kv: InFlightKV, loader: OverlappedLoader) -> None:
+        self._replica, self._kv, self._loader = replica, kv, loader
 
     def on_release(self, request: Request, now_s: float) -> None:
-        self._loader.forget(request)
-
-
-class SlotsInFlight(Part):
-    """Lets the next decode step wait for slots that a copy still uses."""
-
-    __slots__ = ("_kv", "_replica")
-
-    def __init__(self, kv: InFlightKV, replica: Replica) -> None:
-        self._kv, self._replica = kv, replica
+        self._loader.release(request)
 
     def after_decode(self, now_s: float) -> None:
         writable_s = self._kv.claim_writable_s(now_s)
@@ -149,39 +135,44 @@ class SlotsInFlight(Part):
 
 
 class Deferring(Part):
-    """Admitted requests that wait for copies of their own with their seat and memory, while the replica goes on.
+    """Keeps admitted requests that wait for copies of their own, with their seat and memory, while others run.
 
-    `next_ready_s` is when the next of them can go on; inf: no request waits.
+    `next_ready_s` is when the next of these copies ends; inf: no request waits.
     """
 
-    __slots__ = ("_ready_s", "_replica", "_since_s", "_status", "_table", "next_ready_s")
+    __slots__ = ("_replica", "_schedule", "_status", "_table", "_times_s", "next_ready_s")
 
     def __init__(self, replica: Replica, status: RequestStatus) -> None:
         self._replica, self._table, self._status = replica, replica.table, status
-        self._ready_s: dict[int, float] = {}
-        self._since_s: dict[int, float] = {}
+        self._times_s: dict[int, tuple[float, float]] = {}  # by request: since when, and until when
         self.next_ready_s = inf
         self._table.stops[status] = self.stop
+        self._schedule, replica.ask = replica.ask, self.ask
+
+    def ask(self, view: SchedulerView) -> SchedulerOutput:
+        """Ask the scheduler, unless there are only requests whose copies are under way."""
+        held = self._table.held
+        paused, prefilling = held[RequestStatus.PAUSED], held[RequestStatus.PREFILLING]
+        asks = view.members or self._table.queue.count or paused or prefilling
+        return self._schedule(view) if asks else SchedulerOutput()
 
     def add(self, request: Request, now_s: float, ready_s: float) -> None:
         """A request waits from now until then."""
         self._table.hold(request, self._status)
-        self._since_s[request.id] = now_s
-        self._ready_s[request.id] = ready_s
+        self._times_s[request.id] = now_s, ready_s
         self.next_ready_s = min(self.next_ready_s, ready_s)
 
     def take(self, request: Request, now_s: float) -> float:
         """Take a request out, now or before it is ready; return how long it has waited."""
-        id = request.id
-        waited_s = min(now_s, self._ready_s.pop(id)) - self._since_s.pop(id)
+        since_s, ready_s = self._times_s.pop(request.id)
         self._table.let_go(request, self._status)
-        self.next_ready_s = min(self._ready_s.values(), default=inf)
-        return waited_s
+        self.next_ready_s = min((until_s for _, until_s in self._times_s.values()), default=inf)
+        return min(now_s, ready_s) - since_s
 
     def ready(self, now_s: float) -> list[Request]:
-        """Return the requests that can go on, in order of admission."""
+        """Return the requests whose copies have ended, in order of admission."""
         held = self._table.held[self._status]
-        return [request for id, request in held.items() if self._ready_s[id] <= now_s]
+        return [request for id, request in held.items() if self._times_s[id][1] <= now_s]
 
     def stop(self, request: Request, now_s: float) -> bool:
         """A request is taken away; return whether it has been prefilled."""
@@ -209,16 +200,15 @@ class AsyncLoading(Deferring):
         self._loader, self._chunks = loader, chunks
 
     def on_plan(self, plan: LoadPlan, now_s: float) -> None:
-        """Keep the deferred requests out of the prefill, which goes on with the others."""
+        """Take the deferred requests out of the prefill, and wait for weights that the running batch needs."""
         replica, table = self._replica, self._table
         if plan.deferred:
             self._loader.defer(plan.deferred, table.batch.step, now_s)
             for request in plan.deferred:
                 self.add(request, now_s, self._loader.ready_s(request))
             self._leave_out({request.id for request in plan.deferred})
-        if (
-            plan.weights_s > now_s and not table.prefill
-        ):  # the running batch uses weights that are on their way
+        # With no prefill left, it is the running batch that uses weights that are on their way.
+        if plan.weights_s > now_s and not table.prefill:
             replica.stall(plan.weights_s)
 
     def _leave_out(self, ids: Collection[int]) -> None:
@@ -241,7 +231,7 @@ class AsyncLoading(Deferring):
                 break
             self._waited(request, now_s)
             begin.append(request)
-        if self._chunks:  # the scheduler is to say how much of each is prefilled
+        if self._chunks:  # the scheduler decides how much of each is prefilled
             for request in begin:
                 self._table.hold(request, RequestStatus.PREFILLING)
             return ()
@@ -254,3 +244,22 @@ class AsyncLoading(Deferring):
     def _waited(self, request: Request, now_s: float) -> None:
         waited_s, loader = self.take(request, now_s), self._loader
         self._table.stats.waited(request, waited_s, now_s, loader.weights_s(request), loader.ready_s(request))
+
+
+class Prefetching(Part):
+    """Asks the loading policy which adapters to have in HBM, before every decode window and at every arrival."""
+
+    __slots__ = ("_loader", "_replica")
+
+    def __init__(self, replica: Replica, loader: OverlappedLoader) -> None:
+        self._replica, self._loader = replica, loader
+
+    def on_arrival(self) -> bool:
+        """Return whether a load could start at the next boundary, whatever the scheduler has decided."""
+        cache = self._replica.kv.adapters
+        return any(adapter not in cache for adapter in self._loader.policy.ahead(self._replica.view))
+
+    def prepare(self, output: SchedulerOutput, now_s: float) -> float:
+        if not self._replica.table.prefill and (wanted := self._loader.policy.ahead(self._replica.view)):
+            self._loader.prefetch(wanted, now_s)
+        return 0.0

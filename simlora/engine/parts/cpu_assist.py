@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import NamedTuple
 
 from simlora.core.request import Request
 from simlora.engine.parts.async_loading import Deferring
-from simlora.engine.replica.adapter_loader import AdapterLoader
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
 from simlora.engine.scenario import Scenario
@@ -16,7 +14,7 @@ from simlora.latency.cpu_lora import Assisted, CpuLora
 
 
 class HostCores:
-    """The CPU cores of a host: how many there are in `all`; each is held until a time known from the start."""
+    """The CPU cores of a host, `all` of them. Each is held until a time known from the start."""
 
     __slots__ = ("_held", "all", "most_busy")
 
@@ -27,24 +25,14 @@ class HostCores:
 
     def free(self, now_s: float) -> int:
         """Return the cores that are free at this moment."""
-        self._held = [held for held in self._held if held[0] > now_s]
-        return self.all - sum(cores for _, cores in self._held)
+        return self.all - sum(cores for until_s, cores in self._held if until_s > now_s)
 
     def hold(self, cores: int, now_s: float, until_s: float) -> None:
         """Take so many cores until then; the caller has asked whether they are free."""
         busy = self.all - self.free(now_s) + cores
         assert busy <= self.all, f"{busy} cores are held of {self.all}"
         self.most_busy = max(self.most_busy, busy)
-        self._held.append((until_s, cores))
-
-
-class AssistedPass(NamedTuple):
-    """A prefill with the CPU's help: when it begins, its seconds, the requests `helped`, and those it waits for."""
-
-    begin_s: float
-    pass_s: float
-    helped: tuple[Request, ...]
-    waited_for: tuple[Request, ...]
+        self._held = [*(held for held in self._held if held[0] > now_s), (until_s, cores)]
 
 
 class CpuAssist(Deferring):
@@ -56,66 +44,53 @@ class CpuAssist(Deferring):
     __slots__ = ("_cores", "_cpu_lora", "_loader")
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return scenario.policies.assists
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
-        if scenario.adapter_pool == "distributed":
+        if scenario.policies.assists and scenario.adapter_pool == "distributed":
             yield (
                 "loader=cpu_assisted computes with adapters in host memory, which needs "
                 "cluster.adapter_pool=replicated"
             )
 
-    def __init__(self, replica: Replica, loader: AdapterLoader, cores: HostCores, cpu_lora: CpuLora) -> None:
+    def __init__(self, replica: Replica, cores: HostCores, cpu_lora: CpuLora) -> None:
         super().__init__(replica, RequestStatus.ASSISTED)
-        self._loader, self._cores, self._cpu_lora = loader, cores, cpu_lora
+        self._loader, self._cores, self._cpu_lora = replica.loader, cores, cpu_lora
 
     def assist(
         self, requests: Sequence[Request], tokens: Sequence[int], start_s: float, pass_s: float
     ) -> tuple[float, float]:
-        """Return when the prefill begins, and its seconds, with the help of the host's free cores."""
-        stats, now_s = self._table.stats, self._replica.clock.now
-        found = self.help(list(zip(requests, tokens, strict=True)), now_s, start_s, pass_s)
-        for request in found.waited_for:
-            weights_s, ready_s = self._loader.weights_s(request), self._loader.ready_s(request)
-            stats.waited(request, weights_s - start_s, inf, weights_s, ready_s)
-        if found.begin_s > start_s:
-            others = [request for request in requests if request not in found.helped]
-            stats.stall(others, [self._loader.weights_s(r) for r in others], start_s, found.begin_s)
-            stats.delayed(found.helped, found.begin_s - start_s)
-        stats.lengthened(requests, found.pass_s - pass_s)
-        return found.begin_s, found.pass_s
-
-    def help(
-        self, tokens: Sequence[tuple[Request, int]], now_s: float, start_s: float, gpu_s: float
-    ) -> AssistedPass:
-        """Help the requests whose weights are not there when the prefill starts; `tokens` are those it processes.
+        """Return when the prefill begins, and its seconds, with the help of the host's free cores.
 
         Cores go to requests in the order of the prefill; the replica waits for the weights of those that get none.
         """
-        cpu_lora, weights_s = self._cpu_lora, self._loader.weights_s
+        cpu_lora, loader, stats = self._cpu_lora, self._loader, self._table.stats
+        now_s, weights_s = self._replica.clock.now, self._loader.weights_s
         free, begin_s = self._cores.free(now_s), start_s
-        helped: list[tuple[Request, int]] = []
-        waited_for: list[Request] = []
-        for request, count in tokens:
-            if weights_s(request) <= start_s:
+        assisted: list[tuple[Request, int]] = []
+        for request, count in zip(requests, tokens, strict=True):
+            ready_s = weights_s(request)
+            if ready_s <= start_s:
                 continue
             if cpu_lora.cores(count) <= free:
                 free -= cpu_lora.cores(count)
-                helped.append((request, count))
+                assisted.append((request, count))
             else:
-                begin_s = max(begin_s, weights_s(request))
-                waited_for.append(request)
-        pending = [(request, count) for request, count in helped if weights_s(request) > begin_s]
-        pass_s = gpu_s
+                begin_s = max(begin_s, ready_s)
+                stats.waited(request, ready_s - start_s, inf, ready_s, loader.ready_s(request))
+        if begin_s > start_s:
+            delayed = [request for request, _ in assisted]
+            others = [request for request in requests if request not in delayed]
+            stats.stall(others, [weights_s(request) for request in others], start_s, begin_s)
+            stats.delayed(delayed, begin_s - start_s)
+        alone_s = pass_s
+        pending = [(request, count) for request, count in assisted if weights_s(request) > begin_s]
         if pending:
             slices = [Assisted(count, r.rank, weights_s(r) - begin_s) for r, count in pending]
-            pass_s = cpu_lora.pass_s(gpu_s, slices)
+            pass_s = cpu_lora.pass_s(alone_s, slices)
             for request, count in pending:
                 until_s = min(weights_s(request), begin_s + pass_s)
                 self._cores.hold(cpu_lora.cores(count), now_s, until_s)
-        return AssistedPass(begin_s, pass_s, tuple(request for request, _ in helped), tuple(waited_for))
+        stats.lengthened(requests, pass_s - alone_s)
+        return begin_s, pass_s
 
     def hold_back(self, request: Request, now_s: float) -> bool:
         weights_s = self._loader.weights_s(request)

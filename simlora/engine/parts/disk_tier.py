@@ -6,30 +6,41 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
 from simlora.latency.transfer import AdapterLoad
 from simlora.memory.adapter_cache import AdapterCache
 from simlora.metrics.recorder import Recorder
 
 
-class HostMemory:
-    """Holds `capacity` adapters, and forgets the least recently used first.
+class DiskTierLink(HostLink):
+    """Reads adapters that host memory does not hold from disk, and then copies them to the GPU.
 
-    Adapters that are in HBM too, in the `cache`, are forgotten last: they are what runs.
+    Host memory holds `capacity` adapters, and evicts the least recently used first. Adapters that are in HBM too, in
+    the `cache`, are evicted last: they are what runs.
     """
 
-    __slots__ = ("_cache", "_held", "capacity")
+    __slots__ = ("_cache", "_capacity", "_held")
 
-    def __init__(self, capacity: int, cache: AdapterCache) -> None:
-        self.capacity, self._cache = capacity, cache
+    def __init__(
+        self,
+        load: AdapterLoad,
+        tp: int,
+        kv_bytes: int,
+        recorder: Recorder,
+        capacity: int,
+        cache: AdapterCache,
+    ) -> None:
+        super().__init__(load, tp, kv_bytes, recorder)
+        self._capacity, self._cache = capacity, cache
         self._held: dict[int, None] = {}
 
     def use(self, adapter: Adapter) -> bool:
-        """Return whether an adapter is there already; it then is, and is the one used last."""
+        """Return whether host memory holds an adapter already; it then does, as the one used last."""
         held = self._held
         known = adapter.id in held
         if known:
             del held[adapter.id]
-        elif len(held) == self.capacity:
+        elif len(held) == self._capacity:
             del held[next((id for id in held if not self._cache.holds(id)), next(iter(held)))]
         held[adapter.id] = None
         return known
@@ -39,33 +50,21 @@ class HostMemory:
         if adapter.id in self._held:
             self._held[adapter.id] = self._held.pop(adapter.id)
 
-
-class DiskTierLink(HostLink):
-    """Reads adapters that host memory does not hold from disk, and then copies them to the GPU."""
-
-    __slots__ = ("memory",)
-
-    def __init__(
-        self, load: AdapterLoad, tp: int, kv_bytes: int, recorder: Recorder, memory: HostMemory
-    ) -> None:
-        super().__init__(load, tp, kv_bytes, recorder)
-        self.memory = memory
-
     def load(self, adapter: Adapter, now_s: float) -> float:
-        from_disk = not self.memory.use(adapter)
+        from_disk = not self.use(adapter)
         self._recorder.adapter_load(adapter.size_bytes, from_disk)
-        seconds = self.adapter_s(adapter.size_bytes) + (self.disk_s(adapter.size_bytes) if from_disk else 0.0)
+        seconds = self.adapter_s(adapter.size_bytes, from_disk)
         return self.to_gpu.transfer(now_s, seconds, what=adapter)
 
 
 class DiskTier(Part):
-    """Tells host memory which adapters were used last."""
+    """Notifies host memory of the adapters that were used last."""
 
-    __slots__ = ("_cache", "_memory")
+    __slots__ = ("_cache", "_link")
 
-    def __init__(self, memory: HostMemory, cache: AdapterCache) -> None:
-        self._memory, self._cache = memory, cache
+    def __init__(self, replica: Replica, link: DiskTierLink) -> None:
+        self._cache, self._link = replica.kv.adapters, link
 
     def on_release(self, request: Request, now_s: float) -> None:
         if request.adapter is not None and not self._cache.is_pinned(request.adapter):
-            self._memory.left(request.adapter)
+            self._link.left(request.adapter)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from simlora.core.adapter import Adapter
 from simlora.engine.parts.slowdown import PaceChange
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.model_runner import ModelRunner, Pass
+from simlora.engine.replica.model_runner import ModelRunner, Pass, WrappingRunner
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.engine.scenario import Scenario
@@ -27,32 +26,32 @@ class SharedGpu:
     __slots__ = ("_gpu_s", "_prefilling", "listeners")
 
     def __init__(self) -> None:
-        self.listeners: list[tuple[int, Callable[[int], None]]] = []  # engines, and how they hear of a change
+        self.listeners: list[tuple[int, Callable[[int], None]]] = []  # engines, and their callbacks
         self._gpu_s: dict[int, float] = {}  # of the busy engines: the last iteration's part on the GPU
         self._prefilling: dict[int, bool] = {}
 
     def set_busy(self, id: int, busy: bool) -> None:
-        """An engine has work, or none; the others hear of a change."""
+        """An engine has work, or none; the others are notified of a change."""
         if (id in self._gpu_s) == busy:
             return
         if busy:
             self._gpu_s[id] = 0.0
         else:
             del self._gpu_s[id]
-        self._tell(id)
+        self._notify(id)
 
     def launch(
         self, id: int, own_s: float, slope_s: float, host_s: float, prefilling: bool = False
     ) -> tuple[float, float]:
         """Return what an iteration of `own_s`, of which `host_s` are on the host, takes beside the others.
 
-        With it comes by how much each decode step after it is longer, alone `slope_s`. The others hear of a change
-        from prefill to decode and back: their iterations take other times from now on.
+        With it comes by how much each decode step after it is longer, alone `slope_s`. The others are
+        notified of a change from prefill to decode and back: their iterations take other times from now on.
         """
         self._gpu_s[id] = max(own_s - host_s, 0.0)
         if self._prefilling.get(id) is not prefilling:
             self._prefilling[id] = prefilling
-            self._tell(id)
+            self._notify(id)
         crowded_s = sum(self._gpu_s.values())
         return (own_s, slope_s) if crowded_s <= own_s else (crowded_s, slope_s * len(self._gpu_s))
 
@@ -61,24 +60,20 @@ class SharedGpu:
         others_s = sum(seconds for other, seconds in self._gpu_s.items() if other != id)
         return max(own_s, max(own_s - host_s, 0.0) + others_s)
 
-    def _tell(self, id: int) -> None:
+    def _notify(self, id: int) -> None:
         for other, listener in self.listeners:
             if other != id:
                 listener(id)
 
 
-class SharedRunner(ModelRunner):
+class SharedRunner(WrappingRunner):
     """Runs the iterations of `runner` beside those of the other engines on the GPU."""
 
-    __slots__ = ("_gpu", "_host", "_id", "_runner")
+    __slots__ = ("_gpu", "_host", "_id")
 
     def __init__(self, id: int, runner: ModelRunner, gpu: SharedGpu, host: HostTime) -> None:
-        super().__init__(runner.latency)
-        self._id, self._runner, self._gpu, self._host = id, runner, gpu, host
-
-    @property
-    def merged(self) -> Adapter | None:
-        return self._runner.merged
+        super().__init__(runner)
+        self._id, self._gpu, self._host = id, gpu, host
 
     def prefill_s(self, work: Pass) -> float:
         own_s = self._runner.prefill_s(work)
@@ -99,16 +94,14 @@ class SharedRunner(ModelRunner):
 
 
 class GpuSharing(PaceChange):
-    """Says when the replica has work, and hears from the other engines on its GPU."""
+    """Notifies the other engines on its GPU whether the replica has work, and is notified by them."""
 
     __slots__ = ("_gpu",)
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return scenario.engines_per_gpu > 1
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
+        if scenario.engines_per_gpu == 1:
+            return
         for key in ("failures", "stragglers", "slow_links", "replica_groups"):
             if getattr(scenario, key):
                 yield f"cluster.{key} needs cluster.engines_per_gpu=1"

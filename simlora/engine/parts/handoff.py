@@ -13,7 +13,7 @@ from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 
 OnMove = Callable[[Handoff, int, int], None]
-"""Hears of a request that leaves one replica for another: the request, from, to."""
+"""Is called with a request that leaves one replica for another, and the numbers of both: from, to."""
 
 
 class HandingOver(Part):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Container, Iterator, Sequence
 
 from simlora.core.request import Request
@@ -10,7 +11,7 @@ from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import InFlightKV
 from simlora.engine.replica.part import Part
-from simlora.engine.replica.request_table import RequestTable
+from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.engine.replica_config import PREFIX_RESERVES
 from simlora.engine.scenario import Scenario
@@ -27,7 +28,9 @@ class PrefixCachingKV(InFlightKV):
     KV that no request uses is evicted before idle adapters are.
     """
 
-    __slots__ = ("_coming", "_divided", "_recorder", "tree")
+    __slots__ = ("_coming", "_recorder", "tree")
+
+    tree: PrefixTree
 
     def __init__(
         self,
@@ -36,17 +39,14 @@ class PrefixCachingKV(InFlightKV):
         batch: RunningBatch,
         host_link: HostLink,
         pooled: bool,
+        make_tree: Callable[..., PrefixTree],
         recorder: Recorder,
     ) -> None:
         super().__init__(reservation, adapters, batch, host_link, pooled)
-        self.tree: PrefixTree
+        self.tree = make_tree(send=self.send_out)
+        adapters.on_change += (self.tree.adapter,)
         self._recorder = recorder
-        self._divided = isinstance(adapters, DividedAdapterCache)
         self._coming: list[list[Segment]] = []  # KV on the host that requests being admitted begin with
-
-    @property
-    def prefixes(self) -> PrefixTree | None:
-        return self.tree
 
     def send_out(self, tokens: int, now_s: float, there_s: float) -> float:
         """Copy cached KV to the host that is in HBM since `there_s`; return when it is on the host.
@@ -54,10 +54,11 @@ class PrefixCachingKV(InFlightKV):
         KV that is still on its way from the host need not go back, but its slots are written to until it has come.
         """
         if there_s > now_s:
-            self.in_flight.add(there_s, tokens)
+            insort(self.copies, (there_s, tokens))
             return now_s
-        done_s = self.host_link.send_cached(tokens, now_s)
-        self.in_flight.add(done_s, tokens)
+        self.host_link.kv_tokens_out += tokens
+        done_s = self.host_link.send_kv(tokens, now_s)
+        insort(self.copies, (done_s, tokens))
         return done_s
 
     def tokens(self) -> int:
@@ -70,12 +71,9 @@ class PrefixCachingKV(InFlightKV):
         return super().peak_tokens() + self.tree.held_tokens
 
     def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
-        own_tokens = self.reservation.used_tokens(self.batch.step)
-        beside = 0 if self._divided else more
-        self.tree.evict(beside - self.adapters.free_tokens(own_tokens + self.tree.tokens), now_s)
-        short = self.adapters.make_room(own_tokens + self.tree.tokens, more, keep)
-        self.note_given_up(now_s)
-        return short
+        beside = 0 if isinstance(self.adapters, DividedAdapterCache) else more
+        self.tree.evict(beside - self.adapters.free_tokens(self.tokens()), now_s)
+        return super().make_room(now_s, more, keep)
 
     def steps_until_full(self, most: int, now_s: float) -> int:
         """As without a cache. Where cached KV is dropped by its last use, its slots count as free.
@@ -86,9 +84,9 @@ class PrefixCachingKV(InFlightKV):
             step = self.batch.step
             free = self.adapters.free_tokens(self.running_tokens(step))
             most = min(most, self.reservation.steps_until_full(free, step, most))
-            if not self.in_flight.copies:
+            if not self.copies:
                 return most
-        return min(most, self._steps_until_written(most, now_s))
+        return self._steps_until_written(most, now_s)
 
     def begin_with(self, request: Request, now_s: float) -> None:
         """A request is admitted, and holds what is cached of its prompt."""
@@ -107,49 +105,20 @@ class PrefixCachingKV(InFlightKV):
         for segments in coming:
             # Once the copies to the host are done.
             there_s = max(begin_s, *(segment.ready_s for segment in segments))
-            ready_s = self.host_link.bring_cached(sum(map(tree.size, segments)), there_s)
+            tokens = sum(map(tree.size, segments))
+            self.host_link.kv_tokens_in += tokens
+            ready_s = self.host_link.bring_kv(tokens, there_s)
             for segment in segments:
                 segment.ready_s = ready_s
-        found = []
-        for request in requests:
-            own_s = self.host_link.bring_kv(request.host_tokens, begin_s) if request.host_tokens else begin_s
-            found.append(max(own_s, tree.ready_s(request)))
-        return found
+        own_s = super().bring(requests, begin_s)
+        return [max(kv_s, tree.ready_s(request)) for kv_s, request in zip(own_s, requests, strict=True)]
 
     def shared_tokens(self, request: Request) -> int:
         return self.tree.shared_tokens(request)
 
     def release(self, request: Request, now_s: float) -> None:
-        self.reservation.remove(request.id, self.batch.step)
+        super().release(request, now_s)
         self.tree.leave(request, now_s)
-        if request.adapter is not None:
-            self.adapters.unpin(request.adapter)
-
-
-class SwappedKV(PrefixCachingKV):
-    """Room is made for KV and adapters in one order, by the unified swapper.
-
-    `free` (slots, now, adapters to keep) lets what is worth least leave; at `busy_tokens` in use the swapper does so.
-    """
-
-    __slots__ = ("busy_tokens", "free")
-
-    busy_tokens: int
-    free: Callable[[int, float, Container[int]], None]
-
-    def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
-        short = more - self.adapters.free_tokens(self.tokens())
-        if short > 0:
-            self.free(short, now_s, keep)
-            self.in_flight.note_given_up(self.adapters, now_s)
-        return max(more - self.adapters.free_tokens(self.tokens()), 0)
-
-    def steps_until_full(self, most: int, now_s: float) -> int:
-        most = min(most, self._steps_until_written(most, now_s))
-        until_busy = self.busy_tokens - self.tokens() - self.adapters.adapter_tokens
-        if until_busy >= 0:
-            most = min(most, self.reservation.steps_until_full(until_busy, self.batch.step, most))
-        return most
 
 
 class PrefixCaching(Part):
@@ -161,12 +130,10 @@ class PrefixCaching(Part):
     __slots__ = ("_kv", "_outputs", "_table")
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return scenario.replica.prefix_caching
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
         replica, trace = scenario.replica, scenario.trace
+        if not replica.prefix_caching:
+            return
         if replica.reserve not in PREFIX_RESERVES:
             yield f"replica.prefix_caching is true, which needs replica.reserve full or paged, not {replica.reserve}"
         tokens = trace.hash_block_tokens
@@ -176,8 +143,9 @@ class PrefixCaching(Part):
                 "blocks (workload.hash_block_tokens), or else replica.prefix_caching be false"
             )
 
-    def __init__(self, kv: PrefixCachingKV, outputs: Sequence[int], table: RequestTable) -> None:
-        self._kv, self._outputs, self._table = kv, outputs, table
+    def __init__(self, replica: Replica, kv: PrefixCachingKV, outputs: Sequence[int]) -> None:
+        self._kv, self._outputs, self._table = kv, outputs, replica.table
+        replica.loader.on_admit += (kv.begin_with,)
 
     def after_prefill(self, request: Request, now_s: float) -> None:
         self._kv.tree.add(request, request.prompt_tokens + request.generated_tokens, now_s)
@@ -200,7 +168,7 @@ class PrefixCaching(Part):
 
 
 class PrefixAdmission(Admission):
-    """A trial with a prefix cache: cached segments count once, and a request that fits knows its `cached_tokens`."""
+    """A trial with a prefix cache: cached segments count once, and the `cached_tokens` of a candidate are set."""
 
     __slots__ = ("_cached_tokens", "_mark", "_tree")
 

@@ -14,7 +14,6 @@ from simlora.engine.replica.running_batch import RunningBatch
 from simlora.latency.kernels import NO_LORA, LoraWork
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import Merge
-from simlora.metrics.recorder import Recorder
 from simlora.policies.scheduling.base import SchedulerOutput
 
 
@@ -73,15 +72,15 @@ class MergingRunner(ModelRunner):
 class Merging(Part):
     """Switches the merged adapter as the scheduler says, before an iteration begins."""
 
-    __slots__ = ("_recorder", "_replica", "_runner")
+    __slots__ = ("_replica", "_runner")
 
-    def __init__(self, replica: Replica, runner: MergingRunner, recorder: Recorder) -> None:
-        self._replica, self._runner, self._recorder = replica, runner, recorder
+    def __init__(self, replica: Replica, runner: MergingRunner) -> None:
+        self._replica, self._runner = replica, runner
 
     def prepare(self, output: SchedulerOutput, now_s: float) -> float:
         if not output.unmerge and output.merge is None:
             return 0.0
         seconds = self._runner.switch_s(output.unmerge, output.merge) * self._replica.runner.slowdown
-        self._recorder.switch(self._replica.id, now_s, seconds, self._runner.merged)
+        self._replica.recorder.switch(self._replica.id, now_s, seconds, self._runner.merged)
         self._replica.table.end_window()
         return seconds

@@ -24,17 +24,15 @@ class Pausing(Part):
     __slots__ = ("_replica", "_reservation", "_table")
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return scenario.policies.scheduler().pauses
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
+        if not scenario.policies.scheduler().pauses:
+            return
         if scenario.replica.reserve == "padded":
             yield "replica.reserve is padded, must be full, peak or paged for a scheduler that pauses requests"
         if scenario.replica.own_region:
             yield (
                 f"replica.adapter_memory is {scenario.replica.adapter_memory}, must be unified, partition or slots for "
-                "a scheduler that pauses requests: their adapters cannot make way there"
+                "a scheduler that pauses requests: their adapters cannot be evicted there"
             )
 
     def __init__(self, replica: Replica, reservation: Pausable) -> None:
@@ -97,12 +95,12 @@ class Pausing(Part):
 def trial_beside(
     table: RequestTable,
     config: ReplicaConfig,
-    beside: Collection[Request] | None,
     start: Callable[[int], Admission],
+    beside: Collection[Request] | None = None,
 ) -> Admission:
     """Start a trial beside some requests, as if the other running and paused ones had given up their memory.
 
-    `start` starts one of so many seats; None: beside all.
+    None: beside all. `start` starts a trial of so many seats.
     """
     paused, rule = table.held[RequestStatus.PAUSED], table.kv.reservation
     paused_tokens = rule.paused_tokens if isinstance(rule, Pausable) else 0

@@ -6,39 +6,34 @@ from collections.abc import Iterator, Sequence
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
-from simlora.memory.adapter_cache import AdapterCache
 from simlora.policies.eviction.base import Eviction
-from simlora.policies.loading.base import Loader, Miss
+from simlora.policies.loading.base import Miss
 
 
 class SlotReloads(Part):
     """Asks an eviction policy that `evicts_in_use` which adapters have to come again.
 
-    `from_disk`: host memory holds no more adapters than HBM, and so forgets the same ones.
+    They come from disk if host memory holds no more adapters than HBM, and so evicts the same ones.
     """
 
     __slots__ = ("_cache", "_eviction", "_from_disk", "_just_left", "_left_s", "_link", "_policy")
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return scenario.policies.eviction().evicts_in_use
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
-        if scenario.replica.adapter_memory != "slots":
+        if scenario.policies.eviction().evicts_in_use and scenario.replica.adapter_memory != "slots":
             yield (
-                "eviction=lru_in_turn throws adapters out of slots, which needs replica.adapter_memory=slots; "
-                "choose eviction=lru"
+                "eviction=lru_in_turn evicts adapters in use from their slots, which needs "
+                "replica.adapter_memory=slots; choose eviction=lru"
             )
 
-    def __init__(
-        self, cache: AdapterCache, eviction: Eviction, policy: Loader, link: HostLink, from_disk: bool
-    ) -> None:
-        self._cache, self._eviction, self._policy, self._link = cache, eviction, policy, link
-        self._from_disk = from_disk
+    def __init__(self, replica: Replica, eviction: Eviction) -> None:
+        self._cache, self._eviction, self._link = replica.kv.adapters, eviction, replica.host_link
+        self._policy, config = replica.loader.policy, replica.config
+        self._from_disk = config.max_cpu_loras is not None and config.max_cpu_loras == config.max_loras
+        replica.loader.reload += (self.reload,)
         self._just_left: set[int] = set()  # adapters whose last user left at `_left_s`
         self._left_s = -1.0
 

@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-from simlora.core.adapter import Adapter
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.model_runner import ModelRunner, Pass
+from simlora.engine.replica.model_runner import Pass, WrappingRunner
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch
 
 
-class SlowRunner(ModelRunner):
-    """Takes `slowdown` times as long as `runner` for everything."""
+class SlowRunner(WrappingRunner):
+    """Takes `slowdown` times as long as `runner` for the iterations launched from now on."""
 
-    __slots__ = ("_runner", "_slowdown")
-
-    def __init__(self, runner: ModelRunner) -> None:
-        super().__init__(runner.latency)
-        self._runner = runner
-        self._slowdown = 1.0
-
-    @property
-    def merged(self) -> Adapter | None:
-        return self._runner.merged
-
-    @property
-    def slowdown(self) -> float:
-        return self._slowdown
-
-    def slow_down(self, factor: float) -> None:
-        """Iterations launched from now on take `factor` times as long as the latency models say."""
-        self._slowdown = factor
+    __slots__ = ()
 
     def prefill_s(self, work: Pass) -> float:
-        return self._runner.prefill_s(work) * self._slowdown
+        return self._runner.prefill_s(work) * self.slowdown
 
     def priced_s(self, work: Pass) -> float:
-        return self._runner.priced_s(work) * self._slowdown
+        return self._runner.priced_s(work) * self.slowdown
 
     def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
         window = self._runner.decode(start_s, batch, skipped, adapters)
-        return DecodeWindow(start_s, window.base_s * self._slowdown, window.slope_s * self._slowdown)
+        return DecodeWindow(start_s, window.base_s * self.slowdown, window.slope_s * self.slowdown)
 
 
 class PaceChange(Part):
@@ -73,5 +55,5 @@ class Slowdown(PaceChange):
 
     def set(self, factor: float) -> None:
         """From the next step on everything takes `factor` times as long."""
-        self._runner.slow_down(factor)
+        self._runner.slowdown = factor
         self.change()

@@ -1,16 +1,17 @@
-"""Carries out what a `Swapper` decides: adapters and KV leave HBM and come back in one order of worth."""
+"""Carries out what a `Swapper` decides: adapters and KV are evicted and come back in one order of worth."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import takewhile
 from math import inf, nextafter
 
 import numpy as np
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.parts.kv_offload import SwappedKV
+from simlora.engine.parts.kv_offload import PrefixCachingKV
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
@@ -24,10 +25,37 @@ WINDOW_S = 5.0
 """Over which FastLibra takes the mean batch."""
 
 
-class UnifiedSwapper(Part):
-    """Moves KV over the host link; `fetch` (adapter, from when on) loads an adapter and returns when it is there.
+class SwappedKV(PrefixCachingKV):
+    """Room is made for KV and adapters in one order, by the unified `swapper`."""
 
-    What it looks at grows with what it moves, and with the number of adapters, not with the tree.
+    __slots__ = ("swapper",)
+
+    swapper: UnifiedSwapper
+
+    @property
+    def used_tokens(self) -> int:
+        """The slots of all KV and all adapters."""
+        return self.tokens() + self.adapters.adapter_tokens
+
+    def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
+        short = more - self.adapters.free_tokens(self.tokens())
+        if short > 0:
+            self.swapper.make_room(short, now_s, keep)
+            self.note_given_up(now_s)
+        return max(more - self.adapters.free_tokens(self.tokens()), 0)
+
+    def steps_until_full(self, most: int, now_s: float) -> int:
+        most = self._steps_until_written(most, now_s)
+        until_busy = self.swapper.busy_tokens - self.used_tokens
+        if until_busy >= 0:
+            most = min(most, self.reservation.steps_until_full(until_busy, self.batch.step, most))
+        return most
+
+
+class UnifiedSwapper(Part):
+    """Evicts KV and adapters that are worth least, and brings those that are worth most from the host.
+
+    Its own time grows with what it moves, and with the number of adapters, not with the tree.
     `kv_tokens_in` is the KV that was brought ahead of any request.
     """
 
@@ -37,7 +65,6 @@ class UnifiedSwapper(Part):
         "_batches",
         "_before_s",
         "_cache",
-        "_fetch",
         "_host_link",
         "_idle",
         "_in_vain",
@@ -53,11 +80,9 @@ class UnifiedSwapper(Part):
     outlives_requests = True
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        return isinstance(scenario.policies.eviction(), Swapper)
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
+        if not isinstance(scenario.policies.eviction(), Swapper):
+            return
         if not scenario.replica.prefix_caching:
             yield "eviction decides over cached KV too, which needs replica.prefix_caching=true"
         if scenario.replica.adapter_memory != "unified" or scenario.replica.full_copies:
@@ -66,45 +91,34 @@ class UnifiedSwapper(Part):
                 "replica.full_copies=false"
             )
 
-    def __init__(
-        self,
-        replica: Replica,
-        policy: Swapper,
-        kv: SwappedKV,
-        adapters: Sequence[Adapter],
-        fetch: Callable[[Adapter, float], float],
-    ) -> None:
+    def __init__(self, replica: Replica, policy: Swapper, kv: SwappedKV, adapters: Sequence[Adapter]) -> None:
         self.policy = policy
         self.kv_tokens_in = 0
         self._replica, self._kv, self._tree, self._cache = replica, kv, kv.tree, kv.adapters
         self._host_link = host_link = kv.host_link
         self._adapters = adapters
-        self._fetch = fetch
         self._visits = np.zeros(len(adapters), dtype=np.int64)
         self._requests = 0
         self._before_s = 0.0  # the boundary before the one that was reached
-        self._in_vain: tuple[int, int, int] | None = (
-            None  # the state in which all that could come was too large
-        )
+        # The state in which all that could come was too large.
+        self._in_vain: tuple[int, int, int] | None = None
         # Since when the batch has been so large, and its integral until then.
         self._batches: deque[tuple[float, int, float]] = deque([(0.0, 0, 0.0)])
         self._cache.on_change += (self.adapter,)
-        kv.free, kv.busy_tokens = self.make_room, self.busy_tokens
+        kv.swapper = self
+        replica.loader.on_admit += (self.wanted,)
 
         def key(branch: Branch) -> float:
             load_s = host_link.adapter_s(adapters[branch.adapter_id].size_bytes)
             return policy.key(load_s, branch.visits, branch.used_s)
 
-        def fade(branch: Branch, now_s: float) -> float:
-            return policy.fade(now_s - branch.used_s)
-
-        fades = fade if policy.most_fade else None
-        self._idle: Order[Branch] = Order(key, fades, policy.most_fade)
-        self._absent: Order[Branch] = Order(key, fades, policy.most_fade, least_first=False)
+        fade = fading(policy)
+        self._idle: Order[Branch] = Order(key, fade, policy.most_fade)
+        self._absent: Order[Branch] = Order(key, fade, policy.most_fade, least_first=False)
         for adapter in adapters:
             self._absent.put(self._tree.branch(adapter.id))
 
-    # What happens -----------------------------------------------------------------------
+    # Hooks and listeners ----------------------------------------------------------------
 
     def wanted(self, request: Request, now_s: float) -> None:
         """A request is admitted that uses an adapter, or none."""
@@ -135,11 +149,12 @@ class UnifiedSwapper(Part):
     def on_turn(self, now_s: float) -> None:
         """The running batch is what it will be until the next boundary."""
         self._before_s = now_s
-        running = len(self._replica.table.batch.members)
-        since_s, before, area = self._batches[-1]
+        batches, running = self._batches, len(self._replica.table.batch.members)
+        since_s, before, area = batches[-1]
         if before != running:
-            self._batches.append((now_s, running, area + before * (now_s - since_s)))
-            self._forget(max(now_s - WINDOW_S, 0.0))
+            batches.append((now_s, running, area + before * (now_s - since_s)))
+            while len(batches) > 1 and batches[1][0] <= now_s - WINDOW_S:
+                batches.popleft()
 
     def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
         if steps > 1:
@@ -149,27 +164,28 @@ class UnifiedSwapper(Part):
         assert isinstance(failed, UnifiedSwapper), "replicas of one number have the same parts"
         self.kv_tokens_in = failed.kv_tokens_in
 
-    # What is done about it --------------------------------------------------------------
+    # Checks -----------------------------------------------------------------------------
 
     def at_boundary(self, now_s: float) -> None:
-        """Move what has to be moved, if a time to look has come since the boundary before."""
+        """Check whether HBM is busy or idle, if that is due since the boundary before."""
         every_s = self.policy.every_s
         if every_s == 0.0 or now_s // every_s > self._before_s // every_s:
-            self._look(now_s)
-            self._kv.in_flight.note_given_up(self._cache, now_s)
+            self._check(now_s)
+
+    def _check(self, now_s: float) -> None:
+        """Move KV and adapters until HBM is neither busy nor idle."""
+        policy, capacity, used_tokens = self.policy, self._cache.capacity, self._kv.used_tokens
+        if used_tokens > self.busy_tokens:
+            self.make_room(used_tokens - int(policy.busy_to * capacity), now_s)
+        elif used_tokens < policy.idle * capacity:
+            self._bring(used_tokens, int(policy.idle_to * capacity), now_s)
+        self._kv.note_given_up(now_s)
 
     def next_s(self) -> float:
-        """Return from when on there is something to move, as things are."""
-        used_tokens = self._used_tokens
-        return self._next_look_s(self._replica.clock.now, used_tokens) if self._has_work(used_tokens) else inf
-
-    @property
-    def _used_tokens(self) -> int:
-        return self._kv.tokens() + self._cache.adapter_tokens
-
-    def _next_look_s(self, now_s: float, used_tokens: int) -> float:
-        """Return the time from which the next boundary is one to look at; nothing comes while the link is busy."""
-        every_s = self.policy.every_s
+        """Return when the next check is due that finds something to move; nothing comes while the link is busy."""
+        used_tokens, now_s, every_s = self._kv.used_tokens, self._replica.clock.now, self.policy.every_s
+        if not self._has_work(used_tokens):
+            return inf
         if every_s == 0.0:
             return now_s
         if used_tokens <= self.busy_tokens:
@@ -181,18 +197,16 @@ class UnifiedSwapper(Part):
         return next_s
 
     def _has_work(self, used_tokens: int) -> bool:
-        """Whether a look now would find anything to move."""
+        """Return whether a check now would find anything to move."""
         if used_tokens > self.busy_tokens:
             return bool(len(self._tree.leaves) or len(self._idle))
-        if (
-            used_tokens >= self.policy.idle * self._cache.capacity
-            or self._state(used_tokens) == self._in_vain
-        ):
+        idle = used_tokens < self.policy.idle * self._cache.capacity
+        if not idle or self._state(used_tokens) == self._in_vain:
             return False
         return bool(self._tree.frontier.node_count or len(self._absent))
 
     def _state(self, used_tokens: int) -> tuple[int, int, int]:
-        """Return what is the same as long as the same things could come."""
+        """Return what stays the same as long as the same KV and adapters could come."""
         return used_tokens, self._tree.frontier.puts, self._absent.puts
 
     @property
@@ -200,16 +214,8 @@ class UnifiedSwapper(Part):
         """Token slots in use from which on HBM is busy."""
         return int(self.policy.busy * self._cache.capacity)
 
-    def _look(self, now_s: float) -> None:
-        """Move what has to be moved so that HBM is neither busy nor idle."""
-        policy, capacity, used_tokens = self.policy, self._cache.capacity, self._used_tokens
-        if used_tokens > self.busy_tokens:
-            self.make_room(used_tokens - int(policy.busy_to * capacity), now_s)
-        elif used_tokens < policy.idle * capacity:
-            self._bring(used_tokens, int(policy.idle_to * capacity), now_s)
-
     def make_room(self, tokens: int, now_s: float, keep: Container[int] = ()) -> None:
-        """Let idle KV and adapters leave for at least so many token slots, or all but those adapters to `keep`."""
+        """Evict idle KV and adapters for at least so many token slots, or all but those adapters to `keep`."""
         tree, cache = self._tree, self._cache
         kept: list[Branch] = []
         batch = self._mean_batch(now_s)
@@ -224,23 +230,19 @@ class UnifiedSwapper(Part):
                 tokens -= tree.size(leaf[1])
                 parent = leaf[1].parent
                 tree.take_out(leaf[1], now_s)
-                if isinstance(parent, Branch):
-                    self._bare(parent)
+                # Its last KV in HBM may have gone.
+                if isinstance(parent, Branch) and not parent.resident_children:
+                    if cache.is_idle(parent.adapter_id):
+                        self._idle.put(parent)
             else:
                 break
         for branch in kept:
             self._idle.put(branch)
 
-    def _bare(self, branch: Branch) -> None:
-        """The last KV in HBM of an adapter may have gone."""
-        id = branch.adapter_id
-        if not branch.resident_children and self._cache.is_idle(id):
-            self._idle.put(branch)
-
     def _first_idle(
         self, now_s: float, keep: Container[int], kept: list[Branch]
     ) -> tuple[float, Branch] | None:
-        """Return which adapter is worth least, of those that may leave."""
+        """Return the worth of the adapter that is worth least of those that may be evicted, and the adapter."""
         while (first := self._idle.first(now_s)) is not None:
             branch = first[1]
             if branch.adapter_id in keep:
@@ -253,7 +255,7 @@ class UnifiedSwapper(Part):
         return None
 
     def _bring(self, used_tokens: int, until_tokens: int, now_s: float) -> None:
-        """Bring what is worth most from the host, one after the other."""
+        """Bring the KV and the adapters that are worth most from the host, one after the other."""
         tree, policy, writable_s = self._tree, self.policy, self._kv.claim_writable_s
         later: list[Segment | Branch] = []
         before_tokens = used_tokens
@@ -268,7 +270,7 @@ class UnifiedSwapper(Part):
                     self._absent.discard(branch)
                     later.append(branch)
                     continue
-                self._cache.insert(adapter, self._fetch(adapter, writable_s(now_s, adapter.kv_tokens)))
+                self._replica.loader.load(adapter, now_s)
                 used_tokens += adapter.kv_tokens
                 resident += 1
             elif best is not None:
@@ -305,24 +307,24 @@ class UnifiedSwapper(Part):
         return self.policy.reward(needed, resident)
 
     def _mean_batch(self, now_s: float) -> float:
+        """Return the mean size of the running batch over the last `WINDOW_S` seconds."""
         batches, since_s = self._batches, max(now_s - WINDOW_S, 0.0)
-        self._forget(since_s)
-        (first_s, first, first_area), (last_s, last, last_area) = batches[0], batches[-1]
+        *_, (first_s, first, first_area) = takewhile(lambda each: each[0] <= since_s, batches)
+        last_s, last, last_area = batches[-1]
         area = last_area + last * (now_s - last_s) - first_area - first * (since_s - first_s)
         return area / (now_s - since_s) if now_s > since_s else 0.0
 
-    def _forget(self, before_s: float) -> None:
-        """Forget how large the batch was before then."""
-        batches = self._batches
-        while len(batches) > 1 and batches[1][0] <= before_s:
-            batches.popleft()
+
+def fading(policy: Swapper) -> Callable[[Segment | Branch, float], float] | None:
+    """Return by how much less than its key something is worth as long after its last use; None: by nothing."""
+    return (lambda thing, now_s: policy.fade(now_s - thing.used_s)) if policy.most_fade else None
 
 
 def tree_by_worth(
     policy: Swapper,
+    kv_s: Callable[[int], float],
     block_size: int,
     host_capacity_tokens: int,
-    kv_s: Callable[[int], float],
     send: Callable[[int, float, float], float],
 ) -> PrefixTree:
     """Return a tree of KV that leaves and comes back by what the policy says it is worth.
@@ -333,14 +335,11 @@ def tree_by_worth(
     def key(segment: Segment) -> float:
         return policy.key(kv_s(len(segment.blocks) * block_size), segment.visits, segment.used_s)
 
-    def fade(segment: Segment, now_s: float) -> float:
-        return policy.fade(now_s - segment.used_s)
-
     return PrefixTree(
         block_size,
         host_capacity_tokens,
         key,
-        fade if policy.most_fade else None,
+        fading(policy),
         policy.most_fade,
         comes_back=True,
         send=send,

@@ -31,11 +31,11 @@ class AdapterLoader:
     prefill, `reload` once they are loaded, which returns when the weights are there.
     """
 
-    __slots__ = ("_cache", "_kv", "_link", "_policy", "_recorder", "on_admit", "on_missing", "reload")
+    __slots__ = ("_cache", "_kv", "_link", "_recorder", "on_admit", "on_missing", "policy", "reload")
 
     def __init__(self, kv: KVCacheManager, link: HostLink, policy: Loader, recorder: Recorder) -> None:
         self._kv, self._cache, self._link = kv, kv.adapters, link
-        self._policy, self._recorder = policy, recorder
+        self.policy, self._recorder = policy, recorder
         self.on_admit: tuple[Callable[[Request, float], None], ...] = ()
         self.on_missing: tuple[Callable[[Sequence[Adapter], float], None], ...] = ()
         self.reload: tuple[Callable[[Sequence[Adapter], float], float], ...] = ()
@@ -85,27 +85,25 @@ class AdapterLoader:
 
         It counts as a hit if another request of this prefill has loaded it, or if loading is free.
         """
-        cache = self._cache
+        cache, recorder = self._cache, self._recorder
         if adapter.id in cache.ready_s:
-            self._recorder.adapter_hits += 1
+            recorder.adapter_hits += 1
         else:
             short = self._kv.make_room(now_s, adapter.kv_tokens)
             assert short == 0, f"HBM is {short} token slots too small for adapter {adapter.name}"
-            miss = self._policy.on_miss(adapter)
-            assert miss in self._policy.answers, (
-                f"{type(self._policy).__name__} answers {miss} and does not declare it"
+            miss = self.policy.on_miss(adapter)
+            assert miss in self.policy.answers, (
+                f"{type(self.policy).__name__} answers {miss} and does not declare it"
             )
-            self._insert(adapter, miss is Miss.FREE, now_s)
+            free = miss is Miss.FREE
+            recorder.adapter_hits += free
+            recorder.adapter_misses += not free
+            self.load(adapter, now_s, free)
         cache.pin(adapter)
 
-    def _insert(self, adapter: Adapter, free: bool, now_s: float) -> None:
-        """Load an adapter for which there is room; a `free` load takes no time, and counts as a hit."""
-        if free:
-            self._recorder.adapter_hits += 1
-            self._cache.insert(adapter, now_s)
-        else:
-            self._recorder.adapter_misses += 1
-            self._cache.insert(adapter, self._link.load(adapter, now_s))
+    def load(self, adapter: Adapter, now_s: float, free: bool = False) -> None:
+        """Load an adapter for which there is room; a `free` load takes no time."""
+        self._cache.insert(adapter, now_s if free else self._link.load(adapter, now_s))
 
     def preload(self, adapter: Adapter) -> bool:
         """Have an adapter in HBM from the start, if it fits; no request waits for it, and no load is counted."""
@@ -116,11 +114,6 @@ class AdapterLoader:
         cache.pin(adapter)
         cache.unpin(adapter)
         return True
-
-    @property
-    def assists(self) -> bool:
-        """Whether CPU cores may stand in for weights on their way."""
-        return self._policy.assists
 
     def weights_s(self, request: Request) -> float:
         """Return when the weights of an admitted request are there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simlora.core.request import Request, arrival_order
 from simlora.engine.handoff import Handoff
-from simlora.engine.replica.hooks import NO_HOOKS
+from simlora.engine.replica.part import NO_HOOKS
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
 from simlora.metrics.tracing import ReplicaFailed
@@ -94,7 +94,7 @@ def fail(replica: Replica) -> list[Handoff]:
         if request.admitted_s > now_s:  # it was still waiting for its weights
             request.admitted_s = -1.0
             weights_s, ready_s = loader.weights_s(request), loader.ready_s(request)
-            table.stats.broke_off(request, now_s, weights_s, ready_s, loader.assists)
+            table.stats.broke_off(request, now_s, weights_s, ready_s, loader.policy.assists)
         found.append(table.depart(request, lost_tokens))
     table.end_window()
     return found

@@ -13,7 +13,7 @@ from simlora.metrics.recorder import Recorder
 class HostLink:
     """Two links, `to_gpu` and `to_host`, which do not delay each other.
 
-    `kv_tokens_in` and `kv_tokens_out` are the cached KV copied from the host for requests, and to it. A token's KV
+    `kv_tokens_in` and `kv_tokens_out` count the cached KV copied from the host for requests, and to it. A token's KV
     takes `kv_bytes` on each of the `tp` GPUs.
     """
 
@@ -53,19 +53,9 @@ class HostLink:
         """Copy the KV of so many tokens from the host; return when it is in HBM."""
         return self._copy(self.to_gpu, tokens, now_s)
 
-    def bring_cached(self, tokens: int, now_s: float) -> float:
-        """Copy and count cached KV from the host that a request begins with; return when it is in HBM."""
-        self.kv_tokens_in += tokens
-        return self.bring_kv(tokens, now_s)
-
     def send_kv(self, tokens: int, now_s: float) -> float:
         """Copy the KV of so many tokens to the host; return when it is there."""
         return self._copy(self.to_host, tokens, now_s)
-
-    def send_cached(self, tokens: int, now_s: float) -> float:
-        """Copy and count KV that stays cached on the host; return when it is there."""
-        self.kv_tokens_out += tokens
-        return self.send_kv(tokens, now_s)
 
     def _copy(self, link: Link, tokens: int, now_s: float) -> float:
         load = self._load
@@ -73,13 +63,10 @@ class HostLink:
 
     # Adapters ---------------------------------------------------------------------------
 
-    def adapter_s(self, size_bytes: int) -> float:
-        """Return the seconds to copy an adapter of that size from the host over an idle link."""
-        return self._load.load_s(size_bytes // self._tp)
-
-    def disk_s(self, size_bytes: int) -> float:
-        """Return the seconds to read an adapter of that size from disk, on each GPU's account."""
-        return self._load.disk_s(size_bytes // self._tp)
+    def adapter_s(self, size_bytes: int, from_disk: bool = False) -> float:
+        """Return the seconds to copy an adapter from the host over an idle link, and to read it from disk before."""
+        shard_bytes = size_bytes // self._tp
+        return self._load.load_s(shard_bytes) + (self._load.disk_s(shard_bytes) if from_disk else 0.0)
 
     def load(self, adapter: Adapter, now_s: float) -> float:
         """Load an adapter; return when it is in HBM."""
@@ -90,7 +77,4 @@ class HostLink:
     def load_again(self, sizes_bytes: Sequence[int], from_disk: bool, now_s: float) -> float:
         """Copy adapters of these sizes that were in HBM a moment ago; return when they are there."""
         self._recorder.adapter_reloads(len(sizes_bytes), sum(sizes_bytes), from_disk)
-        seconds = sum(
-            self.adapter_s(size) + (self.disk_s(size) if from_disk else 0.0) for size in sizes_bytes
-        )
-        return self.to_gpu.transfer(now_s, seconds)
+        return self.to_gpu.transfer(now_s, sum(self.adapter_s(size, from_disk) for size in sizes_bytes))

@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 from simlora.engine.clock import Clock, Event
 from simlora.engine.replica.adapter_loader import AdapterLoader
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.hooks import NO_HOOKS
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import KVCacheManager
 from simlora.engine.replica.model_runner import ModelRunner, Pass
-from simlora.engine.replica.part import Part
+from simlora.engine.replica.part import NO_HOOKS, Part
 from simlora.engine.replica.request_table import RequestTable
 from simlora.engine.replica.scheduler_view import SchedulerView
 from simlora.engine.replica_config import ReplicaConfig
@@ -29,8 +28,8 @@ class Iterations:
 
     `busy_s` is the time spent in iterations and in waiting for weights or KV. The iterations under way were launched at
     `since_s`; the last prefill began at `start_s`, after its loads. `found` are the numbers of running and of waiting
-    requests at the last boundary; empty before the first. `ask` is the scheduler's `schedule`, or what `Machinery.asks`
-    makes of it; `actions` apply the actions of its output, by type.
+    requests at the last boundary; empty before the first. `ask` is the scheduler's `schedule`, or what parts make of
+    it; `actions` apply the actions of its output, by type.
     """
 
     __slots__ = (

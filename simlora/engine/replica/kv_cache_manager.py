@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import deque
 from collections.abc import Container, Sequence
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.replica.host_link import HostLink
-from simlora.engine.replica.in_flight_slots import InFlightSlots
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.memory.adapter_cache import AdapterCache
 from simlora.memory.prefix_tree import PrefixTree
@@ -23,14 +25,11 @@ class KVCacheManager:
 
     certain = 1
     """Whether nothing but KV takes free slots while a decode window runs; 0: room has to be made at every boundary."""
+    tree: PrefixTree | None = None
+    """The KV that outlives its requests; None: none does."""
 
     def __init__(self, reservation: Reservation, adapters: AdapterCache, batch: RunningBatch) -> None:
         self.reservation, self.adapters, self.batch = reservation, adapters, batch
-
-    @property
-    def prefixes(self) -> PrefixTree | None:
-        """The KV that outlives its requests; None: it does not."""
-        return None
 
     def tokens(self) -> int:
         """Return the slots of all KV."""
@@ -89,12 +88,13 @@ class KVCacheManager:
 class InFlightKV(KVCacheManager):
     """For a replica whose copies overlap its iterations: slots that a copy still uses cannot be written yet.
 
-    Slots of an outgoing copy are free at once, but not writable until it ends. The same holds for slots of an abandoned
-    load, until it would have ended. `pooled`: adapters take slots of the pool,
-    so that KV may be written where an adapter was to come.
+    `copies` are (end, slots), the earliest first, of KV on its way to the host, and of KV and adapters that were given
+    up on their way to HBM. Their slots are free at once, but cannot be written before the copy would have ended.
+    `loads` are the adapters that may still be given up: when each is in HBM, by id, and in how many slots; none unless
+    adapters and KV take slots of the same pool (`pooled`).
     """
 
-    __slots__ = ("_pooled", "host_link", "in_flight")
+    __slots__ = ("_pooled", "copies", "host_link", "loads")
 
     certain = 0
 
@@ -108,20 +108,25 @@ class InFlightKV(KVCacheManager):
     ) -> None:
         super().__init__(reservation, adapters, batch)
         self.host_link, self._pooled = host_link, pooled
-        self.in_flight = InFlightSlots()
+        self.copies: deque[tuple[float, int]] = deque()
+        self.loads: dict[int, tuple[float, int]] = {}
 
-    def expect(self, id: int, ready_s: float, tokens: int) -> None:
+    def expect(self, adapter: Adapter, ready_s: float) -> None:
         """An adapter is being loaded."""
         if self._pooled:
-            self.in_flight.expect(id, ready_s, tokens)
+            self.loads[adapter.id] = ready_s, adapter.kv_tokens
 
     def note_given_up(self, now_s: float) -> None:
-        """Adapters may have been evicted before their load had ended."""
-        if self.in_flight.loads:
-            self.in_flight.note_given_up(self.adapters, now_s)
+        """Keep the slots of adapters that were evicted before their load had ended."""
+        for id, (ready_s, tokens) in list(self.loads.items()):
+            if ready_s > now_s and self.adapters.holds(id):
+                continue
+            del self.loads[id]
+            if ready_s > now_s:
+                insort(self.copies, (ready_s, tokens))
 
     def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
-        short = super().make_room(now_s, more, keep)
+        short = self.adapters.make_room(self.tokens(), more, keep)
         self.note_given_up(now_s)
         return short
 
@@ -130,24 +135,28 @@ class InFlightKV(KVCacheManager):
 
         The claim is the caller's: others do not wait for the same copies.
         """
-        in_flight = self.in_flight
-        if not in_flight.copies:
+        copies = self.copies
+        while copies and copies[0][0] <= now_s:
+            copies.popleft()
+        if not copies:
             return now_s
-        in_flight.end(now_s)
-        short = more + in_flight.tokens(now_s) - self.adapters.free_tokens(self.tokens())
-        return in_flight.claim_s(short, now_s)
+        short = more + sum(tokens for _, tokens in copies) - self.adapters.free_tokens(self.tokens())
+        while copies and short > 0:
+            now_s, tokens = copies.popleft()
+            if tokens > short:
+                copies.appendleft((now_s, tokens - short))
+            short -= tokens
+        return now_s
 
     def steps_until_full(self, most: int, now_s: float) -> int:
         most = min(most, super().steps_until_full(most, now_s))
-        if not self.in_flight.copies:
-            return most
-        return min(most, self._steps_until_written(most, now_s))
+        return self._steps_until_written(most, now_s) if self.copies else most
 
     def _steps_until_written(self, most: int, now_s: float) -> int:
-        """Return the decode steps until KV is written to slots that a copy uses now, or that hold something."""
-        step = self.batch.step
-        free = self.adapters.free_tokens(self.tokens()) - self.in_flight.tokens(now_s)
-        return self.reservation.steps_until_full(max(free, 0), step, most)
+        """Return the decode steps, at most `most`, until KV takes slots that a copy uses, or that hold something."""
+        in_flight = sum(tokens for until_s, tokens in self.copies if until_s > now_s)
+        free = self.adapters.free_tokens(self.tokens()) - in_flight
+        return min(most, self.reservation.steps_until_full(max(free, 0), self.batch.step, most))
 
     def peak_tokens(self) -> int:
         """Return the most slots that the KV of the admitted requests will take, as far as the reservation knows."""

@@ -36,8 +36,9 @@ class ModelRunner:
     """Launches prefills and decode windows, and returns how long they take.
 
     `stalled_until_s` is the time until which the GPU waits: for KV on its way to the host, for weights that the
-    running batch needs, or for its allocator. Merging, a slow replica, a GPU that is shared and a real device are
-    runners of their own (engine/parts, profiler/replay).
+    running batch needs, or for its allocator. On a straggler, everything takes `slowdown` times as long as the latency
+    models say. Merging, a slow replica, a GPU that is shared and a real device are runners of their own (engine/parts,
+    profiler/replay).
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class ModelRunner:
         "_prefill_work",
         "_skipped_request_s",
         "latency",
+        "slowdown",
         "stalled_until_s",
     )
 
@@ -57,17 +59,13 @@ class ModelRunner:
         self._decode_work: DecodeWork = _segmented_decode if segmented else RunningBatch.work
         self._iteration, self._kernel = latency.iteration, latency.kernel
         self._skipped_request_s = latency.skipped_request_s
+        self.slowdown = 1.0
         self.stalled_until_s = 0.0
 
     @property
     def merged(self) -> Adapter | None:
         """The adapter that is merged into the weights."""
         return None
-
-    @property
-    def slowdown(self) -> float:
-        """How many times as long as the latency models say everything takes."""
-        return 1.0
 
     def stall(self, until_s: float) -> None:
         """Launch nothing before that time."""
@@ -95,6 +93,20 @@ class ModelRunner:
         step_s = iteration.decode_s(size, context_tokens) + self._skipped_request_s * skipped
         step_s += self._kernel.decode_s(self._decode_work(batch, adapters))
         return DecodeWindow(start_s, step_s, iteration.decode_slope_s(size))
+
+
+class WrappingRunner(ModelRunner):
+    """Changes how long the iterations of another `runner` take."""
+
+    __slots__ = ("_runner",)
+
+    def __init__(self, runner: ModelRunner) -> None:
+        super().__init__(runner.latency)
+        self._runner = runner
+
+    @property
+    def merged(self) -> Adapter | None:
+        return self._runner.merged
 
 
 def _segmented_prefill(requests: Sequence[Request], tokens: Sequence[int]) -> tuple[int, int, LoraWork]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import ClassVar
 
@@ -16,9 +16,18 @@ from simlora.policies.scheduling.base import SchedulerOutput
 class Part:
     """Defines only the hooks that its mechanism needs; a hook that no part defines costs an empty loop.
 
-    The order within a boundary: on_ran, before_last_step, on_prefilled, after_prefill, hold_back,
-    after_decode; at_boundary; take_ready, before_admit, on_plan, ask_again; on_turn; prepare, assist or
-    steps and next_s; sample.
+    The order within a boundary; hooks in brackets are called for each request concerned:
+
+    * output: on_ran; before_last_step [before_finish, on_release] on_sweep; on_prefilled [after_prefill, then
+      hold_back, or before_finish and on_release] on_sweep; after_decode;
+    * schedule: at_boundary; take_ready, or before_admit [on_queue] on_plan; ask_again; on_turn;
+    * launch: prepare; assist, or steps and next_s; sample.
+
+    on_sweep is called only if requests have finished. An arrival calls on_queue and, while a batch decodes, on_arrival.
+    A preemption calls on_release and on_queue, a handoff too, and an abort on_queue, wherever they happen.
+
+    A part registers in `__init__` whatever is not a hook: the scheduler's actions that it applies (`replica.actions`),
+    how a request leaves a status (`table.stops`), a wrapper of `replica.ask`, and listeners of loader, cache and links.
     """
 
     __slots__ = ()
@@ -27,13 +36,8 @@ class Part:
     """Whether `next_s` wakes an idle replica even when all requests have ended."""
 
     @staticmethod
-    def used_by(scenario: Scenario) -> bool:
-        """Return whether a scenario's system has the part."""
-        return True
-
-    @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
-        """Yield a sentence for each setting of the scenario that the part cannot work with."""
+        """Yield a sentence for each setting with which a scenario that uses the part cannot run."""
         yield from ()
 
     def on_arrival(self) -> bool:
@@ -119,6 +123,45 @@ class Part:
         """Count what the same part of a failed replica did, whose place this one takes."""
 
 
-NOT_GATHERED = ("outlives_requests", "inherit_counters", "next_s", "requires", "steps", "used_by")
-"""Methods that are not gathered into Hooks."""
-HOOKS = tuple(name for name in vars(Part) if not name.startswith("_") and name not in NOT_GATHERED)
+class Hooks:
+    """The hooks of a replica's parts, gathered once: each is a tuple of bound methods, in the order of the `parts`.
+
+    It is empty where no part defines the hook. `bounds` are the parts that bound the decode window.
+    """
+
+    parts: tuple[Part, ...]
+    bounds: tuple[Part, ...]
+    on_arrival: tuple[Callable[[], bool], ...]
+    on_ran: tuple[Callable[[float], None], ...]
+    before_last_step: tuple[Callable[[DecodeWindow, int, float], None], ...]
+    on_prefilled: tuple[Callable[[Sequence[Request], Sequence[int]], Sequence[Request]], ...]
+    after_prefill: tuple[Callable[[Request, float], None], ...]
+    hold_back: tuple[Callable[[Request, float], bool], ...]
+    after_decode: tuple[Callable[[float], None], ...]
+    at_boundary: tuple[Callable[[float], None], ...]
+    take_ready: tuple[Callable[[float], tuple[Request, ...]], ...]
+    before_admit: tuple[Callable[[Sequence[Request]], Sequence[Request]], ...]
+    on_plan: tuple[Callable[[LoadPlan, float], None], ...]
+    ask_again: tuple[Callable[[SchedulerOutput, float], bool], ...]
+    on_turn: tuple[Callable[[float], None], ...]
+    prepare: tuple[Callable[[SchedulerOutput, float], float], ...]
+    assist: tuple[Callable[[Sequence[Request], Sequence[int], float, float], tuple[float, float]], ...]
+    sample: tuple[Callable[[], tuple[int, ...]], ...]
+    on_queue: tuple[Callable[[Request, bool], None], ...]
+    before_finish: tuple[Callable[[Request, float], None], ...]
+    on_release: tuple[Callable[[Request, float], None], ...]
+    on_sweep: tuple[Callable[[float], None], ...]
+
+    def __init__(self, parts: Iterable[Part] = ()) -> None:
+        self.parts = parts = tuple(parts)
+        self.bounds = tuple(part for part in parts if _defines(part, "steps") or _defines(part, "next_s"))
+        for name in HOOKS:
+            setattr(self, name, tuple(getattr(part, name) for part in parts if _defines(part, name)))
+
+
+def _defines(part: Part, name: str) -> bool:
+    return getattr(type(part), name) is not getattr(Part, name)
+
+
+HOOKS = tuple(name for name in Hooks.__annotations__ if name not in ("parts", "bounds"))
+NO_HOOKS = Hooks()

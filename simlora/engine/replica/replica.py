@@ -8,8 +8,8 @@ from math import inf
 from simlora.core.request import Request
 from simlora.engine.clock import BOUNDARY
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.hooks import Hooks
 from simlora.engine.replica.iterations import Iterations
+from simlora.engine.replica.part import Hooks
 from simlora.engine.replica.request_table import RequestStatus
 from simlora.policies.scheduling.base import Abort, Note, SchedulerOutput
 

@@ -8,9 +8,9 @@ from enum import IntEnum
 from simlora.core.request import Request
 from simlora.engine.handoff import Handoff
 from simlora.engine.replica.decode_window import DecodeWindow
-from simlora.engine.replica.hooks import NO_HOOKS
 from simlora.engine.replica.kv_cache_manager import KVCacheManager
 from simlora.engine.replica.latency_stats import LatencyStats
+from simlora.engine.replica.part import NO_HOOKS
 from simlora.engine.replica.request_queue import RequestQueue
 from simlora.metrics.recorder import Recorder
 

@@ -40,6 +40,11 @@ class Loader(ABC):
     def on_miss(self, adapter: Adapter) -> Miss:
         """Return what happens when a request is admitted before its adapter's weights are in HBM."""
 
+    @property
+    def prefetches(self) -> bool:
+        """Whether it names adapters `ahead` of their requests."""
+        return type(self).ahead is not Loader.ahead
+
     def ahead(self, view: ReplicaView) -> Iterable[Adapter]:
         """Adapters to have in HBM; missing ones are loaded in the background, in this order.
 
