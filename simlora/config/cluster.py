@@ -10,7 +10,7 @@ from simlora.config.reading import Tree, as_whole, section
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.engine.incidents import Failure, SlowLink, Straggler
-from simlora.engine.scenario import ScalingConfig, Scenario
+from simlora.engine.scenario import ClusterConfig, Kind, ScalingConfig
 from simlora.hardware.link import Link, as_link
 from simlora.hardware.model import ModelShape
 from simlora.policies.scaling.base import Autoscaler
@@ -78,33 +78,33 @@ class ClusterKeys:
             warm_up_adapters=self.warm_up_adapters,
         )
 
-    def scenario_fields(self) -> dict[str, Any]:
-        """Return what a Scenario takes over as it is."""
-        return {
-            "replicas": self.replicas,
-            "engines_per_gpu": self.engines_per_gpu,
-            "max_outstanding": self.max_outstanding,
-            "status_every_s": self.status_every_s,
-            "adapter_pool": self.adapter_pool,
-            "network": self.network,
-            "storage": self.storage,
-            "replicas_per_host": self.replicas_per_host,
-            "host_cores": self.host_cores,
-            "host_memory_bytes": self.host_memory_bytes,
-        }
+    def config(
+        self, groups: tuple[Kind, ...], kv_token_budgets: tuple[int, ...], seed: int, until_s: float
+    ) -> ClusterConfig:
+        """Return the cluster, with what goes wrong in it up to a time. Raises InputError."""
+        found = ClusterConfig(
+            replicas=self.replicas,
+            engines_per_gpu=self.engines_per_gpu,
+            kv_token_budgets=kv_token_budgets,
+            max_outstanding=self.max_outstanding,
+            replicas_per_host=self.replicas_per_host,
+            host_cores=self.host_cores,
+            status_every_s=self.status_every_s,
+            adapter_pool=self.adapter_pool,
+            host_memory_bytes=self.host_memory_bytes,
+            network=self.network,
+            storage=self.storage,
+            replica_groups=groups,
+        )
 
-    def with_incidents(self, scenario: Scenario) -> Scenario:
-        """Return a scenario with what goes wrong in it. Raises InputError."""
-
-        def found(key: str, kind: type[Incident], count: int) -> tuple[Incident, ...]:
-            value, until_s = getattr(self, key), scenario.trace.duration_s
-            return incidents(f"cluster.{key}", value, kind, count, scenario.seed, until_s)
+        def of(key: str, kind: type[Incident], count: int) -> tuple[Incident, ...]:
+            return incidents(f"cluster.{key}", getattr(self, key), kind, count, seed, until_s)
 
         return replace(
-            scenario,
-            failures=found("failures", Failure, scenario.hosts),
-            stragglers=found("stragglers", Straggler, scenario.replicas),
-            slow_links=found("slow_links", SlowLink, scenario.hosts),
+            found,
+            failures=of("failures", Failure, found.hosts),
+            stragglers=of("stragglers", Straggler, found.replicas),
+            slow_links=of("slow_links", SlowLink, found.hosts),
         )
 
 

@@ -125,8 +125,9 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     budgets: tuple[int, ...] = ()
     if cluster.shares_by_rate:
         budgets = budgets_by_rate(trace, replica.kv_token_budget, cluster.replicas, cluster.engines_per_gpu)
-    without_incidents = Scenario(
+    scenario = Scenario(
         trace=trace,
+        cluster=cluster.config(others, budgets, seed, trace.duration_s),
         model=model,
         calibration=calibration,
         replica=replica,
@@ -136,14 +137,10 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         until_missed=None if until_missed is None else MissedMost(until_missed, targets, window),
         scaling=scaling,
         gpu=gpu,
-        replica_groups=others,
         ttft_targets_s=ttft_targets_s(targets, trace.adapters),
-        kv_token_budgets=budgets,
         parts=own_parts(tree),
-        **cluster.scenario_fields(),
         **switches,
     )
-    scenario = cluster.with_incidents(without_incidents)
     check(scenario)
     return Setup(
         scenario=scenario,
@@ -249,7 +246,7 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
         "model": scenario.model.name,
         "gpu": gpu.name,
         "tp": scenario.replica.tp,
-        "replicas": scenario.replicas,
+        "replicas": scenario.cluster.replicas,
         "kv_token_budget": scenario.replica.kv_token_budget,
         "max_prefill_tokens": scenario.replica.max_num_batched_tokens,
         "others": [
@@ -260,7 +257,7 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
                 "kv_token_budget": kind.replica.kv_token_budget,
                 "calibration": kind.calibration.describe(),
             }
-            for kind in scenario.replica_groups
+            for kind in scenario.cluster.replica_groups
         ],
         "policies": {slot: with_target(tree, slot)["_target_"] for slot in POLICIES},
         "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],

@@ -35,7 +35,7 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
         load=AdapterLoad(own),
         merge=Merge(own) if scenario.policies.merges else None,
         flush_s=own.need("adapter_load.flush_s") if config.adapter_memory == "contiguous" else 0.0,
-        host=HostTime(own) if scenario.engines_per_gpu > 1 else None,
+        host=HostTime(own) if scenario.cluster.engines_per_gpu > 1 else None,
         cpu_lora=CpuLora(calibration, scenario.model.layers) if scenario.policies.assists else None,
         skipped_request_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
     )

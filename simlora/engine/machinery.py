@@ -112,7 +112,7 @@ class Machinery:
         """Whether requests may go to other replicas, or come from them."""
         scenario = self.scenario
         periods = (scenario.policies.migration.period_s, scenario.scaling.autoscaler.period_s)
-        return bool(scenario.failures) or any(period_s is not None for period_s in periods)
+        return bool(scenario.cluster.failures) or any(period_s is not None for period_s in periods)
 
     @property
     def prefetches(self) -> bool:
@@ -188,7 +188,7 @@ class Machinery:
             runner = self.around.runner(latency)
         else:
             runner = merging = MergingRunner(latency, latency.merge, self.config.tp)
-        if self.scenario.stragglers:
+        if self.scenario.cluster.stragglers:
             runner = slow = SlowRunner(runner)
         if self.around.gpu is not None and latency.host is not None:
             runner = SharedRunner(self.id, runner, self.around.gpu, latency.host)

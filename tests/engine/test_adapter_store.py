@@ -32,7 +32,7 @@ class Hosts:
         clock = SimpleNamespace(
             call_at=lambda time_s, does: heappush(self._later, (time_s, len(self._later), does))
         )
-        scenario = SimpleNamespace(
+        cluster = SimpleNamespace(
             hosts=hosts,
             host_of=lambda replica: replica // per_host,
             network=LinkRate("network", 0.0, 200.0),
@@ -40,7 +40,7 @@ class Hosts:
             host_memory_bytes=memory_bytes,
         )
         self.stores = AdapterStore(
-            scenario,  # type: ignore[arg-type]
+            cluster,  # type: ignore[arg-type]
             (A, B, C),
             recorder,  # type: ignore[arg-type]
             clock,  # type: ignore[arg-type]

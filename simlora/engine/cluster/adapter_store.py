@@ -10,7 +10,7 @@ from simlora.core.errors import InputError
 from simlora.engine.clock import Clock
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.link import Link, together
-from simlora.engine.scenario import Scenario
+from simlora.engine.scenario import ClusterConfig, Scenario
 from simlora.latency.transfer import AdapterLoad
 from simlora.metrics.recorder import Recorder
 
@@ -38,11 +38,11 @@ class AdapterStore:
     """
 
     def __init__(
-        self, scenario: Scenario, adapters: Sequence[Adapter], recorder: Recorder, clock: Clock
+        self, cluster: ClusterConfig, adapters: Sequence[Adapter], recorder: Recorder, clock: Clock
     ) -> None:
-        self._adapters, self._host_of, hosts = adapters, scenario.host_of, scenario.hosts
-        self._network, self._storage = scenario.network, scenario.storage
-        self._memory_bytes = scenario.host_memory_bytes
+        self._adapters, self._host_of, hosts = adapters, cluster.host_of, cluster.hosts
+        self._network, self._storage = cluster.network, cluster.storage
+        self._memory_bytes = cluster.host_memory_bytes
         self._recorder, self._clock = recorder, clock
         self.holders: list[dict[int, None]] = [{} for _ in adapters]  # hosts, by adapter
         self.held_bytes = [0] * hosts
@@ -60,7 +60,7 @@ class AdapterStore:
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
         """Yield what of a scenario the store cannot stand beside, in sentences for the user."""
-        if scenario.adapter_pool == "distributed" and scenario.replica.max_cpu_loras is not None:
+        if scenario.cluster.adapter_pool == "distributed" and scenario.replica.max_cpu_loras is not None:
             yield (
                 "cluster.adapter_pool=distributed limits a host by host.memory_bytes, which needs "
                 "replica.max_cpu_loras=null"

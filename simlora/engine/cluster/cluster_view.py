@@ -41,7 +41,7 @@ class ClusterView:
         self.rng = stream(scenario.seed, "router")
         self.outstanding: NDArray[np.int64] = fleet.outstanding
         self.max_num_seqs = scenario.replica.max_num_seqs
-        budgets = [scenario.config_of(id).kv_token_budget for id in range(scenario.replicas)]
+        budgets = [scenario.config_of(id).kv_token_budget for id in range(scenario.cluster.replicas)]
         self.kv_token_budgets: NDArray[np.int64] = np.array(budgets, dtype=np.int64)
         self.kv_bytes_per_token = scenario.model.kv_bytes_per_token
         self.iteration, self.kernel = as_seen(latencies, scenario.kind_of)

@@ -35,10 +35,10 @@ class Dispatcher:
 
     def __init__(self, scenario: Scenario, fleet: Fleet, view: ClusterView, recorder: Recorder) -> None:
         self._clock, self._fleet, self._view, self._recorder = fleet.clock, fleet, view, recorder
-        self._router, self._max_outstanding = scenario.policies.router, scenario.max_outstanding
+        self._router, self._max_outstanding = scenario.policies.router, scenario.cluster.max_outstanding
         self._outstanding = fleet.outstanding.data  # one number is written faster so than through numpy
         self._kinds, self._kind_of = scenario.kinds, scenario.kind_of
-        self._dispatch = self.dispatch if scenario.max_outstanding is None else self._dispatch_or_overflow
+        self._dispatch = self.dispatch if self._max_outstanding is None else self._dispatch_or_overflow
         self._coming: Iterator[Request] = iter(())
         self._next: Request | None = None
         self.progress: Callable[[int], None] = lambda ended: None

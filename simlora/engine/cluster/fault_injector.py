@@ -14,7 +14,7 @@ from simlora.engine.handoff import Handoff
 from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.parts.slowdown import Slowdown
 from simlora.engine.replica.replica import Replica
-from simlora.engine.scenario import Scenario
+from simlora.engine.scenario import ClusterConfig
 from simlora.metrics.journal import Failed, Journal
 
 
@@ -23,13 +23,13 @@ class FaultInjector:
 
     def __init__(
         self,
-        scenario: Scenario,
+        cluster: ClusterConfig,
         fleet: Fleet,
         dispatcher: Dispatcher,
         store: AdapterStore | None,
         journal: Journal,
     ) -> None:
-        self._scenario, self._clock, self._fleet, self._dispatcher = scenario, fleet.clock, fleet, dispatcher
+        self._cluster, self._clock, self._fleet, self._dispatcher = cluster, fleet.clock, fleet, dispatcher
         self._store, self._journal = store, journal
         self.on_fail: tuple[Callable[[Sequence[int]], None], ...] = ()
         self._replica_slowdowns: dict[int, float] = {}
@@ -37,24 +37,24 @@ class FaultInjector:
 
     def start(self) -> None:
         """Start a process for each incident, in order of kind and time."""
-        scenario, process, at_s = self._scenario, self._clock.process, attrgetter("at_s")
-        for failure in sorted(scenario.failures, key=at_s):
+        cluster, process, at_s = self._cluster, self._clock.process, attrgetter("at_s")
+        for failure in sorted(cluster.failures, key=at_s):
             process(self._fail(failure))
-        for straggler in sorted(scenario.stragglers, key=at_s):
+        for straggler in sorted(cluster.stragglers, key=at_s):
             process(self._slow(straggler, straggler.replica, self._set_replica))
-        for slow in sorted(scenario.slow_links, key=at_s):
+        for slow in sorted(cluster.slow_links, key=at_s):
             process(self._slow(slow, slow.host, self._set_links))
 
     def afflict(self, replica: Replica) -> None:
         """Make a new replica as slow as the one that it replaces."""
-        host = self._scenario.host_of(replica.id)
+        host = self._cluster.host_of(replica.id)
         self._slow_down(replica)
         replica.host_link.slow_down(self._link_slowdowns.get(host, 1.0))
 
     def _fail(self, failure: Failure) -> Process:
         """Fail a host, whose requests go on elsewhere with the tokens that they have; bring it back later."""
         fleet, clock, host = self._fleet, self._clock, failure.host
-        ids = self._scenario.replicas_of(host)
+        ids = self._cluster.replicas_of(host)
         begins, ends = clock.span(failure.at_s, failure.until_s, FAILURE, host)
         yield begins
         fleet.set_alive(ids, False)
@@ -110,7 +110,7 @@ class FaultInjector:
 
     def _set_links(self, host: int, factor: float) -> None:
         self._link_slowdowns[host] = factor
-        for id in self._scenario.replicas_of(host):
+        for id in self._cluster.replicas_of(host):
             self._fleet.replicas[id].host_link.slow_down(factor)
         if self._store is not None:
             self._store.slow_down(host, factor)

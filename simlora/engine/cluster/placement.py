@@ -34,9 +34,10 @@ class PlacementPlanner:
         store: AdapterStore | None,
         recorder: Recorder,
     ) -> None:
+        cluster = scenario.cluster
         self._placement, self._outputs = scenario.policies.placement, outputs
         self._adapters, self._store, self._recorder = adapters, store, recorder
-        self._host_of, self._every_host = scenario.host_of, frozenset(range(scenario.hosts))
+        self._host_of, self._every_host = cluster.host_of, frozenset(range(cluster.hosts))
         self._hosts: Mapping[int, Set[int]] = {}
         self._placed = Placed()
         self.serves: Replicas = NOTHING

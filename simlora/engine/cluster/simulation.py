@@ -62,29 +62,30 @@ class Simulation:
         self._runner, self._parts = runner, parts
         self.scenario, self.clock = scenario, Clock()
         self.recorder = recorder = self._recorder()
-        self.fleet = fleet = Fleet(scenario.replicas, self.clock)
+        cluster = scenario.cluster
+        self.fleet = fleet = Fleet(cluster.replicas, self.clock)
         self.adapters = adapters = building.adapters(scenario)
         outputs = b"" if self.driven else scenario.trace.output_tokens.astype(np.int64).tobytes()
         self._outputs = array("q", outputs)
         self._latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
-        hosts = range(scenario.hosts if scenario.policies.assists else 0)
-        self._cores = [HostCores(scenario.host_cores) for _ in hosts]
-        engines = scenario.engines_per_gpu
-        self._gpus = [SharedGpu() for _ in range(0, scenario.replicas if engines > 1 else 0, engines)]
-        distributed, informed = scenario.adapter_pool == "distributed", scenario.policies.router.informed
-        self.store = AdapterStore(scenario, adapters, recorder, self.clock) if distributed else None
+        hosts = range(cluster.hosts if scenario.policies.assists else 0)
+        self._cores = [HostCores(cluster.host_cores) for _ in hosts]
+        engines = cluster.engines_per_gpu
+        self._gpus = [SharedGpu() for _ in range(0, cluster.replicas if engines > 1 else 0, engines)]
+        distributed, informed = cluster.adapter_pool == "distributed", scenario.policies.router.informed
+        self.store = AdapterStore(cluster, adapters, recorder, self.clock) if distributed else None
         self.placement = PlacementPlanner(scenario, adapters, self._outputs, self.store, recorder)
-        self.loads = LoadTracker(scenario.replicas, scenario.replica.max_num_seqs) if informed else None
+        self.loads = LoadTracker(cluster.replicas, scenario.replica.max_num_seqs) if informed else None
         self.history = LatencyHistory(self.clock, _asks_for_executions(scenario))
         self.view = view = ClusterView(
             scenario, fleet, self._latencies, self.placement, self.loads, self.history
         )
-        every_s = scenario.status_every_s
+        every_s = cluster.status_every_s
         self._stale = None if every_s is None else StaleClusterView(view, every_s)
         self.dispatcher = dispatcher = Dispatcher(scenario, fleet, self._stale or view, recorder)
         self.migrator = Migrator(scenario.policies.migration, fleet, dispatcher, view, recorder)
         self.autoscaling = Autoscaling(scenario.scaling, fleet, dispatcher, view, recorder)
-        self.faults = FaultInjector(scenario, fleet, dispatcher, self.store, recorder.journal)
+        self.faults = FaultInjector(cluster, fleet, dispatcher, self.store, recorder.journal)
         fleet.build(self._replica)
         self._begin()
         self._listen()
@@ -93,7 +94,7 @@ class Simulation:
         scenario, clock, until_missed = self.scenario, self.clock, self.scenario.until_missed
         return Recorder(
             scenario.trace,
-            scenario.replicas,
+            scenario.cluster.replicas,
             scenario.timeline,
             scenario.replica.own_region,
             scenario.replica.prefix_caching,
@@ -118,9 +119,9 @@ class Simulation:
         placement, scaling = self.placement, self.autoscaling
         if placement.replans or placement.serves:
             dispatcher.narrow += (placement.among,)
-        if scaling.active or scenario.failures:
+        if scaling.active or scenario.cluster.failures:
             dispatcher.narrow += (self.fleet.open_among,)
-        if scenario.replica_groups:
+        if scenario.cluster.replica_groups:
             dispatcher.narrow += (dispatcher.large_enough,)
         if self._stale is not None:
             dispatcher.before_route += (self._stale.refresh,)
@@ -148,8 +149,8 @@ class Simulation:
             on_end=self.dispatcher.end,
             on_move=self.migrator.arrive,
             queue=None if loads is None else (loads.waiting.add, loads.waiting.take),
-            cores=self._cores[scenario.host_of(id)] if self._cores else None,
-            gpu=self._gpus[id // scenario.engines_per_gpu] if self._gpus else None,
+            cores=self._cores[scenario.cluster.host_of(id)] if self._cores else None,
+            gpu=self._gpus[id // scenario.cluster.engines_per_gpu] if self._gpus else None,
             link=None if store is None else partial(FetchingLink, store, id),
             runner=self._runner,
             parts=self._parts,
@@ -179,7 +180,7 @@ class Simulation:
     def _start(self, requests: Iterable[Request]) -> None:
         """Start the replicas, the arrival of these requests, and whatever acts on them."""
         process = self.clock.process
-        self.fleet.start(range(self.scenario.replicas))
+        self.fleet.start(range(self.scenario.cluster.replicas))
         self.dispatcher.play(requests)
         self.faults.start()
         if self.placement.replans:
@@ -228,5 +229,5 @@ def check(scenario: Scenario) -> None:
 def _alike(scenario: Scenario) -> Iterator[str]:
     """Yield which policies count on replicas that are alike, where they are not."""
     for slot in ("placement", "migration"):
-        if scenario.replica_groups and getattr(scenario.policies, slot).assumes_alike:
+        if scenario.cluster.replica_groups and getattr(scenario.policies, slot).assumes_alike:
             yield f"cluster.replica_groups needs another {slot}: this one takes all replicas for alike"

@@ -61,7 +61,7 @@ class CpuAssist(Deferring):
 
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
-        if scenario.adapter_pool == "distributed":
+        if scenario.cluster.adapter_pool == "distributed":
             yield (
                 "loader=cpu_assisted computes with adapters in host memory, which needs "
                 "cluster.adapter_pool=replicated"
