@@ -25,7 +25,7 @@ from simlora.config.tenants import slo_targets, ttft_targets_s, with_classes
 from simlora.core.checks import number, switch, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
-from simlora.engine.cluster.simulation import check
+from simlora.engine.assembly import check
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Policies, Scenario
 from simlora.hardware.gpu import Gpu

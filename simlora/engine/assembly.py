@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from simlora.core.adapter import Adapter
+from simlora.core.errors import InputError
 from simlora.engine.machinery import Machinery, MoreParts, Surroundings, no_parts
 from simlora.engine.parts.adapter_memory import OwnRegion, Padding
 from simlora.engine.parts.async_loading import AsyncLoading, KvOnTheWay, OverlappedLoader, SlotsInFlight
@@ -32,7 +31,7 @@ from simlora.memory.adapter_region import AdapterRegion, adapter_region
 from simlora.memory.reservation import Pausable
 from simlora.policies.eviction.swapper import Swapper
 
-__all__ = ["Assembly", "MoreParts", "Surroundings", "no_parts", "preload", "problems"]
+__all__ = ["Assembly", "MoreParts", "Surroundings", "check", "no_parts", "preload"]
 
 WITH_REQUIREMENTS: tuple[type[Part], ...] = (
     GpuSharing,
@@ -42,18 +41,18 @@ WITH_REQUIREMENTS: tuple[type[Part], ...] = (
     Pausing,
     OwnRegion,
     CpuAssist,
+    DiskTier,
 )
 
 
-def problems(scenario: Scenario) -> Iterator[str]:
-    """Yield what the parts of a scenario's replicas cannot stand beside, in sentences for the user."""
-    for part in WITH_REQUIREMENTS:
-        if part.used_by(scenario):
-            yield from part.requires(scenario)
-    for make in scenario.parts:
-        own = getattr(make, "func", make)
-        if isinstance(own, type) and issubclass(own, Part):
-            yield from own.requires(scenario)
+def check(scenario: Scenario) -> None:
+    """Raise InputError for the first setting that a part of the scenario's replicas cannot work with."""
+    own = (getattr(make, "func", make) for make in scenario.parts)
+    parts = [part for part in WITH_REQUIREMENTS if part.used_by(scenario)]
+    parts += [part for part in own if isinstance(part, type) and issubclass(part, Part)]
+    for part in parts:
+        for problem in part.requires(scenario):
+            raise InputError(problem)
 
 
 class Assembly(Machinery):

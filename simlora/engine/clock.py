@@ -77,14 +77,6 @@ class Clock(simpy.Environment):
         heappush(self._queue, (time_s, kind + id, next(self._eid), event))  # type: ignore[misc]
         return event
 
-    def span(self, from_s: float, until_s: float | None, kind: int, id: int) -> tuple[Moment, Moment | None]:
-        """Return the events at which something begins and ends; None: it does not.
-
-        Of spans that are asked for in the order of time one is over before the next begins at the same moment.
-        """
-        begins = self.moment(from_s, kind, id)
-        return begins, None if until_s is None else self.moment(until_s, kind, id)
-
     def call_at(self, time_s: float, does: Callable[[], None], kind: int = STORE) -> None:
         """Call a function at a time, among the events of that kind."""
         self.call(time_s, kind, 0, lambda _: does())

@@ -128,7 +128,9 @@ class ClusterConfig:
         choice("cluster.adapter_pool", self.adapter_pool, ADAPTER_POOLS)
         if self.host_memory_bytes is not None:
             number("host.memory_bytes", self.host_memory_bytes, "bytes", above=0)
-        self._check_incidents()
+        check_incidents(self.failures, self.hosts)
+        check_incidents(self.stragglers, self.replicas)
+        check_incidents(self.slow_links, self.hosts)
         if self.replica_groups and self.alike < 1:
             raise InputError(
                 "cluster.replica_groups has all of the replicas, must leave at least one of cluster.replicas"
@@ -152,15 +154,6 @@ class ClusterConfig:
         """Return the replicas that a host carries."""
         first = host * self.replicas_per_host
         return list(range(first, min(first + self.replicas_per_host, self.replicas)))
-
-    def _check_incidents(self) -> None:
-        """Each is of a host or a replica that there is, and over before the next one of it."""
-        failed = [(each.host, each.at_s, each.until_s) for each in self.failures]
-        check_incidents("cluster.failures", failed, "host", self.hosts)
-        slow = [(each.replica, each.at_s, each.until_s) for each in self.stragglers]
-        check_incidents("cluster.stragglers", slow, "replica", self.replicas)
-        links = [(each.host, each.at_s, each.until_s) for each in self.slow_links]
-        check_incidents("cluster.slow_links", links, "host", self.hosts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,9 +186,17 @@ class Scenario:
     parts: tuple[Callable[..., Any], ...] = ()
 
     def __post_init__(self) -> None:
+        policies, cluster = self.policies, self.cluster
         if self.scaling.autoscaler.period_s is not None:
-            most = self.cluster.replicas
+            most = cluster.replicas
             whole("cluster.least_replicas", self.scaling.least_replicas, "replicas", least=1, most=most)
+            if policies.migration.period_s is not None:
+                raise InputError("an autoscaler needs migration=stay")
+        for slot, policy in ("placement", policies.placement), ("migration", policies.migration):
+            if cluster.replica_groups and policy.assumes_alike:
+                raise InputError(
+                    f"cluster.replica_groups needs another {slot}: this one takes all replicas for alike"
+                )
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:

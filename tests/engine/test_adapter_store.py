@@ -53,7 +53,11 @@ class Hosts:
     def serve(self, *of: tuple[int, ...], at_first: bool = False) -> None:
         """Which replicas serve the first adapter, the second, the third."""
         hosts = [frozenset(replica // self._per_host for replica in replicas) for replicas in of]
-        self.stores.serve(dict(enumerate(hosts)), at_first)
+        serving = dict(enumerate(hosts))
+        if at_first:
+            self.stores.begin(serving)
+        else:
+            self.stores.serve(serving)
 
     def fetch(self, replica: int, adapter: Adapter, now_s: float, shard_bytes: int = 1000) -> float:
         return self.stores.fetch(replica, adapter, shard_bytes, now_s, self.outs[replica])

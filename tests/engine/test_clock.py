@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlora.engine.clock import ARRIVAL, BOUNDARY, FAILURE, Clock, Moment
+from simlora.engine.clock import ARRIVAL, BOUNDARY, Clock, Moment
 from simlora.engine.replica.link import Link
 from tests.engine.cases import Case, Row
 
@@ -172,17 +172,6 @@ def test_stopping_lets_all_happen_that_happens_at_this_moment() -> None:
         clock.call(time_s, BOUNDARY, 0, lambda _: seen.append(clock.now))
     clock.run()
     assert (seen, clock.now) == ([1.0], 1.0)
-
-
-def test_of_two_spans_one_is_over_before_the_next_begins_at_the_same_moment() -> None:
-    clock, seen = Clock(), []
-    for name, from_s, until_s in (("one", 0.0, 1.0), ("two", 1.0, None)):
-        begins, ends = clock.span(from_s, until_s, FAILURE, 0)
-        begins.callbacks.append(lambda _, name=name: seen.append(f"{name} begins"))
-        if ends is not None:
-            ends.callbacks.append(lambda _, name=name: seen.append(f"{name} ends"))
-    clock.run()
-    assert seen == ["one begins", "one ends", "two begins"]
 
 
 def test_an_exception_of_a_process_ends_the_run() -> None:

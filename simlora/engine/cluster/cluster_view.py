@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,8 @@ from simlora.latency.models import LatencyModels
 class ClusterView:
     """All replicas as of now, for routers, placements, migrations and autoscalers; arrays are `[replicas]`.
 
-    `policies.views.FleetView` says what each member means. Routers are asked for every request: what they look at most
-    is an attribute. `outstanding` is the fleet's own.
+    `policies.views.FleetView` says what each member means. Routers read it for every request: what most of them read is
+    an attribute. `outstanding` is the fleet's own.
     """
 
     def __init__(
@@ -36,8 +37,8 @@ class ClusterView:
         loads: LoadTracker | None,
         history: LatencyHistory,
     ) -> None:
-        self._scenario, self._clock, self._fleet, self._latencies = scenario, fleet.clock, fleet, latencies
-        self._placement, self._loads, self._history = placement, loads, history
+        self._fleet, self._placement, self._loads = fleet, placement, loads
+        self._latencies, self._kinds = latencies, scenario.kinds
         self.rng = stream(scenario.seed, "router")
         self.outstanding: NDArray[np.int64] = fleet.outstanding
         self.max_num_seqs = scenario.replica.max_num_seqs
@@ -45,10 +46,13 @@ class ClusterView:
         self.kv_token_budgets: NDArray[np.int64] = np.array(budgets, dtype=np.int64)
         self.kv_bytes_per_token = scenario.model.kv_bytes_per_token
         self.iteration, self.kernel = as_seen(latencies, scenario.kind_of)
+        self.history_rps = scenario.trace.history_rps
+        self.shares = placement.shares
+        self.execution_s, self.first_tokens_s = history.execution_s, history.ttfts_s
 
     @property
     def now_s(self) -> float:
-        return self._clock.now
+        return self._fleet.clock.now
 
     @property
     def open(self) -> NDArray[np.bool_]:
@@ -69,20 +73,10 @@ class ClusterView:
     def used_tokens(self) -> NDArray[np.int64]:
         return np.array([used_tokens(replica) for replica in self._fleet.replicas], dtype=np.int64)
 
-    def execution_s(self, adapter: Adapter | None = None) -> float | None:
-        return self._history.execution_s(adapter)
-
-    @property
-    def history_rps(self) -> NDArray[np.float64] | None:
-        return self._scenario.trace.history_rps
-
     @property
     def asked_tokens(self) -> NDArray[np.int64]:
         assert self._placement.replans, "only a placement that plans again may read `asked_tokens`"
         return np.array(self._placement.asked, dtype=np.int64)
-
-    def shares(self, adapter: Adapter | None, candidates: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        return self._placement.shares(adapter, candidates)
 
     def resident(self, adapter: Adapter) -> NDArray[np.bool_]:
         return np.array([cache.holds(adapter.id) for cache in self._fleet.caches], dtype=np.bool_)
@@ -90,7 +84,7 @@ class ClusterView:
     def load_s(self, adapter: Adapter) -> float:
         return max(
             models.load.load_s(adapter.size_bytes // kind.replica.tp)
-            for models, kind in zip(self._latencies, self._scenario.kinds, strict=True)
+            for models, kind in zip(self._latencies, self._kinds, strict=True)
         )
 
     @property
@@ -103,34 +97,27 @@ class ClusterView:
 
     @property
     def waits_s(self) -> NDArray[np.float64]:
-        fleet = self._fleet
-        queued = [
-            r.arrival_s for replica in fleet.replicas for r in replica.table.queue if r.admitted_s < 0.0
-        ]
-        arrivals_s = [*queued, *(handoff.request.arrival_s for handoff in fleet.unassigned)]
-        return np.asarray(self._clock.now - np.array(arrivals_s, dtype=np.float64))
-
-    def first_tokens_s(self, window_s: float) -> NDArray[np.float64]:
-        return self._history.ttfts_s(window_s)
+        queued = (request for replica in self._fleet.replicas for request in replica.table.queue)
+        arrivals_s = [request.arrival_s for request in queued if request.admitted_s < 0.0]
+        arrivals_s += [handoff.request.arrival_s for handoff in self._fleet.unassigned]
+        return np.asarray(self.now_s - np.array(arrivals_s, dtype=np.float64))
 
 
-class StaleClusterView(ClusterView):
-    """The cluster as of the last status report, which replicas send at the first arrival of every `every_s` seconds.
+class StatusReports:
+    """Status reports that replicas send at the first arrival of every `every_s` seconds.
 
-    `outstanding` and `loads` are up to that old, the latest decisions included; all else is as it is `now`.
+    `view` is the `cluster` for a router that relies on them: `outstanding` and `loads` are as of the last report, the
+    effect of later decisions left out; all else is as of now.
     """
 
-    def __init__(self, now: ClusterView, every_s: float) -> None:
-        vars(self).update(vars(now))
-        self._now, self._every_s = now, every_s
-        self._reported = -1
-        self.outstanding = now.outstanding.copy()
-        self._loads = None
+    def __init__(self, cluster: ClusterView, every_s: float) -> None:
+        self._cluster, self._every_s, self._interval = cluster, every_s, -1
+        self.view = copy(cluster)
 
     def refresh(self) -> None:
-        """An arrival is to be routed: replicas report again if it is time."""
-        period = int(self.now_s // self._every_s)
-        if period > self._reported:
-            self._reported = period
-            self.outstanding = self._now.outstanding.copy()
-            self._loads = None if self._now._loads is None else self._now._loads.copy()
+        """Before a request is routed: take the reports of this interval, if they are due."""
+        cluster, view, interval = self._cluster, self.view, int(self._cluster.now_s // self._every_s)
+        if interval > self._interval:
+            self._interval = interval
+            view.outstanding = cluster.outstanding.copy()
+            view._loads = None if cluster._loads is None else cluster._loads.copy()

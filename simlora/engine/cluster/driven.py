@@ -37,7 +37,7 @@ class DrivenSimulation(Simulation):
     """Serves requests that are submitted, as a live server does; of the scenario's trace only the adapters count.
 
     `submit` requests, `advance` the clock, and `close` after the last one: the result is that of a run of their trace.
-    `on_token` hears of every token at its time. Periodic policies go on until `close`.
+    `on_token` is called with every token at its time. Periodic policies go on until `close`.
     """
 
     driven = True
@@ -64,11 +64,8 @@ class DrivenSimulation(Simulation):
 
         Raises InputError for an arrival in the past, for tokens or an adapter that cannot be, and after `close`.
         """
-        now_s = self.clock.now
-        at_s, least_s = (
-            now_s if arrival_s is None else arrival_s,
-            max([now_s, *(s for s, _ in self._rows[-1:])]),
-        )
+        at_s = self.clock.now if arrival_s is None else arrival_s
+        least_s = max(self.clock.now, self._rows[-1][0] if self._rows else 0.0)
         if self._closed:
             raise InputError("a request is submitted to a run that is closed, must come before close")
         if not at_s >= least_s:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import gc
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine import building
-from simlora.engine.assembly import Assembly, MoreParts, Surroundings, no_parts, preload, problems
+from simlora.engine.assembly import Assembly, MoreParts, Surroundings, check, no_parts, preload
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
-from simlora.engine.cluster.cluster_view import ClusterView, StaleClusterView
+from simlora.engine.cluster.cluster_view import ClusterView, StatusReports
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fault_injector import FaultInjector
 from simlora.engine.cluster.fleet import Fleet
@@ -59,36 +58,30 @@ class Simulation:
         of the caller's own for each replica.
         """
         check(scenario)
-        self._runner, self._parts = runner, parts
+        cluster, policies = scenario.cluster, scenario.policies
         self.scenario, self.clock = scenario, Clock()
         self.recorder = recorder = self._recorder()
-        cluster = scenario.cluster
         self.fleet = fleet = Fleet(cluster.replicas, self.clock)
         self.adapters = adapters = building.adapters(scenario)
         outputs = b"" if self.driven else scenario.trace.output_tokens.astype(np.int64).tobytes()
         self._outputs = array("q", outputs)
-        self._latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
-        hosts = range(cluster.hosts if scenario.policies.assists else 0)
-        self._cores = [HostCores(cluster.host_cores) for _ in hosts]
-        engines = cluster.engines_per_gpu
-        self._gpus = [SharedGpu() for _ in range(0, cluster.replicas if engines > 1 else 0, engines)]
-        distributed, informed = cluster.adapter_pool == "distributed", scenario.policies.router.informed
+        latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
+        distributed, informed = cluster.adapter_pool == "distributed", policies.router.informed
         self.store = AdapterStore(cluster, adapters, recorder, self.clock) if distributed else None
-        self.placement = PlacementPlanner(scenario, adapters, self._outputs, self.store, recorder)
+        self.placement = PlacementPlanner(scenario, adapters, self._outputs, recorder)
         self.loads = LoadTracker(cluster.replicas, scenario.replica.max_num_seqs) if informed else None
         self.history = LatencyHistory(self.clock, _asks_for_executions(scenario))
-        self.view = view = ClusterView(
-            scenario, fleet, self._latencies, self.placement, self.loads, self.history
-        )
+        self.view = view = ClusterView(scenario, fleet, latencies, self.placement, self.loads, self.history)
         every_s = cluster.status_every_s
-        self._stale = None if every_s is None else StaleClusterView(view, every_s)
-        self.dispatcher = dispatcher = Dispatcher(scenario, fleet, self._stale or view, recorder)
-        self.migrator = Migrator(scenario.policies.migration, fleet, dispatcher, view, recorder)
+        reports = None if every_s is None else StatusReports(view, every_s)
+        routed = view if reports is None else reports.view
+        self.dispatcher = dispatcher = Dispatcher(scenario, fleet, routed, recorder)
+        self.migrator = Migrator(policies.migration, fleet, dispatcher, view, recorder)
         self.autoscaling = Autoscaling(scenario.scaling, fleet, dispatcher, view, recorder)
-        self.faults = FaultInjector(cluster, fleet, dispatcher, self.store, recorder.journal)
-        fleet.build(self._replica)
+        self.faults = FaultInjector(cluster, fleet, dispatcher, recorder.journal)
+        self._build(latencies, runner, parts)
         self._begin()
-        self._listen()
+        self._listen(reports)
 
     def _recorder(self) -> Recorder:
         scenario, clock, until_missed = self.scenario, self.clock, self.scenario.until_missed
@@ -104,66 +97,84 @@ class Simulation:
             self.driven,
         )
 
+    def _build(
+        self,
+        latencies: Sequence[LatencyModels],
+        runner: Callable[[LatencyModels], ModelRunner],
+        parts: MoreParts,
+    ) -> None:
+        """Have the fleet make its replicas, with the CPU cores and GPUs that several of them share."""
+        scenario, cluster, store, loads = self.scenario, self.scenario.cluster, self.store, self.loads
+        cores = [HostCores(cluster.host_cores) for _ in range(cluster.hosts)]
+        engines = cluster.engines_per_gpu
+        gpus = [SharedGpu() for _ in range(0, cluster.replicas, engines)]
+
+        def replica(id: int) -> Replica:
+            around = Surroundings(
+                on_end=self.dispatcher.end,
+                on_move=self.migrator.arrive,
+                queue=None if loads is None else (loads.waiting.add, loads.waiting.take),
+                cores=cores[cluster.host_of(id)] if scenario.policies.assists else None,
+                gpu=gpus[id // engines] if engines > 1 else None,
+                link=None if store is None else partial(FetchingLink, store, id),
+                runner=runner,
+                parts=parts,
+            )
+            latency = latencies[scenario.kind_of[id]]
+            made = Assembly(
+                id, self.clock, scenario, latency, self.adapters, self._outputs, self.recorder, around
+            ).replica()
+            self.faults.slow_down(made)
+            return made
+
+        self.fleet.build(replica)
+
     def _begin(self) -> None:
         """Switch some replicas on, and place the adapters."""
         fleet = self.fleet
         if self.autoscaling.active:
             self.autoscaling.begin()
-        for id, replicas in self.placement.begin(self.view).items():
+        preloads = self.placement.begin(self.view)
+        if self.store is not None:
+            self.store.begin(self.placement.hosts)
+        for id, replicas in preloads.items():
             for replica in replicas[fleet.open[replicas]].tolist():
                 preload(fleet.replicas[replica], self.adapters[id])
 
-    def _listen(self) -> None:
-        """Have the dispatcher call the mechanisms that this run has, and no others; the order counts."""
-        scenario, dispatcher = self.scenario, self.dispatcher
-        placement, scaling = self.placement, self.autoscaling
+    def _listen(self, reports: StatusReports | None) -> None:
+        """Have the mechanisms that this run has called when something happens, and no others; the order counts."""
+        cluster, dispatcher = self.scenario.cluster, self.dispatcher
+        placement, scaling, history = self.placement, self.autoscaling, self.history
         if placement.replans or placement.serves:
             dispatcher.narrow += (placement.among,)
-        if scaling.active or scenario.cluster.failures:
+        if scaling.active or cluster.failures:
             dispatcher.narrow += (self.fleet.open_among,)
-        if scenario.cluster.replica_groups:
+        if cluster.replica_groups:
             dispatcher.narrow += (dispatcher.large_enough,)
-        if self._stale is not None:
-            dispatcher.before_route += (self._stale.refresh,)
+        if reports is not None:
+            dispatcher.before_route += (reports.refresh,)
         if self.loads is not None:
             dispatcher.on_assign += (self.loads.arrive,)
             dispatcher.on_withdraw += (self.loads.leave,)
         if self.migrator.active:
             dispatcher.on_withdraw += (self.migrator.forget,)
         dispatcher.on_end = dispatcher.on_withdraw  # a request that ends leaves its replica, too
-        if self.history.asks_for_executions:
-            dispatcher.on_end += (self.history.add_execution,)
+        if history.asks_for_executions:
+            dispatcher.on_end += (history.add_execution,)
         if placement.replans:
             dispatcher.on_arrive += (placement.count_prompt,)
             dispatcher.on_end += (placement.count_output,)
         if scaling.active:
             dispatcher.on_arrive += (scaling.arrive,)
-            dispatcher.on_overflow += (self.history.add_ttft,)
-            dispatcher.on_end += (self.history.add_ttft, scaling.leave)
+            dispatcher.on_overflow += (history.add_ttft,)
+            dispatcher.on_end += (history.add_ttft, scaling.leave)
             self.faults.on_fail += (scaling.fail,)
-
-    def _replica(self, id: int) -> Replica:
-        """Return a new replica with nothing in its memory."""
-        scenario, store, loads = self.scenario, self.store, self.loads
-        around = Surroundings(
-            on_end=self.dispatcher.end,
-            on_move=self.migrator.arrive,
-            queue=None if loads is None else (loads.waiting.add, loads.waiting.take),
-            cores=self._cores[scenario.cluster.host_of(id)] if self._cores else None,
-            gpu=self._gpus[id // scenario.cluster.engines_per_gpu] if self._gpus else None,
-            link=None if store is None else partial(FetchingLink, store, id),
-            runner=self._runner,
-            parts=self._parts,
-        )
-        latency = self._latencies[scenario.kind_of[id]]
-        replica = Assembly(
-            id, self.clock, scenario, latency, self.adapters, self._outputs, self.recorder, around
-        ).replica()
-        self.faults.afflict(replica)
-        return replica
+        if self.store is not None:
+            placement.on_plan, self.faults.lose_adapters = self.store.serve, self.store.fail
+            self.faults.on_slow_links += (self.store.slow_down,)
 
     def run(self, progress: Callable[[int], None] = lambda ended: None) -> Recorder:
-        """Simulate until every request has ended, `until_s` or `until_missed`, telling `progress` how many have.
+        """Simulate until every request has ended, `until_s` or `until_missed`; `progress` gets how many have ended.
 
         An interrupt leaves the recorder with what was finished; the rest is unfinished.
         """
@@ -193,7 +204,7 @@ class Simulation:
     def _advance(self, until_s: float | None) -> None:
         """Process events before that time; None: all."""
         collects = gc.isenabled()
-        gc.disable()  # looking for cycles took a quarter of a large run, and finds only what Fleet.replace frees
+        gc.disable()  # a search for cycles took a quarter of a large run, and finds only what Fleet.replace frees
         try:
             self.clock.run(until_s)
         finally:
@@ -217,17 +228,3 @@ def _asks_for_executions(scenario: Scenario) -> bool:
     policies = scenario.policies
     periodic = (policies.placement, policies.migration, scenario.scaling.autoscaler)
     return policies.router.informed or any(policy.period_s is not None for policy in periodic)
-
-
-def check(scenario: Scenario) -> None:
-    """Raise InputError for the first thing that a mechanism of the scenario cannot stand beside."""
-    for sources in (problems, AdapterStore.requires, Autoscaling.requires, _alike):
-        for problem in sources(scenario):
-            raise InputError(problem)
-
-
-def _alike(scenario: Scenario) -> Iterator[str]:
-    """Yield which policies count on replicas that are alike, where they are not."""
-    for slot in ("placement", "migration"):
-        if scenario.cluster.replica_groups and getattr(scenario.policies, slot).assumes_alike:
-            yield f"cluster.replica_groups needs another {slot}: this one takes all replicas for alike"

@@ -30,6 +30,8 @@ class OwnRegion(Part):
             yield f"{memory} needs eviction=on_demand"
         if type(scenario.policies.loader()).ahead is not Loader.ahead:
             yield f"{memory} needs a loader that does not prefetch"
+        if scenario.scaling.autoscaler.period_s is not None:
+            yield "an autoscaler needs replica.adapter_memory=unified, partition or slots"
 
     def __init__(self, region: AdapterRegion, runner: ModelRunner, flush_s: float) -> None:
         self.region, self._runner, self._flush_s = region, runner, flush_s

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.part import Part
+from simlora.engine.scenario import Scenario
 from simlora.latency.transfer import AdapterLoad
 from simlora.memory.adapter_cache import AdapterCache
 from simlora.metrics.recorder import Recorder
@@ -62,6 +65,18 @@ class DiskTier(Part):
     """Tells host memory which adapters were used last."""
 
     __slots__ = ("_cache", "_memory")
+
+    @staticmethod
+    def used_by(scenario: Scenario) -> bool:
+        return scenario.replica.max_cpu_loras is not None
+
+    @staticmethod
+    def requires(scenario: Scenario) -> Iterator[str]:
+        if scenario.cluster.adapter_pool == "distributed":
+            yield (
+                "cluster.adapter_pool=distributed limits a host by host.memory_bytes, which needs "
+                "replica.max_cpu_loras=null"
+            )
 
     def __init__(self, memory: HostMemory, cache: AdapterCache) -> None:
         self._memory, self._cache = memory, cache
