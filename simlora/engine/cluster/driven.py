@@ -55,7 +55,8 @@ class DrivenSimulation(Simulation):
             return (*stream, *parts(replica))
 
         super().__init__(scenario, parts=with_stream)
-        self._rows: list[tuple[float, Submitted]] = []
+        self._arrivals_s: list[float] = []
+        self._requests: list[Request] = []
         self._closed = False
         self._start(())
 
@@ -65,7 +66,7 @@ class DrivenSimulation(Simulation):
         Raises InputError for an arrival in the past, for tokens or an adapter that cannot be, and after `close`.
         """
         at_s = self.clock.now if arrival_s is None else arrival_s
-        least_s = max(self.clock.now, self._rows[-1][0] if self._rows else 0.0)
+        least_s = max([self.clock.now, *self._arrivals_s[-1:]])
         if self._closed:
             raise InputError("a request is submitted to a run that is closed, must come before close")
         if not at_s >= least_s:
@@ -80,7 +81,7 @@ class DrivenSimulation(Simulation):
         whole("max_output_tokens", most, "tokens", least=submitted.output_tokens)
         adapter = None if submitted.adapter == BASE_MODEL else self.adapters[submitted.adapter]
         request = Request(
-            len(self._rows),
+            len(self._requests),
             adapter,
             at_s + self.front_end_s,
             submitted.prompt_tokens,
@@ -88,7 +89,8 @@ class DrivenSimulation(Simulation):
             submitted.session,
             submitted.block_hashes,
         )
-        self._rows.append((at_s, submitted._replace(max_output_tokens=most)))
+        self._arrivals_s.append(at_s)
+        self._requests.append(request)
         self._outputs.append(submitted.output_tokens)
         self.recorder.expect()
         self.clock.call(request.arrival_s, ARRIVAL, request.id, lambda event: self.dispatcher.arrive(request))
@@ -116,18 +118,14 @@ class DrivenSimulation(Simulation):
 
     def _trace(self) -> Trace:
         """Return the submitted requests as a trace."""
-        rows = [row for _, row in self._rows]
-
-        def column(name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-            return np.array([getattr(row, name) for row in rows], dtype=np.int64)
-
+        requests = self._requests
         return replace(
             self.scenario.trace,
-            arrival_s=np.array([at_s for at_s, _ in self._rows], dtype=np.float64),
-            adapter=column("adapter"),
-            prompt_tokens=column("prompt_tokens"),
-            output_tokens=column("output_tokens"),
-            max_output_tokens=column("max_output_tokens"),
-            session=[row.session for row in rows],
-            block_hashes=[row.block_hashes for row in rows],
+            arrival_s=np.array(self._arrivals_s, dtype=np.float64),
+            adapter=np.array([request.adapter_id for request in requests], dtype=np.int64),
+            prompt_tokens=np.array([request.prompt_tokens for request in requests], dtype=np.int64),
+            output_tokens=np.array(self._outputs, dtype=np.int64),
+            max_output_tokens=np.array([request.max_output_tokens for request in requests], dtype=np.int64),
+            session=[request.session for request in requests],
+            block_hashes=[request.block_hashes for request in requests],
         )

@@ -16,11 +16,10 @@ from simlora.engine.assembly import Assembly, MoreParts, Surroundings, check, no
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
-from simlora.engine.cluster.cluster_view import ClusterView, StatusReports
+from simlora.engine.cluster.cluster_view import ClusterView, LatencyHistory, StatusReports
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fault_injector import FaultInjector
 from simlora.engine.cluster.fleet import Fleet
-from simlora.engine.cluster.latency_history import LatencyHistory
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.migration import Migrator
 from simlora.engine.cluster.placement import PlacementPlanner
