@@ -20,7 +20,7 @@ from simlora.config.making import factory, make, with_target
 from simlora.config.mistakes import in_plain_words
 from simlora.config.parts import own_parts
 from simlora.config.reading import Tree, check_known, plain, section
-from simlora.config.replica import REPLICA_KEYS, budgets_by_rate, check_ranks, replica_config
+from simlora.config.replica import REPLICA_KEYS, check_ranks, replica_config
 from simlora.config.tenants import slo_targets, ttft_targets_s, with_classes
 from simlora.core.checks import number, switch, whole
 from simlora.core.errors import InputError
@@ -105,9 +105,9 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     cluster = cluster_keys(tree)
     scheduler = factory(tree, "scheduler", Scheduler)
     limits, chunks = section(tree, "replica", REPLICA_KEYS), scheduler().chunks
-    replica = replica_config(limits, gpu, model, cluster.engines_per_gpu, chunks)
+    replica = replica_config(limits, gpu, model, cluster.config.engines_per_gpu, chunks)
     calibration, notices = calibration_for(tree["calibration"], gpu, model, replica, tree["engine"])
-    others, more = other_kinds(cluster.replica_groups, limits, model, tree["engine"], chunks)
+    others, more = other_kinds(cluster.written.get("replica_groups"), limits, model, tree["engine"], chunks)
     policies = _policies(tree, scheduler, [calibration, *(kind.calibration for kind in others)])
     scaling = cluster.scaling(make(tree, "autoscaler", Autoscaler), model)
     slo = section(tree, "slo", (*TARGETS, "classes"))
@@ -122,12 +122,9 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     check_ranks(replica, trace)
     targets = with_classes(targets, slo.get("classes"), trace.adapters, seed)
     window = _window(*margins_s, trace)
-    budgets: tuple[int, ...] = ()
-    if cluster.shares_by_rate:
-        budgets = budgets_by_rate(trace, replica.kv_token_budget, cluster.replicas, cluster.engines_per_gpu)
     scenario = Scenario(
         trace=trace,
-        cluster=cluster.config(others, budgets, seed, trace.duration_s),
+        cluster=cluster.complete(others, replica.kv_token_budget, trace, seed),
         model=model,
         calibration=calibration,
         replica=replica,
