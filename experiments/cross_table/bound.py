@@ -75,7 +75,7 @@ def _bound(world: World, system: System, workload: Workload, seed: int) -> Bound
     used = set(scenario.trace.adapter.tolist())
     loads_s = math.fsum(load.load_s(one.size_bytes) for one in adapters(scenario) if one.id in used)
     kept = np.sort(each_s)[: math.ceil(SERVED * len(each_s))]
-    most = scenario.replicas * len(each_s)
+    most = scenario.cluster.replicas * len(each_s)
     return Bound(
         most / float(each_s.sum()), most / float(kept.sum()), most / loads_s if loads_s else math.inf
     )

@@ -124,7 +124,7 @@ def _check(scenario: Scenario) -> None:
     """Raise InputError for what the device's engine does not do: it prefills whole prompts, or takes a decode step."""
     scheduler = scenario.policies.scheduler()
     for fits, needs in (
-        (scenario.replicas == scenario.replica.tp == 1, "cluster.replicas=1 and replica.tp=1"),
+        (scenario.cluster.replicas == scenario.replica.tp == 1, "cluster.replicas=1 and replica.tp=1"),
         (
             not (scheduler.chunks or scheduler.pauses or scheduler.merges),
             "a scheduler that neither prefills in chunks nor pauses requests nor merges adapters",

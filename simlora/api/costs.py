@@ -42,7 +42,7 @@ def cost_facts(simulation: Simulation, requests: pd.DataFrame) -> dict[str, Any]
 
 def _kind(simulation: Simulation, kind: Kind, ids: range) -> dict[str, Any]:
     """Return what the replicas of one kind cost."""
-    engines = simulation.scenario.engines_per_gpu
+    engines = simulation.scenario.cluster.engines_per_gpu
     gpus = kind.replica.tp * -(-len(ids) // engines) / len(ids)  # of a replica; the last GPU may have fewer
     on_s = sum(float(simulation.autoscaling.on_s[id]) for id in ids)
     busy_s = sum(simulation.fleet.replicas[id].busy_s for id in ids)

@@ -74,7 +74,7 @@ def _host_facts(simulation: Simulation) -> dict[str, Any]:
             "host_storage_loads": list(stores.storage_loads),
         }
     scenario = simulation.scenario
-    hosts = scenario.hosts
+    hosts = scenario.cluster.hosts
     held = scenario.replica.max_cpu_loras
     every = len(simulation.adapters) if held is None else min(held, len(simulation.adapters))
     sizes = sorted((adapter.size_bytes for adapter in simulation.adapters), reverse=True)[:every]
@@ -139,7 +139,7 @@ def failure_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any] |
 
     All adapters read from storage are so because of failures: before one, some host has every adapter.
     """
-    if not simulation.scenario.failures:
+    if not simulation.scenario.cluster.failures:
         return None
     facts = simulation.recorder.journal.failure_facts(makespan_s)
     return facts | {"storage_loads": simulation.recorder.storage_loads}
@@ -151,13 +151,16 @@ def slowness_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any] 
     Those that began before the end, in order of time; None if none was configured.
     """
     scenario = simulation.scenario
-    if not scenario.stragglers and not scenario.slow_links:
+    if not scenario.cluster.stragglers and not scenario.cluster.slow_links:
         return None
     return {
         name: sorted(
             (asdict(each) for each in those if each.at_s <= makespan_s), key=lambda each: each["at_s"]
         )
-        for name, those in (("stragglers", scenario.stragglers), ("slow_links", scenario.slow_links))
+        for name, those in (
+            ("stragglers", scenario.cluster.stragglers),
+            ("slow_links", scenario.cluster.slow_links),
+        )
     }
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from simlora.config.incidents import Incident, incidents
 from simlora.config.reading import Tree, as_whole, section
+from simlora.config.replica import budgets_by_rate
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError, nearest
+from simlora.core.trace import Trace
 from simlora.engine.incidents import Failure, SlowLink, Straggler
-from simlora.engine.scenario import ScalingConfig, Scenario
-from simlora.hardware.link import Link, as_link
+from simlora.engine.scenario import ClusterConfig, Kind, ScalingConfig
+from simlora.hardware.link import as_link
 from simlora.hardware.model import ModelShape
 from simlora.policies.scaling.base import Autoscaler
 
@@ -39,72 +40,45 @@ MEMORY_SHARES = ("equal", "rate")
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterKeys:
-    """What the two sections say, checked but for what a Scenario checks itself.
+    """What the two sections say, checked.
 
-    `replica_groups` and the incidents (`failures`, `stragglers`, `slow_links`) are as they are written: to read them
-    takes more than these sections.
+    `config` is without `replica_groups` and incidents: to read them takes more than these sections. `written` is the
+    section `cluster` as it is.
     """
 
-    replicas: int
-    engines_per_gpu: int
-    memory_shares: str
-    max_outstanding: Any
-    status_every_s: Any
-    adapter_pool: str
-    network: Link
-    storage: Link
-    failures: Any
-    stragglers: Any
-    slow_links: Any
-    replica_groups: Any
-    least_replicas: Any
+    config: ClusterConfig
+    written: Tree
     start_s: float
-    warm_up_adapters: Any
-    replicas_per_host: int
-    host_cores: int
-    host_memory_bytes: Any
-
-    @property
-    def shares_by_rate(self) -> bool:
-        """Whether the engines of a GPU get of its memory what their requests make of all."""
-        return self.engines_per_gpu > 1 and self.memory_shares == "rate"
 
     def scaling(self, autoscaler: Autoscaler, model: ModelShape) -> ScalingConfig:
         """Return what it takes to add a replica of this model."""
         return ScalingConfig(
             autoscaler=autoscaler,
-            least_replicas=self.least_replicas,
-            boot_s=self.start_s + self.storage.transfer_s(model.weight_bytes),
-            warm_up_adapters=self.warm_up_adapters,
+            least_replicas=as_whole(self.written.get("least_replicas")),
+            boot_s=self.start_s + self.config.storage.transfer_s(model.weight_bytes),
+            warm_up_adapters=as_whole(self.written.get("warm_up_adapters")),
         )
 
-    def scenario_fields(self) -> dict[str, Any]:
-        """Return what a Scenario takes over as it is."""
-        return {
-            "replicas": self.replicas,
-            "engines_per_gpu": self.engines_per_gpu,
-            "max_outstanding": self.max_outstanding,
-            "status_every_s": self.status_every_s,
-            "adapter_pool": self.adapter_pool,
-            "network": self.network,
-            "storage": self.storage,
-            "replicas_per_host": self.replicas_per_host,
-            "host_cores": self.host_cores,
-            "host_memory_bytes": self.host_memory_bytes,
-        }
+    def complete(
+        self, groups: tuple[Kind, ...], kv_token_budget: int, trace: Trace, seed: int
+    ) -> ClusterConfig:
+        """Return the cluster with groups of replicas, incidents during the trace, and the engines' shares of memory.
 
-    def with_incidents(self, scenario: Scenario) -> Scenario:
-        """Return a scenario with what goes wrong in it. Raises InputError."""
+        Raises InputError.
+        """
+        config, budgets = self.config, tuple[int, ...]()
+        if config.engines_per_gpu > 1 and self.written["memory_shares"] == "rate":
+            budgets = budgets_by_rate(trace, kv_token_budget, config.replicas, config.engines_per_gpu)
+        config = replace(config, replica_groups=groups, kv_token_budgets=budgets)
 
-        def found(key: str, kind: type[Incident], count: int) -> tuple[Incident, ...]:
-            value, until_s = getattr(self, key), scenario.trace.duration_s
-            return incidents(f"cluster.{key}", value, kind, count, scenario.seed, until_s)
+        def of(key: str, kind: type[Incident], count: int) -> tuple[Incident, ...]:
+            return incidents(f"cluster.{key}", self.written.get(key), kind, count, seed, trace.duration_s)
 
         return replace(
-            scenario,
-            failures=found("failures", Failure, scenario.hosts),
-            stragglers=found("stragglers", Straggler, scenario.replicas),
-            slow_links=found("slow_links", SlowLink, scenario.hosts),
+            config,
+            failures=of("failures", Failure, config.hosts),
+            stragglers=of("stragglers", Straggler, config.replicas),
+            slow_links=of("slow_links", SlowLink, config.hosts),
         )
 
 
@@ -114,25 +88,18 @@ def cluster_keys(tree: Tree) -> ClusterKeys:
     shares = cluster.get("memory_shares")
     if shares not in MEMORY_SHARES:
         raise InputError(f"cluster.memory_shares is {shown(shares)}; {nearest(str(shares), MEMORY_SHARES)}")
-    return ClusterKeys(
-        engines_per_gpu=whole(
-            "cluster.engines_per_gpu", cluster.get("engines_per_gpu"), "replicas", least=1, most=REPLICAS_MAX
-        ),
+    engines = cluster.get("engines_per_gpu")
+    config = ClusterConfig(
+        engines_per_gpu=whole("cluster.engines_per_gpu", engines, "replicas", least=1, most=REPLICAS_MAX),
         replicas=whole("cluster.replicas", cluster.get("replicas"), least=1, most=REPLICAS_MAX),
-        memory_shares=shares,
         max_outstanding=as_whole(cluster.get("max_outstanding")),
         status_every_s=cluster.get("status_every_s"),
         adapter_pool=str(cluster.get("adapter_pool")),
         network=as_link("cluster.network", cluster["network"]),
         storage=as_link("cluster.storage", cluster["storage"]),
-        failures=cluster.get("failures"),
-        stragglers=cluster.get("stragglers"),
-        slow_links=cluster.get("slow_links"),
-        replica_groups=cluster.get("replica_groups"),
-        least_replicas=as_whole(cluster.get("least_replicas")),
-        start_s=number("cluster.start_s", cluster.get("start_s"), "seconds", least=0),
-        warm_up_adapters=as_whole(cluster.get("warm_up_adapters")),
-        replicas_per_host=whole("host.replicas", as_whole(host.get("replicas")), "replicas", least=1),
-        host_cores=whole("host.cores", as_whole(host.get("cores")), "CPU cores", least=0),
+        replicas_per_host=as_whole(host.get("replicas")),
+        host_cores=as_whole(host.get("cores")),
         host_memory_bytes=host.get("memory_bytes"),
     )
+    start_s = number("cluster.start_s", cluster.get("start_s"), "seconds", least=0)
+    return ClusterKeys(config=config, written=cluster, start_s=start_s)

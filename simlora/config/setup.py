@@ -20,12 +20,12 @@ from simlora.config.making import factory, make, with_target
 from simlora.config.mistakes import in_plain_words
 from simlora.config.parts import own_parts
 from simlora.config.reading import Tree, check_known, plain, section
-from simlora.config.replica import REPLICA_KEYS, budgets_by_rate, check_ranks, replica_config
+from simlora.config.replica import REPLICA_KEYS, check_ranks, replica_config
 from simlora.config.tenants import slo_targets, ttft_targets_s, with_classes
 from simlora.core.checks import number, switch, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
-from simlora.engine.cluster.simulation import check
+from simlora.engine.assembly import check
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Policies, Scenario
 from simlora.hardware.gpu import Gpu
@@ -105,9 +105,9 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     cluster = cluster_keys(tree)
     scheduler = factory(tree, "scheduler", Scheduler)
     limits, chunks = section(tree, "replica", REPLICA_KEYS), scheduler().chunks
-    replica = replica_config(limits, gpu, model, cluster.engines_per_gpu, chunks)
+    replica = replica_config(limits, gpu, model, cluster.config.engines_per_gpu, chunks)
     calibration, notices = calibration_for(tree["calibration"], gpu, model, replica, tree["engine"])
-    others, more = other_kinds(cluster.replica_groups, limits, model, tree["engine"], chunks)
+    others, more = other_kinds(cluster.written.get("replica_groups"), limits, model, tree["engine"], chunks)
     policies = _policies(tree, scheduler, [calibration, *(kind.calibration for kind in others)])
     scaling = cluster.scaling(make(tree, "autoscaler", Autoscaler), model)
     slo = section(tree, "slo", (*TARGETS, "classes"))
@@ -122,11 +122,9 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     check_ranks(replica, trace)
     targets = with_classes(targets, slo.get("classes"), trace.adapters, seed)
     window = _window(*margins_s, trace)
-    budgets: tuple[int, ...] = ()
-    if cluster.shares_by_rate:
-        budgets = budgets_by_rate(trace, replica.kv_token_budget, cluster.replicas, cluster.engines_per_gpu)
-    without_incidents = Scenario(
+    scenario = Scenario(
         trace=trace,
+        cluster=cluster.complete(others, replica.kv_token_budget, trace, seed),
         model=model,
         calibration=calibration,
         replica=replica,
@@ -136,14 +134,10 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         until_missed=None if until_missed is None else MissedMost(until_missed, targets, window),
         scaling=scaling,
         gpu=gpu,
-        replica_groups=others,
         ttft_targets_s=ttft_targets_s(targets, trace.adapters),
-        kv_token_budgets=budgets,
         parts=own_parts(tree),
-        **cluster.scenario_fields(),
         **switches,
     )
-    scenario = cluster.with_incidents(without_incidents)
     check(scenario)
     return Setup(
         scenario=scenario,
@@ -249,7 +243,7 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
         "model": scenario.model.name,
         "gpu": gpu.name,
         "tp": scenario.replica.tp,
-        "replicas": scenario.replicas,
+        "replicas": scenario.cluster.replicas,
         "kv_token_budget": scenario.replica.kv_token_budget,
         "max_prefill_tokens": scenario.replica.max_num_batched_tokens,
         "others": [
@@ -260,7 +254,7 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
                 "kv_token_budget": kind.replica.kv_token_budget,
                 "calibration": kind.calibration.describe(),
             }
-            for kind in scenario.replica_groups
+            for kind in scenario.cluster.replica_groups
         ],
         "policies": {slot: with_target(tree, slot)["_target_"] for slot in POLICIES},
         "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from simlora.core.adapter import Adapter
+from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine.clock import Clock
 from simlora.engine.parts.adapter_memory import OwnRegion, Padding
@@ -52,15 +53,17 @@ WITH_REQUIREMENTS: tuple[type[Part], ...] = (
     Pausing,
     OwnRegion,
     CpuAssist,
+    DiskTier,
 )
 
 
-def problems(scenario: Scenario) -> Iterator[str]:
-    """Yield which settings the parts of a scenario's replicas cannot work with, in sentences for the user."""
+def check(scenario: Scenario) -> None:
+    """Raise InputError for the first setting that a part of the scenario's replicas cannot work with."""
     made = [getattr(make, "func", make) for make in scenario.parts]
     own = [part for part in made if isinstance(part, type) and issubclass(part, Part)]
     for part in (*WITH_REQUIREMENTS, *own):
-        yield from part.requires(scenario)
+        for problem in part.requires(scenario):
+            raise InputError(problem)
 
 
 @dataclass(kw_only=True)
@@ -194,7 +197,7 @@ class Assembly:
         model = self.make_runner(latency) if merge is None else MergingRunner(latency, merge, self.config.tp)
         if self.gpu is not None and latency.host is not None:
             return model, SharedRunner(self.id, model, self.gpu, latency.host)
-        return model, SlowRunner(model) if self.scenario.stragglers else model
+        return model, SlowRunner(model) if self.scenario.cluster.stragglers else model
 
     def _table(self, kv: KVCacheManager, runner: ModelRunner, link: HostLink) -> RequestTable:
         """Return the requests' table."""
@@ -238,7 +241,7 @@ class Assembly:
         periods = (scenario.policies.migration.period_s, scenario.scaling.autoscaler.period_s)
         if isinstance(kv, PrefixCachingKV):
             yield PrefixCaching(replica, kv, self.outputs)
-        if scenario.failures or any(period_s is not None for period_s in periods):
+        if scenario.cluster.failures or any(period_s is not None for period_s in periods):
             yield HandingOver(replica, self.on_move, loader if region is None else None)
         if isinstance(replica.runner, SlowRunner):
             yield Slowdown(replica, replica.runner)

@@ -35,7 +35,7 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
         load=AdapterLoad(own),
         merge=Merge(own) if scenario.policies.merges else None,
         flush_s=own.need("adapter_load.flush_s") if config.adapter_memory == "contiguous" else 0.0,
-        host=HostTime(own) if scenario.engines_per_gpu > 1 else None,
+        host=HostTime(own) if scenario.cluster.engines_per_gpu > 1 else None,
         cpu_lora=CpuLora(calibration, scenario.model.layers) if scenario.policies.assists else None,
         skipped_request_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
     )
@@ -57,16 +57,13 @@ def adapters(scenario: Scenario) -> tuple[Adapter, ...]:
         for id, spec in enumerate(scenario.trace.adapters)
     )
     if config.full_copies:
-        size_bytes = model.weight_bytes
-        slots = -(-size_bytes // model.kv_bytes_per_token)
-        return tuple(replace(adapter, size_bytes=size_bytes, kv_tokens=slots) for adapter in found)
-    if config.adapter_tokens is not None:
-        return tuple(replace(adapter, kv_tokens=config.adapter_tokens) for adapter in found)
-    if config.adapter_memory != "slots":
-        return found
-    assert config.max_loras is not None, "slots are counted by max_loras"
-    slot_tokens = config.adapter_region_tokens // config.max_loras
-    return tuple(replace(adapter, kv_tokens=slot_tokens) for adapter in found)
+        slots = -(-model.weight_bytes // model.kv_bytes_per_token)
+        return tuple(replace(each, size_bytes=model.weight_bytes, kv_tokens=slots) for each in found)
+    tokens = config.adapter_tokens
+    if tokens is None and config.adapter_memory == "slots":
+        assert config.max_loras is not None, "slots are counted by max_loras"
+        tokens = config.adapter_region_tokens // config.max_loras
+    return found if tokens is None else tuple(replace(each, kv_tokens=tokens) for each in found)
 
 
 def requests(scenario: Scenario, adapters: tuple[Adapter, ...], later_s: float) -> Iterator[Request]:

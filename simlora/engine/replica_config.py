@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from simlora.core.adapter import RANK_MAX
-from simlora.core.checks import choice, number, shown, whole
+from simlora.core.checks import choice, number, switch, whole
 from simlora.core.errors import InputError
 
 RESERVES = ("full", "peak", "paged", "padded")
@@ -94,26 +94,25 @@ class ReplicaConfig:
         ):
             whole(f"replica.{name}", getattr(self, name), unit, least=least)
         for name in ("lora_communication", "prefix_caching", "full_copies"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"replica.{name} is {shown(getattr(self, name))}, must be true or false")
+            switch(f"replica.{name}", getattr(self, name))
         if self.full_copies and (self.adapter_memory != "unified" or self.target_modules):
             raise InputError(
                 "replica.full_copies is true, which needs replica.adapter_memory=unified and replica.target_modules=[]"
             )
         number("replica.watermark", self.watermark, "of the pool", least=0, most=0.99)
-        if self.max_loras is not None:
-            whole("replica.max_loras", self.max_loras, "adapters", least=1)
-        if self.adapter_tokens is not None:
-            whole("replica.adapter_tokens", self.adapter_tokens, "token slots", least=1)
-        if self.max_lora_rank is not None:
-            whole("replica.max_lora_rank", self.max_lora_rank, least=1, most=RANK_MAX)
-        if self.max_cpu_loras is not None:
-            whole("replica.max_cpu_loras", self.max_cpu_loras, "adapters", least=1)
-            if self.max_cpu_loras < (self.max_loras or 1):
-                raise InputError(
-                    f"replica.max_cpu_loras is {self.max_cpu_loras}, must be at least replica.max_loras, "
-                    f"which is {self.max_loras}"
-                )
+        for name, unit, most in (
+            ("max_loras", "adapters", None),
+            ("adapter_tokens", "token slots", None),
+            ("max_lora_rank", "", RANK_MAX),
+            ("max_cpu_loras", "adapters", None),
+        ):
+            if getattr(self, name) is not None:
+                whole(f"replica.{name}", getattr(self, name), unit, least=1, most=most)
+        if self.max_cpu_loras is not None and self.max_cpu_loras < (self.max_loras or 1):
+            raise InputError(
+                f"replica.max_cpu_loras is {self.max_cpu_loras}, must be at least replica.max_loras, "
+                f"which is {self.max_loras}"
+            )
         for name, known in (
             ("reserve", RESERVES),
             ("preemption", PREEMPTIONS),

@@ -97,7 +97,7 @@ class ClusterConfig:
     None: it is always current. `host_cores`: CPU cores that `replicas_per_host` replicas share, for a loader that
     assists. `adapter_pool`: replicated, where every host holds all adapters; or distributed, where each host holds
     those that the placement gives to its replicas, up to `host_memory_bytes`, and fetches others over the `network`, or
-    from `storage` if no host holds them.
+    from `storage` if no host holds them. `replica_groups`: the last of the `replicas`, group by group, on other GPUs.
     """
 
     replicas: int
@@ -114,6 +114,7 @@ class ClusterConfig:
     failures: tuple[Failure, ...] = ()
     stragglers: tuple[Straggler, ...] = ()
     slow_links: tuple[SlowLink, ...] = ()
+    replica_groups: tuple[Kind, ...] = ()
 
     def __post_init__(self) -> None:
         whole("cluster.replicas", self.replicas, "replicas", least=1)
@@ -127,7 +128,18 @@ class ClusterConfig:
         choice("cluster.adapter_pool", self.adapter_pool, ADAPTER_POOLS)
         if self.host_memory_bytes is not None:
             number("host.memory_bytes", self.host_memory_bytes, "bytes", above=0)
-        self._check_incidents()
+        check_incidents(self.failures, self.hosts)
+        check_incidents(self.stragglers, self.replicas)
+        check_incidents(self.slow_links, self.hosts)
+        if self.replica_groups and self.alike < 1:
+            raise InputError(
+                "cluster.replica_groups has all of the replicas, must leave at least one of cluster.replicas"
+            )
+
+    @property
+    def alike(self) -> int:
+        """How many replicas are in none of the `replica_groups`: the first ones."""
+        return self.replicas - sum(kind.replicas for kind in self.replica_groups)
 
     @property
     def hosts(self) -> int:
@@ -143,29 +155,21 @@ class ClusterConfig:
         first = host * self.replicas_per_host
         return list(range(first, min(first + self.replicas_per_host, self.replicas)))
 
-    def _check_incidents(self) -> None:
-        """Each is of a host or a replica that there is, and over before the next one of it."""
-        failed = [(each.host, each.at_s, each.until_s) for each in self.failures]
-        check_incidents("cluster.failures", failed, "host", self.hosts)
-        slow = [(each.replica, each.at_s, each.until_s) for each in self.stragglers]
-        check_incidents("cluster.stragglers", slow, "replica", self.replicas)
-        links = [(each.host, each.at_s, each.until_s) for each in self.slow_links]
-        check_incidents("cluster.slow_links", links, "host", self.hosts)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Scenario(ClusterConfig):
+class Scenario:
     """A trace, the cluster that serves it, and the policies that decide.
 
-    `gpu` is the GPU of `replica` and `calibration`; None: costs are not asked for. `replica_groups`: the last of the
-    `replicas`, group by group, which are on other GPUs. `ttft_targets_s` `[adapters + 1]`: the first-token target of
-    each adapter's requests and, last, of the base model's, inf where there is none; None: there are none.
+    `replica`, `calibration` and `gpu` are those of the replicas outside `cluster.replica_groups`; without a `gpu` costs
+    are not asked for. `ttft_targets_s` `[adapters + 1]`: the first-token target of each adapter's requests and, last,
+    of the base model's, inf where there is none; None: there are none.
     `parts` make parts of the user's own for a replica (engine/replica/part.py), which come after the system's.
     `until_s`: when the run stops; requests that have not ended by then are unfinished. None: when all have ended.
     `until_missed`: how many requests may miss their SLO before the run stops; None: all of them.
     """
 
     trace: Trace
+    cluster: ClusterConfig
     model: ModelShape
     calibration: Calibration
     replica: ReplicaConfig
@@ -178,28 +182,28 @@ class Scenario(ClusterConfig):
     until_missed: MissedMost | None = None
     scaling: ScalingConfig = ScalingConfig()
     gpu: Gpu | None = None
-    replica_groups: tuple[Kind, ...] = ()
     ttft_targets_s: NDArray[np.float64] | None = None
     parts: tuple[Callable[..., Any], ...] = ()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.replica_groups and self.kinds[0].replicas < 1:
-            raise InputError(
-                "cluster.replica_groups has all of the replicas, must leave at least one of cluster.replicas"
-            )
+        policies, cluster = self.policies, self.cluster
         if self.scaling.autoscaler.period_s is not None:
-            most = self.replicas
+            most = cluster.replicas
             whole("cluster.least_replicas", self.scaling.least_replicas, "replicas", least=1, most=most)
+            if policies.migration.period_s is not None:
+                raise InputError("an autoscaler needs migration=stay")
+        for slot, policy in ("placement", policies.placement), ("migration", policies.migration):
+            if cluster.replica_groups and policy.assumes_alike:
+                raise InputError(
+                    f"cluster.replica_groups needs another {slot}: this one takes all replicas for alike"
+                )
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
         """All replicas, by kind, in the order of their numbers."""
-        first = self.replicas - sum(kind.replicas for kind in self.replica_groups)
-        return (
-            Kind(replicas=first, replica=self.replica, calibration=self.calibration, gpu=self.gpu),
-            *self.replica_groups,
-        )
+        alike = self.cluster.alike
+        first = Kind(replicas=alike, replica=self.replica, calibration=self.calibration, gpu=self.gpu)
+        return (first, *self.cluster.replica_groups)
 
     @cached_property
     def kind_of(self) -> NDArray[np.int64]:
@@ -208,9 +212,9 @@ class Scenario(ClusterConfig):
 
     def config_of(self, replica: int) -> ReplicaConfig:
         """Return the limits of one replica."""
-        if self.kv_token_budgets:
-            return replace(self.replica, kv_token_budget=self.kv_token_budgets[replica])
-        return self.kinds[self.kind_of[replica]].replica if self.replica_groups else self.replica
+        if self.cluster.kv_token_budgets:
+            return replace(self.replica, kv_token_budget=self.cluster.kv_token_budgets[replica])
+        return self.kinds[int(self.kind_of[replica])].replica
 
     @property
     def cache_block_tokens(self) -> int:

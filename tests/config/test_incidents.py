@@ -100,6 +100,6 @@ def test_a_configuration_has_them_all() -> None:
         "cluster.slow_links=[{host: 1, at_s: 5, factor: 2, until_s: 9}]",
     )
     scenario = setup.scenario
-    assert {each.host for each in scenario.failures} == {0, 1}
-    assert scenario.stragglers == (Straggler(replica=3, at_s=5, factor=2),)
-    assert scenario.slow_links == (SlowLink(host=1, at_s=5, factor=2, until_s=9),)
+    assert {each.host for each in scenario.cluster.failures} == {0, 1}
+    assert scenario.cluster.stragglers == (Straggler(replica=3, at_s=5, factor=2),)
+    assert scenario.cluster.slow_links == (SlowLink(host=1, at_s=5, factor=2, until_s=9),)

@@ -119,7 +119,7 @@ def test_chunked_slo_knows_the_targets_of_the_slo():
 
 def test_packed_engines_share_a_gpu_one_an_adapter():
     found = setup("system=vllm_packed", "gpu=a100_80g", "workload.adapters=5")
-    assert (found.scenario.replicas, found.scenario.engines_per_gpu) == (5, 5)
+    assert (found.scenario.cluster.replicas, found.scenario.cluster.engines_per_gpu) == (5, 5)
     assert found.scenario.calibration.path == "a100_80g-llama_7b-tp1-vllm_packed"
     alone = setup("system=vllm_packed", "gpu=a100_80g", "workload.adapters=1").scenario.replica
     assert 0 < 5 * found.scenario.replica.kv_token_budget < alone.kv_token_budget, "the others' weights"
@@ -249,7 +249,7 @@ def test_others_have_their_own_pool_and_gpus_and_else_what_all_have() -> None:
     second = "{gpu: a100_80g, replicas: 2, tp: 2, kv_token_budget: 777}"
     others = f"cluster.replica_groups=[{{gpu: a100_80g, replicas: 1}}, {second}]"
     known = ("cluster.replicas=4", "replica.kv_token_budget=1000", "replica.max_num_seqs=9")
-    one, two = setup("model=llama_2_7b", "gpu=a100_80g", *known, others).scenario.replica_groups
+    one, two = setup("model=llama_2_7b", "gpu=a100_80g", *known, others).scenario.cluster.replica_groups
     assert (one.replicas, one.replica.tp, two.replicas, two.replica.tp) == (1, 1, 2, 2)
     assert one.replica.kv_token_budget > 50_000, "what the GPU has left, not what was given to the others"
     assert two.replica.kv_token_budget == 777

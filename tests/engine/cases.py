@@ -15,7 +15,7 @@ from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.replica_config import DIVIDED, OWN_REGIONS, ReplicaConfig
-from simlora.engine.scenario import Kind, Policies, ScalingConfig, Scenario
+from simlora.engine.scenario import ClusterConfig, Kind, Policies, ScalingConfig, Scenario
 from simlora.hardware.link import Link
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
@@ -344,17 +344,29 @@ class Case:
         limits = self.limits()
         return Scenario(
             trace=self.trace(),
+            cluster=ClusterConfig(
+                replicas=self.replicas,
+                engines_per_gpu=self.engines_per_gpu,
+                max_outstanding=self.max_outstanding,
+                replicas_per_host=self.replicas_per_host,
+                host_cores=self.host_cores,
+                adapter_pool=self.adapter_pool,
+                network=Link("network", 2**-9, self.network_bytes_per_s),
+                storage=Link("storage", 2**-6, 128.0),
+                failures=tuple(
+                    Failure(host=h, at_s=at_s, until_s=until_s) for h, at_s, until_s in self.failures
+                ),
+                stragglers=of("replica", Straggler, self.stragglers),
+                slow_links=of("host", SlowLink, self.slow_links),
+                replica_groups=(
+                    Kind(replicas=self.others, replica=self.larger(limits), calibration=slower(calibration)),
+                )
+                if self.others
+                else (),
+            ),
             model=replace(TINY, layers=self.layers),
             calibration=calibration,
-            replicas=self.replicas,
             replica=limits,
-            replica_groups=(
-                Kind(replicas=self.others, replica=self.larger(limits), calibration=slower(calibration)),
-            )
-            if self.others
-            else (),
-            stragglers=of("replica", Straggler, self.stragglers),
-            slow_links=of("host", SlowLink, self.slow_links),
             scaling=ScalingConfig(
                 autoscaler=AUTOSCALERS[self.autoscaler](),
                 least_replicas=self.least_replicas,
@@ -376,14 +388,6 @@ class Case:
             fast_forward=fast_forward,
             timeline=timeline,
             until_s=self.until_s,
-            engines_per_gpu=self.engines_per_gpu,
-            max_outstanding=self.max_outstanding,
-            replicas_per_host=self.replicas_per_host,
-            host_cores=self.host_cores,
-            adapter_pool=self.adapter_pool,
-            network=Link("network", 2**-9, self.network_bytes_per_s),
-            storage=Link("storage", 2**-6, 128.0),
-            failures=tuple(Failure(host=h, at_s=at_s, until_s=until_s) for h, at_s, until_s in self.failures),
         )
 
     def simulation(self, *, fast_forward: bool = True) -> Simulation:

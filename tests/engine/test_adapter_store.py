@@ -30,9 +30,9 @@ class Hosts:
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         recorder = SimpleNamespace(fetched=lambda size, from_storage: self.fetched.append(from_storage))
         clock = SimpleNamespace(
-            call_at=lambda time_s, does: heappush(self._later, (time_s, len(self._later), does))
+            call=lambda time_s, kind, id, does: heappush(self._later, (time_s, len(self._later), does))
         )
-        scenario = SimpleNamespace(
+        cluster = SimpleNamespace(
             hosts=hosts,
             host_of=lambda replica: replica // per_host,
             network=LinkRate("network", 0.0, 200.0),
@@ -40,7 +40,7 @@ class Hosts:
             host_memory_bytes=memory_bytes,
         )
         self.stores = AdapterStore(
-            scenario,  # type: ignore[arg-type]
+            cluster,  # type: ignore[arg-type]
             (A, B, C),
             recorder,  # type: ignore[arg-type]
             clock,  # type: ignore[arg-type]
@@ -53,7 +53,11 @@ class Hosts:
     def serve(self, *of: tuple[int, ...], at_first: bool = False) -> None:
         """Which replicas serve the first adapter, the second, the third."""
         hosts = [frozenset(replica // self._per_host for replica in replicas) for replicas in of]
-        self.stores.serve(dict(enumerate(hosts)), at_first)
+        serving = dict(enumerate(hosts))
+        if at_first:
+            self.stores.begin(serving)
+        else:
+            self.stores.serve(serving)
 
     def fetch(self, replica: int, adapter: Adapter, now_s: float, shard_bytes: int = 1000) -> float:
         return self.stores.fetch(replica, adapter, shard_bytes, now_s, self.outs[replica])

@@ -294,7 +294,8 @@ def test_what_a_target_could_never_hold_stays() -> None:
     rows = (LONG, Row(0.0, None, 60, 3, 3))
     scenario = CASE.but(rows=rows).scenario()
     policies = replace(scenario.policies, migration=Once(2**-4), router=ToTheFirst())
-    recorder = Simulation(replace(scenario, policies=policies, kv_token_budgets=(1000, 50))).run()
+    cluster = replace(scenario.cluster, kv_token_budgets=(1000, 50))
+    recorder = Simulation(replace(scenario, policies=policies, cluster=cluster)).run()
     assert recorder.journal.moved == []
 
 

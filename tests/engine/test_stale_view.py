@@ -39,7 +39,8 @@ def heard(every_s: float | None) -> list[tuple[int, int, int]]:
     router = Listens()
     scenario = CASE.scenario()
     policies = replace(scenario.policies, router=router)
-    Simulation(replace(scenario, policies=policies, status_every_s=every_s)).run()
+    cluster = replace(scenario.cluster, status_every_s=every_s)
+    Simulation(replace(scenario, policies=policies, cluster=cluster)).run()
     return router.heard
 
 
@@ -52,11 +53,13 @@ def test_status_is_that_of_the_first_arrival_of_each_interval() -> None:
 
 
 def test_until_the_next_status_routers_send_all_requests_to_the_same_replica() -> None:
-    found = Simulation(replace(CASE.scenario(), status_every_s=1.0)).run().requests()
+    scenario = CASE.scenario()
+    reporting = replace(scenario, cluster=replace(scenario.cluster, status_every_s=1.0))
+    found = Simulation(reporting).run().requests()
     assert found.replica.tolist()[:4] == [0, 0, 0, 0]
     assert found.replica.tolist()[4:6] == [1, 1]
 
 
 def test_a_period_must_be_longer_than_nothing() -> None:
     with pytest.raises(InputError, match=r"cluster\.status_every_s is 0, must be"):
-        replace(CASE.scenario(), status_every_s=0)
+        replace(CASE.scenario().cluster, status_every_s=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from simlora.core.adapter import Adapter
@@ -10,7 +10,7 @@ from simlora.core.errors import InputError
 from simlora.engine.clock import STORE, Clock
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.link import Link, together
-from simlora.engine.scenario import Scenario
+from simlora.engine.scenario import ClusterConfig
 from simlora.latency.transfer import AdapterLoad
 from simlora.metrics.recorder import Recorder
 
@@ -38,33 +38,24 @@ class AdapterStore:
     """
 
     def __init__(
-        self, scenario: Scenario, adapters: Sequence[Adapter], recorder: Recorder, clock: Clock
+        self, cluster: ClusterConfig, adapters: Sequence[Adapter], recorder: Recorder, clock: Clock
     ) -> None:
-        self._adapters, self._host_of, hosts = adapters, scenario.host_of, scenario.hosts
-        self._network, self._storage = scenario.network, scenario.storage
-        self._memory_bytes = scenario.host_memory_bytes
+        self._adapters, self._host_of, hosts = adapters, cluster.host_of, cluster.hosts
+        self._network, self._storage = cluster.network, cluster.storage
+        self._memory_bytes = cluster.host_memory_bytes
         self._recorder, self._clock = recorder, clock
         self.holders: list[dict[int, None]] = [{} for _ in adapters]  # hosts, by adapter
         self.held_bytes = [0] * hosts
         self.held = [0] * hosts  # adapters
         self.most_bytes, self.most_held = [0] * hosts, [0] * hosts
         self.refused = 0  # copies for which there was no room
-        self.remote_loads, self.storage_loads = [0] * hosts, [0] * hosts  # that each has sent for
-        self._serving: list[Set[int]] = [frozenset(range(hosts)) for _ in adapters]
+        self.remote_loads, self.storage_loads = [0] * hosts, [0] * hosts
+        self._serving: Hosts = {}
         self._sends, self._receives = ([Link() for _ in range(hosts)] for _ in range(2))
         self._reads = [Link() for _ in range(hosts)]
         self._loads: list[dict[int, Loading]] = [{} for _ in range(hosts)]  # PCIe to its GPUs, by replica
         self._failures = [0] * hosts
         self._slowdowns = [1.0] * hosts  # of the network
-
-    @staticmethod
-    def requires(scenario: Scenario) -> Iterator[str]:
-        """Yield what of a scenario the store cannot stand beside, in sentences for the user."""
-        if scenario.adapter_pool == "distributed" and scenario.replica.max_cpu_loras is not None:
-            yield (
-                "cluster.adapter_pool=distributed limits a host by host.memory_bytes, which needs "
-                "replica.max_cpu_loras=null"
-            )
 
     def connect(self, replica: int, link: Link, copy_s: Callable[[int], float]) -> None:
         """The host of a replica loads into it over `link`, so many bytes in `copy_s` seconds."""
@@ -89,27 +80,34 @@ class AdapterStore:
         self._slowdowns[host] = factor
         self._sends[host].slowdown = self._receives[host].slowdown = factor
 
-    def serve(self, serving: Hosts, at_first: bool = False) -> None:
-        """Set which hosts serve each adapter from now on; `at_first` they hold it, too."""
+    def begin(self, serving: Hosts) -> None:
+        """Have each adapter in the memory of the hosts that serve it, before anything runs."""
+        self._serving = serving
         for adapter in self._adapters:
-            hosts = self._serving[adapter.id] = serving[adapter.id]
-            if at_first:
-                for host in sorted(hosts):
-                    if not self._fits(host, adapter):
-                        raise InputError(
-                            f"host.memory_bytes is {self._memory_bytes:,.0f}, which is too little for the adapters "
-                            f"that host {host} holds at first; take more hosts, or another placement"
-                        )
-                    self._hold(host, adapter)
-            else:
-                self._drop_unserved(adapter)
+            for host in sorted(serving[adapter.id]):
+                if not self._fits(host, adapter):
+                    raise InputError(
+                        f"host.memory_bytes is {self._memory_bytes:,.0f}, which is too little for the adapters "
+                        f"that host {host} holds at first; take more hosts, or another placement"
+                    )
+                self._hold(host, adapter)
+
+    def serve(self, serving: Hosts) -> int:
+        """Set which hosts serve each adapter from now on; return the bytes that those new to one do not hold yet."""
+        before, self._serving = self._serving, serving
+        missing_bytes = 0
+        for adapter in self._adapters:
+            come = serving[adapter.id] - before[adapter.id]
+            missing_bytes += len(come - self.holders[adapter.id].keys()) * adapter.size_bytes
+            self._drop_unserved(adapter)
+        return missing_bytes
 
     def holds(self, replica: int, adapter: Adapter) -> bool:
         """Whether the host of a replica has an adapter in its memory."""
         return self._host_of(replica) in self.holders[adapter.id]
 
     def fetch(self, replica: int, adapter: Adapter, shard_bytes: int, now_s: float, out: Link) -> float:
-        """Send for an adapter that a replica's host does not hold; return when it is in the replica's HBM.
+        """Fetch an adapter that a replica's host does not hold; return when it is in the replica's HBM.
 
         The host holds it as soon as it has been copied there over `out`.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,15 @@ from simlora.core.request import Request
 from simlora.engine.clock import SCALING, STORE, Moment, Process
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
-from simlora.engine.parts.async_loading import OverlappedLoader
-from simlora.engine.scenario import ScalingConfig, Scenario
+from simlora.engine.parts.handoff import handing_over
+from simlora.engine.scenario import ScalingConfig
 from simlora.metrics.journal import Scaled
 from simlora.metrics.recorder import Recorder
 from simlora.policies.views import FleetView
 
 
 class Autoscaling:
-    """Asks the autoscaler, boots replicas and drains them. `on_s` `[replicas]` is how long each has cost something.
+    """Asks the autoscaler, boots replicas and drains them. `on_s` `[replicas]`: for how long each is paid.
 
     Replicas are added in order of their numbers and removed in reverse, but booting ones before open ones. A replica
     that drains takes no more requests, and is off when it has none; until then it can be taken back at once. A replica
@@ -34,22 +34,12 @@ class Autoscaling:
         self._config, self._clock, self._fleet = config, fleet.clock, fleet
         self._dispatcher, self._view, self._recorder = dispatcher, view, recorder
         self.on_s: NDArray[np.float64] = np.zeros(len(fleet.on))
-        self._since_s: NDArray[np.float64] = np.zeros(len(fleet.on))  # it costs, of those that do
-        self._spans: list[tuple[int, float, float]] = []  # replica, and from when until when it cost
+        self._since_s = dict.fromkeys(range(len(fleet.on)), 0.0)  # replicas that are paid now, and since when
+        self._spans: list[tuple[int, float, float]] = []  # replica, begin and end of a time that is paid
         self._booting, self._draining = fleet.booting, set[int]()
         self.boots = 0
         self._asked: Counter[Adapter] = Counter()  # requests so far
         self.active = config.autoscaler.period_s is not None
-
-    @staticmethod
-    def requires(scenario: Scenario) -> Iterator[str]:
-        """Yield what of a scenario an autoscaler cannot stand beside, in sentences for the user."""
-        if scenario.scaling.autoscaler.period_s is None:
-            return
-        if scenario.policies.migration.period_s is not None:
-            yield "an autoscaler needs migration=stay"
-        if scenario.replica.own_region:
-            yield "an autoscaler needs replica.adapter_memory=unified, partition or slots"
 
     def arrive(self, request: Request) -> None:
         """A request arrives, for an adapter that may be worth having in memory."""
@@ -65,9 +55,7 @@ class Autoscaling:
         """The host of these replicas has failed: those that boot or drain are off."""
         for id in ids:
             if id in self._booting or id in self._draining:
-                self._booting.pop(id, None)
-                self._draining.discard(id)
-                self._stop_cost(id)
+                self._stop(id)
 
     def begin(self) -> None:
         """Switch on as many replicas as the autoscaler wants before anything runs; they need not boot."""
@@ -75,6 +63,7 @@ class Autoscaling:
         fleet.grows = True
         fleet.set_on(everywhere[self._config.least_replicas :], False)
         fleet.set_on(everywhere[: self._wanted()], True)
+        self._since_s = dict.fromkeys(np.flatnonzero(fleet.on).tolist(), 0.0)
         self._note("before anything runs")
 
     def run(self) -> Process:
@@ -87,12 +76,10 @@ class Autoscaling:
                 self._adjust(self._wanted())
 
     def finalize(self, now_s: float) -> None:
-        """The run was over at that time: count what replicas have cost."""
+        """The run was over at that time: count for how long replicas are paid."""
         self.on_s[:] = 0.0
-        costs = self._fleet.on.copy()
-        costs[[*self._booting, *self._draining]] = True
-        running = ((id, float(self._since_s[id]), now_s) for id in np.flatnonzero(costs).tolist())
-        for id, since_s, until_s in (*self._spans, *running):
+        running = [(id, since_s, now_s) for id, since_s in self._since_s.items()]
+        for id, since_s, until_s in self._spans + running:
             self.on_s[id] += max(min(until_s, now_s) - since_s, 0.0)
 
     def _wanted(self) -> int:
@@ -125,8 +112,7 @@ class Autoscaling:
         fleet = self._fleet
         if self._booting:
             last = max(self._booting)
-            del self._booting[last]
-            self._stop_cost(last)
+            self._stop(last)
             self._empty(last)  # of what it has loaded
             return
         last = int(np.flatnonzero(fleet.open)[-1])
@@ -150,7 +136,10 @@ class Autoscaling:
         often = sorted(self._asked, key=lambda adapter: (-self._asked[adapter], adapter.id))
         wanted = often[: self._config.warm_up_adapters]
         if wanted:
-            yield Moment(self._warm_up(id, wanted), SCALING, 1 + id)
+            replica, cache = self._fleet.replicas[id], self._fleet.caches[id]
+            handing_over(replica).load(wanted, clock.now)
+            ready_s = max((cache.ready_s[each.id] for each in wanted if each in cache), default=clock.now)
+            yield Moment(ready_s, SCALING, 1 + id)
             if self._booting.get(id) != boot or self._recorder.all_ended():
                 return
         del self._booting[id]
@@ -159,17 +148,9 @@ class Autoscaling:
         self._note(f"replica {id} is there")
         self._dispatcher.dispatch_pending()
 
-    def _warm_up(self, id: int, wanted: Sequence[Adapter]) -> float:
-        """Load adapters into a replica, as far as they fit; return when they have landed."""
-        now_s, cache, loader = self._clock.now, self._fleet.caches[id], self._fleet.replicas[id].loader
-        assert isinstance(loader, OverlappedLoader), "a replica that warms up loads in the background"
-        loader.prefetch(wanted, now_s)
-        return max((cache.ready_s[adapter.id] for adapter in wanted if adapter in cache), default=now_s)
-
     def _switch_off(self, id: int) -> None:
-        """A replica has no requests left: it costs nothing from now on, and loses what it has in memory."""
-        self._draining.discard(id)
-        self._stop_cost(id)
+        """A replica has no requests left: it is paid no longer, and loses what it has in memory."""
+        self._stop(id)
         self._note(f"replica {id} is off")
         # Its own last boundary, at which this may be, is over first.
         self._clock.call(self._clock.now, STORE, 0, lambda: self._empty(id))
@@ -178,8 +159,11 @@ class Autoscaling:
         lost = self._fleet.replace(id)
         assert not lost, f"replica {id} was switched off with requests"
 
-    def _stop_cost(self, id: int) -> None:
-        self._spans.append((id, float(self._since_s[id]), self._clock.now))
+    def _stop(self, id: int) -> None:
+        """A replica neither boots nor drains any more, and is paid no longer."""
+        self._booting.pop(id, None)
+        self._draining.discard(id)
+        self._spans.append((id, self._since_s.pop(id), self._clock.now))
 
     def _note(self, reason: str) -> None:
         fleet, booting, draining = self._fleet, len(self._booting), len(self._draining)

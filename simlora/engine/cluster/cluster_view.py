@@ -1,8 +1,12 @@
-"""What policies see of the cluster: the views of `policies/views.py`, which show and change nothing."""
+"""What policies see of the cluster (`policies/views.py`): its state, now or as last reported, and past latencies."""
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
+from copy import copy
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +15,8 @@ from simlora.core.adapter import Adapter
 from simlora.core.random import stream
 from simlora.core.request import Request, arrival_order
 from simlora.engine.building import as_seen
+from simlora.engine.clock import Clock
 from simlora.engine.cluster.fleet import Fleet
-from simlora.engine.cluster.latency_history import LatencyHistory
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.placement import PlacementPlanner
 from simlora.engine.replica.ending import context_tokens, used_tokens
@@ -20,11 +24,50 @@ from simlora.engine.scenario import Scenario
 from simlora.latency.models import LatencyModels
 
 
+class LatencyHistory:
+    """Execution times, if a policy `asks_for_executions`, and TTFTs, of the requests that are added.
+
+    The former are seconds from admission to end of requests that had a first token, summed in the order of their ends.
+    """
+
+    def __init__(self, clock: Clock, asks_for_executions: bool) -> None:
+        self._clock, self.asks_for_executions = clock, asks_for_executions
+        self._executions: dict[
+            int | None, tuple[float, int]
+        ] = {}  # seconds and requests by adapter; None: of all
+        self._ended_s, self._ttfts_s = array("d"), array("d")
+
+    def add_execution(self, replica: int, request: Request) -> None:
+        """A request has ended."""
+        if request.first_token_s < 0.0:
+            return
+        for key in (None,) if request.adapter is None else (None, request.adapter.id):
+            seconds, count = self._executions.get(key, (0.0, 0))
+            self._executions[key] = seconds + (self._clock.now - request.admitted_s), count + 1
+
+    def execution_s(self, adapter: Adapter | None = None) -> float | None:
+        """Return the mean for an adapter or for all; None without any."""
+        assert self.asks_for_executions, "only a router that is `informed` may ask for `execution_s`"
+        seconds, count = self._executions.get(None if adapter is None else adapter.id, (0.0, 0))
+        return seconds / count if count else None
+
+    def add_ttft(self, replica: int, request: Request) -> None:
+        """A request has ended, maybe without a first token."""
+        self._ended_s.append(self._clock.now)
+        self._ttfts_s.append(
+            request.first_token_s - request.arrival_s if request.first_token_s >= 0.0 else inf
+        )
+
+    def ttfts_s(self, window_s: float) -> NDArray[np.float64]:
+        """Return those of the last `window_s` seconds, inf where there was no first token."""
+        return np.array(self._ttfts_s[bisect_right(self._ended_s, self._clock.now - window_s) :])
+
+
 class ClusterView:
     """All replicas as of now, for routers, placements, migrations and autoscalers; arrays are `[replicas]`.
 
-    `policies.views.FleetView` says what each member means. Routers are asked for every request: what they look at most
-    is an attribute. `outstanding` is the fleet's own.
+    `policies.views.FleetView` says what each member means. Routers read it for every request: what most of them read is
+    an attribute. `outstanding` is the fleet's own.
     """
 
     def __init__(
@@ -36,19 +79,22 @@ class ClusterView:
         loads: LoadTracker | None,
         history: LatencyHistory,
     ) -> None:
-        self._scenario, self._clock, self._fleet, self._latencies = scenario, fleet.clock, fleet, latencies
-        self._placement, self._loads, self._history = placement, loads, history
+        self._fleet, self._placement, self._loads = fleet, placement, loads
+        self._latencies, self._kinds = latencies, scenario.kinds
         self.rng = stream(scenario.seed, "router")
         self.outstanding: NDArray[np.int64] = fleet.outstanding
         self.max_num_seqs = scenario.replica.max_num_seqs
-        budgets = [scenario.config_of(id).kv_token_budget for id in range(scenario.replicas)]
+        budgets = [scenario.config_of(id).kv_token_budget for id in range(scenario.cluster.replicas)]
         self.kv_token_budgets: NDArray[np.int64] = np.array(budgets, dtype=np.int64)
         self.kv_bytes_per_token = scenario.model.kv_bytes_per_token
         self.iteration, self.kernel = as_seen(latencies, scenario.kind_of)
+        self.history_rps = scenario.trace.history_rps
+        self.shares = placement.shares
+        self.execution_s, self.first_tokens_s = history.execution_s, history.ttfts_s
 
     @property
     def now_s(self) -> float:
-        return self._clock.now
+        return self._fleet.clock.now
 
     @property
     def open(self) -> NDArray[np.bool_]:
@@ -69,20 +115,10 @@ class ClusterView:
     def used_tokens(self) -> NDArray[np.int64]:
         return np.array([used_tokens(replica) for replica in self._fleet.replicas], dtype=np.int64)
 
-    def execution_s(self, adapter: Adapter | None = None) -> float | None:
-        return self._history.execution_s(adapter)
-
-    @property
-    def history_rps(self) -> NDArray[np.float64] | None:
-        return self._scenario.trace.history_rps
-
     @property
     def asked_tokens(self) -> NDArray[np.int64]:
         assert self._placement.replans, "only a placement that plans again may read `asked_tokens`"
         return np.array(self._placement.asked, dtype=np.int64)
-
-    def shares(self, adapter: Adapter | None, candidates: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        return self._placement.shares(adapter, candidates)
 
     def resident(self, adapter: Adapter) -> NDArray[np.bool_]:
         return np.array([cache.holds(adapter.id) for cache in self._fleet.caches], dtype=np.bool_)
@@ -90,7 +126,7 @@ class ClusterView:
     def load_s(self, adapter: Adapter) -> float:
         return max(
             models.load.load_s(adapter.size_bytes // kind.replica.tp)
-            for models, kind in zip(self._latencies, self._scenario.kinds, strict=True)
+            for models, kind in zip(self._latencies, self._kinds, strict=True)
         )
 
     @property
@@ -103,34 +139,27 @@ class ClusterView:
 
     @property
     def waits_s(self) -> NDArray[np.float64]:
-        fleet = self._fleet
-        queued = [
-            r.arrival_s for replica in fleet.replicas for r in replica.table.queue if r.admitted_s < 0.0
-        ]
-        arrivals_s = [*queued, *(handoff.request.arrival_s for handoff in fleet.unassigned)]
-        return np.asarray(self._clock.now - np.array(arrivals_s, dtype=np.float64))
-
-    def first_tokens_s(self, window_s: float) -> NDArray[np.float64]:
-        return self._history.ttfts_s(window_s)
+        queued = (request for replica in self._fleet.replicas for request in replica.table.queue)
+        arrivals_s = [request.arrival_s for request in queued if request.admitted_s < 0.0]
+        arrivals_s += [handoff.request.arrival_s for handoff in self._fleet.unassigned]
+        return np.asarray(self.now_s - np.array(arrivals_s, dtype=np.float64))
 
 
-class StaleClusterView(ClusterView):
-    """The cluster as of the last status report, which replicas send at the first arrival of every `every_s` seconds.
+class StatusReports:
+    """Status reports that replicas send at the first arrival of every `every_s` seconds.
 
-    `outstanding` and `loads` are up to that old, the latest decisions included; all else is as it is `now`.
+    `view` is the `cluster` for a router that relies on them: `outstanding` and `loads` are as of the last report, the
+    effect of later decisions left out; all else is as of now.
     """
 
-    def __init__(self, now: ClusterView, every_s: float) -> None:
-        vars(self).update(vars(now))
-        self._now, self._every_s = now, every_s
-        self._reported = -1
-        self.outstanding = now.outstanding.copy()
-        self._loads = None
+    def __init__(self, cluster: ClusterView, every_s: float) -> None:
+        self._cluster, self._every_s, self._interval = cluster, every_s, -1
+        self.view = copy(cluster)
 
     def refresh(self) -> None:
-        """An arrival is to be routed: replicas report again if it is time."""
-        period = int(self.now_s // self._every_s)
-        if period > self._reported:
-            self._reported = period
-            self.outstanding = self._now.outstanding.copy()
-            self._loads = None if self._now._loads is None else self._now._loads.copy()
+        """Before a request is routed: take the reports of this interval, if they are due."""
+        cluster, view, interval = self._cluster, self.view, int(self._cluster.now_s // self._every_s)
+        if interval > self._interval:
+            self._interval = interval
+            view.outstanding = cluster.outstanding.copy()
+            view._loads = None if cluster._loads is None else cluster._loads.copy()

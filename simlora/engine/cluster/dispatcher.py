@@ -20,53 +20,49 @@ from simlora.policies.views import ClusterView
 PROGRESS_EVERY = 1024
 """Requests that end between two reports of progress."""
 
-OfReplica = Callable[[int, Request], None]
-"""Is called with a replica and one of its requests."""
+Listener = Callable[[int, Request], None]
+"""Takes the number of a replica, and the request that it gets or no longer has."""
 
 
 class Dispatcher:
-    """Asks the router, and keeps the fleet's `outstanding`. `progress` is told now and then how many have ended.
+    """Dispatches requests to the replicas that the router chooses, and keeps the fleet's `outstanding`.
 
-    Its other tuples are set once a run: what is called, in that order. A mechanism that the run lacks is in none.
-    `narrow`: each returns those of some replicas that may serve a request. `before_route` precedes the router.
-    `on_arrive` is for every arrival, `on_overflow` for one that `max_outstanding` turns away. `on_assign` is for a
-    replica that gets a request, `on_withdraw` for one that loses a request, `on_end` for one whose request has ended.
+    The other attributes are set once a run. The functions of a tuple are called in order; a mechanism that the run
+    lacks is in none. `narrow`: each returns those of some replicas that may serve a request. `before_route` precedes
+    the router. `on_arrive`: a request arrives; `on_overflow`: it is rejected because of `max_outstanding`. `on_assign`:
+    a replica gets a request; `on_withdraw`: a replica has a request no longer, which has not ended; `on_end`: it has
+    ended. `progress` is called now and then with the number of requests that have ended.
     """
 
     def __init__(self, scenario: Scenario, fleet: Fleet, view: ClusterView, recorder: Recorder) -> None:
         self._clock, self._fleet, self._view, self._recorder = fleet.clock, fleet, view, recorder
-        self._router, self._max_outstanding = scenario.policies.router, scenario.max_outstanding
+        self._router, self._max_outstanding = scenario.policies.router, scenario.cluster.max_outstanding
         self._outstanding = fleet.outstanding.data  # one number is written faster so than through numpy
         self._kinds, self._kind_of = scenario.kinds, scenario.kind_of
-        self._dispatch = self.dispatch if scenario.max_outstanding is None else self._dispatch_or_overflow
-        self._coming: Iterator[Request] = iter(())
+        self._dispatch = self.dispatch if self._max_outstanding is None else self._dispatch_or_overflow
+        self._arriving: Iterator[Request] = iter(())
         self._next: Request | None = None
         self.progress: Callable[[int], None] = lambda ended: None
         self.narrow: tuple[Callable[[Ids, Request], Ids], ...] = ()
         self.before_route: tuple[Callable[[], None], ...] = ()
         self.on_arrive: tuple[Callable[[Request], None], ...] = ()
-        self.on_overflow: tuple[OfReplica, ...] = ()
-        self.on_assign: tuple[OfReplica, ...] = ()
-        self.on_withdraw: tuple[OfReplica, ...] = ()
-        self.on_end: tuple[OfReplica, ...] = ()
+        self.on_overflow: tuple[Listener, ...] = ()
+        self.on_assign: tuple[Listener, ...] = ()
+        self.on_withdraw: tuple[Listener, ...] = ()
+        self.on_end: tuple[Listener, ...] = ()
 
     def play(self, requests: Iterable[Request]) -> None:
         """Dispatch each request at its arrival; they are in order of time."""
-        self._coming = iter(requests)
-        self._clock.call(self._clock.now, URGENT, 0, self._await_next)
+        self._arriving = iter(requests)
+        self._clock.call(self._clock.now, URGENT, 0, self._next_arrival)
 
-    def _await_next(self) -> None:
-        request = self._next = next(self._coming, None)
+    def _next_arrival(self) -> None:
+        """Dispatch the request that arrives now, except at the first call, and schedule the next arrival."""
+        if self._next is not None:
+            self.arrive(self._next)
+        request = self._next = next(self._arriving, None)
         if request is not None:
-            self._clock.call(request.arrival_s, ARRIVAL, request.id, self._arrives)
-
-    def _arrives(self) -> None:
-        request = self._next
-        assert request is not None, "an arrival without a request"
-        for listener in self.on_arrive:
-            listener(request)
-        self._dispatch(request)
-        self._await_next()
+            self._clock.call(request.arrival_s, ARRIVAL, request.id, self._next_arrival)
 
     def arrive(self, request: Request) -> None:
         """A request arrives now."""
@@ -92,8 +88,8 @@ class Dispatcher:
     ) -> int | None:
         """Give a request to the replica that the router chooses; return which, None: none now, or ever."""
         candidates = self._fleet.everywhere
-        for narrow in self.narrow:
-            candidates = narrow(candidates, request)
+        if self.narrow:
+            candidates = self.candidates(request)
             if not candidates.size:
                 self._without_candidates(request, handoff)
                 return None
@@ -118,6 +114,13 @@ class Dispatcher:
             handoff.request, handoff, lambda replica, request: handing_over(replica).receive(handoff, -1)
         )
 
+    def candidates(self, request: Request) -> Ids:
+        """Return the replicas that may serve a request."""
+        found = self._fleet.everywhere
+        for narrow in self.narrow:
+            found = narrow(found, request)
+        return found
+
     def _without_candidates(self, request: Request, handoff: Handoff | None) -> None:
         """No replica may serve a request now: it waits for one that is expected, or is rejected."""
         if self._fleet.is_expected:
@@ -132,13 +135,6 @@ class Dispatcher:
             listener(replica, request)
         if self._recorder.ended % PROGRESS_EVERY == 0:
             self.progress(self._recorder.ended)
-
-    def candidates(self, request: Request) -> Ids:
-        """Return the replicas that may serve a request."""
-        found = self._fleet.everywhere
-        for narrow in self.narrow:
-            found = narrow(found, request)
-        return found
 
     def withdraw(self, replica: int, request: Request) -> None:
         """A replica no longer has a request, which has not ended."""

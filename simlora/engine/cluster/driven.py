@@ -34,7 +34,7 @@ class DrivenSimulation(Simulation):
     """Serves requests that are submitted, as a live server does; of the scenario's trace only the adapters count.
 
     `submit` requests, `advance` the clock, and `close` after the last one: the result is that of a run of their trace.
-    `on_token` hears of every token at its time. Periodic policies go on until `close`.
+    `on_token` is called with every token at its time. Periodic policies go on until `close`.
     """
 
     driven = True
@@ -44,12 +44,12 @@ class DrivenSimulation(Simulation):
             raise InputError(
                 "until_missed counts the requests of a trace, and these are submitted; leave it out"
             )
-
         if on_token is not None:
             stream = partial(TokenStream, on_token=on_token)
             scenario = replace(scenario, parts=(stream, *scenario.parts))
         super().__init__(scenario)
-        self._rows: list[tuple[float, Submitted]] = []
+        self._arrivals_s: list[float] = []
+        self._requests: list[Request] = []
         self._closed = False
         self._start(())
 
@@ -58,11 +58,8 @@ class DrivenSimulation(Simulation):
 
         Raises InputError for an arrival in the past, for tokens or an adapter that cannot be, and after `close`.
         """
-        now_s = self.clock.now
-        at_s, least_s = (
-            now_s if arrival_s is None else arrival_s,
-            max([now_s, *(s for s, _ in self._rows[-1:])]),
-        )
+        at_s = self.clock.now if arrival_s is None else arrival_s
+        least_s = max([self.clock.now, *self._arrivals_s[-1:]])
         if self._closed:
             raise InputError("a request is submitted to a run that is closed, must come before close")
         if not at_s >= least_s:
@@ -77,7 +74,7 @@ class DrivenSimulation(Simulation):
         whole("max_output_tokens", most, "tokens", least=submitted.output_tokens)
         adapter = None if submitted.adapter == BASE_MODEL else self.adapters[submitted.adapter]
         request = Request(
-            len(self._rows),
+            len(self._requests),
             adapter,
             at_s + self.front_end_s,
             submitted.prompt_tokens,
@@ -85,7 +82,8 @@ class DrivenSimulation(Simulation):
             submitted.session,
             submitted.block_hashes,
         )
-        self._rows.append((at_s, submitted._replace(max_output_tokens=most)))
+        self._arrivals_s.append(at_s)
+        self._requests.append(request)
         self._outputs.append(submitted.output_tokens)
         self.recorder.expect()
         self.clock.call(request.arrival_s, ARRIVAL, request.id, lambda: self.dispatcher.arrive(request))
@@ -113,18 +111,14 @@ class DrivenSimulation(Simulation):
 
     def _trace(self) -> Trace:
         """Return the submitted requests as a trace."""
-        rows = [row for _, row in self._rows]
-
-        def column(name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-            return np.array([getattr(row, name) for row in rows], dtype=np.int64)
-
+        requests = self._requests
         return replace(
             self.scenario.trace,
-            arrival_s=np.array([at_s for at_s, _ in self._rows], dtype=np.float64),
-            adapter=column("adapter"),
-            prompt_tokens=column("prompt_tokens"),
-            output_tokens=column("output_tokens"),
-            max_output_tokens=column("max_output_tokens"),
-            session=[row.session for row in rows],
-            block_hashes=[row.block_hashes for row in rows],
+            arrival_s=np.array(self._arrivals_s, dtype=np.float64),
+            adapter=np.array([request.adapter_id for request in requests], dtype=np.int64),
+            prompt_tokens=np.array([request.prompt_tokens for request in requests], dtype=np.int64),
+            output_tokens=np.array(self._outputs, dtype=np.int64),
+            max_output_tokens=np.array([request.max_output_tokens for request in requests], dtype=np.int64),
+            session=[request.session for request in requests],
+            block_hashes=[request.block_hashes for request in requests],
         )

@@ -8,89 +8,79 @@ from math import inf
 from operator import attrgetter
 
 from simlora.engine.clock import FAILURE
-from simlora.engine.cluster.adapter_store import AdapterStore
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.handoff import Handoff
-from simlora.engine.incidents import Failure, SlowLink, Straggler
+from simlora.engine.incidents import Failure, Incident
 from simlora.engine.parts.slowdown import Slowdown
 from simlora.engine.replica.replica import Replica
-from simlora.engine.scenario import Scenario
+from simlora.engine.scenario import ClusterConfig
 from simlora.metrics.journal import Failed, Journal
 
 
 class FaultInjector:
-    """Lets the scenario's failures, stragglers and slow links happen; `on_fail` hears which replicas a failure hits."""
+    """Schedules the cluster's failures, stragglers and slow links.
+
+    Set once a run: `on_fail` is called with the replicas of a host that fails, `on_slow_links` with a host and the
+    factor by which its links are slow; `lose_adapters` empties a host's memory, and returns how many adapters no host
+    has then.
+    """
 
     def __init__(
-        self,
-        scenario: Scenario,
-        fleet: Fleet,
-        dispatcher: Dispatcher,
-        store: AdapterStore | None,
-        journal: Journal,
+        self, cluster: ClusterConfig, fleet: Fleet, dispatcher: Dispatcher, journal: Journal
     ) -> None:
-        self._scenario, self._clock, self._fleet, self._dispatcher = scenario, fleet.clock, fleet, dispatcher
-        self._store, self._journal = store, journal
+        self._cluster, self._clock, self._fleet = cluster, fleet.clock, fleet
+        self._dispatcher, self._journal = dispatcher, journal
         self.on_fail: tuple[Callable[[Sequence[int]], None], ...] = ()
+        self.on_slow_links: tuple[Callable[[int, float], None], ...] = ()
+        self.lose_adapters: Callable[[int], int] = lambda host: 0
         self._replica_slowdowns: dict[int, float] = {}
         self._link_slowdowns: dict[int, float] = {}  # by host
 
     def start(self) -> None:
-        """Schedule all incidents, in order of kind and time: one is over before the next begins at the same moment."""
-        scenario, at_s = self._scenario, attrgetter("at_s")
-        for failure in sorted(scenario.failures, key=at_s):
-            self._schedule(
-                failure, failure.host, partial(self._fail, failure), partial(self._recover, failure)
-            )
-        for straggler in sorted(scenario.stragglers, key=at_s):
-            slow_down = partial(self._set_replica, straggler.replica)
-            self._schedule(
-                straggler, straggler.replica, partial(slow_down, straggler.factor), partial(slow_down, 1.0)
-            )
-        for slow in sorted(scenario.slow_links, key=at_s):
-            slow_down = partial(self._set_links, slow.host)
-            self._schedule(slow, slow.host, partial(slow_down, slow.factor), partial(slow_down, 1.0))
+        """Schedule both ends of each incident, in order of kind and time.
 
-    def _schedule(
-        self,
-        incident: Failure | Straggler | SlowLink,
-        id: int,
-        begin: Callable[[], None],
-        end: Callable[[], None],
-    ) -> None:
-        self._clock.call(incident.at_s, FAILURE, id, begin)
+        So of two at one host or replica the first is over before the next begins at the same moment.
+        """
+        cluster, at_s = self._cluster, attrgetter("at_s")
+        for failure in sorted(cluster.failures, key=at_s):
+            self._schedule(failure, partial(self._fail, failure), partial(self._recover, failure.host))
+        for straggler in sorted(cluster.stragglers, key=at_s):
+            set_factor = partial(self._slow_replica, straggler.replica)
+            self._schedule(straggler, partial(set_factor, straggler.factor), partial(set_factor, 1.0))
+        for slow in sorted(cluster.slow_links, key=at_s):
+            set_factor = partial(self._slow_links, slow.host)
+            self._schedule(slow, partial(set_factor, slow.factor), partial(set_factor, 1.0))
+
+    def _schedule(self, incident: Incident, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        self._clock.call(incident.at_s, FAILURE, incident.of, begin)
         if incident.until_s is not None:
-            self._clock.call(incident.until_s, FAILURE, id, end)
+            self._clock.call(incident.until_s, FAILURE, incident.of, end)
 
-    def afflict(self, replica: Replica) -> None:
-        """Make a new replica as slow as the one that it replaces."""
-        host = self._scenario.host_of(replica.id)
-        self._slow_down(replica)
-        replica.host_link.slow_down(self._link_slowdowns.get(host, 1.0))
+    # Failures ---------------------------------------------------------------------------
 
     def _fail(self, failure: Failure) -> None:
-        """Fail a host, whose requests go on elsewhere with the tokens that they have."""
-        fleet, clock, host = self._fleet, self._clock, failure.host
-        ids = self._scenario.replicas_of(host)
+        """Fail a host; its requests continue elsewhere with the tokens that they have."""
+        fleet, host, now_s = self._fleet, failure.host, self._clock.now
+        ids = self._cluster.replicas_of(host)
         fleet.set_alive(ids, False)
         fleet.returning += failure.until_s is not None
         for listener in self.on_fail:
             listener(ids)
-        lost_adapters = self._store.fail(host) if self._store is not None else 0
+        lost_adapters = self.lose_adapters(host)
         lost = [(handoff, id) for id in ids for handoff in fleet.replace(id)]
         for handoff, source in sorted(lost, key=lambda each: each[0].request.id):
             self._restart(handoff, source, f"host {host} failed")
         until_s = inf if failure.until_s is None else failure.until_s
         again = [handoff.lost_tokens for handoff, _ in lost if handoff.lost_tokens]
-        failed = Failed(clock.now, host, until_s, len(lost), len(again), sum(again), lost_adapters)
+        failed = Failed(now_s, host, until_s, len(lost), len(again), sum(again), lost_adapters)
         self._journal.failed.append(failed)
         if not fleet.is_expected:
             self._dispatcher.dispatch_pending()  # which rejects them
 
-    def _recover(self, failure: Failure) -> None:
-        """A host is back, with empty memory."""
-        fleet, ids = self._fleet, self._scenario.replicas_of(failure.host)
+    def _recover(self, host: int) -> None:
+        """Bring a failed host back, with nothing in its memory."""
+        fleet, ids = self._fleet, self._cluster.replicas_of(host)
         fleet.returning -= 1
         fleet.set_alive(ids, True)
         fleet.start(ids)
@@ -105,18 +95,22 @@ class FaultInjector:
         target = -1 if chosen is None else chosen
         self._journal.moved.append(handoff.moved(source, target, now_s, now_s, False, reason))
 
-    def _set_replica(self, id: int, factor: float) -> None:
-        self._replica_slowdowns[id] = factor
-        self._slow_down(self._fleet.replicas[id])
+    # Slowdowns --------------------------------------------------------------------------
 
-    def _slow_down(self, replica: Replica) -> None:
+    def slow_down(self, replica: Replica) -> None:
+        """Make a replica as slow as the incidents under way say, such as one that replaces a failed one."""
         slowdown = replica.part(Slowdown)
         if slowdown is not None:
             slowdown.set(self._replica_slowdowns.get(replica.id, 1.0))
+        replica.host_link.slow_down(self._link_slowdowns.get(self._cluster.host_of(replica.id), 1.0))
 
-    def _set_links(self, host: int, factor: float) -> None:
+    def _slow_replica(self, id: int, factor: float) -> None:
+        self._replica_slowdowns[id] = factor
+        self.slow_down(self._fleet.replicas[id])
+
+    def _slow_links(self, host: int, factor: float) -> None:
         self._link_slowdowns[host] = factor
-        for id in self._scenario.replicas_of(host):
+        for id in self._cluster.replicas_of(host):
             self._fleet.replicas[id].host_link.slow_down(factor)
-        if self._store is not None:
-            self._store.slow_down(host, factor)
+        for listener in self.on_slow_links:
+            listener(host, factor)

@@ -61,52 +61,36 @@ class Load:
 
     def add(self, replica: int, request: Request) -> None:
         """Count a request."""
-        self._count(replica, request, 1)
-        if request.adapter is None:
-            alike = self._bare(replica)
-        else:
-            users = self._users.setdefault(request.adapter.id, {})
-            if replica not in users:
-                self._adapters[replica] += 1
-            alike = users[replica] = users.get(replica, 0) + 1
-            rank, ranks = request.adapter.rank, self._ranks[replica]
-            ranks[rank] = ranks.get(rank, 0) + 1
-            if ranks[rank] == 1:
-                self._max_rank[replica] = max(ranks)
-        if alike % self._batch_size == 0:
-            self._full_batches[replica] += 1
+        self.change(replica, request, 1)
 
     def take(self, replica: int, request: Request) -> None:
         """Count a request no longer."""
-        self._count(replica, request, -1)
-        if request.adapter is None:
-            left = self._bare(replica)
-        else:
-            users = self._users[request.adapter.id]
-            left = users[replica] = users[replica] - 1
-            if not left:
-                del users[replica]
-                self._adapters[replica] -= 1
-                if not users:
-                    del self._users[request.adapter.id]
-            rank, ranks = request.adapter.rank, self._ranks[replica]
-            ranks[rank] -= 1
-            if not ranks[rank]:
-                del ranks[rank]
-                self._max_rank[replica] = max(ranks, default=0)
-        if (left + 1) % self._batch_size == 0:
-            self._full_batches[replica] -= 1
+        self.change(replica, request, -1)
 
-    def _count(self, replica: int, request: Request, by: int) -> None:
-        """Add what a request amounts to, or with `by` -1 take it away."""
-        sums = self._sums
-        for place, amount in enumerate(amounts(request), replica * len(SUMS)):
+    def change(self, replica: int, request: Request, by: int) -> bool:
+        """Count a request (`by` 1), or no longer (-1); return whether the replica's distinct adapters change."""
+        sums, first, adapter = self._sums, replica * len(SUMS), request.adapter
+        for place, amount in enumerate(amounts(request), first):
             sums[place] += by * amount
-
-    def _bare(self, replica: int) -> int:
-        """Requests of a replica that use no adapter."""
-        first = replica * len(SUMS)
-        return self._sums[first + _REQUESTS] - self._sums[first + _LORA]
+        if adapter is None:
+            alike = sums[first + _REQUESTS] - sums[first + _LORA]
+            changes = False
+        else:
+            users, ranks = self._users.setdefault(adapter.id, {}), self._ranks[replica]
+            alike = users[replica] = users.get(replica, 0) + by
+            changes = max(alike, alike - by) == 1  # it is the first, or was the last
+            if changes:
+                self._adapters[replica] += by
+            same_rank = ranks[adapter.rank] = ranks.get(adapter.rank, 0) + by
+            if not same_rank:
+                del ranks[adapter.rank]
+            if max(same_rank, same_rank - by) == 1:
+                self._max_rank[replica] = max(ranks, default=0)
+            if not alike:
+                del users[replica]
+        if max(alike, alike - by) % self._batch_size == 0:
+            self._full_batches[replica] += by
+        return changes
 
 
 class LoadTracker:
@@ -129,16 +113,14 @@ class LoadTracker:
 
     def arrive(self, replica: int, request: Request) -> None:
         """A replica is given a request."""
-        self.held_tokens[replica] += request.declared_tokens
-        before = int(self.all.adapters[replica])
-        self.all.add(replica, request)
-        if request.adapter is not None and self.all.adapters[replica] > before:
-            self.held_tokens[replica] += request.adapter.kv_tokens
+        self._change(replica, request, 1)
 
     def leave(self, replica: int, request: Request) -> None:
         """A request has ended, or goes elsewhere."""
-        self.held_tokens[replica] -= request.declared_tokens
-        before = int(self.all.adapters[replica])
-        self.all.take(replica, request)
-        if request.adapter is not None and self.all.adapters[replica] < before:
-            self.held_tokens[replica] -= request.adapter.kv_tokens
+        self._change(replica, request, -1)
+
+    def _change(self, replica: int, request: Request, by: int) -> None:
+        tokens = request.declared_tokens
+        if self.all.change(replica, request, by) and request.adapter is not None:
+            tokens += request.adapter.kv_tokens
+        self.held_tokens[replica] += by * tokens

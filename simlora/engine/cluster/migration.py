@@ -16,14 +16,16 @@ from simlora.policies.views import ClusterView
 
 
 class Migrator:
-    """Asks the migration policy, and sends requests where it says."""
+    """Asks the migration policy for plans, and carries them out: requests go to other replicas."""
 
     def __init__(
         self, policy: Migration, fleet: Fleet, dispatcher: Dispatcher, view: ClusterView, recorder: Recorder
     ) -> None:
         self._policy, self._fleet, self._dispatcher = policy, fleet, dispatcher
         self._view, self._recorder = view, recorder
-        self._moving: dict[int, tuple[float, bool, str]] = {}  # by request: since when, if it loads, why
+        self._moving: dict[
+            int, tuple[float, bool, str]
+        ] = {}  # by request: when it was planned, if it loads, why
         self.active = policy.period_s is not None
 
     def run(self) -> Process:
@@ -42,10 +44,13 @@ class Migrator:
             self._carry_out(plan, decided_s)
 
     def _carry_out(self, plan: Plan, decided_s: float) -> None:
-        """Send the planned requests that are still at their source, not leaving, and may be served by the target."""
+        """Send the planned requests that are still at their source, not leaving, and may be served by the target.
+
+        If several of them need an adapter that is not in HBM there, the journal says of the first that it is loaded.
+        """
         replicas = self._fleet.replicas
         here = {source: set(replicas[source].table.requests()) for _, source, _ in plan.moves}
-        sent_for: set[tuple[int, int]] = set()
+        loading: set[tuple[int, int]] = set()
         for request, source, target in plan.moves:
             replica, adapter = replicas[target], request.adapter
             placed = target in self._dispatcher.candidates(request)
@@ -54,8 +59,8 @@ class Migrator:
             if unservable(request, replica.config):
                 continue
             loads = adapter is not None and adapter not in replica.kv.adapters
-            loads = loads and (request.adapter_id, target) not in sent_for
-            sent_for.add((request.adapter_id, target))
+            loads = loads and (request.adapter_id, target) not in loading
+            loading.add((request.adapter_id, target))
             self._moving[request.id] = decided_s, loads, plan.reason
             handing_over(replicas[source]).send(request, target)
             if self._policy.brings and adapter is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.clock import PLACEMENT, Clock, Process
-from simlora.engine.cluster.adapter_store import AdapterStore
+from simlora.engine.cluster.adapter_store import Hosts
 from simlora.engine.scenario import Scenario
 from simlora.metrics.journal import Replanned
 from simlora.metrics.recorder import Recorder
@@ -20,10 +20,11 @@ from simlora.policies.views import ClusterView
 
 
 class PlacementPlanner:
-    """Asks the placement, has the hosts hold what it says, and writes down what a plan changed.
+    """Asks the placement which replicas serve which adapters, and records what a new plan changes.
 
-    `serves` is what it said last. If the placement `replans`, `asked` are the tokens of every adapter so far, by id:
-    prompts that arrived, and what requests that ended generated.
+    `serves` is its last answer, and `hosts` the hosts of these replicas. If the placement `replans`, `asked` are the
+    tokens of every adapter so far, by id: prompts that arrived, and what requests that ended generated. `on_plan` is
+    called with the hosts of a new plan, and returns the bytes of adapters that they are to serve now and do not hold.
     """
 
     def __init__(
@@ -31,23 +32,22 @@ class PlacementPlanner:
         scenario: Scenario,
         adapters: Sequence[Adapter],
         outputs: Sequence[int],
-        store: AdapterStore | None,
         recorder: Recorder,
     ) -> None:
+        cluster = scenario.cluster
         self._placement, self._outputs = scenario.policies.placement, outputs
-        self._adapters, self._store, self._recorder = adapters, store, recorder
-        self._host_of, self._every_host = scenario.host_of, frozenset(range(scenario.hosts))
-        self._hosts: Mapping[int, Set[int]] = {}
+        self._adapters, self._recorder = adapters, recorder
+        self._host_of, self._every_host = cluster.host_of, frozenset(range(cluster.hosts))
         self._placed = Placed()
         self.serves: Replicas = NOTHING
+        self.hosts: Hosts = {}
+        self.on_plan: Callable[[Hosts], int] = lambda hosts: 0
         self.replans = self._placement.period_s is not None
         self.asked = array("q", bytes(8 * len(adapters)))
 
     def begin(self, view: ClusterView) -> Replicas:
         """Place before anything runs; return the replicas in whose HBM each adapter lies from the start."""
-        self._hosts = self._place(view)
-        if self._store is not None:
-            self._store.serve(self._hosts, at_first=True)
+        self._place(view)
         return self._placed.preloads
 
     def run(self, clock: Clock, view: ClusterView) -> Process:
@@ -56,11 +56,15 @@ class PlacementPlanner:
         assert period_s is not None, "a placement without a period does not plan again"
         for moment in clock.every(period_s, PLACEMENT, all_ended):
             yield moment
-            before, self._hosts = self._hosts, self._place(view)
+            before = self.hosts
+            self._place(view)
+            size_bytes = self.on_plan(self.hosts)
             if not all_ended():
-                self._recorder.journal.replanned.append(self._change(before, clock.now))
-            if self._store is not None:
-                self._store.serve(self._hosts)
+                pairs = [(before[adapter.id], self.hosts[adapter.id]) for adapter in self._adapters]
+                assigned = sum(len(are - were) for were, are in pairs)
+                given_up = sum(len(were - are) for were, are in pairs)
+                change = Replanned(clock.now, assigned, given_up, size_bytes)
+                self._recorder.journal.replanned.append(change)
 
     def among(self, replicas: NDArray[np.int64], request: Request) -> NDArray[np.int64]:
         """Return the replicas that serve the request's adapter; `replicas` if the placement does not say."""
@@ -87,26 +91,12 @@ class PlacementPlanner:
         if request.adapter is not None and request.first_token_s >= 0.0:
             self.asked[request.adapter.id] += self._outputs[request.id]
 
-    def _place(self, view: ClusterView) -> Mapping[int, Set[int]]:
-        """Ask the placement; return by adapter the hosts whose replicas serve it."""
+    def _place(self, view: ClusterView) -> None:
         self._placed = self._placement.place(self._adapters, view)
         self.serves = serves = self._placed.serves
-        return {adapter.id: self._hosts_of(serves.get(adapter.id)) for adapter in self._adapters}
+        self.hosts = {adapter.id: self._hosts_of(serves.get(adapter.id)) for adapter in self._adapters}
 
     def _hosts_of(self, replicas: NDArray[np.int64] | None) -> Set[int]:
         if replicas is None:
             return self._every_host
         return frozenset(map(self._host_of, replicas.tolist()))
-
-    def _change(self, before: Mapping[int, Set[int]], now_s: float) -> Replanned:
-        """Return what a plan asks of the hosts that the one before it did not."""
-        assigned = given_up = size_bytes = 0
-        for adapter in self._adapters:
-            were, are = before[adapter.id], self._hosts[adapter.id]
-            if were != are:
-                come = are - were
-                assigned += len(come)
-                given_up += len(were - are)
-                if self._store is not None:
-                    size_bytes += len(come - self._store.holders[adapter.id].keys()) * adapter.size_bytes
-        return Replanned(now_s, assigned, given_up, size_bytes)

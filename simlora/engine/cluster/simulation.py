@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import gc
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine import building
-from simlora.engine.assembly import Assembly, preload, problems
+from simlora.engine.assembly import Assembly, check, preload
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
-from simlora.engine.cluster.cluster_view import ClusterView, StaleClusterView
+from simlora.engine.cluster.cluster_view import ClusterView, LatencyHistory, StatusReports
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fault_injector import FaultInjector
 from simlora.engine.cluster.fleet import Fleet
-from simlora.engine.cluster.latency_history import LatencyHistory
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.migration import Migrator
 from simlora.engine.cluster.placement import PlacementPlanner
@@ -56,41 +54,36 @@ class Simulation:
         `runner` makes what runs each replica's iterations: by default the latency models answer.
         """
         check(scenario)
-        self._runner = runner
+        cluster, policies = scenario.cluster, scenario.policies
         self.scenario, self.clock = scenario, Clock()
         self.recorder = recorder = self._recorder()
-        self.fleet = fleet = Fleet(scenario.replicas, self.clock)
+        self.fleet = fleet = Fleet(cluster.replicas, self.clock)
         self.adapters = adapters = building.adapters(scenario)
         outputs = b"" if self.driven else scenario.trace.output_tokens.astype(np.int64).tobytes()
         self._outputs = array("q", outputs)
-        self._latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
-        hosts = range(scenario.hosts if scenario.policies.assists else 0)
-        self._cores = [HostCores(scenario.host_cores) for _ in hosts]
-        engines = scenario.engines_per_gpu
-        self._gpus = [SharedGpu() for _ in range(0, scenario.replicas if engines > 1 else 0, engines)]
-        distributed, informed = scenario.adapter_pool == "distributed", scenario.policies.router.informed
-        self.store = AdapterStore(scenario, adapters, recorder, self.clock) if distributed else None
-        self.placement = PlacementPlanner(scenario, adapters, self._outputs, self.store, recorder)
-        self.loads = LoadTracker(scenario.replicas, scenario.replica.max_num_seqs) if informed else None
+        latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
+        distributed, informed = cluster.adapter_pool == "distributed", policies.router.informed
+        self.store = AdapterStore(cluster, adapters, recorder, self.clock) if distributed else None
+        self.placement = PlacementPlanner(scenario, adapters, self._outputs, recorder)
+        self.loads = LoadTracker(cluster.replicas, scenario.replica.max_num_seqs) if informed else None
         self.history = LatencyHistory(self.clock, _asks_for_executions(scenario))
-        self.view = view = ClusterView(
-            scenario, fleet, self._latencies, self.placement, self.loads, self.history
-        )
-        every_s = scenario.status_every_s
-        self._stale = None if every_s is None else StaleClusterView(view, every_s)
-        self.dispatcher = dispatcher = Dispatcher(scenario, fleet, self._stale or view, recorder)
-        self.migrator = Migrator(scenario.policies.migration, fleet, dispatcher, view, recorder)
+        self.view = view = ClusterView(scenario, fleet, latencies, self.placement, self.loads, self.history)
+        every_s = cluster.status_every_s
+        reports = None if every_s is None else StatusReports(view, every_s)
+        routed = view if reports is None else reports.view
+        self.dispatcher = dispatcher = Dispatcher(scenario, fleet, routed, recorder)
+        self.migrator = Migrator(policies.migration, fleet, dispatcher, view, recorder)
         self.autoscaling = Autoscaling(scenario.scaling, fleet, dispatcher, view, recorder)
-        self.faults = FaultInjector(scenario, fleet, dispatcher, self.store, recorder.journal)
-        fleet.build(self._replica)
+        self.faults = FaultInjector(cluster, fleet, dispatcher, recorder.journal)
+        self._build(latencies, runner)
         self._begin()
-        self._listen()
+        self._listen(reports)
 
     def _recorder(self) -> Recorder:
         scenario, clock, until_missed = self.scenario, self.clock, self.scenario.until_missed
         return Recorder(
             scenario.trace,
-            scenario.replicas,
+            scenario.cluster.replicas,
             scenario.timeline,
             scenario.replica.own_region,
             scenario.replica.prefix_caching,
@@ -100,68 +93,83 @@ class Simulation:
             self.driven,
         )
 
+    def _build(
+        self, latencies: Sequence[LatencyModels], runner: Callable[[LatencyModels], ModelRunner]
+    ) -> None:
+        """Have the fleet make its replicas, with the CPU cores and GPUs that several of them share."""
+        scenario, cluster, store, loads = self.scenario, self.scenario.cluster, self.store, self.loads
+        cores = [HostCores(cluster.host_cores) for _ in range(cluster.hosts)]
+        engines = cluster.engines_per_gpu
+        gpus = [SharedGpu() for _ in range(0, cluster.replicas, engines)]
+
+        def replica(id: int) -> Replica:
+            made = Assembly(
+                id=id,
+                clock=self.clock,
+                scenario=scenario,
+                latency=latencies[scenario.kind_of[id]],
+                adapters=self.adapters,
+                outputs=self._outputs,
+                recorder=self.recorder,
+                on_end=self.dispatcher.end,
+                on_move=self.migrator.arrive,
+                on_queue=None if loads is None else (loads.waiting.add, loads.waiting.take),
+                cores=cores[cluster.host_of(id)] if scenario.policies.assists else None,
+                gpu=gpus[id // engines] if engines > 1 else None,
+                make_link=HostLink if store is None else partial(FetchingLink, store, id),
+                make_runner=runner,
+            ).replica()
+            self.faults.slow_down(made)
+            return made
+
+        self.fleet.build(replica)
+
     def _begin(self) -> None:
         """Switch some replicas on, and place the adapters."""
         fleet = self.fleet
         if self.autoscaling.active:
             self.autoscaling.begin()
-        for id, replicas in self.placement.begin(self.view).items():
+        preloads = self.placement.begin(self.view)
+        if self.store is not None:
+            self.store.begin(self.placement.hosts)
+        for id, replicas in preloads.items():
             for replica in replicas[fleet.open[replicas]].tolist():
                 preload(fleet.replicas[replica], self.adapters[id])
 
-    def _listen(self) -> None:
-        """Have the dispatcher call the mechanisms that this run has, and no others; the order counts."""
-        scenario, dispatcher = self.scenario, self.dispatcher
-        placement, scaling = self.placement, self.autoscaling
+    def _listen(self, reports: StatusReports | None) -> None:
+        """Have the mechanisms that this run has called when something happens, and no others; the order counts."""
+        cluster, dispatcher = self.scenario.cluster, self.dispatcher
+        placement, scaling, history = self.placement, self.autoscaling, self.history
         if placement.replans or placement.serves:
             dispatcher.narrow += (placement.among,)
-        if scaling.active or scenario.failures:
+        if scaling.active or cluster.failures:
             dispatcher.narrow += (self.fleet.open_among,)
-        if scenario.replica_groups:
+        if cluster.replica_groups:
             dispatcher.narrow += (dispatcher.large_enough,)
-        if self._stale is not None:
-            dispatcher.before_route += (self._stale.refresh,)
+        if reports is not None:
+            dispatcher.before_route += (reports.refresh,)
         if self.loads is not None:
             dispatcher.on_assign += (self.loads.arrive,)
             dispatcher.on_withdraw += (self.loads.leave,)
         if self.migrator.active:
             dispatcher.on_withdraw += (self.migrator.forget,)
         dispatcher.on_end = dispatcher.on_withdraw  # a request that ends leaves its replica, too
-        if self.history.asks_for_executions:
-            dispatcher.on_end += (self.history.add_execution,)
+        if history.asks_for_executions:
+            dispatcher.on_end += (history.add_execution,)
         if placement.replans:
             dispatcher.on_arrive += (placement.count_prompt,)
             dispatcher.on_end += (placement.count_output,)
         if scaling.active:
             dispatcher.on_arrive += (scaling.arrive,)
-            dispatcher.on_overflow += (self.history.add_ttft,)
-            dispatcher.on_end += (self.history.add_ttft, scaling.leave)
+            dispatcher.on_overflow += (history.add_ttft,)
+            dispatcher.on_end += (history.add_ttft, scaling.leave)
             self.faults.on_fail += (scaling.fail,)
-
-    def _replica(self, id: int) -> Replica:
-        """Return a new replica with nothing in its memory."""
-        scenario, store, loads = self.scenario, self.store, self.loads
-        replica = Assembly(
-            id=id,
-            clock=self.clock,
-            scenario=scenario,
-            latency=self._latencies[scenario.kind_of[id]],
-            adapters=self.adapters,
-            outputs=self._outputs,
-            recorder=self.recorder,
-            on_end=self.dispatcher.end,
-            on_move=self.migrator.arrive,
-            on_queue=None if loads is None else (loads.waiting.add, loads.waiting.take),
-            cores=self._cores[scenario.host_of(id)] if self._cores else None,
-            gpu=self._gpus[id // scenario.engines_per_gpu] if self._gpus else None,
-            make_link=HostLink if store is None else partial(FetchingLink, store, id),
-            make_runner=self._runner,
-        ).replica()
-        self.faults.afflict(replica)
-        return replica
+        if self.store is not None:
+            placement.on_plan, self.faults.lose_adapters = self.store.serve, self.store.fail
+            self.faults.on_slow_links += (self.store.slow_down,)
 
     def run(self, progress: Callable[[int], None] = lambda ended: None) -> Recorder:
-        """Simulate until every request has ended, `until_s` or `until_missed`, telling `progress` how many have.
+        """Simulate until every request has ended, `until_s` or `until_missed`; `progress` gets how many have ended.
 
         An interrupt leaves the recorder with what was finished; the rest is unfinished.
         """
@@ -178,7 +186,7 @@ class Simulation:
     def _start(self, requests: Iterable[Request]) -> None:
         """Start the replicas, the arrival of these requests, and whatever acts on them."""
         process = self.clock.process
-        self.fleet.start(range(self.scenario.replicas))
+        self.fleet.start(range(self.scenario.cluster.replicas))
         self.dispatcher.play(requests)
         self.faults.start()
         if self.placement.replans:
@@ -191,7 +199,7 @@ class Simulation:
     def _advance(self, until_s: float | None) -> None:
         """Process events before that time; None: all."""
         collects = gc.isenabled()
-        gc.disable()  # looking for cycles took a quarter of a large run, and finds only what Fleet.replace frees
+        gc.disable()  # a search for cycles took a quarter of a large run, and finds only what Fleet.replace frees
         try:
             self.clock.run(until_s)
         finally:
@@ -215,17 +223,3 @@ def _asks_for_executions(scenario: Scenario) -> bool:
     policies = scenario.policies
     periodic = (policies.placement, policies.migration, scenario.scaling.autoscaler)
     return policies.router.informed or any(policy.period_s is not None for policy in periodic)
-
-
-def check(scenario: Scenario) -> None:
-    """Raise InputError for the first thing that a mechanism of the scenario cannot stand beside."""
-    for sources in (problems, AdapterStore.requires, Autoscaling.requires, _alike):
-        for problem in sources(scenario):
-            raise InputError(problem)
-
-
-def _alike(scenario: Scenario) -> Iterator[str]:
-    """Yield which policies count on replicas that are alike, where they are not."""
-    for slot in ("placement", "migration"):
-        if scenario.replica_groups and getattr(scenario.policies, slot).assumes_alike:
-            yield f"cluster.replica_groups needs another {slot}: this one takes all replicas for alike"

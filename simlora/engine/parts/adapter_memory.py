@@ -27,6 +27,8 @@ class OwnRegion(Part):
             yield f"{memory} needs eviction=on_demand"
         if scenario.policies.loader().prefetches:
             yield f"{memory} needs a loader that does not prefetch"
+        if scenario.scaling.autoscaler.period_s is not None:
+            yield "an autoscaler needs replica.adapter_memory=unified, partition or slots"
 
     def __init__(self, replica: Replica, region: AdapterRegion, flush_s: float) -> None:
         self.region, self._runner, self._flush_s = region, replica.runner, flush_s

@@ -45,7 +45,7 @@ class CpuAssist(Deferring):
 
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
-        if scenario.policies.assists and scenario.adapter_pool == "distributed":
+        if scenario.policies.assists and scenario.cluster.adapter_pool == "distributed":
             yield (
                 "loader=cpu_assisted computes with adapters in host memory, which needs "
                 "cluster.adapter_pool=replicated"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
+from simlora.engine.scenario import Scenario
 from simlora.latency.transfer import AdapterLoad
 from simlora.memory.adapter_cache import AdapterCache
 from simlora.metrics.recorder import Recorder
@@ -61,6 +64,14 @@ class DiskTier(Part):
     """Notifies host memory of the adapters that were used last."""
 
     __slots__ = ("_cache", "_link")
+
+    @staticmethod
+    def requires(scenario: Scenario) -> Iterator[str]:
+        if scenario.replica.max_cpu_loras is not None and scenario.cluster.adapter_pool == "distributed":
+            yield (
+                "cluster.adapter_pool=distributed limits a host by host.memory_bytes, which needs "
+                "replica.max_cpu_loras=null"
+            )
 
     def __init__(self, replica: Replica, link: DiskTierLink) -> None:
         self._cache, self._link = replica.kv.adapters, link

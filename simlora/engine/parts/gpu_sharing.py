@@ -100,16 +100,16 @@ class GpuSharing(PaceChange):
 
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
-        if scenario.engines_per_gpu == 1:
+        if scenario.cluster.engines_per_gpu == 1:
             return
         for key in ("failures", "stragglers", "slow_links", "replica_groups"):
-            if getattr(scenario, key):
+            if getattr(scenario.cluster, key):
                 yield f"cluster.{key} needs cluster.engines_per_gpu=1"
         if scenario.scaling.autoscaler.period_s is not None:
             yield "an autoscaler needs cluster.engines_per_gpu=1"
         if scenario.replica.tp > 1:
             yield (
-                f"cluster.engines_per_gpu is {scenario.engines_per_gpu}, must be 1 with replica.tp "
+                f"cluster.engines_per_gpu is {scenario.cluster.engines_per_gpu}, must be 1 with replica.tp "
                 f"{scenario.replica.tp}"
             )
 

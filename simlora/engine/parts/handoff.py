@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf, nextafter
 
 from simlora.core.adapter import Adapter
@@ -45,6 +45,11 @@ class HandingOver(Part):
             self._load_brought(self._replica.clock.now)
         else:
             self._replica.interrupt()
+
+    def load(self, adapters: Iterable[Adapter], now_s: float) -> None:
+        """Load adapters now, as far as there is room for them."""
+        if self._loader is not None:
+            self._loader.prefetch(adapters, now_s)
 
     def receive(self, handoff: Handoff, source: int) -> None:
         """A request comes at a boundary of replica `source`, -1: at none."""
@@ -89,8 +94,7 @@ class HandingOver(Part):
 
     def _load_brought(self, now_s: float) -> None:
         brings, self._brings = self._brings, {}
-        if self._loader is not None:
-            self._loader.prefetch(brings.values(), now_s)
+        self.load(brings.values(), now_s)
 
 
 def handing_over(replica: Replica) -> HandingOver:
