@@ -42,7 +42,7 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
 
 
 def as_seen(models: Sequence[LatencyModels], kind_of: NDArray[np.int64]) -> tuple[IterationModel, Kernel]:
-    """Return what a router is told of iterations and kernels: of replicas that differ those of each."""
+    """Return the models of iterations and kernels that routers see; of replicas that differ, those of each."""
     if len(models) == 1:
         return models[0].iteration, models[0].kernel
     iterations = MixedIterations([each.iteration for each in models], kind_of)

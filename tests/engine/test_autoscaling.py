@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from simlora.core.errors import InputError
+from simlora.core.request import Request
+from simlora.engine.clock import ARRIVAL, Clock
+from simlora.engine.cluster.cluster_view import LatencyHistory
 from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.views import FleetView
@@ -328,3 +331,15 @@ def test_unassigned_requests_count_as_waiting(told) -> None:
     assert policy.waits_s[1:3] == [[pytest.approx(0.05)], [pytest.approx(0.3)]]
     assert np.diff([seen_s for seen_s, _ in policy.seen]).tolist() == [0.25] * (len(policy.seen) - 1)
     assert simulation.recorder.requests().first_token_s[0] == pytest.approx(5.0 + prefill_s(9))
+
+
+def test_first_tokens_are_those_of_the_window_whatever_was_asked_before() -> None:
+    clock = Clock()
+    history = LatencyHistory(clock, asks_for_executions=False)
+    for end_s, first_token_s in ((1.0, 0.5), (2.0, -1.0), (4.0, 3.0)):
+        request = Request(0, None, 0.0, 1, 1)
+        request.first_token_s = first_token_s
+        clock.call(end_s, ARRIVAL, 0, lambda _, request=request: history.add_ttft(0, request))
+    clock.run(5.0)
+    for window_s, ttfts_s in ((1.0, []), (4.0, [inf, 3.0]), (9.0, [0.5, inf, 3.0]), (0.5, [])):
+        assert history.ttfts_s(window_s).tolist() == ttfts_s

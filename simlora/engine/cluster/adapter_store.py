@@ -51,11 +51,9 @@ class AdapterStore:
         self.refused = 0  # copies for which there was no room
         self.remote_loads, self.storage_loads = [0] * hosts, [0] * hosts
         self._serving: Hosts = {}
-        self._sends, self._receives = ([Link() for _ in range(hosts)] for _ in range(2))
-        self._reads = [Link() for _ in range(hosts)]
+        self._sends, self._receives, self._reads = ([Link() for _ in range(hosts)] for _ in range(3))
         self._loads: list[dict[int, Loading]] = [{} for _ in range(hosts)]  # PCIe to its GPUs, by replica
         self._failures = [0] * hosts
-        self._slowdowns = [1.0] * hosts  # of the network
 
     def connect(self, replica: int, link: Link, copy_s: Callable[[int], float]) -> None:
         """The host of a replica loads into it over `link`, so many bytes in `copy_s` seconds."""
@@ -71,13 +69,13 @@ class AdapterStore:
         self.held[host] = self.held_bytes[host] = 0
         self._loads[host] = {}
         self._failures[host] += 1
+        factor = self._sends[host].slowdown
         self._sends[host], self._receives[host], self._reads[host] = Link(), Link(), Link()
-        self.slow_down(host, self._slowdowns[host])
+        self.slow_down(host, factor)
         return lost
 
     def slow_down(self, host: int, factor: float) -> None:
         """Transfers over a host's network cards take `factor` times as long from now on."""
-        self._slowdowns[host] = factor
         self._sends[host].slowdown = self._receives[host].slowdown = factor
 
     def begin(self, serving: Hosts) -> None:

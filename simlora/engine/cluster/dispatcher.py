@@ -1,4 +1,4 @@
-"""Requests on their way to replicas: which replica gets one, and what is called when one comes or goes."""
+"""The dispatch of requests to replicas, and the listeners that are called when a replica gets a request or loses it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Load:
 
     `sums` `[replicas, sums]` are all that add up, in the order of SUMS. `full_batches` are those of `batch_size`
     requests for one adapter, or for the base model, that they make up. Single numbers are written through memoryviews
-    of the arrays: a request that comes and goes costs 1.8 µs so, 2.9 with numpy.
+    of the arrays, which takes a third less time than through numpy.
     """
 
     def __init__(self, replicas: int, batch_size: int) -> None:
@@ -69,26 +69,26 @@ class Load:
 
     def change(self, replica: int, request: Request, by: int) -> bool:
         """Count a request (`by` 1), or no longer (-1); return whether the replica's distinct adapters change."""
-        sums, first, adapter = self._sums, replica * len(SUMS), request.adapter
+        sums, first, adapter, left = self._sums, replica * len(SUMS), request.adapter, by < 0
         for place, amount in enumerate(amounts(request), first):
             sums[place] += by * amount
         if adapter is None:
             alike = sums[first + _REQUESTS] - sums[first + _LORA]
             changes = False
         else:
-            users, ranks = self._users.setdefault(adapter.id, {}), self._ranks[replica]
+            users, ranks, rank = self._users.setdefault(adapter.id, {}), self._ranks[replica], adapter.rank
             alike = users[replica] = users.get(replica, 0) + by
-            changes = max(alike, alike - by) == 1  # it is the first, or was the last
+            changes = alike + left == 1
             if changes:
                 self._adapters[replica] += by
-            same_rank = ranks[adapter.rank] = ranks.get(adapter.rank, 0) + by
-            if not same_rank:
-                del ranks[adapter.rank]
-            if max(same_rank, same_rank - by) == 1:
+                if left:
+                    del users[replica]
+            same_rank = ranks[rank] = ranks.get(rank, 0) + by
+            if same_rank + left == 1:
+                if left:
+                    del ranks[rank]
                 self._max_rank[replica] = max(ranks, default=0)
-            if not alike:
-                del users[replica]
-        if max(alike, alike - by) % self._batch_size == 0:
+        if (alike + left) % self._batch_size == 0:
             self._full_batches[replica] += by
         return changes
 
