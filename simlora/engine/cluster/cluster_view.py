@@ -121,7 +121,7 @@ class ClusterView:
         return np.array(self._placement.asked, dtype=np.int64)
 
     def resident(self, adapter: Adapter) -> NDArray[np.bool_]:
-        return np.array([cache.holds(adapter.id) for cache in self._fleet.caches], dtype=np.bool_)
+        return np.array([adapter.id in cache.ready_s for cache in self._fleet.caches], dtype=np.bool_)
 
     def load_s(self, adapter: Adapter) -> float:
         return max(

@@ -39,9 +39,10 @@ class SwappedKV(PrefixCachingKV):
 
     def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
         short = more - self.adapters.free_tokens(self.tokens())
-        if short > 0:
-            self.swapper.make_room(short, now_s, keep)
-            self.note_given_up(now_s)
+        if short <= 0:
+            return 0
+        self.swapper.make_room(short, now_s, keep)
+        self.note_given_up(now_s)
         return max(more - self.adapters.free_tokens(self.tokens()), 0)
 
     def steps_until_full(self, most: int, now_s: float) -> int:
