@@ -135,8 +135,8 @@ def serve(
     def on_device(latency: LatencyModels) -> DeviceRunner:
         return DeviceRunner(latency, engine, kernel, prompts, clock)
 
-    step_by_step = replace(scenario, fast_forward=False)
-    simulation = Simulation(step_by_step, on_device, lambda replica: [OnDevice(replica)])
+    step_by_step = replace(scenario, fast_forward=False, parts=(*scenario.parts, OnDevice))
+    simulation = Simulation(step_by_step, on_device)
     requests = simulation.run(progress).requests()
     runner = simulation.fleet.replicas[0].runner
     assert isinstance(runner, DeviceRunner), "the replica's iterations did not run on the device"

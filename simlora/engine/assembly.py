@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
-from simlora.engine.machinery import Machinery, MoreParts, Surroundings, no_parts
+from simlora.engine.machinery import Machinery, Surroundings
 from simlora.engine.parts.adapter_memory import OwnRegion, Padding
 from simlora.engine.parts.async_loading import AsyncLoading, KvOnTheWay, OverlappedLoader, SlotsInFlight
 from simlora.engine.parts.chunked_prefill import ChunkedPrefill
@@ -31,7 +31,7 @@ from simlora.memory.adapter_region import AdapterRegion, adapter_region
 from simlora.memory.reservation import Pausable
 from simlora.policies.eviction.swapper import Swapper
 
-__all__ = ["Assembly", "MoreParts", "Surroundings", "check", "no_parts", "preload"]
+__all__ = ["Assembly", "Surroundings", "check", "preload"]
 
 WITH_REQUIREMENTS: tuple[type[Part], ...] = (
     GpuSharing,
@@ -85,8 +85,7 @@ class Assembly(Machinery):
             self.scenario.fast_forward,
         )
         parts = self._parts(replica, region, merging, slow)
-        parts += [make(replica) for make in self.scenario.parts]
-        replica.attach(Hooks([*parts, *self.around.parts(replica)]))
+        replica.attach(Hooks([*parts, *(make(replica) for make in self.scenario.parts)]))
         return replica
 
     def _parts(

@@ -24,8 +24,6 @@ from simlora.engine.replica.admission import Admission, trial_limits
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import InFlightKV, KVCacheManager
 from simlora.engine.replica.model_runner import ModelRunner
-from simlora.engine.replica.part import Part
-from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import HoldingTable, RequestStatus, RequestTable
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.engine.replica.scheduler_view import SchedulerView, Trials
@@ -44,20 +42,11 @@ from simlora.policies.scheduling.base import SchedulerOutput
 MakeLink = Callable[[AdapterLoad, int, int, Recorder], HostLink]
 
 
-MoreParts = Callable[[Replica], Sequence[Part]]
-"""Makes parts of a caller's own for a replica, which come after the system's."""
-
-
-def no_parts(replica: Replica) -> Sequence[Part]:
-    """Return no parts of the caller's own."""
-    return ()
-
-
 class Surroundings(NamedTuple):
     """What a replica shares with others, and the listeners that it reports to.
 
     `link` makes its host link, where hosts hold different adapters; `runner` what runs its iterations, in place of the
-    latency models, and `parts` makes parts of the caller's own.
+    latency models.
     """
 
     on_end: Report
@@ -67,7 +56,6 @@ class Surroundings(NamedTuple):
     gpu: SharedGpu | None = None
     link: MakeLink | None = None
     runner: Callable[[LatencyModels], ModelRunner] = ModelRunner
-    parts: MoreParts = no_parts
 
 
 class Machinery:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.replica.part import Part
@@ -12,7 +13,7 @@ from simlora.engine.scenario import Scenario
 
 def observed(scenario: Scenario, make: Callable[[Replica], Part]) -> Simulation:
     """Return the simulation of a scenario, after its run, in which each replica also has the part that `make` makes."""
-    simulation = Simulation(scenario, parts=lambda replica: (make(replica),))
+    simulation = Simulation(replace(scenario, parts=(*scenario.parts, make)))
     simulation.run()
     return simulation
 

@@ -119,10 +119,10 @@ def test_a_replica_has_the_parts_of_its_mechanisms_and_no_others(
     assert (type(found.loader) is OverlappedLoader) == (KvOnTheWay in kinds)
 
 
-def test_parts_of_the_scenario_and_then_those_of_the_caller_come_after_the_system_s() -> None:
+def test_parts_of_the_scenario_come_after_the_system_s() -> None:
     scenario = Case(rows=ROWS, scheduler="chunked_prefill").scenario()
-    own = replace(scenario, parts=(lambda replica: Bounded(),))
-    simulation = Simulation(own, parts=lambda replica: (Released(),))
+    own = (lambda replica: Bounded(), lambda replica: Released())
+    simulation = Simulation(replace(scenario, parts=own))
     parts = simulation.fleet.replicas[0].hooks.parts
     assert [type(part) for part in parts] == [ChunkedPrefill, Bounded, Released]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from unittest import mock
 
 from simlora.core.adapter import Adapter
@@ -396,7 +397,7 @@ class Watched(Simulation):
     recorder: WatchedRecorder
 
     def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario, parts=lambda replica: (Watch(replica),))
+        super().__init__(replace(scenario, parts=(*scenario.parts, Watch)))
 
     def _end(self) -> Recorder:
         self.recorder.stopped = True

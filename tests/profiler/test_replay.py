@@ -164,9 +164,8 @@ def test_the_records_are_those_of_a_simulation_whose_iterations_take_the_logged_
     device = Pretended(run, unsteady=np.random.default_rng(1))
     real = serve(run, device, "mbgmv", clock=device.clock)
     simulation = Simulation(
-        replace(run, fast_forward=False),
+        replace(run, fast_forward=False, parts=(EachStep,)),
         lambda latency: Logged(latency, real.iterations),
-        lambda replica: [EachStep(replica)],
     )
     pd.testing.assert_frame_equal(real.requests, simulation.run().requests(), check_exact=True)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,12 +12,9 @@ from simlora.core.checks import whole
 from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL, Trace
-from simlora.engine.assembly import MoreParts, no_parts
 from simlora.engine.clock import ARRIVAL
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.token_stream import OnToken, TokenStream
-from simlora.engine.replica.part import Part
-from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
 from simlora.metrics.recorder import Recorder
 
@@ -42,19 +39,15 @@ class DrivenSimulation(Simulation):
 
     driven = True
 
-    def __init__(
-        self, scenario: Scenario, on_token: OnToken | None = None, parts: MoreParts = no_parts
-    ) -> None:
+    def __init__(self, scenario: Scenario, on_token: OnToken | None = None) -> None:
         if scenario.until_missed is not None:
             raise InputError(
                 "until_missed counts the requests of a trace, and these are submitted; leave it out"
             )
-
-        def with_stream(replica: Replica) -> Sequence[Part]:
-            stream = () if on_token is None else (TokenStream(replica, on_token),)
-            return (*stream, *parts(replica))
-
-        super().__init__(scenario, parts=with_stream)
+        if on_token is not None:
+            stream = partial(TokenStream, on_token=on_token)
+            scenario = replace(scenario, parts=(*scenario.parts, stream))
+        super().__init__(scenario)
         self._arrivals_s: list[float] = []
         self._requests: list[Request] = []
         self._closed = False

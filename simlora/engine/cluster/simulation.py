@@ -12,7 +12,7 @@ import numpy as np
 
 from simlora.core.request import Request
 from simlora.engine import building
-from simlora.engine.assembly import Assembly, MoreParts, Surroundings, check, no_parts, preload
+from simlora.engine.assembly import Assembly, Surroundings, check, preload
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
@@ -46,15 +46,11 @@ class Simulation:
     """Whether requests are submitted from outside, instead of those of the trace."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        runner: Callable[[LatencyModels], ModelRunner] = ModelRunner,
-        parts: MoreParts = no_parts,
+        self, scenario: Scenario, runner: Callable[[LatencyModels], ModelRunner] = ModelRunner
     ) -> None:
         """Raise InputError for a scenario whose mechanisms do not go together.
 
-        `runner` makes what runs each replica's iterations: by default the latency models answer. `parts` makes parts
-        of the caller's own for each replica.
+        `runner` makes what runs each replica's iterations: by default the latency models answer.
         """
         check(scenario)
         cluster, policies = scenario.cluster, scenario.policies
@@ -78,7 +74,7 @@ class Simulation:
         self.migrator = Migrator(policies.migration, fleet, dispatcher, view, recorder)
         self.autoscaling = Autoscaling(scenario.scaling, fleet, dispatcher, view, recorder)
         self.faults = FaultInjector(cluster, fleet, dispatcher, recorder.journal)
-        self._build(latencies, runner, parts)
+        self._build(latencies, runner)
         self._begin()
         self._listen(reports)
 
@@ -97,10 +93,7 @@ class Simulation:
         )
 
     def _build(
-        self,
-        latencies: Sequence[LatencyModels],
-        runner: Callable[[LatencyModels], ModelRunner],
-        parts: MoreParts,
+        self, latencies: Sequence[LatencyModels], runner: Callable[[LatencyModels], ModelRunner]
     ) -> None:
         """Have the fleet make its replicas, with the CPU cores and GPUs that several of them share."""
         scenario, cluster, store, loads = self.scenario, self.scenario.cluster, self.store, self.loads
@@ -117,7 +110,6 @@ class Simulation:
                 gpu=gpus[id // engines] if engines > 1 else None,
                 link=None if store is None else partial(FetchingLink, store, id),
                 runner=runner,
-                parts=parts,
             )
             latency = latencies[scenario.kind_of[id]]
             made = Assembly(
