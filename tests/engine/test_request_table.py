@@ -168,11 +168,11 @@ def test_the_decode_window_ends_with_every_way_out_of_the_batch(way_out: str) ->
 def test_the_last_held_request_is_preempted_first_and_a_paused_one_before_all_others() -> None:
     _, table, (one, two, three) = empty()
     assert table.last() is None
-    table.hold(one, RequestStatus.PAUSED)
-    table.hold(two, RequestStatus.LOADING_ADAPTER)
-    table.hold(three, RequestStatus.LOADING_ADAPTER)
+    table.set_status(one, RequestStatus.PAUSED)
+    table.set_status(two, RequestStatus.LOADING_ADAPTER)
+    table.set_status(three, RequestStatus.LOADING_ADAPTER)
     assert table.last() is one
-    table.let_go(one, RequestStatus.PAUSED)
+    table.clear_status(one, RequestStatus.PAUSED)
     assert table.last() is three
-    table.let_go(three, RequestStatus.PAUSED)
+    table.clear_status(three, RequestStatus.PAUSED)
     assert table.held_count == 2, "it has another status"

@@ -16,8 +16,6 @@ from simlora.policies.eviction.on_demand import OnDemand
 class OwnRegion(Part):
     """Lays adapters out in their `region`; the GPU waits for the flushes of its allocator, `flush_s` each."""
 
-    __slots__ = ("_flush_s", "_flushes", "_runner", "region")
-
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
         if not scenario.replica.own_region:
@@ -62,8 +60,6 @@ class OwnRegion(Part):
 
 class Padding(Part):
     """Pads the prompts of a batch to the longest (replica.reserve=padded)."""
-
-    __slots__ = ()
 
     def before_admit(self, requests: Sequence[Request]) -> Sequence[Request]:
         longest = max((request.prompt_tokens for request in requests), default=0)

@@ -7,7 +7,7 @@ from math import inf
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.replica.adapter_loader import AdapterLoader, LoadPlan, waits
+from simlora.engine.replica.adapter_loader import AdapterLoader, LoadPlan, charge_wait
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import InFlightKV
@@ -26,8 +26,6 @@ class OverlappedLoader(AdapterLoader):
 
     `beside`: weights may come while the batch runs; not so where they are merged, or laid out in memory of their own.
     """
-
-    __slots__ = ("_beside", "_kv_ready_s")
 
     _kv: InFlightKV
 
@@ -74,7 +72,7 @@ class OverlappedLoader(AdapterLoader):
                 deferred.append(request)
             elif miss is not Miss.ASSIST:
                 weights_s = max(weights_s, own_s)
-                waits(request, own_s - now_s)
+                charge_wait(request, own_s - now_s)
         return LoadPlan(kv_s, weights_s, deferred)
 
     def load(self, adapter: Adapter, now_s: float, free: bool = False) -> None:
@@ -117,8 +115,6 @@ class OverlappedLoader(AdapterLoader):
 class InFlightCopies(Part):
     """Lets the next decode step wait for slots that a copy still uses, and ends what the loader keeps of a request."""
 
-    __slots__ = ("_kv", "_loader", "_replica")
-
     def __init__(self, replica: Replica, kv: InFlightKV, loader: OverlappedLoader) -> None:
         self._replica, self._kv, self._loader = replica, kv, loader
 
@@ -140,8 +136,6 @@ class Deferring(Part):
     `next_ready_s` is when the next of these copies ends; inf: no request waits.
     """
 
-    __slots__ = ("_replica", "_schedule", "_status", "_table", "_times_s", "next_ready_s")
-
     def __init__(self, replica: Replica, status: RequestStatus) -> None:
         self._replica, self._table, self._status = replica, replica.table, status
         self._times_s: dict[int, tuple[float, float]] = {}  # by request: since when, and until when
@@ -158,14 +152,14 @@ class Deferring(Part):
 
     def add(self, request: Request, now_s: float, ready_s: float) -> None:
         """A request waits from now until then."""
-        self._table.hold(request, self._status)
+        self._table.set_status(request, self._status)
         self._times_s[request.id] = now_s, ready_s
         self.next_ready_s = min(self.next_ready_s, ready_s)
 
     def take(self, request: Request, now_s: float) -> float:
         """Take a request out, now or before it is ready; return how long it has waited."""
         since_s, ready_s = self._times_s.pop(request.id)
-        self._table.let_go(request, self._status)
+        self._table.clear_status(request, self._status)
         self.next_ready_s = min((until_s for _, until_s in self._times_s.values()), default=inf)
         return min(now_s, ready_s) - since_s
 
@@ -192,8 +186,6 @@ class Deferring(Part):
 
 class AsyncLoading(Deferring):
     """Requests whose prefill waits for their weights or KV (LOADING_ADAPTER). Source: Punica §5.2; FastLibra §4.3."""
-
-    __slots__ = ("_chunks", "_loader")
 
     def __init__(self, replica: Replica, loader: OverlappedLoader, chunks: bool) -> None:
         super().__init__(replica, RequestStatus.LOADING_ADAPTER)
@@ -233,7 +225,7 @@ class AsyncLoading(Deferring):
             begin.append(request)
         if self._chunks:  # the scheduler decides how much of each is prefilled
             for request in begin:
-                self._table.hold(request, RequestStatus.PREFILLING)
+                self._table.set_status(request, RequestStatus.PREFILLING)
             return ()
         return tuple(begin)
 
@@ -248,8 +240,6 @@ class AsyncLoading(Deferring):
 
 class Prefetching(Part):
     """Asks the loading policy which adapters to have in HBM, before every decode window and at every arrival."""
-
-    __slots__ = ("_loader", "_replica")
 
     def __init__(self, replica: Replica, loader: OverlappedLoader) -> None:
         self._replica, self._loader = replica, loader

@@ -16,8 +16,6 @@ from simlora.policies.scheduling.base import SchedulerOutput
 class ChunkedPrefill(Part):
     """Keeps the requests of which a part is prefilled (PREFILLING), with their seat and memory."""
 
-    __slots__ = ("_replica", "_schedule", "_skipped", "_table")
-
     def __init__(self, replica: Replica) -> None:
         self._replica, self._table = replica, replica.table
         self._schedule, replica.ask = replica.ask, self.ask
@@ -45,10 +43,10 @@ class ChunkedPrefill(Part):
         """Count a chunk of a prompt; return whether that completes it."""
         request.chunked_tokens += tokens
         if request.prefill_tokens:
-            self._table.hold(request, RequestStatus.PREFILLING)
+            self._table.set_status(request, RequestStatus.PREFILLING)
             return False
         request.chunked_tokens = 0
-        self._table.let_go(request, RequestStatus.PREFILLING)
+        self._table.clear_status(request, RequestStatus.PREFILLING)
         return True
 
     def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
@@ -57,6 +55,6 @@ class ChunkedPrefill(Part):
 
     def stop(self, request: Request, now_s: float) -> bool:
         """A request is taken away; its prefill starts again."""
-        self._table.let_go(request, RequestStatus.PREFILLING)
+        self._table.clear_status(request, RequestStatus.PREFILLING)
         request.chunked_tokens = 0
         return False

@@ -16,8 +16,6 @@ from simlora.latency.cpu_lora import Assisted, CpuLora
 class HostCores:
     """The CPU cores of a host, `all` of them. Each is held until a time known from the start."""
 
-    __slots__ = ("_held", "all", "most_busy")
-
     def __init__(self, cores: int) -> None:
         self.all = cores
         self.most_busy = 0
@@ -40,8 +38,6 @@ class CpuAssist(Deferring):
 
     A request that is prefilled before its weights are there joins the batch when they are (ASSISTED).
     """
-
-    __slots__ = ("_cores", "_cpu_lora", "_loader")
 
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:

@@ -22,8 +22,6 @@ class DiskTierLink(HostLink):
     the `cache`, are evicted last: they are what runs.
     """
 
-    __slots__ = ("_cache", "_capacity", "_held")
-
     def __init__(
         self,
         load: AdapterLoad,
@@ -62,8 +60,6 @@ class DiskTierLink(HostLink):
 
 class DiskTier(Part):
     """Notifies host memory of the adapters that were used last."""
-
-    __slots__ = ("_cache", "_link")
 
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:

@@ -23,8 +23,6 @@ class SharedGpu:
     System Performance, 1984, ch. 5), with what the others ran last.
     """
 
-    __slots__ = ("_gpu_s", "_prefilling", "listeners")
-
     def __init__(self) -> None:
         self.listeners: list[tuple[int, Callable[[int], None]]] = []  # engines, and their callbacks
         self._gpu_s: dict[int, float] = {}  # of the busy engines: the last iteration's part on the GPU
@@ -69,8 +67,6 @@ class SharedGpu:
 class SharedRunner(WrappingRunner):
     """Runs the iterations of `runner` beside those of the other engines on the GPU."""
 
-    __slots__ = ("_gpu", "_host", "_id")
-
     def __init__(self, id: int, runner: ModelRunner, gpu: SharedGpu, host: HostTime) -> None:
         super().__init__(runner)
         self._id, self._gpu, self._host = id, gpu, host
@@ -95,8 +91,6 @@ class SharedRunner(WrappingRunner):
 
 class GpuSharing(PaceChange):
     """Notifies the other engines on its GPU whether the replica has work, and is notified by them."""
-
-    __slots__ = ("_gpu",)
 
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:

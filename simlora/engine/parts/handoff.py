@@ -22,8 +22,6 @@ class HandingOver(Part):
     A request that is handed over keeps its tokens; its KV is computed anew.
     """
 
-    __slots__ = ("_brings", "_loader", "_on_move", "_replica", "_sends", "_table")
-
     def __init__(self, replica: Replica, on_move: OnMove, loader: OverlappedLoader | None) -> None:
         self._replica, self._table = replica, replica.table
         self._on_move, self._loader = on_move, loader

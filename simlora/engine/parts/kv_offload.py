@@ -28,8 +28,6 @@ class PrefixCachingKV(InFlightKV):
     KV that no request uses is evicted before idle adapters are.
     """
 
-    __slots__ = ("_coming", "_recorder", "tree")
-
     tree: PrefixTree
 
     def __init__(
@@ -127,8 +125,6 @@ class PrefixCaching(Part):
     `outputs` are the true output lengths by request.
     """
 
-    __slots__ = ("_kv", "_outputs", "_table")
-
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
         replica, trace = scenario.replica, scenario.trace
@@ -169,8 +165,6 @@ class PrefixCaching(Part):
 
 class PrefixAdmission(Admission):
     """A trial with a prefix cache: cached segments count once, and the `cached_tokens` of a candidate are set."""
-
-    __slots__ = ("_cached_tokens", "_mark", "_tree")
 
     def __init__(self, tree: PrefixTree, limits: TrialLimits, seats: int) -> None:
         super().__init__(limits, seats)

@@ -20,8 +20,6 @@ from simlora.policies.scheduling.base import SchedulerOutput
 class MergingRunner(ModelRunner):
     """While an adapter is merged, runs its requests alone, without any LoRA work."""
 
-    __slots__ = ("_merged", "_model", "_of_decode", "_of_prefill", "_tp")
-
     def __init__(self, latency: LatencyModels, model: Merge, tp: int) -> None:
         super().__init__(latency)
         self._model, self._tp = model, tp
@@ -71,8 +69,6 @@ class MergingRunner(ModelRunner):
 
 class Merging(Part):
     """Switches the merged adapter as the scheduler says, before an iteration begins."""
-
-    __slots__ = ("_replica", "_runner")
 
     def __init__(self, replica: Replica, runner: MergingRunner) -> None:
         self._replica, self._runner = replica, runner

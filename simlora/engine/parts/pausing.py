@@ -21,8 +21,6 @@ class Pausing(Part):
     A paused request keeps its KV until then, and takes no seat.
     """
 
-    __slots__ = ("_replica", "_reservation", "_table")
-
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
         if not scenario.policies.scheduler().pauses:
@@ -47,19 +45,19 @@ class Pausing(Part):
         request.generated_tokens = table.batch.generated(request) - 1
         table.leave_batch(request)
         self._reservation.pause(request.id, table.batch.step)
-        table.hold(request, RequestStatus.PAUSED)
+        table.set_status(request, RequestStatus.PAUSED)
 
     def resume(self, action: Resume) -> None:
         """Put a paused request back into the batch."""
         table, request = self._table, action.request
-        table.let_go(request, RequestStatus.PAUSED)
+        table.clear_status(request, RequestStatus.PAUSED)
         table.kv.hold_again(request, table.batch.step)
         table.rejoin(request)
         self._replica.record_running()
 
     def stop(self, request: Request, now_s: float) -> bool:
         """A paused request is taken away; it has been prefilled."""
-        self._table.let_go(request, RequestStatus.PAUSED)
+        self._table.clear_status(request, RequestStatus.PAUSED)
         return True
 
     def before_admit(self, requests: Sequence[Request]) -> Sequence[Request]:
@@ -107,12 +105,12 @@ def trial_beside(
     seats = config.max_num_seqs - (table.held_count - len(paused))
     if beside is None:
         trial = start(seats - len(table.batch.members))
-        trial.hold(paused_tokens)
+        trial.occupy(paused_tokens)
         return trial
     stay = {request.id for request in beside}
     gone = (id for id in (*table.batch.members, *paused) if id not in stay)
     freed_tokens = sum(table.kv.own_tokens(id, table.batch.step) for id in gone)
     trial = start(seats - len(beside))
     trial.beside((*beside, *table.growing()))
-    trial.hold(paused_tokens - freed_tokens)
+    trial.occupy(paused_tokens - freed_tokens)
     return trial

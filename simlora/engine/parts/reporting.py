@@ -22,8 +22,6 @@ OnToken = Callable[[Request, int, float], None]
 class QueueReports(Part):
     """Reports each request that joins or leaves the waiting queue, for routers that know how much work waits where."""
 
-    __slots__ = ("_add", "_id", "_remove")
-
     def __init__(self, id: int, add: Report, remove: Report) -> None:
         self._id, self._add, self._remove = id, add, remove
 
@@ -33,8 +31,6 @@ class QueueReports(Part):
 
 class TokenStream(Part):
     """Reports every token at its time: each decode step has its own boundary, at the time that it has anyway."""
-
-    __slots__ = ("_batch", "_on_token")
 
     def __init__(self, replica: Replica, on_token: OnToken) -> None:
         self._batch, self._on_token = replica.table.batch, on_token
@@ -55,8 +51,6 @@ class TokenStream(Part):
 
 class Tracing(Part):
     """Adds iterations, copies, and adapters that come and leave to the `events` of a trace."""
-
-    __slots__ = ("_events", "_replica")
 
     def __init__(self, replica: Replica, events: Events) -> None:
         self._replica, self._events = replica, events

@@ -19,8 +19,6 @@ class SlotReloads(Part):
     They come from disk if host memory holds no more adapters than HBM, and so evicts the same ones.
     """
 
-    __slots__ = ("_cache", "_eviction", "_from_disk", "_just_left", "_left_s", "_link", "_policy")
-
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
         if scenario.policies.eviction().evicts_in_use and scenario.replica.adapter_memory != "slots":

@@ -12,8 +12,6 @@ from simlora.engine.replica.running_batch import RunningBatch
 class SlowRunner(WrappingRunner):
     """Takes `slowdown` times as long as `runner` for the iterations launched from now on."""
 
-    __slots__ = ()
-
     def prefill_s(self, work: Pass) -> float:
         return self._runner.prefill_s(work) * self.slowdown
 
@@ -27,8 +25,6 @@ class SlowRunner(WrappingRunner):
 
 class PaceChange(Part):
     """Ends the decode window at the next boundary after something else has changed how long its steps take."""
-
-    __slots__ = ("_ends", "_replica")
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -46,8 +42,6 @@ class PaceChange(Part):
 
 class Slowdown(PaceChange):
     """Slows a replica down, and brings it back."""
-
-    __slots__ = ("_runner",)
 
     def __init__(self, replica: Replica, runner: SlowRunner) -> None:
         super().__init__(replica)

@@ -28,8 +28,6 @@ WINDOW_S = 5.0
 class SwappedKV(PrefixCachingKV):
     """Room is made for KV and adapters in one order, by the unified `swapper`."""
 
-    __slots__ = ("swapper",)
-
     swapper: UnifiedSwapper
 
     @property
@@ -59,24 +57,6 @@ class UnifiedSwapper(Part):
     Its own time grows with what it moves, and with the number of adapters, not with the tree.
     `kv_tokens_in` is the KV that was brought ahead of any request.
     """
-
-    __slots__ = (
-        "_absent",
-        "_adapters",
-        "_batches",
-        "_before_s",
-        "_cache",
-        "_host_link",
-        "_idle",
-        "_in_vain",
-        "_kv",
-        "_replica",
-        "_requests",
-        "_tree",
-        "_visits",
-        "kv_tokens_in",
-        "policy",
-    )
 
     outlives_requests = True
 

@@ -77,7 +77,7 @@ class AdapterLoader:
             own = request.adapter
             if own is not None and ready_s[own.id] > now_s:
                 weights_s = max(weights_s, ready_s[own.id])
-                waits(request, ready_s[own.id] - now_s)
+                charge_wait(request, ready_s[own.id] - now_s)
         return LoadPlan(now_s, weights_s)
 
     def _bring(self, adapter: Adapter, now_s: float) -> None:
@@ -124,7 +124,7 @@ class AdapterLoader:
         return self.weights_s(request)
 
 
-def waits(request: Request, seconds: float) -> None:
+def charge_wait(request: Request, seconds: float) -> None:
     """The replica waits for the weights of a request: its cold start, if it has not begun before."""
     if request.admitted_s < 0.0:
         request.cold_start_s += seconds

@@ -80,7 +80,7 @@ class Admission:
         self._alone = True
         self.refusal: Refusal | None = None
 
-    def hold(self, tokens: int) -> None:
+    def occupy(self, tokens: int) -> None:
         """Keep so many slots beside those that the reservation counts."""
         self._beside_tokens = tokens
 

@@ -141,13 +141,13 @@ class RequestTable:
 
     # Statuses ---------------------------------------------------------------------------
 
-    def hold(self, request: Request, status: RequestStatus) -> None:
+    def set_status(self, request: Request, status: RequestStatus) -> None:
         """An admitted request gets a status."""
         held = self.held[status]
         self.held_count += request.id not in held
         held[request.id] = request
 
-    def let_go(self, request: Request, status: RequestStatus) -> None:
+    def clear_status(self, request: Request, status: RequestStatus) -> None:
         """An admitted request no longer has a status, if it had it."""
         self.held_count -= self.held[status].pop(request.id, None) is not None
 
