@@ -20,7 +20,7 @@ HEAD = (
 
 
 def run(speed: Speed, repeats: int = 1) -> dict[str, Any]:
-    """Measure in fresh processes, one after the other; keep the median run. the clock alone runs beside each."""
+    """Measure in fresh processes, one after the other; keep the median run. The clock alone runs beside each."""
     found = []
     for _ in range(repeats):
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as fresh:

@@ -27,8 +27,9 @@ def close_keys(key: str, known: Iterable[str]) -> str:
     The end is the new name of a renamed key, or `did you mean …?`, or else the keys of its section, or else where
     all keys are listed. A key without its section (`max_wait_tokens`) is found too.
     """
-    if key in RENAMED:
-        return f"it is called {RENAMED[key]} now"
+    for old, new in RENAMED.items():
+        if key in (old, _tail(old)):
+            return f"it is called {new} now"
     choices = list(dict.fromkeys(known))
     likeness = {name: _likeness(key, name) for name in choices}
     best = max(likeness.values(), default=0.0)

@@ -53,3 +53,5 @@ def _mistakes(kind: type[Part]) -> Iterator[str]:
             inspect.signature(getattr(kind, name)).bind(*arguments)
         except TypeError:
             yield f"hook {name} cannot be called as {name}({', '.join(list(arguments)[1:])})"
+    if kind.sample is not Part.sample:
+        yield "hook sample is for simlora's own parts: the columns of the timeline are fixed"

@@ -203,7 +203,7 @@ class Assembly:
         """Return the requests' table."""
 
         def swap_out(tokens: int, now_s: float) -> None:
-            runner.stalled_until_s = link.send_kv(tokens, now_s)
+            runner.stall(link.send_kv(tokens, now_s))
 
         holds = self.defers or self.scenario.policies.assists or self.scheduler.pauses
         kind = HoldingTable if holds else RequestTable

@@ -18,8 +18,9 @@ class AdapterCache:
     """Which adapters are resident, in a pool of `capacity` token slots.
 
     `ready_s` has the time at which each resident adapter's load ends, by id; `pins` the running requests that use it.
-    `pinned_tokens` are the slots of the pinned adapters, `adapter_tokens` of all resident ones. `on_change` listeners
-    hear of each adapter that comes or leaves, (id, whether it is resident now), `on_evict` of all that leave at once.
+    `pinned_tokens` are the slots of the pinned adapters, `adapter_tokens` of all resident ones. `on_change` is
+    called with each adapter that comes or leaves, (id, whether it is resident now), `on_evict` with all that leave at
+    once.
     """
 
     __slots__ = (
@@ -158,8 +159,8 @@ class AdapterCache:
             self.adapter_tokens -= adapter.kv_tokens
             for listener in self.on_change:
                 listener(id, False)
-        for heard in self.on_evict:
-            heard(gone)
+        for on_evict in self.on_evict:
+            on_evict(gone)
 
 
 class DividedAdapterCache(AdapterCache):

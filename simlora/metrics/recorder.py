@@ -208,13 +208,6 @@ class Recorder:
         if self.timeline is not None:
             self.journal.note(now_s, replica, name, value)
 
-    def adapter_lookup(self, hit: bool) -> None:
-        """Count an admitted request whose adapter was in HBM or in flight to it (`hit`), or was not."""
-        if hit:
-            self.adapter_hits += 1
-        else:
-            self.adapter_misses += 1
-
     def prefix_lookup(self, request: Request) -> None:
         """Count the prompt and cached tokens of a request that starts, the first time it does."""
         if request.admitted_s < 0.0:

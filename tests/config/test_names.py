@@ -27,6 +27,7 @@ KNOWN = [
         ("replica.max_wait_tokns", "did you mean replica.max_wait_tokens?"),
         ("replica.colour", "replica has max_wait_tokens, tp"),
         ("colour", "simlora --help lists the keys"),
+        ("max_batch_size", "it is called replica.max_num_seqs now"),
     ],
 )
 def test_close_keys(key: str, hint: str):

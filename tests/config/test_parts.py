@@ -38,6 +38,11 @@ class WithoutTime(Stalls):
         """Nothing."""
 
 
+class Sampled(Stalls):
+    def sample(self) -> tuple[int, ...]:
+        return (1,)
+
+
 class NoPart:
     pass
 
@@ -70,6 +75,7 @@ def test_each_entry_makes_a_part_with_its_arguments() -> None:
             [f"{__name__}.WithoutTime"],
             r"WithoutTime, whose hook at_boundary cannot be called as at_boundary\(now_s\)",
         ),
+        ([f"{__name__}.Sampled"], "hook sample is for simlora's own parts"),
         ([f"{__name__}.Stall"], f"Stall, which cannot be imported: {__name__} has no Stall"),
         (
             ["no_such_module.Stalls"],

@@ -130,9 +130,9 @@ def test_the_future_does_not_happen_before_it_is_advanced_to() -> None:
 def test_an_arrival_in_the_past_is_refused() -> None:
     driven = DrivenSimulation(CASE.scenario())
     driven.advance(2.0)
-    with pytest.raises(InputError, match="a request arrives at 1 s, must not be before 2 s"):
+    with pytest.raises(InputError, match=r"arrival_s is 1\.0, must be at least 2\.0 s"):
         driven.submit(Submitted(4, 5), arrival_s=1.0)
-    with pytest.raises(InputError, match="advance to 1 s, must not be before 2 s"):
+    with pytest.raises(InputError, match=r"to_s is 1\.0, must be at least 2\.0 s"):
         driven.advance(1.0)
 
 
@@ -144,6 +144,7 @@ def test_an_arrival_in_the_past_is_refused() -> None:
         (Submitted(4, 5, max_output_tokens=3), "max_output_tokens is 3, must be .* at least 5"),
         (Submitted(4, 5, adapter=2), "adapter is 2, must be a whole number, at least -1 and at most 1"),
         (Submitted(4, 5, adapter=-2), "adapter is -2"),
+        (Submitted(4, 5, block_hashes=(7,)), "block_hashes need a scenario whose trace has some"),
     ],
 )
 def test_a_request_that_cannot_be_is_refused(row: Submitted, message: str) -> None:
@@ -153,9 +154,44 @@ def test_a_request_that_cannot_be_is_refused(row: Submitted, message: str) -> No
     assert len(driven.close().requests()) == 0
 
 
+@pytest.mark.parametrize("time_s", [float("inf"), float("nan")])
+def test_times_are_finite(time_s: float) -> None:
+    driven = DrivenSimulation(CASE.scenario())
+    with pytest.raises(InputError, match=r"arrival_s is .*, must be a finite number"):
+        driven.submit(Submitted(4, 5), arrival_s=time_s)
+    with pytest.raises(InputError, match=r"to_s is .*, must be a finite number"):
+        driven.advance(time_s)
+
+
+def test_a_driven_run_is_not_played() -> None:
+    with pytest.raises(InputError, match="has no trace to play"):
+        DrivenSimulation(CASE.scenario()).run()
+
+
+def test_a_client_that_answers_a_token_with_a_request_can_be_replayed() -> None:
+    """Each request is submitted at the last token of the one before it, at whose boundary it does not yet wait."""
+    driven: DrivenSimulation
+
+    def answer(request: Request, token: int, now_s: float) -> None:
+        if token == 3 and request.id < 4:
+            driven.submit(Submitted(4, 3, adapter=request.id % 2))
+
+    driven = DrivenSimulation(CASE.scenario(), on_token=answer)
+    driven.submit(Submitted(4, 3))
+    driven.advance(60.0)
+    rows = driven.close().requests()
+    assert len(rows) == 5
+    adapters = [None if adapter < 0 else int(adapter) for adapter in driven._trace().adapter]
+    played = CASE.but(rows=tuple(Row(*row, 4, 3, 3) for row in zip(rows.arrival_s, adapters, strict=True)))
+    columns = ["admitted_s", "first_token_s", "finish_s"]
+    expected = played.simulation().recorder.requests()
+    pd.testing.assert_frame_equal(rows[columns], expected[columns], check_exact=True)
+    assert (rows.arrival_s.to_numpy()[1:] > rows.finish_s.to_numpy()[:-1]).all()
+
+
 def test_nothing_comes_after_the_end() -> None:
     driven = DrivenSimulation(replace(CASE.scenario(), until_s=1.0))
-    with pytest.raises(InputError, match="advance to 2 s, must not be after until_s 1"):
+    with pytest.raises(InputError, match=r"to_s is 2\.0, must be at least 0\.0 and at most 1\.0 s"):
         driven.advance(2.0)
     driven.close()
     with pytest.raises(InputError, match="closed, must come before close"):

@@ -43,7 +43,7 @@ class Bounded(Part):
 
 
 class Released(Bounded):
-    """Also hears of requests that give back their memory."""
+    """Also defines on_release."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ CALLS_AT_MOST = 130.0
 """Calls a plain S-LoRA request, of which REQUESTS are simulated."""
 CALLS_BETWEEN_FILES_AT_MOST = 110.0
 BRANCH_LINES_AT_MOST = 130.0
-ABSENT_AT_MOST = 15.0
+ABSENT_BELOW = 15.0
 """Branch lines a request that ask for a mechanism which plain S-LoRA has not got."""
 REQUESTS = 1000
 
@@ -43,7 +43,7 @@ def test_a_plain_request_stays_cheap(plain: Figures) -> None:
     assert plain.calls <= CALLS_AT_MOST
     assert plain.between_files <= CALLS_BETWEEN_FILES_AT_MOST
     assert plain.branch_lines <= BRANCH_LINES_AT_MOST
-    assert sum(plain.absent.values()) <= ABSENT_AT_MOST
+    assert sum(plain.absent.values()) < ABSENT_BELOW
 
 
 def test_parts_are_no_more_than_the_whole(plain: Figures) -> None:

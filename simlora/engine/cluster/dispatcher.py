@@ -88,8 +88,8 @@ class Dispatcher:
     ) -> int | None:
         """Give a request to the replica that the router chooses; return which, None: none now, or ever."""
         candidates = self._fleet.everywhere
-        if self.narrow:
-            candidates = self.candidates(request)
+        for narrow in self.narrow:
+            candidates = narrow(candidates, request)
             if not candidates.size:
                 self._without_candidates(request, handoff)
                 return None

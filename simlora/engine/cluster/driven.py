@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import inf, nextafter
 from typing import NamedTuple
 
 import numpy as np
 
-from simlora.core.checks import whole
+from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL, Trace
@@ -31,10 +33,11 @@ class Submitted(NamedTuple):
 
 
 class DrivenSimulation(Simulation):
-    """Serves requests that are submitted, as a live server does; of the scenario's trace only the adapters count.
+    """Serves requests that are submitted, as a live server does.
 
     `submit` requests, `advance` the clock, and `close` after the last one: the result is that of a run of their trace.
-    `on_token` is called with every token at its time. Periodic policies go on until `close`.
+    Of the scenario's trace only the adapters, their history and the size of hashed blocks count. `on_token` is called
+    with every token at its time, and may submit. Until `close`, periodic policies and parts go on without requests too.
     """
 
     driven = True
@@ -50,22 +53,24 @@ class DrivenSimulation(Simulation):
         super().__init__(scenario)
         self._arrivals_s: list[float] = []
         self._requests: list[Request] = []
-        self._closed = False
+        self._closed = self._advancing = False
         self._start(())
 
     def submit(self, submitted: Submitted, arrival_s: float | None = None) -> Request:
         """A request arrives at that time, or now; return it.
 
-        Raises InputError for an arrival in the past, for tokens or an adapter that cannot be, and after `close`.
+        Submitted by a listener, while events of this moment are processed, it arrives at the next larger number: the
+        boundary that caused it is over, as it is when the trace is played. Raises InputError for an arrival in the
+        past, for tokens, an adapter or hashes that cannot be, and after `close`.
         """
-        at_s = self.clock.now if arrival_s is None else arrival_s
-        least_s = max([self.clock.now, *self._arrivals_s[-1:]])
+        now_s = nextafter(self.clock.now, inf) if self._advancing else self.clock.now
+        least_s = max([now_s, *self._arrivals_s[-1:]])
+        at_s = least_s if arrival_s is None else number("arrival_s", arrival_s, "s", least=least_s)
         if self._closed:
             raise InputError("a request is submitted to a run that is closed, must come before close")
-        if not at_s >= least_s:
+        if submitted.block_hashes and not self.scenario.trace.has_hashes:
             raise InputError(
-                f"a request arrives at {at_s:g} s, must not be before {least_s:g} s, the time, or the arrival of the "
-                "request before it"
+                "block_hashes need a scenario whose trace has some, which sets the tokens of a block"
             )
         whole("prompt_tokens", submitted.prompt_tokens, "tokens", least=1)
         whole("output_tokens", submitted.output_tokens, "tokens", least=1)
@@ -91,11 +96,18 @@ class DrivenSimulation(Simulation):
 
     def advance(self, to_s: float) -> None:
         """Let everything happen that happens before that time, which is the time then."""
-        if to_s < self.clock.now:
-            raise InputError(f"advance to {to_s:g} s, must not be before {self.clock.now:g} s, the time")
-        if self.scenario.until_s is not None and to_s > self.scenario.until_s:
-            raise InputError(f"advance to {to_s:g} s, must not be after until_s {self.scenario.until_s:g}")
-        self._advance(to_s)
+        self._advance(number("to_s", to_s, "s", least=self.clock.now, most=self.scenario.until_s))
+
+    def _advance(self, until_s: float | None) -> None:
+        self._advancing = True
+        try:
+            super()._advance(until_s)
+        finally:
+            self._advancing = False
+
+    def run(self, progress: Callable[[int], None] = lambda ended: None) -> Recorder:
+        """Raise InputError: there is no trace to play."""
+        raise InputError("a driven run has no trace to play: submit requests, advance, and close")
 
     def close(self) -> Recorder:
         """No more requests come: serve those that are there, up to the scenario's until_s; return what was recorded.

@@ -10,7 +10,7 @@ from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.model_runner import ModelRunner, Pass
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
-from simlora.engine.replica.running_batch import RunningBatch
+from simlora.engine.replica.running_batch import RunningBatch, prefill_work
 from simlora.latency.kernels import NO_LORA, LoraWork
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import Merge
@@ -23,8 +23,7 @@ class MergingRunner(ModelRunner):
     def __init__(self, latency: LatencyModels, model: Merge, tp: int) -> None:
         super().__init__(latency)
         self._model, self._tp = model, tp
-        self._of_prefill, self._prefill_work = self._prefill_work, self._unmerged_prefill
-        self._of_decode, self._decode_work = self._decode_work, self._unmerged_decode
+        self._unmerged_work = self._prefill_work, self._decode_work
         self._merged: Adapter | None = None
 
     @property
@@ -41,6 +40,8 @@ class MergingRunner(ModelRunner):
             assert self._merged is None, f"{merge.name} is merged on top of {self._merged}"
             seconds += self._model.merge_s(merge.size_bytes // self._tp)
             self._merged = merge
+        work = self._unmerged_work if self._merged is None else (_merged_prefill, _merged_decode)
+        self._prefill_work, self._decode_work = work
         return seconds
 
     def prefill_s(self, work: Pass) -> float:
@@ -51,20 +52,19 @@ class MergingRunner(ModelRunner):
         self._check(batch)
         return super().decode(start_s, batch, skipped, adapters)
 
-    def _unmerged_prefill(
-        self, requests: Sequence[Request], tokens: Sequence[int]
-    ) -> tuple[int, int, LoraWork]:
-        total, total_sq, work = self._of_prefill(requests, tokens)
-        return total, total_sq, work if self._merged is None else NO_LORA
-
-    def _unmerged_decode(self, batch: RunningBatch, adapters: int) -> LoraWork:
-        return self._of_decode(batch, adapters) if self._merged is None else NO_LORA
-
     def _check(self, requests: Iterable[Request]) -> None:
         merged = self._merged
         assert merged is None or all(request.adapter is merged for request in requests), (
             f"{merged} is merged and another adapter runs"
         )
+
+
+def _merged_prefill(requests: Sequence[Request], tokens: Sequence[int]) -> tuple[int, int, LoraWork]:
+    return (*prefill_work(requests, tokens)[:2], NO_LORA)
+
+
+def _merged_decode(batch: RunningBatch, adapters: int) -> LoraWork:
+    return NO_LORA
 
 
 class Merging(Part):

@@ -173,7 +173,7 @@ class UnifiedSwapper(Part):
             # Rather too early, by rounding, than too late.
             now_s = max(now_s, self._host_link.to_gpu.free_at_s - self.policy.backlog_s - 1e-9)
         next_s = (now_s // every_s + 1.0) * every_s
-        while next_s // every_s <= now_s // every_s:  # 3 * 0.1 // 0.1 is 2
+        while next_s // every_s <= now_s // every_s:  # 0.3 // 0.1 is 2
             next_s = nextafter(next_s, inf)
         return next_s
 

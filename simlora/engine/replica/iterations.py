@@ -135,6 +135,8 @@ class Iterations:
         delay_s = 0.0
         for prepare in hooks.prepare:
             delay_s += prepare(output, now_s)
+        if delay_s:
+            table.end_window()
         window = table.window
         if window is None:
             start_s = max(now_s, self.runner.stalled_until_s) + delay_s
@@ -168,15 +170,14 @@ class Iterations:
         for on_ran in self.hooks.on_ran:
             on_ran(now_s)
         self.view.preempted = False
-        if table.prefill:
-            if window is None:
-                self._complete_prefill(now_s)
-                return
+        if window is not None:
             self.count_steps(window, now_s)
-            self._complete_prefill(now_s)
         else:
-            assert window is not None, "a batch decodes without a window"
-            self.count_steps(window, now_s)
+            assert table.prefill, "a batch decodes without a window"
+        if table.prefill:
+            self._complete_prefill(now_s)
+        if window is None:
+            return
         if window.done >= window.full and table.kv.make_room(now_s):
             self._preempt_until_it_fits(now_s)
         for after_decode in self.hooks.after_decode:

@@ -10,7 +10,7 @@ from simlora.core.adapter import Adapter
 class Link:
     """First come, first served; `busy_s` is the time in use so far, until `free_at_s`.
 
-    An `on_transfer` listener hears when each transfer begins and ends, and what it is of. While the link is slow,
+    `on_transfer` is called with the begin and the end of each transfer, and what it is of. While the link is slow,
     transfers take `slowdown` times as long.
     """
 

@@ -23,7 +23,8 @@ class Part:
     * schedule: at_boundary; take_ready, or before_admit [on_queue] on_plan; ask_again; on_turn;
     * launch: prepare; assist, or steps and next_s; sample.
 
-    on_sweep is called only if requests have finished. An arrival calls on_queue and, while a batch decodes, on_arrival.
+    on_sweep is called if requests have finished or have gone to other replicas. An arrival calls on_queue and, while a
+    batch decodes, on_arrival.
     A preemption calls on_release and on_queue, a handoff too, and an abort on_queue, wherever they happen.
 
     A part registers in `__init__` whatever is not a hook: the scheduler's actions that it applies (`replica.actions`),
@@ -83,7 +84,7 @@ class Part:
         """The replica has decided what it does until the next boundary."""
 
     def prepare(self, output: SchedulerOutput, now_s: float) -> float:
-        """An iteration is about to begin; return the seconds that pass before it does."""
+        """An iteration is about to begin, or a window continues; return the seconds that pass before it does."""
         return 0.0
 
     def assist(
@@ -101,7 +102,7 @@ class Part:
         return inf
 
     def sample(self) -> tuple[int, ...]:
-        """Return more levels for the timeline, after those that every replica has."""
+        """Return more levels for the timeline, whose columns are fixed: for simlora's own parts."""
         return ()
 
     def after_prefill(self, request: Request, now_s: float) -> None:

@@ -18,10 +18,10 @@ class Miss(Enum):
     or have to be laid out in memory of their own. ASSIST also acts as STALL while the host has too few free cores.
     """
 
-    STALL = "the replica waits until the weights have landed"
+    STALL = "the replica waits until the weights are there"
     FREE = "nothing: the weights count as there"
-    WAIT = "the request waits until they have, and the replica goes on with others"
-    ASSIST = "CPU cores compute the request's LoRA until they have, or until it is prefilled"
+    WAIT = "the request waits until its weights are there, and the replica continues with others"
+    ASSIST = "CPU cores compute the request's LoRA until its weights are there, or until it is prefilled"
 
 
 class Loader(ABC):
