@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simlora.metrics.slo import ATTAINMENT
+from simlora.report.compared import Comparison
 from simlora.report.format import ABSENT, METRIC_NAMES, count, digits_of, is_number
 from simlora.report.markup import EMPTY, Html, join, rows, tag
 from simlora.report.parts import quantity, section
-
-if TYPE_CHECKING:
-    from simlora.report.comparison import Comparison
 
 MOST_ROWS = 400
 BEST, TIE = "best", "tie"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simlora.core.errors import InputError, nearest
 from simlora.metrics.slo import ATTAINMENT, is_finished
 from simlora.metrics.summary import TIMES
-from simlora.report.comparison import SHARES, Comparison
+from simlora.report.compared import SHARES, Comparison
 from simlora.report.format import digits_of, targets_in_words
 from simlora.results.files import load_results
 from simlora.sweeps.differing import (
