@@ -185,7 +185,10 @@ CASES = {
     "progress=often": ("progress is 'often', must be true or false",),
     "loader=prefetching loader.depth=abc": ("loader.depth is 'abc', must be a whole number",),
     "+scheduler.depth=3": ("scheduler cannot be made: Fcfs() takes no arguments",),
-    "scheduler._target_=nowhere.Mine": ("scheduler._target_ is nowhere.Mine", "No module named 'nowhere'"),
+    "scheduler._target_=nowhere.Mine": (
+        "scheduler._target_ is nowhere.Mine",
+        "there is no module nowhere in the current folder",
+    ),
     "scheduler._target_=json.Mine": ("scheduler._target_ is json.Mine, which cannot be imported",),
     "scheduler._target_=fcfs": ("scheduler._target_ is 'fcfs', must be a class in a module",),
     "scheduler._target_=a..b": ("scheduler._target_ is 'a..b', must be a class in a module",),
