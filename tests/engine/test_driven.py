@@ -134,6 +134,9 @@ def test_an_arrival_in_the_past_is_refused() -> None:
         driven.submit(Submitted(4, 5), arrival_s=1.0)
     with pytest.raises(InputError, match=r"to_s is 1\.0, must be at least 2\.0 s"):
         driven.advance(1.0)
+    driven.submit(Submitted(4, 5), arrival_s=3.0)
+    with pytest.raises(InputError, match=r"arrival_s is 2\.0, must be at least 3\.0 s"):
+        driven.submit(Submitted(4, 5))
 
 
 @pytest.mark.parametrize(

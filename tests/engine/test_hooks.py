@@ -20,6 +20,8 @@ from simlora.engine.replica.part import HOOKS, NO_HOOKS, Hooks, Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestTable
 from simlora.memory.adapter_cache import AdapterCache
+from simlora.policies.scheduling.base import SchedulerOutput
+from tests.engine.by_hand import prefill_s, steps_s
 from tests.engine.cases import Case, Row
 from tests.engine.observing import observed
 
@@ -51,6 +53,32 @@ class Released(Bounded):
 
     def on_release(self, request: Request, now_s: float) -> None:
         self.ids.append(request.id)
+
+
+class Delaying(Part):
+    """Lets 2**-5 s pass before every iteration."""
+
+    def prepare(self, output: SchedulerOutput, now_s: float) -> float:
+        return 2**-5
+
+    def steps(self, most: int) -> int:
+        return min(most, 1)
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_what_passes_before_an_iteration_counts_for_every_one(fast_forward: bool) -> None:
+    case = Case(rows=(Row(0.0, None, 4, 6, 6),))
+    scenario = replace(case.scenario(), parts=(lambda replica: Delaying(),), fast_forward=fast_forward)
+    row = Simulation(scenario).run().requests().iloc[0]
+    assert row.finish_s == pytest.approx(6 * 2**-5 + prefill_s(4) + steps_s(5, 5), rel=1e-12)
+
+
+def test_a_copy_to_the_host_does_not_shorten_another_wait() -> None:
+    swapping = replica(preemption="swap", reserve="paged")
+    swapping.stall(100.0)
+    assert swapping.table._swap_out is not None
+    swapping.table._swap_out(3, 0.0)
+    assert swapping.runner.stalled_until_s == 100.0
 
 
 def test_a_hook_is_gathered_only_from_parts_whose_class_defines_it() -> None:

@@ -65,7 +65,7 @@ class DrivenSimulation(Simulation):
         """
         now_s = nextafter(self.clock.now, inf) if self._advancing else self.clock.now
         least_s = max([now_s, *self._arrivals_s[-1:]])
-        at_s = least_s if arrival_s is None else number("arrival_s", arrival_s, "s", least=least_s)
+        at_s = number("arrival_s", now_s if arrival_s is None else arrival_s, "s", least=least_s)
         if self._closed:
             raise InputError("a request is submitted to a run that is closed, must come before close")
         if submitted.block_hashes and not self.scenario.trace.has_hashes:
