@@ -63,6 +63,14 @@ class Clock:
         heappush(self._queue, (time_s, kind + id, next(self._scheduled), event))
         return event
 
+    def move(self, event: Event, time_s: float, kind: int, id: int) -> Event:
+        """Let an event happen at `time_s` instead; return it, as the old one is cancelled."""
+        assert time_s >= self.now, f"the clock goes back from {self.now} to {time_s}"
+        moved = event.copy()
+        event.clear()
+        heappush(self._queue, (time_s, kind + id, next(self._scheduled), moved))
+        return moved
+
     def process(self, moments: Process) -> None:
         """Start a generator now, and resume it at each moment that it yields."""
 

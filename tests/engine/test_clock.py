@@ -38,6 +38,15 @@ def test_a_moment_is_at_its_time_to_the_last_bit() -> None:
     assert 0.2 + (0.9 - 0.2) != 0.9, "which is what a relative timeout would have given"
 
 
+def test_a_moved_event_happens_once_at_the_new_time_and_can_be_moved_again() -> None:
+    clock, seen = Clock(), []
+    first = clock.call(5.0, BOUNDARY, 0, lambda: seen.append(clock.now))
+    second = clock.move(first, 2.0, BOUNDARY, 0)
+    clock.move(second, 7.0, BOUNDARY, 0)
+    clock.run()
+    assert seen == [7.0]
+
+
 def test_a_cleared_event_does_not_happen() -> None:
     clock, seen = Clock(), []
     event = clock.call(5.0, BOUNDARY, 0, lambda: seen.append("cancelled"))

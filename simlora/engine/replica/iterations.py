@@ -76,7 +76,7 @@ class Iterations:
         self.runner, self.view, self.ask, self.fast_forward = runner, view, ask, fast_forward
         self.actions: dict[type, Callable[[Any], None]] = {}
         self.idle = True
-        self.wake_event: Event = []
+        self.wake_event: Event = []  # a replica that has not started has no boundary
         self.busy_s = self.start_s = self.since_s = 0.0
         self.most_running = self.most_waiting = 0
         self.found: tuple[int, ...] = ()

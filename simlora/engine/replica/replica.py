@@ -34,7 +34,6 @@ class Replica(Iterations):
 
         The replacement of a failed replica keeps its counters.
         """
-        self.wake_event.clear()  # of a request that came first
         self._turn(self.clock.now)
         if self.found:
             self.sample(self.clock.now)
@@ -77,11 +76,13 @@ class Replica(Iterations):
         wake_s = min((time_s for time_s in times_s if time_s > now_s), default=inf)
         if wake_s < inf:
             self.wake_event = self.clock.call(wake_s, BOUNDARY, self.id, self._boundary)
+        else:
+            self.wake_event = [self._boundary]  # not scheduled until it is moved to a time
 
     def wake(self) -> None:
         """Schedule a boundary now; the replica is idle."""
         self.idle = False
-        self._wake_at(self.clock.now)
+        self.wake_event = self.clock.move(self.wake_event, self.clock.now, BOUNDARY, self.id)
 
     # Schedule ---------------------------------------------------------------------------
 
@@ -186,9 +187,4 @@ class Replica(Iterations):
         steps = max(steps, window.done + max(on_arrival, 1))
         if steps < window.stop:
             window.stop = steps
-            self._wake_at(window.end_s(steps))
-
-    def _wake_at(self, time_s: float) -> None:
-        """The next boundary is at that time, instead of when it was to be."""
-        self.wake_event.clear()
-        self.wake_event = self.clock.call(time_s, BOUNDARY, self.id, self._boundary)
+            self.wake_event = self.clock.move(self.wake_event, window.end_s(steps), BOUNDARY, self.id)
