@@ -213,7 +213,7 @@ class Assembly:
     def _trials(self, table: RequestTable, region: AdapterRegion | None) -> Trials:
         """Return what starts trials of admission."""
         config, kv, batch = self.config, table.kv, table.batch
-        rule, tree = kv.reservation, kv.tree
+        rule, tree = kv.reservation, kv.tree if isinstance(kv, PrefixCachingKV) else None
         limits = trial_limits(rule, kv.adapters, config, () if region is None else (region.fits,))
 
         def start(seats: int) -> Admission:

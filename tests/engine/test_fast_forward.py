@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.adapter_memory import OwnRegion
+from simlora.engine.parts.kv_offload import PrefixCachingKV
 from simlora.engine.parts.unified_swapper import UnifiedSwapper
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
@@ -87,7 +88,8 @@ def assert_same_memory(one: Replica, other: Replica) -> None:
     assert one.host_link.to_host.busy_s == pytest.approx(other.host_link.to_host.busy_s, abs=1e-9)
     assert one.host_link.kv_tokens_out == other.host_link.kv_tokens_out
     assert one.kv.adapters.adapter_tokens == other.kv.adapters.adapter_tokens
-    if one.kv.tree is not None:
+    if isinstance(one.kv, PrefixCachingKV):
+        assert isinstance(other.kv, PrefixCachingKV)
         for name in ("tokens", "held_tokens", "host_tokens", "invalid_tokens"):
             assert getattr(one.kv.tree, name) == getattr(other.kv.tree, name), name
     assert brought_ahead(one) == brought_ahead(other)

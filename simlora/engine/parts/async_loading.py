@@ -27,21 +27,20 @@ class OverlappedLoader(AdapterLoader):
     `beside`: weights may come while the batch runs; not so where they are merged, or laid out in memory of their own.
     """
 
-    _kv: InFlightKV
-
     def __init__(
         self, kv: InFlightKV, link: HostLink, policy: Loader, recorder: Recorder, beside: bool
     ) -> None:
         super().__init__(kv, link, policy, recorder)
+        self._in_flight = kv
         self._beside = beside
         self._kv_ready_s: dict[int, float] = {}  # when the KV that an admitted request waits for is there
 
     def _load(self, requests: Sequence[Request], missing: Sequence[Adapter], now_s: float) -> LoadPlan:
         # Before adapters claim theirs: fewer requests may have to wait for those.
-        writable_s = self._kv.claim_writable_s(now_s)
+        writable_s = self._in_flight.claim_writable_s(now_s)
         for adapter in missing:
             self._bring(adapter, now_s)
-        for request, kv_s in zip(requests, self._kv.bring(requests, writable_s), strict=True):
+        for request, kv_s in zip(requests, self._in_flight.bring(requests, writable_s), strict=True):
             self._kv_ready_s[request.id] = kv_s
         weights_s = now_s
         for reload in self.reload:
@@ -78,15 +77,15 @@ class OverlappedLoader(AdapterLoader):
     def load(self, adapter: Adapter, now_s: float, free: bool = False) -> None:
         """Load an adapter as soon as its slots can be written; a `free` load takes no time from then on."""
         divided = isinstance(self._cache, DividedAdapterCache)
-        ready_s = now_s if divided else self._kv.claim_writable_s(now_s, adapter.kv_tokens)
+        ready_s = now_s if divided else self._in_flight.claim_writable_s(now_s, adapter.kv_tokens)
         if not free:
             ready_s = self._link.load(adapter, ready_s)
-            self._kv.expect(adapter, ready_s)
+            self._in_flight.expect(adapter, ready_s)
         self._cache.insert(adapter, ready_s)
 
     def prefetch(self, adapters: Iterable[Adapter], now_s: float) -> None:
         """Load the missing adapters in the background, as far as they fit beside all that KV will grow into."""
-        kv, cache = self._kv, self._cache
+        kv, cache = self._in_flight, self._cache
         wanted = {adapter.id: adapter for adapter in adapters}
         for adapter in wanted.values():
             if adapter in cache:
@@ -101,9 +100,9 @@ class OverlappedLoader(AdapterLoader):
     def defer(self, requests: Iterable[Request], step: int, now_s: float) -> None:
         """Admitted requests do not begin with the others; the slots of their first tokens are theirs from now on."""
         for request in requests:
-            self._kv.hold_growth(request, step)
-        self._kv.make_room(now_s)
-        writable_s = self._kv.claim_writable_s(now_s)
+            self._in_flight.hold_growth(request, step)
+        self._in_flight.make_room(now_s)
+        writable_s = self._in_flight.claim_writable_s(now_s)
         for request in requests:
             self._kv_ready_s[request.id] = max(self._kv_ready_s[request.id], writable_s)
 

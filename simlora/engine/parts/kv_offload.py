@@ -28,8 +28,6 @@ class PrefixCachingKV(InFlightKV):
     KV that no request uses is evicted before idle adapters are.
     """
 
-    tree: PrefixTree
-
     def __init__(
         self,
         reservation: Reservation,

@@ -11,7 +11,6 @@ from simlora.core.request import Request
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.memory.adapter_cache import AdapterCache
-from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.reservation import Reservation
 
 
@@ -25,8 +24,6 @@ class KVCacheManager:
 
     certain = 1
     """Whether nothing but KV takes free slots while a decode window runs; 0: room has to be made at every boundary."""
-    tree: PrefixTree | None = None
-    """The KV that outlives its requests; None: none does."""
 
     def __init__(self, reservation: Reservation, adapters: AdapterCache, batch: RunningBatch) -> None:
         self.reservation, self.adapters, self.batch = reservation, adapters, batch

@@ -164,5 +164,6 @@ def _defines(part: Part, name: str) -> bool:
     return getattr(type(part), name) is not getattr(Part, name)
 
 
-HOOKS = tuple(name for name in Hooks.__annotations__ if name not in ("parts", "bounds"))
+NOT_HOOKS = ("outlives_requests", "requires", "steps", "next_s", "inherit_counters")
+HOOKS = tuple(name for name in vars(Part) if not name.startswith("_") and name not in NOT_HOOKS)
 NO_HOOKS = Hooks()

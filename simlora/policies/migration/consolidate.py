@@ -17,7 +17,7 @@ class Consolidate(Migration):
     """
 
     def __init__(self, period_s: float = 10.0, most_requests: int | None = None) -> None:
-        self.period_s: float = period("migration.period_s", period_s)
+        self.period_s = period("migration.period_s", period_s)
         if most_requests is not None:
             whole("migration.most_requests", most_requests, "requests", least=1)
         self.most_requests = most_requests

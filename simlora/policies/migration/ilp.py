@@ -39,7 +39,7 @@ class Ilp(Migration):
         gap: float = 0.01,
         most_nodes: int = 100,
     ) -> None:
-        self.period_s: float = period("migration.period_s", period_s)
+        self.period_s = period("migration.period_s", period_s)
         self.delay_s = number("migration.delay_s", delay_s, "seconds", least=0)
         self.terms = Terms(
             relaxed=False,

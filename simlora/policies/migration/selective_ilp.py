@@ -64,7 +64,7 @@ class SelectiveIlp(Migration):
         most_nodes: int = 1000,
     ) -> None:
         left = CONSTANTS[choice("migration.constants", constants, CONSTANTS)]
-        self.period_s: float = period("migration.period_s", period_s)
+        self.period_s = period("migration.period_s", period_s)
         self.delay_s = number("migration.delay_s", delay_s, "seconds", least=0)
         self.more_requests = whole("migration.more_requests", more_requests, "requests", least=1)
         self.full = number("migration.full", full, "of the memory", above=0, most=1)
