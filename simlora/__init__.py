@@ -5,12 +5,24 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from simlora.core.build import BUILD, WHY_INTERPRETED  # before any room that may be compiled
+
 if TYPE_CHECKING:
     from simlora.api import Result, simulate
     from simlora.sweeps import Capacity, Sweep, capacity, sweep
 
 __version__ = "0.1.0"
-__all__ = ["Capacity", "Result", "Sweep", "__version__", "capacity", "simulate", "sweep"]
+__all__ = [
+    "BUILD",
+    "WHY_INTERPRETED",
+    "Capacity",
+    "Result",
+    "Sweep",
+    "__version__",
+    "capacity",
+    "simulate",
+    "sweep",
+]
 _ROOMS = {
     "Capacity": "simlora.sweeps",
     "Result": "simlora.api",

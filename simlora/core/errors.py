@@ -24,3 +24,9 @@ def nearest(name: str, choices: Iterable[str], most: int = 3) -> str:
     if close:
         return f"did you mean {' or '.join(close)}?"
     return f"choose one of {', '.join(known)}"
+
+
+def not_defined(made: object, method: str) -> InputError:
+    """Return the error of a method that every subclass has to define, and this one does not."""
+    kind = type(made)
+    return InputError(f"{kind.__module__}.{kind.__qualname__} has no method {method}, which it must define")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, repeat
-from typing import cast
-
-import numpy as np
-from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -16,8 +12,6 @@ from simlora.engine.scenario import Kind, Scenario
 from simlora.latency.collectives import folded
 from simlora.latency.cpu_lora import CpuLora
 from simlora.latency.iteration import HostTime, IterationModel
-from simlora.latency.kernels import Kernel
-from simlora.latency.mixed import MixedIterations, MixedKernels
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import AdapterLoad, Merge
 
@@ -39,14 +33,6 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
         cpu_lora=CpuLora(calibration, scenario.model.layers) if scenario.policies.assists else None,
         skipped_request_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
     )
-
-
-def as_seen(models: Sequence[LatencyModels], kind_of: NDArray[np.int64]) -> tuple[IterationModel, Kernel]:
-    """Return the models of iterations and kernels that routers see; of replicas that differ, those of each."""
-    if len(models) == 1:
-        return models[0].iteration, models[0].kernel
-    iterations = MixedIterations([each.iteration for each in models], kind_of)
-    return iterations, cast(Kernel, MixedKernels([each.kernel for each in models], kind_of))
 
 
 def adapters(scenario: Scenario) -> tuple[Adapter, ...]:

@@ -30,9 +30,10 @@ class Incident:
     def __post_init__(self) -> None:
         whole(f"{self.place} of {self.key}", self.of, least=0)
         number(f"factor of {self.key}", getattr(self, "factor", 1.0), above=0)
-        number(f"at_s of {self.key}", self.at_s, "seconds", least=0)
+        object.__setattr__(self, "at_s", number(f"at_s of {self.key}", self.at_s, "seconds", least=0))
         if self.until_s is not None:
-            number(f"until_s of {self.key}", self.until_s, "seconds", above=self.at_s)
+            until_s = number(f"until_s of {self.key}", self.until_s, "seconds", above=self.at_s)
+            object.__setattr__(self, "until_s", until_s)
 
 
 @dataclass(frozen=True, kw_only=True)

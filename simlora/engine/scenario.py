@@ -49,6 +49,7 @@ class Policies:
     @cached_property
     def merges(self) -> bool:
         """Whether the scheduler merges adapters into the weights."""
+        # Read here, in code that stays interpreted: the flag may be a class's or an instance's.
         return self.scheduler().merges
 
     @cached_property

@@ -41,7 +41,7 @@ class IterationModel:
         """Return the seconds to prefill `tokens` prompt tokens; the squared prompt lengths sum to `tokens_sq`."""
         return self.prefill_0 + self.prefill_token * tokens + self.prefill_token_sq * tokens_sq
 
-    def decode_s(self, sequences: int, context_tokens: int) -> float:
+    def decode_s(self, sequences: int, context_tokens: float) -> float:
         """Return the seconds of one decode step of a batch whose contexts sum to `context_tokens`."""
         return (
             self.decode_0
@@ -49,7 +49,7 @@ class IterationModel:
             + self.decode_context * context_tokens
         )
 
-    def mixed_s(self, tokens: int, tokens_sq: int, sequences: int, context_tokens: int) -> float:
+    def mixed_s(self, tokens: int, tokens_sq: int, sequences: int, context_tokens: float) -> float:
         """Return the seconds of one pass that does both; weights are read once, so the smaller fixed cost is saved."""
         both_s = self.prefill_s(tokens, tokens_sq) + self.decode_s(sequences, context_tokens)
         return both_s - min(self.prefill_0, self.decode_0)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from simlora.core.arrays import Floats
 from simlora.core.checks import whole
+from simlora.core.errors import not_defined
 from simlora.latency.calibration import Calibration
 
 
@@ -47,11 +49,12 @@ def priced(price: Callable[[LoraWork], float], work: LoraWork) -> Floats:
         return found.reshape(np.shape(work.tokens))
 
 
-class Kernel(ABC):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Kernel:
     """A LoRA kernel's latency model; both methods return seconds, and 0 without any adapter."""
 
-    counts_segments = False
-    counts_adapters = False
+    counts_segments: ClassVar[bool] = False
+    counts_adapters: ClassVar[bool] = False
     prefill_0 = 0.0
     decode_0 = 0.0
 
@@ -61,10 +64,12 @@ class Kernel(ABC):
     @abstractmethod
     def decode_s(self, work: LoraWork) -> float:
         """Return the seconds added to a decode step."""
+        raise not_defined(self, "decode_s")
 
     @abstractmethod
     def prefill_s(self, work: LoraWork) -> float:
         """Return the seconds added to a prefill."""
+        raise not_defined(self, "prefill_s")
 
     def mixed_s(self, prefill: LoraWork, decode: LoraWork) -> float:
         """Return the seconds added to a pass that does both.
@@ -75,9 +80,12 @@ class Kernel(ABC):
         both_s = self.prefill_s(prefill) + self.decode_s(decode)
         if not prefill.tokens or not decode.tokens:
             return both_s
-        return both_s - min(self.prefill_0, self.decode_0)
+        # By name: compiled code does not see the class attribute of an interpreted subclass otherwise.
+        fixed_s: float = min(getattr(self, "prefill_0"), getattr(self, "decode_0"))  # noqa: B009
+        return both_s - fixed_s
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Bgmv(Kernel):
     """Batched gather matrix-vector: every token costs the batch's highest rank.
 
@@ -99,6 +107,7 @@ class Bgmv(Kernel):
         return self.prefill_0 * (work.tokens > 0) + self.prefill_rank * work.tokens * work.max_rank
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Mbgmv(Kernel):
     """Multi-size BGMV: every token costs its own rank, and in part the batch's highest.
 
@@ -128,6 +137,7 @@ class Mbgmv(Kernel):
         return self.prefill_0 * (work.tokens > 0) + self.prefill_rank * work.token_rank_sum
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MbgmvMax(Mbgmv):
     """MBGMV as LoRAServe (§3) reads it: every token costs the batch's highest rank, whatever its own.
 
@@ -143,6 +153,7 @@ class MbgmvMax(Mbgmv):
         return super().prefill_s(LoraWork(tokens, tokens * max_rank, max_rank, adapters, segments))
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Vllm(Kernel):
     """The Triton kernels of vLLM's V1 engine, whose programs check every slot for work, used or not.
 
@@ -156,14 +167,14 @@ class Vllm(Kernel):
     nor the padding of a captured graph beyond its pass.
     """
 
-    counts_adapters = True
-    TILE = 16
+    counts_adapters: ClassVar[bool] = True
+    TILE: ClassVar[int] = 16
     """The least width of a matrix product in Triton."""
-    SHRINK_TOKENS = 32
-    EXPAND_TOKENS = 64
-    MANY_TOKENS = 128
+    SHRINK_TOKENS: ClassVar[int] = 32
+    EXPAND_TOKENS: ClassVar[int] = 64
+    MANY_TOKENS: ClassVar[int] = 128
     """Tokens of a pass from which on shrink splits its sums less."""
-    FEWER_SPLITS = 8 / 64
+    FEWER_SPLITS: ClassVar[float] = 8 / 64
 
     def __init__(self, calibration: Calibration, slots: int, max_lora_rank: int) -> None:
         slots = whole("kernel.slots", slots, "adapters", least=1)
@@ -198,6 +209,7 @@ class Vllm(Kernel):
         return self.decode_s(decode._replace(tokens=prefill.tokens + decode.tokens))
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PaddedBmm(Kernel):
     """Batched matrix products over copies of the weights, padded to the batch's highest rank.
 
@@ -207,7 +219,7 @@ class PaddedBmm(Kernel):
     Source: S-LoRA-bmm, S-LoRA (MLSys'24) §7.1, as its authors published it.
     """
 
-    counts_segments = True
+    counts_segments: ClassVar[bool] = True
 
     def __init__(self, calibration: Calibration) -> None:
         self.decode_0 = calibration.need("kernels.padded_bmm.decode.intercept_s")
@@ -231,6 +243,7 @@ class PaddedBmm(Kernel):
         return self.prefill_0 * (work.tokens > 0) + self.prefill_segment * work.segments + padded_s
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OneHotEinsum(Kernel):
     """Every token is multiplied with every adapter of the pass, and a one-hot mask selects its own.
 
@@ -240,7 +253,7 @@ class OneHotEinsum(Kernel):
     Source: dLoRA (OSDI'24) §6. Differs: their artifact multiplies with all adapters in HBM, used or not.
     """
 
-    counts_adapters = True
+    counts_adapters: ClassVar[bool] = True
 
     def __init__(self, calibration: Calibration) -> None:
         self.decode_0 = calibration.need("kernels.one_hot_einsum.decode.intercept_s")
@@ -264,6 +277,7 @@ class OneHotEinsum(Kernel):
         return super().mixed_s(prefill, decode)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Merged(Kernel):
     """The adapter is merged into the base weights and adds no time (LoRA, ICLR'22)."""
 

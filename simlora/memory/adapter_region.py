@@ -6,15 +6,16 @@ takes as many token slots as in the unified pool, where these slots stay counted
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 
 from simlora.core.adapter import Adapter
+from simlora.core.errors import not_defined
 from simlora.core.request import Request
 from simlora.memory.arena import Arena, NoRun
 
 
-class AdapterRegion(ABC):
+class AdapterRegion:
     """`capacity` token slots beside the pool. Admission runs in trials, as for KV.
 
     `refusals` counts candidates that did not fit, `flushes` how often free slots had to be made contiguous.
@@ -37,28 +38,34 @@ class AdapterRegion(ABC):
     @abstractmethod
     def begin(self, running: Iterable[Request]) -> None:
         """Start a trial beside the running requests, given in the batch's order."""
+        raise not_defined(self, "begin")
 
     @abstractmethod
     def fits(self, request: Request, fresh: bool) -> bool:
         """Return whether a candidate fits beside the earlier ones; `fresh`: its adapter has to be loaded."""
+        raise not_defined(self, "fits")
 
     @abstractmethod
     def load(self, adapters: Iterable[Adapter]) -> None:
         """Lay out the missing adapters of one prefill. Only adapters that a trial found to fit are loaded."""
+        raise not_defined(self, "load")
 
     @abstractmethod
     def drop(self, adapters: Iterable[Adapter]) -> None:
         """Remove adapters that no request uses any more."""
+        raise not_defined(self, "drop")
 
     @property
     @abstractmethod
     def used_tokens(self) -> int:
         """Slots in use between iterations."""
+        raise not_defined(self, "used_tokens")
 
     @property
     @abstractmethod
     def largest_free_tokens(self) -> int:
         """Length of the longest free run, in slots."""
+        raise not_defined(self, "largest_free_tokens")
 
 
 class Contiguous(AdapterRegion):

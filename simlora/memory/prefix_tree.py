@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.request import Request
 from simlora.memory.frontier import Frontier
 from simlora.memory.order import Order
 from simlora.memory.segments import Blocks, Branch, Node, Segment, alike, joined
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PrefixTree:
     """Caches whole blocks of `block_size` tokens. KV computed with one adapter cannot be used with another.
 

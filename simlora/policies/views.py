@@ -324,13 +324,8 @@ class ClusterView(Protocol):
         ...
 
     @property
-    def iteration(self) -> IterationModel:
-        """Latency model of a base-model iteration."""
-        ...
-
-    @property
-    def kernel(self) -> Kernel:
-        """Latency model of what LoRA adds to an iteration."""
+    def models(self) -> Sequence[tuple[IterationModel, Kernel]]:
+        """Latency models of every replica: of a base-model iteration, and of what LoRA adds to it `[replicas]`."""
         ...
 
     @property

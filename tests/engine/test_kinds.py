@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import Kind
-from simlora.latency.iteration import IterationModel
-from simlora.latency.kernels import LoraWork, Mbgmv, PaddedBmm, Vllm
-from simlora.latency.mixed import MixedIterations, MixedKernels
 from simlora.policies.routing.rank_aware import RankAware
 from tests.engine.by_hand import load_s, prefill_s, steps_s
-from tests.engine.cases import Case, Row, slower
+from tests.engine.cases import Case, Row
 
 ONE = Row(0.0, None, 9, 5, 5)
 
@@ -67,40 +63,10 @@ def test_routers_are_told_each_ones_times() -> None:
     simulation = of.simulation()
     costs = RankAware().costs(Request(9, None, 9.0, 10, 10), simulation.view, 10.0)
     assert costs.tolist() == [0.0, 0.0, 0.0], "there is no request that could be slowed down"
-    steps = np.asarray(simulation.view.iteration.decode_s(4, 40))
-    assert steps.tolist() == pytest.approx([steps[0], 1.5 * steps[0], 1.5 * steps[0]])
+    steps = [iteration.decode_s(4, 40) for iteration, _ in simulation.view.models]
+    assert steps == pytest.approx([steps[0], 1.5 * steps[0], 1.5 * steps[0]])
     loads = case(ONE, ONE, ONE._replace(arrival_s=0.01), replicas=2, router="rank_aware").run().requests()
     assert loads.replica.tolist() == [0, 1, 0], "the third slows down those on the faster one less"
-
-
-def test_mixed_models_price_every_replica_with_its_own() -> None:
-    calibration = Case(rows=(ONE,)).scenario().calibration
-    own = [calibration, slower(calibration)]
-    kind_of = np.array([0, 1, 0])
-    iterations = MixedIterations([IterationModel(each) for each in own], kind_of)
-    tokens = np.array([[1, 2, 3], [4, 5, 6]])
-    found = np.asarray(iterations.prefill_s(tokens, 0))  # type: ignore[arg-type]
-    plain = IterationModel(calibration)
-    expected = [
-        [plain.prefill_s(n, 0) * (1.5 if kind else 1.0) for n, kind in zip(row, kind_of, strict=True)]
-        for row in tokens
-    ]
-    assert found.tolist() == [pytest.approx(row) for row in expected]
-    kernels = MixedKernels([Mbgmv(each) for each in own], kind_of)
-    work = LoraWork(*(np.full((2, 3), n) for n in (4, 32, 8, 2, 0)))  # type: ignore[arg-type]
-    alone_s = Mbgmv(calibration).decode_s(LoraWork(4, 32, 8, 2))
-    assert (
-        np.asarray(kernels.decode_s(work)).tolist() == [pytest.approx([alone_s, 1.5 * alone_s, alone_s])] * 2
-    )
-    alone_s = Mbgmv(calibration).prefill_s(LoraWork(4, 32, 8, 2))
-    assert (
-        np.asarray(kernels.prefill_s(work)).tolist() == [pytest.approx([alone_s, 1.5 * alone_s, alone_s])] * 2
-    )
-    assert not kernels.counts_adapters
-    assert not kernels.counts_segments
-    other = Vllm(calibration, slots=3, max_lora_rank=32)
-    assert MixedKernels([Mbgmv(calibration), other], kind_of).counts_adapters, "one is enough"
-    assert MixedKernels([Mbgmv(calibration), PaddedBmm(calibration)], kind_of).counts_segments
 
 
 def test_kinds_that_differ_in_nothing_are_as_one() -> None:

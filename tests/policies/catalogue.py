@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
-from abc import ABC
 
 import simlora.policies
 from simlora.latency.kernels import Kernel
 from simlora.policies.eviction.base import Eviction
+from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.loading.base import Loader
 from simlora.policies.migration.base import Migration
 from simlora.policies.placement.base import Placement
 from simlora.policies.routing.base import Router
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scheduling.base import Scheduler
+from simlora.policies.scheduling.picking import Picking
 
 SLOTS = (Scheduler, Loader, Eviction, Router, Placement, Migration, Kernel, Autoscaler)
+ABSTRACT = (*SLOTS, Swapper, Picking)
 
 ARGUMENTS: dict[str, dict] = {
     "SelectiveIlp": {"more_requests": 2},
@@ -38,7 +39,7 @@ def make(policy: type):
 
 def _concrete(base: type) -> set[type]:
     below = {found for child in base.__subclasses__() for found in _concrete(child)}
-    return below if inspect.isabstract(base) or ABC in base.__bases__ else below | {base}
+    return below if base in ABSTRACT else below | {base}
 
 
 def policies(slot: type) -> list[type]:

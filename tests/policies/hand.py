@@ -113,7 +113,7 @@ class Cluster:
         requests: Mapping[int, tuple[Sequence[Request], Sequence[Request]]] | None = None,
         *,
         kernel: Kernel | None = None,
-        iteration: IterationModel | None = None,
+        iteration: IterationModel | Sequence[IterationModel] | None = None,
         budgets: Sequence[int] | None = None,
         max_num_seqs: int = 1000,
         at: Mapping[int, Collection[int]] | None = None,
@@ -132,8 +132,9 @@ class Cluster:
         self.loads = LoadTracker(len(outstanding), max_num_seqs)
         self.history_rps = None if history_rps is None else np.array(history_rps, dtype=np.float64)
         self._at, self._load_s, self._execution_s = at or {}, adapter_load_s, executions_s
-        self.kernel = kernel or Merged(CALIBRATION)
-        self.iteration = iteration or IterationModel(CALIBRATION)
+        alike = isinstance(iteration, IterationModel | None)
+        iterations = [iteration or IterationModel(CALIBRATION)] * len(outstanding) if alike else iteration
+        self.models = [(each, kernel or Merged(CALIBRATION)) for each in iterations]
         self.kv_token_budgets = np.array(budgets or [10_000] * len(outstanding), dtype=np.int64)
         self._requests = {replica: list(found) for replica, (found, _) in (requests or {}).items()}
         for replica, (found, waiting) in (requests or {}).items():

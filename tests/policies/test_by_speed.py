@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
 from simlora.latency.iteration import IterationModel
-from simlora.latency.mixed import MixedIterations
 from simlora.policies.placement.by_speed import BySpeed
 from tests.engine.cases import slower
 from tests.policies.hand import CALIBRATION, Cluster
@@ -20,9 +18,7 @@ ADAPTERS = tuple(Adapter(i, f"a{i}", rank, 16 * rank, rank) for i, rank in enume
 def mixed(*kind_of: int, history_rps: tuple[float, ...] | None = None) -> Cluster:
     """Replicas of two kinds: 0 is half as fast again as 1."""
     models = [IterationModel(CALIBRATION), IterationModel(slower(CALIBRATION))]
-    return Cluster(
-        (0,) * len(kind_of), iteration=MixedIterations(models, np.array(kind_of)), history_rps=history_rps
-    )
+    return Cluster((0,) * len(kind_of), iteration=[models[kind] for kind in kind_of], history_rps=history_rps)
 
 
 def served(view: Cluster, **arguments: float) -> dict[int, list[int]]:

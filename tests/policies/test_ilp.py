@@ -378,7 +378,7 @@ def test_gamma_is_the_time_with_the_move_over_the_time_without() -> None:
 def test_requests_move_for_memory_alone(policy: type[Migration]) -> None:
     """Two of 32,768 slots, of which one does not fit beside the other: swapped, it takes a second more."""
     view = Cluster(some(1, 2, tokens=32_768), [], executions_s={A: 0.01}, budgets=(32_776, 32_776))
-    view.iteration.prefill_token = 0.0
+    view.models[0][0].prefill_token = 0.0
     plan = policy(eta_s=0.0).plan(view)
     assert len(plan.moves) == 1
     assert plan.reason.endswith("from 1.02 s to 0.04 s")

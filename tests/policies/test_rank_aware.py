@@ -69,7 +69,7 @@ def test_the_cost_is_algorithm_1_term_by_term() -> None:
     running, waiting = crowd(1, 32), [Request(9, Adapter(9, "w", 8, 512, 24), 0.0, 40, 10)]
     view = Cluster((0,), {0: (running + waiting, waiting)}, kernel=Bgmv(A10), iteration=IterationModel(A10))
     request = Request(10, Adapter(10, "n", 64, 4096, 192), 0.0, 100, 20)
-    base, lora = view.iteration, view.kernel
+    base, lora = view.models[0]
     prefill_s = (base.prefill_s(140, 40**2 + 100**2) + lora.prefill_s(LoraWork(140, 0, 64, 2))) - (
         base.prefill_s(40, 40**2) + lora.prefill_s(LoraWork(40, 0, 8, 1))
     )
@@ -131,7 +131,7 @@ def test_prices_one_by_one_are_those_at_once_to_the_bit(kernel: str, slo_s: floa
     view = Cluster((0,) * 7, has, kernel=lora, iteration=IterationModel(calibration))
     router = RankAware(slo_s=slo_s)
     for newcomer in (*crowd(1, 32, 999, 333), has[3][0][0], Request(1000, None, 0.0, 512, 128)):
-        one_by_one = np.array(list(router.one_by_one(newcomer, view, 317.3)))
+        one_by_one = np.array(router.one_by_one(newcomer, view, 317.3))
         assert one_by_one.tobytes() == router.at_once(newcomer, view, 317.3).tobytes()
 
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from simlora.core.adapter import Adapter
 from simlora.core.random import stream
 from simlora.core.request import Request, arrival_order
-from simlora.engine.building import as_seen
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.cluster.load_tracker import LoadTracker
@@ -87,7 +86,8 @@ class ClusterView:
         budgets = [scenario.config_of(id).kv_token_budget for id in range(scenario.cluster.replicas)]
         self.kv_token_budgets: NDArray[np.int64] = np.array(budgets, dtype=np.int64)
         self.kv_bytes_per_token = scenario.model.kv_bytes_per_token
-        self.iteration, self.kernel = as_seen(latencies, scenario.kind_of)
+        alike = [(each.iteration, each.kernel) for each in latencies]
+        self.models = [alike[kind] for kind in scenario.kind_of.tolist()]
         self.history_rps = scenario.trace.history_rps
         self.shares = placement.shares
         self.execution_s, self.first_tokens_s = history.execution_s, history.ttfts_s

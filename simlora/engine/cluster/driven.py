@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import inf, nextafter
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class DrivenSimulation(Simulation):
     with every token at its time, and may submit. Until `close`, periodic policies and parts go on without requests too.
     """
 
-    driven = True
+    driven: ClassVar[bool] = True
 
     def __init__(self, scenario: Scenario, on_token: OnToken | None = None) -> None:
         if scenario.until_missed is not None:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import takewhile
 from math import inf, nextafter
+from typing import ClassVar
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class UnifiedSwapper(Part):
     `kv_tokens_in` is the KV that was brought ahead of any request.
     """
 
-    outlives_requests = True
+    outlives_requests: ClassVar[bool] = True
 
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Container, Sequence
+from typing import ClassVar
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -22,7 +23,7 @@ class KVCacheManager:
 
     __slots__ = ("adapters", "batch", "reservation")
 
-    certain = 1
+    certain: ClassVar[int] = 1
     """Whether nothing but KV takes free slots while a decode window runs; 0: room has to be made at every boundary."""
 
     def __init__(self, reservation: Reservation, adapters: AdapterCache, batch: RunningBatch) -> None:
@@ -93,7 +94,7 @@ class InFlightKV(KVCacheManager):
 
     __slots__ = ("_pooled", "copies", "host_link", "loads")
 
-    certain = 0
+    certain: ClassVar[int] = 0
 
     def __init__(
         self,

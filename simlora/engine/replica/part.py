@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import ClassVar
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.request import Request
 from simlora.engine.replica.adapter_loader import LoadPlan
 from simlora.engine.replica.decode_window import DecodeWindow
@@ -13,6 +15,7 @@ from simlora.engine.scenario import Scenario
 from simlora.policies.scheduling.base import SchedulerOutput
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Part:
     """Defines only the hooks that its mechanism needs; a hook that no part defines costs an empty loop.
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+
+from simlora.core.errors import not_defined
 
 UNLIMITED = 1 << 60
 """More decode steps than any simulation takes."""
 
 
-class Reservation(ABC):
+class Reservation:
     """Charges the KV of running requests to a pool of `capacity` token slots."""
 
     __slots__ = ("capacity",)
@@ -21,6 +23,7 @@ class Reservation(ABC):
     @abstractmethod
     def begin(self, step: int) -> None:
         """Start a trial with only the running requests."""
+        raise not_defined(self, "begin")
 
     @abstractmethod
     def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
@@ -29,6 +32,7 @@ class Reservation(ABC):
         `context` is its slots once prefilled (prompt and first token, minus shared KV), `to_come` the tokens that it
         may still produce after the first, `beside_tokens` the slots of all adapters in use and of shared KV.
         """
+        raise not_defined(self, "fits")
 
     def retry_steps(self) -> int:
         """Return the decode steps for which the candidate just refused cannot fit, unless a request leaves."""
@@ -37,18 +41,22 @@ class Reservation(ABC):
     @abstractmethod
     def add(self, id: int, context: int, to_come: int, step: int) -> None:
         """Charge an admitted request."""
+        raise not_defined(self, "add")
 
     @abstractmethod
     def remove(self, id: int, step: int) -> None:
         """Release the slots of a request."""
+        raise not_defined(self, "remove")
 
     @abstractmethod
     def held_tokens(self, id: int, step: int) -> int:
         """Return the token slots that a request takes at this step."""
+        raise not_defined(self, "held_tokens")
 
     @abstractmethod
     def used_tokens(self, step: int) -> int:
         """Return the token slots taken by KV at this step."""
+        raise not_defined(self, "used_tokens")
 
     def peak_tokens(self, step: int) -> int:
         """Return the most token slots that KV will take, as far as this rule knows, if no request joins."""
@@ -60,3 +68,4 @@ class Reservation(ABC):
 
         A result of `most` or more only means "not within `most` steps".
         """
+        raise not_defined(self, "steps_until_full")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from mypy_extensions import mypyc_attr
+
 from simlora.policies.eviction.swapper import Swapper
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BandedLru(Swapper):
     """The swapper without its cost model: FastLibra-WOS. Source: FastLibra §6.7."""
 

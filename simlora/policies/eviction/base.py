@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Set
+from typing import ClassVar
+
+from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
+from simlora.core.errors import not_defined
 
 
-class Eviction(ABC):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Eviction:
     """Picks adapters to evict; one instance per replica. With `evicts_in_use` it evicts and reloads adapters in use."""
 
-    evicts_in_use = False
+    evicts_in_use: ClassVar[bool] = False
 
     @abstractmethod
     def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
@@ -19,6 +24,7 @@ class Eviction(ABC):
 
         Called with 0 whenever requests have finished, and whenever slots are short.
         """
+        raise not_defined(self, "victims")
 
     def reloads(
         self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]

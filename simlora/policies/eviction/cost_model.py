@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from math import exp, inf, log, log1p
-from typing import Any
+
+from mypy_extensions import mypyc_attr
 
 from simlora.core.checks import choice, number, switch
 from simlora.policies.eviction.swapper import Swapper
 
-CONSTANTS: dict[str, dict[str, float | None]] = {
+CONSTANTS: dict[str, dict[str, float]] = {
     "paper": {"every_s": 0.1, "busy": 0.95, "busy_to": 0.95, "idle": 0.7, "idle_to": 0.7, "recency_s": 1.0},
-    "released": {"every_s": 0.0, "busy": 0.8, "busy_to": 0.7, "idle": 0.6, "idle_to": 0.7, "recency_s": None},
+    "released": {"every_s": 0.0, "busy": 0.8, "busy_to": 0.7, "idle": 0.6, "idle_to": 0.7, "recency_s": inf},
 }
-"""By source: the paper, or its authors' released code. recency_s None: worth does not decay with time."""
+"""By source: the paper, or its authors' released code. recency_s inf: worth does not decay with time."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CostModel(Swapper):
     """Eval = max(1, Low / Now) * cost * prob * (1 - sigmoid(t)), the first factor for adapters only.
 
@@ -42,20 +44,32 @@ class CostModel(Swapper):
         adapter_reward: bool = True,
     ) -> None:
         known = CONSTANTS[choice("eviction.constants", constants, CONSTANTS)]
-        given = {"every_s": every_s, "busy": busy, "busy_to": busy_to, "idle": idle, "idle_to": idle_to}
-        band: dict[str, Any] = {
-            name: known[name] if value is None else value for name, value in given.items()
-        }
+
+        def given(name: str, value: float | None) -> float:
+            return known[name] if value is None else value
+
         super().__init__(
-            **band, backlog_s=backlog_s, dependencies=dependencies, matches_invalid=matches_invalid
+            every_s=given("every_s", every_s),
+            busy=given("busy", busy),
+            busy_to=given("busy_to", busy_to),
+            idle=given("idle", idle),
+            idle_to=given("idle_to", idle_to),
+            backlog_s=backlog_s,
+            dependencies=dependencies,
+            matches_invalid=matches_invalid,
         )
         self._reward = switch("eviction.adapter_reward", adapter_reward)
-        unit_s = known["recency_s"] if recency_s is None else recency_s
-        self.recency_s = (
-            inf if unit_s in (None, "never") else number("eviction.recency_s", unit_s, "seconds", above=0)
-        )
+        if recency_s is None:
+            self.recency_s = known["recency_s"]
+        else:
+            never = recency_s == "never"
+            self.recency_s = inf if never else number("eviction.recency_s", recency_s, "seconds", above=0)
         # With an infinite unit the decay is the same for all items, so that no item has to be looked at twice.
-        self.most_fade = 0.0 if self.recency_s == inf else log(2.0)
+        self._most_fade = 0.0 if self.recency_s == inf else log(2.0)
+
+    @property
+    def most_fade(self) -> float:
+        return self._most_fade
 
     def key(self, cost_s: float, visits: int, used_s: float) -> float:
         worth = cost_s * visits
@@ -63,7 +77,7 @@ class CostModel(Swapper):
 
     def fade(self, idle_s: float) -> float:
         # log(1 - sigmoid(x)) = -x - log(1 + exp(-x)); the key has -x, up to a term that is the same for all items.
-        return log1p(exp(-idle_s / self.recency_s)) if self.most_fade else 0.0
+        return log1p(exp(-idle_s / self.recency_s)) if self._most_fade else 0.0
 
     def reward(self, needed: float, resident: int) -> float:
         if not self._reward or needed <= resident:

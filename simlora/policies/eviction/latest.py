@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.adapter import Adapter
 from simlora.policies.eviction.base import Eviction
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Latest(Eviction):
     """Keep one idle adapter, as a model that holds a single adapter does between two batches."""
 

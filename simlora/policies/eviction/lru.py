@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.adapter import Adapter
 from simlora.policies.eviction.base import Eviction
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Lru(Eviction):
     """Evict the least recently used adapters, no more than needed."""
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Set
+from typing import ClassVar
+
+from mypy_extensions import mypyc_attr
 
 from simlora.policies.eviction.lru import Lru
 
@@ -10,6 +13,7 @@ SCRAMBLE = 2654435761
 """Knuth's multiplier: vLLM iterates over a set hashed by the adapters' names, an arbitrary order."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LruInTurn(Lru):
     """Adapters in use can be evicted, and are loaded again in the same step.
 
@@ -26,7 +30,7 @@ class LruInTurn(Lru):
     step does not depend on how many adapters it has.
     """
 
-    evicts_in_use = True
+    evicts_in_use: ClassVar[bool] = True
 
     def reloads(
         self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]

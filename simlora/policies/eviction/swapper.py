@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.adapter import Adapter
 from simlora.core.checks import LEAST_PERIOD_S, number, switch
-from simlora.core.errors import InputError
+from simlora.core.errors import InputError, not_defined
 from simlora.policies.eviction.base import Eviction
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Swapper(Eviction):
     """Moves adapters and KV between HBM and the host.
 
@@ -71,8 +74,12 @@ class Swapper(Eviction):
         The scale is such that time lowers the worth of all items used long ago by the same amount, so that their order
         can be kept.
         """
+        raise not_defined(self, "key")
 
-    most_fade = 0.0
+    @property
+    def most_fade(self) -> float:
+        """The most that `fade` subtracts."""
+        return 0.0
 
     def fade(self, idle_s: float) -> float:
         """Return what to subtract from the worth of an item last used `idle_s` ago: 0 to `most_fade`."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from mypy_extensions import mypyc_attr
+
 from simlora.core.adapter import Adapter
 from simlora.policies.loading.base import Loader, Miss
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Asynchronous(Loader):
     """The admitted request alone waits for its weights and for its KV on the host; the running batch goes on.
 
     The request holds its seat and its memory while it waits. Source: Punica §5.2; FastLibra §4.3.
     """
 
-    overlaps = True
-    answers = (Miss.WAIT,)
+    overlaps: ClassVar[bool] = True
+    answers: ClassVar[tuple[Miss, ...]] = (Miss.WAIT,)
 
     def on_miss(self, adapter: Adapter) -> Miss:
         return Miss.WAIT

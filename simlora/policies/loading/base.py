@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from enum import Enum
 from typing import ClassVar
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.adapter import Adapter
+from simlora.core.errors import not_defined
 from simlora.policies.views import ReplicaView
 
 
@@ -24,7 +27,8 @@ class Miss(Enum):
     ASSIST = "CPU cores compute the request's LoRA until its weights are there, or until it is prefilled"
 
 
-class Loader(ABC):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Loader:
     """Decides how one replica loads adapters. Each replica has its own instance.
 
     `assists` declares CPU assistance; a calibration without `cpu_lora` is then refused before the run. With `overlaps`,
@@ -32,13 +36,14 @@ class Loader(ABC):
     `on_miss` may return: a loader that only stalls, or whose loads cost nothing, needs less of the engine.
     """
 
-    assists = False
-    overlaps = False
+    assists: ClassVar[bool] = False
+    overlaps: ClassVar[bool] = False
     answers: ClassVar[tuple[Miss, ...]] = tuple(Miss)
 
     @abstractmethod
     def on_miss(self, adapter: Adapter) -> Miss:
         """Return what happens when a request is admitted before its adapter's weights are in HBM."""
+        raise not_defined(self, "on_miss")
 
     @property
     def prefetches(self) -> bool:

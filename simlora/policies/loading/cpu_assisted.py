@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from mypy_extensions import mypyc_attr
+
 from simlora.core.adapter import Adapter
 from simlora.policies.loading.base import Loader, Miss
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CpuAssisted(Loader):
     """CPU cores multiply the prompt by A and B, layer by layer in step with the GPU, until the load is complete.
 
@@ -14,8 +19,8 @@ class CpuAssisted(Loader):
     Source: CaraServe §4.
     """
 
-    assists = True
-    answers = (Miss.ASSIST,)
+    assists: ClassVar[bool] = True
+    answers: ClassVar[tuple[Miss, ...]] = (Miss.ASSIST,)
 
     def on_miss(self, adapter: Adapter) -> Miss:
         return Miss.ASSIST

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
+from typing import ClassVar
+
+from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
 from simlora.core.checks import whole
@@ -11,6 +14,7 @@ from simlora.policies.loading.base import Loader, Miss
 from simlora.policies.views import ReplicaView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Prefetching(Loader):
     """Prefetch for the next `depth` requests to start, into slots that admitted requests will not need.
 
@@ -18,7 +22,7 @@ class Prefetching(Loader):
     Source: S-LoRA (MLSys'24) §5.2.
     """
 
-    answers = (Miss.STALL,)
+    answers: ClassVar[tuple[Miss, ...]] = (Miss.STALL,)
 
     def __init__(self, depth: int = 8) -> None:
         self.depth = whole("loader.depth", depth, "requests", least=1)

@@ -165,7 +165,8 @@ def gather(view: ClusterView, replicas: Sequence[int], terms: Terms) -> tuple[li
         at = np.array(replicas, dtype=np.int64)
         load_s = {id: np.where(view.resident(a)[at], 0.0, view.load_s(a)) for id, a in adapters.items()}
         load_s[BASE_MODEL] = np.zeros(len(replicas))
-        prefill_s = np.array([view.iteration.prefill_s(n, n * n) for n in tokens])
+        iteration, _ = view.models[0]  # the replicas are alike
+        prefill_s = np.array([iteration.prefill_s(n, n * n) for n in tokens])
         moved_s = prefill_s[:, None] + np.array([load_s[id] for id in adapter.tolist()])
     moved_s[np.arange(len(requests)), home] = 0.0
     host_bytes, slot_bytes = terms.host_memory_bytes, view.kv_bytes_per_token

@@ -46,5 +46,6 @@ class BySpeed(Placement):
 
     def _tokens_per_s(self, view: ClusterView) -> NDArray[np.float64]:
         """Return each replica's decode speed in tokens per second `[replicas]`."""
-        step_s = view.iteration.decode_s(self.sequences, int(self.sequences * self.context_tokens))
-        return np.asarray(np.broadcast_to(self.sequences / np.asarray(step_s), view.outstanding.shape))
+        context_tokens = int(self.sequences * self.context_tokens)
+        step_s = [iteration.decode_s(self.sequences, context_tokens) for iteration, _ in view.models]
+        return self.sequences / np.array(step_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simlora.core.checks import number
@@ -11,6 +12,7 @@ from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class AdapterAffinity(Router):
     """Pick the least loaded replica with the adapter in HBM or in flight; of equals the lowest id.
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
+from simlora.core.errors import not_defined
 from simlora.core.request import Request
 from simlora.policies.views import ClusterView
 
 
-class Router(ABC):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Router:
     """Picks a replica for each request; one instance per cluster.
 
     Only an `informed` router may read the view's `loads` and `execution_s`; `loads` costs some µs per request.
     """
 
-    informed = False
+    informed: ClassVar[bool] = False
 
     @abstractmethod
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         """Return one of `candidates`, the ids of the replicas that may serve the request, ascending."""
+        raise not_defined(self, "route")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simlora.core.checks import whole
@@ -11,6 +14,7 @@ from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FirstFit(Router):
     """Fill one replica after another in order of id, so that the last ones can be released.
 
@@ -20,7 +24,7 @@ class FirstFit(Router):
     at the router, and has batches of at most 32 requests.
     """
 
-    informed = True
+    informed: ClassVar[bool] = True
 
     def __init__(self, most_requests: int | None = None) -> None:
         if most_requests is not None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simlora.core.checks import number, switch
@@ -11,6 +14,7 @@ from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PendingTime(Router):
     """dLoRA's dispatch: seconds to load the adapter where it is not in HBM, plus seconds of the replica's batches.
 
@@ -29,7 +33,7 @@ class PendingTime(Router):
       only replicas that have the adapter are considered, unless none has it.
     """
 
-    informed = True
+    informed: ClassVar[bool] = True
 
     def __init__(
         self, merged_share: float = 0.6, unknown_execution_s: float = 5.0, loads: bool = True

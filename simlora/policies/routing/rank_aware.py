@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import repeat
-from operator import add
-from typing import Any
+from math import inf
+from typing import Any, ClassVar
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
+from simlora.core.build import BUILD
 from simlora.core.checks import number
 from simlora.core.request import Request
 from simlora.latency.iteration import IterationModel
-from simlora.latency.kernels import LoraWork, priced
-from simlora.latency.mixed import MixedKernels
+from simlora.latency.kernels import Kernel, LoraWork, priced
 from simlora.policies.routing.base import Router
 from simlora.policies.views import SUMS, ClusterView, LoadView, amounts
 
 Seconds = NDArray[np.float64]
 Price = Callable[[LoraWork], Any]
 FEW = 6
-"""Up to this many replicas, plain numbers one by one are faster than arrays; with four, twice as fast."""
+"""Up to this many replicas, plain numbers are faster than arrays; with four, twice as fast. Compiled, always."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RankAware(Router):
     """CaraServe's and Toppings' router: replicas are priced with the latency models of the run.
 
@@ -37,7 +38,7 @@ class RankAware(Router):
     of its own.
     """
 
-    informed = True
+    informed: ClassVar[bool] = True
 
     def __init__(
         self, slo_s: float | None = None, penalty_s: float = 1.0, mean_output_tokens: float | None = None
@@ -63,67 +64,129 @@ class RankAware(Router):
 
     def costs(self, request: Request, view: ClusterView, mean_tokens: float) -> Seconds:
         """Return the total cost of every replica `[replicas]`. Both ways give identical bits."""
-        if len(view.kv_token_budgets) > FEW or isinstance(view.kernel, MixedKernels):
+        models = view.models
+        if len(models) > FEW and BUILD == "interpreted" and all(each == models[0] for each in models):
             return self.at_once(request, view, mean_tokens)
-        return np.array(list(self.one_by_one(request, view, mean_tokens)))
+        return np.array(self.one_by_one(request, view, mean_tokens))
 
     def at_once(self, request: Request, view: ClusterView, mean_tokens: float) -> Seconds:
-        """Return the costs of all replicas, from arrays `[2, replicas]` of the loads without and with the request."""
-        every, waiting, iteration, kernel = view.loads.all, view.loads.waiting, view.iteration, view.kernel
+        """Return the costs of replicas that are alike, from arrays `[2, replicas]` without and with the request.
+
+        Compiled latency models take no arrays.
+        """
+        every, waiting = view.loads.all, view.loads.waiting
+        iteration, kernel = view.models[0]
         more = np.array(((0,) * len(SUMS), amounts(request)))[:, None]
         squared, rank = np.array(((0,), (request.prompt_tokens**2,))), np.array(((0,), (request.rank,)))
         sums, ranks = (waiting.sums + more).transpose(2, 0, 1), np.maximum(waiting.max_rank, rank)
-        before_s, after_s = _prefill_s(iteration, partial(priced, kernel.prefill_s), sums, ranks, squared)
+        before_s, after_s = _prefills_s(iteration, partial(priced, kernel.prefill_s), sums, ranks, squared)
         sums, ranks, adapters = (every.sums + more).transpose(2, 0, 1), np.maximum(every.max_rank, rank), None
         if kernel.counts_adapters:
             adapters = np.array((every.adapters, every.adapters + _lacks(every, request)))
         price = partial(priced, kernel.decode_s)
-        now_s, step_s = _decode_s(iteration, price, sums, ranks, adapters, mean_tokens)
-        found: Seconds = self._cost(before_s, after_s, now_s, step_s, mean_tokens) * every.sums[:, 0]
-        return found
-
-    def one_by_one(self, request: Request, view: ClusterView, mean_tokens: float) -> Iterator[float]:
-        """Yield the cost of each replica, from plain numbers."""
-        every, waiting, iteration, kernel = view.loads.all, view.loads.waiting, view.iteration, view.kernel
-        more, rank, squared = amounts(request), request.rank, request.prompt_tokens**2
-        adapters = with_it = repeat(None)
-        if kernel.counts_adapters:
-            adapters, with_it = every.adapters.tolist(), (every.adapters + _lacks(every, request)).tolist()
-        loads = (load.tolist() for load in (every.sums, every.max_rank, waiting.sums, waiting.max_rank))
-        for now, highest, queue, queued, ids, ids_then in zip(*loads, adapters, with_it, strict=False):
-            if not now[0]:
-                yield 0.0
-                continue
-            before_s = _prefill_s(iteration, kernel.prefill_s, queue, queued, 0) if queue[0] else 0.0
-            after = map(add, queue, more)
-            after_s = _prefill_s(iteration, kernel.prefill_s, after, max(queued, rank), squared)
-            now_s = _decode_s(iteration, kernel.decode_s, now, highest, ids, mean_tokens)
-            then = map(add, now, more)
-            step_s = _decode_s(iteration, kernel.decode_s, then, max(highest, rank), ids_then, mean_tokens)
-            yield self._cost(before_s, after_s, now_s, step_s, mean_tokens) * now[0]
-
-    def _cost(self, before_s: Any, after_s: Any, now_s: Any, step_s: Any, mean_tokens: float) -> Any:
-        """Return what a request costs each request of a replica, as numbers or arrays."""
+        now_s, step_s = _decodes_s(iteration, price, sums, ranks, adapters, mean_tokens)
         cost = (after_s - before_s) / mean_tokens + (step_s - now_s)
         if self.slo_s is not None:
             cost += self.penalty_s * (step_s > self.slo_s)
-        return cost
+        found: Seconds = cost * every.sums[:, 0]
+        return found
+
+    def one_by_one(self, request: Request, view: ClusterView, mean_tokens: float) -> list[float]:
+        """Return the cost of each replica, from plain numbers."""
+        every, waiting, models = view.loads.all, view.loads.waiting, view.models
+        _, prompt, lora, lora_prompt, rank, token_rank = amounts(request)
+        squared, slo_s = prompt * prompt, inf if self.slo_s is None else self.slo_s
+        ids: list[int] = []
+        new: list[bool] = []
+        if any(kernel.counts_adapters for _, kernel in models):
+            ids, new = every.adapters.tolist(), _lacks(every, request).tolist()
+        highest: list[int] = every.max_rank.tolist()
+        queued_highest: list[int] = waiting.max_rank.tolist()
+        queues: list[list[int]] = waiting.sums.tolist()
+        found: list[float] = []
+        for replica, sums in enumerate(every.sums.tolist()):
+            requests: int = sums[0]
+            if not requests:
+                found.append(0.0)
+                continue
+            iteration, kernel = models[replica]
+            queue, top = queues[replica], queued_highest[replica]
+            before_s = 0.0
+            if queue[0]:
+                before_s = _prefill_s(iteration, kernel, queue[1], queue[2], queue[3], queue[5], top, 0)
+            tokens, lora_tokens, token_ranks = (
+                queue[1] + prompt,
+                queue[3] + lora_prompt,
+                queue[5] + token_rank,
+            )
+            after_s = _prefill_s(
+                iteration, kernel, tokens, queue[2] + lora, lora_tokens, token_ranks, max(top, rank), squared
+            )
+            prompts, requests_lora, ranks, top = sums[1], sums[2], sums[4], highest[replica]
+            adapters, then = requests_lora, requests_lora + lora
+            if kernel.counts_adapters:
+                adapters = ids[replica]
+                then = adapters + new[replica]
+            now_s = _decode_s(
+                iteration, kernel, requests, prompts, requests_lora, ranks, top, adapters, mean_tokens
+            )
+            prompts, requests_lora, ranks = prompts + prompt, requests_lora + lora, ranks + rank
+            top = max(top, rank)
+            step_s = _decode_s(
+                iteration, kernel, requests + 1, prompts, requests_lora, ranks, top, then, mean_tokens
+            )
+            cost = (after_s - before_s) / mean_tokens + (step_s - now_s)
+            if step_s > slo_s:
+                cost += self.penalty_s
+            found.append(cost * requests)
+        return found
 
 
-def _prefill_s(iteration: IterationModel, price: Price, sums: Any, max_rank: Any, squared: Any) -> Any:
-    """Return the seconds to prefill a queue at once, for numbers or arrays; 0 for an empty queue.
+def _prefill_s(
+    iteration: IterationModel,
+    kernel: Kernel,
+    tokens: int,
+    lora: int,
+    lora_tokens: int,
+    token_ranks: int,
+    max_rank: int,
+    squared: int,
+) -> float:
+    """Return the seconds to prefill a queue at once.
 
     `squared` is the new request's prompt squared. Those of waiting requests are in both compared terms and cancel out.
     """
+    lora_s = kernel.prefill_s(LoraWork(lora_tokens, token_ranks, max_rank, lora, lora))
+    return iteration.prefill_s(tokens, squared) + lora_s
+
+
+def _decode_s(
+    iteration: IterationModel,
+    kernel: Kernel,
+    requests: int,
+    prompts: int,
+    lora: int,
+    ranks: int,
+    max_rank: int,
+    adapters: int,
+    mean_tokens: float,
+) -> float:
+    """Return the seconds of a decode step of all requests."""
+    lora_s = kernel.decode_s(LoraWork(lora, ranks, max_rank, adapters, lora))
+    return iteration.decode_s(requests, prompts + requests * (mean_tokens / 2)) + lora_s
+
+
+def _prefills_s(iteration: IterationModel, price: Price, sums: Any, max_rank: Any, squared: Any) -> Any:
+    """As `_prefill_s`, for arrays; 0 for an empty queue."""
     requests, tokens, lora, lora_tokens, _, token_rank_sum = sums
     lora_s = price(LoraWork(lora_tokens, token_rank_sum, max_rank, lora, lora))
     return iteration.prefill_s(tokens, squared) * (requests > 0) + lora_s
 
 
-def _decode_s(
+def _decodes_s(
     iteration: IterationModel, price: Price, sums: Any, max_rank: Any, adapters: Any, mean_tokens: float
 ) -> Any:
-    """Return the seconds of a decode step of all requests, for numbers or arrays; `adapters` None: one per request."""
+    """As `_decode_s`, for arrays; `adapters` None: one per request."""
     requests, prompts, lora, _, rank_sum, _ = sums
     work = LoraWork(lora, rank_sum, max_rank, lora if adapters is None else adapters, lora)
     return iteration.decode_s(requests, prompts + requests * (mean_tokens / 2)) + price(work)

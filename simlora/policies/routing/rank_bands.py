@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import ClassVar
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simlora.core.checks import number, whole
@@ -13,6 +15,7 @@ from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RankBands(Router):
     """Candidates in order of id divide a line into equal parts, and each rank has a band on that line.
 
@@ -26,7 +29,7 @@ class RankBands(Router):
     each request is routed on its own, adapters are on every replica, and what a band cannot take goes elsewhere.
     """
 
-    informed = True
+    informed: ClassVar[bool] = True
 
     def __init__(self, slack: float = 32.0, window: int = 2000) -> None:
         self.slack = number("router.slack", slack, "requests", above=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simlora.core.request import Request
@@ -10,6 +11,7 @@ from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RoundRobin(Router):
     """Pick the next candidate after the replica that got the last request, wrapping around."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simlora.core.checks import number
@@ -16,6 +17,7 @@ MOST_SESSIONS = 1 << 20
 """Sessions remembered: more than any workload here has. The least recently used is forgotten first."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SessionBands(RankBands):
     """A turn goes to the replica that served the conversation's previous turn, unless its load is too high.
 

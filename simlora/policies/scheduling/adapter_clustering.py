@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain, takewhile
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.checks import whole
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, SchedulerOutput
@@ -12,6 +14,7 @@ from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import Admission, Refusal, ReplicaView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class AdapterClustering(Fcfs):
     """Once the batch holds `clusters` adapters, admit waiting requests of those adapters first, then the rest by fcfs.
 

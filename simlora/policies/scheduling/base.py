@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from math import inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
+
+from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
+from simlora.core.errors import not_defined
 from simlora.core.request import Request
 from simlora.policies.views import ReplicaView
 
@@ -79,7 +82,8 @@ class SchedulerOutput(NamedTuple):
     actions: tuple[Action, ...] = ()
 
 
-class Scheduler(ABC):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Scheduler:
     """Decides what one replica runs. Each replica has its own instance, called at iteration boundaries.
 
     Three class attributes declare what a scheduler does. `merges`: a calibration without the cost of merging is
@@ -88,8 +92,8 @@ class Scheduler(ABC):
     """
 
     merges = False
-    pauses = False
-    chunks = False
+    pauses: ClassVar[bool] = False
+    chunks: ClassVar[bool] = False
 
     @abstractmethod
     def schedule(self, view: ReplicaView) -> SchedulerOutput:
@@ -98,6 +102,7 @@ class Scheduler(ABC):
         An empty prefill means decode. A replica may not idle while waiting requests could run: the scheduler has to
         start or abort some.
         """
+        raise not_defined(self, "schedule")
 
     def order(self, view: ReplicaView) -> Iterable[Request]:
         """The waiting requests in the order in which they would start; by default in order of arrival."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
+
+from mypy_extensions import mypyc_attr
 
 from simlora.core.checks import whole
 from simlora.core.request import Request
@@ -36,6 +38,7 @@ class Started(NamedTuple):
         return looked_at - len(self.requests) - self.refused
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ChunkedPrefill(Scheduler):
     """An iteration processes at most `max_batched_tokens`: one for each running request, then chunks of prompts.
 
@@ -47,7 +50,7 @@ class ChunkedPrefill(Scheduler):
     not to its head.
     """
 
-    chunks = True
+    chunks: ClassVar[bool] = True
 
     def __init__(self, max_batched_tokens: int = 2048) -> None:
         self.max_batched_tokens = whole("scheduler.max_batched_tokens", max_batched_tokens, "tokens", least=1)

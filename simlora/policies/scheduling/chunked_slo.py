@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.checks import number
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import Abort, SchedulerOutput
@@ -13,6 +15,7 @@ from simlora.policies.scheduling.patience import REASON, Patience
 from simlora.policies.views import Admission, ReplicaView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ChunkedSlo(ChunkedPrefill):
     """`ChunkedPrefill` with a first-token target and a bound on the time of an iteration.
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.adapter import Adapter
 from simlora.core.checks import choice, number, whole
 from simlora.core.request import Request, arrival_order
@@ -19,6 +21,7 @@ adapter_id = attrgetter("adapter_id")
 CREDIT_MAX = 1e12
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Credit(Picking):
     """Credit-based dynamic batching with adaptive thresholds. Source: dLoRA (OSDI'24) §4.2, A.1, Algorithms 1 to 3.
 

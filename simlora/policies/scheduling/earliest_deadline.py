@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.request import Request
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import ReplicaView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class EarliestDeadline(Fcfs):
     """Admit in order of deadlines, arrival plus the tenant's first-token target, up to the first that does not fit.
 

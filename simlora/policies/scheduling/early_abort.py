@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import takewhile
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import Abort, Scheduler, SchedulerOutput
 from simlora.policies.scheduling.fcfs import UNTIL_ARRIVAL
@@ -17,6 +19,7 @@ IDLE_LOOKS = 8
 """Looks at an empty queue after which the average has settled: 0.3^8 of any queue is less than one."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class EarlyAbort(Scheduler):
     """S-LoRA's admission control: two moving averages tell whether the replica keeps up with its arrivals.
 

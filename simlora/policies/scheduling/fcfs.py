@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from itertools import takewhile
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, Scheduler, SchedulerOutput
 from simlora.policies.views import Admission, ReplicaView
@@ -12,6 +14,7 @@ from simlora.policies.views import Admission, ReplicaView
 UNTIL_ARRIVAL = SchedulerOutput(on_arrival=0)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Fcfs(Scheduler):
     """Admit in order of arrival, up to the first request that does not fit.
 

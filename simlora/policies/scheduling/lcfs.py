@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.request import Request
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import ReplicaView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Lcfs(Fcfs):
     """Admit the newest request first, up to the first that does not fit. Source: S-LoRA §7.5."""
 

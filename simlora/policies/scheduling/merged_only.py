@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.policies.scheduling.picking import Picking, admitted, first
 from simlora.policies.views import ReplicaView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MergedOnly(Picking):
     """Merge the adapter of the oldest request, and run requests of that adapter, oldest first.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import takewhile
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.adapter import Adapter
 from simlora.core.checks import whole
 from simlora.core.request import Request
@@ -13,6 +15,7 @@ from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import ReplicaView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MergedPerBatch(Fcfs):
     """The ablation of S-LoRA (MLSys'24) §7.5, x(W + AB).
 

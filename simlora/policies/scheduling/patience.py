@@ -6,6 +6,8 @@ from collections.abc import Container
 from itertools import takewhile
 from math import inf
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.checks import number
 from simlora.core.request import Request
 from simlora.policies.views import ReplicaView
@@ -13,6 +15,7 @@ from simlora.policies.views import ReplicaView
 REASON = "too old to meet its first-token target"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Patience:
     """Finds late requests, which have waited `slo_s - margin_s` without a token. A prefill takes up to `margin_s`."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import takewhile
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.adapter import Adapter
 from simlora.core.checks import switch
 from simlora.core.request import Request
@@ -13,6 +15,7 @@ from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import ReplicaView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PeftContinuous(Fcfs):
     """Strictly first come, first served: a request of another adapter, and all behind it, wait for the batch to end.
 

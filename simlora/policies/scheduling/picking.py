@@ -5,13 +5,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from itertools import islice, takewhile
+from typing import ClassVar
+
+from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
+from simlora.core.errors import not_defined
 from simlora.core.request import Request, arrival_order
 from simlora.policies.scheduling.base import NEVER, Note, Pause, Resume, Scheduler, SchedulerOutput
 from simlora.policies.views import ReplicaView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Picking(Scheduler):
     """Runs the requests that `pick` returns, at most max_num_seqs, with the adapter merged that it returns.
 
@@ -22,11 +27,12 @@ class Picking(Scheduler):
     """
 
     merges = True
-    pauses = True
+    pauses: ClassVar[bool] = True
 
     @abstractmethod
     def pick(self, view: ReplicaView) -> tuple[list[Request], Adapter | None]:
         """Return the requests of the next iterations, in order of arrival, and the adapter to merge, if any."""
+        raise not_defined(self, "pick")
 
     def steps(self) -> int:
         """Return the decode steps for which the pick holds, if no request arrives or ends."""

@@ -6,12 +6,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import Scheduler, SchedulerOutput
 from simlora.policies.views import ReplicaView
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class StaticBatch(Scheduler):
     """No continuous batching: a batch of one adapter runs until its last request is done.
 

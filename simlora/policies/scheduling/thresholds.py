@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
+from mypy_extensions import mypyc_attr
+
 CONSTANTS = ("paper", "released")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(kw_only=True)
 class Thresholds:
     """Adaptive threshold tuning. Source: dLoRA (OSDI'24) §4.2, Algorithm 2, which prints it for `alpha` alone.
