@@ -90,7 +90,7 @@ def _compile(sources: Iterable[Path]) -> None:
             [f"--config-file={types}", f"--cache-dir={folder}/cache", *map(str, sources)],
             separate=[(files, f"{PACKAGE}.{room}") for room, files in rooms.items()],
             opt_level="2",
-            debug_level="0",
+            debug_level="1",
             target_dir=f"{folder}/c",
         )
         command = Distribution({"name": PACKAGE, "ext_modules": modules}).get_command_obj("build_ext")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import numpy as np
 from mypy_extensions import mypyc_attr
@@ -15,7 +15,7 @@ from simlora.core.errors import not_defined
 from simlora.latency.calibration import Calibration
 
 
-class LoraWork(NamedTuple):
+class LoraWork:
     """The work of the LoRA kernels in one iteration.
 
     `tokens` counts tokens of requests that use an adapter (decode: one per request). `token_rank_sum` is the sum over
@@ -25,11 +25,22 @@ class LoraWork(NamedTuple):
     For a router that compares replicas the fields are arrays `[replicas]`; `priced` accepts either.
     """
 
-    tokens: int
-    token_rank_sum: int
-    max_rank: int
-    adapters: int
-    segments: int = 0
+    __slots__ = ("adapters", "max_rank", "segments", "token_rank_sum", "tokens")
+
+    def __init__(
+        self, tokens: int, token_rank_sum: int, max_rank: int, adapters: int, segments: int = 0
+    ) -> None:
+        self.tokens, self.token_rank_sum, self.max_rank = tokens, token_rank_sum, max_rank
+        self.adapters, self.segments = adapters, segments
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((self.tokens, self.token_rank_sum, self.max_rank, self.adapters, self.segments))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LoraWork) and tuple(self) == tuple(other)
+
+    def __repr__(self) -> str:
+        return f"LoraWork{tuple(self)}"
 
 
 NO_LORA = LoraWork(0, 0, 0, 0)
@@ -145,12 +156,15 @@ class MbgmvMax(Mbgmv):
     """
 
     def decode_s(self, work: LoraWork) -> float:
-        tokens, _, max_rank, adapters, segments = work  # `_replace` would take as long as the rest
-        return super().decode_s(LoraWork(tokens, tokens * max_rank, max_rank, adapters, segments))
+        return super().decode_s(_as_widest(work))
 
     def prefill_s(self, work: LoraWork) -> float:
-        tokens, _, max_rank, adapters, segments = work
-        return super().prefill_s(LoraWork(tokens, tokens * max_rank, max_rank, adapters, segments))
+        return super().prefill_s(_as_widest(work))
+
+
+def _as_widest(work: LoraWork) -> LoraWork:
+    """Return the work as if every token had the highest rank."""
+    return LoraWork(work.tokens, work.tokens * work.max_rank, work.max_rank, work.adapters, work.segments)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -206,7 +220,8 @@ class Vllm(Kernel):
         if not decode.tokens:
             return self.decode_s(prefill)
         # The running batch's adapters include those of partly prefilled requests.
-        return self.decode_s(decode._replace(tokens=prefill.tokens + decode.tokens))
+        tokens = prefill.tokens + decode.tokens
+        return self.decode_s(LoraWork(tokens, decode.token_rank_sum, decode.max_rank, decode.adapters))
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -272,8 +287,9 @@ class OneHotEinsum(Kernel):
     def mixed_s(self, prefill: LoraWork, decode: LoraWork) -> float:
         if prefill.tokens and decode.tokens:
             # The running batch's adapters include those of the prefill.
-            padded = {"adapters": decode.adapters, "max_rank": max(prefill.max_rank, decode.max_rank)}
-            prefill, decode = prefill._replace(**padded), decode._replace(**padded)
+            adapters, max_rank = decode.adapters, max(prefill.max_rank, decode.max_rank)
+            prefill = LoraWork(prefill.tokens, prefill.token_rank_sum, max_rank, adapters)
+            decode = LoraWork(decode.tokens, decode.token_rank_sum, max_rank, adapters)
         return super().mixed_s(prefill, decode)
 
 

@@ -31,7 +31,7 @@ class Impatient(Fcfs):
             return SchedulerOutput(prefill=tuple(r for r in left if admission.admit(r)), actions=gone)
         output = super().schedule(view)
         next_s = min((r.arrival_s + PATIENCE_S for r in view.waiting), default=float("inf"))
-        return output._replace(until_s=next_s, on_arrival=0) if not output.prefill else output
+        return output.replace(until_s=next_s, on_arrival=0) if not output.prefill else output
 
 
 def crowd(fast_forward: bool = True) -> Recorder:
@@ -83,7 +83,7 @@ class Pausing(Fcfs):
 
     def schedule(self, view: ReplicaView) -> SchedulerOutput:
         output = super().schedule(view)
-        return output if output.prefill else output._replace(actions=(Pause(next(iter(view.members))),))
+        return output if output.prefill else output.replace(actions=(Pause(next(iter(view.members))),))
 
 
 def test_an_action_that_a_scheduler_does_not_declare_is_named() -> None:
@@ -101,7 +101,7 @@ class Noting(Fcfs):
         if view.waiting and not output.prefill:
             first, count = next(iter(view.waiting)), float(len(view.waiting))
             actions = (Note("before", count), Abort(first, "in the way"), Note("after", count - 1))
-            return output._replace(actions=actions)
+            return output.replace(actions=actions)
         return output
 
 

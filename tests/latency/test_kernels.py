@@ -50,6 +50,12 @@ PREFILL = LoraWork(tokens=110, token_rank_sum=100 * 8 + 10 * 64, max_rank=64, ad
 NO_ADAPTER = LoraWork(tokens=0, token_rank_sum=0, max_rank=0, adapters=0)
 
 
+def changed(work: LoraWork, **changes: int) -> LoraWork:
+    """The same work with other numbers."""
+    names = ("tokens", "token_rank_sum", "max_rank", "adapters", "segments")
+    return LoraWork(**{name: getattr(work, name) for name in names} | changes)
+
+
 def calibration(**extra: float) -> Calibration:
     return Calibration("test", "gpu", "model", 1, {}, COEFFICIENTS | extra)
 
@@ -98,8 +104,8 @@ def test_only_padded_copies_need_to_know_the_stretches_of_equal_adapters() -> No
 
 def test_padded_copies_cost_a_stretch_the_same_whatever_its_tokens() -> None:
     one = PaddedBmm(calibration())
-    assert one.decode_s(DECODE) == one.decode_s(DECODE._replace(tokens=300, token_rank_sum=64 * 300))
-    more = one.decode_s(DECODE._replace(segments=4)) - one.decode_s(DECODE)
+    assert one.decode_s(DECODE) == one.decode_s(changed(DECODE, tokens=300, token_rank_sum=64 * 300))
+    more = one.decode_s(changed(DECODE, segments=4)) - one.decode_s(DECODE)
     assert more == pytest.approx(0.02 + 0.001 * 64)
 
 
@@ -131,21 +137,21 @@ def test_a_pass_that_does_both_is_launched_once(kernel: type[Kernel], saved_s: f
 
 def test_one_hot_einsum_multiplies_every_token_with_every_adapter() -> None:
     one = OneHotEinsum(calibration())
-    alone = one.decode_s(DECODE._replace(adapters=1)) - 0.5
-    assert one.decode_s(DECODE._replace(adapters=3)) - 0.5 == pytest.approx(3 * alone)
-    assert one.decode_s(DECODE._replace(tokens=6)) - 0.5 == pytest.approx(2 * (one.decode_s(DECODE) - 0.5))
+    alone = one.decode_s(changed(DECODE, adapters=1)) - 0.5
+    assert one.decode_s(changed(DECODE, adapters=3)) - 0.5 == pytest.approx(3 * alone)
+    assert one.decode_s(changed(DECODE, tokens=6)) - 0.5 == pytest.approx(2 * (one.decode_s(DECODE) - 0.5))
     # What a token's own rank is does not matter: all are padded.
-    assert one.decode_s(DECODE._replace(token_rank_sum=3 * 64)) == one.decode_s(DECODE)
+    assert one.decode_s(changed(DECODE, token_rank_sum=3 * 64)) == one.decode_s(DECODE)
     assert OneHotEinsum.counts_adapters
 
 
 def test_one_hot_einsum_multiplies_the_tokens_of_both_with_the_adapters_of_both() -> None:
     one = OneHotEinsum(calibration())
-    prefill = PREFILL._replace(adapters=1, max_rank=8)
-    both = DECODE._replace(adapters=3)
+    prefill = changed(PREFILL, adapters=1, max_rank=8)
+    both = changed(DECODE, adapters=3)
     products_s = (0.0001 * 110 + 0.001 * 3) * 3 * 64
     assert one.mixed_s(prefill, both) == pytest.approx(0.5 + products_s)
-    assert one.mixed_s(both, prefill._replace(adapters=3)) == pytest.approx(
+    assert one.mixed_s(both, changed(prefill, adapters=3)) == pytest.approx(
         0.5 + (0.0001 * 3 + 0.001 * 110) * 3 * 64
     )
     assert one.mixed_s(PREFILL, NO_ADAPTER) == one.prefill_s(PREFILL)
@@ -155,7 +161,7 @@ def test_one_hot_einsum_multiplies_the_tokens_of_both_with_the_adapters_of_both(
 
 def test_one_hot_einsum_prices_the_work_of_many_replicas_at_once() -> None:
     one = OneHotEinsum(calibration())
-    works = [DECODE, NO_ADAPTER, DECODE._replace(tokens=9, adapters=7)]
+    works = [DECODE, NO_ADAPTER, changed(DECODE, tokens=9, adapters=7)]
     columns = LoraWork(*(np.array(column) for column in zip(*works, strict=True)))
     assert priced(one.decode_s, columns).tolist() == pytest.approx([one.decode_s(work) for work in works])
 
@@ -172,21 +178,21 @@ def test_vllm_pays_for_slots_adapters_and_tokens_of_slots_as_wide_as_the_highest
     more_s = 0.5 + 8 * (0.032 * 4 + 0.01 * 2) + 2 * adapter_s + 110 * 0.003
     assert kernel.decode_s(DECODE) == pytest.approx(few_s)
     assert kernel.prefill_s(PREFILL) == pytest.approx(more_s)
-    assert kernel.decode_s(DECODE._replace(max_rank=8, token_rank_sum=24)) == kernel.decode_s(DECODE)
+    assert kernel.decode_s(changed(DECODE, max_rank=8, token_rank_sum=24)) == kernel.decode_s(DECODE)
 
 
 def test_vllms_shrink_splits_its_sums_less_from_128_tokens_on() -> None:
     kernel = Vllm(calibration(), slots=8, max_lora_rank=32)
     # 128 tokens: four blocks of 32, each an eighth of the programs; two of 64; adapters cost the same at any rank.
     many_s = 0.5 + 8 * (0.032 * 4 / 8 + 0.01 * 2) + 2 * 0.1 + 128 * 0.003
-    assert kernel.decode_s(DECODE._replace(tokens=128)) == pytest.approx(many_s)
-    assert kernel.decode_s(DECODE._replace(tokens=127)) > kernel.decode_s(DECODE._replace(tokens=128))
+    assert kernel.decode_s(changed(DECODE, tokens=128)) == pytest.approx(many_s)
+    assert kernel.decode_s(changed(DECODE, tokens=127)) > kernel.decode_s(changed(DECODE, tokens=128))
 
 
 def test_vllms_pass_of_both_is_one_launch_over_the_adapters_of_both() -> None:
     kernel = Vllm(calibration(), slots=8, max_lora_rank=32)
-    both = DECODE._replace(adapters=3)
-    assert kernel.mixed_s(PREFILL, both) == pytest.approx(kernel.decode_s(both._replace(tokens=3 + 110)))
+    both = changed(DECODE, adapters=3)
+    assert kernel.mixed_s(PREFILL, both) == pytest.approx(kernel.decode_s(changed(both, tokens=3 + 110)))
     assert kernel.mixed_s(PREFILL, NO_ADAPTER) == kernel.prefill_s(PREFILL)
     assert kernel.mixed_s(NO_ADAPTER, both) == kernel.decode_s(both)
     assert kernel.mixed_s(NO_ADAPTER, NO_ADAPTER) == 0.0

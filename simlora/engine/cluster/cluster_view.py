@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from copy import copy
 from math import inf
 
 import numpy as np
@@ -148,13 +147,13 @@ class ClusterView:
 class StatusReports:
     """Status reports that replicas send at the first arrival of every `every_s` seconds.
 
-    `view` is the `cluster` for a router that relies on them: `outstanding` and `loads` are as of the last report, the
-    effect of later decisions left out; all else is as of now.
+    `view` is that of the `cluster` for a router that relies on them: `outstanding` and `loads` are as of the last
+    report, the effect of later decisions left out; all else is as of now.
     """
 
-    def __init__(self, cluster: ClusterView, every_s: float) -> None:
+    def __init__(self, cluster: ClusterView, view: ClusterView, every_s: float) -> None:
         self._cluster, self._every_s, self._interval = cluster, every_s, -1
-        self.view = copy(cluster)
+        self.view, view.rng = view, cluster.rng
 
     def refresh(self) -> None:
         """Before a request is routed: take the reports of this interval, if they are due."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,9 +34,10 @@ class Load:
 
     def copy(self) -> Load:
         """Return a snapshot, to be read."""
-        found = copy(self)
+        found = Load(len(self.adapters), self._batch_size)
         found.sums, found.max_rank = self.sums.copy(), self.max_rank.copy()
-        found.adapters, found.full_batches = self.adapters.copy(), self.full_batches.copy()
+        found.adapters = self.adapters.copy()
+        found.full_batches = self.full_batches.copy()
         found._users = {id: dict(users) for id, users in self._users.items()}
         return found
 
@@ -106,7 +105,7 @@ class LoadTracker:
 
     def copy(self) -> LoadTracker:
         """Return a snapshot, to be read."""
-        found = copy(self)
+        found = LoadTracker(0, 1)
         found.all, found.waiting = self.all.copy(), self.waiting.copy()
         found.held_tokens = self.held_tokens.copy()
         return found

@@ -67,9 +67,10 @@ class Simulation:
         self.placement = PlacementPlanner(scenario, adapters, self._outputs, recorder)
         self.loads = LoadTracker(cluster.replicas, scenario.replica.max_num_seqs) if informed else None
         self.history = LatencyHistory(self.clock, _asks_for_executions(scenario))
-        self.view = view = ClusterView(scenario, fleet, latencies, self.placement, self.loads, self.history)
+        seen = partial(ClusterView, scenario, fleet, latencies, self.placement, self.loads, self.history)
+        self.view = view = seen()
         every_s = cluster.status_every_s
-        reports = None if every_s is None else StatusReports(view, every_s)
+        reports = None if every_s is None else StatusReports(view, seen(), every_s)
         routed = view if reports is None else reports.view
         self.dispatcher = dispatcher = Dispatcher(scenario, fleet, routed, recorder)
         self.migrator = Migrator(policies.migration, fleet, dispatcher, view, recorder)

@@ -208,7 +208,7 @@ class AsyncLoading(Deferring):
         kept = [index for index, request in enumerate(prefill) if request.id not in ids]
         self._table.prefill = tuple(prefill[index] for index in kept)
         chunks = output.chunks and tuple(output.chunks[index] for index in kept)
-        self._replica.output = output._replace(prefill=self._table.prefill, chunks=chunks)
+        self._replica.output = output.replace(prefill=self._table.prefill, chunks=chunks)
 
     def take_ready(self, now_s: float) -> tuple[Request, ...]:
         """Return as many of the requests that can begin as one prefill takes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -13,15 +12,16 @@ from simlora.metrics.recorder import Recorder
 from simlora.policies.loading.base import Loader, Miss
 
 
-class LoadPlan(NamedTuple):
+class LoadPlan:
     """When a prefill has what it needs: the KV of its requests, and the weights that the replica waits for.
 
     The `deferred` requests wait for their own weights or KV, while the replica goes on without them.
     """
 
-    kv_s: float
-    weights_s: float
-    deferred: Sequence[Request] = ()
+    __slots__ = ("deferred", "kv_s", "weights_s")
+
+    def __init__(self, kv_s: float, weights_s: float, deferred: Sequence[Request] = ()) -> None:
+        self.kv_s, self.weights_s, self.deferred = kv_s, weights_s, deferred
 
 
 class AdapterLoader:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -18,18 +17,25 @@ DecodeWork = Callable[[RunningBatch, int], LoraWork]
 """Returns the work of a decode step's LoRA kernels, with so many distinct adapters."""
 
 
-class Pass(NamedTuple):
+class Pass:
     """Prefills `tokens[i]` tokens of `requests[i]`, and takes a decode step of the `decoding` batch, if there is one.
 
     They use so many distinct `adapters` together. The scheduler looked at `skipped` requests without choosing them,
     which takes time as well.
     """
 
-    requests: Sequence[Request]
-    tokens: Sequence[int]
-    decoding: RunningBatch | None
-    skipped: int
-    adapters: int
+    __slots__ = ("adapters", "decoding", "requests", "skipped", "tokens")
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        tokens: Sequence[int],
+        decoding: RunningBatch | None,
+        skipped: int,
+        adapters: int,
+    ) -> None:
+        self.requests, self.tokens, self.decoding = requests, tokens, decoding
+        self.skipped, self.adapters = skipped, adapters
 
 
 class ModelRunner:
@@ -73,14 +79,13 @@ class ModelRunner:
 
     def prefill_s(self, work: Pass) -> float:
         """Launch a pass; return its seconds."""
-        requests, tokens, decoding, skipped, adapters = work
-        iteration, kernel = self._iteration, self._kernel
-        total, total_sq, lora = self._prefill_work(requests, tokens)
-        skipped_s = self._skipped_request_s * skipped
+        iteration, kernel, decoding = self._iteration, self._kernel, work.decoding
+        total, total_sq, lora = self._prefill_work(work.requests, work.tokens)
+        skipped_s = self._skipped_request_s * work.skipped
         if decoding is None:
             return iteration.prefill_s(total, total_sq) + kernel.prefill_s(lora) + skipped_s
         base_s = iteration.mixed_s(total, total_sq, len(decoding.members), decoding.context_tokens)
-        return base_s + kernel.mixed_s(lora, self._decode_work(decoding, adapters)) + skipped_s
+        return base_s + kernel.mixed_s(lora, self._decode_work(decoding, work.adapters)) + skipped_s
 
     def priced_s(self, work: Pass) -> float:
         """Return the seconds of a pass without launching it."""

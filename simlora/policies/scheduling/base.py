@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from math import inf
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
@@ -54,7 +54,21 @@ class Note(NamedTuple):
 Action = Abort | Pause | Resume | Note
 
 
-class SchedulerOutput(NamedTuple):
+_FIELDS = (
+    "actions",
+    "chunks",
+    "decode",
+    "merge",
+    "on_arrival",
+    "prefill",
+    "skipped",
+    "steps",
+    "unmerge",
+    "until_s",
+)
+
+
+class SchedulerOutput:
     """What a replica runs next: the `prefill` requests, or else a decode of the running batch.
 
     The `actions` are applied first, in their order. With `chunks`, only `chunks[i]` tokens of the i-th prefill
@@ -70,16 +84,38 @@ class SchedulerOutput(NamedTuple):
     finished request, memory running out, a migration or a fault ends it in any case.
     """
 
-    prefill: tuple[Request, ...] = ()
-    steps: int = NEVER
-    on_arrival: int = NEVER
-    until_s: float = inf
-    chunks: tuple[int, ...] = ()
-    decode: bool = False
-    unmerge: bool = False
-    merge: Adapter | None = None
-    skipped: int = 0
-    actions: tuple[Action, ...] = ()
+    __slots__ = _FIELDS
+
+    def __init__(
+        self,
+        prefill: tuple[Request, ...] = (),
+        steps: int = NEVER,
+        on_arrival: int = NEVER,
+        until_s: float = inf,
+        chunks: tuple[int, ...] = (),
+        decode: bool = False,
+        unmerge: bool = False,
+        merge: Adapter | None = None,
+        skipped: int = 0,
+        actions: tuple[Action, ...] = (),
+    ) -> None:
+        self.prefill, self.chunks, self.decode, self.skipped = prefill, chunks, decode, skipped
+        self.steps, self.on_arrival, self.until_s = steps, on_arrival, until_s
+        self.unmerge, self.merge, self.actions = unmerge, merge, actions
+
+    def replace(self, **changes: Any) -> SchedulerOutput:
+        """Return a copy with other values of these fields."""
+        kept = {name: getattr(self, name) for name in _FIELDS}
+        return SchedulerOutput(**(kept | changes))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SchedulerOutput):
+            return False
+        return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={getattr(self, name)!r}" for name in _FIELDS)
+        return f"SchedulerOutput({', '.join(shown)})"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -47,7 +47,7 @@ class ChunkedSlo(ChunkedPrefill):
             return super().schedule(view)
         self._late = late = self.patience.late(view)
         decision = super().schedule(view)
-        return decision._replace(
+        return decision.replace(
             actions=tuple(Abort(request, REASON) for request in late.values()),
             until_s=self.patience.next_s(view, late),
             skipped=max(decision.skipped - len(late), 0),  # aborted requests are not looked at

@@ -55,7 +55,7 @@ class EarlyAbort(Scheduler):
             return SchedulerOutput(prefill=admitted, actions=aborts)
         settled = self._settles(left)
         if not left:
-            return (UNTIL_ARRIVAL if settled else SchedulerOutput(steps=1))._replace(actions=aborts)
+            return (UNTIL_ARRIVAL if settled else SchedulerOutput(steps=1)).replace(actions=aborts)
         steps = admission.retry_steps() if settled else 1
         return SchedulerOutput(
             steps=steps, on_arrival=0, until_s=self.patience.next_s(view, late), actions=aborts

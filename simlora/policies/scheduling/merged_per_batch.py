@@ -36,7 +36,7 @@ class MergedPerBatch(Fcfs):
             return super().schedule(view)
         self._adapter = next(iter(view.waiting)).adapter
         decision = super().schedule(view)
-        return decision._replace(unmerge=view.merged is not None, merge=self._adapter)
+        return decision.replace(unmerge=view.merged is not None, merge=self._adapter)
 
     def order(self, view: ReplicaView) -> Iterable[Request]:
         ahead = sum(1 for _ in takewhile(lambda request: request.adapter is not self._adapter, view.waiting))

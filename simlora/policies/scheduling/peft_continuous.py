@@ -37,7 +37,7 @@ class PeftContinuous(Fcfs):
         decision = super().schedule(view)
         if not self.merges or view.merged is self._adapter:
             return decision
-        return decision._replace(unmerge=view.merged is not None, merge=self._adapter)
+        return decision.replace(unmerge=view.merged is not None, merge=self._adapter)
 
     def order(self, view: ReplicaView) -> Iterable[Request]:
         return takewhile(lambda request: request.adapter is self._adapter, view.waiting)
