@@ -247,7 +247,15 @@ class Iterations:
     def sample(self, now_s: float) -> None:
         """Record the levels found at the last boundary, and the memory in use after its decisions."""
         kv = self.table.kv
-        sample: tuple[float, ...] = self.id, now_s, *self.found, kv.tokens(), kv.adapters.adapter_tokens
+        running, waiting = self.found
+        sample: tuple[float, ...] = (
+            self.id,
+            now_s,
+            running,
+            waiting,
+            kv.tokens(),
+            kv.adapters.adapter_tokens,
+        )
         for more in self.hooks.sample:
             sample += more()
         self.recorder.boundary(sample)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Container, Sequence
-from typing import ClassVar
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -23,7 +22,7 @@ class KVCacheManager:
 
     __slots__ = ("adapters", "batch", "reservation")
 
-    certain: ClassVar[int] = 1
+    certain = 1
     """Whether nothing but KV takes free slots while a decode window runs; 0: room has to be made at every boundary."""
 
     def __init__(self, reservation: Reservation, adapters: AdapterCache, batch: RunningBatch) -> None:
@@ -94,7 +93,7 @@ class InFlightKV(KVCacheManager):
 
     __slots__ = ("_pooled", "copies", "host_link", "loads")
 
-    certain: ClassVar[int] = 0
+    certain = 0
 
     def __init__(
         self,

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
-from itertools import accumulate, count
-from operator import mul, sub
 
 from simlora.memory.reservation.base import UNLIMITED, Reservation
 
@@ -69,13 +66,12 @@ class Peak(Reservation):
             insort(self._trial, earlier)
         self._joined.clear()
         insort(self._trial, entry)
-        peak = max(_needs(self._trial))
-        self._bound = min(self._bound, peak)
+        peak = _peak(self._trial, limit)
         if peak >= limit:
-            self._trial.remove(entry)
+            del self._trial[bisect_left(self._trial, entry)]
             self._refused, self._limit = entry, limit
             return False
-        self._trial_bound = peak
+        self._bound, self._trial_bound = min(self._bound, peak), peak
         return True
 
     def retry_steps(self) -> int:
@@ -91,8 +87,10 @@ class Peak(Reservation):
         entries.insert(place, self._refused)
         last = -self._refused[0]
         steps = 1
-        for index, need in enumerate(_needs(entries)):
-            over = need - self._limit
+        total = 0
+        for index, (minus_last, offset) in enumerate(entries):
+            total += offset
+            over = total - minus_last * (index + 1) - self._limit
             if over < 0:
                 continue
             if index > place:
@@ -124,7 +122,7 @@ class Peak(Reservation):
         return self._members[id][1] + step
 
     def peak_tokens(self, step: int) -> int:
-        return max(_needs(self._sorted)) if self._sorted else 0
+        return _peak(self._sorted, UNLIMITED)
 
     def used_tokens(self, step: int) -> int:
         return self._offsets + len(self._sorted) * step
@@ -133,7 +131,14 @@ class Peak(Reservation):
         return free_tokens // len(self._sorted) + 1 if self._sorted else UNLIMITED
 
 
-def _needs(entries: list[tuple[int, int]]) -> Iterator[int]:
-    """Yield the sum of offsets 1..i plus i * last_i, for entries sorted by last step, descending."""
-    lasts, offsets = zip(*entries, strict=True)
-    return map(sub, accumulate(offsets), map(mul, lasts, count(1)))
+def _peak(entries: list[tuple[int, int]], enough: int) -> int:
+    """Return the highest of i * last_i + the sum of offsets 1..i, or the first that is `enough`."""
+    total = peak = 0
+    for count, (minus_last, offset) in enumerate(entries, 1):
+        total += offset
+        need = total - minus_last * count
+        if need > peak:
+            peak = need
+            if peak >= enough:
+                break
+    return peak

@@ -98,7 +98,7 @@ class RankAware(Router):
         squared, slo_s = prompt * prompt, inf if self.slo_s is None else self.slo_s
         ids: list[int] = []
         new: list[bool] = []
-        if any(kernel.counts_adapters for _, kernel in models):
+        if models[0][1].counts_adapters:  # and so does the same kernel on another GPU
             ids, new = every.adapters.tolist(), _lacks(every, request).tolist()
         highest: list[int] = every.max_rank.tolist()
         queued_highest: list[int] = waiting.max_rank.tolist()
@@ -124,7 +124,7 @@ class RankAware(Router):
             )
             prompts, requests_lora, ranks, top = sums[1], sums[2], sums[4], highest[replica]
             adapters, then = requests_lora, requests_lora + lora
-            if kernel.counts_adapters:
+            if ids:
                 adapters = ids[replica]
                 then = adapters + new[replica]
             now_s = _decode_s(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import takewhile
 
 from mypy_extensions import mypyc_attr
 
@@ -37,7 +36,12 @@ class Fcfs(Scheduler):
 
     def admit(self, view: ReplicaView, admission: Admission) -> tuple[Request, ...]:
         """Return the requests to start now."""
-        return tuple(takewhile(admission.admit, self.order(view)))
+        admitted: list[Request] = []
+        for request in self.order(view):
+            if not admission.admit(request):
+                break
+            admitted.append(request)
+        return tuple(admitted)
 
     def on_arrival(self) -> int:
         """Return `on_arrival` after a refusal: an arrival joins the end of the queue and changes nothing."""
