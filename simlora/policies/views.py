@@ -213,6 +213,8 @@ class LoadView(Protocol):
     max_rank: NDArray[np.int64]
     adapters: NDArray[np.int64]
     full_batches: NDArray[np.int64]
+    marks: list[object]
+    """An object of each replica that is another one once its totals have changed."""
 
     def uses(self, adapter_id: int) -> NDArray[np.bool_]:
         """Which replicas have requests for the adapter `[replicas]`."""

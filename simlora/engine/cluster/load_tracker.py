@@ -28,6 +28,7 @@ class Load:
         self.full_batches: Counts = np.zeros(replicas, dtype=np.int64)
         self._sums, self._max_rank = self.sums.reshape(-1).data, self.max_rank.data
         self._adapters, self._full_batches = self.adapters.data, self.full_batches.data
+        self.marks: list[object] = [object() for _ in range(replicas)]
         self._batch_size = batch_size
         self._ranks: list[dict[int, int]] = [{} for _ in range(replicas)]  # requests by rank
         self._users: dict[int, dict[int, int]] = {}  # requests by adapter and replica
@@ -36,7 +37,7 @@ class Load:
         """Return a snapshot, to be read."""
         found = Load(len(self.adapters), self._batch_size)
         found.sums, found.max_rank = self.sums.copy(), self.max_rank.copy()
-        found.adapters = self.adapters.copy()
+        found.adapters, found.marks = self.adapters.copy(), self.marks.copy()
         found.full_batches = self.full_batches.copy()
         found._users = {id: dict(users) for id, users in self._users.items()}
         return found
@@ -68,6 +69,7 @@ class Load:
 
     def change(self, replica: int, request: Request, by: int) -> bool:
         """Count a request (`by` 1), or no longer (-1); return whether the replica's distinct adapters change."""
+        self.marks[replica] = object()
         sums, first, adapter, left = self._sums, replica * len(SUMS), request.adapter, by < 0
         for place, amount in enumerate(amounts(request), first):
             sums[place] += by * amount

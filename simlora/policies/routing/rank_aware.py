@@ -49,6 +49,7 @@ class RankAware(Router):
             number("router.mean_output_tokens", mean_output_tokens, "tokens", least=1)
         self.mean_output_tokens = mean_output_tokens
         self._declared = self._seen = 0
+        self._known: list[_Known] = []  # of each replica
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         self._declared += request.max_output_tokens
@@ -92,92 +93,114 @@ class RankAware(Router):
         return found
 
     def one_by_one(self, request: Request, view: ClusterView, mean_tokens: float) -> list[float]:
-        """Return the cost of each replica, from plain numbers."""
+        """Return the cost of each replica, from plain numbers; what a replica's load alone decides is kept."""
         every, waiting, models = view.loads.all, view.loads.waiting, view.models
+        marks, queue_marks, known = every.marks, waiting.marks, self._known
+        if len(known) != len(models):
+            known = self._known = [_Known() for _ in models]
         _, prompt, lora, lora_prompt, rank, token_rank = amounts(request)
-        squared, slo_s = prompt * prompt, inf if self.slo_s is None else self.slo_s
-        ids: list[int] = []
+        squared, half, slo_s = prompt * prompt, mean_tokens / 2, inf if self.slo_s is None else self.slo_s
         new: list[bool] = []
         if models[0][1].counts_adapters:  # and so does the same kernel on another GPU
-            ids, new = every.adapters.tolist(), _lacks(every, request).tolist()
-        highest: list[int] = every.max_rank.tolist()
-        queued_highest: list[int] = waiting.max_rank.tolist()
-        queues: list[list[int]] = waiting.sums.tolist()
+            new = _lacks(every, request).tolist()
         found: list[float] = []
-        for replica, sums in enumerate(every.sums.tolist()):
-            requests: int = sums[0]
+        for replica, each in enumerate(known):
+            if each.mark is not marks[replica] or each.queue_mark is not queue_marks[replica]:
+                each.look(every, waiting, replica, models[replica], bool(new))
+            requests = each.requests
             if not requests:
                 found.append(0.0)
                 continue
-            iteration, kernel = models[replica]
-            queue, top = queues[replica], queued_highest[replica]
-            before_s = 0.0
-            if queue[0]:
-                before_s = _prefill_s(iteration, kernel, queue[1], queue[2], queue[3], queue[5], top, 0)
-            tokens, lora_tokens, token_ranks = (
-                queue[1] + prompt,
-                queue[3] + lora_prompt,
-                queue[5] + token_rank,
+            iteration, kernel = each.iteration, each.kernel
+            work = LoraWork(
+                each.queue_lora_tokens + lora_prompt,
+                each.queue_token_ranks + token_rank,
+                max(each.queue_highest, rank),
+                each.queue_lora + lora,
+                each.queue_lora + lora,
             )
-            after_s = _prefill_s(
-                iteration, kernel, tokens, queue[2] + lora, lora_tokens, token_ranks, max(top, rank), squared
-            )
-            prompts, requests_lora, ranks, top = sums[1], sums[2], sums[4], highest[replica]
-            adapters, then = requests_lora, requests_lora + lora
-            if ids:
-                adapters = ids[replica]
-                then = adapters + new[replica]
-            now_s = _decode_s(
-                iteration, kernel, requests, prompts, requests_lora, ranks, top, adapters, mean_tokens
-            )
-            prompts, requests_lora, ranks = prompts + prompt, requests_lora + lora, ranks + rank
-            top = max(top, rank)
-            step_s = _decode_s(
-                iteration, kernel, requests + 1, prompts, requests_lora, ranks, top, then, mean_tokens
-            )
-            cost = (after_s - before_s) / mean_tokens + (step_s - now_s)
+            after_s = iteration.prefill_s(each.queue_tokens + prompt, squared) + kernel.prefill_s(work)
+            now_s = iteration.decode_s(requests, each.prompts + requests * half) + each.lora_s
+            then = each.lora + lora
+            adapters = each.adapters + new[replica] if new else then
+            work = LoraWork(then, each.ranks + rank, max(each.highest, rank), adapters, then)
+            context_tokens = each.prompts + prompt + (requests + 1) * half
+            step_s = iteration.decode_s(requests + 1, context_tokens) + kernel.decode_s(work)
+            cost = (after_s - each.before_s) / mean_tokens + (step_s - now_s)
             if step_s > slo_s:
                 cost += self.penalty_s
             found.append(cost * requests)
         return found
 
 
-def _prefill_s(
-    iteration: IterationModel,
-    kernel: Kernel,
-    tokens: int,
-    lora: int,
-    lora_tokens: int,
-    token_ranks: int,
-    max_rank: int,
-    squared: int,
-) -> float:
-    """Return the seconds to prefill a queue at once.
+class _Known:
+    """A replica's load and what follows from it alone; `mark` and `queue_mark` are those of the load it was taken from.
 
-    `squared` is the new request's prompt squared. Those of waiting requests are in both compared terms and cancel out.
+    `before_s`: the seconds to prefill its queue at once, the squared prompts left out, which are in both terms that are
+    compared. `lora_s`: what LoRA adds to a decode step of all its requests.
     """
-    lora_s = kernel.prefill_s(LoraWork(lora_tokens, token_ranks, max_rank, lora, lora))
-    return iteration.prefill_s(tokens, squared) + lora_s
 
+    __slots__ = (
+        "adapters",
+        "before_s",
+        "highest",
+        "iteration",
+        "kernel",
+        "lora",
+        "lora_s",
+        "mark",
+        "prompts",
+        "queue_highest",
+        "queue_lora",
+        "queue_lora_tokens",
+        "queue_mark",
+        "queue_token_ranks",
+        "queue_tokens",
+        "ranks",
+        "requests",
+    )
 
-def _decode_s(
-    iteration: IterationModel,
-    kernel: Kernel,
-    requests: int,
-    prompts: int,
-    lora: int,
-    ranks: int,
-    max_rank: int,
-    adapters: int,
-    mean_tokens: float,
-) -> float:
-    """Return the seconds of a decode step of all requests."""
-    lora_s = kernel.decode_s(LoraWork(lora, ranks, max_rank, adapters, lora))
-    return iteration.decode_s(requests, prompts + requests * (mean_tokens / 2)) + lora_s
+    iteration: IterationModel
+    kernel: Kernel
+
+    def __init__(self) -> None:
+        self.mark: object = None
+        self.queue_mark: object = None
+        self.requests = self.prompts = self.lora = self.ranks = self.highest = self.adapters = 0
+        self.queue_tokens = self.queue_lora = self.queue_lora_tokens = self.queue_token_ranks = 0
+        self.queue_highest = 0
+        self.before_s = self.lora_s = 0.0
+
+    def look(
+        self,
+        every: LoadView,
+        waiting: LoadView,
+        replica: int,
+        models: tuple[IterationModel, Kernel],
+        counts: bool,
+    ) -> None:
+        """Take a replica's load as it is; the kernel `counts` distinct adapters."""
+        self.mark, self.queue_mark = every.marks[replica], waiting.marks[replica]
+        self.iteration, self.kernel = models
+        self.requests, self.prompts, self.lora, _, self.ranks, _ = every.sums[replica].tolist()
+        self.highest = int(every.max_rank[replica])
+        self.adapters = int(every.adapters[replica]) if counts else self.lora
+        work = LoraWork(self.lora, self.ranks, self.highest, self.adapters, self.lora)
+        self.lora_s = self.kernel.decode_s(work)
+        queue, tokens, lora, lora_tokens, _, token_ranks = waiting.sums[replica].tolist()
+        self.queue_tokens, self.queue_lora, self.queue_lora_tokens = tokens, lora, lora_tokens
+        self.queue_token_ranks, self.queue_highest = token_ranks, int(waiting.max_rank[replica])
+        self.before_s = 0.0
+        if queue:
+            work = LoraWork(lora_tokens, token_ranks, self.queue_highest, lora, lora)
+            self.before_s = self.iteration.prefill_s(tokens, 0) + self.kernel.prefill_s(work)
 
 
 def _prefills_s(iteration: IterationModel, price: Price, sums: Any, max_rank: Any, squared: Any) -> Any:
-    """As `_prefill_s`, for arrays; 0 for an empty queue."""
+    """Return the seconds to prefill queues at once; 0 for an empty one.
+
+    `squared` is the new request's prompt squared. Those of waiting requests are in both compared terms and cancel out.
+    """
     requests, tokens, lora, lora_tokens, _, token_rank_sum = sums
     lora_s = price(LoraWork(lora_tokens, token_rank_sum, max_rank, lora, lora))
     return iteration.prefill_s(tokens, squared) * (requests > 0) + lora_s
@@ -186,7 +209,7 @@ def _prefills_s(iteration: IterationModel, price: Price, sums: Any, max_rank: An
 def _decodes_s(
     iteration: IterationModel, price: Price, sums: Any, max_rank: Any, adapters: Any, mean_tokens: float
 ) -> Any:
-    """As `_decode_s`, for arrays; `adapters` None: one per request."""
+    """Return the seconds of a decode step of all requests; `adapters` None: one per request."""
     requests, prompts, lora, _, rank_sum, _ = sums
     work = LoraWork(lora, rank_sum, max_rank, lora if adapters is None else adapters, lora)
     return iteration.decode_s(requests, prompts + requests * (mean_tokens / 2)) + price(work)
