@@ -26,13 +26,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
         yield archive
 
 
+def compiled(path: Path) -> bool:
+    return path.suffix == ".so" or path.name == "compiled.json"
+
+
 def data_files() -> set[str]:
     """Everything below simlora/ and profiler/ that a run may read, as paths inside the wheel."""
     return {
         path.relative_to(ROOT).as_posix()
         for package in (PACKAGE, ROOT / "profiler")
         for path in package.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and not compiled(path)
     }
 
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from simlora.core.errors import InputError, nearest
 
 LEAST_PERIOD_S = 1e-3
 """Least seconds between periodic checks. A shorter period would check several times per iteration, and be slow."""
+
+
+GivenFloat: TypeAlias = Any
+GivenInt: TypeAlias = Any
+GivenBool: TypeAlias = Any
+GivenStr: TypeAlias = Any
+"""Arguments as a configuration gives them: a check names the key, where compiled code would only name the type."""
 
 
 def allowed(above: float | None, least: float | None, most: float | None) -> str:

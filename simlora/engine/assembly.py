@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
-from simlora.core.request import Request
 from simlora.engine.clock import Clock
 from simlora.engine.parts.adapter_memory import OwnRegion, Padding
 from simlora.engine.parts.async_loading import AsyncLoading, InFlightCopies, OverlappedLoader, Prefetching
@@ -17,15 +16,16 @@ from simlora.engine.parts.cpu_assist import CpuAssist, HostCores
 from simlora.engine.parts.disk_tier import DiskTier, DiskTierLink
 from simlora.engine.parts.gpu_sharing import GpuSharing, SharedGpu, SharedRunner
 from simlora.engine.parts.handoff import HandingOver, OnMove
-from simlora.engine.parts.kv_offload import PrefixAdmission, PrefixCaching, PrefixCachingKV
+from simlora.engine.parts.kv_offload import PrefixCaching, PrefixCachingKV
 from simlora.engine.parts.merging import Merging, MergingRunner
-from simlora.engine.parts.pausing import Pausing, trial_beside
+from simlora.engine.parts.pausing import Pausing
 from simlora.engine.parts.reporting import QueueReports, Report, Tracing
 from simlora.engine.parts.slot_reloads import SlotReloads
 from simlora.engine.parts.slowdown import Slowdown, SlowRunner
-from simlora.engine.parts.unified_swapper import SwappedKV, UnifiedSwapper, tree_by_worth
+from simlora.engine.parts.trials import PlainTrials, TrialsBeside
+from simlora.engine.parts.unified_swapper import SwappedKV, UnifiedSwapper, fading, worth
 from simlora.engine.replica.adapter_loader import AdapterLoader
-from simlora.engine.replica.admission import Admission, reservation, trial_limits
+from simlora.engine.replica.admission import reservation, trial_limits
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import InFlightKV, KVCacheManager
 from simlora.engine.replica.model_runner import ModelRunner
@@ -212,25 +212,14 @@ class Assembly:
 
     def _trials(self, table: RequestTable, region: AdapterRegion | None) -> Trials:
         """Return what starts trials of admission."""
-        config, kv, batch = self.config, table.kv, table.batch
-        rule, tree = kv.reservation, kv.tree if isinstance(kv, PrefixCachingKV) else None
-        limits = trial_limits(rule, kv.adapters, config, () if region is None else (region.fits,))
-
-        def start(seats: int) -> Admission:
-            rule.begin(batch.step)
-            if region is not None:
-                region.begin(batch)
-            return Admission(limits, seats) if tree is None else PrefixAdmission(tree, limits, seats)
-
-        beside_some = partial(trial_beside, table, config, start)
-
-        def plain(beside: Collection[Request] | None = None) -> Admission:
-            if beside is not None:
-                return beside_some(beside)
-            rule.begin(batch.step)
-            return Admission(limits, config.max_num_seqs - table.held_count - len(batch.members))
-
-        return plain if region is None and tree is None and not self.scheduler.pauses else beside_some
+        kv = table.kv
+        tree = kv.tree if isinstance(kv, PrefixCachingKV) else None
+        limits = trial_limits(
+            kv.reservation, kv.adapters, self.config, () if region is None else (region.fits,)
+        )
+        if region is None and tree is None and not self.scheduler.pauses:
+            return PlainTrials(table, self.config, limits)
+        return TrialsBeside(table, self.config, limits, region, tree)
 
     # Parts ------------------------------------------------------------------------------
 
@@ -288,3 +277,29 @@ def preload(replica: Replica, adapter: Adapter) -> None:
     if replica.part(OwnRegion) is None and replica.loader.preload(adapter):
         if isinstance(replica.host_link, DiskTierLink):
             replica.host_link.use(adapter)
+
+
+def tree_by_worth(
+    policy: Swapper,
+    kv_s: Callable[[int], float],
+    block_size: int,
+    host_capacity_tokens: int,
+    send: Callable[[int, float, float], float],
+) -> PrefixTree:
+    """Return a tree of KV that leaves and comes back by what the policy says it is worth.
+
+    `kv_s`: the seconds that so many tokens' KV takes to copy; `send` starts a copy to the host, as the tree asks it.
+    """
+
+    return PrefixTree(
+        block_size,
+        host_capacity_tokens,
+        worth(policy, kv_s, block_size),
+        fading(policy),
+        policy.most_fade,
+        comes_back=True,
+        send=send,
+        after_adapters=policy.dependencies,
+        needs_adapter=not policy.matches_invalid,
+        used_when_found=True,
+    )

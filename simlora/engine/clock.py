@@ -7,6 +7,8 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 ARRIVAL, FAILURE, STORE, PLACEMENT, SCALING, MIGRATION, BOUNDARY, STOP = (kind << 40 for kind in range(8))
 """Kinds of events: those at the same time happen in this order, and within a kind by id, which is below 2 ** 40."""
 BEFORE_ALL, URGENT = -1, 0
@@ -31,6 +33,7 @@ class _Stopped(Exception):
     """The run is over before its events are."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
     """Events at absolute times, ordered by (time, kind, id), and then as they were scheduled.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 from mypy_extensions import mypyc_attr
 
 from simlora.core.arrays import Floats
-from simlora.core.checks import whole
+from simlora.core.checks import GivenInt, whole
 from simlora.core.errors import not_defined
 from simlora.latency.calibration import Calibration
 
@@ -167,6 +167,15 @@ def _as_widest(work: LoraWork) -> LoraWork:
     return LoraWork(work.tokens, work.tokens * work.max_rank, work.max_rank, work.adapters, work.segments)
 
 
+TILE: Final = 16
+"""The least width of a matrix product in Triton."""
+SHRINK_TOKENS: Final = 32
+EXPAND_TOKENS: Final = 64
+MANY_TOKENS: Final = 128
+"""Tokens of a pass from which on vLLM's shrink splits its sums less."""
+FEWER_SPLITS: Final = 8 / 64
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Vllm(Kernel):
     """The Triton kernels of vLLM's V1 engine, whose programs check every slot for work, used or not.
@@ -182,22 +191,15 @@ class Vllm(Kernel):
     """
 
     counts_adapters: ClassVar[bool] = True
-    TILE: ClassVar[int] = 16
-    """The least width of a matrix product in Triton."""
-    SHRINK_TOKENS: ClassVar[int] = 32
-    EXPAND_TOKENS: ClassVar[int] = 64
-    MANY_TOKENS: ClassVar[int] = 128
-    """Tokens of a pass from which on shrink splits its sums less."""
-    FEWER_SPLITS: ClassVar[float] = 8 / 64
 
-    def __init__(self, calibration: Calibration, slots: int, max_lora_rank: int) -> None:
-        slots = whole("kernel.slots", slots, "adapters", least=1)
-        rank = -(-whole("kernel.max_lora_rank", max_lora_rank, least=1) // self.TILE) * self.TILE
+    def __init__(self, calibration: Calibration, slots: GivenInt, max_lora_rank: GivenInt) -> None:
+        count = whole("kernel.slots", slots, "adapters", least=1)
+        rank: int = -(-whole("kernel.max_lora_rank", max_lora_rank, least=1) // TILE) * TILE
         need = calibration.need
         self.pass_0 = need("kernels.vllm.intercept_s")
         self.token = need("kernels.vllm.per_token_s")
-        self.shrink = need("kernels.vllm.per_slot_rank_s") * rank * slots
-        self.expand = need("kernels.vllm.per_slot_s") * slots
+        self.shrink = need("kernels.vllm.per_slot_rank_s") * rank * count
+        self.expand = need("kernels.vllm.per_slot_s") * count
         self.adapter_of_many = need("kernels.vllm.per_adapter_s")
         self.adapter_of_few = (
             need("kernels.vllm.few_tokens.per_adapter_s")
@@ -206,10 +208,10 @@ class Vllm(Kernel):
 
     def decode_s(self, work: LoraWork) -> float:
         tokens = work.tokens
-        many = tokens >= self.MANY_TOKENS
+        many = tokens >= MANY_TOKENS
         few = 1 - many
-        slots_s = self.shrink * -(-tokens // self.SHRINK_TOKENS) * (few + self.FEWER_SPLITS * many)
-        slots_s += self.expand * -(-tokens // self.EXPAND_TOKENS)
+        slots_s = self.shrink * -(-tokens // SHRINK_TOKENS) * (few + FEWER_SPLITS * many)
+        slots_s += self.expand * -(-tokens // EXPAND_TOKENS)
         adapter_s = self.adapter_of_few * few + self.adapter_of_many * many
         return self.pass_0 * (tokens > 0) + slots_s + adapter_s * work.adapters + self.token * tokens
 

@@ -9,6 +9,7 @@ from math import inf
 
 import numpy as np
 import pandas as pd
+from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -33,6 +34,7 @@ class Status(IntEnum):
 _NAN = float("nan")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Recorder:
     """Columns indexed by request id; a request is written once, when it ends.
 

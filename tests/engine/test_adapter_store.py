@@ -14,9 +14,11 @@ import pytest
 
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
+from simlora.engine.clock import Clock, Event
 from simlora.engine.cluster.adapter_store import AdapterStore
 from simlora.engine.replica.link import Link, together
 from simlora.hardware.link import Link as LinkRate
+from simlora.metrics.recorder import Recorder
 
 A, B, C = (Adapter(id, name, 8, 1000, 32) for id, name in enumerate("abc"))
 
@@ -28,10 +30,20 @@ class Hosts:
         self._per_host = per_host
         self.fetched: list[bool] = []
         self._later: list[tuple[float, int, Callable[[], None]]] = []
-        recorder = SimpleNamespace(fetched=lambda size, from_storage: self.fetched.append(from_storage))
-        clock = SimpleNamespace(
-            call=lambda time_s, kind, id, does: heappush(self._later, (time_s, len(self._later), does))
-        )
+        fetched, later = self.fetched, self._later
+
+        class Fetches(Recorder):
+            def __init__(self) -> None:
+                """Keep nothing else."""
+
+            def fetched(self, size_bytes: int, from_storage: bool) -> None:
+                fetched.append(from_storage)
+
+        class ByHand(Clock):
+            def call(self, time_s: float, kind: int, id: int, callback: Callable[[], None]) -> Event:
+                heappush(later, (time_s, len(later), callback))
+                return [callback]
+
         cluster = SimpleNamespace(
             hosts=hosts,
             host_of=lambda replica: replica // per_host,
@@ -42,8 +54,8 @@ class Hosts:
         self.stores = AdapterStore(
             cluster,  # type: ignore[arg-type]
             (A, B, C),
-            recorder,  # type: ignore[arg-type]
-            clock,  # type: ignore[arg-type]
+            Fetches(),
+            ByHand(),
         )
         self.loads = [Link() for _ in range(hosts * per_host)]
         self.outs = [Link() for _ in range(hosts * per_host)]

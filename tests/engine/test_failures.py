@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simlora.api.facts import adapter_facts, failure_facts
 from simlora.core.errors import InputError
+from simlora.engine.cluster import simulation
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.handoff import Handoff
 from simlora.engine.incidents import Failure
@@ -101,14 +102,14 @@ def test_what_a_failed_replica_held_is_freed_at_once(
 ) -> None:
     """The garbage collector is off while a cluster runs."""
     there: list[int] = []
-    replace = Fleet.replace
 
-    def counting(self: Fleet, id: int) -> list[Handoff]:
-        found = replace(self, id)
-        there.append(sum(issubclass(type(each), KVCacheManager) for each in gc.get_objects()))
-        return found
+    class Counting(Fleet):
+        def replace(self, id: int) -> list[Handoff]:
+            found = super().replace(id)
+            there.append(sum(issubclass(type(each), KVCacheManager) for each in gc.get_objects()))
+            return found
 
-    monkeypatch.setattr(Fleet, "replace", counting)
+    monkeypatch.setattr(simulation, "Fleet", Counting)
     gc.collect()
     before = sum(issubclass(type(each), KVCacheManager) for each in gc.get_objects())
     rows = tuple(Row(0.25 * i, 0, 9, 4, 4) for i in range(40))

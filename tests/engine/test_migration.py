@@ -12,6 +12,7 @@ from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.recorder import Recorder
 from simlora.policies.migration.base import Migration, Move, Plan
 from simlora.policies.placement.base import Placed, Placement
+from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 from tests.engine.by_hand import load_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row
@@ -22,10 +23,8 @@ CASE = Case(
 BOTH = pytest.mark.parametrize("fast_forward", [True, False])
 
 
-class ToTheFirst:
+class ToTheFirst(Router):
     """A router that sends all requests to replica 0."""
-
-    informed = False
 
     def route(self, request: Request, candidates: object, view: ClusterView) -> int:
         return 0

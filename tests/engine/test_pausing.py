@@ -10,6 +10,7 @@ from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.recorder import Recorder
 from simlora.policies.migration.base import Migration, Move, Plan
+from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 from tests.engine.by_hand import chunks_s, load_s, merge_s, prefill_s, step_s, steps_s
 from tests.engine.cases import COEFFICIENTS, Case, Row
@@ -149,7 +150,7 @@ def test_a_paused_request_can_move_and_loses_nothing(fast_forward: bool) -> None
     assert recorder.token_gaps.mean() * (table.output_tokens - 1).sum() == pytest.approx(between_s)
 
 
-class ToTheFirst:
+class ToTheFirst(Router):
     """A router that sends all requests to replica 0."""
 
     informed = False

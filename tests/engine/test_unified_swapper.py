@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 
 from simlora.core.request import Request
+from simlora.engine import assembly
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.unified_swapper import UnifiedSwapper
 from simlora.policies.eviction.banded_lru import BandedLru
@@ -310,12 +311,12 @@ def checks(of: Case, swapper: Callable[[], Swapper], fast: bool = False) -> list
     """When it checked whether HBM is busy or idle."""
     at: list[float] = []
 
-    def noting(self: UnifiedSwapper, now_s: float) -> None:
-        at.append(now_s)
-        check(self, now_s)
+    class Noting(UnifiedSwapper):
+        def _check(self, now_s: float) -> None:
+            at.append(now_s)
+            super()._check(now_s)
 
-    check = UnifiedSwapper._check
-    with mock.patch.object(UnifiedSwapper, "_check", noting):
+    with mock.patch.object(assembly, "UnifiedSwapper", Noting):
         Ran(of, swapper, fast)
     return at
 

@@ -415,7 +415,6 @@ def watched(case: Case, *, fast_forward: bool = True) -> Watched:
         mock.patch("simlora.engine.cluster.simulation.Recorder", WatchedRecorder),
         mock.patch("simlora.engine.assembly.Replica", WatchedReplica),
         mock.patch("simlora.engine.assembly.PrefixTree", WatchedTree),
-        mock.patch("simlora.engine.parts.unified_swapper.PrefixTree", WatchedTree),
     ):
         simulation = Watched(case.scenario(fast_forward=fast_forward))
         simulation.run()

@@ -17,6 +17,7 @@ from simlora.latency.kernels import (
     Vllm,
     priced,
 )
+from tests.builds import ARRAYS
 
 COEFFICIENTS = {
     "kernels.bgmv.decode.intercept_s": 0.5,
@@ -159,6 +160,7 @@ def test_one_hot_einsum_multiplies_the_tokens_of_both_with_the_adapters_of_both(
     assert one.mixed_s(NO_ADAPTER, NO_ADAPTER) == 0.0
 
 
+@ARRAYS
 def test_one_hot_einsum_prices_the_work_of_many_replicas_at_once() -> None:
     one = OneHotEinsum(calibration())
     works = [DECODE, NO_ADAPTER, changed(DECODE, tokens=9, adapters=7)]

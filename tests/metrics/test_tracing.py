@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 import simlora
 from simlora.core.adapter import Adapter
+from simlora.engine.cluster import simulation
 from simlora.metrics.tracing import Copied, Level, Tracing
 from tests.report.traced import SYSTEMS
 
@@ -50,7 +53,7 @@ def test_looking_changes_nothing(system):
 
 
 def test_a_run_with_too_much_says_where_it_was_cut(monkeypatch):
-    monkeypatch.setattr(Tracing.__init__, "__defaults__", (100,))
+    monkeypatch.setattr(simulation, "Tracing", partial(Tracing, most=100))
     found = simlora.simulate([*SYSTEMS["slora"], "perfetto=true"])
     assert found.traced is not None
     assert len(found.traced.happened) == 100

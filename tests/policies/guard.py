@@ -49,7 +49,7 @@ class GuardedQueue(Guard):
 
 
 def request_state(request: Request) -> tuple[Any, ...]:
-    return tuple(getattr(request, name) for name in Request.__slots__)
+    return tuple(getattr(request, name) for name in dir(request) if not name.startswith("_"))
 
 
 def replica_state(view: ReplicaView) -> list[Any]:

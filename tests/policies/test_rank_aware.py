@@ -13,6 +13,7 @@ from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Bgmv, Kernel, LoraWork, Mbgmv, MbgmvMax, Vllm
 from simlora.policies.routing.first_fit import FirstFit
 from simlora.policies.routing.rank_aware import FEW, RankAware
+from tests.builds import ARRAYS
 from tests.policies.hand import Cluster
 
 A10 = calibrations.load("a10-llama_2_7b-tp1")
@@ -115,6 +116,7 @@ KERNELS = {
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("slo_s", [None, 0.05])
+@ARRAYS
 def test_prices_one_by_one_are_those_at_once_to_the_bit(kernel: str, slo_s: float | None) -> None:
     """Replicas with and without queues, of many ranks and of the base model alone; some have the adapter."""
     calibration, lora = KERNELS[kernel]

@@ -20,7 +20,7 @@ from experiments.fidelity.vllm.rows import MODELS
 from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
-from simlora.latency.kernels import LoraWork, Vllm
+from simlora.latency.kernels import TILE, LoraWork, Vllm
 
 TABLE = Path("profiles") / "vllm_lora_steps.csv"
 COLUMNS = (
@@ -103,7 +103,7 @@ def slots(own: pd.DataFrame) -> dict[str, float]:
     """What one request pays for slots that nobody uses: the programs of one block of tokens."""
     rows = own[own["kind"] == "single_request"]
     count = rows["max_loras"].to_numpy(dtype=np.float64)
-    rank = np.maximum(rows["max_lora_rank"].to_numpy(dtype=np.float64), Vllm.TILE)
+    rank = np.maximum(rows["max_lora_rank"].to_numpy(dtype=np.float64), TILE)
     columns = {"one": 1.0, "kernels.vllm.per_slot_s": count, "kernels.vllm.per_slot_rank_s": count * rank}
     found = _fit(columns, rows["itl_mean_ms"].to_numpy() / 1000)
     del found["one"]  # the base model's step, the request's adapter and what every pass with LoRA costs

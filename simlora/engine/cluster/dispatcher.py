@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from simlora.core.request import Request
 from simlora.engine.clock import ARRIVAL, URGENT
@@ -24,6 +25,7 @@ Listener = Callable[[int, Request], None]
 """Takes the number of a replica, and the request that it gets or no longer has."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Dispatcher:
     """Dispatches requests to the replicas that the router chooses, and keeps the fleet's `outstanding`.
 

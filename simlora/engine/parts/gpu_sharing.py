@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from mypy_extensions import mypyc_attr
+
 from simlora.engine.parts.slowdown import PaceChange
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.model_runner import ModelRunner, Pass, WrappingRunner
@@ -13,6 +15,7 @@ from simlora.engine.scenario import Scenario
 from simlora.latency.iteration import HostTime
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SharedGpu:
     """One GPU whose time busy engines share, as separate processes under NVIDIA MPS do.
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from simlora.core.request import Request
-from simlora.engine.replica.admission import Admission
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
-from simlora.engine.replica.request_table import RequestStatus, RequestTable
-from simlora.engine.replica_config import ReplicaConfig
+from simlora.engine.replica.request_table import RequestStatus
 from simlora.engine.scenario import Scenario
 from simlora.memory.reservation import Pausable
 from simlora.policies.scheduling.base import Pause, Resume, SchedulerOutput
@@ -88,29 +86,3 @@ class Pausing(Part):
     @property
     def _paused(self) -> dict[int, Request]:
         return self._table.held[RequestStatus.PAUSED]
-
-
-def trial_beside(
-    table: RequestTable,
-    config: ReplicaConfig,
-    start: Callable[[int], Admission],
-    beside: Collection[Request] | None = None,
-) -> Admission:
-    """Start a trial beside some requests, as if the other running and paused ones had given up their memory.
-
-    None: beside all. `start` starts a trial of so many seats.
-    """
-    paused, rule = table.held[RequestStatus.PAUSED], table.kv.reservation
-    paused_tokens = rule.paused_tokens if isinstance(rule, Pausable) else 0
-    seats = config.max_num_seqs - (table.held_count - len(paused))
-    if beside is None:
-        trial = start(seats - len(table.batch.members))
-        trial.occupy(paused_tokens)
-        return trial
-    stay = {request.id for request in beside}
-    gone = (id for id in (*table.batch.members, *paused) if id not in stay)
-    freed_tokens = sum(table.kv.own_tokens(id, table.batch.step) for id in gone)
-    trial = start(seats - len(beside))
-    trial.beside((*beside, *table.growing()))
-    trial.occupy(paused_tokens - freed_tokens)
-    return trial

@@ -9,6 +9,7 @@ from math import inf, nextafter
 from typing import ClassVar
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -18,7 +19,6 @@ from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
 from simlora.memory.order import Order
-from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.segments import Branch, Segment
 from simlora.policies.eviction.swapper import Swapper
 
@@ -52,6 +52,7 @@ class SwappedKV(PrefixCachingKV):
         return most
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class UnifiedSwapper(Part):
     """Evicts KV and adapters that are worth least, and brings those that are worth most from the host.
 
@@ -302,30 +303,10 @@ def fading(policy: Swapper) -> Callable[[Segment | Branch, float], float] | None
     return (lambda thing, now_s: policy.fade(now_s - thing.used_s)) if policy.most_fade else None
 
 
-def tree_by_worth(
-    policy: Swapper,
-    kv_s: Callable[[int], float],
-    block_size: int,
-    host_capacity_tokens: int,
-    send: Callable[[int, float, float], float],
-) -> PrefixTree:
-    """Return a tree of KV that leaves and comes back by what the policy says it is worth.
-
-    `kv_s`: the seconds that so many tokens' KV takes to copy; `send` starts a copy to the host, as the tree asks it.
-    """
+def worth(policy: Swapper, kv_s: Callable[[int], float], block_size: int) -> Callable[[Segment], float]:
+    """Return the key of KV: what the policy says it is worth, whose tokens take `kv_s` to copy."""
 
     def key(segment: Segment) -> float:
         return policy.key(kv_s(len(segment.blocks) * block_size), segment.visits, segment.used_s)
 
-    return PrefixTree(
-        block_size,
-        host_capacity_tokens,
-        key,
-        fading(policy),
-        policy.most_fade,
-        comes_back=True,
-        send=send,
-        after_adapters=policy.dependencies,
-        needs_adapter=not policy.matches_invalid,
-        used_when_found=True,
-    )
+    return key

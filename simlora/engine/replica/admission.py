@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from typing import NamedTuple
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -17,20 +16,28 @@ RegionCheck = Callable[[Request, bool], bool]
 """Whether a candidate's adapter fits the adapters' own memory; the second says that it has to be loaded."""
 
 
-class TrialLimits(NamedTuple):
+class TrialLimits:
     """What every trial of a replica has: its reservation and adapters, and the limits of its configuration.
 
     `adapter_tokens` are the slots that adapters may take at most. `shared` is 1 if they take slots that KV could have,
     else 0. `regions` check the adapters' own memory.
     """
 
-    reservation: Reservation
-    cache: AdapterCache
-    prefill_tokens: int
-    adapters: int
-    adapter_tokens: int
-    shared: int
-    regions: tuple[RegionCheck, ...] = ()
+    __slots__ = ("adapter_tokens", "adapters", "cache", "prefill_tokens", "regions", "reservation", "shared")
+
+    def __init__(
+        self,
+        reservation: Reservation,
+        cache: AdapterCache,
+        prefill_tokens: int,
+        adapters: int,
+        adapter_tokens: int,
+        shared: int,
+        regions: tuple[RegionCheck, ...] = (),
+    ) -> None:
+        self.reservation, self.cache, self.prefill_tokens = reservation, cache, prefill_tokens
+        self.adapters, self.adapter_tokens = adapters, adapter_tokens
+        self.shared, self.regions = shared, regions
 
 
 def trial_limits(

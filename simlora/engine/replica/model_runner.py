@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.replica.decode_window import DecodeWindow
@@ -38,6 +40,7 @@ class Pass:
         self.skipped, self.adapters = skipped, adapters
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ModelRunner:
     """Launches prefills and decode windows, and returns how long they take.
 
@@ -100,6 +103,7 @@ class ModelRunner:
         return DecodeWindow(start_s, step_s, iteration.decode_slope_s(size))
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class WrappingRunner(ModelRunner):
     """Changes how long the iterations of another `runner` take."""
 

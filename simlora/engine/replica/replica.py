@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.request import Request
 from simlora.engine.clock import BOUNDARY
 from simlora.engine.replica.decode_window import DecodeWindow
@@ -14,6 +16,7 @@ from simlora.engine.replica.request_table import RequestStatus
 from simlora.policies.scheduling.base import Abort, Note, SchedulerOutput
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Replica(Iterations):
     """Decides what runs next, launches it, waits for the boundary, and processes its output: docs/clock.md.
 
@@ -72,8 +75,12 @@ class Replica(Iterations):
         self.idle = True
         self.table.end_window()
         ended = self.recorder.all_ended()
-        times_s = (part.next_s() for part in self.hooks.bounds if part.outlives_requests or not ended)
-        wake_s = min((time_s for time_s in times_s if time_s > now_s), default=inf)
+        wake_s = inf
+        for part in self.hooks.bounds:
+            if part.outlives_requests or not ended:
+                time_s = part.next_s()
+                if now_s < time_s < wake_s:
+                    wake_s = time_s
         if wake_s < inf:
             self.wake_event = self.clock.call(wake_s, BOUNDARY, self.id, self._boundary)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from simlora.core.request import Request
 from simlora.latency.kernels import LoraWork
@@ -17,6 +17,7 @@ class RunningBatch:
     """
 
     __slots__ = (
+        "_ends",
         "_finish",
         "_offset",
         "_rank_counts",
@@ -35,7 +36,10 @@ class RunningBatch:
         self.rank_sum = 0
         self._offset: dict[int, int] = {}
         self._rank_counts: dict[int, int] = {}
-        self._finish: list[tuple[int, int]] = []
+        self._ends: dict[int, int] = {}  # the step that finishes each member
+        self._finish: list[
+            tuple[int, int]
+        ] = []  # a heap of (that step, id); members that were taken stay in it
 
     def __len__(self) -> int:
         return len(self.members)
@@ -69,6 +73,7 @@ class RunningBatch:
         self.members[id] = request
         self._offset[id] = offset
         self.offsets += offset
+        self._ends[id] = self.step + to_come
         heappush(self._finish, (self.step + to_come, id))
         if adapter is not None:
             rank, counts = adapter.rank, self._rank_counts
@@ -78,23 +83,27 @@ class RunningBatch:
 
     def steps_to_finish(self) -> int:
         """Return the number of decode steps until the next member is finished."""
-        return self._finish[0][0] - self.step
+        finish, ends = self._finish, self._ends
+        while ends.get(finish[0][1]) != finish[0][0]:
+            heappop(finish)
+        return finish[0][0] - self.step
 
     def finished(self) -> list[Request]:
         """Remove and return the members that the last step finished, by id."""
         finish, step, found = self._finish, self.step, []
-        while finish and finish[0][0] == step:
-            found.append(self._leave(heappop(finish)[1]))
+        while finish and finish[0][0] <= step:
+            end, id = heappop(finish)
+            if self._ends.get(id) == end:
+                found.append(self._leave(id))
         return found
 
     def take(self, request: Request) -> None:
         """Remove a member before it is finished."""
-        self._finish = [entry for entry in self._finish if entry[1] != request.id]
-        heapify(self._finish)
         self._leave(request.id)
 
     def _leave(self, id: int) -> Request:
         request = self.members.pop(id)
+        del self._ends[id]
         self.offsets -= self._offset.pop(id)
         if (adapter := request.adapter) is not None:
             rank, counts = adapter.rank, self._rank_counts

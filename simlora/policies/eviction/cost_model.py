@@ -6,7 +6,7 @@ from math import exp, inf, log, log1p
 
 from mypy_extensions import mypyc_attr
 
-from simlora.core.checks import choice, number, switch
+from simlora.core.checks import GivenBool, GivenFloat, GivenStr, choice, number, switch
 from simlora.policies.eviction.swapper import Swapper
 
 CONSTANTS: dict[str, dict[str, float]] = {
@@ -31,21 +31,21 @@ class CostModel(Swapper):
 
     def __init__(
         self,
-        constants: str = "paper",
-        every_s: float | None = None,
-        busy: float | None = None,
-        busy_to: float | None = None,
-        idle: float | None = None,
-        idle_to: float | None = None,
-        recency_s: float | str | None = None,
-        backlog_s: float = 0.1,
-        dependencies: bool = True,
-        matches_invalid: bool = True,
-        adapter_reward: bool = True,
+        constants: GivenStr = "paper",
+        every_s: GivenFloat | None = None,
+        busy: GivenFloat | None = None,
+        busy_to: GivenFloat | None = None,
+        idle: GivenFloat | None = None,
+        idle_to: GivenFloat | None = None,
+        recency_s: GivenFloat | GivenStr | None = None,
+        backlog_s: GivenFloat = 0.1,
+        dependencies: GivenBool = True,
+        matches_invalid: GivenBool = True,
+        adapter_reward: GivenBool = True,
     ) -> None:
         known = CONSTANTS[choice("eviction.constants", constants, CONSTANTS)]
 
-        def given(name: str, value: float | None) -> float:
+        def given(name: str, value: GivenFloat) -> GivenFloat:
             return known[name] if value is None else value
 
         super().__init__(

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
-from simlora.core.checks import LEAST_PERIOD_S, number, switch
+from simlora.core.checks import LEAST_PERIOD_S, GivenBool, GivenFloat, number, switch
 from simlora.core.errors import InputError, not_defined
 from simlora.policies.eviction.base import Eviction
 
@@ -34,14 +34,14 @@ class Swapper(Eviction):
 
     def __init__(
         self,
-        every_s: float = 0.1,
-        busy: float = 0.95,
-        busy_to: float = 0.95,
-        idle: float = 0.7,
-        idle_to: float = 0.7,
-        backlog_s: float = 0.1,
-        dependencies: bool = True,
-        matches_invalid: bool = True,
+        every_s: GivenFloat = 0.1,
+        busy: GivenFloat = 0.95,
+        busy_to: GivenFloat = 0.95,
+        idle: GivenFloat = 0.7,
+        idle_to: GivenFloat = 0.7,
+        backlog_s: GivenFloat = 0.1,
+        dependencies: GivenBool = True,
+        matches_invalid: GivenBool = True,
     ) -> None:
         self.every_s = number("eviction.every_s", every_s, "seconds", least=0)
         if 0 < self.every_s < LEAST_PERIOD_S:  # an idle replica that waits for its link wakes at every check

@@ -9,7 +9,7 @@ from typing import ClassVar
 from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
-from simlora.core.checks import whole
+from simlora.core.checks import GivenInt, whole
 from simlora.policies.loading.base import Loader, Miss
 from simlora.policies.views import ReplicaView
 
@@ -24,7 +24,7 @@ class Prefetching(Loader):
 
     answers: ClassVar[tuple[Miss, ...]] = (Miss.STALL,)
 
-    def __init__(self, depth: int = 8) -> None:
+    def __init__(self, depth: GivenInt = 8) -> None:
         self.depth = whole("loader.depth", depth, "requests", least=1)
 
     def on_miss(self, adapter: Adapter) -> Miss:

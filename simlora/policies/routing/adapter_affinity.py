@@ -6,7 +6,7 @@ import numpy as np
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
-from simlora.core.checks import number
+from simlora.core.checks import GivenFloat, number
 from simlora.core.request import Request
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
@@ -21,7 +21,7 @@ class AdapterAffinity(Router):
     Source: none of the five papers; operators do this to reuse adapters and the KV of their prompts.
     """
 
-    def __init__(self, slack: float = 4.0) -> None:
+    def __init__(self, slack: GivenFloat = 4.0) -> None:
         self.slack = number("router.slack", slack, "requests", above=0)
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
-from simlora.core.checks import whole
+from simlora.core.checks import GivenInt, whole
 from simlora.core.request import Request
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
@@ -26,7 +26,7 @@ class FirstFit(Router):
 
     informed: ClassVar[bool] = True
 
-    def __init__(self, most_requests: int | None = None) -> None:
+    def __init__(self, most_requests: GivenInt | None = None) -> None:
         if most_requests is not None:
             whole("router.most_requests", most_requests, "requests", least=1)
         self.most_requests = most_requests

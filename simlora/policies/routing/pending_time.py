@@ -8,7 +8,7 @@ import numpy as np
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
-from simlora.core.checks import number, switch
+from simlora.core.checks import GivenBool, GivenFloat, number, switch
 from simlora.core.request import Request
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
@@ -36,7 +36,7 @@ class PendingTime(Router):
     informed: ClassVar[bool] = True
 
     def __init__(
-        self, merged_share: float = 0.6, unknown_execution_s: float = 5.0, loads: bool = True
+        self, merged_share: GivenFloat = 0.6, unknown_execution_s: GivenFloat = 5.0, loads: GivenBool = True
     ) -> None:
         self.loads = switch("router.loads", loads)
         self.merged_share = number("router.merged_share", merged_share, least=0, most=1)

@@ -12,7 +12,7 @@ from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simlora.core.build import BUILD
-from simlora.core.checks import number
+from simlora.core.checks import GivenFloat, number
 from simlora.core.request import Request
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Kernel, LoraWork, priced
@@ -41,13 +41,18 @@ class RankAware(Router):
     informed: ClassVar[bool] = True
 
     def __init__(
-        self, slo_s: float | None = None, penalty_s: float = 1.0, mean_output_tokens: float | None = None
+        self,
+        slo_s: GivenFloat | None = None,
+        penalty_s: GivenFloat = 1.0,
+        mean_output_tokens: GivenFloat | None = None,
     ) -> None:
         self.slo_s = None if slo_s is None else number("router.slo_s", slo_s, "seconds", above=0)
         self.penalty_s = number("router.penalty_s", penalty_s, "seconds", least=0)
+        self.mean_output_tokens: float | None = None
         if mean_output_tokens is not None:
-            number("router.mean_output_tokens", mean_output_tokens, "tokens", least=1)
-        self.mean_output_tokens = mean_output_tokens
+            self.mean_output_tokens = number(
+                "router.mean_output_tokens", mean_output_tokens, "tokens", least=1
+            )
         self._declared = self._seen = 0
         self._known: list[_Known] = []  # of each replica
 
@@ -111,7 +116,7 @@ class RankAware(Router):
             if not requests:
                 found.append(0.0)
                 continue
-            iteration, kernel = each.iteration, each.kernel
+            iteration, kernel = models[replica]
             work = LoraWork(
                 each.queue_lora_tokens + lora_prompt,
                 each.queue_token_ranks + token_rank,
@@ -144,8 +149,6 @@ class _Known:
         "adapters",
         "before_s",
         "highest",
-        "iteration",
-        "kernel",
         "lora",
         "lora_s",
         "mark",
@@ -159,9 +162,6 @@ class _Known:
         "ranks",
         "requests",
     )
-
-    iteration: IterationModel
-    kernel: Kernel
 
     def __init__(self) -> None:
         self.mark: object = None
@@ -181,19 +181,19 @@ class _Known:
     ) -> None:
         """Take a replica's load as it is; the kernel `counts` distinct adapters."""
         self.mark, self.queue_mark = every.marks[replica], waiting.marks[replica]
-        self.iteration, self.kernel = models
+        iteration, kernel = models
         self.requests, self.prompts, self.lora, _, self.ranks, _ = every.sums[replica].tolist()
         self.highest = int(every.max_rank[replica])
         self.adapters = int(every.adapters[replica]) if counts else self.lora
         work = LoraWork(self.lora, self.ranks, self.highest, self.adapters, self.lora)
-        self.lora_s = self.kernel.decode_s(work)
+        self.lora_s = kernel.decode_s(work)
         queue, tokens, lora, lora_tokens, _, token_ranks = waiting.sums[replica].tolist()
         self.queue_tokens, self.queue_lora, self.queue_lora_tokens = tokens, lora, lora_tokens
         self.queue_token_ranks, self.queue_highest = token_ranks, int(waiting.max_rank[replica])
         self.before_s = 0.0
         if queue:
             work = LoraWork(lora_tokens, token_ranks, self.queue_highest, lora, lora)
-            self.before_s = self.iteration.prefill_s(tokens, 0) + self.kernel.prefill_s(work)
+            self.before_s = iteration.prefill_s(tokens, 0) + kernel.prefill_s(work)
 
 
 def _prefills_s(iteration: IterationModel, price: Price, sums: Any, max_rank: Any, squared: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
-from simlora.core.checks import number, whole
+from simlora.core.checks import GivenFloat, GivenInt, number, whole
 from simlora.core.request import Request
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
@@ -31,7 +31,7 @@ class RankBands(Router):
 
     informed: ClassVar[bool] = True
 
-    def __init__(self, slack: float = 32.0, window: int = 2000) -> None:
+    def __init__(self, slack: GivenFloat = 32.0, window: GivenInt = 2000) -> None:
         self.slack = number("router.slack", slack, "requests", above=0)
         self.window = whole("router.window", window, "requests", least=1)
         self._recent: deque[tuple[int, int]] = deque()  # (rank, declared output tokens)

@@ -8,7 +8,7 @@ import numpy as np
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
-from simlora.core.checks import number
+from simlora.core.checks import GivenFloat, GivenInt, number
 from simlora.core.request import Request
 from simlora.policies.routing.rank_bands import RankBands
 from simlora.policies.views import ClusterView
@@ -28,7 +28,9 @@ class SessionBands(RankBands):
     and prompt, has one replica. dLoRA keeps an adapter's requests together, and thereby its sessions.
     """
 
-    def __init__(self, slack: float = 32.0, session_slack: float = 16.0, window: int = 2000) -> None:
+    def __init__(
+        self, slack: GivenFloat = 32.0, session_slack: GivenFloat = 16.0, window: GivenInt = 2000
+    ) -> None:
         super().__init__(slack, window)
         self.session_slack = number("router.session_slack", session_slack, "requests", above=0)
         self._homes: OrderedDict[str, int] = OrderedDict()  # replica by session, least recently used first

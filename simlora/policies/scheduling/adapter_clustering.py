@@ -7,7 +7,7 @@ from itertools import chain, takewhile
 
 from mypy_extensions import mypyc_attr
 
-from simlora.core.checks import whole
+from simlora.core.checks import GivenInt, whole
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
@@ -24,7 +24,7 @@ class AdapterClustering(Fcfs):
     Source: S-LoRA (MLSys'24) A.2 and its released router.
     """
 
-    def __init__(self, clusters: int = 8) -> None:
+    def __init__(self, clusters: GivenInt = 8) -> None:
         self.clusters = whole("scheduler.clusters", clusters, "adapters", least=1)
         self._clustered = False
 
@@ -35,7 +35,7 @@ class AdapterClustering(Fcfs):
     def order(self, view: ReplicaView) -> Iterable[Request]:
         if not self._full(view):
             return view.waiting
-        others = (r for r in view.waiting if r.adapter is None or not view.in_use(r.adapter))
+        others = filter(lambda r: r.adapter is None or not view.in_use(r.adapter), view.waiting)
         return chain(self._ours(view), others)
 
     def admit(self, view: ReplicaView, admission: Admission) -> tuple[Request, ...]:
@@ -45,7 +45,7 @@ class AdapterClustering(Fcfs):
         if admission.refusal not in (None, Refusal.TOKENS):
             return first
         taken = {request.id for request in first}
-        others = (request for request in view.waiting if request.id not in taken)
+        others = filter(lambda request: request.id not in taken, view.waiting)
         return (*first, *takewhile(admission.admit, others))
 
     def on_arrival(self) -> int:
@@ -56,4 +56,4 @@ class AdapterClustering(Fcfs):
         return view.running > 0 and view.adapters >= self.clusters
 
     def _ours(self, view: ReplicaView) -> Iterator[Request]:
-        return (r for r in view.waiting if r.adapter is not None and view.in_use(r.adapter))
+        return filter(lambda r: r.adapter is not None and view.in_use(r.adapter), view.waiting)

@@ -127,7 +127,7 @@ class Scheduler:
     `pauses`: it pauses requests, which a batch of one shape (replica.reserve=padded) does not allow.
     """
 
-    merges = False
+    merges: ClassVar[bool] = False
     pauses: ClassVar[bool] = False
     chunks: ClassVar[bool] = False
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from mypy_extensions import mypyc_attr
-
 from simlora.core.request import Request
 from simlora.policies.views import ReplicaView
 
@@ -23,7 +21,6 @@ class Budget(Protocol):
         ...
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class TokenBudget:
     """A fixed number of tokens."""
 
@@ -40,7 +37,6 @@ class TokenBudget:
         return tokens
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class TimeBudget:
     """At most `tokens`, and as many as let the pass, with the running batch's decode step, end within `pass_s` seconds.
 

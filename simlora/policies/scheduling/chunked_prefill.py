@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
-from simlora.core.checks import whole
+from simlora.core.checks import GivenInt, whole
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, Scheduler, SchedulerOutput
 from simlora.policies.scheduling.budget import Budget, TokenBudget
@@ -52,7 +52,7 @@ class ChunkedPrefill(Scheduler):
 
     chunks: ClassVar[bool] = True
 
-    def __init__(self, max_batched_tokens: int = 2048) -> None:
+    def __init__(self, max_batched_tokens: GivenInt = 2048) -> None:
         self.max_batched_tokens = whole("scheduler.max_batched_tokens", max_batched_tokens, "tokens", least=1)
         # Adapters of the batch, last waiting request and `returned`, as of when the whole queue was skipped.
         self._passed: tuple[int, Request, int] | None = None

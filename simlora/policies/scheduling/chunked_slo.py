@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator
 
 from mypy_extensions import mypyc_attr
 
-from simlora.core.checks import number
+from simlora.core.checks import GivenFloat, GivenInt, number
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import Abort, SchedulerOutput
 from simlora.policies.scheduling.budget import Budget, TimeBudget
@@ -32,10 +32,10 @@ class ChunkedSlo(ChunkedPrefill):
 
     def __init__(
         self,
-        max_batched_tokens: int = 8192,
-        slo_s: float | None = None,
-        margin_s: float = 0.1,
-        pass_s: float | None = None,
+        max_batched_tokens: GivenInt = 8192,
+        slo_s: GivenFloat | None = None,
+        margin_s: GivenFloat = 0.1,
+        pass_s: GivenFloat | None = None,
     ) -> None:
         super().__init__(max_batched_tokens)
         self.patience = None if slo_s is None else Patience(slo_s, margin_s)
@@ -59,4 +59,4 @@ class ChunkedSlo(ChunkedPrefill):
         return TimeBudget(view, self.max_batched_tokens - view.running, self.pass_s)
 
     def _candidates(self, view: ReplicaView, admission: Admission) -> Iterator[Request]:
-        return (request for request in super()._candidates(view, admission) if request.id not in self._late)
+        return filter(lambda request: request.id not in self._late, super()._candidates(view, admission))

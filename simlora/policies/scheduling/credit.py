@@ -9,7 +9,7 @@ from operator import attrgetter
 from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
-from simlora.core.checks import choice, number, whole
+from simlora.core.checks import GivenFloat, GivenInt, GivenStr, choice, number, whole
 from simlora.core.request import Request, arrival_order
 from simlora.core.trace import BASE_MODEL
 from simlora.policies.scheduling.base import NEVER, Note
@@ -39,17 +39,17 @@ class Credit(Picking):
 
     def __init__(
         self,
-        constants: str = "paper",
-        merged_s: float = 0.015,
-        unmerged_s: float = 0.027,
-        switch_s: float = 0.020,
-        starving: float = 10_000.0,
-        normal: float = 5_000.0,
-        tune_every: int = 1000,
-        decrement: float = 0.05,
-        factor: float = 1.1,
-        alpha: float = 1.0,
-        beta: float | None = None,
+        constants: GivenStr = "paper",
+        merged_s: GivenFloat = 0.015,
+        unmerged_s: GivenFloat = 0.027,
+        switch_s: GivenFloat = 0.020,
+        starving: GivenFloat = 10_000.0,
+        normal: GivenFloat = 5_000.0,
+        tune_every: GivenInt = 1000,
+        decrement: GivenFloat = 0.05,
+        factor: GivenFloat = 1.1,
+        alpha: GivenFloat = 1.0,
+        beta: GivenFloat | None = None,
     ) -> None:
         choice("scheduler.constants", constants, CONSTANTS)
         number("scheduler.merged_s", merged_s, "seconds", above=0)
@@ -150,7 +150,7 @@ class Credit(Picking):
         if not self._starve:
             return []
         ours = [request for request in here if request.adapter_id in self._starve]
-        return first(ours, (r for r in view.waiting if r.adapter_id in self._starve), self._size)
+        return first(ours, filter(lambda r: r.adapter_id in self._starve, view.waiting), self._size)
 
     def _batch(self, view: ReplicaView, here: list[Request], turn: list[Request]) -> list[Request]:
         """Return Algorithm 1's batch; only adapters that can pay for every other adapter's FCFS request may merge."""

@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from mypy_extensions import mypyc_attr
 
+from simlora.core.checks import GivenFloat
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import Abort, Scheduler, SchedulerOutput
 from simlora.policies.scheduling.fcfs import UNTIL_ARRIVAL
@@ -31,7 +32,7 @@ class EarlyAbort(Scheduler):
     from its released router. The released router looks every 10 ms when idle.
     """
 
-    def __init__(self, slo_s: float = 6.0, margin_s: float = 0.5) -> None:
+    def __init__(self, slo_s: GivenFloat = 6.0, margin_s: GivenFloat = 0.5) -> None:
         self.patience = Patience(slo_s, margin_s)
         self._arrivals = 1
         self._admissions = 1
@@ -47,7 +48,7 @@ class EarlyAbort(Scheduler):
         left = len(view.waiting) - len(late)
         aborts = tuple(Abort(request, REASON) for request in late.values())
         admission = view.trial()
-        hopeful = (request for request in self.order(view) if request.id not in late)
+        hopeful = filter(lambda request: request.id not in late, self.order(view))
         admitted = tuple(takewhile(admission.admit, hopeful))
         if admitted:
             self._left = left - len(admitted)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import takewhile
+from typing import ClassVar
 
 from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
-from simlora.core.checks import whole
+from simlora.core.checks import GivenInt, whole
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
@@ -25,9 +26,9 @@ class MergedPerBatch(Fcfs):
     soon as the batch is empty; here it is unmerged just before the next merge.
     """
 
-    merges = True
+    merges: ClassVar[bool] = True
 
-    def __init__(self, most_others: int = 30) -> None:
+    def __init__(self, most_others: GivenInt = 30) -> None:
         self.most_others = whole("scheduler.most_others", most_others, "requests", least=0)
         self._adapter: Adapter | None = None
 
@@ -42,7 +43,7 @@ class MergedPerBatch(Fcfs):
         ahead = sum(1 for _ in takewhile(lambda request: request.adapter is not self._adapter, view.waiting))
         if ahead > self.most_others:
             return ()
-        return (request for request in view.waiting if request.adapter is self._adapter)
+        return filter(lambda request: request.adapter is self._adapter, view.waiting)
 
     def on_arrival(self) -> int:
         """Return 0: an arrival may be the first waiting request of the batch's adapter."""

@@ -8,7 +8,7 @@ from math import inf
 
 from mypy_extensions import mypyc_attr
 
-from simlora.core.checks import number
+from simlora.core.checks import GivenFloat, number
 from simlora.core.request import Request
 from simlora.policies.views import ReplicaView
 
@@ -19,7 +19,7 @@ REASON = "too old to meet its first-token target"
 class Patience:
     """Finds late requests, which have waited `slo_s - margin_s` without a token. A prefill takes up to `margin_s`."""
 
-    def __init__(self, slo_s: float, margin_s: float) -> None:
+    def __init__(self, slo_s: GivenFloat, margin_s: GivenFloat) -> None:
         self.seconds = number("scheduler.slo_s", slo_s, "seconds", above=0) - number(
             "scheduler.margin_s", margin_s, "seconds", least=0, most=slo_s
         )
@@ -31,8 +31,10 @@ class Patience:
 
     def next_s(self, view: ReplicaView, late: Container[int]) -> float:
         """Return when the next waiting request that is not late becomes late; inf if none will."""
-        others = (request for request in view.waiting if request.id not in late)
-        return next((self._ends_s(request) for request in others if not request.generated_tokens), inf)
+        for request in view.waiting:
+            if request.id not in late and not request.generated_tokens:
+                return self._ends_s(request)
+        return inf
 
     def _ends_s(self, request: Request) -> float:
         """Return when a request becomes late; inf for a request preempted after its first token."""

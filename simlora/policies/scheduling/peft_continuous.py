@@ -8,7 +8,7 @@ from itertools import takewhile
 from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
-from simlora.core.checks import switch
+from simlora.core.checks import GivenBool, switch
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
@@ -26,16 +26,20 @@ class PeftContinuous(Fcfs):
     with uniform allocation, which stops at the first request of another adapter.
     """
 
-    def __init__(self, merge: bool = True) -> None:
-        self.merges = switch("scheduler.merge", merge)
+    def __init__(self, merge: GivenBool = True) -> None:
+        self._merges = switch("scheduler.merge", merge)
         self._adapter: Adapter | None = None
+
+    @property
+    def merges(self) -> bool:  # type: ignore[override]  # the only one whose instances differ
+        return self._merges
 
     def schedule(self, view: ReplicaView) -> SchedulerOutput:
         if view.running or view.loading:
             return super().schedule(view)
         self._adapter = next(iter(view.waiting)).adapter
         decision = super().schedule(view)
-        if not self.merges or view.merged is self._adapter:
+        if not self._merges or view.merged is self._adapter:
             return decision
         return decision.replace(unmerge=view.merged is not None, merge=self._adapter)
 

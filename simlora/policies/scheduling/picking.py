@@ -26,7 +26,7 @@ class Picking(Scheduler):
     puts prompts and decodes into one iteration.
     """
 
-    merges = True
+    merges: ClassVar[bool] = True
     pauses: ClassVar[bool] = True
 
     @abstractmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
@@ -14,7 +16,7 @@ from simlora.policies.views import ReplicaView
 class UnmergedOnly(Picking):
     """Run the batch B_fcfs of Algorithm 1, in order of arrival. Source: dLoRA (OSDI'24) §7.3, Unmerged-only."""
 
-    merges = False
+    merges: ClassVar[bool] = False
 
     def pick(self, view: ReplicaView) -> tuple[list[Request], Adapter | None]:
         return first(admitted(view), view.waiting, view.max_num_seqs), None

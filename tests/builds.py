@@ -1,0 +1,8 @@
+"""What holds only where simlora's hot rooms are interpreted."""
+
+import pytest
+
+from simlora.core.build import BUILD
+
+ARRAYS = pytest.mark.skipif(BUILD == "compiled", reason="compiled latency models take no arrays")
+"""Routers price many replicas at once with arrays; compiled, one after the other is faster."""
