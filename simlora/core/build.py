@@ -10,13 +10,14 @@ from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, FileFinder,
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
+ROOT = PACKAGE.parent
 MANIFEST = PACKAGE / "compiled.json"
 """Written by hatch_build.py: the suffix of the compiled modules, their sources, and the hash of these."""
 INTERPRETED = "SIMLORA_INTERPRETED"
 """The environment variable that, if set, leaves the compiled modules alone."""
 
 
-def hash_of(sources: list[str], root: Path = PACKAGE.parent) -> str:
+def hash_of(sources: list[str], root: Path) -> str:
     """Return the hash of source files, given relative to the folder of the package; one may be missing."""
     found = hashlib.sha256()
     for source in sources:
@@ -36,7 +37,7 @@ def why_interpreted() -> str | None:
         return "not compiled"
     if compiled["suffix"] != EXTENSION_SUFFIXES[0]:
         return f"compiled for another Python: {compiled['suffix']}"
-    if hash_of(compiled["sources"]) != compiled["hash"]:
+    if hash_of(compiled["sources"], ROOT) != compiled["hash"]:
         return "sources have changed since they were compiled"
     return None
 
