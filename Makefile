@@ -40,6 +40,7 @@ compiled: $(READY)  ## compile the hot rooms with mypyc and a C compiler: a minu
 	@echo "Compiling; a minute or two on two cores"
 	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(PIP) install --no-build-isolation --no-deps -e .
 	@$(BIN)/simlora --version
+	@$(BIN)/python -c 'import sys, simlora; sys.exit(simlora.WHY_INTERPRETED)'
 
 interpreted: $(READY)  ## remove what `make compiled` has made
 	@$(BIN)/python hatch_build.py clean

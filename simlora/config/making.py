@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ def factory(tree: Tree, key: str, kind: type[T], *args: Any) -> Callable[..., T]
     try:
         first = made(*args)
     except TypeError as error:
-        raise InputError(f"{key} cannot be made: {error}") from error
+        raise InputError(f"{key} cannot be made: {_why_not_made(made, args, error)}") from error
     _checked(first, tree, key, kind)
     return made
 
@@ -59,7 +60,8 @@ def _instantiate(tree: Tree, key: str, partial: bool) -> Any:
         if isinstance(cause, InputError):
             raise cause from None
         if isinstance(cause, TypeError):
-            raise InputError(f"{key} cannot be made: {cause}") from error
+            made = partial_of(tree, key)
+            raise InputError(f"{key} cannot be made: {_why_not_made(made, (), cause)}") from error
         if isinstance(cause, ImportError | InstantiationException):
             why = _why_not_imported(cause.__cause__ or cause, node["_target_"])
             raise InputError(
@@ -76,6 +78,17 @@ def _checked(made: Any, tree: Tree, key: str, kind: type[T]) -> T:
             f"must make a {kind.__module__}.{kind.__qualname__}"
         )
     return made
+
+
+def _why_not_made(made: Any, args: tuple[Any, ...], error: TypeError) -> str:
+    """Return which argument is too much or missing, which compiled code does not say, or else the error."""
+    if not isinstance(made, functools.partial):
+        return str(error)
+    try:
+        inspect.signature(made.func).bind(*args, *made.args, **made.keywords)
+    except TypeError as mismatch:
+        return f"{made.func.__name__}.__init__() {mismatch}"
+    return str(error)
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -17,8 +17,8 @@ from experiments.speed.scenarios import (
     SCENARIOS,
     SWAPPED,
     Speed,
-    clock_events_per_s,
     measure,
+    simpy_timeouts_per_s,
 )
 from simlora.core.errors import InputError
 
@@ -90,17 +90,21 @@ def test_a_line_shows_target_and_memory() -> None:
         "scenario": "1 replica",
         "requests": 10,
         "requests_per_s": 1234.5,
-        "target_requests_per_s": 1000,
+        "target_requests_per_s": 100_000,
         "token_steps_per_s": 1.0,
         "events_per_request": 2.5,
         "peak_memory_bytes": 3e6,
-        "clock_events_per_s": 1e6,
+        "simpy_timeouts_per_s": 1e5,
+        "build": "compiled",
     }
-    assert line(row).split() == ["1", "replica", "10", "1,234", "1,000", "1", "2.50", "3", "MB", "1,000,000"]
+    of_simpy = ["1,234", "1.23%", "6.7%"]
+    assert line(row).split() == [
+        *("1", "replica", "10", "compiled", *of_simpy, "1", "2.50", "3", "MB", "100,000")
+    ]
 
 
-def test_the_clock_alone_is_measured_beside() -> None:
-    assert clock_events_per_s(1_000) > 0
+def test_simpy_alone_is_measured_beside() -> None:
+    assert simpy_timeouts_per_s(1_000) > 0
 
 
 def test_the_demonstration_says_what_it_runs_on(tmp_path: Path, monkeypatch, capsys) -> None:
