@@ -24,6 +24,7 @@ from simlora.api.facts import (
 from simlora.api.progress import bar
 from simlora.api.timed import Timed
 from simlora.config.setup import Setup
+from simlora.core.build import BUILD
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.journal import Planned
@@ -90,7 +91,7 @@ def _result(
         scaling=scaling_facts(simulation, makespan_s),
         cost=cost_facts(simulation, requests),
         simulation=simulation_facts(simulation, wall_s, migration_wall_s),
-        versions=versions(),
+        versions=versions() | {"build": BUILD},
         seed=setup.scenario.seed,
         workload=setup.workload,
         run=setup.about,

@@ -19,23 +19,19 @@ T = TypeVar("T")
 
 def make(tree: Tree, key: str, kind: type[T]) -> T:
     """Return the object that the section `key` describes. Raises InputError if it is not of that kind."""
-    return _checked(_instantiate(tree, key, partial=False), tree, key, kind)
+    return _checked(_called(partial_of(tree, key), key), tree, key, kind)
 
 
 def factory(tree: Tree, key: str, kind: type[T], *args: Any) -> Callable[..., T]:
     """Return what makes such objects, having tried it once with `args`; raises InputError as `make` does."""
-    made: Callable[..., T] = _instantiate(tree, key, partial=True)
-    try:
-        first = made(*args)
-    except TypeError as error:
-        raise InputError(f"{key} cannot be made: {_why_not_made(made, args, error)}") from error
-    _checked(first, tree, key, kind)
+    made = partial_of(tree, key)
+    _checked(_called(made, key, *args), tree, key, kind)
     return made
 
 
 def partial_of(tree: Tree, key: str) -> functools.partial[Any]:
     """Return what the section `key` describes, to be called with more arguments, without having tried it."""
-    made = _instantiate(tree, key, partial=True)
+    made = _instantiate(tree, key)
     assert isinstance(made, functools.partial), "Hydra makes a partial of what is to be called later"
     return made
 
@@ -51,8 +47,8 @@ def with_target(tree: Tree, key: str) -> dict[str, Any]:
     return found
 
 
-def _instantiate(tree: Tree, key: str, partial: bool) -> Any:
-    node = with_target(tree, key) | {"_partial_": partial, "_convert_": "all"}
+def _instantiate(tree: Tree, key: str) -> Any:
+    node = with_target(tree, key) | {"_partial_": True, "_convert_": "all"}
     try:
         return instantiate(node)
     except InstantiationException as error:
@@ -60,8 +56,7 @@ def _instantiate(tree: Tree, key: str, partial: bool) -> Any:
         if isinstance(cause, InputError):
             raise cause from None
         if isinstance(cause, TypeError):
-            made = partial_of(tree, key)
-            raise InputError(f"{key} cannot be made: {_why_not_made(made, (), cause)}") from error
+            raise InputError(f"{key} cannot be made: {cause}") from error
         if isinstance(cause, ImportError | InstantiationException):
             why = _why_not_imported(cause.__cause__ or cause, node["_target_"])
             raise InputError(
@@ -80,15 +75,18 @@ def _checked(made: Any, tree: Tree, key: str, kind: type[T]) -> T:
     return made
 
 
-def _why_not_made(made: Any, args: tuple[Any, ...], error: TypeError) -> str:
-    """Return which argument is too much or missing, which compiled code does not say, or else the error."""
-    if not isinstance(made, functools.partial):
-        return str(error)
+def _called(made: functools.partial[Any], key: str, *args: Any) -> Any:
+    """Return what is made; the arguments are checked before, as a compiled class without `__init__` takes any."""
     try:
         inspect.signature(made.func).bind(*args, *made.args, **made.keywords)
     except TypeError as mismatch:
-        return f"{made.func.__name__}.__init__() {mismatch}"
-    return str(error)
+        raise InputError(f"{key} cannot be made: {made.func.__name__}() {mismatch}") from mismatch
+    except ValueError:
+        pass  # a built-in type that shows no signature
+    try:
+        return made(*args)
+    except TypeError as error:
+        raise InputError(f"{key} cannot be made: {error}") from error
 
 
 def _innermost(error: BaseException) -> BaseException:

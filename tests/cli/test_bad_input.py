@@ -174,7 +174,9 @@ CASES = {
     ),
     "scheduler=credit scheduler.constants=code": ("scheduler.constants is 'code'",),
     "replica.full_copies=true": ("replica.full_copies is true, which needs",),
-    "scheduler=static_batch +scheduler.round=3": ("scheduler cannot be made: StaticBatch",),
+    "scheduler=static_batch +scheduler.round=3": (
+        "scheduler cannot be made: StaticBatch() got an unexpected keyword argument 'round'",
+    ),
     "workload.rate_rps=0": ("workload.rate_rps is 0, must be greater than 0",),
     "workload.ranks=[0]": ("workload.ranks[0] is 0, must be a whole number",),
     "workload.ranks=[10000]": ("workload.ranks[0] is 10000, must be a whole number",),
@@ -184,7 +186,7 @@ CASES = {
     "report=1": ("report is 1, must be true or false",),
     "progress=often": ("progress is 'often', must be true or false",),
     "loader=prefetching loader.depth=abc": ("loader.depth is 'abc', must be a whole number",),
-    "+scheduler.depth=3": ("scheduler cannot be made: Fcfs() takes no arguments",),
+    "+scheduler.depth=3": ("scheduler cannot be made: Fcfs() got an unexpected keyword argument 'depth'",),
     "scheduler._target_=nowhere.Mine": (
         "scheduler._target_ is nowhere.Mine",
         "there is no module nowhere in the current folder",
