@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -131,14 +132,14 @@ def test_a_subclass_of_any_policy_that_changes_nothing_changes_nothing(slot: typ
 
 
 class Mine(Scheduler):
-    """Starts one request after the other, and says that it merges and prefills in chunks."""
+    """Starts one request after the other, named in a list, and says that it merges and prefills in chunks."""
 
     merges, chunks = True, True
 
     def schedule(self, view: ReplicaView) -> SchedulerOutput:
         trial = view.trial()
         fits = [request for request in list(view.waiting)[:1] if trial.admit(request)]
-        return SchedulerOutput(prefill=tuple(fits)) if fits else SchedulerOutput(on_arrival=0, steps=1)
+        return SchedulerOutput(prefill=fits) if fits else SchedulerOutput(on_arrival=0, steps=1)
 
 
 class Newest(Fcfs):
@@ -166,12 +167,12 @@ class Eager(Eviction):
 
 
 class ByLoad(Router):
-    """Reads what only an informed router may read."""
+    """Reads what only an informed router may read, and returns a number of numpy's."""
 
     informed = True
 
     def route(self, request: Request, candidates: np.ndarray, view: ClusterView) -> int:
-        return int(candidates[np.argmin(view.loads.all.sums[candidates, 0])])
+        return candidates[np.argmin(view.loads.all.sums[candidates, 0])]
 
 
 class PerToken(Kernel):
@@ -267,3 +268,18 @@ def test_an_instance_is_of_its_own_slot_alone() -> None:
     assert isinstance(MostIdle(), Router)
     assert not isinstance(MostIdle(), Eviction | Scheduler)
     assert not isinstance(Lru(), Swapper)
+
+
+def test_a_broken_rule_is_named_with_its_file_and_line() -> None:
+    class Idle(Scheduler):
+        def schedule(self, view: ReplicaView) -> SchedulerOutput:
+            return SchedulerOutput()
+
+    with pytest.raises(
+        AssertionError, match=r"Idle leaves replica \d idle beside request 0, which could run"
+    ) as found:
+        table(CASE, scheduler=Idle)
+    last = traceback.extract_tb(found.tb)[-1]
+    assert last.filename.endswith("simlora/engine/replica/replica.py")
+    assert last.lineno
+    assert last.name == "_assert_nothing_could_run"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import index
+from typing import Any
 
 import numpy as np
 from mypy_extensions import mypyc_attr
@@ -39,6 +41,7 @@ class Dispatcher:
     def __init__(self, scenario: Scenario, fleet: Fleet, view: ClusterView, recorder: Recorder) -> None:
         self._clock, self._fleet, self._view, self._recorder = fleet.clock, fleet, view, recorder
         self._router, self._max_outstanding = scenario.policies.router, scenario.cluster.max_outstanding
+        self._route: Callable[[Request, Ids, ClusterView], Any] = self._router.route
         self._outstanding = fleet.outstanding.data  # one number is written faster so than through numpy
         self._kinds, self._kind_of = scenario.kinds, scenario.kind_of
         self._dispatch = self.dispatch if self._max_outstanding is None else self._dispatch_or_overflow
@@ -97,7 +100,7 @@ class Dispatcher:
                 return None
         for listener in self.before_route:
             listener()
-        chosen = self._router.route(request, candidates, self._view)
+        chosen = index(self._route(request, candidates, self._view))  # it may be one of numpy's numbers
         assert 0 <= chosen < len(self._outstanding), f"{type(self._router).__name__} chose replica {chosen}"
         replica = self._fleet.replicas[chosen]
         reason = unservable(request, replica.config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any, ClassVar, NamedTuple
 
@@ -88,20 +88,20 @@ class SchedulerOutput:
 
     def __init__(
         self,
-        prefill: tuple[Request, ...] = (),
+        prefill: Sequence[Request] = (),
         steps: int = NEVER,
         on_arrival: int = NEVER,
         until_s: float = inf,
-        chunks: tuple[int, ...] = (),
+        chunks: Sequence[int] = (),
         decode: bool = False,
         unmerge: bool = False,
         merge: Adapter | None = None,
         skipped: int = 0,
-        actions: tuple[Action, ...] = (),
+        actions: Sequence[Action] = (),
     ) -> None:
-        self.prefill, self.chunks, self.decode, self.skipped = prefill, chunks, decode, skipped
+        self.prefill, self.chunks, self.actions = tuple(prefill), tuple(chunks), tuple(actions)
         self.steps, self.on_arrival, self.until_s = steps, on_arrival, until_s
-        self.unmerge, self.merge, self.actions = unmerge, merge, actions
+        self.decode, self.skipped, self.unmerge, self.merge = decode, skipped, unmerge, merge
 
     def replace(self, **changes: Any) -> SchedulerOutput:
         """Return a copy with other values of these fields."""
