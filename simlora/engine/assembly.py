@@ -29,7 +29,7 @@ from simlora.engine.replica.admission import reservation, trial_limits
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.kv_cache_manager import InFlightKV, KVCacheManager
 from simlora.engine.replica.model_runner import ModelRunner
-from simlora.engine.replica.part import Hooks, Part
+from simlora.engine.replica.part import NO_HOOKS, Hooks, Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import HoldingTable, RequestTable
 from simlora.engine.replica.running_batch import RunningBatch
@@ -141,7 +141,8 @@ class Assembly:
             scenario.fast_forward,
         )
         own = (make(replica) for make in scenario.parts)
-        replica.attach(Hooks([*self._parts(replica, model, region), *own]))
+        parts = [*self._parts(replica, model, region), *own]
+        replica.attach(Hooks(parts) if parts else NO_HOOKS)
         return replica
 
     # What it is made of -----------------------------------------------------------------

@@ -99,9 +99,9 @@ class Simulation:
     ) -> None:
         """Have the fleet make its replicas, with the CPU cores and GPUs that several of them share."""
         scenario, cluster, store, loads = self.scenario, self.scenario.cluster, self.store, self.loads
-        cores = [HostCores(cluster.host_cores) for _ in range(cluster.hosts)]
-        engines = cluster.engines_per_gpu
-        gpus = [SharedGpu() for _ in range(0, cluster.replicas, engines)]
+        assists, engines = scenario.policies.assists, cluster.engines_per_gpu
+        cores = [HostCores(cluster.host_cores) for _ in range(cluster.hosts)] if assists else []
+        gpus = [SharedGpu() for _ in range(0, cluster.replicas, engines)] if engines > 1 else []
 
         def replica(id: int) -> Replica:
             made = Assembly(
@@ -115,8 +115,8 @@ class Simulation:
                 on_end=self.dispatcher.end,
                 on_move=self.migrator.arrive,
                 on_queue=None if loads is None else (loads.waiting.add, loads.waiting.take),
-                cores=cores[cluster.host_of(id)] if scenario.policies.assists else None,
-                gpu=gpus[id // engines] if engines > 1 else None,
+                cores=cores[cluster.host_of(id)] if assists else None,
+                gpu=gpus[id // engines] if gpus else None,
                 make_link=HostLink if store is None else partial(FetchingLink, store, id),
                 make_runner=runner,
             ).replica()
