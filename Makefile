@@ -1,4 +1,4 @@
-# simlora's developer menu. `make demo` and `make test` need git, make and python3 (3.11 or 3.12, with its venv module;
+# simlora's developer menu. `make demo` and `make test` need git, make and python3 (3.11 to 3.13, with its venv module;
 # on Debian and Ubuntu that is the package python3-venv), nothing else.
 
 PYTHON ?= python3
@@ -21,8 +21,8 @@ setup: $(READY)  ## create .venv and install simlora with its tools
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "simlora needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1); name another one with: make PYTHON=python3.11" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))' || \
-	  echo "constraints.txt is for Python 3.11 and 3.12, and $(PYTHON) is $$($(PYTHON) -V 2>&1), which nobody has tried" >&2
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 14))' || \
+	  echo "constraints.txt is for Python 3.11 to 3.13, and $(PYTHON) is $$($(PYTHON) -V 2>&1), which nobody has tried" >&2
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "Creating $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
 	@echo "Installing simlora into $(VENV) (a minute or two, once)"
 	@$(PIP) install -c constraints.txt editables hatchling setuptools

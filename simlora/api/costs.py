@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from simlora.core.total import total
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import Kind
 from simlora.metrics.slo import is_finished
@@ -30,7 +31,7 @@ def cost_facts(simulation: Simulation, requests: pd.DataFrame) -> dict[str, Any]
     tokens = output + int(done["prompt_tokens"].sum())
     usd, energy_j = _sum([kind["usd"] for kind in kinds]), _sum([kind["energy_j"] for kind in kinds])
     return {
-        "gpu_hours": sum(kind["gpu_hours"] for kind in kinds),
+        "gpu_hours": total(kind["gpu_hours"] for kind in kinds),
         "usd": usd,
         "usd_per_million_tokens": _share(usd, tokens / 1e6),
         "usd_per_million_output_tokens": _share(usd, output / 1e6),
@@ -44,8 +45,8 @@ def _kind(simulation: Simulation, kind: Kind, ids: range) -> dict[str, Any]:
     """Return what the replicas of one kind cost."""
     engines = simulation.scenario.cluster.engines_per_gpu
     gpus = kind.replica.tp * -(-len(ids) // engines) / len(ids)  # of a replica; the last GPU may have fewer
-    on_s = sum(float(simulation.autoscaling.on_s[id]) for id in ids)
-    busy_s = sum(simulation.fleet.replicas[id].busy_s for id in ids)
+    on_s = total(float(simulation.autoscaling.on_s[id]) for id in ids)
+    busy_s = total(simulation.fleet.replicas[id].busy_s for id in ids)
     if engines > 1:  # each is also busy while it waits for the others
         busy_s = min(engines * busy_s, on_s)
     hours, gpu = gpus * on_s / HOUR_S, kind.gpu
@@ -60,7 +61,7 @@ def _kind(simulation: Simulation, kind: Kind, ids: range) -> dict[str, Any]:
 
 def _sum(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    return total(known) if len(known) == len(values) else None
 
 
 def _share(amount: float | None, of: float) -> float | None:

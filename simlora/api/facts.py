@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from simlora import __version__
+from simlora.core.total import total
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.adapter_memory import OwnRegion
 from simlora.engine.parts.unified_swapper import UnifiedSwapper
@@ -54,7 +55,7 @@ def adapter_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
             "region_tokens": sum(region.capacity for region in regions),
             "region_refusals": sum(region.refusals for region in regions),
             "region_flushes": sum(region.flushes for region in regions),
-            "fragmentation_mean": sum(r.fragmentation_sum for r in regions) / changes if changes else None,
+            "fragmentation_mean": total(r.fragmentation_sum for r in regions) / changes if changes else None,
             "fragmentation_max": max(region.fragmentation_max for region in regions),
         }
     return facts

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, get_type_hints
 
 import pandas as pd
 
+from simlora.core.total import total
+
 MERGED, CREDIT = "merged", "credit"
 """Names of numbers that belong to an adapter."""
 
@@ -160,7 +162,7 @@ class Journal:
         return {
             "failures": len(failed),
             "hosts": len({failed.host for failed in failed}),
-            "downtime_s": sum(min(failed.until_s, makespan_s) - failed.time_s for failed in failed),
+            "downtime_s": total(min(failed.until_s, makespan_s) - failed.time_s for failed in failed),
             "requests": sum(failed.requests for failed in failed),
             "restarted": sum(failed.restarted for failed in failed),
             "recomputed_tokens": sum(failed.recomputed_tokens for failed in failed),

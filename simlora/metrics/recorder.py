@@ -13,6 +13,7 @@ from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
+from simlora.core.total import total
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.metrics.histogram import TokenGaps
 from simlora.metrics.journal import Journal
@@ -203,7 +204,9 @@ class Recorder:
 
     def merged_s(self, until_s: float) -> float:
         """Return the seconds until `until_s` with a merged adapter, summed over all replicas."""
-        return self._merged_s + sum(max(until_s - since_s, 0.0) for since_s in self._merged_since_s.values())
+        return self._merged_s + total(
+            max(until_s - since_s, 0.0) for since_s in self._merged_since_s.values()
+        )
 
     def note(self, replica: int, now_s: float, name: str, value: float) -> None:
         """Record a scheduler's note."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from mypy_extensions import mypyc_attr
 
+from simlora.core.total import total
 from simlora.engine.parts.slowdown import PaceChange
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.model_runner import ModelRunner, Pass, WrappingRunner
@@ -53,12 +54,12 @@ class SharedGpu:
         if self._prefilling.get(id) is not prefilling:
             self._prefilling[id] = prefilling
             self._notify(id)
-        crowded_s = sum(self._gpu_s.values())
+        crowded_s = total(self._gpu_s.values())
         return (own_s, slope_s) if crowded_s <= own_s else (crowded_s, slope_s * len(self._gpu_s))
 
     def priced_s(self, id: int, own_s: float, host_s: float) -> float:
         """Return what such an iteration would take, without launching it."""
-        others_s = sum(seconds for other, seconds in self._gpu_s.items() if other != id)
+        others_s = total(seconds for other, seconds in self._gpu_s.items() if other != id)
         return max(own_s, max(own_s - host_s, 0.0) + others_s)
 
     def _notify(self, id: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simlora.core.adapter import Adapter
+from simlora.core.total import total
 from simlora.engine.replica.link import Link
 from simlora.latency.transfer import AdapterLoad
 from simlora.metrics.recorder import Recorder
@@ -77,4 +78,4 @@ class HostLink:
     def load_again(self, sizes_bytes: Sequence[int], from_disk: bool, now_s: float) -> float:
         """Copy adapters of these sizes that were in HBM a moment ago; return when they are there."""
         self._recorder.adapter_reloads(len(sizes_bytes), sum(sizes_bytes), from_disk)
-        return self.to_gpu.transfer(now_s, sum(self.adapter_s(size, from_disk) for size in sizes_bytes))
+        return self.to_gpu.transfer(now_s, total(self.adapter_s(size, from_disk) for size in sizes_bytes))
