@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "simlora needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1); name another one with: make PYTHON=python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 14))' || \
-	  echo "constraints.txt is for Python 3.11 to 3.13, and $(PYTHON) is $$($(PYTHON) -V 2>&1), which nobody has tried" >&2
+	  echo "constraints.txt is for Python 3.11 to 3.13, and $(PYTHON) is $$($(PYTHON) -V 2>&1), which is untested" >&2
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "Creating $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
 	@echo "Installing simlora into $(VENV) (a minute or two, once)"
 	@$(PIP) install -c constraints.txt editables hatchling setuptools
@@ -92,4 +92,6 @@ wheel-test: $(TORCH)  ## install the wheel into an empty environment and run sim
 
 clean:  ## remove .venv, build products, caches and outputs/
 	rm -rf $(VENV) build dist outputs multirun .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -f simlora/compiled.json
+	find simlora -name '*.so' -delete
 	find simlora profiler tests experiments -name __pycache__ -type d -prune -exec rm -rf {} +
