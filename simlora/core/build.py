@@ -48,7 +48,7 @@ def choose() -> str | None:
     A changed source takes effect at once: its compiled modules are left alone until they are compiled again.
     """
     reason = why_interpreted()
-    if reason is not None and MANIFEST.exists():
+    if reason is not None:  # also without a manifest: a build that was broken off leaves modules behind
         sys.path_hooks.insert(0, _sources_only)
         for folder in [folder for folder in sys.path_importer_cache if _below(folder)]:
             del sys.path_importer_cache[folder]
