@@ -19,12 +19,12 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = "simlora"
 MANIFEST = Path(PACKAGE, "compiled.json")
-# mypyc reads the types of what it compiles, of what that imports from simlora, and of numpy; all else is of any type.
+# mypyc reads the types of what it compiles, of what that imports from simlora, of librt and of numpy; all else is of any type.
 TYPES = f"""
 [mypy]
 follow_imports = skip
 disable_error_code = type-abstract
-[mypy-numpy.*,{PACKAGE}.core.*,{PACKAGE}.hardware.*,{PACKAGE}.latency.*,{PACKAGE}.memory.*,{PACKAGE}.metrics.*]
+[mypy-librt.*,numpy.*,{PACKAGE}.core.*,{PACKAGE}.hardware.*,{PACKAGE}.latency.*,{PACKAGE}.memory.*,{PACKAGE}.metrics.*]
 follow_imports = normal
 [mypy-{PACKAGE}.engine.*,{PACKAGE}.policies.*,{PACKAGE}.workload.*]
 follow_imports = normal

@@ -28,6 +28,10 @@ class Request:
     KV from the host. `blocked_s` is the other time lost to adapters in flight: stalls because of other requests'
     adapters, and because of its own where the CPU assists. While the request runs, `blocked_s` is a partial sum that
     the engine completes later.
+
+    The engine keeps here what it would otherwise look up by request: `context_offset` is the context in the running
+    batch less the batch's step; `held_offset` and `held_until` are its KV as charged by the reservation
+    (memory/reservation); `token_s` is the time of its last token while it is not in the batch, or has just joined it.
     """
 
     __slots__ = (
@@ -40,8 +44,11 @@ class Request:
         "cached_tokens",
         "chunked_tokens",
         "cold_start_s",
+        "context_offset",
         "first_token_s",
         "generated_tokens",
+        "held_offset",
+        "held_until",
         "host_tokens",
         "id",
         "kv_cold_start_s",
@@ -51,6 +58,7 @@ class Request:
         "preemptions",
         "prompt_tokens",
         "session",
+        "token_s",
     )
 
     def __init__(
@@ -83,6 +91,8 @@ class Request:
         self.blocked_s = 0.0
         self.preemptions = 0
         self.migrations = 0
+        self.context_offset = self.held_offset = self.held_until = 0
+        self.token_s = 0.0
 
     @property
     def prefill_tokens(self) -> int:

@@ -169,7 +169,7 @@ class Assembly:
     def _kv(self, cache: AdapterCache, link: HostLink) -> KVCacheManager:
         """Return the KV in HBM, which tracks copies and cached prefixes only where there are some."""
         config, eviction, scaling = self.config, self.eviction, self.scenario.scaling
-        rule, batch = reservation(config), RunningBatch()
+        rule, batch = reservation(config), RunningBatch(self.outputs)
         if self.scheduler.pauses:
             rule = Pausable(rule)
         copies_overlap = (

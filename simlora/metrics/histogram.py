@@ -12,9 +12,10 @@ and no logarithm is taken, so that the result is the same on every machine.
 from __future__ import annotations
 
 import math
-from struct import Struct
 
 import numpy as np
+from librt.vecs import append, vec
+from mypy_extensions import i64
 from numpy.typing import NDArray
 
 LOWEST_S = 1e-6
@@ -24,7 +25,6 @@ HIGHEST_S = 1e6
 
 _SHIFT = 52 - 10  # mantissa bits that a bin leaves out
 _FIELDS = 4  # first_s, slope_s, steps, weight
-_PACK = Struct(f"{_FIELDS}d").pack
 _BUFFER_ROWS = 50_000
 _CHUNK = 1 << 20  # gaps expanded at once: 8 MB a column
 
@@ -52,10 +52,11 @@ class TokenGaps:
     The mean is exact; a quantile is within 0.1 % of the exact one for gaps between 1 µs and 1e6 s.
     """
 
-    __slots__ = ("_count", "_counts", "_highest_s", "_lowest_s", "_rows", "_sum_s")
+    __slots__ = ("_count", "_counts", "_filled", "_highest_s", "_lowest_s", "_rows", "_sum_s")
 
     def __init__(self) -> None:
-        self._rows: list[bytes] = []
+        self._rows: vec[float] = vec[float]()  # one after the other; as long as the fullest buffer so far
+        self._filled: i64 = 0  # numbers of the rows that are not folded yet
         self._counts: NDArray[np.int64] = np.zeros(_BINS, dtype=np.int64)
         self._count = 0
         self._sum_s = 0.0
@@ -68,9 +69,13 @@ class TokenGaps:
 
     def add_run(self, first_s: float, slope_s: float, steps: int, weight: int = 1) -> None:
         """Count a decode window of `weight` sequences: gap i of 0 .. steps-1 is first_s + i * slope_s."""
-        rows = self._rows
-        rows.append(_PACK(first_s, slope_s, steps, weight))
-        if len(rows) >= _BUFFER_ROWS:
+        at, rows = self._filled, self._rows
+        if at == len(rows):
+            rows = append(append(append(append(rows, 0.0), 0.0), 0.0), 0.0)
+            self._rows = rows
+        rows[at], rows[at + 1], rows[at + 2], rows[at + 3] = first_s, slope_s, float(steps), float(weight)
+        self._filled = at + _FIELDS
+        if self._filled >= _BUFFER_ROWS * _FIELDS:
             self._fold()
 
     @property
@@ -100,10 +105,10 @@ class TokenGaps:
 
     def _fold(self) -> None:
         """Move the buffer into the sum and the histogram."""
-        if not self._rows:
+        if not self._filled:
             return
-        rows = np.frombuffer(b"".join(self._rows)).reshape(-1, _FIELDS)
-        self._rows = []
+        rows = np.asarray(self._rows, dtype=np.float64)[: self._filled].reshape(-1, _FIELDS)
+        self._filled = 0
         first_s, slope_s, steps, weight = np.ascontiguousarray(rows[(rows[:, 2:] > 0).all(axis=1)].T)
         if not len(first_s):
             return

@@ -5,11 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from enum import IntEnum
-from math import inf
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -20,7 +20,7 @@ from simlora.metrics.journal import Journal
 from simlora.metrics.missed import Missed
 from simlora.metrics.timeline import BOUNDARY, CACHE, REGION, Timeline
 from simlora.metrics.tracing import Level, Switched, Tracing
-from simlora.metrics.usage import CachedUsage, Sample, Usage
+from simlora.metrics.usage import CachedUsage, Usage
 
 
 class Status(IntEnum):
@@ -32,6 +32,8 @@ class Status(IntEnum):
     REJECTED = 3
 
 
+Sample = tuple[Any, ...]
+"""A replica, a time, and the levels BOUNDARY of metrics/timeline.py, then CACHE and REGION as far as there are any."""
 _NAN = float("nan")
 
 
@@ -42,6 +44,7 @@ class Recorder:
     `region`: adapters have memory of their own; `cache`: there is a prefix cache; `grows`: the KV of a running request
     grows by one slot per token. `tracing`, if given, also gets all events; `missed` counts requests that end outside
     the SLO. With `driven`, requests are submitted from outside: `expect` each, and `close` after the last.
+    `on_boundary` is called with each sample.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Recorder:
         driven: bool = False,
     ) -> None:
         n = 0 if driven else len(trace)
-        self._requests = inf if driven else n  # that are to come
+        self._requests: i64 = -1 if driven else n  # that are to come; -1: not known
         self._trace = trace
         self._status = array("b", bytes(n))
         self._replica = array("i", [-1]) * n
@@ -78,11 +81,7 @@ class Recorder:
         self.journal = Journal()
         self.tracing = tracing
         self._cache = cache
-        self._sinks: tuple[Callable[[Sample], None], ...] = ()
-        if tracing is not None:
-            self._sinks += (self._trace_level,)
-        if self.timeline is not None:
-            self._sinks += (self.timeline.add,)
+        self.on_boundary: tuple[Callable[[Sample], None], ...] = () if tracing is None else (self._trace_level,)
         self._missed: tuple[Missed, ...] = () if missed is None else (missed,)
         self.ended = 0
         self.last_s = 0.0
@@ -170,18 +169,29 @@ class Recorder:
                 finished, first_token_s = status is Status.FINISHED, self._first_token_s[request.id]
                 missed.ended(request.id, finished, first_token_s, now_s)
 
-    def boundary(self, sample: Sample) -> None:
+    def boundary(
+        self,
+        replica: i64,
+        now_s: float,
+        running: i64,
+        waiting: i64,
+        kv_tokens: i64,
+        adapter_tokens: i64,
+        more: tuple[int, ...],
+    ) -> None:
         """Record what a replica holds from this iteration boundary until its next one.
 
-        `sample`: the replica, the time, and the levels BOUNDARY of metrics/timeline.py, then CACHE and REGION where
-        there is a prefix cache, or adapters have memory of their own.
+        `more`: the levels CACHE of metrics/timeline.py where there is a prefix cache, then REGION where adapters have
+        memory of their own.
         """
         self.boundaries += 1
-        if self.ended == self._requests and sample[1] > self.last_s:
+        if self.ended == self._requests and now_s > self.last_s:
             return  # a swapper continues after the last request has ended
-        self.usage.hold(sample, self.token_steps)
-        for sink in self._sinks:
-            sink(sample)
+        self.usage.hold(replica, now_s, kv_tokens + adapter_tokens, more, self.token_steps)
+        if self.timeline is not None:
+            self.timeline.add(replica, now_s, running, waiting, kv_tokens, adapter_tokens, more)
+        for listener in self.on_boundary:
+            listener((replica, now_s, running, waiting, kv_tokens, adapter_tokens, *more))
 
     def _trace_level(self, sample: Sample) -> None:
         """Tell the tracing of the levels; without a prefix cache no KV is idle, or on the host."""

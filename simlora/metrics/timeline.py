@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from struct import Struct
-
 import numpy as np
 import pandas as pd
+from librt.vecs import append, vec
+from mypy_extensions import i64
 from numpy.typing import NDArray
 
 BOUNDARY = ("running", "waiting", "kv_tokens", "adapter_tokens")
@@ -17,7 +17,6 @@ CAPACITIES = ("capacity_tokens", "region_capacity_tokens")
 """Columns of constant capacities, in token slots: of the pool, and of the adapters' own memory."""
 LEVELS = (*BOUNDARY, *CACHE, CAPACITIES[0], *REGION, CAPACITIES[1])
 """Columns of timeline.parquet after the replica and the time, in order."""
-BUFFER_ROWS = 50_000
 MOST_ROWS_A_REPLICA = 2_048
 MOST_ROWS = 1 << 19
 """Rows of all replicas together: 25 MB, or 46 MB with a prefix cache and adapters in memory of their own."""
@@ -26,50 +25,72 @@ MOST_ROWS = 1 << 19
 class Timeline:
     """Samples of all replicas: the last sample of each replica in each interval of time.
 
-    Samples of all replicas go into one flat buffer, one append each (as bytes, at a third of the cost of an array). A
-    full buffer is thinned with numpy. If too many rows are left, the intervals become twice as long, so that memory is
-    bounded and the samples stay evenly spaced over time.
+    A sample takes the place of the replica's last one if both lie in the same interval. If that leaves too many rows,
+    the intervals become twice as long, so that memory is bounded and the samples stay evenly spaced over time.
     """
 
-    __slots__ = ("_buffer", "_counts", "_fields", "_full", "_most", "_pack", "_rows", "_stretch_s")
+    __slots__ = ("_counts", "_fields", "_interval", "_latest", "_most", "_rows", "_stretch_s")
 
     def __init__(self, replicas: int, counts: tuple[str, ...]) -> None:
         self._counts = counts
-        self._fields = 2 + len(counts)
-        row = Struct(f"{self._fields}d")
-        self._pack, self._full = row.pack, BUFFER_ROWS * row.size
-        self._buffer = bytearray()
-        self._rows: NDArray[np.float64] = np.empty((0, self._fields))
-        self._most = min(MOST_ROWS_A_REPLICA * replicas, MOST_ROWS)
+        self._fields: i64 = 2 + len(counts)
+        self._rows: vec[float] = vec[float]()  # one after the other: replica, time, counts
+        self._latest: vec[i64] = vec[i64]([0] * replicas)  # where the latest row of each replica begins
+        self._interval: vec[i64] = vec[i64]([-1] * replicas)  # in which it lies
+        self._most: i64 = min(MOST_ROWS_A_REPLICA * replicas, MOST_ROWS) * self._fields
         self._stretch_s = 1e-3
 
-    def add(self, sample: tuple[float, ...]) -> None:
-        """Add a sample: replica, time, and the counts in order. Each replica's samples come in order of time."""
-        buffer = self._buffer
-        buffer += self._pack(*sample)
-        if len(buffer) >= self._full:
-            self._fold()
+    def add(
+        self,
+        replica: i64,
+        time_s: float,
+        running: i64,
+        waiting: i64,
+        kv_tokens: i64,
+        adapter_tokens: i64,
+        more: tuple[int, ...],
+    ) -> None:
+        """Add a sample. Each replica's samples come in order of time; `more` has the counts after BOUNDARY."""
+        rows = self._rows
+        interval: i64 = int(time_s / self._stretch_s)
+        if interval != self._interval[replica]:
+            self._interval[replica] = interval
+            self._latest[replica] = len(rows)
+            for _ in range(self._fields):
+                rows = append(rows, float(replica))
+            self._rows = rows
+        at = self._latest[replica]
+        rows[at + 1], rows[at + 2], rows[at + 3] = time_s, float(running), float(waiting)
+        rows[at + 4], rows[at + 5] = float(kv_tokens), float(adapter_tokens)
+        at += 6
+        for count in more:
+            rows[at] = float(count)
+            at += 1
+        if len(rows) > self._most:
+            self._thin()
 
-    def _fold(self) -> None:
-        fresh = np.frombuffer(self._buffer).reshape(-1, self._fields).copy()
-        self._buffer = bytearray()
-        rows = np.concatenate([self._rows, fresh])
-        # By replica and time; the sort is stable, so of equal times the later sample stays last.
-        rows = self._thin(rows[np.lexsort((rows[:, 1], rows[:, 0]))])
-        while len(rows) > self._most:
+    def _thin(self) -> None:
+        """Lengthen the intervals until there are few enough rows."""
+        rows = self._ordered()
+        while rows.size > self._most:
             self._stretch_s *= 2.0
-            rows = self._thin(rows)
-        self._rows = rows
+            interval = np.floor(rows[:, 1] / self._stretch_s)
+            # The last row of each replica and interval stays.
+            last = (np.diff(rows[:, 0], append=-1.0) != 0.0) | (np.diff(interval, append=-1.0) != 0.0)
+            rows = rows[last]
+        self._rows = vec[float](rows.reshape(-1).tolist())
+        for row in np.flatnonzero(np.diff(rows[:, 0], append=-1.0)).tolist():
+            replica: i64 = int(rows[row, 0])
+            self._latest[replica] = row * self._fields
+            self._interval[replica] = int(rows[row, 1] / self._stretch_s)
 
-    def _thin(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Keep the last row of each replica and interval."""
-        stretch = np.floor(rows[:, 1] / self._stretch_s)
-        last = (np.diff(rows[:, 0], append=-1.0) != 0.0) | (np.diff(stretch, append=-1.0) != 0.0)
-        return np.asarray(rows[last])
+    def _ordered(self) -> NDArray[np.float64]:
+        """Return the rows by replica and time."""
+        rows = np.asarray(self._rows, dtype=np.float64).reshape(-1, self._fields)
+        return np.asarray(rows[np.lexsort((rows[:, 1], rows[:, 0]))])
 
     def frame(self) -> pd.DataFrame:
         """Return the samples as a table, ordered by replica and time."""
-        self._fold()
-        replica, time_s, *counts = self._rows.T
+        replica, time_s, *counts = self._ordered().T
         whole = {name: count.astype(np.int64) for name, count in zip(self._counts, counts, strict=True)}
         return pd.DataFrame({"replica": replica.astype(np.int64), "time_s": time_s, **whole})

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from librt.vecs import vec
+from mypy_extensions import i64
 from numpy.typing import NDArray
-
-Sample = tuple[Any, ...]
-"""A replica, a time, and levels: see `Recorder.boundary`."""
 
 
 class Held(NamedTuple):
@@ -35,26 +34,25 @@ class Usage:
 
     def __init__(self, replicas: int, grows: bool = True) -> None:
         self._growth = 0.5 if grows else 0.0
-        self._steps = 0
-        self._since_s = [0.0] * replicas
-        self._used = [0] * replicas
-        self._used_area = [0.0] * replicas
+        self._steps: i64 = 0
+        self._since_s: vec[float] = vec[float]([0.0] * replicas)
+        self._used: vec[i64] = vec[i64]([0] * replicas)
+        self._used_area: vec[float] = vec[float]([0.0] * replicas)
         self._cached = [(0, 0, 0)] * replicas
         self._cached_area = [(0.0, 0.0, 0.0)] * replicas
 
-    def hold(self, sample: Sample, token_steps: int) -> None:
-        """Set what a replica holds from now on; `token_steps` counts the token steps of all replicas so far.
+    def hold(self, replica: i64, now_s: float, used: i64, cache: tuple[int, ...], token_steps: i64) -> None:
+        """Set what a replica holds from now on: so many slots, and of a prefix `cache` idle, invalid and host ones.
 
-        `sample` is a recorder's: replica, time, running, waiting, KV and adapter slots, and more.
+        `token_steps` counts the token steps of all replicas so far.
         """
-        replica, now_s = sample[0], sample[1]
         lasted_s = now_s - self._since_s[replica]
         self._since_s[replica] = now_s
         # All token steps since the previous boundary, of whichever replica, were taken by this replica.
-        grown = self._growth * (token_steps - self._steps)
+        grown = self._growth * float(token_steps - self._steps)
         self._steps = token_steps
-        self._used_area[replica] += lasted_s * (self._used[replica] + grown)
-        self._used[replica] = sample[4] + sample[5]
+        self._used_area[replica] += lasted_s * (float(self._used[replica]) + grown)
+        self._used[replica] = used
 
     def until(self, end_s: float) -> Held:
         """Return the means from 0 to `end_s`, which no boundary may exceed; NaN if `end_s` is 0."""
@@ -66,15 +64,14 @@ class Usage:
 
 
 class CachedUsage(Usage):
-    """Integrates the levels of a prefix cache too, which come next in a sample: idle, invalid and host token slots."""
+    """Integrates the levels of a prefix cache too."""
 
     __slots__ = ()
 
-    def hold(self, sample: Sample, token_steps: int) -> None:
-        replica = sample[0]
-        lasted_s = sample[1] - self._since_s[replica]
-        super().hold(sample, token_steps)
+    def hold(self, replica: i64, now_s: float, used: i64, cache: tuple[int, ...], token_steps: i64) -> None:
+        lasted_s = now_s - self._since_s[replica]
+        super().hold(replica, now_s, used, cache, token_steps)
         idle, invalid, host = self._cached[replica]
         a, b, c = self._cached_area[replica]
         self._cached_area[replica] = a + lasted_s * idle, b + lasted_s * invalid, c + lasted_s * host
-        self._cached[replica] = sample[6], sample[7], sample[8]
+        self._cached[replica] = cache[0], cache[1], cache[2]

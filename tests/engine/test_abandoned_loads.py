@@ -49,7 +49,7 @@ class Strict(Part):
         Strict.abandoned += any(until_s > self._replica.clock.now for until_s, _ in self._abandoned)
         self._abandoned = [(until_s, tokens) for until_s, tokens in self._abandoned if until_s > start_s]
         waits = table.held[RequestStatus.LOADING_ADAPTER]
-        kv_tokens = kv.running_tokens(step) - sum(kv.own_tokens(id, step) for id in waits)
+        kv_tokens = kv.running_tokens(step) - sum(kv.own_tokens(request, step) for request in waits.values())
         there = sum(tokens for ready_s, tokens in self._loads.values() if ready_s <= start_s)
         abandoned = sum(tokens for _, tokens in self._abandoned)
         assert kv_tokens + there + abandoned <= self._replica.config.kv_token_budget, (

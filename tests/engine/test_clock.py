@@ -40,18 +40,19 @@ def test_a_moment_is_at_its_time_to_the_last_bit() -> None:
 
 def test_a_moved_event_happens_once_at_the_new_time_and_can_be_moved_again() -> None:
     clock, seen = Clock(), []
-    first = clock.call(5.0, BOUNDARY, 0, lambda: seen.append(clock.now))
-    second = clock.move(first, 2.0, BOUNDARY, 0)
-    clock.move(second, 7.0, BOUNDARY, 0)
+    event = clock.call(5.0, BOUNDARY, 0, lambda: seen.append(clock.now))
+    clock.schedule(event, 2.0)
+    clock.schedule(event, 7.0)
     clock.run()
     assert seen == [7.0]
 
 
-def test_a_cleared_event_does_not_happen() -> None:
+def test_a_cancelled_event_does_not_happen() -> None:
     clock, seen = Clock(), []
     event = clock.call(5.0, BOUNDARY, 0, lambda: seen.append("cancelled"))
     clock.call(5.0, BOUNDARY, 1, lambda: seen.append("not"))
-    event.clear()
+    clock.cancel(event)
+    clock.cancel(event)  # it is not scheduled any more
     clock.run()
     assert seen == ["not"]
 

@@ -16,12 +16,15 @@ JOIN = st.tuples(st.integers(0, 4), st.integers(1, 50), st.integers(1, 3), st.in
 
 @given(st.lists(st.one_of(JOIN, st.integers(1, 4), st.just("take")), max_size=40))
 def test_the_aggregates_are_the_sums_over_the_members(steps: list) -> None:
-    batch, members = RunningBatch(), {}  # id -> [request, context, to come]
+    outputs: list[int] = []
+    batch, members = RunningBatch(outputs), {}  # id -> [request, context, to come]
     for id, step in enumerate(steps):
+        outputs.append(0)
         if isinstance(step, tuple):
             adapter, prompt, generated, to_come = step
             request = Request(id, ADAPTERS[adapter], 0.0, prompt, 99)
-            batch.join(request, generated, to_come)
+            outputs[id] = generated + to_come
+            batch.join(request, generated)
             members[id] = [request, prompt + generated, to_come]
         elif step == "take" and members:
             request, _, _ = members.pop(max(members))
@@ -54,16 +57,16 @@ def check(batch: RunningBatch, members: list) -> None:
 
 
 def test_requests_that_finish_together_leave_in_order_of_id() -> None:
-    batch = RunningBatch()
+    batch = RunningBatch([5] * 4)
     for id in (3, 1, 2):
-        batch.join(Request(id, None, 0.0, 5, 9), 1, 4)
+        batch.join(Request(id, None, 0.0, 5, 9), 1)
     batch.step += 4
     assert [request.id for request in batch.finished()] == [1, 2, 3]
 
 
 def test_a_request_without_a_token_to_come_cannot_join() -> None:
     with pytest.raises(AssertionError, match="nothing to come"):
-        RunningBatch().join(Request(0, None, 0.0, 5, 1), 1, 0)
+        RunningBatch([1]).join(Request(0, None, 0.0, 5, 1), 1)
 
 
 EIGHT, EIGHT_TOO, SIXTEEN = ADAPTERS[1:4]
@@ -91,9 +94,9 @@ def test_segments_are_stretches_of_equal_adapters_among_those_that_use_one(
 
 
 def test_stretches_of_one_adapter_meet_when_the_request_between_them_leaves() -> None:
-    batch = RunningBatch()
+    batch = RunningBatch([5, 2, 5])
     for request in requests(EIGHT, SIXTEEN, EIGHT):
-        batch.join(request, 1, 4 if request.adapter is EIGHT else 1)
+        batch.join(request, 1)
     assert batch.work(2, segments(batch)) == LoraWork(3, 32, 16, 2, segments=3)
     batch.step += 1
     assert [request.id for request in batch.finished()] == [1]
@@ -118,8 +121,8 @@ def test_a_prefill_that_is_not_cut_processes_all_that_is_left() -> None:
 
 
 def test_padding_counts_as_context_and_not_as_generated() -> None:
-    batch, request = RunningBatch(), requests(None)[0]
+    batch, request = RunningBatch([5]), requests(None)[0]
     request.padding_tokens = 6
-    batch.join(request, 1, 4)
+    batch.join(request, 1)
     batch.step += 2
     assert (batch.context(request), batch.generated(request)) == (10 + 6 + 3, 3)

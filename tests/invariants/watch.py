@@ -151,7 +151,7 @@ class Watch(Part):
         stop = stops[status]
 
         def stopped(request: Request, now_s: float) -> bool:
-            own_tokens = self.kv.own_tokens(request.id, self.table.batch.step)
+            own_tokens = self.kv.own_tokens(request, self.table.batch.step)
             self.given_up.append((self.replica.loader.ready_s(request), own_tokens))
             return stop(request, now_s)
 
@@ -195,7 +195,7 @@ class Watch(Part):
         if window is not None:
             start_s = window.end_s(window.done)
         loading = self.table.held[RequestStatus.LOADING_ADAPTER]
-        own_tokens = kv.reservation.used_tokens(step) - sum(kv.own_tokens(id, step) for id in loading)
+        own_tokens = kv.reservation.used_tokens(step) - sum(kv.own_tokens(request, step) for request in loading.values())
         kv_tokens = sum(tree.size(s) for s in tree.everything() if s.resident and s.ready_s <= start_s)
         adapters = {} if self.config.divided else self.resident
         there_tokens = own_tokens + kv_tokens

@@ -1,13 +1,18 @@
 """Full, PaddedKv, Peak and Paged against sums over explicit lists of requests; Pausable around each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from simlora.core.request import Request
 from simlora.memory.reservation import UNLIMITED, Full, PaddedKv, Paged, Pausable, Peak, Reservation
 from tests.examples import share
+
+
+IDS = count()
 
 
 @dataclass
@@ -16,6 +21,7 @@ class Member:
 
     context: int
     to_come: int
+    request: Request = field(default_factory=lambda: Request(next(IDS), None, 0.0, 1, 1), compare=False)
 
 
 MEMBERS = st.lists(st.builds(Member, st.integers(1, 60), st.integers(0, 60)), max_size=12)
@@ -24,12 +30,12 @@ STEPS = st.integers(0, 50)
 
 
 def fill(reservation: Reservation, members: list[Member], step: int) -> list[Member]:
-    """Admit every member that fits, one by one, and return them; their ids count up from 0."""
+    """Admit every member that fits, one by one, and return them."""
     admitted: list[Member] = []
     for member in members:
         reservation.begin(step)
         if reservation.fits(member.context, member.to_come, 0):
-            reservation.add(len(admitted), member.context, member.to_come, step)
+            reservation.add(member.request, member.context, member.to_come, step)
             admitted.append(member)
     return admitted
 
@@ -47,13 +53,13 @@ def printed_peak(running: list[Member], candidates: list[Member]) -> int:
 
 def test_full_takes_prompt_and_output_from_admission_to_end() -> None:
     full = Full(100)
-    fill(full, [Member(11, 29)], step=0)
+    running = fill(full, [Member(11, 29)], step=0)
     assert full.used_tokens(step=0) == full.used_tokens(step=29) == 40
     full.begin(5)
     assert full.fits(11, 49, beside_tokens=0), "to the last slot"
     full.begin(5)
     assert not full.fits(11, 49, beside_tokens=1)
-    full.remove(0, step=29)
+    full.remove(running[0].request, step=29)
     assert full.used_tokens(step=29) == 0
 
 
@@ -89,9 +95,9 @@ def test_a_trial_without_admission_leaves_no_trace(kind: type[Reservation]) -> N
 
 def test_padded_every_request_takes_the_longest_prompt_and_the_longest_output() -> None:
     padded = PaddedKv(1000)
-    fill(padded, [Member(11, 29), Member(31, 9)], step=0)
+    running = fill(padded, [Member(11, 29), Member(31, 9)], step=0)
     assert padded.used_tokens(step=0) == padded.used_tokens(step=9) == 2 * (31 + 29)
-    padded.remove(1, step=9)
+    padded.remove(running[1].request, step=9)
     assert padded.used_tokens(step=9) == 31 + 29, "the shape stays that of the batch"
 
 
@@ -120,12 +126,12 @@ def test_padded_never_grows_and_never_fits_later() -> None:
 
 def test_padded_an_empty_batch_has_no_shape() -> None:
     padded = PaddedKv(100)
-    fill(padded, [Member(41, 39)], step=0)
-    padded.remove(0, step=39)
+    running = fill(padded, [Member(41, 39)], step=0)
+    padded.remove(running[0].request, step=39)
     assert padded.used_tokens(step=39) == 0
     padded.begin(39)
     assert padded.fits(10, 10, 0)
-    padded.add(1, 10, 10, 39)
+    padded.add(Member(10, 10).request, 10, 10, 39)
     assert padded.used_tokens(step=39) == 20
 
 
@@ -137,7 +143,7 @@ def test_padded_takes_a_rectangle_over_all_that_were_ever_in_the_batch(
     running = fill(padded, members, step=0)
     longest = [max((getattr(m, side) for m in running), default=0) for side in ("context", "to_come")]
     for id in range(1, len(running)):
-        padded.remove(id, step=0)
+        padded.remove(running[id].request, step=0)
     left = min(len(running), 1)
     assert padded.used_tokens(0) == left * sum(longest)
     shape = [
@@ -216,9 +222,9 @@ def test_peak_the_retry_is_not_before_the_next_step() -> None:
 
 def test_peak_forgets_requests_that_left() -> None:
     peak = Peak(50)
-    fill(peak, [Member(20, 20), Member(5, 5)], step=0)
-    peak.remove(0, step=5)
-    peak.remove(1, step=5)
+    running = fill(peak, [Member(20, 20), Member(5, 5)], step=0)
+    peak.remove(running[0].request, step=5)
+    peak.remove(running[1].request, step=5)
     assert peak.used_tokens(5) == 0
     peak.begin(5)
     assert peak.fits(20, 29, 0)
@@ -236,10 +242,10 @@ def whole_blocks(tokens: int, block: int) -> int:
 @given(MEMBERS, STEPS, STEPS, BLOCKS)
 def test_paged_takes_whole_blocks(members: list[Member], start: int, ahead: int, block: int) -> None:
     paged = Paged(10**6, block)
-    fill(paged, members, step=start)
+    running = fill(paged, members, step=start)
     assert paged.used_tokens(start + ahead) == sum(whole_blocks(m.context + ahead, block) for m in members)
     for id, member in enumerate(members):
-        paged.remove(id, start + ahead)
+        paged.remove(running[id].request, start + ahead)
         rest = members[id + 1 :]
         assert paged.used_tokens(start + ahead) == sum(
             whole_blocks(m.context + ahead, block) for m in rest
@@ -302,13 +308,13 @@ RULES = {"full": lambda: Full(100), "peak": lambda: Peak(100), "paged": lambda: 
 @pytest.mark.parametrize("rule", RULES)
 def test_pausable_without_a_pause_is_its_rule(rule: str) -> None:
     pausable, alone = Pausable(RULES[rule]()), RULES[rule]()
-    for reservation in (pausable, alone):
-        fill(reservation, [Member(11, 9), Member(21, 19)], step=2)
+    _, one = fill(pausable, [Member(11, 9), Member(21, 19)], step=2)
+    _, other = fill(alone, [Member(11, 9), Member(21, 19)], step=2)
     assert pausable.grows == alone.grows
     for step in (2, 5, 9):
         assert pausable.used_tokens(step) == alone.used_tokens(step)
         assert pausable.peak_tokens(step) == alone.peak_tokens(step)
-        assert pausable.held_tokens(1, step) == alone.held_tokens(1, step)
+        assert pausable.held_tokens(one.request, step) == alone.held_tokens(other.request, step)
         assert pausable.steps_until_full(30, step) == alone.steps_until_full(30, step)
         pausable.begin(step)
         alone.begin(step)
@@ -322,39 +328,39 @@ def test_pausable_a_paused_request_keeps_the_slots_that_it_holds_and_takes_no_mo
 ) -> None:
     """11 slots at step 0, 14 at step 3: two blocks of ten; with what may come, 20."""
     pausable = Pausable(RULES[rule]())
-    fill(pausable, [Member(11, 9)], step=0)
-    pausable.pause(0, step=3)
+    running = fill(pausable, [Member(11, 9)], step=0)
+    pausable.pause(running[0].request, step=3)
     for step in (3, 8):
         assert pausable.used_tokens(step) == pausable.peak_tokens(step) == held
-        assert pausable.held_tokens(0, step) == pausable.paused_tokens == held
+        assert pausable.held_tokens(running[0].request, step) == pausable.paused_tokens == held
     assert pausable.steps_until_full(free_tokens=0, step=3) == UNLIMITED
 
 
 def test_pausable_only_the_others_grow() -> None:
     pausable = Pausable(Paged(100, block_size=1, watermark=0.0))
-    fill(pausable, [Member(11, 9), Member(21, 19)], step=0)
-    pausable.pause(0, step=3)
+    running = fill(pausable, [Member(11, 9), Member(21, 19)], step=0)
+    pausable.pause(running[0].request, step=3)
     assert [pausable.used_tokens(step) for step in (3, 8)] == [14 + 24, 14 + 29]
     assert pausable.steps_until_full(free_tokens=5, step=3) == 6
 
 
 def test_pausable_a_request_that_resumes_is_charged_by_the_rule_again() -> None:
     pausable = Pausable(Peak(100))
-    fill(pausable, [Member(11, 9)], step=0)
-    pausable.pause(0, step=3)
-    pausable.remove(0, step=8)
+    running = fill(pausable, [Member(11, 9)], step=0)
+    pausable.pause(running[0].request, step=3)
+    pausable.remove(running[0].request, step=8)
     assert (pausable.used_tokens(8), pausable.paused_tokens) == (0, 0)
-    pausable.add(0, 14, 6, step=8)
+    pausable.add(running[0].request, 14, 6, step=8)
     assert [pausable.used_tokens(step) for step in (8, 10)] == [14, 16]
-    pausable.remove(0, step=10)
+    pausable.remove(running[0].request, step=10)
     assert pausable.used_tokens(10) == 0
 
 
 def test_pausable_a_trial_counts_no_paused_request_but_in_the_slots_beside() -> None:
     """The paused slots come with `beside_tokens`, so that a trial can do without some of them."""
     pausable = Pausable(Full(100))
-    fill(pausable, [Member(11, 29)], step=0)
-    pausable.pause(0, step=0)
+    running = fill(pausable, [Member(11, 29)], step=0)
+    pausable.pause(running[0].request, step=0)
     for beside_tokens, fits in ((0, True), (pausable.paused_tokens, False)):
         pausable.begin(0)
         assert pausable.fits(61, 9, beside_tokens) is fits

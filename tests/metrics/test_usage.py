@@ -10,47 +10,42 @@ from simlora.metrics.usage import CachedUsage, Usage
 from tests.engine.cases import Case, Row, swapped
 
 
-def sample(replica: int, now_s: float, used: int, *cached: int) -> tuple[float, ...]:
-    """A replica's levels: no requests, `used` slots of KV and adapters, and a cache's idle, invalid and host slots."""
-    return replica, now_s, 0, 0, used - used // 3, used // 3, *cached
-
-
 def test_levels_hold_until_the_next_boundary_and_the_last_one_until_the_end():
     usage = Usage(replicas=1)
-    usage.hold(sample(0, 1.0, 10), 0)
-    usage.hold(sample(0, 3.0, 40), 0)
+    usage.hold(0, 1.0, 10, (), 0)
+    usage.hold(0, 3.0, 40, (), 0)
     assert usage.until(5.0).used == pytest.approx([(2 * 10 + 2 * 40) / 5])
     assert usage.until(3.0).used == pytest.approx([2 * 10 / 3]), "asking changes nothing"
 
 
 def test_kv_grows_by_the_steps_between_two_boundaries_and_a_request_that_left_at_the_second_was_there_until_then():
     usage = Usage(replicas=1)
-    usage.hold(sample(0, 0.0, 10), 0)
-    usage.hold(sample(0, 2.0, 3), 8)
+    usage.hold(0, 0.0, 10, (), 0)
+    usage.hold(0, 2.0, 3, (), 8)
     assert usage.until(2.0).used == pytest.approx([10 + 8 / 2])
 
 
 def test_slots_that_are_reserved_do_not_grow():
     usage = Usage(replicas=1, grows=False)
-    usage.hold(sample(0, 0.0, 10), 0)
-    usage.hold(sample(0, 2.0, 3), 8)
+    usage.hold(0, 0.0, 10, (), 0)
+    usage.hold(0, 2.0, 3, (), 8)
     assert usage.until(2.0).used == pytest.approx([10])
 
 
 def test_steps_are_those_of_the_replica_whose_boundary_it_is():
     usage = Usage(replicas=3)
-    usage.hold(sample(0, 0.0, 10), 0)
-    usage.hold(sample(1, 0.0, 20), 0)
-    usage.hold(sample(1, 1.0, 26), 6)
-    usage.hold(sample(0, 2.0, 14), 10)
-    usage.hold(sample(1, 2.0, 32), 16)
+    usage.hold(0, 0.0, 10, (), 0)
+    usage.hold(1, 0.0, 20, (), 0)
+    usage.hold(1, 1.0, 26, (), 6)
+    usage.hold(0, 2.0, 14, (), 10)
+    usage.hold(1, 2.0, 32, (), 16)
     assert usage.until(2.0).used == pytest.approx([12, 26, 0])
 
 
 def test_of_cached_kv_what_no_request_holds_what_has_no_adapter_and_what_the_host_has():
     usage = CachedUsage(replicas=2)
-    usage.hold(sample(1, 1.0, 50, 20, 5, 100), 0)
-    usage.hold(sample(1, 2.0, 50, 0, 0, 60), 0)
+    usage.hold(1, 1.0, 50, (20, 5, 100), 0)
+    usage.hold(1, 2.0, 50, (0, 0, 60), 0)
     found = usage.until(4.0)
     assert found.idle == pytest.approx([0, 20 / 4])
     assert found.invalid == pytest.approx([0, 5 / 4])

@@ -55,7 +55,7 @@ class Simulation:
         """
         check(scenario)
         cluster, policies = scenario.cluster, scenario.policies
-        self.scenario, self.clock = scenario, Clock()
+        self.scenario, self.clock = scenario, Clock(scenario.cluster.replicas)
         self.recorder = recorder = self._recorder()
         self.fleet = fleet = Fleet(cluster.replicas, self.clock)
         self.adapters = adapters = building.adapters(scenario)

@@ -93,7 +93,7 @@ class CpuAssist(Deferring):
         if weights_s <= now_s:
             return False
         self.add(request, now_s, weights_s)
-        self._table.stats.away(request.id, now_s)
+        request.token_s = now_s
         return True
 
     def take_ready(self, now_s: float) -> tuple[Request, ...]:

@@ -58,7 +58,7 @@ class HandingOver(Part):
         # A boundary of this replica at the same moment is over if its number is lower.
         table.came_s[request.id] = nextafter(now_s, inf) if source > replica.id else now_s
         if token_s is not None:
-            table.stats.away(request.id, token_s)
+            request.token_s = token_s
         replica.submit(request, by=source)
         replica.interrupt(source)  # its place may be before requests that were refused
 

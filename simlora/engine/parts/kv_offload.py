@@ -93,7 +93,7 @@ class PrefixCachingKV(InFlightKV):
     def hold(self, request: Request, step: int) -> None:
         generated = request.generated_tokens + 1
         own_tokens = request.prompt_tokens + generated - self.tree.shared_tokens(request)
-        self.reservation.add(request.id, own_tokens, request.max_output_tokens - generated, step)
+        self.reservation.add(request, own_tokens, request.max_output_tokens - generated, step)
 
     def bring(self, requests: Sequence[Request], begin_s: float) -> list[float]:
         tree, coming = self.tree, self._coming

@@ -42,7 +42,7 @@ class Pausing(Part):
         # One less than it has: that of its last step is counted when it joins again.
         request.generated_tokens = table.batch.generated(request) - 1
         table.leave_batch(request)
-        self._reservation.pause(request.id, table.batch.step)
+        self._reservation.pause(request, table.batch.step)
         table.set_status(request, RequestStatus.PAUSED)
 
     def resume(self, action: Resume) -> None:

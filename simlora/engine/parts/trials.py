@@ -43,9 +43,9 @@ class TrialsBeside:
             return trial
         stay = {request.id for request in beside}
         freed_tokens = 0
-        for id in (*table.batch.members, *paused):
-            if id not in stay:
-                freed_tokens += table.kv.own_tokens(id, table.batch.step)
+        for request in (*table.batch, *paused.values()):
+            if request.id not in stay:
+                freed_tokens += table.kv.own_tokens(request, table.batch.step)
         trial = self._start(seats - len(beside))
         trial.beside((*beside, *table.growing()))
         trial.occupy(paused_tokens - freed_tokens)

@@ -26,8 +26,8 @@ def used_tokens(replica: Replica) -> int:
     kv, step, ahead = replica.kv, replica.table.batch.step, steps_ahead(replica)
     tokens = kv.running_tokens(step + ahead) + kv.adapters.pinned_tokens
     if ahead:  # by which the KV of held requests has not grown
-        ids = [request.id for request in replica.table.growing()]
-        tokens -= sum(kv.own_tokens(id, step + ahead) - kv.own_tokens(id, step) for id in ids)
+        for request in replica.table.growing():
+            tokens -= kv.own_tokens(request, step + ahead) - kv.own_tokens(request, step)
     return tokens
 
 
@@ -70,7 +70,7 @@ def finalize(replica: Replica) -> None:
 def fail(replica: Replica) -> list[Handoff]:
     """Stop for good, with the iteration under way and all memory lost; return the requests by arrival."""
     table, loader, now_s = replica.table, replica.loader, replica.clock.now
-    replica.wake_event.clear()
+    replica.clock.cancel(replica.wake_event)
     since_s = now_s
     if table.window is not None or table.prefill:
         busy_s = replica.busy_s + now_s - replica.since_s
@@ -107,12 +107,17 @@ def free(replica: Replica) -> None:
     """
     table, loader, link = replica.table, replica.loader, replica.host_link
     replica.hooks = table.hooks = NO_HOOKS
+    replica.wake_event.callback = _nothing
     replica.actions.clear()
     table.stops.clear()
     replica.ask = lambda view: SchedulerOutput()
     replica.kv.adapters.on_change, replica.kv.adapters.on_evict = (), ()
     loader.on_admit, loader.on_missing, loader.reload = (), (), ()
     link.to_gpu.on_transfer = link.to_host.on_transfer = ()
+
+
+def _nothing() -> None:
+    pass
 
 
 def inherit_counters(replica: Replica, failed: Replica) -> None:

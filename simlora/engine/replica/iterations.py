@@ -59,6 +59,7 @@ class Iterations:
         "view",
         "wake_event",
     )
+    wake_event: Event
 
     def __init__(
         self,
@@ -79,7 +80,6 @@ class Iterations:
         self.runner, self.view, self.ask, self.fast_forward = runner, view, ask, fast_forward
         self.actions: dict[type, Callable[[Any], None]] = {}
         self.idle = True
-        self.wake_event: Event = []  # a replica that has not started has no boundary
         self.busy_s = self.start_s = self.since_s = 0.0
         self.most_running = self.most_waiting = 0
         self.found: tuple[int, ...] = ()
@@ -251,14 +251,9 @@ class Iterations:
         """Record the levels found at the last boundary, and the memory in use after its decisions."""
         kv = self.table.kv
         running, waiting = self.found
-        sample: tuple[float, ...] = (
-            self.id,
-            now_s,
-            running,
-            waiting,
-            kv.tokens(),
-            kv.adapters.adapter_tokens,
+        more: tuple[int, ...] = ()
+        for sample in self.hooks.sample:
+            more += sample()
+        self.recorder.boundary(
+            self.id, now_s, running, waiting, kv.tokens(), kv.adapters.adapter_tokens, more
         )
-        for more in self.hooks.sample:
-            sample += more()
-        self.recorder.boundary(sample)

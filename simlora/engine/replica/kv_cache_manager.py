@@ -55,7 +55,7 @@ class KVCacheManager:
         """Charge a request's own KV at the end of its prefill, and the growth that may follow."""
         generated = request.generated_tokens + 1
         to_come = request.max_output_tokens - generated
-        self.reservation.add(request.id, request.prompt_tokens + generated, to_come, step)
+        self.reservation.add(request, request.prompt_tokens + generated, to_come, step)
 
     def shared_tokens(self, request: Request) -> int:
         """Return the tokens of an admitted request whose KV lies in the prefix cache."""
@@ -63,7 +63,7 @@ class KVCacheManager:
 
     def hold_again(self, request: Request, step: int) -> None:
         """Charge a request anew that was charged at an earlier step."""
-        self.reservation.remove(request.id, step)
+        self.reservation.remove(request, step)
         self.hold(request, step)
 
     def hold_growth(self, request: Request, step: int) -> None:
@@ -71,13 +71,13 @@ class KVCacheManager:
         if self.reservation.grows:
             self.hold_again(request, step)
 
-    def own_tokens(self, id: int, step: int) -> int:
+    def own_tokens(self, request: Request, step: int) -> int:
         """Return the slots of the KV of its own that an admitted request holds at a step."""
-        return self.reservation.held_tokens(id, step)
+        return self.reservation.held_tokens(request, step)
 
     def release(self, request: Request, now_s: float) -> None:
         """A request gives back its KV and its hold on its adapter."""
-        self.reservation.remove(request.id, self.batch.step)
+        self.reservation.remove(request, self.batch.step)
         if request.adapter is not None:
             self.adapters.unpin(request.adapter)
 

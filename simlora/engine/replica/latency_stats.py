@@ -18,42 +18,37 @@ class LatencyStats:
     `stalled_s` between joining and leaving the batch.
     """
 
-    __slots__ = ("_away_s", "_decoded_s", "_gaps", "_joined_s", "stalled_s")
+    __slots__ = ("_decoded_s", "_gaps", "_joined", "stalled_s")
 
     def __init__(self, gaps: TokenGaps) -> None:
         self._gaps = gaps
         self._decoded_s = 0.0
-        self._joined_s: dict[int, float] = {}
-        self._away_s: dict[int, float] = {}  # last tokens of requests that have left the batch
+        self._joined: list[Request] = []  # since the last decode step
         self.stalled_s = 0.0
 
     # Tokens -----------------------------------------------------------------------------
 
     def joins(self, request: Request, token_s: float) -> None:
         """A request that had its last token then starts to decode."""
-        self._joined_s[request.id] = token_s
+        request.token_s = token_s
         request.blocked_s -= self.stalled_s
+        self._joined.append(request)
 
     def rejoins(self, request: Request) -> None:
         """A request that was away from the batch starts to decode again."""
-        self.joins(request, self._away_s.pop(request.id))
+        self.joins(request, request.token_s)
 
     def leaves(self, request: Request) -> None:
         """A request leaves the batch before it is finished."""
         request.blocked_s += self.stalled_s
-        self._away_s[request.id] = self._joined_s.pop(request.id, self._decoded_s)
+        if request in self._joined:
+            self._joined.remove(request)
+        else:
+            request.token_s = self._decoded_s
 
-    def away(self, id: int, token_s: float) -> None:
-        """A request that had its last token then does not join the batch yet."""
-        self._away_s[id] = token_s
-
-    def hands_over(self, id: int) -> float:
-        """A request goes to another replica; return when it had its last token."""
-        return self._away_s.pop(id)
-
-    def resumed(self, id: int, now_s: float) -> None:
+    def resumed(self, request: Request, now_s: float) -> None:
         """A request that was preempted has its next token."""
-        self._gaps.add(now_s - self._away_s.pop(id), 1)
+        self._gaps.add(now_s - request.token_s, 1)
 
     def decoded(self, window: DecodeWindow, steps: int, size: int, now_s: float) -> None:
         """A batch of `size` took the next `steps` steps of a window.
@@ -62,15 +57,16 @@ class LatencyStats:
         """
         gaps, start_s = self._gaps, window.end_s(window.done) if window.done else window.start_s
         first_s = window.base_s + window.slope_s * window.done
-        if not self._joined_s and self._decoded_s == start_s:
+        joined = self._joined
+        if not joined and self._decoded_s == start_s:
             gaps.add_run(first_s, window.slope_s, steps, size)
         else:
-            others = size - len(self._joined_s)
+            others = size - len(joined)
             if others:
                 gaps.add(start_s - self._decoded_s + first_s, others)
-            for joined_s in self._joined_s.values():
-                gaps.add(start_s - joined_s + first_s, 1)
-            self._joined_s.clear()
+            for request in joined:
+                gaps.add(start_s - request.token_s + first_s, 1)
+            joined.clear()
             if steps > 1:
                 gaps.add_run(first_s + window.slope_s, window.slope_s, steps - 1, size)
         self._decoded_s = now_s

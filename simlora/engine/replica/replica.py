@@ -8,7 +8,7 @@ from math import inf
 from mypy_extensions import mypyc_attr
 
 from simlora.core.request import Request
-from simlora.engine.clock import BOUNDARY
+from simlora.engine.clock import BOUNDARY, Event
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.iterations import Iterations
 from simlora.engine.replica.part import Hooks
@@ -28,6 +28,7 @@ class Replica(Iterations):
     def attach(self, hooks: Hooks) -> None:
         """Take the hooks of the parts; called once, before anything runs."""
         self.hooks = self.table.hooks = hooks
+        self.wake_event = Event(BOUNDARY, self.id, self._boundary)
         self.actions[Abort], self.actions[Note] = self._abort, self._note
 
     # The loop ---------------------------------------------------------------------------
@@ -67,7 +68,7 @@ class Replica(Iterations):
         else:
             self._sleep(now_s)
             return
-        self.wake_event = self.clock.call(end_s, BOUNDARY, self.id, self._boundary)
+        self.clock.schedule(self.wake_event, end_s)
         self.since_s = now_s
 
     def _sleep(self, now_s: float) -> None:
@@ -82,14 +83,12 @@ class Replica(Iterations):
                 if now_s < time_s < wake_s:
                     wake_s = time_s
         if wake_s < inf:
-            self.wake_event = self.clock.call(wake_s, BOUNDARY, self.id, self._boundary)
-        else:
-            self.wake_event = [self._boundary]  # not scheduled until it is moved to a time
+            self.clock.schedule(self.wake_event, wake_s)
 
     def wake(self) -> None:
         """Schedule a boundary now; the replica is idle."""
         self.idle = False
-        self.wake_event = self.clock.move(self.wake_event, self.clock.now, BOUNDARY, self.id)
+        self.clock.schedule(self.wake_event, self.clock.now)
 
     # Schedule ---------------------------------------------------------------------------
 
@@ -194,4 +193,4 @@ class Replica(Iterations):
         steps = max(steps, window.done + max(on_arrival, 1))
         if steps < window.stop:
             window.stop = steps
-            self.wake_event = self.clock.move(self.wake_event, window.end_s(steps), BOUNDARY, self.id)
+            self.clock.schedule(self.wake_event, window.end_s(steps))

@@ -165,7 +165,7 @@ class RequestTable:
         if request.first_token_s < 0.0:
             request.first_token_s = now_s
         else:
-            self.stats.resumed(request.id, now_s)
+            self.stats.resumed(request, now_s)
             request.host_tokens = 0
         for hook in self.hooks.after_prefill:
             hook(request, now_s)
@@ -177,15 +177,14 @@ class RequestTable:
             if hold_back(request, now_s):
                 return False
         self.stats.joins(request, now_s)
-        self.batch.join(request, request.generated_tokens + 1, to_come)
+        self.batch.join(request, request.generated_tokens + 1)
         return False
 
     def rejoin(self, request: Request) -> None:
         """A request that was prefilled and held decodes from now on."""
         self.end_window()
         self.stats.rejoins(request)
-        generated = request.generated_tokens + 1
-        self.batch.join(request, generated, self._outputs[request.id] - generated)
+        self.batch.join(request, request.generated_tokens + 1)
 
     def leave_batch(self, request: Request) -> None:
         """Take a request out of the running batch before it is finished."""
@@ -238,7 +237,7 @@ class RequestTable:
         """Return the handoff of a request that holds no memory; it loses so many tokens of an incomplete prefill."""
         if not request.generated_tokens:
             return Handoff(request, None, chunked_tokens)
-        return Handoff(request, self.stats.hands_over(request.id), request.prefill_tokens)
+        return Handoff(request, request.token_s, request.prefill_tokens)
 
     def finish_batch(self, now_s: float) -> None:
         """The requests leave that the last step finished."""

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heappop, heappush
 
 from simlora.core.request import Request
 from simlora.latency.kernels import LoraWork
+
+ID_BITS = 34
+"""Request ids are below 2 ** 34."""
 
 
 class RunningBatch:
     """Requests that decode together, as running aggregates: joining and leaving cost O(log n).
 
-    `step` counts the replica's decode steps. A member's context is `offset + step`, so a step changes no member.
-    Policies do not see the order of completion: it follows from the true output lengths.
+    `step` counts the replica's decode steps. A member's context is `context_offset + step`, so a step changes no member.
+    Policies do not see the order of completion: it follows from the true `outputs`, by request id.
     """
 
     __slots__ = (
-        "_ends",
         "_finish",
-        "_offset",
+        "_outputs",
         "_rank_counts",
+        "_top_rank",
         "lora_requests",
         "members",
         "offsets",
@@ -28,18 +31,16 @@ class RunningBatch:
         "step",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: Sequence[int]) -> None:
+        self._outputs = outputs
         self.step = 0
         self.members: dict[int, Request] = {}
         self.offsets = 0
         self.lora_requests = 0  # members that use an adapter
         self.rank_sum = 0
-        self._offset: dict[int, int] = {}
         self._rank_counts: dict[int, int] = {}
-        self._ends: dict[int, int] = {}  # the step that finishes each member
-        self._finish: list[
-            tuple[int, int]
-        ] = []  # a heap of (that step, id); members that were taken stay in it
+        self._top_rank = 0
+        self._finish: list[int] = []  # of each member the step that finishes it and its id, in one number; in order
 
     def __len__(self) -> int:
         return len(self.members)
@@ -54,7 +55,7 @@ class RunningBatch:
 
     def context(self, request: Request) -> int:
         """Return the prompt and generated tokens of one member."""
-        return self._offset[request.id] + self.step
+        return request.context_offset + self.step
 
     def generated(self, request: Request) -> int:
         """Return the tokens that one member has generated."""
@@ -62,57 +63,62 @@ class RunningBatch:
 
     def work(self, adapters: int, stretches: int = 0) -> LoraWork:
         """Return what the LoRA kernels of a decode step process, with `adapters` distinct adapters."""
-        counts = self._rank_counts
-        return LoraWork(self.lora_requests, self.rank_sum, max(counts) if counts else 0, adapters, stretches)
+        return LoraWork(self.lora_requests, self.rank_sum, self._top_rank, adapters, stretches)
 
-    def join(self, request: Request, generated: int, to_come: int) -> None:
-        """Add a request that has `generated` tokens and is finished after `to_come` more steps."""
+    def join(self, request: Request, generated: int) -> None:
+        """Add a request that has `generated` tokens, and more to come."""
+        to_come = self._outputs[request.id] - generated
         assert to_come > 0, f"request {request.id} joins the batch with nothing to come"
-        id, adapter = request.id, request.adapter
-        offset = request.prompt_tokens + request.padding_tokens + generated - self.step
-        self.members[id] = request
-        self._offset[id] = offset
-        self.offsets += offset
-        self._ends[id] = self.step + to_come
-        heappush(self._finish, (self.step + to_come, id))
-        if adapter is not None:
-            rank, counts = adapter.rank, self._rank_counts
+        request.context_offset = request.prompt_tokens + request.padding_tokens + generated - self.step
+        self.members[request.id] = request
+        self.offsets += request.context_offset
+        insort(self._finish, self._finish_of(request))
+        if request.adapter is not None:
+            rank, counts = request.adapter.rank, self._rank_counts
             self.lora_requests += 1
             self.rank_sum += rank
             counts[rank] = counts.get(rank, 0) + 1
+            self._top_rank = max(self._top_rank, rank)
 
     def steps_to_finish(self) -> int:
         """Return the number of decode steps until the next member is finished."""
-        finish, ends = self._finish, self._ends
-        while ends.get(finish[0][1]) != finish[0][0]:
-            heappop(finish)
-        return finish[0][0] - self.step
+        return (self._finish[0] >> ID_BITS) - self.step
 
     def finished(self) -> list[Request]:
         """Remove and return the members that the last step finished, by id."""
-        finish, step, found = self._finish, self.step, []
-        while finish and finish[0][0] <= step:
-            end, id = heappop(finish)
-            if self._ends.get(id) == end:
-                found.append(self._leave(id))
+        after = (self.step + 1) << ID_BITS
+        found: list[Request] = []
+        for finish in self._finish:
+            if finish >= after:
+                break
+            found.append(self.members[finish & ((1 << ID_BITS) - 1)])
+        del self._finish[: len(found)]
+        for request in found:
+            self._leave(request)
         return found
 
     def take(self, request: Request) -> None:
         """Remove a member before it is finished."""
-        self._leave(request.id)
+        del self._finish[bisect_left(self._finish, self._finish_of(request))]
+        self._leave(request)
 
-    def _leave(self, id: int) -> Request:
-        request = self.members.pop(id)
-        del self._ends[id]
-        self.offsets -= self._offset.pop(id)
-        if (adapter := request.adapter) is not None:
-            rank, counts = adapter.rank, self._rank_counts
+    def _finish_of(self, request: Request) -> int:
+        """Return the step that finishes a member, and its id."""
+        whole = request.prompt_tokens + request.padding_tokens + self._outputs[request.id]
+        return ((whole - request.context_offset) << ID_BITS) + request.id
+
+    def _leave(self, request: Request) -> None:
+        del self.members[request.id]
+        self.offsets -= request.context_offset
+        if request.adapter is not None:
+            rank, counts = request.adapter.rank, self._rank_counts
             self.lora_requests -= 1
             self.rank_sum -= rank
             counts[rank] -= 1
             if not counts[rank]:
                 del counts[rank]
-        return request
+                if rank == self._top_rank:
+                    self._top_rank = max(counts, default=0)
 
 
 def prefill_work(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from simlora.core.errors import not_defined
+from simlora.core.request import Request
 
 UNLIMITED = 1 << 60
 """More decode steps than any simulation takes."""
@@ -39,17 +40,17 @@ class Reservation:
         return UNLIMITED
 
     @abstractmethod
-    def add(self, id: int, context: int, to_come: int, step: int) -> None:
-        """Charge an admitted request."""
+    def add(self, request: Request, context: int, to_come: int, step: int) -> None:
+        """Charge an admitted request; rules keep what they need of it in its `held_offset` and `held_until`."""
         raise not_defined(self, "add")
 
     @abstractmethod
-    def remove(self, id: int, step: int) -> None:
+    def remove(self, request: Request, step: int) -> None:
         """Release the slots of a request."""
         raise not_defined(self, "remove")
 
     @abstractmethod
-    def held_tokens(self, id: int, step: int) -> int:
+    def held_tokens(self, request: Request, step: int) -> int:
         """Return the token slots that a request takes at this step."""
         raise not_defined(self, "held_tokens")
 

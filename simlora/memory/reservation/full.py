@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from simlora.core.request import Request
 from simlora.memory.reservation.base import UNLIMITED, Reservation
 
 
 class Full(Reservation):
     """A request takes its prompt and its declared output, from admission to its end."""
 
-    __slots__ = ("_taken", "_trial", "_used")
+    __slots__ = ("_trial", "_used")
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
-        self._taken: dict[int, int] = {}
         self._used = 0
         self._trial = 0
 
@@ -26,15 +26,15 @@ class Full(Reservation):
         self._trial = need
         return True
 
-    def add(self, id: int, context: int, to_come: int, step: int) -> None:
-        self._taken[id] = context + to_come
+    def add(self, request: Request, context: int, to_come: int, step: int) -> None:
+        request.held_offset = context + to_come
         self._used += context + to_come
 
-    def remove(self, id: int, step: int) -> None:
-        self._used -= self._taken.pop(id)
+    def remove(self, request: Request, step: int) -> None:
+        self._used -= request.held_offset
 
-    def held_tokens(self, id: int, step: int) -> int:
-        return self._taken[id]
+    def held_tokens(self, request: Request, step: int) -> int:
+        return request.held_offset
 
     def used_tokens(self, step: int) -> int:
         return self._used

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simlora.core.request import Request
 from simlora.memory.reservation.base import UNLIMITED, Reservation
 
 
@@ -12,16 +13,15 @@ class PaddedKv(Reservation):
     when a request leaves (HuggingFace Transformers).
     """
 
-    __slots__ = ("_context", "_ids", "_to_come", "_trial")
+    __slots__ = ("_context", "_count", "_to_come", "_trial")
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
-        self._ids: set[int] = set()
-        self._context = self._to_come = 0
+        self._count = self._context = self._to_come = 0
         self._trial = (0, 0, 0)
 
     def begin(self, step: int) -> None:
-        self._trial = len(self._ids), self._context, self._to_come
+        self._trial = self._count, self._context, self._to_come
 
     def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
         count, longest_context, longest_to_come = self._trial
@@ -31,21 +31,21 @@ class PaddedKv(Reservation):
         self._trial = trial
         return True
 
-    def add(self, id: int, context: int, to_come: int, step: int) -> None:
-        self._ids.add(id)
+    def add(self, request: Request, context: int, to_come: int, step: int) -> None:
+        self._count += 1
         self._context = max(self._context, context)
         self._to_come = max(self._to_come, to_come)
 
-    def remove(self, id: int, step: int) -> None:
-        self._ids.remove(id)
-        if not self._ids:
+    def remove(self, request: Request, step: int) -> None:
+        self._count -= 1
+        if not self._count:
             self._context = self._to_come = 0
 
-    def held_tokens(self, id: int, step: int) -> int:
+    def held_tokens(self, request: Request, step: int) -> int:
         return self._context + self._to_come
 
     def used_tokens(self, step: int) -> int:
-        return len(self._ids) * (self._context + self._to_come)
+        return self._count * (self._context + self._to_come)
 
     def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
         return UNLIMITED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simlora.core.request import Request
 from simlora.memory.reservation.base import UNLIMITED, Reservation
 
 
@@ -14,7 +15,7 @@ class Paged(Reservation):
     grows = True
     __slots__ = (
         "_classes",
-        "_offset",
+        "_count",
         "_rounded",
         "_step",
         "_trial",
@@ -27,7 +28,7 @@ class Paged(Reservation):
         super().__init__(capacity)
         self.block_size = block_size
         self._watermark_tokens = int(watermark * capacity)
-        self._offset: dict[int, int] = {}  # context at step 0
+        self._count = 0  # requests, each charged with its context at step 0
         # Requests by offset modulo the block size: requests of one class fill their blocks at the same steps.
         self._classes = [0] * block_size
         self._rounded = 0  # sum over requests of offset rounded up to whole blocks, at step 0
@@ -46,21 +47,23 @@ class Paged(Reservation):
         self._trial = need
         return True
 
-    def add(self, id: int, context: int, to_come: int, step: int) -> None:
+    def add(self, request: Request, context: int, to_come: int, step: int) -> None:
         offset = context - step
-        self._offset[id] = offset
+        request.held_offset = offset
+        self._count += 1
         self._classes[offset % self.block_size] += 1
         self._rounded += self._blocks(offset) * self.block_size
         self._changed(step, self._blocks(context))
 
-    def remove(self, id: int, step: int) -> None:
-        offset = self._offset.pop(id)
+    def remove(self, request: Request, step: int) -> None:
+        offset = request.held_offset
+        self._count -= 1
         self._classes[offset % self.block_size] -= 1
         self._rounded -= self._blocks(offset) * self.block_size
         self._changed(step, -self._blocks(offset + step))
 
-    def held_tokens(self, id: int, step: int) -> int:
-        return self._blocks(self._offset[id] + step) * self.block_size
+    def held_tokens(self, request: Request, step: int) -> int:
+        return self._blocks(request.held_offset + step) * self.block_size
 
     def used_tokens(self, step: int) -> int:
         """Return the slots of the whole blocks held by contexts of offset + step tokens.
@@ -72,13 +75,13 @@ class Paged(Reservation):
             cycles, rest = divmod(step, self.block_size)
             spilled = self._classes[0] + sum(self._classes[self.block_size - rest + 1 :]) if rest else 0
             self._step = step
-            self._used = self._rounded + (len(self._offset) * cycles + spilled) * self.block_size
+            self._used = self._rounded + (self._count * cycles + spilled) * self.block_size
         return self._used
 
     def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
-        if not self._offset:
+        if not self._count:
             return UNLIMITED
-        cycles, free = divmod(free_tokens // self.block_size, len(self._offset))
+        cycles, free = divmod(free_tokens // self.block_size, self._count)
         steps = cycles * self.block_size
         if steps >= most:
             return most

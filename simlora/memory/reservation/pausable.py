@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simlora.core.request import Request
 from simlora.memory.reservation.base import UNLIMITED, Reservation
 
 
@@ -20,11 +21,11 @@ class Pausable(Reservation):
         self._paused: dict[int, int] = {}  # slots by request
         self.paused_tokens = 0
 
-    def pause(self, id: int, step: int) -> None:
+    def pause(self, request: Request, step: int) -> None:
         """A request keeps what it holds, and takes no more."""
-        tokens = self.rule.held_tokens(id, step)
-        self.rule.remove(id, step)
-        self._paused[id] = tokens
+        tokens = self.rule.held_tokens(request, step)
+        self.rule.remove(request, step)
+        self._paused[request.id] = tokens
         self.paused_tokens += tokens
 
     def begin(self, step: int) -> None:
@@ -36,18 +37,18 @@ class Pausable(Reservation):
     def retry_steps(self) -> int:
         return self.rule.retry_steps()
 
-    def add(self, id: int, context: int, to_come: int, step: int) -> None:
-        self.rule.add(id, context, to_come, step)
+    def add(self, request: Request, context: int, to_come: int, step: int) -> None:
+        self.rule.add(request, context, to_come, step)
 
-    def remove(self, id: int, step: int) -> None:
-        if id in self._paused:
-            self.paused_tokens -= self._paused.pop(id)
+    def remove(self, request: Request, step: int) -> None:
+        if request.id in self._paused:
+            self.paused_tokens -= self._paused.pop(request.id)
         else:
-            self.rule.remove(id, step)
+            self.rule.remove(request, step)
 
-    def held_tokens(self, id: int, step: int) -> int:
-        found = self._paused.get(id)
-        return self.rule.held_tokens(id, step) if found is None else found
+    def held_tokens(self, request: Request, step: int) -> int:
+        found = self._paused.get(request.id)
+        return self.rule.held_tokens(request, step) if found is None else found
 
     def used_tokens(self, step: int) -> int:
         return self.rule.used_tokens(step) + self.paused_tokens
