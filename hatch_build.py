@@ -19,7 +19,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = "simlora"
 MANIFEST = Path(PACKAGE, "compiled.json")
-# mypyc reads the types of what it compiles, of what that imports from simlora, of librt and of numpy; all else is of any type.
+# mypyc reads the types of what it compiles, and of what that imports from simlora, librt and numpy.
 TYPES = f"""
 [mypy]
 follow_imports = skip

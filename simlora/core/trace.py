@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-BASE_MODEL = -1
+BASE_MODEL: Final = -1
 """Adapter index of a request that uses no adapter."""
 
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mypy_extensions import i64, mypyc_attr
 
-ARRIVAL, FAILURE, STORE, PLACEMENT, SCALING, MIGRATION, BOUNDARY, STOP = (kind << 40 for kind in range(8))
-"""Kinds of events: those at the same time happen in this order, and within a kind by id, which is below 2 ** 40."""
-BEFORE_ALL, URGENT = -1, 0
-"""The kinds of a run's end, and of a process that starts now."""
-BUCKETS = 2048
-"""A power of two. With 1,000 replicas and a bucket a millisecond they hold all but one in a thousand boundaries."""
-FAR = 2.0**62
-"""The last bucket's number; what lies farther ahead is in no bucket."""
+# Kinds of events: those at the same time happen in this order, and within a kind by id, which is below 2 ** 40.
+BEFORE_ALL: Final = -1  # a run's end
+URGENT: Final = 0  # a process that starts now
+ARRIVAL: Final = 0
+FAILURE: Final = 1 << 40
+STORE: Final = 2 << 40
+PLACEMENT: Final = 3 << 40
+SCALING: Final = 4 << 40
+MIGRATION: Final = 5 << 40
+BOUNDARY: Final = 6 << 40
+STOP: Final = 7 << 40
+BUCKETS: Final = 2048
+"""A power of two."""
+FAR: Final = 4.0e18
+"""The number of a bucket that no event reaches."""
 
 
 class Event:
-    """A callback that is called at `time_s`, while the event is scheduled; `bucket` is then where the clock keeps it."""
+    """Calls a callback at `time_s`, if it is scheduled; `bucket` is then the list in which the clock keeps it."""
 
     __slots__ = ("bucket", "callback", "key", "time_s")
 
@@ -47,9 +54,8 @@ class Clock:
     Times are absolute, as now + (t - now) is not t in floating point: an arrival could miss the iteration boundary that
     it shares its time with.
 
-    Events of the next BUCKETS / `buckets_per_s` seconds lie in a ring of buckets, so that to schedule one costs the same
-    with any number of replicas; a heap of a thousand events, cold in the cache, takes ten times as long. Later ones are
-    in one list. Each list is in order, the event that happens first at its end.
+    Events of the next BUCKETS / `buckets_per_s` seconds lie in a ring of buckets, so that the cost of an event hardly
+    depends on how many are scheduled. Later ones are in one list. Each list is in order, the next event at its end.
     """
 
     def __init__(self, buckets_per_s: float = 1.0) -> None:

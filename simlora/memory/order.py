@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
-SPARE = 64
+SPARE: Final = 64
 """Stale heap entries that are always tolerated: below this number the heap is not cleaned up."""
 
 

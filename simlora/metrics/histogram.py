@@ -12,6 +12,7 @@ and no logarithm is taken, so that the result is the same on every machine.
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 from librt.vecs import append, vec
@@ -23,10 +24,10 @@ LOWEST_S = 1e-6
 HIGHEST_S = 1e6
 """Longer gaps are counted in the highest bin."""
 
-_SHIFT = 52 - 10  # mantissa bits that a bin leaves out
-_FIELDS = 4  # first_s, slope_s, steps, weight
-_BUFFER_ROWS = 50_000
-_CHUNK = 1 << 20  # gaps expanded at once: 8 MB a column
+_SHIFT: Final = 52 - 10  # mantissa bits that a bin leaves out
+_FIELDS: Final = 4  # first_s, slope_s, steps, weight
+_BUFFER_ROWS: Final = 50_000
+_CHUNK: Final = 1 << 20  # gaps expanded at once: 8 MB a column
 
 
 def _bin(gaps_s: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -52,9 +53,21 @@ class TokenGaps:
     The mean is exact; a quantile is within 0.1 % of the exact one for gaps between 1 µs and 1e6 s.
     """
 
-    __slots__ = ("_count", "_counts", "_filled", "_highest_s", "_lowest_s", "_rows", "_sum_s")
+    __slots__ = (
+        "_chunk",
+        "_count",
+        "_counts",
+        "_filled",
+        "_highest_s",
+        "_lowest_s",
+        "_most",
+        "_rows",
+        "_sum_s",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, buffer_rows: int = _BUFFER_ROWS, chunk: int = _CHUNK) -> None:
+        self._most: i64 = buffer_rows * _FIELDS
+        self._chunk = chunk
         self._rows: vec[float] = vec[float]()  # one after the other; as long as the fullest buffer so far
         self._filled: i64 = 0  # numbers of the rows that are not folded yet
         self._counts: NDArray[np.int64] = np.zeros(_BINS, dtype=np.int64)
@@ -75,7 +88,7 @@ class TokenGaps:
             self._rows = rows
         rows[at], rows[at + 1], rows[at + 2], rows[at + 3] = first_s, slope_s, float(steps), float(weight)
         self._filled = at + _FIELDS
-        if self._filled >= _BUFFER_ROWS * _FIELDS:
+        if self._filled >= self._most:
             self._fold()
 
     @property
@@ -132,11 +145,11 @@ class TokenGaps:
         steps: NDArray[np.float64],
         weight: NDArray[np.float64],
     ) -> None:
-        """Count decode windows `[windows]` gap by gap, _CHUNK gaps at a time."""
+        """Count decode windows `[windows]` gap by gap, so many gaps at a time."""
         ends = np.cumsum(steps.astype(np.int64))
         starts = ends - steps.astype(np.int64)
-        for begin in range(0, int(ends[-1]) if len(ends) else 0, _CHUNK):
-            end = min(begin + _CHUNK, int(ends[-1]))
+        for begin in range(0, int(ends[-1]) if len(ends) else 0, self._chunk):
+            end = min(begin + self._chunk, int(ends[-1]))
             some = slice(np.searchsorted(ends, begin, "right"), np.searchsorted(starts, end, "left"))
             repeats = np.minimum(ends[some], end) - np.maximum(starts[some], begin)
             step = np.arange(begin, end) - np.repeat(starts[some], repeats)

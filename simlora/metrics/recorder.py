@@ -81,7 +81,9 @@ class Recorder:
         self.journal = Journal()
         self.tracing = tracing
         self._cache = cache
-        self.on_boundary: tuple[Callable[[Sample], None], ...] = () if tracing is None else (self._trace_level,)
+        self.on_boundary: tuple[Callable[[Sample], None], ...] = (
+            () if tracing is None else (self._trace_level,)
+        )
         self._missed: tuple[Missed, ...] = () if missed is None else (missed,)
         self.ended = 0
         self.last_s = 0.0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from simlora.core.adapter import Adapter
 
-MOST = 500_000
+MOST: Final = 500_000
 """Events that are kept, those of some 75,000 requests: 75 MB, and 500 MB while they are written."""
 TO_GPU, TO_HOST = "host to GPU", "GPU to host"
 """The links of a replica."""

@@ -1,7 +1,7 @@
 """A simulation under observation: invariants are checked at every boundary, from sums taken afresh.
 
 Each replica has a part of its own that watches it, `Watch`: hooks and listeners tell it what happens. What neither can
-see is in subclasses of the replica, of its prefix tree and of the recorder.
+see is in a subclass of its prefix tree.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from simlora.engine.replica.request_table import RequestStatus
 from simlora.engine.scenario import Scenario
 from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.segments import Branch, Node, Segment
-from simlora.metrics.recorder import Recorder
-from simlora.metrics.usage import Sample
+from simlora.metrics.recorder import Recorder, Sample
 from tests.engine.cases import Case
 
 Later = list[tuple[float, int]]
@@ -162,7 +161,12 @@ class Watch(Part):
             self.decisions.append((now_s, tuple(request.id for request in self.table.prefill)))
         self.turned = True
 
+    def at_boundary(self, now_s: float) -> None:
+        self.check_memory()
+
     def on_ran(self, now_s: float) -> None:
+        if self.turned:  # no sample is taken after the first turn
+            self.sample()
         assert now_s >= self.replica.since_s
         self.ran.append((self.replica.since_s, now_s))
 
@@ -195,7 +199,8 @@ class Watch(Part):
         if window is not None:
             start_s = window.end_s(window.done)
         loading = self.table.held[RequestStatus.LOADING_ADAPTER]
-        own_tokens = kv.reservation.used_tokens(step) - sum(kv.own_tokens(request, step) for request in loading.values())
+        own_tokens = kv.reservation.used_tokens(step)
+        own_tokens -= sum(kv.own_tokens(request, step) for request in loading.values())
         kv_tokens = sum(tree.size(s) for s in tree.everything() if s.resident and s.ready_s <= start_s)
         adapters = {} if self.config.divided else self.resident
         there_tokens = own_tokens + kv_tokens
@@ -354,68 +359,37 @@ class Watch(Part):
         assert sum(adapter.kv_tokens for adapter in used.values()) <= region.used_tokens <= region.capacity
 
 
-class WatchedReplica(Replica):
-    """Checks memory where no hook is called: once a boundary's output is processed, and after the first turn."""
-
-    @property
-    def watch(self) -> Watch:
-        """The part that watches this replica."""
-        found = self.part(Watch)
-        assert found is not None
-        return found
-
-    def start(self) -> None:
-        super().start()
-        self.watch.sample()
-
-    def record(self, waiting: int) -> None:
-        super().record(waiting)
-        self.watch.check_memory()
-
-
-class WatchedRecorder(Recorder):
-    """Checks that time goes forward, over all replicas; when the clock has stopped, at each of them."""
-
-    now_s = 0.0
-    stopped = False
-
-    def __init__(self, *args, **kwargs) -> None:
-        super().__init__(*args, **kwargs)
-        self.of_replica_s: dict[int, float] = {}
-
-    def boundary(self, sample: Sample) -> None:
-        replica, now_s = sample[:2]
-        before_s = self.of_replica_s.get(replica, 0.0) if self.stopped else self.now_s
-        assert now_s >= before_s, "the clock goes back"
-        self.now_s = self.of_replica_s[replica] = now_s
-        super().boundary(sample)
-
-
 class Watched(Simulation):
-    """A simulation in which each replica is watched."""
+    """A simulation in which each replica is watched.
 
-    recorder: WatchedRecorder
+    Time goes forward from sample to sample, over all replicas; when the clock has stopped, at each of them.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(replace(scenario, parts=(*scenario.parts, Watch)))
+        self.recorder.on_boundary += (self.boundary,)
+        self.last_s, self.of_replica_s, self.stopped = 0.0, Counter(), False
+
+    def boundary(self, sample: Sample) -> None:
+        replica, now_s = sample[:2]
+        assert now_s >= (self.of_replica_s[replica] if self.stopped else self.last_s), "the clock goes back"
+        self.last_s = self.of_replica_s[replica] = now_s
 
     def _end(self) -> Recorder:
-        self.recorder.stopped = True
+        self.stopped = True
         return super()._end()
 
     @property
     def watches(self) -> list[Watch]:
         """What watches each replica, in the order of their numbers."""
-        return [replica.watch for replica in self.fleet.replicas]
+        found = [replica.part(Watch) for replica in self.fleet.replicas]
+        assert None not in found
+        return found
 
 
 def watched(case: Case, *, fast_forward: bool = True) -> Watched:
     """Return the cluster after the case was run under observation."""
-    with (
-        mock.patch("simlora.engine.cluster.simulation.Recorder", WatchedRecorder),
-        mock.patch("simlora.engine.assembly.Replica", WatchedReplica),
-        mock.patch("simlora.engine.assembly.PrefixTree", WatchedTree),
-    ):
+    with mock.patch("simlora.engine.assembly.PrefixTree", WatchedTree):
         simulation = Watched(case.scenario(fast_forward=fast_forward))
         simulation.run()
     return simulation

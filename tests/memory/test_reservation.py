@@ -11,7 +11,6 @@ from simlora.core.request import Request
 from simlora.memory.reservation import UNLIMITED, Full, PaddedKv, Paged, Pausable, Peak, Reservation
 from tests.examples import share
 
-
 IDS = count()
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simlora.metrics import histogram
 from simlora.metrics.histogram import HIGHEST_S, LOWEST_S, TokenGaps
 
 BIN_WIDTH = 2.0**-10
@@ -28,8 +27,8 @@ def expand(some_runs):
     return np.sort(np.concatenate(each))
 
 
-def gaps_of(some_runs):
-    gaps = TokenGaps()
+def gaps_of(some_runs, *sizes):
+    gaps = TokenGaps(*sizes)
     for run in some_runs:
         gaps.add_run(*run)
     return gaps
@@ -63,12 +62,8 @@ def test_a_run_is_its_gaps_added_one_by_one(some_runs):
 def test_neither_buffer_nor_chunk_size_shows_in_the_result(some_runs, chunk, rows):
     whole = gaps_of(some_runs)
     expected = (whole.count, whole.quantile(0.1), whole.quantile(0.5), whole.quantile(0.9))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(histogram, "_CHUNK", chunk)
-        patch.setattr(histogram, "_BUFFER_ROWS", rows)
-        pieces = gaps_of(some_runs)
-        found = (pieces.count, pieces.quantile(0.1), pieces.quantile(0.5), pieces.quantile(0.9))
-    assert found == expected
+    pieces = gaps_of(some_runs, rows, chunk)
+    assert (pieces.count, pieces.quantile(0.1), pieces.quantile(0.5), pieces.quantile(0.9)) == expected
 
 
 def test_by_hand():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from operator import index
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from mypy_extensions import mypyc_attr
 
 from simlora.core.request import Request
-from simlora.engine.clock import ARRIVAL, URGENT
+from simlora.engine.clock import ARRIVAL, URGENT, Event
 from simlora.engine.cluster.fleet import Fleet, Ids
 from simlora.engine.handoff import Handoff
 from simlora.engine.parts.handoff import handing_over
@@ -20,7 +20,7 @@ from simlora.engine.scenario import Scenario
 from simlora.metrics.recorder import Recorder
 from simlora.policies.views import ClusterView
 
-PROGRESS_EVERY = 1024
+PROGRESS_EVERY: Final = 1024
 """Requests that end between two reports of progress."""
 
 Listener = Callable[[int, Request], None]
@@ -47,6 +47,7 @@ class Dispatcher:
         self._dispatch = self.dispatch if self._max_outstanding is None else self._dispatch_or_overflow
         self._arriving: Iterator[Request] = iter(())
         self._next: Request | None = None
+        self._arrival = Event(ARRIVAL, 0, self._next_arrival)
         self.progress: Callable[[int], None] = lambda ended: None
         self.narrow: tuple[Callable[[Ids, Request], Ids], ...] = ()
         self.before_route: tuple[Callable[[], None], ...] = ()
@@ -67,7 +68,8 @@ class Dispatcher:
             self.arrive(self._next)
         request = self._next = next(self._arriving, None)
         if request is not None:
-            self._clock.call(request.arrival_s, ARRIVAL, request.id, self._next_arrival)
+            self._arrival.key = ARRIVAL + request.id
+            self._clock.schedule(self._arrival, request.arrival_s)
 
     def arrive(self, request: Request) -> None:
         """A request arrives now."""

@@ -105,8 +105,8 @@ class LatencyStats:
     ) -> None:
         """The replica stands still for weights; the batch, and each request from `own_s[i]` on, could have run."""
         self.stalled_s += until_s - from_s
-        for request, weights_s in zip(requests, own_s, strict=True):
-            request.blocked_s += until_s - min(max(from_s, weights_s), until_s)
+        for index, request in enumerate(requests):
+            request.blocked_s += until_s - min(max(from_s, own_s[index]), until_s)
 
     def delayed(self, requests: Sequence[Request], seconds: float) -> None:
         """Requests of a prefill could have begun so much earlier than it did."""

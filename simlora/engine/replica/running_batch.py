@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from simlora.core.request import Request
 from simlora.latency.kernels import LoraWork
 
-ID_BITS = 34
+ID_BITS: Final = 34
 """Request ids are below 2 ** 34."""
 
 
 class RunningBatch:
     """Requests that decode together, as running aggregates: joining and leaving cost O(log n).
 
-    `step` counts the replica's decode steps. A member's context is `context_offset + step`, so a step changes no member.
+    `step` counts the replica's decode steps. A member's context is `context_offset + step`; a step changes no member.
     Policies do not see the order of completion: it follows from the true `outputs`, by request id.
     """
 
@@ -40,7 +41,9 @@ class RunningBatch:
         self.rank_sum = 0
         self._rank_counts: dict[int, int] = {}
         self._top_rank = 0
-        self._finish: list[int] = []  # of each member the step that finishes it and its id, in one number; in order
+        self._finish: list[
+            int
+        ] = []  # of each member the step that finishes it and its id, in one number; in order
 
     def __len__(self) -> int:
         return len(self.members)
@@ -129,9 +132,11 @@ def prefill_work(
     That is the sum of tokens, the sum of squares that attention follows, and the work of the LoRA kernels. The
     attention of a token also reaches over what was cached, what came back from the host, and earlier chunks.
     """
+    assert len(requests) == len(tokens), "a prefill has another number of chunks than of requests"
     total = total_sq = lora_tokens = token_rank_sum = top = 0
-    adapters = set()
-    for request, chunk in zip(requests, tokens, strict=True):
+    adapters: set[int] = set()
+    for index, request in enumerate(requests):
+        chunk = tokens[index]
         total += chunk
         before = request.cached_tokens + request.host_tokens + request.chunked_tokens
         total_sq += chunk * (chunk + 2 * before)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Final
 
 from simlora.core.errors import not_defined
 from simlora.core.request import Request
 
-UNLIMITED = 1 << 60
+UNLIMITED: Final = 1 << 60
 """More decode steps than any simulation takes."""
 
 

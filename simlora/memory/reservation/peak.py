@@ -23,7 +23,17 @@ class Peak(Reservation):
     """
 
     grows = True
-    __slots__ = ("_bound", "_entries", "_joined", "_limit", "_offsets", "_refused", "_step", "_trial", "_trial_bound")
+    __slots__ = (
+        "_bound",
+        "_entries",
+        "_joined",
+        "_limit",
+        "_offsets",
+        "_refused",
+        "_step",
+        "_trial",
+        "_trial_bound",
+    )
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -146,7 +156,9 @@ class Entries:
         """Insert an entry; return its place, which is after its equals."""
         lasts, offsets = append(self.lasts, last), append(self.offsets, offset)
         place: i64 = len(lasts) - 1
-        while place and (lasts[place - 1] > last or (lasts[place - 1] == last and offsets[place - 1] < offset)):
+        while place and (
+            lasts[place - 1] > last or (lasts[place - 1] == last and offsets[place - 1] < offset)
+        ):
             lasts[place], offsets[place] = lasts[place - 1], offsets[place - 1]
             place -= 1
         lasts[place], offsets[place] = last, offset

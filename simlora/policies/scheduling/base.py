@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from math import inf
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
@@ -14,7 +14,7 @@ from simlora.core.errors import not_defined
 from simlora.core.request import Request
 from simlora.policies.views import ReplicaView
 
-NEVER = 1 << 60
+NEVER: Final = 1 << 60
 """As a number of decode steps: until something else ends the decode window."""
 
 
