@@ -149,10 +149,10 @@ class Assembly:
 
     def _cache(self, region: AdapterRegion | None) -> AdapterCache:
         """Return the adapters in HBM."""
-        config, victims = self.config, self.eviction.victims
+        config, victims, sweeps = self.config, self.eviction.victims, self.eviction.sweeps
         if config.divided:
-            return DividedAdapterCache(config.kv_token_budget, victims, config.adapter_region_tokens)
-        cache = AdapterCache(config.kv_token_budget, victims)
+            return DividedAdapterCache(config.kv_token_budget, victims, config.adapter_region_tokens, sweeps)
+        cache = AdapterCache(config.kv_token_budget, victims, sweeps)
         if region is not None:
             cache.on_evict += (region.drop,)
         return cache
