@@ -23,7 +23,7 @@ from simlora.engine.parts.reporting import QueueReports, Report, Tracing
 from simlora.engine.parts.slot_reloads import SlotReloads
 from simlora.engine.parts.slowdown import Slowdown, SlowRunner
 from simlora.engine.parts.trials import PlainTrials, TrialsBeside
-from simlora.engine.parts.unified_swapper import SwappedKV, UnifiedSwapper, fading, worth
+from simlora.engine.parts.unified_swapper import KvWorth, SwappedKV, UnifiedSwapper
 from simlora.engine.replica.adapter_loader import AdapterLoader
 from simlora.engine.replica.admission import reservation, trial_limits
 from simlora.engine.replica.host_link import HostLink
@@ -149,10 +149,10 @@ class Assembly:
 
     def _cache(self, region: AdapterRegion | None) -> AdapterCache:
         """Return the adapters in HBM."""
-        config, victims = self.config, self.eviction.victims
+        config, victims, sweeps = self.config, self.eviction.victims, self.eviction.sweeps
         if config.divided:
-            return DividedAdapterCache(config.kv_token_budget, victims, config.adapter_region_tokens)
-        cache = AdapterCache(config.kv_token_budget, victims)
+            return DividedAdapterCache(config.kv_token_budget, victims, config.adapter_region_tokens, sweeps)
+        cache = AdapterCache(config.kv_token_budget, victims, sweeps)
         if region is not None:
             cache.on_evict += (region.drop,)
         return cache
@@ -188,7 +188,7 @@ class Assembly:
             return InFlightKV(rule, cache, batch, link, pooled)
         blocks = self.scenario.cache_block_tokens, config.host_kv_tokens
         if isinstance(eviction, Swapper):
-            by_worth = partial(tree_by_worth, eviction, link.kv_s, *blocks)
+            by_worth = partial(tree_by_worth, eviction, link, *blocks)
             return SwappedKV(rule, cache, batch, link, pooled, by_worth, self.recorder)
         return PrefixCachingKV(rule, cache, batch, link, pooled, partial(PrefixTree, *blocks), self.recorder)
 
@@ -282,22 +282,20 @@ def preload(replica: Replica, adapter: Adapter) -> None:
 
 def tree_by_worth(
     policy: Swapper,
-    kv_s: Callable[[int], float],
+    link: HostLink,
     block_size: int,
     host_capacity_tokens: int,
     send: Callable[[int, float, float], float],
 ) -> PrefixTree:
     """Return a tree of KV that leaves and comes back by what the policy says it is worth.
 
-    `kv_s`: the seconds that so many tokens' KV takes to copy; `send` starts a copy to the host, as the tree asks it.
+    It is copied over the `link`; `send` starts a copy to the host, as the tree asks it.
     """
 
     return PrefixTree(
         block_size,
         host_capacity_tokens,
-        worth(policy, kv_s, block_size),
-        fading(policy),
-        policy.most_fade,
+        KvWorth(policy, link, block_size),
         comes_back=True,
         send=send,
         after_adapters=policy.dependencies,

@@ -20,13 +20,14 @@ class AdapterCache:
     `ready_s` has the time at which each resident adapter's load ends, by id; `pins` the running requests that use it.
     `pinned_tokens` are the slots of the pinned adapters, `adapter_tokens` of all resident ones. `on_change` is
     called with each adapter that comes or leaves, (id, whether it is resident now), `on_evict` with all that leave at
-    once.
+    once. With `sweeps` false, the policy keeps all idle adapters while there is room, and is not asked.
     """
 
     __slots__ = (
         "_adapters",
         "_idle",
         "_prefetched",
+        "_sweeps",
         "_victims",
         "adapter_tokens",
         "capacity",
@@ -37,7 +38,7 @@ class AdapterCache:
         "ready_s",
     )
 
-    def __init__(self, capacity: int, victims: Victims) -> None:
+    def __init__(self, capacity: int, victims: Victims, sweeps: bool = True) -> None:
         self.capacity = capacity
         self.adapter_tokens = 0
         self.pinned_tokens = 0
@@ -45,7 +46,7 @@ class AdapterCache:
         self.ready_s: dict[int, float] = {}
         self.on_change: tuple[Callable[[int, bool], None], ...] = ()
         self.on_evict: tuple[Callable[[list[Adapter]], None], ...] = ()
-        self._victims = victims
+        self._victims, self._sweeps = victims, sweeps
         self._idle: dict[int, Adapter] = {}  # least recently used first
         self._prefetched: dict[int, Adapter] = {}  # loaded for waiting requests, oldest first
         self._adapters: dict[int, Adapter] = {}  # resident, by id
@@ -113,7 +114,7 @@ class AdapterCache:
 
     def sweep(self) -> None:
         """Evict the idle adapters that the policy does not keep; called when requests have finished."""
-        if self._idle:
+        if self._sweeps and self._idle:
             self.evict(self._victims(self._idle.values(), 0))
 
     def make_room(self, kv_tokens: int, more: int = 0, keep: Container[int] = ()) -> int:
@@ -168,8 +169,8 @@ class DividedAdapterCache(AdapterCache):
 
     __slots__ = ("adapter_capacity",)
 
-    def __init__(self, capacity: int, victims: Victims, adapter_capacity: int) -> None:
-        super().__init__(capacity, victims)
+    def __init__(self, capacity: int, victims: Victims, adapter_capacity: int, sweeps: bool = True) -> None:
+        super().__init__(capacity, victims, sweeps)
         self.adapter_capacity = adapter_capacity
 
     @property

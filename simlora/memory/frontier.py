@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from simlora.memory.order import Order
+from simlora.memory.order import GreatestFirst
 from simlora.memory.segments import Branch, Node, Segment
+from simlora.memory.worth import Worth
 
 
 class Frontier:
     """The resident nodes of a prefix tree that have a child segment on the host, ordered by the best such child.
 
-    Worth is by `key` and `fade` (see `Order`). An adapter that is not in HBM is in the frontier too unless KV comes
-    only `after_adapters`. With `asks` false no segments are kept. Adding or removing a segment costs O(log n).
+    Worth is that of the segments. An adapter that is not in HBM is in the frontier too unless KV comes only
+    `after_adapters`. With `asks` false no segments are kept. Adding or removing a segment costs O(1), and O(log n) when
+    the best is next asked for.
     """
 
-    __slots__ = ("_after_adapters", "_order", "_outside")
+    __slots__ = ("_after_adapters", "_asks", "_order", "_worth")
 
-    def __init__(
-        self,
-        key: Callable[[Segment], float],
-        fade: Callable[[Segment, float], float] | None,
-        most_fade: float,
-        after_adapters: bool,
-        asks: bool,
-    ) -> None:
-        def outside() -> Order[Segment]:
-            return Order(key, fade, most_fade, least_first=False)
-
-        self._outside = outside if asks else None
-        self._after_adapters = after_adapters
-        self._order: Order[Node] = Order(_most_outside, _less_than_most, most_fade, least_first=False)
+    def __init__(self, worth: Worth[Segment], after_adapters: bool, asks: bool) -> None:
+        self._worth, self._after_adapters, self._asks = worth, after_adapters, asks
+        self._order: GreatestFirst[Node] = GreatestFirst(BestOutside(worth.most_fade))
 
     def __contains__(self, node: Node) -> bool:
         return node in self._order
@@ -56,11 +45,11 @@ class Frontier:
 
     def add(self, segment: Segment) -> None:
         """Add a segment on the host as a candidate below its parent."""
-        if self._outside is None:
+        if not self._asks:
             return
         parent = segment.parent
         if parent.outside is None:
-            parent.outside = self._outside()
+            parent.outside = GreatestFirst(self._worth)
         parent.outside.put(segment)
         self.change(parent)
 
@@ -95,15 +84,15 @@ class Frontier:
             self._order.discard(node)
 
 
-def _most_outside(node: Node) -> float:
-    """Return an upper bound of the worth of a node's candidates."""
-    assert node.outside is not None, "a node of the frontier has something outside"
-    return node.outside.most()
+class BestOutside(Worth[Node]):
+    """What a node's best candidate is worth; the key is an upper bound for all of them."""
 
+    def key(self, node: Node) -> float:
+        assert node.outside is not None, "a node of the frontier has something outside"
+        return node.outside.most()
 
-def _less_than_most(node: Node, now_s: float) -> float:
-    """Return that bound minus the current worth of the node's best candidate."""
-    assert node.outside is not None, "a node of the frontier has something outside"
-    first = node.outside.first(now_s)
-    assert first is not None, "the order has an entry"
-    return node.outside.most() - first[0]
+    def fade(self, node: Node, now_s: float) -> float:
+        assert node.outside is not None, "a node of the frontier has something outside"
+        first = node.outside.first(now_s)
+        assert first is not None, "the order has an entry"
+        return node.outside.most() - first[0]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from simlora.core.request import Request
 from simlora.memory.frontier import Frontier
-from simlora.memory.order import Order
-from simlora.memory.segments import Blocks, Branch, Node, Segment, alike, joined
+from simlora.memory.order import LeastFirst
+from simlora.memory.segments import Branch, Chain, Node, Segment
+from simlora.memory.worth import Worth
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -22,7 +23,7 @@ class PrefixTree:
     together form one segment, which is cut where another request diverges.
 
     Segments that no request holds may leave HBM, leaves first, so that the resident part stays connected. The order is
-    by `key` and `fade` (see `Order`), by default least recently used first. They go to the host, which has room for
+    by `worth`, by default least recently used first. They go to the host, which has room for
     `host_capacity_tokens` and drops the leaves of least worth. A segment on the host comes back when a request begins
     with it. `send(tokens, now, since)` starts the copy to the host of KV that is in HBM from `since` on, and returns
     when it is complete. `comes_back` keeps the `frontier`, which orders the host's segments whose parent is in HBM (an
@@ -32,7 +33,7 @@ class PrefixTree:
 
     In token slots: `tokens` are in HBM or in flight to it, `held_tokens` of these are held by requests, and
     `host_tokens` are on the host. `segments` is the number of segments in both. `leaves` are the segments in HBM that
-    no request holds and that have no child in HBM.
+    no request holds and that have no child in HBM. `marks` is the last number with which a caller has marked segments.
 
     A lookup costs one step per matched segment, whatever the size of the tree; an eviction costs O(log n).
     Source: vLLM's automatic prefix caching; SGLang (NeurIPS'24) §3, whose tree matches single tokens; FastLibra §4.
@@ -52,6 +53,7 @@ class PrefixTree:
         "host_tokens",
         "invalid_tokens",
         "leaves",
+        "marks",
         "segments",
         "tokens",
     )
@@ -60,36 +62,38 @@ class PrefixTree:
         self,
         block_size: int,
         host_capacity_tokens: int = 0,
-        key: Callable[[Segment], float] | None = None,
-        fade: Callable[[Segment, float], float] | None = None,
-        most_fade: float = 0.0,
+        worth: Worth[Segment] | None = None,
         comes_back: bool = False,
         send: Callable[[int, float, float], float] | None = None,
         after_adapters: bool = True,
         needs_adapter: bool = False,
         used_when_found: bool = False,
     ) -> None:
-        self.block_size = block_size
+        self.block_size: i64 = block_size
         self._needs_adapter, self._used_when_found = needs_adapter, used_when_found
-        self.tokens = self.held_tokens = self.host_tokens = self.invalid_tokens = self.segments = 0
-        self._host_capacity_tokens, self._send = host_capacity_tokens, send
+        self.tokens: i64 = 0
+        self.held_tokens: i64 = 0
+        self.host_tokens: i64 = 0
+        self.invalid_tokens: i64 = 0
+        self.segments: i64 = 0
+        self.marks: i64 = 0
+        self._host_capacity_tokens: i64 = host_capacity_tokens
+        self._send = send
         self._branches: dict[int, Branch] = {}
-        self._held: dict[
-            int, tuple[Node, int]
-        ] = {}  # by request: the last node that it holds, and the blocks up to there
-        key = key or _last_use
-        self.leaves: Order[Segment] = Order(key, fade, most_fade)
-        self._host_leaves: Order[Segment] = Order(key, fade, most_fade)
-        self.frontier = Frontier(key, fade, most_fade, after_adapters, comes_back)
+        self._held: dict[int, Node] = {}  # by request: the last node that it holds
+        worth = worth or LastUse()
+        self.leaves: LeastFirst[Segment] = LeastFirst(worth)
+        self._host_leaves: LeastFirst[Segment] = LeastFirst(worth)
+        self.frontier = Frontier(worth, after_adapters, comes_back)
 
     @property
     def keeps(self) -> bool:
         """Whether evicted KV goes to the host."""
         return self._host_capacity_tokens > 0
 
-    def size(self, segment: Segment) -> int:
+    def size(self, segment: Segment) -> i64:
         """Token slots of a segment."""
-        return len(segment.blocks) * self.block_size
+        return segment.count * self.block_size
 
     def branch(self, adapter_id: int) -> Branch:
         """Return the root of an adapter's cached KV."""
@@ -114,18 +118,18 @@ class PrefixTree:
         The last segment is cut where the request diverges: that changes the tree, but not what it caches.
         """
         own_tokens = request.prompt_tokens + request.generated_tokens
-        blocks, first = self._chain(request, own_tokens - request.host_tokens - 1)
+        chain = Chain(request, own_tokens - request.host_tokens - 1, self.block_size)
         node: Node | None = self._branches.get(request.adapter_id)
         path: list[Segment] = []
-        done, most = 0, len(blocks)
+        done: i64 = 0
         if self._needs_adapter and node is not None and not node.resident:
             return path
-        while node is not None and done < most:
-            segment = node.children.get(blocks[done] if done else first)
+        while node is not None and done < chain.count:
+            segment = node.children.get(chain.key(done))
             if segment is None:
                 break
-            same = alike(segment.blocks, blocks, done)
-            if same < len(segment.blocks):
+            same = segment.alike(chain)
+            if same < segment.count:
                 path.append(self._cut(segment, same))
                 break
             path.append(segment)
@@ -136,23 +140,25 @@ class PrefixTree:
     def hold(self, request: Request, now_s: float) -> list[Segment]:
         """Hold the `cached_tokens` found for a request that starts; return the segments to bring from the host."""
         path = self.claim_prefix(request)
-        tokens = sum(map(self.size, path))
-        assert tokens == request.cached_tokens, f"request {request.id} counts on cached KV that has gone"
-        comes = [segment for segment in path if not segment.resident]
+        last: Node = path[-1] if path else self.branch(request.adapter_id)
+        self._held[request.id] = last
+        assert self.shared_tokens(request) == request.cached_tokens, (
+            f"request {request.id} counts on cached KV that has gone"
+        )
+        comes: list[Segment] = []
         for segment in path:
             self._use(segment, now_s)
-        for segment in comes:
-            self.enter(segment)
-        last: Node = path[-1] if path else self.branch(request.adapter_id)
-        self._held[request.id] = last, tokens // self.block_size
+            if not segment.resident:
+                self.enter(segment)
+                comes.append(segment)
         return comes
 
     def ready_s(self, request: Request) -> float:
         """Return when all KV that a request holds is in HBM."""
-        node, _ = self._held[request.id]
-        ready_s = 0.0
+        node, ready_s = self._held[request.id], 0.0
         while isinstance(node, Segment):
-            ready_s = max(ready_s, node.ready_s)
+            if node.ready_s > ready_s:
+                ready_s = node.ready_s
             node = node.parent
         return ready_s
 
@@ -161,21 +167,17 @@ class PrefixTree:
 
         A block that another request has added meanwhile is shared, and this request's copy is dropped.
         """
-        blocks, first = self._chain(request, tokens)
-        node, done = self._held[request.id]
-        if len(blocks) <= done:
+        chain, node = Chain(request, tokens, self.block_size), self._held[request.id]
+        done = self._blocks(node)
+        if chain.count <= done:
             return
-        branch = node.branch if isinstance(node, Segment) else node
-        assert isinstance(branch, Branch)
-        while done < len(blocks):
-            key = blocks[done] if done else first
-            segment = node.children.get(key)
+        while done < chain.count:
+            segment = node.children.get(chain.key(done))
             if segment is None:
-                self._grow(node, branch, key, blocks[done:], now_s)
-                node = node.children.get(key, node)
+                node = self._grow(node, chain, done, now_s)
                 break
-            same = alike(segment.blocks, blocks, done)
-            if same < len(segment.blocks):
+            same = segment.alike(chain)
+            if same < segment.count:
                 segment = self._cut(segment, same)
             self._use(segment, now_s)
             if not segment.resident:
@@ -183,32 +185,45 @@ class PrefixTree:
                 segment.ready_s = now_s
             node = segment
             done += same
-        self._held[request.id] = node, len(blocks)
+        self._held[request.id] = node
 
-    def _grow(self, node: Node, branch: Branch, key: Hashable, blocks: Blocks, now_s: float) -> None:
-        """Add blocks in HBM after a node's; they extend the node if only the adding request has ever used it."""
-        tokens = len(blocks) * self.block_size
+    def _grow(self, node: Node, chain: Chain, done: i64, now_s: float) -> Segment:
+        """Add the blocks of a chain behind those `done` in HBM after a node; return the segment that has them.
+
+        They extend the node if only the adding request has ever used it.
+        """
+        count, hashes = chain.count - done, chain.hashes[done : chain.count]
+        branch = node.branch if isinstance(node, Segment) else node
+        assert isinstance(branch, Branch)
+        tokens = count * self.block_size
         self.tokens += tokens
         self.held_tokens += tokens
         branch.tokens += tokens
         if not branch.resident:
             self.invalid_tokens += tokens
         if isinstance(node, Segment) and node.users == node.visits == 1 and not node.children:
-            node.blocks = joined(node.blocks, blocks)
-            return
-        segment = node.children[key] = Segment(node, branch, key, blocks)
+            node.count += count
+            node.hashes += hashes
+            return node
+        segment = Segment(node, branch, chain.key(done), done, count, hashes)
+        node.children[segment.key] = segment
         segment.users = segment.visits = 1
         segment.used_s = segment.ready_s = now_s
         node.resident_children += 1
         self.segments += 1
+        return segment
 
-    def shared_tokens(self, request: Request) -> int:
+    def shared_tokens(self, request: Request) -> i64:
         """Return the tokens of a running request whose KV is in the tree."""
-        return self._held[request.id][1] * self.block_size
+        return self._blocks(self._held[request.id]) * self.block_size
+
+    def _blocks(self, node: Node) -> i64:
+        """Return the blocks up to the end of a node."""
+        return node.before + node.count if isinstance(node, Segment) else 0
 
     def leave(self, request: Request, now_s: float) -> None:
         """Release the segments of a request that is gone; those that only it held become idle."""
-        node, _ = self._held.pop(request.id)
+        node = self._held.pop(request.id)
         while isinstance(node, Segment):
             node.users -= 1
             if node.visits == 1 or not self._used_when_found:
@@ -236,10 +251,10 @@ class PrefixTree:
             if first is None:
                 break
             segment = first[1]
-            blocks = min(-(-tokens // self.block_size), len(segment.blocks))
+            blocks: i64 = min(-(-tokens // self.block_size), segment.count)
             tokens -= blocks * self.block_size
-            if blocks < len(segment.blocks):
-                self._cut(segment, len(segment.blocks) - blocks)
+            if blocks < segment.count:
+                self._cut(segment, segment.count - blocks)
             self.take_out(segment, now_s)
             self._join(segment)
 
@@ -307,17 +322,21 @@ class PrefixTree:
 
     # Cutting and joining ----------------------------------------------------------------
 
-    def _cut(self, segment: Segment, blocks: int) -> Segment:
+    def _cut(self, segment: Segment, blocks: i64) -> Segment:
         """Cut a segment after this many blocks; return the upper part, whose child is now the given segment."""
-        parent = segment.parent
-        upper = Segment(parent, segment.branch, segment.key, segment.blocks[:blocks], segment.resident)
+        parent, hashes = segment.parent, segment.hashes
+        upper = Segment(
+            parent, segment.branch, segment.key, segment.before, blocks, hashes[:blocks], segment.resident
+        )
         upper.users, upper.visits, upper.mark = segment.users, segment.visits, segment.mark
         upper.used_s, upper.ready_s = segment.used_s, segment.ready_s
         parent.children[segment.key] = upper
-        segment.parent, segment.blocks = upper, segment.blocks[blocks:]
-        segment.key = segment.blocks[0]
+        segment.parent, segment.hashes = upper, hashes[blocks:]
+        segment.before += blocks
+        segment.count -= blocks
+        segment.key = segment.hashes[0] if hashes else segment.before
         upper.children[segment.key] = segment
-        upper.resident_children = int(segment.resident)
+        upper.resident_children = 1 if segment.resident else 0
         self.segments += 1
         for order in (self.leaves, self._host_leaves):
             if segment in order:
@@ -331,9 +350,10 @@ class PrefixTree:
         if len(upper.children) != 1 or not self._is_there(upper):
             return
         (lower,) = upper.children.values()
-        if (lower.visits, lower.used_s) != (upper.visits, upper.used_s):
+        if lower.visits != upper.visits or lower.used_s != upper.used_s:
             return
-        upper.blocks = joined(upper.blocks, lower.blocks)
+        upper.count += lower.count
+        upper.hashes += lower.hashes
         upper.children = lower.children
         for segment in upper.children.values():
             segment.parent = upper
@@ -346,15 +366,9 @@ class PrefixTree:
         lower.children = {}
         self.segments -= 1
 
-    def _chain(self, request: Request, tokens: int) -> tuple[Blocks, Hashable]:
-        """Return the whole blocks of a request's first `tokens` tokens, and the key of the first."""
-        if request.block_hashes:
-            blocks = request.block_hashes[: min(tokens, request.prompt_tokens) // self.block_size]
-            return blocks, request.block_hashes[0]
-        if request.session is None:
-            return (), None
-        return range(tokens // self.block_size), request.session
 
+class LastUse(Worth[Segment]):
+    """What was used last is worth most."""
 
-def _last_use(segment: Segment) -> float:
-    return segment.used_s
+    def key(self, segment: Segment) -> float:
+        return segment.used_s

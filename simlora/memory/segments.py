@@ -4,10 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from simlora.core.trace import BASE_MODEL
-from simlora.memory.order import Order
+from mypy_extensions import i64
 
-Blocks = Sequence[int]
+from simlora.core.request import Request
+from simlora.core.trace import BASE_MODEL
+from simlora.memory.order import GreatestFirst
+
+
+class Chain:
+    """The whole blocks of a request's first `tokens` tokens: `count` of them, by their `hashes`, or by number.
+
+    Without hashes the first block is that of the session, whose earlier tokens the request begins with.
+    """
+
+    __slots__ = ("count", "hashes", "session")
+
+    def __init__(self, request: Request, tokens: i64, block_size: i64) -> None:
+        self.hashes, self.session = request.block_hashes, request.session
+        self.count: i64 = 0
+        if self.hashes:
+            self.count = min(min(tokens, request.prompt_tokens) // block_size, len(self.hashes))
+        elif self.session is not None:
+            self.count = tokens // block_size
+
+    def key(self, at: i64) -> Hashable:
+        """Return the key of a segment that begins with the block at this place."""
+        if self.hashes:
+            return self.hashes[at]
+        return at if at else self.session
 
 
 class Node:
@@ -21,12 +45,12 @@ class Node:
 
     def __init__(self, resident: bool) -> None:
         self.children: dict[Hashable, Segment] = {}
-        self.outside: Order[Segment] | None = None
+        self.outside: GreatestFirst[Segment] | None = None
         self.resident = resident
-        self.resident_children = 0
+        self.resident_children: i64 = 0
         self.ready_s = 0.0
         self.used_s = 0.0
-        self.visits = 0
+        self.visits: i64 = 0
 
 
 class Branch(Node):
@@ -37,36 +61,49 @@ class Branch(Node):
     def __init__(self, adapter_id: int) -> None:
         super().__init__(resident=adapter_id == BASE_MODEL)
         self.adapter_id = adapter_id
-        self.tokens = 0
+        self.tokens: i64 = 0
 
 
 class Segment(Node):
-    """The KV of consecutive blocks after those of `parent`, which has it under `key`; `users` requests hold it.
+    """The KV of `count` consecutive blocks after those of `parent`, which has it under `key`; `users` requests hold it.
 
+    Its first block has so many `before` it. Blocks that have `hashes` are those, others are numbers.
     `mark` lets a caller count a segment once; both parts of a segment that is cut have it.
     """
 
-    __slots__ = ("blocks", "branch", "key", "mark", "parent", "users")
+    __slots__ = ("before", "branch", "count", "hashes", "key", "mark", "parent", "users")
 
     def __init__(
-        self, parent: Node, branch: Branch, key: Hashable, blocks: Blocks, resident: bool = True
+        self,
+        parent: Node,
+        branch: Branch,
+        key: Hashable,
+        before: i64,
+        count: i64,
+        hashes: tuple[int, ...] = (),
+        resident: bool = True,
     ) -> None:
         super().__init__(resident)
-        self.parent, self.branch, self.key, self.blocks = parent, branch, key, blocks
-        self.users = 0
-        self.mark: object = None
+        self.parent, self.branch, self.key = parent, branch, key
+        self.before, self.count, self.hashes = before, count, hashes
+        self.users: i64 = 0
+        self.mark: i64 = 0
 
+    @property
+    def blocks(self) -> Sequence[int]:
+        """The blocks: their hashes, or their numbers."""
+        return self.hashes or range(self.before, self.before + self.count)
 
-def alike(have: Blocks, blocks: Blocks, at: int) -> int:
-    """Return how many leading blocks of `have` equal those of `blocks` from position `at` on."""
-    most = min(len(have), len(blocks) - at)
-    if isinstance(have, range) or have[:most] == blocks[at : at + most]:
-        return most
-    return next(i for i in range(most) if have[i] != blocks[at + i])
-
-
-def joined(first: Blocks, then: Blocks) -> Blocks:
-    """Return the concatenation of two runs of blocks; a session's blocks are a range of numbers."""
-    if isinstance(first, range):
-        return range(first.start, first.stop + len(then))
-    return (*first, *then)
+    def alike(self, chain: Chain) -> i64:
+        """Return how many of its leading blocks a chain has too, at the same places."""
+        most = chain.count - self.before
+        if most > self.count:
+            most = self.count
+        if not self.hashes:
+            return most
+        theirs = chain.hashes[self.before : self.before + most]
+        if self.hashes[:most] == theirs:
+            return most
+        return next(
+            i for i, (own, other) in enumerate(zip(self.hashes, theirs, strict=False)) if own != other
+        )

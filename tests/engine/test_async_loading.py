@@ -5,6 +5,8 @@ Times are sums by hand, from the coefficients of the cases: a load of rank r tak
 
 from __future__ import annotations
 
+from math import inf
+
 import pandas as pd
 import pytest
 
@@ -114,14 +116,31 @@ def test_deferred_requests_are_ready_in_order_of_admission_and_are_held_until_th
     part, held = replica.part(AsyncLoading), replica.table.held[RequestStatus.LOADING_ADAPTER]
     assert part is not None
     requests = [Request(id, None, 0.0, 1, 1) for id in range(3)]
-    for request, ready_s in zip(requests, (3.0, 1.0, 2.0), strict=True):
+    for request, ready_s in zip(requests, (3.0, 2.0, 1.0), strict=True):
         part.add(request, 0.5, ready_s)
-    assert part.next_s() == 1.0
-    assert [request.id for request in part.ready(2.0)] == [1, 2]
-    assert part.take(requests[1], now_s=2.0) == 0.5
-    assert part.next_s() == 2.0
-    assert list(held) == [0, 2]
-    assert replica.table.held_count == 2
+    assert (part.next_s(), part.next_ready(0.9)) == (1.0, None)
+    assert part.next_ready(2.0) is requests[1]
+    assert part.take(requests[1], now_s=2.0) == 1.5
+    assert part.next_ready(2.0) is requests[2]
+    assert part.take(requests[2], now_s=2.0) == 0.5
+    assert (part.next_s(), part.next_ready(2.0)) == (3.0, None)
+    assert list(held) == [0]
+    assert replica.table.held_count == 1
+
+
+def test_a_deferred_request_that_is_taken_early_is_never_ready() -> None:
+    """Before its copy has ended, and once it has."""
+    case = Case(rows=(Row(0.0, None, 1, 1, 1),) * 3, loader="asynchronous")
+    part = Simulation(case.scenario()).fleet.replicas[0].part(AsyncLoading)
+    assert part is not None
+    requests = [Request(id, None, 0.0, 1, 1) for id in range(3)]
+    for request, ready_s in zip(requests, (1.0, 2.0, 3.0), strict=True):
+        part.add(request, 0.5, ready_s)
+    part.take(requests[1], now_s=0.75)
+    assert part.next_ready(3.0) is requests[0]
+    part.take(requests[2], now_s=3.0)
+    part.take(requests[0], now_s=3.0)
+    assert (part.next_s(), part.next_ready(4.0)) == (inf, None)
 
 
 def test_a_deferred_request_bounds_the_decode_window_to_a_step_only_while_others_wait() -> None:

@@ -296,7 +296,8 @@ class Watch(Part):
         serving = {r.id: r for r in (*self.table.batch, *self.begun())}
         assert tree._held.keys() == serving.keys()
         users: Counter[Segment] = Counter()
-        for id, (node, blocks) in tree._held.items():
+        for id, node in tree._held.items():
+            blocks = tree.shared_tokens(serving[id]) // tree.block_size
             while isinstance(node, Segment):
                 assert node.branch.adapter_id == serving[id].adapter_id, "KV of another adapter"
                 users[node] += 1
@@ -323,7 +324,7 @@ class Watch(Part):
             assert segment.resident or not segment.resident_children, "HBM holds KV without what it follows"
             assert segment.blocks, "a segment of nothing"
         idle = {s for s in resident if not s.users and not s.resident_children}
-        assert idle == set(tree.leaves._live)
+        assert idle == set(tree.leaves)
         branches = tree._branches.values()
         invalid = [s for s in resident if not s.branch.resident]
         assert tree.invalid_tokens == sum(map(size, invalid))
@@ -336,7 +337,7 @@ class Watch(Part):
         nodes: list[Node] = [*branches, *segments]
         for node in nodes:
             outside = {segment for segment in node.children.values() if not segment.resident}
-            found = set() if node.outside is None else set(node.outside._live)
+            found = set() if node.outside is None else set(node.outside)
             assert found == outside, "KV on the host that would never come back"
             alone = isinstance(node, Branch) and not swapper.policy.dependencies
             assert (node in tree.frontier) == bool(outside and (node.resident or alone))

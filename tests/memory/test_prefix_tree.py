@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simlora.core.adapter import Adapter
 from simlora.memory.prefix_tree import PrefixTree
-from tests.memory.trees import A, B, blocks, request, running, segments, served, started, walk
+from tests.memory.trees import A, B, ByRule, blocks, request, running, segments, served, started, walk
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def test_what_was_used_longest_ago_is_by_when_it_was_left(cache: PrefixTree) -> 
 
 def test_what_is_worth_least_goes_first_whatever_its_last_use() -> None:
     """Here the larger: of two blocks, then of one. One more of a segment that is cut is worth less again."""
-    cache = PrefixTree(4, key=lambda segment: -len(segment.blocks))
+    cache = PrefixTree(4, worth=ByRule(lambda segment: -len(segment.blocks)))
     served(cache, request(0, 7))
     served(cache, request(1, 1, 2, 3))
     served(cache, request(2, 5, 6))
@@ -258,9 +258,11 @@ def test_worth_can_fade_as_time_goes_by() -> None:
     for now_s in (1.0, 9.0):
         cache = PrefixTree(
             4,
-            key=lambda segment: 0.5 * segment.used_s,
-            fade=lambda segment, now: 1.0 if now == segment.used_s else 0.0,
-            most_fade=1.0,
+            worth=ByRule(
+                lambda segment: 0.5 * segment.used_s,
+                lambda segment, now: 1.0 if now == segment.used_s else 0.0,
+                most_fade=1.0,
+            ),
         )
         served(cache, request(0, 1))
         served(cache, request(1, 2))

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.segments import Branch, Segment
+from simlora.memory.worth import Worth
 
 A, B = Adapter(0, "a", 8, 512, 32), Adapter(1, "b", 8, 512, 32)
+
+
+class ByRule(Worth[Any]):
+    """Worth by functions of an item, and of an item and the time."""
+
+    def __init__(
+        self,
+        key: Callable[[Any], float],
+        fade: Callable[[Any, float], float] = lambda thing, now_s: 0.0,
+        most_fade: float = 0.0,
+    ) -> None:
+        super().__init__(most_fade)
+        self._key, self._fade = key, fade
+
+    def key(self, thing: Any) -> float:
+        return self._key(thing)
+
+    def fade(self, thing: Any, now_s: float) -> float:
+        return self._fade(thing, now_s)
 
 
 def request(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from heapq import heappop, heappush
 from math import inf
 
 from simlora.core.adapter import Adapter
@@ -40,8 +41,9 @@ class OverlappedLoader(AdapterLoader):
         writable_s = self._in_flight.claim_writable_s(now_s)
         for adapter in missing:
             self._bring(adapter, now_s)
-        for request, kv_s in zip(requests, self._in_flight.bring(requests, writable_s), strict=True):
-            self._kv_ready_s[request.id] = kv_s
+        kv_s = self._in_flight.bring(requests, writable_s)
+        for place, request in enumerate(requests):
+            self._kv_ready_s[request.id] = kv_s[place]
         weights_s = now_s
         for reload in self.reload:
             weights_s = reload(missing, now_s)
@@ -129,43 +131,70 @@ class InFlightCopies(Part):
         self._kv.note_given_up(now_s)
 
 
+class Wait:
+    """A request that waits from `since_s` until `ready_s`, the `number`-th of its replica; `over`: it is taken."""
+
+    __slots__ = ("number", "over", "ready_s", "request", "since_s")
+
+    def __init__(self, request: Request, number: int, since_s: float, ready_s: float) -> None:
+        self.request, self.number, self.over = request, number, False
+        self.since_s, self.ready_s = since_s, ready_s
+
+
 class Deferring(Part):
     """Keeps admitted requests that wait for copies of their own, with their seat and memory, while others run.
 
-    `next_ready_s` is when the next of these copies ends; inf: no request waits.
+    `next_ready_s` is when the next of these copies ends, or the end of one that has ended, whose request is not taken
+    yet; inf: no request waits. Adding, finding ready and taking cost O(log n) a request.
     """
 
     def __init__(self, replica: Replica, status: RequestStatus) -> None:
         self._replica, self._table, self._status = replica, replica.table, status
-        self._times_s: dict[int, tuple[float, float]] = {}  # by request: since when, and until when
+        self._held, others = replica.table.held[status], replica.table.held
+        self._paused, self._prefilling = others[RequestStatus.PAUSED], others[RequestStatus.PREFILLING]
+        self._waits: dict[int, Wait] = {}  # by request
+        self._coming: list[tuple[float, int, Wait]] = []  # heaps: of copies under way, by their ends,
+        self._ready: list[tuple[int, Wait]] = []  # and of those that have ended, in order of admission
+        self._added = 0
         self.next_ready_s = inf
         self._table.stops[status] = self.stop
         self._schedule, replica.ask = replica.ask, self.ask
 
     def ask(self, view: SchedulerView) -> SchedulerOutput:
         """Ask the scheduler, unless there are only requests whose copies are under way."""
-        held = self._table.held
-        paused, prefilling = held[RequestStatus.PAUSED], held[RequestStatus.PREFILLING]
-        asks = view.members or self._table.queue.count or paused or prefilling
+        table = self._table
+        asks = table.batch.members or table.queue.count or self._paused or self._prefilling
         return self._schedule(view) if asks else SchedulerOutput()
 
     def add(self, request: Request, now_s: float, ready_s: float) -> None:
         """A request waits from now until then."""
         self._table.set_status(request, self._status)
-        self._times_s[request.id] = now_s, ready_s
+        self._added += 1
+        wait = self._waits[request.id] = Wait(request, self._added, now_s, ready_s)
+        heappush(self._coming, (ready_s, wait.number, wait))
         self.next_ready_s = min(self.next_ready_s, ready_s)
 
     def take(self, request: Request, now_s: float) -> float:
         """Take a request out, now or before it is ready; return how long it has waited."""
-        since_s, ready_s = self._times_s.pop(request.id)
+        wait = self._waits.pop(request.id)
+        wait.over = True
         self._table.clear_status(request, self._status)
-        self.next_ready_s = min((until_s for _, until_s in self._times_s.values()), default=inf)
-        return min(now_s, ready_s) - since_s
+        ready, coming = self._ready, self._coming
+        while ready and ready[0][1].over:
+            heappop(ready)
+        while coming and coming[0][2].over:
+            heappop(coming)
+        self.next_ready_s = ready[0][1].ready_s if ready else coming[0][0] if coming else inf
+        return min(now_s, wait.ready_s) - wait.since_s
 
-    def ready(self, now_s: float) -> list[Request]:
-        """Return the requests whose copies have ended, in order of admission."""
-        held = self._table.held[self._status]
-        return [request for id, request in held.items() if self._times_s[id][1] <= now_s]
+    def next_ready(self, now_s: float) -> Request | None:
+        """Return the first in order of admission of the requests whose copies have ended; None: there is none."""
+        ready, coming = self._ready, self._coming
+        while coming and coming[0][0] <= now_s:
+            _, number, wait = heappop(coming)
+            if not wait.over:
+                heappush(ready, (number, wait))
+        return ready[0][1].request if ready else None
 
     def stop(self, request: Request, now_s: float) -> bool:
         """A request is taken away; return whether it has been prefilled."""
@@ -176,10 +205,10 @@ class Deferring(Part):
 
     def steps(self, most: int) -> int:
         # A waiting request is tried as if the deferred ones went on, so the scheduler is asked at every step.
-        return min(most, 1) if self.next_ready_s != inf and self._table.queue.count else most
+        return min(most, 1) if self._waits and self._table.queue.count else most
 
     def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
-        for request in self._table.held[self._status].values():
+        for request in self._held.values():
             self._table.kv.hold_growth(request, self._table.batch.step + 1)
 
 
@@ -213,10 +242,8 @@ class AsyncLoading(Deferring):
     def take_ready(self, now_s: float) -> tuple[Request, ...]:
         """Return as many of the requests that can begin as one prefill takes."""
         begin: list[Request] = []
-        if self.next_ready_s == inf:
-            return ()
         tokens = 0
-        for request in self.ready(now_s):
+        while self.next_ready_s <= now_s and (request := self.next_ready(now_s)) is not None:
             tokens += request.prefill_tokens
             if begin and tokens > self._replica.config.max_num_batched_tokens:
                 break

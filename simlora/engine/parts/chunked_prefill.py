@@ -18,6 +18,7 @@ class ChunkedPrefill(Part):
 
     def __init__(self, replica: Replica) -> None:
         self._replica, self._table = replica, replica.table
+        self._prefilling = replica.table.held[RequestStatus.PREFILLING]
         self._schedule, replica.ask = replica.ask, self.ask
         self._skipped = 0
         self._table.stops[RequestStatus.PREFILLING] = self.stop
@@ -31,13 +32,13 @@ class ChunkedPrefill(Part):
         return output
 
     def before_admit(self, requests: Sequence[Request]) -> Sequence[Request]:
-        prefilling = self._table.held[RequestStatus.PREFILLING]
-        return tuple(request for request in requests if request.id not in prefilling)
+        prefilling = self._prefilling
+        return [request for request in requests if request.id not in prefilling] if prefilling else requests
 
     def on_prefilled(self, requests: Sequence[Request], chunks: Sequence[int]) -> Sequence[Request]:
         if not chunks:
             return requests
-        return [each for each, tokens in zip(requests, chunks, strict=True) if self._completes(each, tokens)]
+        return [request for place, request in enumerate(requests) if self._completes(request, chunks[place])]
 
     def _completes(self, request: Request, tokens: int) -> bool:
         """Count a chunk of a prompt; return whether that completes it."""
@@ -50,7 +51,7 @@ class ChunkedPrefill(Part):
         return True
 
     def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
-        for request in self._table.held[RequestStatus.PREFILLING].values():
+        for request in self._prefilling.values():
             self._table.kv.hold_growth(request, self._table.batch.step + 1)
 
     def stop(self, request: Request, now_s: float) -> bool:

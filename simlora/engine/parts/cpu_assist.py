@@ -98,7 +98,7 @@ class CpuAssist(Deferring):
 
     def take_ready(self, now_s: float) -> tuple[Request, ...]:
         """Let the requests decode whose weights are there now."""
-        for request in self.ready(now_s):
+        while self.next_ready_s <= now_s and (request := self.next_ready(now_s)) is not None:
             request.blocked_s += self.take(request, now_s)
             self._table.rejoin(request)
             self._replica.record_running()

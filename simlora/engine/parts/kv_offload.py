@@ -100,14 +100,18 @@ class PrefixCachingKV(InFlightKV):
         self._coming = []
         for segments in coming:
             # Once the copies to the host are done.
-            there_s = max(begin_s, *(segment.ready_s for segment in segments))
-            tokens = sum(map(tree.size, segments))
+            there_s, tokens = begin_s, 0
+            for segment in segments:
+                there_s = max(there_s, segment.ready_s)
+                tokens += tree.size(segment)
             self.host_link.kv_tokens_in += tokens
             ready_s = self.host_link.bring_kv(tokens, there_s)
             for segment in segments:
                 segment.ready_s = ready_s
         own_s = super().bring(requests, begin_s)
-        return [max(kv_s, tree.ready_s(request)) for kv_s, request in zip(own_s, requests, strict=True)]
+        for place, request in enumerate(requests):
+            own_s[place] = max(own_s[place], tree.ready_s(request))
+        return own_s
 
     def shared_tokens(self, request: Request) -> int:
         return self.tree.shared_tokens(request)
@@ -166,24 +170,26 @@ class PrefixAdmission(Admission):
 
     def __init__(self, tree: PrefixTree, limits: TrialLimits, seats: int) -> None:
         super().__init__(limits, seats)
-        self._tree = tree
-        self._cached_tokens = tree.held_tokens
-        self._mark = object()  # on idle cached segments that the requests which fit will hold
+        tree.marks += 1
+        self._tree, self._cached_tokens = tree, tree.held_tokens
+        self._mark = tree.marks  # of idle cached segments that the requests which fit will hold
 
     def admit(self, request: Request) -> bool:
         if self._seats < 1:
             return super().admit(request)
         tree = self._tree
         found = tree.claim_prefix(request)
-        request.cached_tokens = sum(map(tree.size, found))
-        idle = [segment for segment in found if not segment.users and segment.mark is not self._mark]
-        cached_tokens = self._cached_tokens + sum(map(tree.size, idle))
+        request.cached_tokens, idle_tokens = 0, 0
+        for segment in found:
+            request.cached_tokens += tree.size(segment)
+            if not segment.users and segment.mark != self._mark:
+                idle_tokens += tree.size(segment)
         beside = self._beside_tokens
-        self._beside_tokens = beside + cached_tokens
+        self._beside_tokens = beside + self._cached_tokens + idle_tokens
         fits = super().admit(request)
         self._beside_tokens = beside
         if fits:
-            for segment in idle:
+            self._cached_tokens += idle_tokens
+            for segment in found:
                 segment.mark = self._mark
-            self._cached_tokens = cached_tokens
         return fits

@@ -51,10 +51,9 @@ class SlotReloads(Part):
         cache = self._cache
         gone = [id for id in self._just_left if not cache.holds(id)]
         ids = {adapter.id for adapter in missing}
-        again = self._eviction.reloads(cache.pinned, ids, gone) if gone else ()
-        sizes = [
-            adapter.size_bytes
-            for adapter in map(cache.adapter, again)
-            if self._policy.on_miss(adapter) is not Miss.FREE
-        ]
+        sizes: list[int] = []
+        for id in self._eviction.reloads(cache.pinned, ids, gone) if gone else ():
+            adapter = cache.adapter(id)
+            if self._policy.on_miss(adapter) is not Miss.FREE:
+                sizes.append(adapter.size_bytes)
         return self._link.load_again(sizes, self._from_disk, now_s) if sizes else now_s

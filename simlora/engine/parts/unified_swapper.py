@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Container, Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Container, Iterator, Sequence
 from math import inf, nextafter
 from typing import ClassVar
 
@@ -14,16 +12,16 @@ from mypy_extensions import mypyc_attr
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.parts.kv_offload import PrefixCachingKV
+from simlora.engine.parts.mean_batch import MeanBatch
 from simlora.engine.replica.decode_window import DecodeWindow
+from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
-from simlora.memory.order import Order
+from simlora.memory.order import GreatestFirst, LeastFirst
 from simlora.memory.segments import Branch, Segment
+from simlora.memory.worth import Worth
 from simlora.policies.eviction.swapper import Swapper
-
-WINDOW_S = 5.0
-"""Over which FastLibra takes the mean batch."""
 
 
 class SwappedKV(PrefixCachingKV):
@@ -57,7 +55,7 @@ class UnifiedSwapper(Part):
     """Evicts KV and adapters that are worth least, and brings those that are worth most from the host.
 
     Its own time grows with what it moves, and with the number of adapters, not with the tree.
-    `kv_tokens_in` is the KV that was brought ahead of any request.
+    `kv_tokens_in` is the KV that was brought ahead of any request. HBM is busy if more than `busy_tokens` are in use.
     """
 
     outlives_requests: ClassVar[bool] = True
@@ -78,26 +76,22 @@ class UnifiedSwapper(Part):
         self.policy = policy
         self.kv_tokens_in = 0
         self._replica, self._kv, self._tree, self._cache = replica, kv, kv.tree, kv.adapters
-        self._host_link = host_link = kv.host_link
+        self._host_link = kv.host_link
         self._adapters = adapters
-        self._visits = np.zeros(len(adapters), dtype=np.int64)
         self._requests = 0
-        self._before_s = 0.0  # the boundary before the one that was reached
+        self._counted = 0  # requests of which `_visits`, by adapter, are
+        self._visits = np.zeros(len(adapters), dtype=np.int64)
+        self._period = 0.0  # the multiple of the policy's interval at the boundary before
         # The state in which all that could come was too large.
         self._in_vain: tuple[int, int, int] | None = None
-        # Since when the batch has been so large, and its integral until then.
-        self._batches: deque[tuple[float, int, float]] = deque([(0.0, 0, 0.0)])
+        self._batch = MeanBatch()
+        self.busy_tokens = int(policy.busy * kv.adapters.capacity)
         self._cache.on_change += (self.adapter,)
         kv.swapper = self
         replica.loader.on_admit += (self.wanted,)
-
-        def key(branch: Branch) -> float:
-            load_s = host_link.adapter_s(adapters[branch.adapter_id].size_bytes)
-            return policy.key(load_s, branch.visits, branch.used_s)
-
-        fade = fading(policy)
-        self._idle: Order[Branch] = Order(key, fade, policy.most_fade)
-        self._absent: Order[Branch] = Order(key, fade, policy.most_fade, least_first=False)
+        worth = AdapterWorth(policy, kv.host_link, adapters)
+        self._idle: LeastFirst[Branch] = LeastFirst(worth)
+        self._absent: GreatestFirst[Branch] = GreatestFirst(worth)
         for adapter in adapters:
             self._absent.put(self._tree.branch(adapter.id))
 
@@ -112,7 +106,6 @@ class UnifiedSwapper(Part):
         branch = self._tree.branch(adapter.id)
         branch.visits += 1
         branch.used_s = now_s
-        self._visits[adapter.id] += 1
 
     def on_release(self, request: Request, now_s: float) -> None:
         adapter = request.adapter
@@ -131,17 +124,12 @@ class UnifiedSwapper(Part):
 
     def on_turn(self, now_s: float) -> None:
         """The running batch is what it will be until the next boundary."""
-        self._before_s = now_s
-        batches, running = self._batches, len(self._replica.table.batch.members)
-        since_s, before, area = batches[-1]
-        if before != running:
-            batches.append((now_s, running, area + before * (now_s - since_s)))
-            while len(batches) > 1 and batches[1][0] <= now_s - WINDOW_S:
-                batches.popleft()
+        self._batch.note(now_s, len(self._replica.table.batch.members))
 
     def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
-        if steps > 1:
-            self._before_s = window.end_s(window.stop - 1)
+        every_s = self.policy.every_s
+        if steps > 1 and every_s:
+            self._period = window.end_s(window.stop - 1) // every_s
 
     def inherit_counters(self, failed: Part) -> None:
         assert isinstance(failed, UnifiedSwapper), "replicas of one number have the same parts"
@@ -152,8 +140,13 @@ class UnifiedSwapper(Part):
     def at_boundary(self, now_s: float) -> None:
         """Check whether HBM is busy or idle, if that is due since the boundary before."""
         every_s = self.policy.every_s
-        if every_s == 0.0 or now_s // every_s > self._before_s // every_s:
+        if not every_s:
             self._check(now_s)
+            return
+        period = now_s // every_s
+        if period > self._period:
+            self._check(now_s)
+        self._period = period
 
     def _check(self, now_s: float) -> None:
         """Move KV and adapters until HBM is neither busy nor idle."""
@@ -192,16 +185,11 @@ class UnifiedSwapper(Part):
         """Return what stays the same as long as the same KV and adapters could come."""
         return used_tokens, self._tree.frontier.puts, self._absent.puts
 
-    @property
-    def busy_tokens(self) -> int:
-        """Token slots in use from which on HBM is busy."""
-        return int(self.policy.busy * self._cache.capacity)
-
     def make_room(self, tokens: int, now_s: float, keep: Container[int] = ()) -> None:
         """Evict idle KV and adapters for at least so many token slots, or all but those adapters to `keep`."""
         tree, cache = self._tree, self._cache
         kept: list[Branch] = []
-        batch = self._mean_batch(now_s)
+        batch = self._batch.mean(now_s)
         while tokens > 0:
             leaf, idle = tree.leaves.first(now_s), self._first_idle(now_s, keep, kept)
             resident = len(self._adapters) - len(self._absent)
@@ -242,7 +230,7 @@ class UnifiedSwapper(Part):
         tree, policy, writable_s = self._tree, self.policy, self._kv.claim_writable_s
         later: list[Segment | Branch] = []
         before_tokens = used_tokens
-        batch, resident = self._mean_batch(now_s), len(self._adapters) - len(self._absent)
+        batch, resident = self._batch.mean(now_s), len(self._adapters) - len(self._absent)
         while used_tokens < until_tokens and self._host_link.to_gpu.free_at_s < now_s + policy.backlog_s:
             best = tree.frontier.best(now_s)
             absent = self._absent.first(now_s)
@@ -286,27 +274,39 @@ class UnifiedSwapper(Part):
         """
         needed = 0.0
         if self._requests and max(batch, 1.0) > resident:
+            if self._counted != self._requests:
+                self._counted = self._requests
+                branches = [self._tree.branch(adapter.id) for adapter in self._adapters]
+                self._visits = np.array([branch.visits for branch in branches], dtype=np.int64)
             needed = float((1.0 - (1.0 - self._visits / self._requests) ** batch).sum())
         return self.policy.reward(needed, resident)
 
-    def _mean_batch(self, now_s: float) -> float:
-        """Return the mean size of the running batch over the last `WINDOW_S` seconds."""
-        batches, since_s = self._batches, max(now_s - WINDOW_S, 0.0)
-        *_, (first_s, first, first_area) = takewhile(lambda each: each[0] <= since_s, batches)
-        last_s, last, last_area = batches[-1]
-        area = last_area + last * (now_s - last_s) - first_area - first * (since_s - first_s)
-        return area / (now_s - since_s) if now_s > since_s else 0.0
+
+class AdapterWorth(Worth[Branch]):
+    """What the policy says that adapters are worth."""
+
+    def __init__(self, policy: Swapper, link: HostLink, adapters: Sequence[Adapter]) -> None:
+        super().__init__(policy.most_fade)
+        self._policy, self._link, self._adapters = policy, link, adapters
+
+    def key(self, branch: Branch) -> float:
+        load_s = self._link.adapter_s(self._adapters[branch.adapter_id].size_bytes)
+        return self._policy.key(load_s, branch.visits, branch.used_s)
+
+    def fade(self, branch: Branch, now_s: float) -> float:
+        return self._policy.fade(now_s - branch.used_s)
 
 
-def fading(policy: Swapper) -> Callable[[Segment | Branch, float], float] | None:
-    """Return by how much less than its key something is worth as long after its last use; None: by nothing."""
-    return (lambda thing, now_s: policy.fade(now_s - thing.used_s)) if policy.most_fade else None
+class KvWorth(Worth[Segment]):
+    """What the policy says that cached KV is worth."""
 
+    def __init__(self, policy: Swapper, link: HostLink, block_size: int) -> None:
+        super().__init__(policy.most_fade)
+        self._policy, self._link, self._block_size = policy, link, block_size
 
-def worth(policy: Swapper, kv_s: Callable[[int], float], block_size: int) -> Callable[[Segment], float]:
-    """Return the key of KV: what the policy says it is worth, whose tokens take `kv_s` to copy."""
+    def key(self, segment: Segment) -> float:
+        copy_s = self._link.kv_s(segment.count * self._block_size)
+        return self._policy.key(copy_s, segment.visits, segment.used_s)
 
-    def key(segment: Segment) -> float:
-        return policy.key(kv_s(len(segment.blocks) * block_size), segment.visits, segment.used_s)
-
-    return key
+    def fade(self, segment: Segment, now_s: float) -> float:
+        return self._policy.fade(now_s - segment.used_s)

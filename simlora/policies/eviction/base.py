@@ -18,6 +18,11 @@ class Eviction:
 
     evicts_in_use: ClassVar[bool] = False
 
+    @property
+    def sweeps(self) -> bool:
+        """Whether adapters may leave when no slots are short; if not, `victims` is not asked then."""
+        return True
+
     @abstractmethod
     def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
         """Return the adapters of `idle` (least recently used first) to evict, to free `short_tokens` slots.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import exp, inf, log, log1p
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
@@ -14,6 +15,9 @@ CONSTANTS: dict[str, dict[str, float]] = {
     "released": {"every_s": 0.0, "busy": 0.8, "busy_to": 0.7, "idle": 0.6, "idle_to": 0.7, "recency_s": inf},
 }
 """By source: the paper, or its authors' released code. recency_s inf: worth does not decay with time."""
+
+NO_MORE: Final = 2.0**-54
+"""Up to which log1p of a number is the number itself."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -76,8 +80,11 @@ class CostModel(Swapper):
         return (log(worth) if worth > 0.0 else -inf) + used_s / self.recency_s
 
     def fade(self, idle_s: float) -> float:
+        if not self._most_fade:
+            return 0.0
         # log(1 - sigmoid(x)) = -x - log(1 + exp(-x)); the key has -x, up to a term that is the same for all items.
-        return log1p(exp(-idle_s / self.recency_s)) if self._most_fade else 0.0
+        rest = exp(-idle_s / self.recency_s)
+        return log1p(rest) if rest > NO_MORE else rest
 
     def reward(self, needed: float, resident: int) -> float:
         if not self._reward or needed <= resident:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from mypy_extensions import mypyc_attr
 
@@ -14,9 +14,15 @@ from simlora.policies.eviction.base import Eviction
 class Lru(Eviction):
     """Evict the least recently used adapters, no more than needed."""
 
-    def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterator[Adapter]:
+    @property
+    def sweeps(self) -> bool:
+        return type(self).victims is not Lru.victims
+
+    def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
+        found: list[Adapter] = []
         for adapter in idle:
             if short_tokens <= 0:
-                return
+                break
             short_tokens -= adapter.kv_tokens
-            yield adapter
+            found.append(adapter)
+        return found

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Set
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from simlora.policies.eviction.lru import Lru
 
-SCRAMBLE = 2654435761
+SCRAMBLE: Final = 2654435761
 """Knuth's multiplier: vLLM iterates over a set hashed by the adapters' names, an arbitrary order."""
 
 
@@ -36,22 +36,25 @@ class LruInTurn(Lru):
         self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]
     ) -> Collection[int]:
         """Return the ids loaded again, as the class describes; O(n + m log m), n adapters in use, m missing or left."""
-        events = [(turn(id), True) for id in missing] + [(turn(id), False) for id in just_left]
+        # By turn; at the same one, who leaves comes before who is loaded.
+        events = [2 * turn(id) + 1 for id in missing] + [2 * turn(id) for id in just_left]
+        events.sort()
         # Slots that evict no adapter in use: free ones, those left earlier, and just left ones already visited.
         spare = len(missing) - len(just_left)
         searching = 0  # adapters that took the slot of one still to be visited
-        disturbed: list[
-            tuple[int, int]
-        ] = []  # spans of the order in which each adapter has lost its slot and takes the next one's
+        # Spans of the order in which each adapter has lost its slot and takes the next one's.
+        disturbed: list[tuple[int, int]] = []
         begin = 0
-        for when, comes in sorted(events):
+        for event in events:
+            when = event >> 1
             if searching > 0:
                 disturbed.append((begin, when))
             begin = when
-            if comes and spare > 0:
-                spare -= 1
-            elif comes:
-                searching += 1
+            if event & 1:
+                if spare > 0:
+                    spare -= 1
+                else:
+                    searching += 1
             elif searching > 0:
                 searching -= 1
             else:
@@ -59,6 +62,6 @@ class LruInTurn(Lru):
         return [id for begin, end in disturbed for id in in_use if begin < turn(id) < end]
 
 
-def turn(id: int) -> int:
+def turn(id: i64) -> i64:
     """Return an adapter's position in the order of a step."""
     return (id + 1) * SCRAMBLE % 2**32

@@ -63,6 +63,10 @@ class Swapper(Eviction):
                 "not go down in that order"
             )
 
+    @property
+    def sweeps(self) -> bool:
+        return type(self).victims is not Swapper.victims
+
     def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
         """Return nothing: adapters leave in the common order with KV."""
         return ()
