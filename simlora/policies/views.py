@@ -17,6 +17,7 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Kernel
+from simlora.policies.loads import ReplicaLoad
 
 
 class WaitingView(Protocol):
@@ -188,33 +189,25 @@ class ReplicaView(Protocol):
         ...
 
 
-SUMS = ("requests", "prompt_tokens", "lora_requests", "lora_tokens", "rank_sum", "token_rank_sum")
-"""The sums kept over a replica's requests; `lora_tokens` counts prompts, `token_rank_sum` adds rank × prompt tokens."""
-
-
-def amounts(request: Request) -> tuple[int, ...]:
-    """Return what a request adds to each of SUMS. A preempted request counts with its prompt."""
-    tokens = request.prompt_tokens
-    if request.adapter is None:
-        return 1, tokens, 0, 0, 0, 0
-    rank = request.adapter.rank
-    return 1, tokens, 1, tokens, rank, tokens * rank
-
-
 class LoadView(Protocol):
     """Totals over some of the requests of every replica.
 
-    `sums` is `[replicas, sums]` in the order of SUMS; the other arrays are `[replicas]`. `max_rank` and `adapters`
-    (distinct) cover the requests that use an adapter. `full_batches` counts the batches of `max_num_seqs` requests
-    that can be formed with one adapter each, or with the base model only.
+    `replicas` has the totals of each replica. The same as arrays: `sums` is `[replicas, sums]` in the order of SUMS;
+    the others are `[replicas]`. `max_rank` and `adapters` (distinct) cover the requests that use an adapter.
+    `full_batches` counts the batches of `max_num_seqs` requests that can be formed with one adapter each, or with the
+    base model only.
     """
 
-    sums: NDArray[np.int64]
-    max_rank: NDArray[np.int64]
-    adapters: NDArray[np.int64]
-    full_batches: NDArray[np.int64]
-    marks: list[object]
-    """An object of each replica that is another one once its totals have changed."""
+    replicas: list[ReplicaLoad]
+
+    @property
+    def sums(self) -> NDArray[np.int64]: ...
+    @property
+    def max_rank(self) -> NDArray[np.int64]: ...
+    @property
+    def adapters(self) -> NDArray[np.int64]: ...
+    @property
+    def full_batches(self) -> NDArray[np.int64]: ...
 
     def uses(self, adapter_id: int) -> NDArray[np.bool_]:
         """Which replicas have requests for the adapter `[replicas]`."""
@@ -226,13 +219,15 @@ class LoadView(Protocol):
 
 
 class LoadsView(Protocol):
-    """The outstanding work of every replica.
+    """The outstanding work of every replica."""
 
-    `held_tokens` `[replicas]`: prompts and declared outputs of all outstanding requests, plus each of their adapters
-    once, in token slots.
-    """
+    @property
+    def held_tokens(self) -> NDArray[np.int64]:
+        """Prompts and declared outputs of all outstanding requests, plus each of their adapters once, in token slots.
 
-    held_tokens: NDArray[np.int64]
+        `[replicas]`
+        """
+        ...
 
     @property
     def all(self) -> LoadView:
@@ -287,6 +282,10 @@ class ClusterView(Protocol):
 
     def resident(self, adapter: Adapter) -> NDArray[np.bool_]:
         """Which replicas have an adapter in HBM or in flight to it `[replicas]`."""
+        ...
+
+    def holders(self, adapter: Adapter) -> Set[int]:
+        """The replicas that have an adapter in HBM or in flight to it; as `resident`, for less."""
         ...
 
     def load_s(self, adapter: Adapter) -> float:

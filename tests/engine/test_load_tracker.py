@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -14,9 +15,10 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.cluster.load_tracker import Load
 from simlora.engine.cluster.simulation import Simulation
+from simlora.policies.loads import SUMS, ReplicaLoad
 from simlora.policies.routing.base import Router
-from simlora.policies.views import SUMS, ClusterView, LoadView
-from tests.engine.cases import LOADERS, Case, divided, family
+from simlora.policies.views import ClusterView, LoadView
+from tests.engine.cases import LOADERS, Case, Row, divided, family
 from tests.examples import share
 
 ADAPTERS = (*(Adapter(i, name, 2 << i, 128, 8) for i, name in enumerate("ab")), None)
@@ -28,10 +30,16 @@ class Audit(Router):
     informed = True
     simulation: Simulation
 
-    def __init__(self) -> None:
-        self.asked = 0
+    def __init__(self, first: int = 0) -> None:
+        self.asked, self.first = 0, first
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
+        if self.asked >= self.first:
+            self.audit(candidates, view)
+        self.asked += 1
+        return int(candidates[self.asked % len(candidates)])
+
+    def audit(self, candidates: NDArray[np.int64], view: ClusterView) -> None:
         for replica in candidates.tolist():
             present = view.requests_of(replica)
             waiting = list(self.simulation.fleet.replicas[replica].table.queue)
@@ -41,8 +49,11 @@ class Audit(Router):
             held = sum(r.prompt_tokens + r.max_output_tokens for r in present) + sum(adapters.values())
             assert view.loads.held_tokens[replica] == held
             assert view.outstanding[replica] == len(present)
-        self.asked += 1
-        return int(candidates[self.asked % len(candidates)])
+        for adapter in self.simulation.adapters:
+            caches = self.simulation.fleet.caches
+            holders = {replica for replica, cache in enumerate(caches) if adapter in cache}
+            assert view.holders(adapter) == holders
+            assert set(np.flatnonzero(view.resident(adapter))) == holders
 
     @staticmethod
     def check(load: LoadView, replica: int, requests: list[Request], batch_size: int) -> None:
@@ -83,9 +94,27 @@ def test_loads_are_the_sums_over_the_requests_that_a_replica_has(case: Case) -> 
     assert not simulation.view.loads.held_tokens.any()
 
 
+@pytest.mark.parametrize("first", [0, 1, 5])
+def test_of_a_replica_that_was_replaced_a_router_sees_what_the_new_one_has(first: int) -> None:
+    """The router asks from its `first` request on; the host of replica 0 fails and comes back before the fourth."""
+    rows = tuple(Row(float(i), i % 3, 4, 20, 20) for i in range(9))
+    case = Case(
+        rows=rows, ranks=(1, 2, 4), capacity=1000, replicas=2, failures=((0, 2.5, 2.75), (0, 5.5, 5.75))
+    )
+    scenario, audit = case.scenario(), Audit(first)
+    policies = replace(scenario.policies, router=audit)
+    simulation = audit.simulation = Simulation(replace(scenario, policies=policies))
+    simulation.run()
+    assert audit.asked >= len(rows)
+
+
+def loads(batch_size: int) -> Load:
+    return Load([ReplicaLoad(batch_size) for _ in range(3)])
+
+
 def test_of_an_adapter_that_is_not_used_no_replica_has_requests() -> None:
-    assert Load(3, 10).uses(7).tolist() == [False, False, False]
-    assert Load(3, 10).requests_for(ADAPTERS[0]).tolist() == [0, 0, 0]
+    assert loads(10).uses(7).tolist() == [False, False, False]
+    assert loads(10).requests_for(ADAPTERS[0]).tolist() == [0, 0, 0]
 
 
 @given(
@@ -96,7 +125,7 @@ def test_full_batches_are_those_of_one_adapter_or_of_the_base_model(
     size: int, changes: list[tuple[int, Adapter | None, bool]]
 ) -> None:
     """Requests come and go; after each, every replica is counted again."""
-    load, there = Load(3, size), Counter[tuple[int, Adapter | None]]()
+    load, there = loads(size), Counter[tuple[int, Adapter | None]]()
     for replica, adapter, comes in changes:
         if not comes and not there[replica, adapter]:
             continue

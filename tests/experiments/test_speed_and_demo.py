@@ -9,7 +9,7 @@ import pytest
 import experiments.demo as demo
 from experiments.scenarios import scenario
 from experiments.speed import __main__ as speed_report
-from experiments.speed import against
+from experiments.speed import against, growth
 from experiments.speed.__main__ import line
 from experiments.speed.scenarios import (
     PAIRS,
@@ -61,6 +61,13 @@ def test_a_ratio_is_the_median_of_runs_in_turn(monkeypatch) -> None:
     rates = iter([20.0, 10.0, 90.0, 10.0, 30.0, 10.0])
     monkeypatch.setattr(speed_report, "run", lambda speed: {"requests_per_s": next(rates)})
     assert speed_report.ratio(SCENARIOS[0], SCENARIOS[1]) == 3.0
+
+
+def test_what_a_decision_costs_is_measured_of_routers_and_schedulers() -> None:
+    for router in growth.ROUTERS:
+        assert growth.route_us(router, replicas=2, adapters=5, calls=3) > 0.0
+    for scheduler in growth.SCHEDULERS:
+        assert growth.schedule_us(scheduler, batch=3, calls=3) > 0.0
 
 
 def test_checkouts_are_compared_by_their_fastest_runs_and_by_turn() -> None:

@@ -155,6 +155,9 @@ class Cluster:
         everywhere = range(len(self.outstanding))
         return np.isin(everywhere, list(self._at.get(adapter.id, everywhere)))
 
+    def holders(self, adapter: Adapter) -> set[int]:
+        return set(self._at.get(adapter.id, range(len(self.outstanding))))
+
     def load_s(self, adapter: Adapter) -> float:
         return self._load_s
 

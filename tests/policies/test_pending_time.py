@@ -27,7 +27,8 @@ def new(adapter: Adapter | None) -> Request:
 
 
 def pending_s(adapter: Adapter | None, view: Cluster, **arguments: float) -> list[float]:
-    return pytest.approx(PendingTime(**arguments).pending_s(new(adapter), view).tolist())
+    everywhere = list(range(len(view.outstanding)))
+    return pytest.approx(PendingTime(**arguments).pending_s(new(adapter), view, everywhere))
 
 
 def test_a_part_of_a_batch_takes_that_part_of_an_execution() -> None:

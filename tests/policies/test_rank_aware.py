@@ -59,9 +59,9 @@ def test_the_published_slo_is_missed_on_the_other_instance(kernel: type[Kernel])
     """The choice is the SLO's: without it the cost alone decides."""
     (newcomer,) = crowd(1, 64, first=500, prompt_tokens=0)
     view = figure_5(kernel)
-    costs = RankAware(slo_s=0.036, mean_output_tokens=1).costs(newcomer, view, 1.0)
-    free = RankAware(mean_output_tokens=1).costs(newcomer, view, 1.0)
-    missed = (costs - free) / view.outstanding
+    costs = RankAware(slo_s=0.036, mean_output_tokens=1).one_by_one(newcomer, view, 1.0)
+    free = RankAware(mean_output_tokens=1).one_by_one(newcomer, view, 1.0)
+    missed = (np.array(costs) - free) / view.outstanding
     assert missed.round(9).tolist() == ([1.0, 0.0] if kernel is Bgmv else [0.0, 1.0])
 
 
@@ -77,10 +77,10 @@ def test_the_cost_is_algorithm_1_term_by_term() -> None:
     step_s = base.decode_s(3, 1 + 40 + 100 + 3 * 10) + lora.decode_s(LoraWork(3, 0, 64, 3))
     before_s = base.decode_s(2, 1 + 40 + 2 * 10) + lora.decode_s(LoraWork(2, 0, 32, 2))
     expected = 2 * (prefill_s / 20 + step_s - before_s)
-    assert RankAware().costs(request, view, 20.0)[0] == pytest.approx(expected, rel=1e-12)
-    late = RankAware(slo_s=step_s - 1e-9, penalty_s=0.5).costs(request, view, 20.0)[0]
+    assert RankAware().one_by_one(request, view, 20.0)[0] == pytest.approx(expected, rel=1e-12)
+    late = RankAware(slo_s=step_s - 1e-9, penalty_s=0.5).one_by_one(request, view, 20.0)[0]
     assert late == pytest.approx(expected + 2 * 0.5)
-    assert RankAware(slo_s=step_s + 1e-9).costs(request, view, 20.0)[0] == pytest.approx(expected)
+    assert RankAware(slo_s=step_s + 1e-9).one_by_one(request, view, 20.0)[0] == pytest.approx(expected)
 
 
 def test_an_idle_replica_costs_nothing_and_of_equals_the_lowest_id_wins() -> None:
@@ -140,7 +140,7 @@ def test_prices_one_by_one_are_those_at_once_to_the_bit(kernel: str, slo_s: floa
 def test_few_replicas_are_priced_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RankAware, "at_once", lambda *_: pytest.fail("at once"))
     (newcomer,) = crowd(1, 8, first=500)
-    assert RankAware().costs(newcomer, Cluster((0,) * FEW), 1.0).tolist() == [0.0] * FEW
+    assert RankAware().route(newcomer, np.arange(FEW), Cluster((0,) * FEW)) == 0
 
 
 @pytest.mark.parametrize("arguments", [{"slo_s": 0}, {"penalty_s": -1}, {"mean_output_tokens": 0}])

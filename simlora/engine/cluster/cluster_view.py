@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -22,32 +23,53 @@ from simlora.engine.scenario import Scenario
 from simlora.latency.models import LatencyModels
 
 
+class Executions:
+    """Execution times of some requests, added in the order of their ends."""
+
+    __slots__ = ("count", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds, self.count = 0.0, 0
+
+    def add(self, seconds: float) -> None:
+        """A request has ended."""
+        self.seconds += seconds
+        self.count += 1
+
+    @property
+    def mean_s(self) -> float | None:
+        """Their mean; None without any."""
+        return self.seconds / self.count if self.count else None
+
+
 class LatencyHistory:
     """Execution times, if a policy `asks_for_executions`, and TTFTs, of the requests that are added.
 
-    The former are seconds from admission to end of requests that had a first token, summed in the order of their ends.
+    The former are seconds from admission to end of requests that had a first token, of all and by adapter.
     """
 
     def __init__(self, clock: Clock, asks_for_executions: bool) -> None:
         self._clock, self.asks_for_executions = clock, asks_for_executions
-        self._executions: dict[
-            int | None, tuple[float, int]
-        ] = {}  # seconds and requests by adapter; None: of all
+        self._executions, self._by_adapter = Executions(), dict[int, Executions]()
         self._ended_s, self._ttfts_s = array("d"), array("d")
 
     def add_execution(self, replica: int, request: Request) -> None:
         """A request has ended."""
         if request.first_token_s < 0.0:
             return
-        for key in (None,) if request.adapter is None else (None, request.adapter.id):
-            seconds, count = self._executions.get(key, (0.0, 0))
-            self._executions[key] = seconds + (self._clock.now - request.admitted_s), count + 1
+        seconds = self._clock.now - request.admitted_s
+        self._executions.add(seconds)
+        if request.adapter is not None:
+            known = self._by_adapter.get(request.adapter_id)
+            if known is None:
+                known = self._by_adapter[request.adapter_id] = Executions()
+            known.add(seconds)
 
     def execution_s(self, adapter: Adapter | None = None) -> float | None:
         """Return the mean for an adapter or for all; None without any."""
         assert self.asks_for_executions, "only a router that is `informed` may ask for `execution_s`"
-        seconds, count = self._executions.get(None if adapter is None else adapter.id, (0.0, 0))
-        return seconds / count if count else None
+        known = self._executions if adapter is None else self._by_adapter.get(adapter.id)
+        return None if known is None else known.mean_s
 
     def add_ttft(self, replica: int, request: Request) -> None:
         """A request has ended, maybe without a first token."""
@@ -59,6 +81,41 @@ class LatencyHistory:
     def ttfts_s(self, window_s: float) -> NDArray[np.float64]:
         """Return those of the last `window_s` seconds, inf where there was no first token."""
         return np.array(self._ttfts_s[bisect_right(self._ended_s, self._clock.now - window_s) :])
+
+
+class Residency:
+    """Which replicas have which adapters in HBM, or in flight to it; the caches report it once it is asked for."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet, self._begun = fleet, False
+        self._holders: dict[int, set[int]] = {}  # replicas by adapter id
+
+    def holders(self, adapter_id: int) -> set[int]:
+        """Return the replicas that have an adapter; not to be changed."""
+        if not self._begun:
+            self._begun = True
+            self._fleet.on_replace += (self._watch,)
+            for replica in range(len(self._fleet.caches)):
+                self._watch(replica)
+        found = self._holders.get(adapter_id)
+        if found is None:
+            found = self._holders[adapter_id] = set()
+        return found
+
+    def _watch(self, replica: int) -> None:
+        """Begin with the cache of a replica, which may be new."""
+        cache = self._fleet.caches[replica]
+        for holders in self._holders.values():
+            holders.discard(replica)
+        for id in cache.ready_s:
+            self.holders(id).add(replica)
+        cache.on_change += (partial(self._change, replica),)
+
+    def _change(self, replica: int, adapter_id: int, resident: bool) -> None:
+        if resident:
+            self.holders(adapter_id).add(replica)
+        else:
+            self.holders(adapter_id).discard(replica)
 
 
 class ClusterView:
@@ -79,6 +136,8 @@ class ClusterView:
     ) -> None:
         self._fleet, self._placement, self._loads = fleet, placement, loads
         self._latencies, self._kinds = latencies, scenario.kinds
+        self._residency = Residency(fleet)
+        self._load_s: dict[int, float] = {}  # by bytes
         self.rng = stream(scenario.seed, "router")
         self.outstanding: NDArray[np.int64] = fleet.outstanding
         self.max_num_seqs = scenario.replica.max_num_seqs
@@ -119,14 +178,22 @@ class ClusterView:
         assert self._placement.replans, "only a placement that plans again may read `asked_tokens`"
         return np.array(self._placement.asked, dtype=np.int64)
 
+    def holders(self, adapter: Adapter) -> set[int]:
+        return self._residency.holders(adapter.id)
+
     def resident(self, adapter: Adapter) -> NDArray[np.bool_]:
-        return np.array([adapter.id in cache.ready_s for cache in self._fleet.caches], dtype=np.bool_)
+        found = np.zeros(len(self.outstanding), dtype=np.bool_)
+        found[list(self._residency.holders(adapter.id))] = True
+        return found
 
     def load_s(self, adapter: Adapter) -> float:
-        return max(
-            models.load.load_s(adapter.size_bytes // kind.replica.tp)
-            for models, kind in zip(self._latencies, self._kinds, strict=True)
-        )
+        known_s = self._load_s.get(adapter.size_bytes)
+        if known_s is None:
+            known_s = self._load_s[adapter.size_bytes] = max(
+                models.load.load_s(adapter.size_bytes // kind.replica.tp)
+                for models, kind in zip(self._latencies, self._kinds, strict=True)
+            )
+        return known_s
 
     @property
     def on(self) -> int:

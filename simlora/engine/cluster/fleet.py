@@ -27,6 +27,7 @@ class Fleet:
     A replica is `open`, and takes requests, if it is `alive` (its host has not failed) and `on` (neither switched off
     nor draining). `booting` are those that will be on, by the number of the boot. While no replica is open, requests
     are `unassigned` as long as one `is_expected`: `returning` failed hosts will come back, or the fleet `grows`.
+    `on_replace` is called with each replica in whose place an empty one was put.
     """
 
     def __init__(self, size: int, clock: Clock) -> None:
@@ -43,6 +44,7 @@ class Fleet:
         self.returning = 0
         self.grows = False
         self.unassigned: list[Handoff] = []
+        self.on_replace: tuple[Callable[[int], None], ...] = ()
 
     def build(self, make: Callable[[int], Replica]) -> None:
         """Make the replicas; `make` returns an empty one, and is called again for each that is replaced."""
@@ -64,6 +66,8 @@ class Fleet:
         inherit_counters(replica, failed)
         free(failed)
         self.caches[id] = replica.kv.adapters
+        for replaced in self.on_replace:
+            replaced(id)
         del failed
         if replica.config.prefix_caching:
             gc.collect()  # a prefix tree and its listeners refer to each other

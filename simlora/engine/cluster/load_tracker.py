@@ -1,4 +1,4 @@
-"""What every replica has been given and has not done, as routers see it: sums over requests, in arrays."""
+"""What every replica has been given and has not done, as routers see it: sums over requests."""
 
 from __future__ import annotations
 
@@ -6,122 +6,115 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
+from simlora.core.arrays import Ints
 from simlora.core.request import Request
-from simlora.policies.views import SUMS, amounts
+from simlora.core.trace import BASE_MODEL
+from simlora.policies.loads import SUMS, ReplicaLoad
 
-Counts = NDArray[np.int64]
-_REQUESTS, _LORA = SUMS.index("requests"), SUMS.index("lora_requests")
+_MAX_RANK, _ADAPTERS, _FULL_BATCHES, _HELD_TOKENS = range(len(SUMS), len(SUMS) + 4)
 
 
 class Load:
-    """Some of the requests of every replica, summed `[replicas]`; an update costs O(ranks of a replica).
+    """Some of the requests of every replica, summed.
 
-    `sums` `[replicas, sums]` are all that add up, in the order of SUMS. `full_batches` are those of `batch_size`
-    requests for one adapter, or for the base model, that they make up. Single numbers are written through memoryviews
-    of the arrays, which takes a third less time than through numpy.
+    `replicas` has each replica's sums. Their arrays are kept as of when one was last asked for, which then costs O(1)
+    for each replica that has changed since.
     """
 
-    def __init__(self, replicas: int, batch_size: int) -> None:
-        self.sums: Counts = np.zeros((replicas, len(SUMS)), dtype=np.int64)
-        self.max_rank: Counts = np.zeros(replicas, dtype=np.int64)
-        self.adapters: Counts = np.zeros(replicas, dtype=np.int64)
-        self.full_batches: Counts = np.zeros(replicas, dtype=np.int64)
-        self._sums, self._max_rank = self.sums.reshape(-1).data, self.max_rank.data
-        self._adapters, self._full_batches = self.adapters.data, self.full_batches.data
-        self.marks: list[object] = [object() for _ in range(replicas)]
-        self._batch_size = batch_size
-        self._ranks: list[dict[int, int]] = [{} for _ in range(replicas)]  # requests by rank
-        self._users: dict[int, dict[int, int]] = {}  # requests by adapter and replica
+    def __init__(self, replicas: list[ReplicaLoad]) -> None:
+        self.replicas = replicas
+        self._table: Ints = np.zeros((len(replicas), len(SUMS) + 4), dtype=np.int64)
+        self._changed = set(range(len(replicas)))
 
     def copy(self) -> Load:
         """Return a snapshot, to be read."""
-        found = Load(len(self.adapters), self._batch_size)
-        found.sums, found.max_rank = self.sums.copy(), self.max_rank.copy()
-        found.adapters, found.marks = self.adapters.copy(), self.marks.copy()
-        found.full_batches = self.full_batches.copy()
-        found._users = {id: dict(users) for id, users in self._users.items()}
-        return found
-
-    def uses(self, adapter_id: int) -> NDArray[np.bool_]:
-        """Which replicas have requests for the adapter."""
-        found = np.zeros(len(self.adapters), dtype=np.bool_)
-        found[list(self._users.get(adapter_id, ()))] = True
-        return found
-
-    def requests_for(self, adapter: Adapter | None) -> Counts:
-        """How many requests every replica has for the adapter, or for the base model."""
-        if adapter is None:
-            found: Counts = self.sums[:, _REQUESTS] - self.sums[:, _LORA]
-            return found
-        found = np.zeros(len(self.adapters), dtype=np.int64)
-        users = self._users.get(adapter.id)
-        if users:
-            found[list(users)] = list(users.values())
-        return found
+        return Load([load.copy() for load in self.replicas])
 
     def add(self, replica: int, request: Request) -> None:
         """Count a request."""
-        self.change(replica, request, 1)
+        self.replicas[replica].change(request, 1)
+        self._changed.add(replica)
 
     def take(self, replica: int, request: Request) -> None:
         """Count a request no longer."""
-        self.change(replica, request, -1)
+        self.replicas[replica].change(request, -1)
+        self._changed.add(replica)
 
-    def change(self, replica: int, request: Request, by: int) -> bool:
-        """Count a request (`by` 1), or no longer (-1); return whether the replica's distinct adapters change."""
-        self.marks[replica] = object()
-        sums, first, adapter, left = self._sums, replica * len(SUMS), request.adapter, by < 0
-        for place, amount in enumerate(amounts(request), first):
-            sums[place] += by * amount
-        if adapter is None:
-            alike = sums[first + _REQUESTS] - sums[first + _LORA]
-            changes = False
-        else:
-            users, ranks, rank = self._users.setdefault(adapter.id, {}), self._ranks[replica], adapter.rank
-            alike = users[replica] = users.get(replica, 0) + by
-            changes = alike + left == 1
-            if changes:
-                self._adapters[replica] += by
-                if left:
-                    del users[replica]
-            same_rank = ranks[rank] = ranks.get(rank, 0) + by
-            if same_rank + left == 1:
-                if left:
-                    del ranks[rank]
-                self._max_rank[replica] = max(ranks, default=0)
-        if (alike + left) % self._batch_size == 0:
-            self._full_batches[replica] += by
-        return changes
+    @property
+    def sums(self) -> Ints:
+        """All that adds up, in the order of SUMS `[replicas, sums]`."""
+        return self._arrays()[:, : len(SUMS)]
+
+    @property
+    def max_rank(self) -> Ints:
+        """The highest rank of each replica's adapters; 0 without any."""
+        return self._arrays()[:, _MAX_RANK]
+
+    @property
+    def adapters(self) -> Ints:
+        """Distinct adapters of each replica."""
+        return self._arrays()[:, _ADAPTERS]
+
+    @property
+    def full_batches(self) -> Ints:
+        """Full batches of each replica."""
+        return self._arrays()[:, _FULL_BATCHES]
+
+    @property
+    def held_tokens(self) -> Ints:
+        """Prompts, declared outputs and adapters of each replica, in token slots."""
+        return self._arrays()[:, _HELD_TOKENS]
+
+    def uses(self, adapter_id: int) -> NDArray[np.bool_]:
+        """Which replicas have requests for the adapter."""
+        return np.array([adapter_id in load.users for load in self.replicas], dtype=np.bool_)
+
+    def requests_for(self, adapter: Adapter | None) -> Ints:
+        """How many requests every replica has for the adapter, or for the base model."""
+        id = BASE_MODEL if adapter is None else adapter.id
+        return np.array([load.users.get(id, 0) for load in self.replicas], dtype=np.int64)
+
+    def _arrays(self) -> Ints:
+        for replica in self._changed:
+            load = self.replicas[replica]
+            self._table[replica] = (
+                load.requests,
+                load.prompt_tokens,
+                load.lora_requests,
+                load.lora_tokens,
+                load.rank_sum,
+                load.token_rank_sum,
+                load.max_rank,
+                load.adapters,
+                load.full_batches,
+                load.held_tokens,
+            )
+        self._changed.clear()
+        return self._table
 
 
 class LoadTracker:
-    """Of every replica: the requests that have not left (`all`), and those of them that wait (`waiting`).
-
-    `held_tokens` counts prompts and declared outputs of all, and the adapters in slots of the pool, each once.
-    """
+    """Of every replica: the requests that have not left (`all`), and those of them that wait (`waiting`)."""
 
     def __init__(self, replicas: int, batch_size: int) -> None:
-        self.all = Load(replicas, batch_size)
-        self.waiting = Load(replicas, batch_size)
-        self.held_tokens: Counts = np.zeros(replicas, dtype=np.int64)
+        self.all = Load([ReplicaLoad(batch_size) for _ in range(replicas)])
+        self.waiting = Load([ReplicaLoad(batch_size) for _ in range(replicas)])
+
+    @property
+    def held_tokens(self) -> Ints:
+        """Prompts and declared outputs of all requests, and the adapters in slots of the pool, each once."""
+        return self.all.held_tokens
 
     def copy(self) -> LoadTracker:
         """Return a snapshot, to be read."""
         found = LoadTracker(0, 1)
         found.all, found.waiting = self.all.copy(), self.waiting.copy()
-        found.held_tokens = self.held_tokens.copy()
         return found
 
     def arrive(self, replica: int, request: Request) -> None:
         """A replica is given a request."""
-        self._change(replica, request, 1)
+        self.all.add(replica, request)
 
     def leave(self, replica: int, request: Request) -> None:
         """A request has ended, or goes elsewhere."""
-        self._change(replica, request, -1)
-
-    def _change(self, replica: int, request: Request, by: int) -> None:
-        tokens = request.declared_tokens
-        if self.all.change(replica, request, by) and request.adapter is not None:
-            tokens += request.adapter.kv_tokens
-        self.held_tokens[replica] += by * tokens
+        self.all.take(replica, request)

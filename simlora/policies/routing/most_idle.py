@@ -17,6 +17,8 @@ class MostIdle(Router):
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         outstanding = view.outstanding
+        if len(candidates) == 1:
+            return int(candidates[0])
         if len(candidates) == len(outstanding):
             return int(outstanding.argmin())
         return int(candidates[outstanding[candidates].argmin()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +13,8 @@ from simlora.core.checks import GivenBool, GivenFloat, number, switch
 from simlora.core.request import Request
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
+
+NOWHERE: Set[int] = frozenset()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -45,24 +48,28 @@ class PendingTime(Router):
         )
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
-        pending_s = self.pending_s(request, view)
+        replicas: list[int] = candidates.tolist()
         if request.adapter is not None and not self.loads:
-            there = view.resident(request.adapter)
-            if there[candidates].any():
-                candidates = candidates[there[candidates]]
-        if len(candidates) < len(pending_s):
-            pending_s = pending_s[candidates]
-        return int(candidates[pending_s.argmin()])
+            there = view.holders(request.adapter)
+            replicas = [replica for replica in replicas if replica in there] or replicas
+        pending_s = self.pending_s(request, view, replicas)
+        return replicas[pending_s.index(min(pending_s))]
 
-    def pending_s(self, request: Request, view: ClusterView) -> NDArray[np.float64]:
-        """Return the estimated pending time on every replica, in seconds `[replicas]`."""
-        size, load = view.max_num_seqs, view.loads.all
-        full = load.full_batches + ((load.requests_for(request.adapter) + 1) % size == 0)
-        batches = (view.outstanding + 1) / size - (1 - self.merged_share) * full
-        execution_s = view.execution_s()
-        pending_s: NDArray[np.float64] = batches * (
-            self.unknown_execution_s if execution_s is None else execution_s
-        )
+    def pending_s(self, request: Request, view: ClusterView, replicas: list[int]) -> list[float]:
+        """Return the estimated pending time on each of these replicas, in seconds."""
+        size, loads, adapter_id = view.max_num_seqs, view.loads.all.replicas, request.adapter_id
+        merged_saves, execution_s = 1 - self.merged_share, view.execution_s()
+        if execution_s is None:
+            execution_s = self.unknown_execution_s
+        load_s, there = 0.0, NOWHERE
         if request.adapter is not None:
-            pending_s += view.load_s(request.adapter) * ~view.resident(request.adapter)
-        return pending_s
+            load_s, there = view.load_s(request.adapter), view.holders(request.adapter)
+        found: list[float] = []
+        for replica in replicas:
+            load = loads[replica]
+            full = load.full_batches
+            if (load.users.get(adapter_id, 0) + 1) % size == 0:
+                full += 1
+            seconds = ((load.requests + 1) / size - merged_saves * full) * execution_s
+            found.append(seconds if replica in there else seconds + load_s)
+        return found

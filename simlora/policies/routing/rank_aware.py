@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from typing import Any, ClassVar
@@ -16,8 +16,10 @@ from simlora.core.checks import GivenFloat, number
 from simlora.core.request import Request
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Kernel, LoraWork, priced
+from simlora.policies.loads import SUMS
 from simlora.policies.routing.base import Router
-from simlora.policies.views import SUMS, ClusterView, LoadView, amounts
+from simlora.policies.routing.prices import Newcomer, ReplicaPrices
+from simlora.policies.views import ClusterView, LoadsView, LoadView
 
 Seconds = NDArray[np.float64]
 Price = Callable[[LoraWork], Any]
@@ -54,35 +56,63 @@ class RankAware(Router):
                 "router.mean_output_tokens", mean_output_tokens, "tokens", least=1
             )
         self._declared = self._seen = 0
-        self._known: list[_Known] = []  # of each replica
+        self._models: Sequence[tuple[IterationModel, Kernel]] = ()
+        self._loads: LoadsView | None = None
+        self._prices: list[ReplicaPrices] = []  # with these models and loads
+        self._at_once = False
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         self._declared += request.max_output_tokens
         self._seen += 1
-        costs = self.costs(request, view, self.mean_output_tokens or self._declared / self._seen)
-        room = view.kv_token_budgets - view.loads.held_tokens
-        if len(candidates) < len(costs):
-            costs, room = costs[candidates], room[candidates]
-        full = room < request.declared_tokens
-        if 0 < np.count_nonzero(full) < len(full):
-            costs[full] = np.inf
-        return int(candidates[costs.argmin()])
+        mean_tokens = self.mean_output_tokens or self._declared / self._seen
+        prices = self._prices_of(view)
+        if self._at_once:
+            return self._cheapest_at_once(request, candidates, view, mean_tokens)
+        new = Newcomer(request, mean_tokens, self.slo_s, self.penalty_s)
+        if len(candidates) < len(prices):
+            prices = [prices[replica] for replica in candidates.tolist()]
+        declared_tokens = request.declared_tokens
+        roomy = full = -1
+        least_s = least_full_s = inf
+        for each in prices:
+            cost_s = each.cost_s(new)
+            if each.load.held_tokens + declared_tokens <= each.budget:
+                if cost_s < least_s or roomy < 0:
+                    roomy, least_s = each.id, cost_s
+            elif cost_s < least_full_s or full < 0:
+                full, least_full_s = each.id, cost_s
+        return full if roomy < 0 else roomy
 
-    def costs(self, request: Request, view: ClusterView, mean_tokens: float) -> Seconds:
-        """Return the total cost of every replica `[replicas]`. Both ways give identical bits."""
-        models = view.models
-        if len(models) > FEW and BUILD == "interpreted" and all(each == models[0] for each in models):
-            return self.at_once(request, view, mean_tokens)
-        return np.array(self.one_by_one(request, view, mean_tokens))
+    def _prices_of(self, view: ClusterView) -> list[ReplicaPrices]:
+        """Return the prices on every replica, as they are kept or made for the view's loads."""
+        models, loads = view.models, view.loads
+        if models is not self._models or loads is not self._loads:
+            self._models, self._loads = models, loads
+            replicas = zip(
+                models,
+                view.kv_token_budgets.tolist(),
+                loads.all.replicas,
+                loads.waiting.replicas,
+                strict=True,
+            )
+            self._prices = [ReplicaPrices(id, *replica) for id, replica in enumerate(replicas)]
+            alike = all(each == models[0] for each in models)
+            self._at_once = BUILD == "interpreted" and len(models) > FEW and alike
+        return self._prices
+
+    def one_by_one(self, request: Request, view: ClusterView, mean_tokens: float) -> list[float]:
+        """Return the cost of each replica, from plain numbers."""
+        new = Newcomer(request, mean_tokens, self.slo_s, self.penalty_s)
+        return [each.cost_s(new) for each in self._prices_of(view)]
 
     def at_once(self, request: Request, view: ClusterView, mean_tokens: float) -> Seconds:
         """Return the costs of replicas that are alike, from arrays `[2, replicas]` without and with the request.
 
-        Compiled latency models take no arrays.
+        The bits are those of `one_by_one`. Compiled latency models take no arrays.
         """
         every, waiting = view.loads.all, view.loads.waiting
         iteration, kernel = view.models[0]
-        more = np.array(((0,) * len(SUMS), amounts(request)))[:, None]
+        more = np.array(((0,) * len(SUMS), _amounts(request)))[:, None]
         squared, rank = np.array(((0,), (request.prompt_tokens**2,))), np.array(((0,), (request.rank,)))
         sums, ranks = (waiting.sums + more).transpose(2, 0, 1), np.maximum(waiting.max_rank, rank)
         before_s, after_s = _prefills_s(iteration, partial(priced, kernel.prefill_s), sums, ranks, squared)
@@ -97,103 +127,27 @@ class RankAware(Router):
         found: Seconds = cost * every.sums[:, 0]
         return found
 
-    def one_by_one(self, request: Request, view: ClusterView, mean_tokens: float) -> list[float]:
-        """Return the cost of each replica, from plain numbers; what a replica's load alone decides is kept."""
-        every, waiting, models = view.loads.all, view.loads.waiting, view.models
-        marks, queue_marks, known = every.marks, waiting.marks, self._known
-        if len(known) != len(models):
-            known = self._known = [_Known() for _ in models]
-        _, prompt, lora, lora_prompt, rank, token_rank = amounts(request)
-        squared, half, slo_s = prompt * prompt, mean_tokens / 2, inf if self.slo_s is None else self.slo_s
-        new: list[bool] = []
-        if models[0][1].counts_adapters:  # and so does the same kernel on another GPU
-            new = _lacks(every, request).tolist()
-        found: list[float] = []
-        for replica, each in enumerate(known):
-            if each.mark is not marks[replica] or each.queue_mark is not queue_marks[replica]:
-                each.look(every, waiting, replica, models[replica], bool(new))
-            requests = each.requests
-            if not requests:
-                found.append(0.0)
-                continue
-            iteration, kernel = models[replica]
-            work = LoraWork(
-                each.queue_lora_tokens + lora_prompt,
-                each.queue_token_ranks + token_rank,
-                max(each.queue_highest, rank),
-                each.queue_lora + lora,
-                each.queue_lora + lora,
-            )
-            after_s = iteration.prefill_s(each.queue_tokens + prompt, squared) + kernel.prefill_s(work)
-            now_s = iteration.decode_s(requests, each.prompts + requests * half) + each.lora_s
-            then = each.lora + lora
-            adapters = each.adapters + new[replica] if new else then
-            work = LoraWork(then, each.ranks + rank, max(each.highest, rank), adapters, then)
-            context_tokens = each.prompts + prompt + (requests + 1) * half
-            step_s = iteration.decode_s(requests + 1, context_tokens) + kernel.decode_s(work)
-            cost = (after_s - each.before_s) / mean_tokens + (step_s - now_s)
-            if step_s > slo_s:
-                cost += self.penalty_s
-            found.append(cost * requests)
-        return found
+    def _cheapest_at_once(
+        self, request: Request, candidates: NDArray[np.int64], view: ClusterView, mean_tokens: float
+    ) -> int:
+        """Return what `route` does, from arrays."""
+        costs_s = self.at_once(request, view, mean_tokens)
+        room = view.kv_token_budgets - view.loads.held_tokens
+        if len(candidates) < len(costs_s):
+            costs_s, room = costs_s[candidates], room[candidates]
+        full = room < request.declared_tokens
+        if 0 < np.count_nonzero(full) < len(full):
+            costs_s[full] = np.inf
+        return int(candidates[costs_s.argmin()])
 
 
-class _Known:
-    """A replica's load and what follows from it alone; `mark` and `queue_mark` are those of the load it was taken from.
-
-    `before_s`: the seconds to prefill its queue at once, the squared prompts left out, which are in both terms that are
-    compared. `lora_s`: what LoRA adds to a decode step of all its requests.
-    """
-
-    __slots__ = (
-        "adapters",
-        "before_s",
-        "highest",
-        "lora",
-        "lora_s",
-        "mark",
-        "prompts",
-        "queue_highest",
-        "queue_lora",
-        "queue_lora_tokens",
-        "queue_mark",
-        "queue_token_ranks",
-        "queue_tokens",
-        "ranks",
-        "requests",
-    )
-
-    def __init__(self) -> None:
-        self.mark: object = None
-        self.queue_mark: object = None
-        self.requests = self.prompts = self.lora = self.ranks = self.highest = self.adapters = 0
-        self.queue_tokens = self.queue_lora = self.queue_lora_tokens = self.queue_token_ranks = 0
-        self.queue_highest = 0
-        self.before_s = self.lora_s = 0.0
-
-    def look(
-        self,
-        every: LoadView,
-        waiting: LoadView,
-        replica: int,
-        models: tuple[IterationModel, Kernel],
-        counts: bool,
-    ) -> None:
-        """Take a replica's load as it is; the kernel `counts` distinct adapters."""
-        self.mark, self.queue_mark = every.marks[replica], waiting.marks[replica]
-        iteration, kernel = models
-        self.requests, self.prompts, self.lora, _, self.ranks, _ = every.sums[replica].tolist()
-        self.highest = int(every.max_rank[replica])
-        self.adapters = int(every.adapters[replica]) if counts else self.lora
-        work = LoraWork(self.lora, self.ranks, self.highest, self.adapters, self.lora)
-        self.lora_s = kernel.decode_s(work)
-        queue, tokens, lora, lora_tokens, _, token_ranks = waiting.sums[replica].tolist()
-        self.queue_tokens, self.queue_lora, self.queue_lora_tokens = tokens, lora, lora_tokens
-        self.queue_token_ranks, self.queue_highest = token_ranks, int(waiting.max_rank[replica])
-        self.before_s = 0.0
-        if queue:
-            work = LoraWork(lora_tokens, token_ranks, self.queue_highest, lora, lora)
-            self.before_s = iteration.prefill_s(tokens, 0) + kernel.prefill_s(work)
+def _amounts(request: Request) -> tuple[int, ...]:
+    """Return what a request adds to each of SUMS."""
+    tokens = request.prompt_tokens
+    if request.adapter is None:
+        return 1, tokens, 0, 0, 0, 0
+    rank = request.adapter.rank
+    return 1, tokens, 1, tokens, rank, tokens * rank
 
 
 def _prefills_s(iteration: IterationModel, price: Price, sums: Any, max_rank: Any, squared: Any) -> Any:

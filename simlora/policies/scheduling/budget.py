@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import abstractmethod
 
 from simlora.core.request import Request
 from simlora.policies.views import ReplicaView
 
 
-class Budget(Protocol):
-    """The prefill tokens that an iteration has left; prefills take from it one after another."""
-
-    @property
-    def spent(self) -> bool:
-        """Whether nothing is left."""
-        ...
-
-    def take(self, request: Request) -> int:
-        """Take and return how many tokens of a request's prefill go into the iteration; with 0 the request waits."""
-        ...
-
-
-class TokenBudget:
-    """A fixed number of tokens."""
+class Budget:
+    """The prefill tokens that an iteration has `left`; prefills take from it one after another."""
 
     def __init__(self, tokens: int) -> None:
         self.left = max(tokens, 0)
 
-    @property
-    def spent(self) -> bool:
-        return self.left == 0
+    @abstractmethod
+    def take(self, request: Request) -> int:
+        """Take and return how many tokens of a request's prefill go into the iteration; with 0 the request waits."""
+
+
+class TokenBudget(Budget):
+    """A fixed number of tokens."""
 
     def take(self, request: Request) -> int:
         tokens = min(request.prefill_tokens, self.left)
@@ -37,7 +28,7 @@ class TokenBudget:
         return tokens
 
 
-class TimeBudget:
+class TimeBudget(Budget):
     """At most `tokens`, and as many as let the pass, with the running batch's decode step, end within `pass_s` seconds.
 
     A replica without running requests prefills in any case. The time between one token of a request and all of them is
@@ -45,17 +36,14 @@ class TimeBudget:
     """
 
     def __init__(self, view: ReplicaView, tokens: int, pass_s: float) -> None:
-        self._view, self._left, self._pass_s = view, max(tokens, 0), pass_s
+        super().__init__(tokens)
+        self._view, self._pass_s = view, pass_s
         self._requests: list[Request] = []
         self._chunks: list[int] = []
 
-    @property
-    def spent(self) -> bool:
-        return self._left == 0
-
     def take(self, request: Request) -> int:
-        tokens = self._in_time(request, min(request.prefill_tokens, self._left))
-        self._left = self._left - tokens if tokens == request.prefill_tokens else 0
+        tokens = self._in_time(request, min(request.prefill_tokens, self.left))
+        self.left = self.left - tokens if tokens == request.prefill_tokens else 0
         self._requests.append(request)
         self._chunks.append(tokens)
         return tokens

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 
 from mypy_extensions import mypyc_attr
 
@@ -12,7 +12,7 @@ from simlora.policies.scheduling.base import Abort, SchedulerOutput
 from simlora.policies.scheduling.budget import Budget, TimeBudget
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
 from simlora.policies.scheduling.patience import REASON, Patience
-from simlora.policies.views import Admission, ReplicaView
+from simlora.policies.views import ReplicaView
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -58,5 +58,5 @@ class ChunkedSlo(ChunkedPrefill):
             return super()._budget(view)
         return TimeBudget(view, self.max_batched_tokens - view.running, self.pass_s)
 
-    def _candidates(self, view: ReplicaView, admission: Admission) -> Iterator[Request]:
-        return filter(lambda request: request.id not in self._late, super()._candidates(view, admission))
+    def _ignores(self, request: Request) -> bool:
+        return request.id in self._late

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Sequence
 
 from mypy_extensions import mypyc_attr
 
@@ -13,11 +11,10 @@ from simlora.core.checks import GivenFloat, GivenInt, GivenStr, choice, number, 
 from simlora.core.request import Request, arrival_order
 from simlora.core.trace import BASE_MODEL
 from simlora.policies.scheduling.base import NEVER, Note
-from simlora.policies.scheduling.picking import Picking, admitted, first
+from simlora.policies.scheduling.picking import Picking, admitted, counted, first
 from simlora.policies.scheduling.thresholds import CONSTANTS, Thresholds
 from simlora.policies.views import ReplicaView
 
-adapter_id = attrgetter("adapter_id")
 CREDIT_MAX = 1e12
 
 
@@ -69,7 +66,7 @@ class Credit(Picking):
         self.normal = number("scheduler.normal", normal, "(credit)", least=0, most=starving)
         self.credits: dict[int, int] = {}  # above the start, by adapter id, in units of 1 / max_num_seqs
         self._starve: set[int] = set()
-        self._pay: Mapping[int, int] = {}  # what each iteration adds to the credits
+        self._pay: dict[int, int] = {}  # what each iteration adds to the credits
         self._cost = self._start = 0
         self._size = 1
         self._seen = 0
@@ -101,7 +98,8 @@ class Credit(Picking):
         """Return the steps until the period ends, or an adapter starves, stops starving, or runs out of credit."""
         if self._switches:
             return 1  # merging and staying merged have different thresholds
-        found = int(min(max(self.thresholds.left, 1), NEVER))
+        left = self.thresholds.left
+        found = NEVER if left >= NEVER else max(int(left), 1)
         for id, units in self._pay.items():
             credit = self.credits.get(id, 0)
             if units > 0 and id not in self._starve:
@@ -154,49 +152,53 @@ class Credit(Picking):
 
     def _batch(self, view: ReplicaView, here: list[Request], turn: list[Request]) -> list[Request]:
         """Return Algorithm 1's batch; only adapters that can pay for every other adapter's FCFS request may merge."""
-        counts = in_turn = Counter(map(adapter_id, here))
-        if turn is not here:
-            in_turn = Counter(map(adapter_id, turn))
-            counts.update(view.waiting.counts())
-        was, credits, size = view.merged, self.credits, len(turn)
-        start = self._start
-        able = [id for id in counts if credits.get(id, 0) + start >= size - in_turn[id] and id != BASE_MODEL]
-        leader = was.id if was else self._most(able, counts, turn, here, view)
+        was, waiting = view.merged, view.waiting
+        counts = in_turn = counted(turn)
+        all_in_turn = turn is here or len(turn) == len(here) + waiting.count
+        if not all_in_turn:
+            counts = counted(here)
+            for id, count in waiting.counts().items():
+                counts[id] = counts.get(id, 0) + count
+        able = {id: count for id, count in counts.items() if self._can_pay(id, len(turn), in_turn)}
+        leader = was.id if was else self._most(able, turn, here, view)
         if leader != self._leader:
             self._tuned |= self.thresholds.leader_changes()
         self._leader = leader
-        requests = counts.get(leader, 0) if leader in able else 0
+        requests = 0 if leader is None else able.get(leader, 0)
         ratio, limits = requests / len(turn), self.thresholds
         merges = requests > 0 and (limits.stays(ratio) if was else limits.merges(ratio))
         self._stands(merges, min(requests, self._size), len(turn))
         if leader is None or not merges:
             self._merged = None
             return turn
-        self._cost = size - in_turn[leader]
-        ours = [request for request in here if request.adapter_id == leader]
-        picked = first(ours, view.waiting.of(leader), self._size)
+        self._cost = len(turn) - in_turn.get(leader, 0)
+        if all_in_turn:
+            picked = [request for request in turn if request.adapter_id == leader]
+        else:
+            ours = [request for request in here if request.adapter_id == leader]
+            picked = first(ours, waiting.of(leader), self._size)
         self._merged = picked[0].adapter
         return picked
 
+    def _can_pay(self, id: int, turn: int, in_turn: dict[int, int]) -> bool:
+        """Whether an adapter has credit for all requests of the FCFS batch, which are so many, but its own."""
+        return id != BASE_MODEL and self.credits.get(id, 0) + self._start >= turn - in_turn.get(id, 0)
+
     @staticmethod
     def _most(
-        able: list[int],
-        counts: Mapping[int, int],
-        turn: list[Request],
-        here: list[Request],
-        view: ReplicaView,
+        able: dict[int, int], turn: list[Request], here: list[Request], view: ReplicaView
     ) -> int | None:
-        """Return the adapter with the most requests; of equals the one with the oldest request."""
+        """Return the adapter with the most requests, of these; of equals the one with the oldest request."""
         if not able:
             return None
-        most = max(map(counts.__getitem__, able))
-        equals = {id for id in able if counts[id] == most}
-        if len(equals) == 1:
-            return equals.pop()
+        most = max(able.values())
+        leaders = [id for id, count in able.items() if count == most]
+        if len(leaders) == 1:
+            return leaders[0]
         for request in turn:
-            if request.adapter_id in equals:
+            if able.get(request.adapter_id) == most:
                 return request.adapter_id
-        theirs = (request for request in (*here, *view.waiting) if request.adapter_id in equals)
+        theirs = (request for request in (*here, *view.waiting) if able.get(request.adapter_id) == most)
         first_of_all: Request = min(theirs, key=arrival_order)
         return first_of_all.adapter_id
 

@@ -12,7 +12,7 @@ from mypy_extensions import mypyc_attr
 from simlora.core.adapter import Adapter
 from simlora.core.errors import not_defined
 from simlora.core.request import Request, arrival_order
-from simlora.policies.scheduling.base import NEVER, Note, Pause, Resume, Scheduler, SchedulerOutput
+from simlora.policies.scheduling.base import NEVER, Action, Note, Pause, Resume, Scheduler, SchedulerOutput
 from simlora.policies.views import ReplicaView
 
 
@@ -44,13 +44,24 @@ class Picking(Scheduler):
 
     def schedule(self, view: ReplicaView) -> SchedulerOutput:
         picked, merged = self.pick(view)
-        if merged is view.merged and len(picked) == view.running and not (view.waiting or view.paused):
+        was = view.merged
+        if merged is was and len(picked) == view.running and not (view.waiting.count or view.paused):
             return SchedulerOutput(steps=self.steps(), on_arrival=0, actions=self.notes())
-        running, paused, named = set(view.members), set(view.paused), set(picked)
-        beside = [request for request in picked if request in running or request in paused]
-        fresh = [request for request in picked if request not in running and request not in paused]
-        pause = tuple(Pause(request) for request in view.members if request not in named)
-        resume = tuple(Resume(request) for request in beside if request in paused)
+        running, paused = set(view.members), set(view.paused)
+        beside: list[Request] = []
+        fresh: list[Request] = []
+        actions: list[Action] = []
+        for request in picked:
+            if request in running:
+                beside.append(request)
+            elif request in paused:
+                beside.append(request)
+                actions.append(Resume(request))
+            else:
+                fresh.append(request)
+        if len(beside) - len(actions) < len(running):
+            named = set(picked)
+            actions = [*(Pause(request) for request in view.members if request not in named), *actions]
         prefill: tuple[Request, ...] = ()
         steps = self.steps()
         if fresh:
@@ -58,28 +69,48 @@ class Picking(Scheduler):
             prefill = tuple(takewhile(trial.admit, fresh))
             if trial.refusal is not None:
                 # After a pause or resume the batch differs, so the trial's answer no longer applies.
-                steps = 1 if pause or resume else min(steps, trial.retry_steps())
+                steps = 1 if actions else min(steps, trial.retry_steps())
         return SchedulerOutput(
             prefill=prefill,
             steps=steps,
             on_arrival=0,
-            decode=bool(prefill),
-            unmerge=view.merged is not None and view.merged is not merged,
-            merge=merged if view.merged is not merged else None,
-            actions=(*pause, *resume, *self.notes()),
+            decode=len(prefill) > 0,
+            unmerge=was is not None and was is not merged,
+            merge=merged if was is not merged else None,
+            actions=(*actions, *self.notes()),
         )
 
 
 def admitted(view: ReplicaView) -> list[Request]:
     """Return the running and paused requests, in order of arrival."""
-    return sorted((*view.members, *view.paused), key=arrival_order)
+    return in_order([*view.members, *view.paused])
 
 
 def first(here: list[Request], waiting: Iterable[Request], most: int) -> list[Request]:
     """Return the first `most` requests of both queues, each in order of arrival; `here` itself if it has them all."""
     if not waiting and len(here) <= most:
         return here
-    found = [*here[:most], *islice(waiting, most)]
-    found.sort(key=arrival_order)
+    found = in_order([*here[:most], *islice(waiting, most)])
     del found[most:]
+    return found
+
+
+def in_order(requests: list[Request]) -> list[Request]:
+    """Put requests in order of arrival, as they are most of the time, and return them."""
+    for place in range(1, len(requests)):
+        before, request = requests[place - 1], requests[place]
+        if before.arrival_s > request.arrival_s or (
+            before.arrival_s == request.arrival_s and before.id > request.id
+        ):
+            requests.sort(key=arrival_order)
+            break
+    return requests
+
+
+def counted(requests: list[Request]) -> dict[int, int]:
+    """Return the number of requests by adapter id."""
+    found: dict[int, int] = {}
+    for request in requests:
+        id = request.adapter_id
+        found[id] = found.get(id, 0) + 1
     return found
