@@ -6,15 +6,14 @@ storage for ten.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from heapq import heappop, heappush
+from math import inf, nextafter
 from types import SimpleNamespace
 
 import pytest
 
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
-from simlora.engine.clock import Clock, Event
+from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore
 from simlora.engine.replica.link import Link, together
 from simlora.hardware.link import Link as LinkRate
@@ -29,8 +28,8 @@ class Hosts:
     def __init__(self, hosts: int = 3, per_host: int = 1, memory_bytes: float | None = None) -> None:
         self._per_host = per_host
         self.fetched: list[bool] = []
-        self._later: list[tuple[float, int, Callable[[], None]]] = []
-        fetched, later = self.fetched, self._later
+        self.clock = Clock()
+        fetched = self.fetched
 
         class Fetches(Recorder):
             def __init__(self) -> None:
@@ -38,11 +37,6 @@ class Hosts:
 
             def fetched(self, size_bytes: int, from_storage: bool) -> None:
                 fetched.append(from_storage)
-
-        class ByHand(Clock):
-            def call(self, time_s: float, kind: int, id: int, callback: Callable[[], None]) -> Event:
-                heappush(later, (time_s, len(later), callback))
-                return [callback]
 
         cluster = SimpleNamespace(
             hosts=hosts,
@@ -55,7 +49,7 @@ class Hosts:
             cluster,  # type: ignore[arg-type]
             (A, B, C),
             Fetches(),
-            ByHand(),
+            self.clock,
         )
         self.loads = [Link() for _ in range(hosts * per_host)]
         self.outs = [Link() for _ in range(hosts * per_host)]
@@ -75,8 +69,7 @@ class Hosts:
         return self.stores.fetch(replica, adapter, shard_bytes, now_s, self.outs[replica])
 
     def until(self, time_s: float) -> None:
-        while self._later and self._later[0][0] <= time_s:
-            heappop(self._later)[2]()
+        self.clock.run(nextafter(time_s, inf))
 
     def held(self) -> list[list[int]]:
         return [sorted(hosts) for hosts in self.stores.holders]
