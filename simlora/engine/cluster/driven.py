@@ -90,7 +90,6 @@ class DrivenSimulation(Simulation):
         self._arrivals_s.append(at_s)
         self._requests.append(request)
         self._outputs.append(submitted.output_tokens)
-        self.recorder.expect()
         self.clock.call(request.arrival_s, ARRIVAL, request.id, lambda: self.dispatcher.arrive(request))
         return request
 
