@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+from mypy_extensions import i64
 
 from simlora.core.interrupts import held_back
 from simlora.core.trace import Trace
@@ -55,12 +56,13 @@ class RequestRows:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self._rows = bytearray()
-        self._first = 0  # the id of the first row that is kept
+        self._first: i64 = 0  # the id of the first row that is kept
+        self._end: i64 = 0  # that after the last one
         self._reasons = {"": 0}
         self._write: Write | None = None
         self._group = 0  # rows that are written at a time
-        self._until = 0  # the first id that is not of the group to be written next
-        self._to_end = 0  # requests of that group that have not ended
+        self._until: i64 = 0  # the first id that is not of the group to be written next
+        self._to_end: i64 = 0  # requests of that group that have not ended
 
     def code(self, reason: str) -> int:
         """Return the number by which a row names its reason."""
@@ -68,12 +70,12 @@ class RequestRows:
 
     def put(
         self,
-        id: int,
-        status: int,
-        replica: int,
-        reason: int,
-        preemptions: int,
-        migrations: int,
+        id: i64,
+        status: i64,
+        replica: i64,
+        reason: i64,
+        preemptions: i64,
+        migrations: i64,
         finish_s: float,
         admitted_s: float,
         first_token_s: float,
@@ -108,19 +110,18 @@ class RequestRows:
         """Write how many tokens of a request's prompt were cached."""
         _pack_tokens(self._rows, self._at(id) + TOKENS_AT, tokens)
 
-    def _at(self, id: int) -> int:
-        """Return where a row begins, once there is one."""
-        at = (id - self._first) * SIZE
-        assert at >= 0, f"request {id} ends twice"
-        if at >= len(self._rows):
-            self._reach(id - self._first + 1)
-        return at
+    def _at(self, id: i64) -> i64:
+        """Return where a row begins; there is one then."""
+        assert id >= self._first, f"request {id} ends twice"
+        self._reach(id + 1)
+        return (id - self._first) * SIZE
 
-    def _reach(self, rows: int) -> None:
-        """Have at least so many rows."""
-        missing = rows - len(self._rows) // SIZE
-        if missing > 0:
-            self._rows += _empty * max(missing, GROWN)
+    def _reach(self, end: i64) -> None:
+        """Have all rows before that id."""
+        if end > self._end:
+            more = max(end - self._end, GROWN)
+            self._rows += _empty * more
+            self._end += more
 
     def stream(self, write: Write, group: int) -> None:
         """Give `write` groups of so many rows from now on, each when all requests up to its last one have ended."""
@@ -154,7 +155,7 @@ class RequestRows:
 
     def _frame(self, count: int) -> pd.DataFrame:
         """Return the first so many of the rows that are kept, as a table."""
-        self._reach(count)
+        self._reach(self._first + count)
         trace = self.trace
         rows = np.frombuffer(
             self._rows, LAYOUT, count
