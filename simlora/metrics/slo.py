@@ -73,8 +73,8 @@ def column(requests: Requests, metric: str) -> NDArray[np.float64]:
         with np.errstate(invalid="ignore"):
             return np.asarray(waited / column(requests, "latency_s"), dtype=np.float64)
     if metric == "latency_per_output_token_s":
-        tokens = requests["output_tokens"].to_numpy(dtype=np.float64)
-        return np.asarray(column(requests, "latency_s") / np.maximum(tokens, 1.0), dtype=np.float64)
+        tokens = np.maximum(requests["output_tokens"].to_numpy(dtype=np.float64), 1.0)
+        return np.asarray(column(requests, "latency_s") / tokens, dtype=np.float64)
     return np.asarray(requests[metric].to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
 
 

@@ -87,25 +87,28 @@ def by_adapter(requests: Requests) -> pd.DataFrame:
     cold_start_s, kv_cold_start_s and blocked_s.
     """
     done = is_finished(requests)
-    codes, names = _by_name(requests["adapter"])
+    adapter = _adapters(requests["adapter"])
     table = pd.DataFrame(
         {
-            "adapter": names,
-            "rank": requests["rank"].groupby(codes).max(),
-            "requests": np.bincount(codes),
-            "finished": np.bincount(codes, done).astype(np.int64),
-            **{name: requests[name].where(done).groupby(codes).mean() for name in MEANS},
+            "adapter": adapter.categories,
+            "rank": requests["rank"].groupby(adapter, observed=False).max().to_numpy(),
+            "requests": np.bincount(adapter.codes),
+            "finished": np.bincount(adapter.codes, done).astype(np.int64),
+            **{
+                name: requests[name].where(done).groupby(adapter, observed=False).mean().to_numpy()
+                for name in MEANS
+            },
         }
     )
     return table.sort_values(["requests", "adapter"], ascending=[False, True], ignore_index=True)
 
 
-def _by_name(adapters: pd.Series[Any]) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
-    """Return the place of each request's adapter among the names [requests], and these in order; "" is none."""
+def _adapters(adapters: pd.Series[Any]) -> pd.CategoricalIndex[Any]:
+    """Return the adapters of requests [requests] as categories in order of their names; "" is none."""
     codes, found = pd.factorize(adapters)
     none = [""] if (codes < 0).any() else []
     places, names = pd.factorize(np.array([*found, *none], dtype=object), sort=True)
-    return places[codes], names
+    return pd.CategoricalIndex(pd.Categorical.from_codes(places[codes], pd.Index(names)))
 
 
 def thinned_ranks(length: int, points: int = 300) -> NDArray[np.int64]:
