@@ -1,12 +1,13 @@
 """Clock and Link: what happens at the same moment has a written order."""
 
+import itertools
 from itertools import permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlora.engine.clock import ARRIVAL, BOUNDARY, Clock, Moment, Process
+from simlora.engine.clock import ARRIVAL, BOUNDARY, Clock, Event, Moment, Process
 from simlora.engine.replica.link import Link
 from tests.engine.cases import Case, Row
 
@@ -173,3 +174,48 @@ def test_a_listener_hears_when_each_transfer_begins_and_ends_and_what_it_is_of()
     link.transfer(1.25, 0.5, launch_s=0.125)
     link.transfer(3.0, 0.5, launch_s=0.125)
     assert heard == [(1.0, 1.5, 7), (1.5, 2.0, None), (3.0, 3.625, None)]
+
+
+# Against a sorted list --------------------------------------------------------------------------
+
+TIMES = st.one_of(st.integers(0, 8).map(lambda n: n / 4), st.floats(0, 5), st.floats(0, 1e5), st.just(1e300))
+CHANGES = st.lists(st.tuples(st.integers(0, 5), st.one_of(TIMES, st.none())), max_size=12)
+
+
+@given(
+    st.lists(st.tuples(TIMES, st.integers(0, 3), CHANGES), max_size=12), st.sampled_from((0.01, 1.0, 1000.0))
+)
+def test_events_that_are_scheduled_moved_and_cancelled_happen_as_in_a_sorted_list(
+    events: list[tuple[float, int, list[tuple[int, float | None]]]], buckets_per_s: float
+) -> None:
+    """Each event that happens moves others, or cancels them; times are near and far, and many are equal."""
+    clock, seen, expected = Clock(buckets_per_s), [], []
+    planned: dict[int, tuple[float, int, int]] = {}  # (time, kind, number of the scheduling) by event
+    made: dict[int, Event] = {}
+    count = itertools.count()
+
+    def schedule(index: int, time_s: float | None) -> None:
+        time_s = None if time_s is None else clock.now + time_s
+        if time_s is None:
+            clock.cancel(made[index])
+            planned.pop(index, None)
+        else:
+            clock.schedule(made[index], time_s)
+            planned[index] = time_s, events[index][1], next(count)
+
+    def happen(index: int) -> None:
+        seen.append((clock.now, index))
+        expected.append((planned[index][0], min(planned, key=lambda other: planned[other])))
+        del planned[index]
+        if len(seen) < 40:
+            for other, time_s in events[index][2]:
+                if other in made:
+                    schedule(other, time_s)
+
+    for index, (_, kind, _) in enumerate(events):
+        made[index] = Event(kind, 0, lambda index=index: happen(index))
+    for index, (time_s, _, _) in enumerate(events):
+        schedule(index, time_s)
+    clock.run()
+    assert seen == expected
+    assert not planned
