@@ -284,7 +284,7 @@ class ClusterView(Protocol):
         """Which replicas have an adapter in HBM or in flight to it `[replicas]`."""
         ...
 
-    def holders(self, adapter: Adapter) -> Set[int]:
+    def holders(self, adapter: Adapter) -> set[int]:
         """The replicas that have an adapter in HBM or in flight to it; as `resident`, for less."""
         ...
 

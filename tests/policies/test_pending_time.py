@@ -27,8 +27,7 @@ def new(adapter: Adapter | None) -> Request:
 
 
 def pending_s(adapter: Adapter | None, view: Cluster, **arguments: float) -> list[float]:
-    everywhere = list(range(len(view.outstanding)))
-    return pytest.approx(PendingTime(**arguments).pending_s(new(adapter), view, everywhere))
+    return pytest.approx(PendingTime(**arguments).pending_s(new(adapter), view).tolist())
 
 
 def test_a_part_of_a_batch_takes_that_part_of_an_execution() -> None:
@@ -75,6 +74,20 @@ def test_of_equals_the_lowest_id_wins_among_the_candidates() -> None:
     assert PendingTime().route(new(A), np.arange(4), view) == 1
     assert PendingTime().route(new(A), np.array([0, 2, 3]), view) == 2
     assert PendingTime().route(new(A), np.array([0]), view) == 0
+
+
+@pytest.mark.parametrize("loads", [True, False])
+@pytest.mark.parametrize("executions_s", [None, 0.7])
+def test_plain_numbers_and_arrays_choose_the_same(executions_s: float | None, loads: bool) -> None:
+    rng, known = np.random.default_rng(3), (A, B, C, None)
+    for _ in range(40):
+        held = [tuple(known[i] for i in rng.integers(0, 4, rng.integers(0, 9))) for _ in range(7)]
+        at = {adapter.id: set(rng.choice(7, rng.integers(0, 4)).tolist()) for adapter in (A, B, C)}
+        view = cluster(*held, at=at, executions_s=executions_s, adapter_load_s=0.3)
+        for adapter in known:
+            there = range(7) if loads or adapter is None else sorted(at[adapter.id]) or range(7)
+            least = min(there, key=PendingTime().pending_s(new(adapter), view).tolist().__getitem__)
+            assert PendingTime(loads=loads).route(new(adapter), np.arange(7), view) == least
 
 
 def test_the_base_model_is_loaded_everywhere() -> None:

@@ -89,6 +89,9 @@ class Residency:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet, self._begun = fleet, False
         self._holders: dict[int, set[int]] = {}  # replicas by adapter id
+        self._arrays: dict[
+            int, NDArray[np.bool_]
+        ] = {}  # the same, as far as it was asked for since it changed
 
     def holders(self, adapter_id: int) -> set[int]:
         """Return the replicas that have an adapter; not to be changed."""
@@ -102,9 +105,18 @@ class Residency:
             found = self._holders[adapter_id] = set()
         return found
 
+    def array(self, adapter_id: int) -> NDArray[np.bool_]:
+        """Return whether each replica has an adapter; not to be changed."""
+        found = self._arrays.get(adapter_id)
+        if found is None:
+            found = self._arrays[adapter_id] = np.zeros(len(self._fleet.caches), dtype=np.bool_)
+            found[list(self.holders(adapter_id))] = True
+        return found
+
     def _watch(self, replica: int) -> None:
         """Begin with the cache of a replica, which may be new."""
         cache = self._fleet.caches[replica]
+        self._arrays.clear()
         for holders in self._holders.values():
             holders.discard(replica)
         for id in cache.ready_s:
@@ -112,6 +124,7 @@ class Residency:
         cache.on_change += (partial(self._change, replica),)
 
     def _change(self, replica: int, adapter_id: int, resident: bool) -> None:
+        self._arrays.pop(adapter_id, None)
         if resident:
             self.holders(adapter_id).add(replica)
         else:
@@ -182,9 +195,7 @@ class ClusterView:
         return self._residency.holders(adapter.id)
 
     def resident(self, adapter: Adapter) -> NDArray[np.bool_]:
-        found = np.zeros(len(self.outstanding), dtype=np.bool_)
-        found[list(self._residency.holders(adapter.id))] = True
-        return found
+        return self._residency.array(adapter.id)
 
     def load_s(self, adapter: Adapter) -> float:
         known_s = self._load_s.get(adapter.size_bytes)

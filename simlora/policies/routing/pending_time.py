@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from math import inf
 from typing import ClassVar
 
 import numpy as np
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
+from simlora.core.build import BUILD
 from simlora.core.checks import GivenBool, GivenFloat, number, switch
 from simlora.core.request import Request
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 
-NOWHERE: Set[int] = frozenset()
+FEW = 64
+"""Up to this many replicas, plain numbers are faster than arrays. Compiled, always."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -48,28 +50,42 @@ class PendingTime(Router):
         )
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
+        there = set[int]() if request.adapter is None else view.holders(request.adapter)
         replicas: list[int] = candidates.tolist()
-        if request.adapter is not None and not self.loads:
-            there = view.holders(request.adapter)
+        if there and not self.loads:
             replicas = [replica for replica in replicas if replica in there] or replicas
-        pending_s = self.pending_s(request, view, replicas)
-        return replicas[pending_s.index(min(pending_s))]
+        if BUILD == "interpreted" and len(replicas) > FEW:
+            return replicas[int(self.pending_s(request, view)[replicas].argmin())]
+        return self._shortest(request, view, replicas, there)
 
-    def pending_s(self, request: Request, view: ClusterView, replicas: list[int]) -> list[float]:
-        """Return the estimated pending time on each of these replicas, in seconds."""
-        size, loads, adapter_id = view.max_num_seqs, view.loads.all.replicas, request.adapter_id
-        merged_saves, execution_s = 1 - self.merged_share, view.execution_s()
-        if execution_s is None:
-            execution_s = self.unknown_execution_s
-        load_s, there = 0.0, NOWHERE
-        if request.adapter is not None:
-            load_s, there = view.load_s(request.adapter), view.holders(request.adapter)
-        found: list[float] = []
+    def _shortest(self, request: Request, view: ClusterView, replicas: list[int], there: set[int]) -> int:
+        """Return the first of these replicas with the shortest pending time; `there` have the adapter."""
+        loads, adapter_id, size = view.loads.all.replicas, request.adapter_id, view.max_num_seqs
+        merged_saves, execution_s = 1 - self.merged_share, self._execution_s(view)
+        load_s = 0.0 if request.adapter is None else view.load_s(request.adapter)
+        chosen, shortest_s = replicas[0], inf
         for replica in replicas:
             load = loads[replica]
             full = load.full_batches
             if (load.users.get(adapter_id, 0) + 1) % size == 0:
                 full += 1
             seconds = ((load.requests + 1) / size - merged_saves * full) * execution_s
-            found.append(seconds if replica in there else seconds + load_s)
-        return found
+            if load_s > 0.0 and replica not in there:
+                seconds += load_s
+            if seconds < shortest_s:
+                chosen, shortest_s = replica, seconds
+        return chosen
+
+    def pending_s(self, request: Request, view: ClusterView) -> NDArray[np.float64]:
+        """Return the estimated pending time on every replica, in seconds `[replicas]`; bits are as in `_shortest`."""
+        size, load = view.max_num_seqs, view.loads.all
+        full = load.full_batches + ((load.requests_for(request.adapter) + 1) % size == 0)
+        batches = (view.outstanding + 1) / size - (1 - self.merged_share) * full
+        pending_s: NDArray[np.float64] = batches * self._execution_s(view)
+        if request.adapter is not None:
+            pending_s += view.load_s(request.adapter) * ~view.resident(request.adapter)
+        return pending_s
+
+    def _execution_s(self, view: ClusterView) -> float:
+        execution_s = view.execution_s()
+        return self.unknown_execution_s if execution_s is None else execution_s

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 from simlora.core.request import Request
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Kernel, LoraWork
 from simlora.policies.loads import ReplicaLoad
+from simlora.policies.views import ClusterView, LoadsView
 
 
 class Newcomer:
@@ -151,3 +153,33 @@ class ReplicaPrices:
         if not queue.requests:
             new.kernel, new.alone_s = kernel, after_s
         return after_s
+
+
+class Prices:
+    """The prices on all replicas of the view that was looked at last; `alike`: all have the same latency models."""
+
+    def __init__(self) -> None:
+        self.alike = False
+        self._models: Sequence[tuple[IterationModel, Kernel]] = ()
+        self._loads: LoadsView | None = None
+        self._replicas: list[ReplicaPrices] = []
+
+    def of(self, view: ClusterView) -> list[ReplicaPrices]:
+        """Return the prices on every replica."""
+        models, loads = view.models, view.loads
+        if models is not self._models or loads is not self._loads:
+            self._models, self._loads = models, loads
+            self.alike = all(each == models[0] for each in models)
+            replicas = zip(
+                models,
+                view.kv_token_budgets.tolist(),
+                loads.all.replicas,
+                loads.waiting.replicas,
+                strict=True,
+            )
+            self._replicas = [ReplicaPrices(id, *replica) for id, replica in enumerate(replicas)]
+        return self._replicas
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Prices:
+        """Return none: they belong to a view, which the copy of a router has not seen."""
+        return Prices()

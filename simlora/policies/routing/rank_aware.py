@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from typing import Any, ClassVar
@@ -15,11 +15,11 @@ from simlora.core.build import BUILD
 from simlora.core.checks import GivenFloat, number
 from simlora.core.request import Request
 from simlora.latency.iteration import IterationModel
-from simlora.latency.kernels import Kernel, LoraWork, priced
+from simlora.latency.kernels import LoraWork, priced
 from simlora.policies.loads import SUMS
 from simlora.policies.routing.base import Router
-from simlora.policies.routing.prices import Newcomer, ReplicaPrices
-from simlora.policies.views import ClusterView, LoadsView, LoadView
+from simlora.policies.routing.prices import Newcomer, Prices
+from simlora.policies.views import ClusterView, LoadView
 
 Seconds = NDArray[np.float64]
 Price = Callable[[LoraWork], Any]
@@ -56,17 +56,14 @@ class RankAware(Router):
                 "router.mean_output_tokens", mean_output_tokens, "tokens", least=1
             )
         self._declared = self._seen = 0
-        self._models: Sequence[tuple[IterationModel, Kernel]] = ()
-        self._loads: LoadsView | None = None
-        self._prices: list[ReplicaPrices] = []  # with these models and loads
-        self._at_once = False
+        self._prices = Prices()
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         self._declared += request.max_output_tokens
         self._seen += 1
         mean_tokens = self.mean_output_tokens or self._declared / self._seen
-        prices = self._prices_of(view)
-        if self._at_once:
+        prices = self._prices.of(view)
+        if self._prices.alike and BUILD == "interpreted" and len(prices) > FEW:
             return self._cheapest_at_once(request, candidates, view, mean_tokens)
         new = Newcomer(request, mean_tokens, self.slo_s, self.penalty_s)
         if len(candidates) < len(prices):
@@ -83,27 +80,10 @@ class RankAware(Router):
                 full, least_full_s = each.id, cost_s
         return full if roomy < 0 else roomy
 
-    def _prices_of(self, view: ClusterView) -> list[ReplicaPrices]:
-        """Return the prices on every replica, as they are kept or made for the view's loads."""
-        models, loads = view.models, view.loads
-        if models is not self._models or loads is not self._loads:
-            self._models, self._loads = models, loads
-            replicas = zip(
-                models,
-                view.kv_token_budgets.tolist(),
-                loads.all.replicas,
-                loads.waiting.replicas,
-                strict=True,
-            )
-            self._prices = [ReplicaPrices(id, *replica) for id, replica in enumerate(replicas)]
-            alike = all(each == models[0] for each in models)
-            self._at_once = BUILD == "interpreted" and len(models) > FEW and alike
-        return self._prices
-
     def one_by_one(self, request: Request, view: ClusterView, mean_tokens: float) -> list[float]:
         """Return the cost of each replica, from plain numbers."""
         new = Newcomer(request, mean_tokens, self.slo_s, self.penalty_s)
-        return [each.cost_s(new) for each in self._prices_of(view)]
+        return [each.cost_s(new) for each in self._prices.of(view)]
 
     def at_once(self, request: Request, view: ClusterView, mean_tokens: float) -> Seconds:
         """Return the costs of replicas that are alike, from arrays `[2, replicas]` without and with the request.

@@ -159,12 +159,13 @@ class Credit(Picking):
             counts = counted(here)
             for id, count in waiting.counts().items():
                 counts[id] = counts.get(id, 0) + count
-        able = {id: count for id, count in counts.items() if self._can_pay(id, len(turn), in_turn)}
-        leader = was.id if was else self._most(able, turn, here, view)
+        leader = was.id if was else self._most(counts, in_turn, turn, here, view)
         if leader != self._leader:
             self._tuned |= self.thresholds.leader_changes()
         self._leader = leader
-        requests = 0 if leader is None else able.get(leader, 0)
+        requests = 0
+        if leader is not None and self._can_pay(leader, len(turn) - in_turn.get(leader, 0)):
+            requests = counts.get(leader, 0)
         ratio, limits = requests / len(turn), self.thresholds
         merges = requests > 0 and (limits.stays(ratio) if was else limits.merges(ratio))
         self._stands(merges, min(requests, self._size), len(turn))
@@ -180,27 +181,32 @@ class Credit(Picking):
         self._merged = picked[0].adapter
         return picked
 
-    def _can_pay(self, id: int, turn: int, in_turn: dict[int, int]) -> bool:
-        """Whether an adapter has credit for all requests of the FCFS batch, which are so many, but its own."""
-        return id != BASE_MODEL and self.credits.get(id, 0) + self._start >= turn - in_turn.get(id, 0)
+    def _can_pay(self, id: int, requests: int) -> bool:
+        """Whether an adapter has credit for so many requests; the base model has nothing to merge."""
+        return id != BASE_MODEL and self.credits.get(id, 0) + self._start >= requests
 
-    @staticmethod
     def _most(
-        able: dict[int, int], turn: list[Request], here: list[Request], view: ReplicaView
+        self,
+        counts: dict[int, int],
+        in_turn: dict[int, int],
+        turn: list[Request],
+        here: list[Request],
+        view: ReplicaView,
     ) -> int | None:
-        """Return the adapter with the most requests, of these; of equals the one with the oldest request."""
-        if not able:
-            return None
-        most = max(able.values())
-        leaders = [id for id, count in able.items() if count == most]
-        if len(leaders) == 1:
-            return leaders[0]
+        """Return the adapter with the most requests that can pay; of equals the one with the oldest request."""
+        most, leaders, size = 1, set[int](), len(turn)
+        for id, count in counts.items():
+            if count >= most and self._can_pay(id, size - in_turn.get(id, 0)):
+                if count > most:
+                    most = count
+                    leaders.clear()
+                leaders.add(id)
+        if len(leaders) < 2:
+            return leaders.pop() if leaders else None
         for request in turn:
-            if able.get(request.adapter_id) == most:
+            if request.adapter_id in leaders:
                 return request.adapter_id
-        theirs = (request for request in (*here, *view.waiting) if able.get(request.adapter_id) == most)
-        first_of_all: Request = min(theirs, key=arrival_order)
-        return first_of_all.adapter_id
+        return _oldest([*here, *view.waiting], leaders)
 
     def _stands(self, merged: bool, batch: int, turn: int) -> None:
         """Set the coming iterations' mode and sizes; a switch ends the period first."""
@@ -210,6 +216,12 @@ class Credit(Picking):
 
     def _tune(self) -> None:
         self._tuned |= self.thresholds.tune()
+
+
+def _oldest(requests: list[Request], adapters: set[int]) -> int:
+    """Return which of these adapters, by id, has the oldest request."""
+    found = min((request for request in requests if request.adapter_id in adapters), key=arrival_order)
+    return found.adapter_id
 
 
 def transfer(picked: Sequence[Request], turn: Sequence[Request]) -> dict[int, int]:

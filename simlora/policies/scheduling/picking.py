@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from itertools import islice, takewhile
+from math import inf
 from typing import ClassVar
 
 from mypy_extensions import mypyc_attr
@@ -97,13 +98,12 @@ def first(here: list[Request], waiting: Iterable[Request], most: int) -> list[Re
 
 def in_order(requests: list[Request]) -> list[Request]:
     """Put requests in order of arrival, as they are most of the time, and return them."""
-    for place in range(1, len(requests)):
-        before, request = requests[place - 1], requests[place]
-        if before.arrival_s > request.arrival_s or (
-            before.arrival_s == request.arrival_s and before.id > request.id
-        ):
+    last_s, last_id = -inf, -1
+    for request in requests:
+        if request.arrival_s < last_s or (request.arrival_s == last_s and request.id < last_id):
             requests.sort(key=arrival_order)
             break
+        last_s, last_id = request.arrival_s, request.id
     return requests
 
 
