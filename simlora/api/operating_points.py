@@ -180,4 +180,5 @@ def of_rank(trace: Trace, rank: int, rate_rps: float, span_s: float) -> Trace:
 
 def _lengths(trace: Trace, count: int) -> tuple[Lengths, Lengths]:
     """Return prompt and output tokens [count]: those of the first requests, again and again."""
-    return np.resize(trace.prompt_tokens[:LENGTHS], count), np.resize(trace.output_tokens[:LENGTHS], count)
+    prompts, outputs = trace.prompt_tokens[:LENGTHS], trace.output_tokens[:LENGTHS]
+    return np.resize(prompts.astype(np.int64), count), np.resize(outputs.astype(np.int64), count)

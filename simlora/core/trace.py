@@ -9,8 +9,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from simlora.core.arrays import Counts
+
 BASE_MODEL: Final = -1
 """Adapter index of a request that uses no adapter."""
+_COUNTS = ("adapter", "prompt_tokens", "output_tokens", "max_output_tokens")
+_NARROW: Final = 1 << 30
+"""Below it, the sum of two numbers fits into 32 bits, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,8 @@ class AdapterSpec:
 class Trace:
     """Requests as columns of equal length `[requests]`, ordered by (arrival_s, position).
 
-    The position of a request is its id. `adapter` holds indices into `adapters`, or BASE_MODEL.
+    The position of a request is its id. `adapter` holds indices into `adapters`, or BASE_MODEL. Whole numbers take 32
+    bits where all of a column are below 2^30: widen them before you multiply. Equal columns are one array.
     `session` and `block_hashes` are None if the source has none; a hash identifies `hash_block_tokens` tokens of the
     prompt and all before them. `source` describes where the requests come from; `notices` are sentences that the user
     should read once (rows sorted, rows dropped by a filter). `history_rps` `[adapters]` is the mean requests per second
@@ -33,10 +39,10 @@ class Trace:
     """
 
     arrival_s: NDArray[np.float64]
-    adapter: NDArray[np.int64]
-    prompt_tokens: NDArray[np.int64]
-    output_tokens: NDArray[np.int64]
-    max_output_tokens: NDArray[np.int64]
+    adapter: Counts
+    prompt_tokens: Counts
+    output_tokens: Counts
+    max_output_tokens: Counts
     adapters: tuple[AdapterSpec, ...]
     session: Sequence[str | None] | None = None
     block_hashes: Sequence[tuple[int, ...]] | None = None
@@ -47,9 +53,13 @@ class Trace:
 
     def __post_init__(self) -> None:
         n = len(self.arrival_s)
-        for name in ("adapter", "prompt_tokens", "output_tokens", "max_output_tokens"):
-            assert len(getattr(self, name)) == n, f"trace column {name} has another length"
-        assert n == 0 or bool(np.all(np.diff(self.arrival_s) >= 0)), "trace arrivals go back"
+        assert bool(np.all(self.arrival_s[1:] >= self.arrival_s[:-1])), "trace arrivals go back"
+        for name in _COUNTS:
+            column = getattr(self, name)
+            assert len(column) == n, f"trace column {name} has another length"
+            object.__setattr__(self, name, _narrow(column))
+        if np.array_equal(self.max_output_tokens, self.output_tokens):
+            object.__setattr__(self, "max_output_tokens", self.output_tokens)
         assert bool(np.all(self.output_tokens <= self.max_output_tokens)), "output over its cap"
         if n:
             assert int(self.adapter.max()) < len(self.adapters), "adapter index out of range"
@@ -83,3 +93,8 @@ class Trace:
     def duration_s(self) -> float:
         """Seconds from 0 to the last arrival."""
         return float(self.arrival_s[-1]) if len(self) else 0.0
+
+
+def _narrow(column: Counts) -> Counts:
+    fits = not len(column) or (int(column.max()) < _NARROW and int(column.min()) >= -_NARROW)
+    return column.astype(np.int32, copy=False) if fits else column

@@ -14,6 +14,8 @@ from simlora.core.files import whole_file
 from simlora.core.trace import Trace
 from simlora.workload.table import READERS
 
+TOKENS = ("prompt_tokens", "output_tokens", "max_output_tokens")
+
 
 def write(trace: Trace, path: str | Path) -> None:
     """Write a trace as a file that `File` reads back; it appears under its name only when it is whole.
@@ -41,9 +43,7 @@ def _frame(trace: Trace) -> pd.DataFrame:
         "arrival_s": trace.arrival_s,
         "adapter": [trace.adapters[i].name if i >= 0 else None for i in trace.adapter],
         "rank": pd.array([trace.adapters[i].rank if i >= 0 else None for i in trace.adapter], dtype="Int64"),
-        "prompt_tokens": trace.prompt_tokens,
-        "output_tokens": trace.output_tokens,
-        "max_output_tokens": trace.max_output_tokens,
+        **{name: getattr(trace, name).astype("int64") for name in TOKENS},
     }
     if trace.session is not None:
         columns["session"] = list(trace.session)

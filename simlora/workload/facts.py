@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simlora.core.arrays import Floats, Ints
+from simlora.core.arrays import Counts, Floats, Ints
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.workload.adapters import base_model
 from simlora.workload.reuse import Reuse, ideal_reuse
@@ -150,7 +150,7 @@ def shares(trace: Trace) -> Shares:
     )
 
 
-def _lengths(tokens: Ints) -> tuple[float, ...]:
+def _lengths(tokens: Counts) -> tuple[float, ...]:
     return (*np.quantile(tokens, QUANTILES).tolist(), float(tokens.mean()))
 
 

@@ -63,8 +63,8 @@ class Synthetic:
         n, adapters = len(arrival_s), int(self.adapters)
         adapter = base_model(n)
         if adapters:
-            moments = self._moments(arrival_s)
-            adapter = self.popularity.draw_at(stream(seed, "adapters"), adapters, moments)
+            rng = stream(seed, "adapters")
+            adapter = self.popularity.draw_at(rng, adapters, self._moments(arrival_s))
         prompts, outputs = draw_lengths(
             seed, n, self.prompt_tokens, self.output_tokens, self.lengths, self.correlation
         )
