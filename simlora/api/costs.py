@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
 from simlora.core.total import total
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import Kind
 from simlora.metrics.slo import is_finished
+from simlora.metrics.stored import Requests
 
 HOUR_S = 3600.0
 
 
-def cost_facts(simulation: Simulation, requests: pd.DataFrame) -> dict[str, Any]:
+def cost_facts(simulation: Simulation, requests: Requests) -> dict[str, Any]:
     """Return GPU hours, USD and joules of all replicas while they were on, and of each kind of GPU.
 
     Rent is `gpu.usd_per_hour`, paid from the start of a boot until a replica is off. A GPU draws `gpu.busy_w` during

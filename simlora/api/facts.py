@@ -8,7 +8,7 @@ from importlib import metadata
 from itertools import pairwise
 from typing import Any
 
-import pandas as pd
+import numpy as np
 
 from simlora import __version__
 from simlora.core.total import total
@@ -16,6 +16,7 @@ from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.adapter_memory import OwnRegion
 from simlora.engine.parts.unified_swapper import UnifiedSwapper
 from simlora.metrics.slo import is_finished
+from simlora.metrics.stored import Requests
 
 
 def adapter_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
@@ -181,22 +182,20 @@ def scaling_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any] |
     }
 
 
-def replica_facts(requests: pd.DataFrame, simulation: Simulation, makespan_s: float) -> list[dict[str, Any]]:
+def replica_facts(requests: Requests, simulation: Simulation, makespan_s: float) -> list[dict[str, Any]]:
     """Return one entry a replica: what it was given, what it finished, how busy its host link was."""
-    done = is_finished(requests)
-    table = pd.DataFrame(
-        {
-            "replica": requests["replica"],
-            "requests": 1,
-            "finished": done.astype("int64"),
-            "output_tokens": requests["output_tokens"].where(done, 0),
-        }
+    replicas = simulation.fleet.replicas
+    at, done = requests["replica"].to_numpy() + 1, is_finished(requests)  # 0: never on a replica
+    tokens = requests["output_tokens"].to_numpy() * done
+    given, finished, output = (
+        np.bincount(at, each, len(replicas) + 1)[1:].astype(np.int64) for each in (None, done, tokens)
     )
-    counts = table.groupby("replica").sum().reindex(range(len(simulation.fleet.replicas)), fill_value=0)
     return [
         {
             "replica": replica.id,
-            **{str(name): int(value) for name, value in row.items()},
+            "requests": int(given[replica.id]),
+            "finished": int(finished[replica.id]),
+            "output_tokens": int(output[replica.id]),
             "kv_token_budget": replica.config.kv_token_budget,
             "iterations": replica.view.iterations,
             "most_running": replica.most_running,
@@ -206,7 +205,7 @@ def replica_facts(requests: pd.DataFrame, simulation: Simulation, makespan_s: fl
             "link_busy_s": replica.host_link.to_gpu.busy_s,
             "link_busy_share": replica.host_link.to_gpu.busy_s / makespan_s if makespan_s > 0 else None,
         }
-        for replica, row in zip(simulation.fleet.replicas, counts.to_dict("records"), strict=True)
+        for replica in replicas
     ]
 
 

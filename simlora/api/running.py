@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 
@@ -28,10 +29,14 @@ from simlora.core.build import BUILD
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.journal import Planned
+from simlora.metrics.recorder import Recorder
+from simlora.metrics.stored import Requests
 from simlora.metrics.summary import summarise
 from simlora.metrics.timeline import CACHE, REGION
 from simlora.metrics.tracing import Traced
 from simlora.results.result import Result
+from simlora.results.stream import RequestsFile
+from simlora.results.tables import ROW_GROUP
 
 
 class Interrupted(KeyboardInterrupt):
@@ -42,11 +47,21 @@ class Interrupted(KeyboardInterrupt):
         self.result = result
 
 
-def run(setup: Setup, *, command: str = "", progress: bool = False) -> Result:
-    """Simulate. Raises InputError if not a single request fits, and Interrupted on Ctrl-C."""
+def run(
+    setup: Setup, *, command: str = "", progress: bool = False, folder: str | Path | None = None
+) -> Result:
+    """Simulate. Raises InputError if not a single request fits, and Interrupted on Ctrl-C.
+
+    Requests of more than one row group are written as they end, to a file in `folder`, where the result is to be saved,
+    or where temporary files go; it is there as long as the result.
+    """
     policies = setup.scenario.policies
     migration = Timed(policies.migration)
     simulation = Simulation(replace(setup.scenario, policies=replace(policies, migration=migration)))
+    file = None
+    if len(setup.scenario.trace) > ROW_GROUP:
+        file = RequestsFile(None if folder is None else Path(folder))
+        simulation.recorder.stream(file.write, ROW_GROUP)
     started = time.perf_counter()
     complete = False
     try:
@@ -55,17 +70,33 @@ def run(setup: Setup, *, command: str = "", progress: bool = False) -> Result:
         complete = True
     except KeyboardInterrupt:
         pass
-    result = _result(setup, simulation, time.perf_counter() - started, migration.wall_s, command, complete)
+    wall_s = time.perf_counter() - started
+    requests = _requests(simulation.recorder, file)
+    result = _result(setup, simulation, requests, wall_s, migration.wall_s, command, complete)
     if not complete:
         raise Interrupted(result)
     return result
 
 
+def _requests(recorder: Recorder, file: RequestsFile | None) -> Requests:
+    """Return the rows of all requests, from memory or in the file to which they were written."""
+    if file is None:
+        return recorder.requests()
+    recorder.flush()
+    return file.close()
+
+
 def _result(
-    setup: Setup, simulation: Simulation, wall_s: float, migration_wall_s: float, command: str, complete: bool
+    setup: Setup,
+    simulation: Simulation,
+    requests: Requests,
+    wall_s: float,
+    migration_wall_s: float,
+    command: str,
+    complete: bool,
 ) -> Result:
     recorder = simulation.recorder
-    requests, journal = recorder.requests(), recorder.journal
+    journal = recorder.journal
     notices = [*_rejections(requests, setup.scenario.trace.source, complete), *_unsolved(journal.planned)]
     timeline = _timeline(simulation) if complete else pd.DataFrame()
     # Of a run that was stopped, what had not arrived yet says nothing.
@@ -114,16 +145,13 @@ def _result(
     )
 
 
-def _rejections(requests: pd.DataFrame, source: str, complete: bool) -> list[str]:
+def _rejections(requests: Requests, source: str, complete: bool) -> list[str]:
     """Return a notice about rejected requests. Raises InputError if none was left."""
     rejected = requests[requests["status"] == "rejected"]
     if rejected.empty:
         return []
-    first = rejected.iloc[0]
-    example = (
-        f"the first, with a prompt of {first['prompt_tokens']} tokens at {first['arrival_s']:g} s, because "
-        f"{first['reason']}"
-    )
+    tokens, arrival_s, reason = (rejected[name].iloc[0] for name in ("prompt_tokens", "arrival_s", "reason"))
+    example = f"the first, with a prompt of {tokens} tokens at {arrival_s:g} s, because {reason}"
     if complete and len(rejected) == len(requests):
         raise InputError(f"every one of the {len(requests):,} requests is rejected ({source}), {example}")
     return [f"{len(rejected):,} of {len(requests):,} requests were rejected ({source}), {example}."]

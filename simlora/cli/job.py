@@ -63,7 +63,7 @@ def _simulate(config: DictConfig) -> None:
     setup = ready(config, {str(group): choice for group, choice in hydra.runtime.choices.items()})
     _notify(setup.notices)
     try:
-        result = run(setup, command=_command(), progress=_progress(setup))
+        result = run(setup, command=_command(), progress=_progress(setup), folder=folder)
     except Interrupted as interrupt:
         _stop(interrupt.result, folder)
     _notify(result.notices[len(setup.notices) :])

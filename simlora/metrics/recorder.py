@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from mypy_extensions import i64, mypyc_attr
 
@@ -18,33 +15,24 @@ from simlora.core.trace import BASE_MODEL, Trace
 from simlora.metrics.histogram import TokenGaps
 from simlora.metrics.journal import Journal
 from simlora.metrics.missed import Missed
+from simlora.metrics.rows import ABORTED, FINISHED, NAN, REJECTED, UNFINISHED, RequestRows, Write
 from simlora.metrics.timeline import BOUNDARY, CACHE, REGION, Timeline
 from simlora.metrics.tracing import Level, Switched, Tracing
 from simlora.metrics.usage import CachedUsage, Usage
 
 
-class Status(IntEnum):
-    """How a request ended."""
-
-    UNFINISHED = 0
-    FINISHED = 1
-    ABORTED = 2
-    REJECTED = 3
-
-
 Sample = tuple[Any, ...]
 """A replica, a time, and the levels BOUNDARY of metrics/timeline.py, then CACHE and REGION as far as there are any."""
-_NAN = float("nan")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Recorder:
-    """Columns indexed by request id; a request is written once, when it ends.
+    """Rows by request id, each written once, when its request ends; see RequestRows.
 
     `region`: adapters have memory of their own; `cache`: there is a prefix cache; `grows`: the KV of a running request
     grows by one slot per token. `tracing`, if given, also gets all events; `missed` counts requests that end outside
-    the SLO. With `driven`, requests are submitted from outside: `expect` each, and `close` after the last.
-    `on_boundary` is called with each sample.
+    the SLO. With `driven`, requests are submitted from outside, and `close` comes after the last. `on_boundary` is
+    called with each sample.
     """
 
     def __init__(
@@ -59,21 +47,8 @@ class Recorder:
         missed: Missed | None = None,
         driven: bool = False,
     ) -> None:
-        n = 0 if driven else len(trace)
-        self._requests: i64 = -1 if driven else n  # that are to come; -1: not known
-        self._trace = trace
-        self._status = array("b", bytes(n))
-        self._replica = array("i", [-1]) * n
-        self._admitted_s = array("d", [_NAN]) * n
-        self._first_token_s = array("d", [_NAN]) * n
-        self._finish_s = array("d", [_NAN]) * n
-        self._cold_start_s = array("d", [0.0]) * n
-        self._kv_cold_start_s = array("d", [0.0]) * n
-        self._blocked_s = array("d", [0.0]) * n
-        self._cached_tokens = array("i", [0]) * n
-        self._preemptions = array("i", [0]) * n
-        self._migrations = array("i", [0]) * n
-        self._reasons: dict[int, str] = {}
+        self._requests: i64 = -1 if driven else len(trace)  # that are to come; -1: not known
+        self._rows = RequestRows(trace)
         self.token_gaps = TokenGaps()
         samples = (*BOUNDARY, *(CACHE if cache else ()), *(REGION if region else ()))
         self.timeline = Timeline(replicas, samples) if timeline else None
@@ -108,68 +83,58 @@ class Recorder:
         """Whether every request has ended."""
         return self.ended == self._requests
 
-    def expect(self) -> None:
-        """Add a row for a request that is submitted from outside."""
-        for reals in (self._admitted_s, self._first_token_s, self._finish_s):
-            reals.append(_NAN)
-        for seconds in (self._cold_start_s, self._kv_cold_start_s, self._blocked_s):
-            seconds.append(0.0)
-        for counts in (self._status, self._cached_tokens, self._preemptions, self._migrations):
-            counts.append(0)
-        self._replica.append(-1)
-
     def close(self, trace: Trace) -> None:
         """No more requests are submitted; `trace` has those that were."""
-        self._trace, self._requests = trace, len(trace)
+        self._rows.trace, self._requests = trace, len(trace)
 
     def finish(self, request: Request, replica: int, now_s: float) -> None:
         """Record a request that has its last token."""
-        id = request.id
-        self._admitted_s[id] = request.admitted_s
-        self._first_token_s[id] = request.first_token_s
-        self._cold_start_s[id] = request.cold_start_s
-        self._kv_cold_start_s[id] = request.kv_cold_start_s
-        self._blocked_s[id] = request.blocked_s
-        self._preemptions[id] = request.preemptions
-        self._migrations[id] = request.migrations
-        # Last, so that an interrupt never leaves an incomplete row that counts as finished.
-        self._end(request, Status.FINISHED, replica, now_s)
+        self._rows.put(
+            request.id,
+            FINISHED,
+            replica,
+            0,
+            request.preemptions,
+            request.migrations,
+            now_s,
+            request.admitted_s,
+            request.first_token_s,
+            request.cold_start_s,
+            request.kv_cold_start_s,
+            request.blocked_s,
+        )
+        self.ended += 1
+        self.last_s = now_s
+        for missed in self._missed:
+            missed.ended(request.id, True, request.first_token_s, now_s)
 
     def abort(self, request: Request, replica: int, now_s: float, reason: str) -> None:
         """Record a request that the system aborted."""
-        self._reasons[request.id] = reason
-        self._end(request, Status.ABORTED, replica, now_s)
+        self._lose(request, ABORTED, replica, now_s, reason)
+        for missed in self._missed:
+            missed.ended(request.id, False, NAN, now_s)
 
     def reject(self, request: Request, replica: int, now_s: float, reason: str) -> None:
         """Record a request that was rejected at arrival."""
-        self._reasons[request.id] = reason
-        self._end(request, Status.REJECTED, replica, now_s)
+        self._lose(request, REJECTED, replica, now_s, reason)
+
+    def _lose(self, request: Request, status: int, replica: int, now_s: float, reason: str) -> None:
+        code = self._rows.code(reason)
+        self._rows.put(request.id, status, replica, code, 0, 0, now_s, NAN, NAN, 0.0, 0.0, 0.0)
+        self.ended += 1
+        self.last_s = now_s
 
     def left_running(self, request: Request, replica: int, now_s: float) -> None:
         """Record the state of an admitted request that is unfinished when the clock stops.
 
         It may still be waiting for its weights, so that its `admitted_s` is unset or in the future.
         """
-        id = request.id
-        self._replica[id] = replica
-        if 0.0 <= request.admitted_s <= now_s:
-            self._admitted_s[id] = request.admitted_s
-        if request.first_token_s >= 0.0:
-            self._first_token_s[id] = request.first_token_s
-        self._preemptions[id] = request.preemptions
-        self._migrations[id] = request.migrations
-
-    def _end(self, request: Request, status: Status, replica: int, now_s: float) -> None:
-        assert self._status[request.id] == Status.UNFINISHED, f"request {request.id} ends twice"
-        self._replica[request.id] = replica
-        self._finish_s[request.id] = now_s
-        self._status[request.id] = status
-        self.ended += 1
-        self.last_s = now_s
-        for missed in self._missed:
-            if status is not Status.REJECTED:
-                finished, first_token_s = status is Status.FINISHED, self._first_token_s[request.id]
-                missed.ended(request.id, finished, first_token_s, now_s)
+        admitted_s = request.admitted_s if 0.0 <= request.admitted_s <= now_s else NAN
+        first_token_s = request.first_token_s if request.first_token_s >= 0.0 else NAN
+        counts = request.preemptions, request.migrations
+        self._rows.put(
+            request.id, UNFINISHED, replica, 0, *counts, NAN, admitted_s, first_token_s, 0.0, 0.0, 0.0
+        )
 
     def boundary(
         self,
@@ -228,7 +193,7 @@ class Recorder:
     def prefix_lookup(self, request: Request) -> None:
         """Count the prompt and cached tokens of a request that starts, the first time it does."""
         if request.admitted_s < 0.0:
-            self._cached_tokens[request.id] = request.cached_tokens
+            self._rows.put_cached_tokens(request.id, request.cached_tokens)
             self.cached_tokens += request.cached_tokens
             self.prompt_tokens += request.prompt_tokens
 
@@ -264,45 +229,12 @@ class Recorder:
 
     def requests(self) -> pd.DataFrame:
         """Return the table of requests.parquet: one row per request, in order of id."""
-        trace = self._trace
-        status = np.frombuffer(self._status, dtype=np.int8)
-        finished = status == Status.FINISHED
-        arrival = trace.arrival_s
-        first = np.frombuffer(self._first_token_s)
-        admitted = np.frombuffer(self._admitted_s)
-        finish = np.frombuffer(self._finish_s)
-        names = np.array([a.name for a in trace.adapters] + [""], dtype=object)
-        ranks = np.array([a.rank for a in trace.adapters] + [0], dtype=np.int64)
-        output = trace.output_tokens
-        with np.errstate(invalid="ignore", divide="ignore"):
-            tpot = np.where(output > 1, (finish - first) / (output - 1), np.nan)
-        labels = np.array([s.name.lower() for s in Status], dtype=object)
-        reasons = np.full(len(trace), "", dtype=object)
-        for id, reason in self._reasons.items():
-            reasons[id] = reason
-        return pd.DataFrame(
-            {
-                "request_id": np.arange(len(trace), dtype=np.int64),
-                "adapter": pd.array(names[trace.adapter], dtype="str"),
-                "rank": ranks[trace.adapter],
-                "prompt_tokens": trace.prompt_tokens,
-                "output_tokens": output,
-                "cached_tokens": np.frombuffer(self._cached_tokens, dtype=np.int32),
-                "replica": np.frombuffer(self._replica, dtype=np.int32),
-                "arrival_s": arrival,
-                "admitted_s": admitted,
-                "first_token_s": first,
-                "finish_s": finish,
-                "status": pd.array(labels[status], dtype="str"),
-                "reason": pd.array(reasons, dtype="str"),
-                "ttft_s": first - arrival,
-                "tpot_s": tpot,
-                "latency_s": np.where(finished, finish - arrival, np.nan),
-                "queue_s": admitted - arrival,
-                "cold_start_s": np.where(finished, np.frombuffer(self._cold_start_s), np.nan),
-                "kv_cold_start_s": np.where(finished, np.frombuffer(self._kv_cold_start_s), np.nan),
-                "blocked_s": np.where(finished, np.frombuffer(self._blocked_s), np.nan),
-                "preemptions": np.frombuffer(self._preemptions, dtype=np.int32),
-                "migrations": np.frombuffer(self._migrations, dtype=np.int32),
-            }
-        )
+        return self._rows.frame()
+
+    def stream(self, write: Write, group: int) -> None:
+        """Give `write` so many rows at a time, as their requests end, and the last ones at `flush`."""
+        self._rows.stream(write, group)
+
+    def flush(self) -> None:
+        """Write the rows that were not written when their requests ended; unfinished ones are among them."""
+        self._rows.flush()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from simlora.metrics.stored import Requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class SloClass:
     adapters: frozenset[str]
     targets: SloTargets
 
-    def owns(self, requests: pd.DataFrame) -> NDArray[np.bool_]:
+    def owns(self, requests: Requests) -> NDArray[np.bool_]:
         """Return which requests `[requests]` belong to the class."""
         return np.asarray(requests["adapter"].isin(self.adapters), dtype=np.bool_)
 
@@ -62,7 +62,7 @@ TARGETS = tuple(field.name for field in fields(SloTargets) if field.name != "cla
 """The columns that can have a target."""
 
 
-def column(requests: pd.DataFrame, metric: str) -> NDArray[np.float64]:
+def column(requests: Requests, metric: str) -> NDArray[np.float64]:
     """Return one metric `[requests]` in seconds, NaN where it is undefined.
 
     `cold_start_share` is a share: (cold_start_s + kv_cold_start_s + blocked_s) / latency_s.
@@ -73,17 +73,17 @@ def column(requests: pd.DataFrame, metric: str) -> NDArray[np.float64]:
         with np.errstate(invalid="ignore"):
             return np.asarray(waited / column(requests, "latency_s"), dtype=np.float64)
     if metric == "latency_per_output_token_s":
-        tokens = requests["output_tokens"].to_numpy(dtype=np.float64)
-        return np.asarray(column(requests, "latency_s") / np.maximum(tokens, 1.0), dtype=np.float64)
+        tokens = np.maximum(requests["output_tokens"].to_numpy(dtype=np.float64), 1.0)
+        return np.asarray(column(requests, "latency_s") / tokens, dtype=np.float64)
     return np.asarray(requests[metric].to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
 
 
-def is_finished(requests: pd.DataFrame) -> NDArray[np.bool_]:
+def is_finished(requests: Requests) -> NDArray[np.bool_]:
     """Return which requests `[requests]` finished."""
     return np.asarray(requests["status"] == "finished", dtype=np.bool_)
 
 
-def met(requests: pd.DataFrame, targets: SloTargets) -> NDArray[np.bool_]:
+def met(requests: Requests, targets: SloTargets) -> NDArray[np.bool_]:
     """Return which requests `[requests]` finished within every target set."""
     within = _within(requests, targets)
     for tenants in targets.classes:
@@ -91,7 +91,7 @@ def met(requests: pd.DataFrame, targets: SloTargets) -> NDArray[np.bool_]:
     return within
 
 
-def _within(requests: pd.DataFrame, targets: SloTargets) -> NDArray[np.bool_]:
+def _within(requests: Requests, targets: SloTargets) -> NDArray[np.bool_]:
     """Return which requests `[requests]` finished within these targets, regardless of their class."""
     within = is_finished(requests)
     for metric, limit in targets.set.items():
@@ -101,7 +101,7 @@ def _within(requests: pd.DataFrame, targets: SloTargets) -> NDArray[np.bool_]:
     return within
 
 
-def attainment(requests: pd.DataFrame, targets: SloTargets) -> float:
+def attainment(requests: Requests, targets: SloTargets) -> float:
     """Return the share of submitted requests that met every target set; NaN when none was submitted.
 
     With no target set this is the share that finished.
@@ -109,12 +109,12 @@ def attainment(requests: pd.DataFrame, targets: SloTargets) -> float:
     return float(met(requests, targets).mean()) if len(requests) else math.nan
 
 
-def goodput_rps(requests: pd.DataFrame, targets: SloTargets, makespan_s: float) -> float:
+def goodput_rps(requests: Requests, targets: SloTargets, makespan_s: float) -> float:
     """Return the requests per second that met every target set; NaN for a makespan of 0."""
     return float(met(requests, targets).sum()) / makespan_s if makespan_s > 0 else math.nan
 
 
-def user_satisfaction(requests: pd.DataFrame, ttft_slo_s: float) -> float:
+def user_satisfaction(requests: Requests, ttft_slo_s: float) -> float:
     """Return the mean over submitted requests of 1 - (TTFT / SLO)**2, 0 past the SLO or if not finished.
 
     Source: S-LoRA (MLSys'24) §7, where the SLO is 6 s. NaN when none was submitted.
@@ -127,7 +127,7 @@ def user_satisfaction(requests: pd.DataFrame, ttft_slo_s: float) -> float:
 
 
 def attainment_curve(
-    requests: pd.DataFrame,
+    requests: Requests,
     metric: str = "ttft_s",
     targets: SloTargets | None = None,
     points: int = 400,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from simlora.metrics.stored import Requests
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Window:
         """Length of the window in seconds."""
         return self.until_s - self.from_s
 
-    def of(self, requests: pd.DataFrame) -> pd.DataFrame:
+    def of(self, requests: Requests) -> Requests:
         """Return the requests that arrive in the window."""
         return requests[self.covers(requests["arrival_s"].to_numpy())]
 
@@ -42,7 +42,7 @@ class Window:
         return asdict(self)
 
 
-def counted(summary: Mapping[str, Any], requests: pd.DataFrame) -> pd.DataFrame:
+def counted(summary: Mapping[str, Any], requests: Requests) -> Requests:
     """Return the requests that a summary's figures describe: all, or those that arrive in its window."""
     window = summary.get("window")
     return requests if window is None else Window(**window).of(requests)

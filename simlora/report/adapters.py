@@ -18,7 +18,7 @@ TOP_ADAPTERS = 30
 
 def adapters(results: RunResults, specs: dict[str, Spec]) -> Html:
     """Return who was asked for, and what waiting for weights cost."""
-    table = by_adapter(results.requests)
+    table = by_adapter(results.rows)
     if table.empty:
         return EMPTY
     specs["popularity"] = charts.popularity(table)
@@ -73,7 +73,7 @@ def adapters(results: RunResults, specs: dict[str, Spec]) -> Html:
 
 def _cold_starts(results: RunResults, specs: dict[str, Spec]) -> Html:
     """Return how much of their time requests lost to loads; nothing where they lost none."""
-    done = results.requests[is_finished(results.requests)]
+    done = results.rows[is_finished(results.rows)]
     shares = column(done, "cold_start_share")
     if not np.nansum(shares):
         return EMPTY

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from simlora.metrics.slo import is_finished
+from simlora.metrics.stored import Requests
 from simlora.metrics.timeline import CAPACITIES, LEVELS
 
 ALL = "all"
@@ -74,35 +76,39 @@ def _means(rows: pd.DataFrame, grid: NDArray[np.float64]) -> dict[str, NDArray[n
     return means
 
 
-def by_adapter(requests: pd.DataFrame) -> pd.DataFrame:
+MEANS = ("ttft_s", "cold_start_s", "kv_cold_start_s", "blocked_s")
+"""Columns of which by_adapter returns means."""
+
+
+def by_adapter(requests: Requests) -> pd.DataFrame:
     """Return one row an adapter, most requested first, ties by name.
 
     Columns: adapter ("" is the base model), rank, requests, finished, and means over finished requests: ttft_s,
     cold_start_s, kv_cold_start_s and blocked_s.
     """
     done = is_finished(requests)
-    frame = pd.DataFrame(
+    adapter = _adapters(requests["adapter"])
+    table = pd.DataFrame(
         {
-            "adapter": requests["adapter"].astype(object).fillna("").astype(str),
-            "rank": requests["rank"],
-            "finished": done.astype("int64"),
-            "ttft_s": requests["ttft_s"].where(done),
-            "cold_start_s": requests["cold_start_s"].where(done),
-            "kv_cold_start_s": requests["kv_cold_start_s"].where(done),
-            "blocked_s": requests["blocked_s"].where(done),
+            "adapter": adapter.categories,
+            "rank": requests["rank"].groupby(adapter, observed=False).max().to_numpy(),
+            "requests": np.bincount(adapter.codes),
+            "finished": np.bincount(adapter.codes, done).astype(np.int64),
+            **{
+                name: requests[name].where(done).groupby(adapter, observed=False).mean().to_numpy()
+                for name in MEANS
+            },
         }
     )
-    grouped = frame.groupby("adapter", observed=True)
-    table = grouped.agg(
-        rank=("rank", "max"),
-        requests=("finished", "size"),
-        finished=("finished", "sum"),
-        ttft_s=("ttft_s", "mean"),
-        cold_start_s=("cold_start_s", "mean"),
-        kv_cold_start_s=("kv_cold_start_s", "mean"),
-        blocked_s=("blocked_s", "mean"),
-    ).reset_index()
     return table.sort_values(["requests", "adapter"], ascending=[False, True], ignore_index=True)
+
+
+def _adapters(adapters: pd.Series[Any]) -> pd.CategoricalIndex[Any]:
+    """Return the adapters of requests [requests] as categories in order of their names; "" is none."""
+    codes, found = pd.factorize(adapters)
+    none = [""] if (codes < 0).any() else []
+    places, names = pd.factorize(np.array([*found, *none], dtype=object), sort=True)
+    return pd.CategoricalIndex(pd.Categorical.from_codes(places[codes], pd.Index(names)))
 
 
 def thinned_ranks(length: int, points: int = 300) -> NDArray[np.int64]:
@@ -112,9 +118,12 @@ def thinned_ranks(length: int, points: int = 300) -> NDArray[np.int64]:
     return np.unique(np.geomspace(1, length, points).round().astype(np.int64)) - 1
 
 
-def losses(requests: pd.DataFrame) -> pd.DataFrame:
+def losses(requests: Requests) -> pd.DataFrame:
     """Return `status, reason, requests` of what did not finish, most frequent first."""
-    lost = requests.loc[~is_finished(requests), ["status", "reason"]].astype(object).fillna("").astype(str)
-    counts = lost.value_counts(sort=False).rename("requests").reset_index()
+    lost = requests[~is_finished(requests)]
+    frame = pd.DataFrame(
+        {name: lost[name].astype(object).fillna("").astype(str) for name in ("status", "reason")}
+    )
+    counts = frame.value_counts(sort=False).rename("requests").reset_index()
     order = ["requests", "status", "reason"]
     return counts.sort_values(order, ascending=[False, True, True], ignore_index=True)

@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simlora.metrics.slo import SloTargets, attainment_curve, is_finished
+from simlora.metrics.stored import Requests
 from simlora.metrics.summary import TIMES
 from simlora.report.colours import AMBER, BLUE, GRID, INK, TEAL
 from simlora.report.curves import ALL, by_adapter, cdf, timelines
@@ -28,7 +29,7 @@ _COLOURS = {"ttft_s": BLUE, "tpot_s": TEAL, "latency_s": AMBER}
 
 
 def plot_slo_attainment(
-    requests: pd.DataFrame,
+    requests: Requests,
     metric: str = "ttft_s",
     targets: SloTargets | None = None,
     ax: Axes | None = None,
@@ -53,7 +54,7 @@ def plot_slo_attainment(
 
 
 def plot_latency_cdf(
-    requests: pd.DataFrame,
+    requests: Requests,
     metrics: tuple[str, ...] = TIMES,
     ax: Axes | None = None,
 ) -> Axes:
@@ -195,7 +196,7 @@ def _two_axes() -> tuple[Axes, Axes]:
     return _axes(above), _axes(below)
 
 
-def plot_adapters(requests: pd.DataFrame, most: int = 30, ax: Axes | None = None) -> Axes:
+def plot_adapters(requests: Requests, most: int = 30, ax: Axes | None = None) -> Axes:
     """Draw mean TTFT and, within it, mean cold start of the most requested adapters."""
     ax = _axes(ax)
     table = by_adapter(requests).head(most)

@@ -23,7 +23,7 @@ from simlora.report.vega import Spec
 
 def render(results: RunResults) -> str:
     """Return the page of a run."""
-    results = replace(results, requests=results.counted)
+    results = replace(results, rows=results.counted)
     specs: dict[str, Spec] = {}
     page: dict[str, Any] = {"charts": specs, "series": {}}
     main = tag(

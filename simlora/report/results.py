@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from simlora.metrics.journal import Journal
+from simlora.metrics.stored import Requests, StoredRequests
 from simlora.metrics.timeline import LEVELS
 from simlora.metrics.window import counted
 
@@ -33,7 +35,7 @@ TIMELINE_COLUMNS = ["replica", "time_s", *LEVELS]
 class RunResults:
     """The tables and the summary of one run; a table is empty, and `config` "", where there is none.
 
-    `summary` is what summary.json holds, `requests` has a row a request, `timeline` samples of every replica's
+    `summary` is what summary.json holds, `rows` has a row a request, `timeline` samples of every replica's
     batch, queue and HBM (empty with timeline=false), `config` the resolved configuration as YAML. `decisions` has a
     row whenever an adapter is merged or taken out, or a scheduler's threshold or an adapter's credit changes (empty
     with timeline=false), `moves` a row a request that went to another replica, `plans` one for each time that a
@@ -42,7 +44,7 @@ class RunResults:
     """
 
     summary: dict[str, Any]
-    requests: pd.DataFrame
+    rows: Requests
     timeline: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=TIMELINE_COLUMNS))
     config: str = ""
     decisions: pd.DataFrame = field(default_factory=Journal().decisions)
@@ -51,7 +53,12 @@ class RunResults:
     placements: pd.DataFrame = field(default_factory=Journal().placements)
     scaling: pd.DataFrame = field(default_factory=Journal().scalings)
 
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """A row a request; of a run too large for memory, it is read from disk when it is first asked for."""
+        return self.rows.frame() if isinstance(self.rows, StoredRequests) else self.rows
+
     @property
-    def counted(self) -> pd.DataFrame:
+    def counted(self) -> Requests:
         """The requests that the figures of the summary are of: all, or those that arrive in its window."""
-        return counted(self.summary, self.requests)
+        return counted(self.summary, self.rows)

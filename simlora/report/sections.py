@@ -106,7 +106,7 @@ def slo(results: RunResults, specs: dict[str, Spec]) -> Html:
     note = (
         "Share of all submitted requests that would meet each target; aborted, rejected and unfinished ones "
     )
-    if results.requests.empty:
+    if results.rows.empty:
         return section("SLO attainment", "No request was submitted.")
     stated = results.summary["slo"]["targets"]
     curves = [_attainment(results, metric, specs) for metric in dict.fromkeys(["ttft_s", *stated])]
@@ -121,7 +121,7 @@ def _attainment(results: RunResults, metric: str, specs: dict[str, Spec]) -> Htm
     """
     targets = SloTargets(**results.summary["slo"]["targets"])
     target_s = targets.set.get(metric)
-    limits_s, shares = attainment_curve(results.requests, metric, targets)
+    limits_s, shares = attainment_curve(results.rows, metric, targets)
     end_s = float(np.quantile(limits_s, 0.99))
     if target_s is not None:
         end_s = min(max(end_s, 2 * target_s), 10 * target_s)
@@ -134,7 +134,7 @@ def _attainment(results: RunResults, metric: str, specs: dict[str, Spec]) -> Htm
 def latency(results: RunResults, specs: dict[str, Spec]) -> Html:
     """Return three distributions over finished requests, and the percentiles of everything."""
     shown = []
-    done = results.requests[is_finished(results.requests)]
+    done = results.rows[is_finished(results.rows)]
     for metric in TIMES:
         values = done[metric].to_numpy(dtype=np.float64)
         if np.isfinite(values).any():
@@ -158,7 +158,7 @@ def latency(results: RunResults, specs: dict[str, Spec]) -> Html:
 
 def lost(results: RunResults) -> Html:
     """Return why requests did not finish; nothing when all did."""
-    found = losses(results.requests)
+    found = losses(results.rows)
     if found.empty:
         return EMPTY
     body = (

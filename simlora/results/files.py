@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from simlora.core.errors import InputError
+from simlora.metrics.stored import Requests, StoredRequests
 from simlora.metrics.tracing import Traced
 from simlora.report.results import REQUEST_COLUMNS, RunResults
-from simlora.results.tables import REQUESTS, TABLES, write_table
+from simlora.results.tables import REQUESTS, ROW_GROUP, TABLES, write_table
 
 PERFETTO = "timeline.json.gz"
 WHOLE = (*(f"{name}.parquet" for name in TABLES), "config.yaml", "report.html", PERFETTO, "summary.json")
@@ -27,7 +29,7 @@ INCOMPLETE = ("requests.incomplete.parquet", "summary.incomplete.json")
 def write_whole(
     folder: Path,
     summary: dict[str, Any],
-    tables: Mapping[str, pd.DataFrame],
+    tables: Mapping[str, Requests],
     config: str,
     report: bool,
     traced: Traced | None = None,
@@ -39,12 +41,12 @@ def write_whole(
     with writing(folder) as draft:
         for name, table in tables.items():
             if name == "requests" or not table.empty:
-                write_table(table, TABLES[name], draft / f"{name}.parquet")
+                _write_rows(table, TABLES[name], draft / f"{name}.parquet")
         _write_text(draft / "config.yaml", config)
         if report:
             from simlora.report.html import render  # seconds of imports
 
-            page = render(RunResults(summary=summary, config=config, **tables))
+            page = render(_results(summary, config, tables))
             _write_text(draft / "report.html", page)
         if traced is not None:
             from simlora.report.perfetto import write_perfetto
@@ -53,34 +55,52 @@ def write_whole(
         _write_json(draft / "summary.json", summary)
 
 
-def write_incomplete(folder: Path, summary: dict[str, Any], requests: pd.DataFrame) -> None:
+def write_incomplete(folder: Path, summary: dict[str, Any], requests: Requests) -> None:
     """Write what an interrupted run had finished, under names that say so."""
     with writing(folder) as draft:
-        write_table(requests, REQUESTS, draft / INCOMPLETE[0])
+        _write_rows(requests, REQUESTS, draft / INCOMPLETE[0])
         _write_json(draft / INCOMPLETE[1], summary)
 
 
 def load_results(folder: Path) -> RunResults:
     """Read the folder of a run that reached its end.
 
-    Of the requests only REQUEST_COLUMNS are read. Raises InputError, naming the file, when the folder is not a run's.
+    Of the requests only REQUEST_COLUMNS are read; where they are too many for memory, each when it is needed. Raises
+    InputError, naming the file, when the folder is not a run's.
     """
     summary = json.loads(_present(folder / "summary.json").read_text(encoding="utf-8"))
-    found = {"requests": _read(_present(folder / "requests.parquet"), REQUEST_COLUMNS)}
+    found: dict[str, Requests] = {"requests": _read_requests(_present(folder / "requests.parquet"))}
     for name in TABLES:
         path = folder / f"{name}.parquet"
         if name not in found and path.exists():
             found[name] = _read(path)
     config = folder / "config.yaml"
     text = config.read_text(encoding="utf-8") if config.exists() else ""
-    return RunResults(summary=summary, config=text, **found)
+    return _results(summary, text, found)
+
+
+def _results(summary: dict[str, Any], config: str, tables: Mapping[str, Requests]) -> RunResults:
+    others: dict[str, Any] = {name: table for name, table in tables.items() if name != "requests"}
+    return RunResults(summary=summary, rows=tables["requests"], config=config, **others)
+
+
+def _read_requests(path: Path) -> Requests:
+    try:
+        stored = StoredRequests(path)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    return stored if len(stored) > ROW_GROUP else _read(path, REQUEST_COLUMNS)
 
 
 def _read(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
     try:
         return pd.read_parquet(path, columns=columns)
     except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
-        raise InputError(f"{path} cannot be read, must be as a run wrote it: {error}") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    return InputError(f"{path} cannot be read, must be as a run wrote it: {error}")
 
 
 def _present(path: Path) -> Path:
@@ -121,6 +141,17 @@ def _replace(folder: Path, draft: Path, names: Sequence[str]) -> None:
     for name in names:
         if (draft / name).exists():
             os.replace(draft / name, folder / name)
+
+
+def _write_rows(table: Requests, schema: pa.Schema, path: Path) -> None:
+    """Write a table; one that is in a file already is that file under one more name, or a copy on another disk."""
+    if not isinstance(table, StoredRequests):
+        write_table(table, schema, path)
+        return
+    try:
+        os.link(table.path, path)
+    except OSError:
+        shutil.copyfile(table.path, path)
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -33,9 +33,11 @@ class Result(RunResults):
 
         folder = Path(folder)
         if self.summary["complete"]:
-            write_whole(folder, self.summary, self.tables, self.config, report, self.traced)
+            others = {name: getattr(self, name) for name in TABLES if name != "requests"}
+            tables = {"requests": self.rows, **others}
+            write_whole(folder, self.summary, tables, self.config, report, self.traced)
         else:
-            write_incomplete(folder, self.summary, self.requests)
+            write_incomplete(folder, self.summary, self.rows)
         return folder
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -99,7 +100,16 @@ TABLES = {
 """Of a run that reached its end, by the names of their files; of those but the first only what has rows."""
 
 
+ROW_GROUP = 1 << 20
+"""Rows that are written, and read, at a time."""
+FORMAT: dict[str, Any] = {"compression": "zstd", "store_schema": False}
+
+
+def arrow_table(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
+    """Return the schema's columns; NaN becomes null."""
+    return pa.Table.from_pandas(frame, schema=schema, preserve_index=False).replace_schema_metadata(None)
+
+
 def write_table(frame: pd.DataFrame, schema: pa.Schema, path: Path) -> None:
-    """Write the schema's columns; NaN becomes null."""
-    table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False).replace_schema_metadata(None)
-    pq.write_table(table, path, compression="zstd", store_schema=False)
+    """Write the schema's columns."""
+    pq.write_table(arrow_table(frame, schema), path, row_group_size=ROW_GROUP, **FORMAT)

@@ -151,4 +151,5 @@ def _quantiles(table: pd.DataFrame) -> dict[str, dict[str, dict[str, NDArray[np.
 def _finished(folder: Path) -> pd.DataFrame:
     """Return the times of a run's requests that finished, of those that its figures are of."""
     requests = load_results(folder).counted
-    return requests.loc[is_finished(requests), [*TIMES]]
+    done = requests[is_finished(requests)]
+    return pd.DataFrame({metric: done[metric] for metric in TIMES})

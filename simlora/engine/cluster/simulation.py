@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import ClassVar
-
-import numpy as np
 
 from simlora.core.request import Request
 from simlora.engine import building
@@ -59,8 +56,7 @@ class Simulation:
         self.recorder = recorder = self._recorder()
         self.fleet = fleet = Fleet(cluster.replicas, self.clock)
         self.adapters = adapters = building.adapters(scenario)
-        outputs = b"" if self.driven else scenario.trace.output_tokens.astype(np.int64).tobytes()
-        self._outputs = array("q", outputs)
+        self._outputs = self._true_outputs()
         latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
         distributed, informed = cluster.adapter_pool == "distributed", policies.router.informed
         self.store = AdapterStore(cluster, adapters, recorder, self.clock) if distributed else None
@@ -79,6 +75,10 @@ class Simulation:
         self._build(latencies, runner)
         self._begin()
         self._listen(reports)
+
+    def _true_outputs(self) -> Sequence[int]:
+        """Return the output lengths by request: the trace's own column, as numbers of Python."""
+        return self.scenario.trace.output_tokens.data
 
     def _recorder(self) -> Recorder:
         scenario, clock, until_missed = self.scenario, self.clock, self.scenario.until_missed
