@@ -20,7 +20,6 @@ from simlora.metrics.timeline import BOUNDARY, CACHE, REGION, Timeline
 from simlora.metrics.tracing import Level, Switched, Tracing
 from simlora.metrics.usage import CachedUsage, Usage
 
-
 Sample = tuple[Any, ...]
 """A replica, a time, and the levels BOUNDARY of metrics/timeline.py, then CACHE and REGION as far as there are any."""
 
