@@ -30,8 +30,8 @@ class Recorder:
 
     `region`: adapters have memory of their own; `cache`: there is a prefix cache; `grows`: the KV of a running request
     grows by one slot per token. `tracing`, if given, also gets all events; `missed` counts requests that end outside
-    the SLO. With `driven`, requests are submitted from outside, and `close` comes after the last. `on_boundary`
-    listeners get each sample.
+    the SLO. With `driven`, requests are submitted from outside, and `close` comes after the last. `on_boundary` is
+    called with each sample.
     """
 
     def __init__(

@@ -73,6 +73,15 @@ def test_a_trace_lasts_until_its_last_arrival() -> None:
     assert len(Trace(**columns())) == 2
 
 
+def test_whole_numbers_take_32_bits_where_they_fit() -> None:
+    small = Trace(**columns(output_tokens=[9, 9]))
+    assert small.prompt_tokens.dtype == small.adapter.dtype == np.int32
+    assert small.max_output_tokens is small.output_tokens
+    large = Trace(**(columns() | {"max_output_tokens": np.array([9, 1 << 30])}))
+    assert (large.output_tokens.dtype, large.max_output_tokens.dtype) == (np.int32, np.int64)
+    assert large.max_output_tokens.tolist() == [9, 1 << 30]
+
+
 def test_streams_do_not_depend_on_each_other() -> None:
     draws = {name: stream(7, name).random(4).tolist() for name in STREAMS}
     assert len({tuple(draw) for draw in draws.values()}) == len(STREAMS)

@@ -41,6 +41,7 @@ COMMANDS = (
     "profiles.compare",
     "speed.__main__",
     "speed.growth",
+    "speed.sizes",
     "speed.start",
 )
 

@@ -9,7 +9,7 @@ import pytest
 import experiments.demo as demo
 from experiments.scenarios import scenario
 from experiments.speed import __main__ as speed_report
-from experiments.speed import against, growth
+from experiments.speed import against, growth, sizes
 from experiments.speed.__main__ import line
 from experiments.speed.scenarios import (
     PAIRS,
@@ -68,6 +68,16 @@ def test_what_a_decision_costs_is_measured_of_routers_and_schedulers() -> None:
         assert growth.route_us(router, replicas=2, adapters=5, calls=3) > 0.0
     for scheduler in growth.SCHEDULERS:
         assert growth.schedule_us(scheduler, batch=3, calls=3) > 0.0
+
+
+def test_a_whole_run_is_measured_with_its_files() -> None:
+    found = sizes.measure(requests=50, replicas=2)
+    assert min(found.values()) > 0.0
+    assert found["simulation_s"] < found["cpu_s"]
+    words = sizes.line(
+        2_000, {"peak_memory_bytes": 3e8, "cpu_s": 2.5, "simulation_s": 0.05, "file_bytes": 2e5}
+    ).split()
+    assert words == ["2,000", "300", "MB", "2.5", "s", "25.0", "µs", "0.2", "MB"]
 
 
 def test_checkouts_are_compared_by_their_fastest_runs_and_by_turn() -> None:

@@ -1,0 +1,87 @@
+"""Print what whole runs of more and more requests take: memory, CPU time, and what a request costs.
+
+    python -m experiments.speed.sizes [--requests 10000 100000 1000000 10000000] [--replicas 100]
+
+Each is the command `simlora`, with its report and its files, of S-LoRA as in experiments/speed/scenarios.py, in a
+process of its own. Ten million requests take four minutes and 1 GB of disk. What a request costs is the CPU time of the
+simulation, without start, summary and report, over the requests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.speed.scenarios import Speed
+from experiments.studies.command import ended, parser_of
+from simlora.core.build import BUILD
+from simlora.core.checks import whole
+from simlora.core.errors import InputError
+
+COMMAND = """
+import sys, time
+time.perf_counter = time.process_time  # so that summary.json has CPU time, too
+from simlora.cli import main
+sys.exit(main())
+"""
+SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+HEAD = f"{'requests':>12}{'peak memory':>14}{'CPU time':>12}{'a request':>12}{'requests.parquet':>19}"
+
+
+def measure(requests: int, replicas: int) -> dict[str, float]:
+    """Run the command once: bytes of peak memory and of its requests.parquet, CPU seconds, seconds of the simulation.
+
+    Raises InputError if it fails.
+    """
+    overrides = Speed("", replicas, requests).overrides()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", COMMAND, *overrides, "progress=false", f"hydra.run.dir={folder}"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise InputError(f"a run of {requests:,} requests ended with exit status {process.returncode}")
+        summary = json.loads(Path(folder, "summary.json").read_text(encoding="utf-8"))
+        return {
+            "peak_memory_bytes": usage.ru_maxrss * 1024.0,
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "simulation_s": summary["simulation"]["wall_s"],
+            "file_bytes": float(Path(folder, "requests.parquet").stat().st_size),
+        }
+
+
+def line(requests: int, found: dict[str, float]) -> str:
+    """One line of the table."""
+    return (
+        f"{requests:>12,}{found['peak_memory_bytes'] / 1e6:>11,.0f} MB{found['cpu_s']:>10.1f} s"
+        f"{found['simulation_s'] / requests * 1e6:>9.1f} µs{found['file_bytes'] / 1e6:>16,.1f} MB"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line for each size; return the exit status."""
+    parser = parser_of("experiments.speed.sizes", __doc__)
+    parser.add_argument(
+        "--requests", type=int, nargs="+", default=SIZES, help="the sizes (default: 10^4 to 10^7)"
+    )
+    parser.add_argument("--replicas", type=int, default=100, help="replicas of each run (default: 100)")
+    options = parser.parse_args(arguments)
+    return ended(lambda: _print(options.requests, options.replicas))
+
+
+def _print(sizes: Sequence[int], replicas: int) -> None:
+    whole("--replicas", replicas, "replicas", least=1)
+    for size in sizes:
+        whole("--requests", size, "requests", least=1)
+    print(f"{BUILD}\n{HEAD}", flush=True)
+    for size in sizes:
+        print(line(size, measure(size, replicas)), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
