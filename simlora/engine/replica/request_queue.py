@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Set
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
@@ -47,9 +46,7 @@ class RequestQueue:
         ):
             items.append(request)
         else:
-            items.insert(
-                bisect_left(items, arrival_order(request), lo=self._head, key=arrival_order), request
-            )
+            items.insert(self._place(request), request)
             self.returned += 1
         for queues in self._by_adapter:
             _queue_of(queues, request).add(request)
@@ -64,7 +61,7 @@ class RequestQueue:
         self.count -= 1
         items, head = self._items, self._head
         if items[head] is not request:
-            place = bisect_left(items, arrival_order(request), lo=head, key=arrival_order)
+            place = self._place(request)
             assert items[place] is request, f"request {request.id} is not in the queue"
             if 2 * place > head + len(items):
                 del items[place]
@@ -108,7 +105,21 @@ class RequestQueue:
 
     def place(self, request: Request) -> int:
         """Return the number of requests ahead of this one; O(log n)."""
-        return bisect_left(self._items, arrival_order(request), lo=self._head, key=arrival_order) - self._head
+        return self._place(request) - self._head
+
+    def _place(self, request: Request) -> int:
+        """Return the index of the first waiting request that is not ahead of this one."""
+        items, low, high = self._items, self._head, len(self._items)
+        while low < high:
+            middle = (low + high) >> 1
+            other = items[middle]
+            if other.arrival_s < request.arrival_s or (
+                other.arrival_s == request.arrival_s and other.id < request.id
+            ):
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _queues(self) -> dict[int, RequestQueue]:
         """Return the queues of the adapters for which requests wait, by adapter id."""
