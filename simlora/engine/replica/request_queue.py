@@ -85,23 +85,13 @@ class RequestQueue:
     def among(self, adapters: Set[int], after: Request) -> Iterator[Request]:
         """Yield the requests behind `after` that use one of these adapters, by id, or none at all; in order.
 
-        Costs O(adapters) for the first of them. The queue may not change meanwhile.
+        Costs O(adapters), of the given ones or of those that are waited for, and O(log n) for each of them. The queue
+        may not change meanwhile.
         """
         queues = self._queues()
-        wanted = [queues[id] for id in queues.keys() & adapters]
-        if BASE_MODEL in queues:
-            wanted.append(queues[BASE_MODEL])
-        heap = [(*arrival_order(queue._items[queue._head]), queue._items, queue._head) for queue in wanted]
-        heapify(heap)
-        passed = arrival_order(after)
-        while heap:
-            arrival_s, id, items, place = heap[0]
-            if (arrival_s, id) > passed:
-                yield items[place]
-            if place + 1 < len(items):
-                heapreplace(heap, (*arrival_order(items[place + 1]), items, place + 1))
-            else:
-                heappop(heap)
+        few = adapters if len(adapters) < len(queues) else [id for id in queues if id in adapters]
+        found = [queues[id] for id in (*few, BASE_MODEL) if id in queues]
+        return _merged(found, after) if found else iter(())
 
     def place(self, request: Request) -> int:
         """Return the number of requests ahead of this one; O(log n)."""
@@ -136,3 +126,23 @@ def _queue_of(queues: dict[int, RequestQueue], request: Request) -> RequestQueue
     if found is None:
         found = queues[request.adapter_id] = RequestQueue()
     return found
+
+
+def _merged(queues: list[RequestQueue], after: Request) -> Iterator[Request]:
+    """Yield the requests of several queues that are behind `after`, in order."""
+    heap: list[tuple[float, int, list[Request], int]] = []
+    for queue in queues:
+        items, place = queue._items, queue._place(after)
+        if place < len(items) and items[place] is after:
+            place += 1
+        if place < len(items):
+            heap.append((items[place].arrival_s, items[place].id, items, place))
+    heapify(heap)
+    while heap:
+        _, _, items, place = heap[0]
+        yield items[place]
+        place += 1
+        if place < len(items):
+            heapreplace(heap, (items[place].arrival_s, items[place].id, items, place))
+        else:
+            heappop(heap)
