@@ -79,7 +79,12 @@ class ReplicaConfig:
     @cached_property
     def surely_tokens(self) -> int:
         """Token slots below which a request and its adapter surely fit an empty replica; 0: none are sure."""
-        return self.kv_token_budget - self.block_size if self.adapter_memory == "unified" else 0
+        return 0 if self.own_region else self.kv_token_budget - self.block_size
+
+    @cached_property
+    def surely_adapter_tokens(self) -> int:
+        """The token slots that its adapter may take for that."""
+        return self.adapter_region_tokens if self.divided else self.kv_token_budget
 
     def __post_init__(self) -> None:
         for name, unit, least in (

@@ -125,7 +125,7 @@ class AdapterCache:
         short = kv_tokens + self.adapter_tokens + more - self.capacity
         if short <= 0:
             return 0
-        return max(self._free(short, keep), kv_tokens - self.capacity, 0)
+        return max(max(self._free(short, keep), kv_tokens - self.capacity), 0)
 
     def _free(self, short: int, keep: Container[int]) -> int:
         """Evict for `short` slots; return how many are still short, or fewer than none."""
@@ -181,7 +181,7 @@ class DividedAdapterCache(AdapterCache):
         short = self.adapter_tokens + more - self.adapter_capacity
         if short > 0:
             short = self._free(short, keep)
-        return max(short, kv_tokens - self.capacity, 0)
+        return max(max(short, kv_tokens - self.capacity), 0)
 
     def free_tokens(self, kv_tokens: int) -> int:
         return self.capacity - kv_tokens

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, Generic, TypeVar
 
 from simlora.core.errors import not_defined
+from simlora.memory.heap import Entry, clean, pop, push, sink
 from simlora.memory.worth import Worth
 
 T = TypeVar("T")
-Entry = tuple[float, int, T, float]
-"""What orders an item, the number of its put, the item, and what the kind of order keeps with it."""
 SPARE: Final = 64
 """Stale heap entries that are always tolerated: below this number the heap is not cleaned up."""
 NEVER_S: Final = -1.0
@@ -30,7 +28,7 @@ class Order(Generic[T]):
     def __init__(self, worth: Worth[T]) -> None:
         self._worth = worth
         self._new: dict[T, int] = {}  # put since the order was last asked, by item the number of its put
-        self._live: dict[T, int] = {}  # in the heap: entries of other numbers are stale
+        self._live: dict[T, Entry[T]] = {}
         self._heap: list[Entry[T]] = []
         self.puts = 0
 
@@ -46,13 +44,20 @@ class Order(Generic[T]):
     def put(self, thing: T) -> None:
         """Insert an item, or update its key if it is present."""
         self.puts += 1
-        self._live.pop(thing, None)
+        self._drop(thing)
         self._new[thing] = self.puts
 
     def discard(self, thing: T) -> None:
         """Remove an item if it is present."""
-        if self._new.pop(thing, None) is None:
-            self._live.pop(thing, None)
+        if thing in self._new:
+            del self._new[thing]
+        else:
+            self._drop(thing)
+
+    def _drop(self, thing: T) -> None:
+        if (entry := self._live.get(thing)) is not None:
+            entry.stale = True
+            del self._live[thing]
 
     def first(self, now_s: float) -> tuple[float, T] | None:
         """Return the first item's current worth and the item; None if empty."""
@@ -66,39 +71,39 @@ class Order(Generic[T]):
         """Give new items their places in the heap, and drop stale entries if they are most of it."""
         heap, live = self._heap, self._live
         for thing, number in self._new.items():
-            live[thing] = number
-            heappush(heap, self._entry(thing, number))
+            entry = live[thing] = self._entry(thing, number)
+            push(heap, entry)
         self._new.clear()
         if len(heap) > 2 * len(live) + SPARE:
-            heap[:] = [entry for entry in heap if live.get(entry[2]) == entry[1]]
-            heapify(heap)
+            clean(heap)
 
 
 class LeastFirst(Order[T]):
-    """What is worth least is first; an entry keeps the time as of which its item was evaluated."""
+    """What is worth least is first. The base of an entry is the time as of which its item was evaluated."""
 
     __slots__ = ()
 
     def first(self, now_s: float) -> tuple[float, T] | None:
         if self._new:
             self._take_in()
-        heap, live, worth = self._heap, self._live, self._worth
+        heap, worth = self._heap, self._worth
         while heap:
-            least, number, thing, as_of_s = heap[0]
-            if live.get(thing) != number:
-                heappop(heap)
-            elif as_of_s == now_s or not worth.most_fade:
-                return least, thing
+            entry = heap[0]
+            if entry.stale:
+                pop(heap)
+            elif entry.base == now_s or not worth.most_fade:
+                return entry.rank, entry.thing
             else:
-                heapreplace(heap, (worth.key(thing) - worth.fade(thing, now_s), number, thing, now_s))
+                entry.rank, entry.base = worth.key(entry.thing) - worth.fade(entry.thing, now_s), now_s
+                sink(heap, 0)
         return None
 
     def _entry(self, thing: T, number: int) -> Entry[T]:
-        return self._worth.key(thing) - self._worth.most_fade, number, thing, NEVER_S
+        return Entry(thing, number, self._worth.key(thing) - self._worth.most_fade, NEVER_S)
 
 
 class GreatestFirst(Order[T]):
-    """What is worth most is first; an entry keeps the key, which like worth has the sign changed."""
+    """What is worth most is first. The rank of an entry is worth with the sign changed, its base so the key."""
 
     __slots__ = ("_near", "_near_s")
 
@@ -110,20 +115,23 @@ class GreatestFirst(Order[T]):
     def first(self, now_s: float) -> tuple[float, T] | None:
         if self._new:
             self._take_in()
-        heap, near, live, worth = self._heap, self._near, self._live, self._worth
+        heap, near, worth = self._heap, self._near, self._worth
         if not worth.most_fade:
             return self._head(heap)
         if now_s != self._near_s:
-            for _, number, thing, key in near:
-                if live.get(thing) == number:
-                    heappush(heap, (key, number, thing, key))
+            for entry in near:
+                if not entry.stale:
+                    entry.rank = entry.base
+                    push(heap, entry)
             near.clear()
             self._near_s = now_s
         found = self._head(near)
-        while heap and (found is None or heap[0][:2] < near[0][:2]):
-            key, number, thing, _ = heappop(heap)
-            if live.get(thing) == number:
-                heappush(near, (key + worth.fade(thing, now_s), number, thing, key))
+        while heap and (found is None or heap[0].precedes(near[0])):
+            entry = heap[0]
+            pop(heap)
+            if not entry.stale:
+                entry.rank = entry.base + worth.fade(entry.thing, now_s)
+                push(near, entry)
                 found = self._head(near)
         return found
 
@@ -131,19 +139,19 @@ class GreatestFirst(Order[T]):
         """Return an upper bound of every worth: the greatest key. Not when empty."""
         if self._new:
             self._take_in()
-        keys = [key for _, number, thing, key in self._near if self._live.get(thing) == number]
+        keys = [entry.base for entry in self._near if not entry.stale]
         if self._head(self._heap) is not None:
-            keys.append(self._heap[0][0])
+            keys.append(self._heap[0].base)
         return -min(keys)
 
     def _head(self, heap: list[Entry[T]]) -> tuple[float, T] | None:
         while heap:
-            worth, number, thing, _ = heap[0]
-            if self._live.get(thing) == number:
-                return -worth, thing
-            heappop(heap)
+            entry = heap[0]
+            if not entry.stale:
+                return -entry.rank, entry.thing
+            pop(heap)
         return None
 
     def _entry(self, thing: T, number: int) -> Entry[T]:
         key = -self._worth.key(thing)
-        return key, number, thing, key
+        return Entry(thing, number, key, key)

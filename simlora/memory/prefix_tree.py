@@ -223,7 +223,8 @@ class PrefixTree:
 
     def leave(self, request: Request, now_s: float) -> None:
         """Release the segments of a request that is gone; those that only it held become idle."""
-        node = self._held.pop(request.id)
+        node: Node = self._held[request.id]
+        del self._held[request.id]
         while isinstance(node, Segment):
             node.users -= 1
             if node.visits == 1 or not self._used_when_found:

@@ -156,8 +156,9 @@ class PrefixCaching(Part):
     def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
         """Evict what had to leave before a request may finish now."""
         if steps > 1:
-            for request in self._table.growing():
-                self._kv.hold_growth(request, self._kv.batch.step)
+            if self._table.held_count:
+                for request in self._table.growing():
+                    self._kv.hold_growth(request, self._kv.batch.step)
             self._kv.make_room(now_s)
 
     def sample(self) -> tuple[int, ...]:

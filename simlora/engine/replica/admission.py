@@ -160,7 +160,8 @@ def unservable(request: Request, config: ReplicaConfig) -> str:
     prompt, held = request.prompt_tokens, request.prompt_tokens + request.max_output_tokens
     adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
     if prompt <= config.max_num_batched_tokens and held + adapter_tokens < config.surely_tokens:
-        return ""
+        if adapter_tokens <= config.surely_adapter_tokens:
+            return ""
     if prompt > config.max_num_batched_tokens:
         return f"the prompt is longer than replica.max_num_batched_tokens {config.max_num_batched_tokens}"
     if config.adapter_memory != "unified":

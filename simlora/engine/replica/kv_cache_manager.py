@@ -87,11 +87,11 @@ class InFlightKV(KVCacheManager):
 
     `copies` are (end, slots), the earliest first, of KV on its way to the host, and of KV and adapters that were given
     up on their way to HBM. Their slots are free at once, but cannot be written before the copy would have ended.
-    `loads` are the adapters that may still be given up: when each is in HBM, by id, and in how many slots; none unless
-    adapters and KV take slots of the same pool (`pooled`).
+    `loads` are the adapters that have been loaded and are still there: when each is in HBM, by id, and in how many
+    slots; none unless adapters and KV take slots of the same pool (`pooled`).
     """
 
-    __slots__ = ("_pooled", "copies", "host_link", "loads")
+    __slots__ = ("_given_up", "_pooled", "copies", "host_link", "loads")
 
     certain = 0
 
@@ -107,20 +107,25 @@ class InFlightKV(KVCacheManager):
         self.host_link, self._pooled = host_link, pooled
         self.copies: deque[tuple[float, int]] = deque()
         self.loads: dict[int, tuple[float, int]] = {}
+        self._given_up: list[tuple[float, int]] = []  # loads of adapters that were evicted, to be looked at
+        adapters.on_change += (self._evicted,)
 
     def expect(self, adapter: Adapter, ready_s: float) -> None:
         """An adapter is being loaded."""
         if self._pooled:
             self.loads[adapter.id] = ready_s, adapter.kv_tokens
 
+    def _evicted(self, id: int, resident: bool) -> None:
+        if not resident and (load := self.loads.pop(id, None)) is not None:
+            self._given_up.append(load)
+
     def note_given_up(self, now_s: float) -> None:
         """Keep the slots of adapters that were evicted before their load had ended."""
-        for id, (ready_s, tokens) in list(self.loads.items()):
-            if ready_s > now_s and self.adapters.holds(id):
-                continue
-            del self.loads[id]
-            if ready_s > now_s:
-                insort(self.copies, (ready_s, tokens))
+        if self._given_up:
+            for load in self._given_up:
+                if load[0] > now_s:
+                    insort(self.copies, load)
+            self._given_up.clear()
 
     def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
         short = self.adapters.make_room(self.tokens(), more, keep)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Set
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
@@ -47,9 +46,7 @@ class RequestQueue:
         ):
             items.append(request)
         else:
-            items.insert(
-                bisect_left(items, arrival_order(request), lo=self._head, key=arrival_order), request
-            )
+            items.insert(self._place(request), request)
             self.returned += 1
         for queues in self._by_adapter:
             _queue_of(queues, request).add(request)
@@ -64,7 +61,7 @@ class RequestQueue:
         self.count -= 1
         items, head = self._items, self._head
         if items[head] is not request:
-            place = bisect_left(items, arrival_order(request), lo=head, key=arrival_order)
+            place = self._place(request)
             assert items[place] is request, f"request {request.id} is not in the queue"
             if 2 * place > head + len(items):
                 del items[place]
@@ -88,27 +85,31 @@ class RequestQueue:
     def among(self, adapters: Set[int], after: Request) -> Iterator[Request]:
         """Yield the requests behind `after` that use one of these adapters, by id, or none at all; in order.
 
-        Costs O(adapters) for the first of them. The queue may not change meanwhile.
+        Costs O(adapters), of the given ones or of those that are waited for, and O(log n) for each of them. The queue
+        may not change meanwhile.
         """
         queues = self._queues()
-        wanted = [queues[id] for id in queues.keys() & adapters]
-        if BASE_MODEL in queues:
-            wanted.append(queues[BASE_MODEL])
-        heap = [(*arrival_order(queue._items[queue._head]), queue._items, queue._head) for queue in wanted]
-        heapify(heap)
-        passed = arrival_order(after)
-        while heap:
-            arrival_s, id, items, place = heap[0]
-            if (arrival_s, id) > passed:
-                yield items[place]
-            if place + 1 < len(items):
-                heapreplace(heap, (*arrival_order(items[place + 1]), items, place + 1))
-            else:
-                heappop(heap)
+        few = adapters if len(adapters) < len(queues) else [id for id in queues if id in adapters]
+        found = [queues[id] for id in (*few, BASE_MODEL) if id in queues]
+        return _merged(found, after) if found else iter(())
 
     def place(self, request: Request) -> int:
         """Return the number of requests ahead of this one; O(log n)."""
-        return bisect_left(self._items, arrival_order(request), lo=self._head, key=arrival_order) - self._head
+        return self._place(request) - self._head
+
+    def _place(self, request: Request) -> int:
+        """Return the index of the first waiting request that is not ahead of this one."""
+        items, low, high = self._items, self._head, len(self._items)
+        while low < high:
+            middle = (low + high) >> 1
+            other = items[middle]
+            if other.arrival_s < request.arrival_s or (
+                other.arrival_s == request.arrival_s and other.id < request.id
+            ):
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _queues(self) -> dict[int, RequestQueue]:
         """Return the queues of the adapters for which requests wait, by adapter id."""
@@ -125,3 +126,23 @@ def _queue_of(queues: dict[int, RequestQueue], request: Request) -> RequestQueue
     if found is None:
         found = queues[request.adapter_id] = RequestQueue()
     return found
+
+
+def _merged(queues: list[RequestQueue], after: Request) -> Iterator[Request]:
+    """Yield the requests of several queues that are behind `after`, in order."""
+    heap: list[tuple[float, int, list[Request], int]] = []
+    for queue in queues:
+        items, place = queue._items, queue._place(after)
+        if place < len(items) and items[place] is after:
+            place += 1
+        if place < len(items):
+            heap.append((items[place].arrival_s, items[place].id, items, place))
+    heapify(heap)
+    while heap:
+        _, _, items, place = heap[0]
+        yield items[place]
+        place += 1
+        if place < len(items):
+            heapreplace(heap, (items[place].arrival_s, items[place].id, items, place))
+        else:
+            heappop(heap)
