@@ -61,8 +61,8 @@ def test_routers_are_told_each_ones_times() -> None:
     """Of two empty replicas the rank-aware router prefers the faster; alike, the first."""
     of = case(ONE, replicas=3, others=2, router="rank_aware")
     simulation = of.simulation()
-    costs = RankAware().costs(Request(9, None, 9.0, 10, 10), simulation.view, 10.0)
-    assert costs.tolist() == [0.0, 0.0, 0.0], "there is no request that could be slowed down"
+    costs = RankAware().one_by_one(Request(9, None, 9.0, 10, 10), simulation.view, 10.0)
+    assert costs == [0.0, 0.0, 0.0], "there is no request that could be slowed down"
     steps = [iteration.decode_s(4, 40) for iteration, _ in simulation.view.models]
     assert steps == pytest.approx([steps[0], 1.5 * steps[0], 1.5 * steps[0]])
     loads = case(ONE, ONE, ONE._replace(arrival_s=0.01), replicas=2, router="rank_aware").run().requests()

@@ -40,6 +40,7 @@ COMMANDS = (
     "loraserve.scaling",
     "profiles.compare",
     "speed.__main__",
+    "speed.crowded",
     "speed.growth",
     "speed.sizes",
     "speed.start",

@@ -9,7 +9,7 @@ import pytest
 import experiments.demo as demo
 from experiments.scenarios import scenario
 from experiments.speed import __main__ as speed_report
-from experiments.speed import against, growth, sizes
+from experiments.speed import against, crowded, growth, sizes
 from experiments.speed.__main__ import line
 from experiments.speed.scenarios import (
     PAIRS,
@@ -78,6 +78,15 @@ def test_a_whole_run_is_measured_with_its_files() -> None:
         2_000, {"peak_memory_bytes": 3e8, "cpu_s": 2.5, "simulation_s": 0.05, "file_bytes": 2e5}
     ).split()
     assert words == ["2,000", "300", "MB", "2.5", "s", "25.0", "µs", "0.2", "MB"]
+
+
+def test_what_a_request_costs_a_crowded_replica_is_measured(monkeypatch) -> None:
+    assert crowded.beside_waiting_us(waiting=3, requests=2) > 0.0
+    assert crowded.beside_loading_us(loading=3, reserve="paged", requests=2) > 0.0
+    monkeypatch.setattr(crowded, "STRETCHES_S", (15, 60))
+    (some, first_us), (more, then_us) = crowded.stretches()
+    assert 0 < some < more
+    assert min(first_us, then_us) > 0.0
 
 
 def test_checkouts_are_compared_by_their_fastest_runs_and_by_turn() -> None:

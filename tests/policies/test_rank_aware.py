@@ -137,6 +137,27 @@ def test_prices_one_by_one_are_those_at_once_to_the_bit(kernel: str, slo_s: floa
         assert one_by_one.tobytes() == router.at_once(newcomer, view, 317.3).tobytes()
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_what_is_kept_of_a_replica_is_right_after_its_load_has_changed(kernel: str) -> None:
+    """Requests come, wait, start and leave; a router that has seen it all prices as one that has not."""
+    calibration, lora = KERNELS[kernel]
+    rng = np.random.default_rng(1)
+    view = Cluster((0, 0), kernel=lora, iteration=IterationModel(calibration))
+    router, there = RankAware(slo_s=0.05), list[tuple[int, Request]]()
+    for id in range(60):
+        adapter = Adapter(id % 7, str(id % 7), 8 << id % 4, 64, 8) if id % 5 else None
+        request = Request(id, adapter, 0.0, int(rng.integers(1, 900)), 20)
+        assert router.one_by_one(request, view, 30.0) == RankAware(slo_s=0.05).one_by_one(request, view, 30.0)
+        replica = int(rng.integers(2))
+        there.append((replica, request))
+        view.loads.arrive(replica, request)
+        view.loads.waiting.add(replica, request)
+        if len(there) > 4:
+            view.loads.waiting.take(*there[-4])
+        if len(there) > 9:
+            view.loads.leave(*there.pop(0))
+
+
 def test_few_replicas_are_priced_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RankAware, "at_once", lambda *_: pytest.fail("at once"))
     (newcomer,) = crowd(1, 8, first=500)

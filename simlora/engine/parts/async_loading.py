@@ -208,8 +208,9 @@ class Deferring(Part):
         return min(most, 1) if self._waits and self._table.queue.count else most
 
     def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
-        for request in self._held.values():
-            self._table.kv.hold_growth(request, self._table.batch.step + 1)
+        if self._table.kv.reservation.grows:
+            for request in self._held.values():
+                self._table.kv.hold_growth(request, self._table.batch.step + 1)
 
 
 class AsyncLoading(Deferring):
