@@ -3,8 +3,8 @@
     python -m experiments.speed.growth [--calls 300]
 
 A router's decision is timed with the counting of the request at the replica that it chooses, there and no longer there;
-every replica has ROUTED requests, of the adapters in turn. A scheduler's is that beside a batch that runs, each request with an
-adapter of its own, with nothing waiting. Each figure is the least of five runs of so many calls.
+every replica has ROUTED requests, of the adapters in turn. A scheduler's is that beside a batch that runs, each request
+with an adapter of its own, with nothing waiting. Each figure is the least of five runs of so many calls.
 """
 
 from __future__ import annotations
