@@ -36,7 +36,7 @@ $(TORCH): $(READY)
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev,profiler]'
 	@touch $@
 
-compiled: $(READY)  ## compile the hot rooms with mypyc and a C compiler: a minute or two, 2 to 3 times as fast
+compiled: $(READY)  ## compile the hot rooms with mypyc and a C compiler: a minute or two, 4 to 7 times as fast
 	@echo "Compiling; a minute or two on two cores"
 	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(PIP) install --no-build-isolation --no-deps -e .
 	@$(BIN)/simlora --version
