@@ -142,7 +142,7 @@ class RequestRows:
             self._write_group(min(self._group, len(self.trace) - self._first))
 
     def _write_group(self, rows: int) -> None:
-        assert self._write is not None, "rows are written that nobody takes"
+        assert self._write is not None, "a row group is complete, and no writer is set"
         with held_back():
             self._write(self._frame(rows))
             del self._rows[: rows * SIZE]

@@ -16,7 +16,7 @@ from simlora.results.tables import FORMAT, REQUESTS, arrow_table
 
 
 class RequestsFile:
-    """A Parquet file in a folder of its own, which is removed when nobody needs it any more.
+    """A Parquet file in a folder of its own, which is removed once neither this object nor its rows are referenced.
 
     That folder is in `folder`, or where temporary files go. Raises InputError where it cannot be written.
     """

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from math import inf
 
 from simlora.core.adapter import Adapter
+from simlora.core.errors import not_defined
 from simlora.core.request import Request
 from simlora.engine.replica.adapter_loader import AdapterLoader, LoadPlan, charge_wait
 from simlora.engine.replica.decode_window import DecodeWindow
@@ -198,7 +199,7 @@ class Deferring(Part):
 
     def stop(self, request: Request, now_s: float) -> bool:
         """A request is taken away; return whether it has been prefilled."""
-        raise NotImplementedError
+        raise not_defined(self, "stop")
 
     def next_s(self) -> float:
         return self.next_ready_s

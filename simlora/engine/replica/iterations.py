@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from mypy_extensions import mypyc_attr
-
 from simlora.engine.clock import Clock, Event
 from simlora.engine.replica.adapter_loader import AdapterLoader
 from simlora.engine.replica.decode_window import DecodeWindow
@@ -25,7 +23,6 @@ Ask = Callable[[SchedulerView], SchedulerOutput]
 """Asks the scheduler what runs next."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Iterations:
     """Launches the iterations that the scheduler's `output` asks for, and processes what they did at their boundary.
 

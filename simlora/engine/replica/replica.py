@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from mypy_extensions import mypyc_attr
-
 from simlora.core.request import Request
 from simlora.engine.clock import BOUNDARY, Event
 from simlora.engine.replica.decode_window import DecodeWindow
@@ -16,7 +14,6 @@ from simlora.engine.replica.request_table import RequestStatus
 from simlora.policies.scheduling.base import Abort, Note, SchedulerOutput
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Replica(Iterations):
     """Decides what runs next, launches it, waits for the boundary, and processes its output: docs/clock.md.
 

@@ -41,9 +41,8 @@ class RunningBatch:
         self.rank_sum = 0
         self._rank_counts: dict[int, int] = {}
         self._top_rank = 0
-        self._finish: list[
-            int
-        ] = []  # of each member the step that finishes it and its id, in one number; in order
+        # Of each member the step that finishes it and its id, in one number; in order.
+        self._finish: list[int] = []
 
     def __len__(self) -> int:
         return len(self.members)
@@ -102,7 +101,9 @@ class RunningBatch:
 
     def take(self, request: Request) -> None:
         """Remove a member before it is finished."""
-        del self._finish[bisect_left(self._finish, self._finish_of(request))]
+        place = bisect_left(self._finish, self._finish_of(request))
+        assert self._finish[place] == self._finish_of(request), f"request {request.id} is not in the batch"
+        del self._finish[place]
         self._leave(request)
 
     def _finish_of(self, request: Request) -> int:

@@ -36,7 +36,7 @@ class LruInTurn(Lru):
         self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]
     ) -> Collection[int]:
         """Return the ids loaded again, as the class describes; O(n + m log m), n adapters in use, m missing or left."""
-        # By turn; at the same one, who leaves comes before who is loaded.
+        # By turn; within a turn an adapter leaves before another one is loaded.
         events = [2 * turn(id) + 1 for id in missing] + [2 * turn(id) for id in just_left]
         events.sort()
         # Slots that evict no adapter in use: free ones, those left earlier, and just left ones already visited.
