@@ -45,7 +45,8 @@ def _kind(simulation: Simulation, kind: Kind, ids: range) -> dict[str, Any]:
     engines = simulation.scenario.cluster.engines_per_gpu
     gpus = kind.replica.tp * -(-len(ids) // engines) / len(ids)  # of a replica; the last GPU may have fewer
     on_s = total(float(simulation.autoscaling.on_s[id]) for id in ids)
-    busy_s = total(simulation.fleet.replicas[id].busy_s for id in ids)
+    outcomes = simulation.outcomes()
+    busy_s = total(outcomes[id].busy_s for id in ids)
     if engines > 1:  # each is also busy while it waits for the others
         busy_s = min(engines * busy_s, on_s)
     hours, gpu = gpus * on_s / HOUR_S, kind.gpu

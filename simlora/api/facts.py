@@ -13,8 +13,6 @@ import numpy as np
 from simlora import __version__
 from simlora.core.total import total
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.parts.adapter_memory import OwnRegion
-from simlora.engine.parts.unified_swapper import UnifiedSwapper
 from simlora.metrics.slo import is_finished
 from simlora.metrics.stored import Requests
 
@@ -47,9 +45,7 @@ def adapter_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
         else None,
     }
     facts |= _host_facts(simulation)
-    regions = [
-        own.region for replica in simulation.fleet.replicas if (own := replica.part(OwnRegion)) is not None
-    ]
+    regions = [each.region for each in simulation.outcomes() if each.region is not None]
     changes = sum(region.changes for region in regions)
     if regions:
         facts |= {
@@ -92,27 +88,23 @@ def kv_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
     `tokens_to_host` went there, came back for requests (`tokens_from_host`), or ahead of them (`tokens_ahead`).
     `preemptions`: how often KV ran out.
     """
-    recorder, replicas = simulation.recorder, simulation.fleet.replicas
+    recorder, scenario, outcomes = simulation.recorder, simulation.scenario, simulation.outcomes()
     facts: dict[str, Any] = dict.fromkeys(
         ("hit_rate", "hbm_hit_rate", "hbm_share", "idle_share", "invalid_share")
     )
     facts |= {"host_tokens": None, "tokens_to_host": 0, "tokens_from_host": 0, "tokens_ahead": 0}
-    capacities = [replica.config.pool_tokens for replica in replicas]
+    capacities = [scenario.config_of(id).pool_tokens for id in range(len(outcomes))]
     held = recorder.usage.until(makespan_s) if makespan_s > 0 else None
     if held is not None:
         facts["hbm_share"] = float(held.used.sum()) / sum(capacities)
     if recorder.prompt_tokens:
-        from_host = sum(replica.host_link.kv_tokens_in for replica in replicas)
+        from_host = sum(each.kv_tokens_in for each in outcomes)
         facts |= {
             "hit_rate": recorder.prefix_hit_rate,
             "hbm_hit_rate": max(recorder.cached_tokens - from_host, 0) / recorder.prompt_tokens,
-            "tokens_to_host": sum(replica.host_link.kv_tokens_out for replica in replicas),
+            "tokens_to_host": sum(each.kv_tokens_out for each in outcomes),
             "tokens_from_host": from_host,
-            "tokens_ahead": sum(
-                swapper.kv_tokens_in
-                for replica in replicas
-                if (swapper := replica.part(UnifiedSwapper)) is not None
-            ),
+            "tokens_ahead": sum(each.kv_tokens_ahead for each in outcomes),
         }
         if held is not None:
             idle = float(held.idle.sum())
@@ -184,28 +176,28 @@ def scaling_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any] |
 
 def replica_facts(requests: Requests, simulation: Simulation, makespan_s: float) -> list[dict[str, Any]]:
     """Return one entry a replica: what it was given, what it finished, how busy its host link was."""
-    replicas = simulation.fleet.replicas
+    outcomes = simulation.outcomes()
     at, done = requests["replica"].to_numpy() + 1, is_finished(requests)  # 0: never on a replica
     tokens = requests["output_tokens"].to_numpy() * done
     given, finished, output = (
-        np.bincount(at, each, len(replicas) + 1)[1:].astype(np.int64) for each in (None, done, tokens)
+        np.bincount(at, each, len(outcomes) + 1)[1:].astype(np.int64) for each in (None, done, tokens)
     )
     return [
         {
-            "replica": replica.id,
-            "requests": int(given[replica.id]),
-            "finished": int(finished[replica.id]),
-            "output_tokens": int(output[replica.id]),
-            "kv_token_budget": replica.config.kv_token_budget,
-            "iterations": replica.view.iterations,
-            "most_running": replica.most_running,
-            "most_waiting": replica.most_waiting,
-            "busy_s": replica.busy_s,
-            "busy_share": replica.busy_s / makespan_s if makespan_s > 0 else None,
-            "link_busy_s": replica.host_link.to_gpu.busy_s,
-            "link_busy_share": replica.host_link.to_gpu.busy_s / makespan_s if makespan_s > 0 else None,
+            "replica": id,
+            "requests": int(given[id]),
+            "finished": int(finished[id]),
+            "output_tokens": int(output[id]),
+            "kv_token_budget": simulation.scenario.config_of(id).kv_token_budget,
+            "iterations": each.iterations,
+            "most_running": each.most_running,
+            "most_waiting": each.most_waiting,
+            "busy_s": each.busy_s,
+            "busy_share": each.busy_s / makespan_s if makespan_s > 0 else None,
+            "link_busy_s": each.link_busy_s,
+            "link_busy_share": each.link_busy_s / makespan_s if makespan_s > 0 else None,
         }
-        for replica in replicas
+        for id, each in enumerate(outcomes)
     ]
 
 
@@ -220,7 +212,7 @@ def simulation_facts(simulation: Simulation, wall_s: float, migration_wall_s: fl
         "wall_s": wall_s,
         "migration_wall_s": migration_wall_s if migrates else None,
         "events": recorder.ended + recorder.boundaries,
-        "iterations": sum(replica.view.iterations for replica in simulation.fleet.replicas),
+        "iterations": sum(each.iterations for each in simulation.outcomes()),
         "token_steps": recorder.token_steps,
         "requests_per_wall_s": recorder.ended / wall_s if wall_s > 0 else None,
     }

@@ -66,7 +66,7 @@ def run(
     complete = False
     try:
         with bar(len(setup.scenario.trace), "requests", progress) as tell:
-            simulation.run(tell)
+            simulation.run(tell, setup.cores)
         complete = True
     except KeyboardInterrupt:
         pass
@@ -184,7 +184,8 @@ def _timeline(simulation: Simulation) -> pd.DataFrame:
     timeline = simulation.recorder.timeline
     if timeline is None:
         return pd.DataFrame()
-    configs = {replica.id: replica.config for replica in simulation.fleet.replicas}
+    scenario = simulation.scenario
+    configs = {id: scenario.config_of(id) for id in range(scenario.cluster.replicas)}
     capacities = {id: each.pool_tokens for id, each in configs.items()}
     regions = {id: each.adapter_region_tokens if each.own_region else 0 for id, each in configs.items()}
     frame = timeline.frame()

@@ -47,8 +47,8 @@ from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scheduling.base import Scheduler
 
 POLICIES = ("scheduler", "loader", "eviction", "kernel", "router", "placement", "migration", "autoscaler")
-OUTPUTS = ("report", "timeline", "perfetto", "progress")
-"""Keys that say what is shown, not what is simulated."""
+OUTPUTS = ("report", "timeline", "perfetto", "progress", "cores")
+"""Keys that say what is shown, and how the results are computed, not what is simulated."""
 KEYS = (
     "gpu",
     "model",
@@ -75,7 +75,8 @@ class Setup:
     """A scenario, its SLO, and what a reader of the results wants to know about them.
 
     `about` says what was chosen, `workload` where the requests come from. `config` is the resolved
-    configuration as YAML, `notices` are sentences to be read once. `progress` is None for "on a terminal".
+    configuration as YAML, `notices` are sentences to be read once. `progress` is None for "on a terminal". `cores` of
+    this machine simulate.
     """
 
     scenario: Scenario
@@ -87,6 +88,7 @@ class Setup:
     notices: tuple[str, ...]
     report: bool
     progress: bool | None
+    cores: int
 
 
 def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
@@ -156,6 +158,7 @@ def _shows(tree: Tree) -> dict[str, Any]:
     return {
         "report": switch("report", tree.get("report")),
         "progress": tree["progress"] and switch("progress", tree.get("progress")),
+        "cores": whole("cores", tree["cores"], "CPU cores", least=1),
     }
 
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, repeat
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.scenario import Kind, Scenario
@@ -52,24 +55,27 @@ def adapters(scenario: Scenario) -> tuple[Adapter, ...]:
     return found if tokens is None else tuple(replace(each, kv_tokens=tokens) for each in found)
 
 
-def requests(scenario: Scenario, adapters: tuple[Adapter, ...], later_s: float) -> Iterator[Request]:
-    """Make the requests of a trace as they are needed, each that much later."""
+def requests(
+    scenario: Scenario, adapters: tuple[Adapter, ...], later_s: float, ids: NDArray[np.int64] | None = None
+) -> Iterator[Request]:
+    """Make the requests of a trace, or those with some ids, as they are needed, each that much later."""
     trace = scenario.trace
-    sessions: Iterator[str | None] = repeat(None) if trace.session is None else iter(trace.session)
-    hashes: Iterator[tuple[int, ...]] = repeat(()) if trace.block_hashes is None else iter(trace.block_hashes)
+    session, hashes = trace.session, trace.block_hashes
     served = (*adapters, None)  # index -1 is the base model
 
     def chunk(start: int) -> Iterator[Request]:
-        part = slice(start, min(start + CHUNK, len(trace)))
+        stop = start + CHUNK
+        some = np.arange(start, min(stop, len(trace))) if ids is None else ids[start:stop]
+        numbers = some.tolist()
         return map(
             Request,
-            range(part.start, part.stop),  # first, so that the others are not read beyond the chunk
-            map(served.__getitem__, trace.adapter[part].tolist()),
-            (trace.arrival_s[part] + later_s).tolist(),
-            trace.prompt_tokens[part].tolist(),
-            trace.max_output_tokens[part].tolist(),
-            sessions,
-            hashes,
+            numbers,
+            map(served.__getitem__, trace.adapter[some].tolist()),
+            (trace.arrival_s[some] + later_s).tolist(),
+            trace.prompt_tokens[some].tolist(),
+            trace.max_output_tokens[some].tolist(),
+            repeat(None) if session is None else map(session.__getitem__, numbers),
+            repeat(()) if hashes is None else map(hashes.__getitem__, numbers),
         )
 
-    return chain.from_iterable(map(chunk, range(0, len(trace), CHUNK)))
+    return chain.from_iterable(map(chunk, range(0, len(trace) if ids is None else len(ids), CHUNK)))

@@ -67,6 +67,12 @@ class Clock:
         self._bucket: i64 = 0  # the number of the bucket in which now lies
         self._stopped = False
 
+    def restart(self, now_s: float, buckets_per_s: float) -> None:
+        """Begin anew at a time, also an earlier one; nothing may be scheduled."""
+        assert self._near + len(self._far) == 0, "a clock is started anew, and events are scheduled"
+        self.now, self._buckets_per_s = now_s, buckets_per_s
+        self._bucket = int(min(now_s * buckets_per_s, FAR))
+
     def run(self, until_s: float | None = None) -> None:
         """Process events until there are none left, or up to a time, whose own events are not processed."""
         self._stopped = False

@@ -15,7 +15,7 @@ and no logarithm is taken, so that the result is the same on every machine.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from librt.vecs import append, vec
@@ -119,6 +119,19 @@ class TokenGaps:
         nth = max(1, math.ceil(q * self._count))
         lower, upper = _edges(int(np.searchsorted(np.cumsum(self._counts), nth)))
         return min(max((lower + upper) / 2, self._lowest_s), self._highest_s)
+
+    def share(self) -> tuple[Any, ...]:
+        """Return all that was counted, for `add_share` of another one."""
+        self._fold()
+        return self._counts, self._count, self._sum, self._lowest_s, self._highest_s
+
+    def add_share(self, share: tuple[Any, ...]) -> None:
+        """Count what another one has counted."""
+        counts, count, units, lowest_s, highest_s = share
+        self._counts += counts
+        self._count += count
+        self._sum += units
+        self._lowest_s, self._highest_s = min(self._lowest_s, lowest_s), max(self._highest_s, highest_s)
 
     def _fold(self) -> None:
         """Move the buffer into the sum and the histogram."""

@@ -125,6 +125,10 @@ class Journal:
         """Record the adapter that is merged from now on; for none the name is "" and the id -1."""
         self.decided.append(Decided(time_s, replica, MERGED, adapter, float(id)))
 
+    def sort_decisions(self) -> None:
+        """Have the schedulers' numbers in order of time, and of replica, if they were not written so."""
+        self.decided.sort(key=lambda decided: (decided.time_s, decided.replica))
+
     def decisions(self) -> pd.DataFrame:
         """Return the schedulers' numbers, one row per change."""
         return _table(self.decided, Decided)

@@ -15,7 +15,17 @@ from simlora.core.trace import BASE_MODEL, Trace
 from simlora.metrics.histogram import TokenGaps
 from simlora.metrics.journal import Journal
 from simlora.metrics.missed import Missed
-from simlora.metrics.rows import ABORTED, FINISHED, NAN, REJECTED, UNFINISHED, RequestRows, Write
+from simlora.metrics.rows import (
+    ABORTED,
+    FINISHED,
+    NAN,
+    REJECTED,
+    UNFINISHED,
+    RequestRows,
+    RowLog,
+    RowsShare,
+    Write,
+)
 from simlora.metrics.timeline import BOUNDARY, CACHE, REGION, Timeline
 from simlora.metrics.tracing import Level, Switched, Tracing
 from simlora.metrics.usage import CachedUsage, Usage
@@ -47,7 +57,7 @@ class Recorder:
         driven: bool = False,
     ) -> None:
         self._requests: i64 = -1 if driven else len(trace)  # that are to come; -1: not known
-        self._rows = RequestRows(trace)
+        self._rows: RequestRows = RequestRows(trace)
         self.token_gaps = TokenGaps()
         samples = (*BOUNDARY, *(CACHE if cache else ()), *(REGION if region else ()))
         self.timeline = Timeline(replicas, samples) if timeline else None
@@ -103,7 +113,7 @@ class Recorder:
             request.blocked_s,
         )
         self.ended += 1
-        self.last_s = now_s
+        self.last_s = max(self.last_s, now_s)
         for missed in self._missed:
             missed.ended(request.id, True, request.first_token_s, now_s)
 
@@ -121,7 +131,7 @@ class Recorder:
         code = self._rows.code(reason)
         self._rows.put(request.id, status, replica, code, 0, 0, now_s, NAN, NAN, 0.0, 0.0, 0.0)
         self.ended += 1
-        self.last_s = now_s
+        self.last_s = max(self.last_s, now_s)
 
     def left_running(self, request: Request, replica: int, now_s: float) -> None:
         """Record the state of an admitted request that is unfinished when the clock stops.
@@ -233,6 +243,15 @@ class Recorder:
     def stream(self, write: Write, group: int) -> None:
         """Give `write` so many rows at a time, as their requests end, and the last ones at `flush`."""
         self._rows.stream(write, group)
+
+    def log_rows(self) -> RowLog:
+        """Have the rows collected from now on, for `take_rows` of another process; return where they are."""
+        self._rows = log = RowLog(self._rows.trace)
+        return log
+
+    def take_rows(self, share: RowsShare) -> None:
+        """Take over the rows that another process has collected."""
+        self.ended += self._rows.take(share)
 
     def flush(self) -> None:
         """Write the rows that were not written when their requests ended; unfinished ones are among them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from struct import Struct
 from typing import Final
@@ -9,12 +10,15 @@ from typing import Final
 import numpy as np
 import pandas as pd
 from mypy_extensions import i64
+from numpy.typing import NDArray
 
 from simlora.core.interrupts import held_back
 from simlora.core.trace import Trace
 
 Write = Callable[[pd.DataFrame], None]
 """Takes the next rows of requests.parquet."""
+RowsShare = tuple[NDArray[np.int64], bytes, list[str]]
+"""The ids of requests, their rows, and the reasons to which these refer."""
 
 
 UNFINISHED: Final = 0
@@ -110,6 +114,25 @@ class RequestRows:
         """Write how many tokens of a request's prompt were cached."""
         _pack_tokens(self._rows, self._at(id) + TOKENS_AT, tokens)
 
+    def take(self, share: RowsShare) -> int:
+        """Write the rows that a RowLog has collected; return how many of their requests have ended."""
+        ids, written, reasons = share
+        if not len(ids):
+            return 0
+        assert int(ids.min()) >= self._first, "a request ends twice"
+        self._reach(int(ids.max()) + 1)
+        entries = np.frombuffer(written, LAYOUT).copy()
+        entries["reason"] = np.array([self.code(reason) for reason in reasons])[entries["reason"]]
+        rows = np.frombuffer(self._rows, LAYOUT)
+        assert not rows["status"][ids - self._first].any(), "a request ends twice"
+        rows[ids - self._first] = entries
+        del rows  # the bytes cannot grow under a view
+        has_ended = entries["status"] != UNFINISHED
+        if self._until:
+            self._to_end -= int(np.count_nonzero(has_ended & (ids < self._until)))
+            self._write_ended()
+        return int(np.count_nonzero(has_ended))
+
     def _at(self, id: i64) -> i64:
         """Return where a row begins; there is one then."""
         assert id >= self._first, f"request {id} ends twice"
@@ -196,3 +219,29 @@ class RequestRows:
             "migrations": rows["migrations"].copy(),
         }
         return pd.DataFrame(columns, copy=False)
+
+
+class RowLog(RequestRows):
+    """Rows in the order in which requests end, for `take` of the rows of another process."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace)
+        self._ids = array("q")
+        self._cached_tokens: dict[int, int] = {}  # of requests that have not ended
+
+    def _at(self, id: i64) -> i64:
+        """Add a row; return where it begins."""
+        at: i64 = len(self._rows)
+        self._rows += _empty
+        _pack_tokens(self._rows, at + TOKENS_AT, self._cached_tokens.pop(id, 0))
+        self._ids.append(id)
+        return at
+
+    def put_cached_tokens(self, id: int, tokens: int) -> None:
+        self._cached_tokens[id] = tokens
+
+    def share(self) -> RowsShare:
+        """Return the ids, rows and reasons since the last call."""
+        share = np.array(self._ids, dtype=np.int64), bytes(self._rows), list(self._reasons)
+        self._ids, self._rows = array("q"), bytearray()
+        return share

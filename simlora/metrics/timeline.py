@@ -69,20 +69,35 @@ class Timeline:
         if len(rows) > self._most:
             self._thin()
 
+    def share(self) -> tuple[float, NDArray[np.float64]]:
+        """Return the length of the intervals and the rows, for `add_share` of another one."""
+        return self._stretch_s, self._ordered()
+
+    def add_share(self, share: tuple[float, NDArray[np.float64]]) -> None:
+        """Add the samples of another one, which has none of a replica of which this one has some."""
+        stretch_s, rows = share
+        both = np.concatenate([self._ordered(), rows])
+        self._rows = vec[float](both.reshape(-1).tolist())
+        self._stretch_s = max(self._stretch_s, stretch_s)
+        self._thin()
+
     def _thin(self) -> None:
-        """Lengthen the intervals until there are few enough rows."""
-        rows = self._ordered()
+        """Keep one row of a replica in an interval, and lengthen the intervals until there are few enough rows."""
+        rows = self._last(self._ordered())
         while rows.size > self._most:
             self._stretch_s *= 2.0
-            interval = np.floor(rows[:, 1] / self._stretch_s)
-            # The last row of each replica and interval stays.
-            last = (np.diff(rows[:, 0], append=-1.0) != 0.0) | (np.diff(interval, append=-1.0) != 0.0)
-            rows = rows[last]
+            rows = self._last(rows)
         self._rows = vec[float](rows.reshape(-1).tolist())
         for row in np.flatnonzero(np.diff(rows[:, 0], append=-1.0)).tolist():
             replica: i64 = int(rows[row, 0])
             self._latest[replica] = row * self._fields
             self._interval[replica] = int(rows[row, 1] / self._stretch_s)
+
+    def _last(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the last row of each replica and interval, of rows by replica and time."""
+        interval = np.floor(rows[:, 1] / self._stretch_s)
+        last = (np.diff(rows[:, 0], append=-1.0) != 0.0) | (np.diff(interval, append=-1.0) != 0.0)
+        return np.asarray(rows[last])
 
     def _ordered(self) -> NDArray[np.float64]:
         """Return the rows by replica and time."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from librt.vecs import vec
@@ -53,6 +54,26 @@ class Usage:
         self._steps = token_steps
         self._used_area[replica] += lasted_s * (float(self._used[replica]) + grown)
         self._used[replica] = used
+
+    def share(self, replicas: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Return what was integrated of some replicas, for `add_share` of another one."""
+        return [
+            (
+                id,
+                self._since_s[id],
+                self._used[id],
+                self._used_area[id],
+                self._cached[id],
+                self._cached_area[id],
+            )
+            for id in replicas
+        ]
+
+    def add_share(self, share: Sequence[tuple[Any, ...]]) -> None:
+        """Take over what another one has integrated, of replicas of which this one has nothing."""
+        for id, since_s, used, used_area, cached, cached_area in share:
+            self._since_s[id], self._used[id], self._used_area[id] = since_s, used, used_area
+            self._cached[id], self._cached_area[id] = cached, cached_area
 
     def until(self, end_s: float) -> Held:
         """Return the means from 0 to `end_s`, which no boundary may exceed; NaN if `end_s` is 0."""

@@ -222,6 +222,13 @@ class ClusterView:
         return np.asarray(self.now_s - np.array(arrivals_s, dtype=np.float64))
 
 
+class BlindView:
+    """What a router may read that is `blind`: nothing that requests change."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self.rng, self.shares = view.rng, view.shares
+
+
 class StatusReports:
     """Status reports that replicas send at the first arrival of every `every_s` seconds.
 

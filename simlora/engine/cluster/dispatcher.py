@@ -35,7 +35,8 @@ class Dispatcher:
     lacks is in none. `narrow`: each returns those of some replicas that may serve a request. `before_route` precedes
     the router. `on_arrive`: a request arrives; `on_overflow`: it is rejected because of `max_outstanding`. `on_assign`:
     a replica gets a request; `on_withdraw`: a replica has a request no longer, which has not ended; `on_end`: it has
-    ended. `progress` is called now and then with the number of requests that have ended.
+    ended. `give` hands a new request to its replica. `progress` is called now and then with the number of requests that
+    have ended.
     """
 
     def __init__(self, scenario: Scenario, fleet: Fleet, view: ClusterView, recorder: Recorder) -> None:
@@ -48,6 +49,7 @@ class Dispatcher:
         self._arriving: Iterator[Request] = iter(())
         self._next: Request | None = None
         self._arrival = Event(ARRIVAL, 0, self._next_arrival)
+        self.give: Callable[[Replica, Request], None] = Replica.submit
         self.progress: Callable[[int], None] = lambda ended: None
         self.narrow: tuple[Callable[[Ids, Request], Ids], ...] = ()
         self.before_route: tuple[Callable[[], None], ...] = ()
@@ -87,13 +89,11 @@ class Dispatcher:
         for listener in self.on_overflow:
             listener(-1, request)
 
-    def dispatch(
-        self,
-        request: Request,
-        handoff: Handoff | None = None,
-        give: Callable[[Replica, Request], None] = Replica.submit,
-    ) -> int | None:
-        """Give a request to the replica that the router chooses; return which, None: none now, or ever."""
+    def dispatch(self, request: Request, handoff: Handoff | None = None) -> int | None:
+        """Give a request to the replica that the router chooses; return which, None: none now, or ever.
+
+        With a `handoff`, it was dispatched before.
+        """
         candidates = self._fleet.everywhere
         for narrow in self.narrow:
             candidates = narrow(candidates, request)
@@ -112,14 +112,11 @@ class Dispatcher:
         self._outstanding[chosen] += 1
         for assigned in self.on_assign:
             assigned(chosen, request)
-        give(replica, request)
+        if handoff is None:
+            self.give(replica, request)
+        else:
+            handing_over(replica).receive(handoff, -1)
         return chosen
-
-    def redispatch(self, handoff: Handoff) -> int | None:
-        """Dispatch a request that was dispatched before; return the replica, None: none now, or ever."""
-        return self.dispatch(
-            handoff.request, handoff, lambda replica, request: handing_over(replica).receive(handoff, -1)
-        )
 
     def candidates(self, request: Request) -> Ids:
         """Return the replicas that may serve a request."""
@@ -161,7 +158,7 @@ class Dispatcher:
         """Dispatch the unassigned requests again, as a replica is open, or is not expected any more."""
         pending, self._fleet.unassigned = self._fleet.unassigned, []
         for handoff in pending:
-            self.redispatch(handoff)
+            self.dispatch(handoff.request, handoff)
 
     def large_enough(self, replicas: Ids, request: Request) -> Ids:
         """Return those of some replicas whose kind could serve a request; all of them if none could."""

@@ -108,7 +108,7 @@ class DrivenSimulation(Simulation):
         finally:
             self._advancing = False
 
-    def run(self, progress: Callable[[int], None] = lambda ended: None) -> Recorder:
+    def run(self, progress: Callable[[int], None] = lambda ended: None, cores: int = 1) -> Recorder:
         """Raise InputError: there is no trace to play."""
         raise InputError("a driven run has no trace to play: submit requests, advance, and close")
 

@@ -91,7 +91,7 @@ class FaultInjector:
         request, now_s = handoff.request, self._clock.now
         self._dispatcher.withdraw(source, request)
         request.migrations += 1
-        chosen = self._dispatcher.redispatch(handoff)
+        chosen = self._dispatcher.dispatch(handoff.request, handoff)
         target = -1 if chosen is None else chosen
         self._journal.moved.append(handoff.moved(source, target, now_s, now_s, False, reason))
 

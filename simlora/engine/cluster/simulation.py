@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import ClassVar
+from itertools import islice, takewhile
+from typing import Any, ClassVar
 
+from simlora.core.interrupts import held_back
 from simlora.core.request import Request
 from simlora.engine import building
 from simlora.engine.assembly import Assembly, check, preload
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
-from simlora.engine.cluster.cluster_view import ClusterView, LatencyHistory, StatusReports
+from simlora.engine.cluster.cluster_view import BlindView, ClusterView, LatencyHistory, StatusReports
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fault_injector import FaultInjector
 from simlora.engine.cluster.fleet import Fleet
+from simlora.engine.cluster.independent import SLICE, SLICE_A_REPLICA, Turns, independent, is_blind
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.migration import Migrator
+from simlora.engine.cluster.outcome import Outcome, outcome
 from simlora.engine.cluster.placement import PlacementPlanner
+from simlora.engine.cluster.workers import Workers, can_fork
 from simlora.engine.parts.cpu_assist import HostCores
 from simlora.engine.parts.gpu_sharing import SharedGpu
 from simlora.engine.replica.admission import reservation
@@ -51,6 +57,8 @@ class Simulation:
         `runner` makes what runs each replica's iterations: by default the latency models answer.
         """
         check(scenario)
+        self._runner = runner
+        self._outcomes: list[Outcome] = []  # if the replicas were advanced in turns
         cluster, policies = scenario.cluster, scenario.policies
         self.scenario, self.clock = scenario, Clock(scenario.cluster.replicas)
         self.recorder = recorder = self._recorder()
@@ -67,7 +75,9 @@ class Simulation:
         self.view = view = seen()
         every_s = cluster.status_every_s
         reports = None if every_s is None else StatusReports(view, seen(), every_s)
-        routed = view if reports is None else reports.view
+        routed: Any = view if reports is None else reports.view
+        if is_blind(policies.router):
+            routed = BlindView(view)
         self.dispatcher = dispatcher = Dispatcher(scenario, fleet, routed, recorder)
         self.migrator = Migrator(policies.migration, fleet, dispatcher, view, recorder)
         self.autoscaling = Autoscaling(scenario.scaling, fleet, dispatcher, view, recorder)
@@ -169,15 +179,73 @@ class Simulation:
             placement.on_plan, self.faults.lose_adapters = self.store.serve, self.store.fail
             self.faults.on_slow_links += (self.store.slow_down,)
 
-    def run(self, progress: Callable[[int], None] = lambda ended: None) -> Recorder:
+    def run(self, progress: Callable[[int], None] = lambda ended: None, cores: int = 1) -> Recorder:
         """Simulate until every request has ended, `until_s` or `until_missed`; `progress` gets how many have ended.
 
-        An interrupt leaves the recorder with what was finished; the rest is unfinished.
+        Replicas that do not affect each other are simulated one after the other, on so many `cores` of this machine;
+        the result is the same. An interrupt leaves the recorder with what was finished; the rest is unfinished.
         """
-        self.dispatcher.progress = progress
-        self._start(building.requests(self.scenario, self.adapters, self.front_end_s))
-        self._advance(self.scenario.until_s)
-        return self._end()
+        replicas, cores = self.fleet.replicas, min(cores, len(self.fleet.replicas))
+        requests = partial(building.requests, self.scenario, self.adapters, self.front_end_s)
+        watched = self._runner is not ModelRunner or bool(self.recorder.on_boundary)
+        if watched or not independent(self.scenario, replicas):
+            self.dispatcher.progress = progress
+            self._start(requests())
+            self._advance(self.scenario.until_s)
+            return self._end()
+        if cores > 1 and can_fork():
+            self._in_turns(
+                Workers(self.clock, self.recorder, replicas, requests, cores), requests(), progress
+            )
+        else:
+            self._in_turns(Turns(self.clock, replicas), requests(), progress)
+        return self._ended()
+
+    def _in_turns(
+        self, turns: Turns | Workers, requests: Iterator[Request], progress: Callable[[int], None]
+    ) -> None:
+        """Dispatch the requests of a slice of time and advance each replica, until all slices are over.
+
+        An interrupt waits until all replicas have reached the same time.
+        """
+        clock, recorder, dispatcher, until_s = (
+            self.clock,
+            self.recorder,
+            self.dispatcher,
+            self.scenario.until_s,
+        )
+        if until_s is not None:
+            requests = takewhile(lambda request: request.arrival_s < until_s, requests)
+        size = min(SLICE_A_REPLICA * len(self.fleet.replicas), SLICE)
+        dispatcher.give = turns.give
+        some, over = list(islice(requests, size)), False
+        try:
+            while not over:
+                with held_back(), _without_collecting():
+                    for request in some:
+                        clock.now = request.arrival_s
+                        dispatcher.arrive(request)
+                    some = list(islice(requests, size))
+                    over = not some
+                    turns.advance(until_s if over else some[0].arrival_s)
+                progress(recorder.ended)
+        except KeyboardInterrupt:
+            self._settle(turns, finalizes=False)
+            raise
+        else:
+            self._settle(turns, finalizes=not recorder.all_ended())
+        finally:
+            turns.close()
+
+    def _settle(self, turns: Turns | Workers, finalizes: bool) -> None:
+        """Take over what the replicas have done in turns."""
+        self._outcomes = turns.end(finalizes)
+        self.recorder.journal.sort_decisions()
+        self.clock.now = max(self.clock.now, self.recorder.last_s)
+
+    def outcomes(self) -> list[Outcome]:
+        """Return what each replica has done."""
+        return self._outcomes or list(map(outcome, self.fleet.replicas))
 
     @property
     def front_end_s(self) -> float:
@@ -199,24 +267,34 @@ class Simulation:
 
     def _advance(self, until_s: float | None) -> None:
         """Process events before that time; None: all."""
-        collects = gc.isenabled()
-        gc.disable()  # a search for cycles took a quarter of a large run, and finds only what Fleet.replace frees
-        try:
+        with _without_collecting():
             self.clock.run(until_s)
-        finally:
-            if collects:
-                gc.enable()
 
     def _end(self) -> Recorder:
         """Count what is under way, and return what was recorded."""
-        scenario, complete = self.scenario, self.recorder.all_ended()
-        if not complete:
+        if not self.recorder.all_ended():
             for replica in self.fleet.replicas:
                 finalize(replica)
+        return self._ended()
+
+    def _ended(self) -> Recorder:
+        scenario, complete = self.scenario, self.recorder.all_ended()
         self.autoscaling.finalize(self.recorder.last_s if complete else self.clock.now)
         may_stop = scenario.until_s is not None or scenario.until_missed is not None
         assert complete or may_stop, "a request neither ended nor runs"
         return self.recorder
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Search for no cycles: that took a quarter of a large run, and finds only what Fleet.replace frees."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _asks_for_executions(scenario: Scenario) -> bool:

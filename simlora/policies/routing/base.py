@@ -18,10 +18,13 @@ from simlora.policies.views import ClusterView
 class Router:
     """Picks a replica for each request; one instance per cluster.
 
-    Only an `informed` router may read the view's `loads` and `execution_s`; `loads` costs some µs per request.
+    Only an `informed` router may read the view's `loads` and `execution_s`; `loads` costs some µs per request. A
+    `blind` one reads nothing of the view but `rng` and the placement's `shares`: all requests may be routed before any
+    is served, so that replicas can be simulated one after the other, and on several cores.
     """
 
     informed: ClassVar[bool] = False
+    blind: ClassVar[bool] = False
 
     @abstractmethod
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
@@ -14,6 +16,8 @@ from simlora.policies.views import ClusterView
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RoundRobin(Router):
     """Pick the next candidate after the replica that got the last request, wrapping around."""
+
+    blind: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._next = 0

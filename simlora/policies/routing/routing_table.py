@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
@@ -18,6 +20,8 @@ class RoutingTable(Router):
     Only current candidates count: the share of a failed replica goes to the others. Without shares from the placement,
     as for the base model, all are equally likely. Source: LoRAServe §IV, the tuples (adapter, server, phi).
     """
+
+    blind: ClassVar[bool] = True
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         if len(candidates) == 1:

@@ -1,0 +1,144 @@
+"""Processes of this machine that simulate independent replicas at the same time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from simlora.core.request import Request
+from simlora.engine.clock import Clock
+from simlora.engine.cluster.independent import Turns
+from simlora.engine.cluster.outcome import Outcome
+from simlora.engine.replica.replica import Replica
+from simlora.metrics import shares
+from simlora.metrics.recorder import Recorder
+
+MakeRequests = Callable[..., Iterator[Request]]
+"""Makes the requests whose `ids` are given."""
+
+
+def can_fork() -> bool:
+    """Whether this process can have workers, which are copies of it; macOS has libraries that do not survive that."""
+    return sys.platform == "linux" and not multiprocessing.current_process().daemon
+
+
+class Workers:
+    """As many processes as there are `cores`, each with some of the replicas, which it advances in turn.
+
+    Replicas, and all that they refer to, are as they were when the processes began. Only what plain values say comes
+    back: rows after each slice of time, the rest at the end.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        recorder: Recorder,
+        replicas: Sequence[Replica],
+        requests: MakeRequests,
+        cores: int,
+    ) -> None:
+        self._clock, self._recorder = clock, recorder
+        self._given: list[list[int]] = [[] for _ in replicas]  # ids of requests, by replica
+        self._pipes: list[Connection] = []
+        self._parts = [replicas[place::cores] for place in range(cores)]
+        fork = multiprocessing.get_context("fork")
+        self._processes = []
+        for part in self._parts:
+            ours, theirs = multiprocessing.Pipe()
+            self._pipes.append(ours)
+            arguments = (theirs, self._pipes, Turns(clock, part), part, recorder, requests)
+            process = fork.Process(target=_work, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+
+    def give(self, replica: Replica, request: Request) -> None:
+        """Have a request arrive at a replica within the slice of time that comes next; in order of time."""
+        self._given[replica.id].append(request.id)
+
+    def advance(self, until_s: float | None) -> None:
+        """Let everything happen that happens before that time; None: everything."""
+        for pipe, part in zip(self._pipes, self._parts, strict=True):
+            given = [(replica.id, np.array(self._given[replica.id], dtype=np.int64)) for replica in part]
+            pipe.send(([(id, ids) for id, ids in given if len(ids)], until_s))
+        for some in self._given:
+            some.clear()
+        for pipe in self._pipes:
+            self._recorder.take_rows(_received(pipe))
+        if until_s is not None:
+            self._clock.now = until_s
+
+    def end(self, finalizes: bool) -> list[Outcome]:
+        """Take over all that was recorded, of requests that run too if it `finalizes`; return what the replicas did."""
+        outcomes: dict[int, Outcome] = {}
+        for pipe in self._pipes:
+            pipe.send(finalizes)
+        for pipe in self._pipes:
+            rows, share, did = _received(pipe)
+            self._recorder.take_rows(rows)
+            shares.add(self._recorder, share)
+            outcomes |= did
+        return [outcomes[id] for id in sorted(outcomes)]
+
+    def close(self) -> None:
+        """End the processes."""
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join()
+
+
+def _received(pipe: Connection) -> Any:
+    """Return what a worker sends, or raise what it raised."""
+    try:
+        message = pipe.recv()
+    except EOFError:
+        raise RuntimeError("a process that simulates some of the replicas was killed") from None
+    if isinstance(message, Exception):
+        raise message
+    return message
+
+
+def _work(
+    pipe: Connection,
+    others: Sequence[Connection],
+    turns: Turns,
+    replicas: Sequence[Replica],
+    recorder: Recorder,
+    requests: MakeRequests,
+) -> None:
+    """Do what the pipe says until its other end is closed."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the first process decides what they mean
+    for other in others:
+        other.close()  # or this process would not see them closed
+    rows = recorder.log_rows()
+    by_id = {replica.id: replica for replica in replicas}
+    try:
+        while True:
+            message = pipe.recv()
+            if isinstance(message, bool):
+                did = dict(zip(by_id, turns.end(message), strict=True))
+                pipe.send((rows.share(), shares.share(recorder, list(by_id)), did))
+                continue
+            given, until_s = message
+            for id, ids in given:
+                for request in requests(ids=ids):
+                    turns.give(by_id[id], request)
+            turns.advance(until_s)
+            pipe.send(rows.share())
+    except EOFError:
+        return
+    except Exception as error:
+        error.add_note("In a process that simulates some of the replicas:\n" + traceback.format_exc())
+        try:
+            pipe.send(error)
+        except Exception:  # an error of the user's own may be of a kind that cannot be sent
+            pipe.send(RuntimeError(traceback.format_exc()))
