@@ -44,7 +44,7 @@ class Dispatcher:
         self._router, self._max_outstanding = scenario.policies.router, scenario.cluster.max_outstanding
         self._route: Callable[[Request, Ids, ClusterView], Any] = self._router.route
         self._outstanding = fleet.outstanding.data  # one number is written faster so than through numpy
-        self._kinds, self._kind_of = scenario.kinds, scenario.kind_of
+        self._scenario = scenario
         self._dispatch = self.dispatch if self._max_outstanding is None else self._dispatch_or_overflow
         self._arriving: Iterator[Request] = iter(())
         self._next: Request | None = None
@@ -162,6 +162,6 @@ class Dispatcher:
 
     def large_enough(self, replicas: Ids, request: Request) -> Ids:
         """Return those of some replicas whose kind could serve a request; all of them if none could."""
-        could = np.array([not unservable(request, kind.replica) for kind in self._kinds])
-        found = replicas[could[self._kind_of[replicas]]]
+        could = np.array([not unservable(request, kind.replica) for kind in self._scenario.kinds])
+        found = replicas[could[self._scenario.kind_of[replicas]]]
         return found if len(found) else replicas

@@ -21,6 +21,8 @@ SLICE: Final = 1 << 16
 """Requests of a slice of time at most,"""
 SLICE_A_REPLICA: Final = 512
 """and as many for each replica: an interrupt waits for the end of a slice."""
+DRAIN: Final = 1.0625
+"""How many times as late each slice ends as the one before, when no more requests come."""
 BUCKETS_PER_S: Final = 1.0
 """Of the clock, for the few events of one replica."""
 
@@ -86,6 +88,11 @@ class Turns:
         self._started = True
         if until_s is not None:
             clock.now = self._now_s = until_s
+
+    @property
+    def busy(self) -> bool:
+        """Whether a replica has something scheduled."""
+        return not all(course.is_idle for course in self._courses.values())
 
     def end(self, finalizes: bool) -> list[Outcome]:
         """Record the requests that run, if it `finalizes`; return what the replicas have done."""

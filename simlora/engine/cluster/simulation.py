@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice, takewhile
+from math import inf
 from typing import Any, ClassVar
 
 from simlora.core.interrupts import held_back
@@ -20,7 +21,7 @@ from simlora.engine.cluster.cluster_view import BlindView, ClusterView, LatencyH
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fault_injector import FaultInjector
 from simlora.engine.cluster.fleet import Fleet
-from simlora.engine.cluster.independent import SLICE, SLICE_A_REPLICA, Turns, independent, is_blind
+from simlora.engine.cluster.independent import DRAIN, SLICE, SLICE_A_REPLICA, Turns, independent, is_blind
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.migration import Migrator
 from simlora.engine.cluster.outcome import Outcome, outcome
@@ -208,27 +209,27 @@ class Simulation:
 
         An interrupt waits until all replicas have reached the same time.
         """
-        clock, recorder, dispatcher, until_s = (
-            self.clock,
-            self.recorder,
-            self.dispatcher,
-            self.scenario.until_s,
-        )
+        recorder, until_s = self.recorder, self.scenario.until_s
         if until_s is not None:
             requests = takewhile(lambda request: request.arrival_s < until_s, requests)
         size = min(SLICE_A_REPLICA * len(self.fleet.replicas), SLICE)
-        dispatcher.give = turns.give
-        some, over = list(islice(requests, size)), False
+        self.dispatcher.give = turns.give
+        some, later = list(islice(requests, size)), list(islice(requests, size))
         try:
-            while not over:
-                with held_back(), _without_collecting():
-                    for request in some:
-                        clock.now = request.arrival_s
-                        dispatcher.arrive(request)
-                    some = list(islice(requests, size))
-                    over = not some
-                    turns.advance(until_s if over else some[0].arrival_s)
+            while later:
+                self._advance_turns(turns, some, later[0].arrival_s)
+                some, later = later, list(islice(requests, size))
                 progress(recorder.ended)
+            last_s = inf if until_s is None else until_s
+            end_s = some[-1].arrival_s if some else last_s
+            while turns.busy or some:
+                end_s = max(end_s + 1.0, end_s * DRAIN)
+                if end_s >= last_s:
+                    break
+                self._advance_turns(turns, some, end_s)
+                some = []
+                progress(recorder.ended)
+            self._advance_turns(turns, some, until_s)
         except KeyboardInterrupt:
             self._settle(turns, finalizes=False)
             raise
@@ -237,11 +238,20 @@ class Simulation:
         finally:
             turns.close()
 
+    def _advance_turns(self, turns: Turns | Workers, some: Sequence[Request], end_s: float | None) -> None:
+        """Dispatch some requests, and advance the replicas to a time after the last of them; None: to their end."""
+        with held_back(), _without_collecting():
+            for request in some:
+                self.clock.now = request.arrival_s
+                self.dispatcher.arrive(request)
+            turns.advance(end_s)
+
     def _settle(self, turns: Turns | Workers, finalizes: bool) -> None:
         """Take over what the replicas have done in turns."""
         self._outcomes = turns.end(finalizes)
         self.recorder.journal.sort_decisions()
-        self.clock.now = max(self.clock.now, self.recorder.last_s)
+        if self.scenario.until_s is None and self.recorder.all_ended():
+            self.clock.now = self.recorder.last_s
 
     def outcomes(self) -> list[Outcome]:
         """Return what each replica has done."""

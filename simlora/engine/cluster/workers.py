@@ -32,8 +32,9 @@ def can_fork() -> bool:
 class Workers:
     """As many processes as there are `cores`, each with some of the replicas, which it advances in turn.
 
-    Replicas, and all that they refer to, are as they were when the processes began. Only what plain values say comes
-    back: rows after each slice of time, the rest at the end.
+    `busy`: after the last slice, a replica has something scheduled. Replicas, and all that they refer to, are as they
+    were when the processes began. Only what plain values say comes back: rows after each slice of time, the rest at the
+    end.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Workers:
         cores: int,
     ) -> None:
         self._clock, self._recorder = clock, recorder
+        self.busy = False
         self._given: list[list[int]] = [[] for _ in replicas]  # ids of requests, by replica
         self._pipes: list[Connection] = []
         self._parts = [replicas[place::cores] for place in range(cores)]
@@ -70,8 +72,11 @@ class Workers:
             pipe.send(([(id, ids) for id, ids in given if len(ids)], until_s))
         for some in self._given:
             some.clear()
+        self.busy = False
         for pipe in self._pipes:
-            self._recorder.take_rows(_received(pipe))
+            rows, busy = _received(pipe)
+            self._recorder.take_rows(rows)
+            self.busy |= busy
         if until_s is not None:
             self._clock.now = until_s
 
@@ -133,7 +138,7 @@ def _work(
                 for request in requests(ids=ids):
                     turns.give(by_id[id], request)
             turns.advance(until_s)
-            pipe.send(rows.share())
+            pipe.send((rows.share(), turns.busy))
     except EOFError:
         return
     except Exception as error:
