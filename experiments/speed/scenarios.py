@@ -27,6 +27,8 @@ class Speed:
     target_rps: float | None = None
     command: tuple[str, ...] = ()
     """Instead of S-LoRA's at so many requests."""
+    router: str = "most_idle"
+    cores: int = 1
 
     def overrides(self) -> list[str]:
         """Return it as a command line."""
@@ -46,7 +48,7 @@ class Speed:
             "workload.duration_s=null",
             f"workload.requests={self.requests}",
             f"cluster.replicas={self.replicas}",
-            "router=most_idle",
+            f"router={self.router}",
             "replica.kv_token_budget=14500",
             f"fast_forward={str(self.fast_forward).lower()}",
         ]
@@ -146,8 +148,11 @@ SCENARIOS = (
     Speed("1 replica", 1, 100_000),
     Speed("8 replicas", 8, 100_000),
     Speed("1,000 replicas", 1_000, 100_000, target_rps=50_000),
+    Speed("1,000 in turns", 1_000, 100_000, router="round_robin"),
     Speed("1 replica", 1, 1_000_000),
     Speed("1,000 replicas", 1_000, 1_000_000, target_rps=50_000),
+    Speed("1,000 in turns", 1_000, 1_000_000, router="round_robin"),
+    Speed("1,000 in turns, 2 cores", 1_000, 1_000_000, router="round_robin", cores=2),
     *HOURS,
     ROUTED,
     DISPATCHED,
@@ -176,7 +181,7 @@ def measure(speed: Speed) -> dict[str, float]:
     """Simulate once in this process; call it in a fresh one, as peak memory is the process's."""
     simulation = Simulation(scenario(speed.overrides()))
     started = time.perf_counter()
-    recorder = simulation.run()
+    recorder = simulation.run(cores=speed.cores)
     wall_s = time.perf_counter() - started
     recorder.requests()
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Final, NamedTuple
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 # Kinds of events: those at the same time happen in this order, and within a kind by id, which is below 2 ** 40.
 BEFORE_ALL: Final = -1  # a run's end
@@ -47,7 +47,6 @@ class Moment(NamedTuple):
 Process = Generator[Moment, None, None]
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
     """Events at absolute times, ordered by (time, kind, id), and then as they were scheduled.
 

@@ -14,6 +14,25 @@ from simlora.memory.worth import Worth
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class TreeListener:
+    """Is told what becomes of cached KV, in token slots."""
+
+    def added(self, tokens: int) -> None:
+        """A request has computed KV that was not cached."""
+
+    def left(self, tokens: int) -> None:
+        """KV has left HBM."""
+
+    def sent(self, tokens: int, now_s: float, there_s: float, done_s: float) -> None:
+        """KV that left HBM, where it is from `there_s` on, is on the host at `done_s`."""
+
+    def dropped(self, tokens: int) -> None:
+        """The host has dropped KV."""
+
+    def came(self, tokens: int, computed: bool) -> None:
+        """KV on the host is in HBM again; `computed`: not copied, as a request has computed it anew."""
+
+
 class PrefixTree:
     """Caches whole blocks of `block_size` tokens. KV computed with one adapter cannot be used with another.
 
@@ -34,6 +53,7 @@ class PrefixTree:
     In token slots: `tokens` are in HBM or in flight to it, `held_tokens` of these are held by requests, and
     `host_tokens` are on the host. `segments` is the number of segments in both. `leaves` are the segments in HBM that
     no request holds and that have no child in HBM. `marks` is the last number with which a caller has marked segments.
+    `listeners` are told what becomes of KV.
 
     A lookup costs one step per matched segment, whatever the size of the tree; an eviction costs O(log n).
     Source: vLLM's automatic prefix caching; SGLang (NeurIPS'24) §3, whose tree matches single tokens; FastLibra §4.
@@ -53,6 +73,7 @@ class PrefixTree:
         "host_tokens",
         "invalid_tokens",
         "leaves",
+        "listeners",
         "marks",
         "segments",
         "tokens",
@@ -79,6 +100,7 @@ class PrefixTree:
         self.marks: i64 = 0
         self._host_capacity_tokens: i64 = host_capacity_tokens
         self._send = send
+        self.listeners: tuple[TreeListener, ...] = ()
         self._branches: dict[int, Branch] = {}
         self._held: dict[int, Node] = {}  # by request: the last node that it holds
         worth = worth or LastUse()
@@ -181,7 +203,7 @@ class PrefixTree:
                 segment = self._cut(segment, same)
             self._use(segment, now_s)
             if not segment.resident:
-                self.enter(segment)
+                self.enter(segment, computed=True)
                 segment.ready_s = now_s
             node = segment
             done += same
@@ -201,6 +223,8 @@ class PrefixTree:
         branch.tokens += tokens
         if not branch.resident:
             self.invalid_tokens += tokens
+        for listener in self.listeners:
+            listener.added(tokens)
         if isinstance(node, Segment) and node.users == node.visits == 1 and not node.children:
             node.count += count
             node.hashes += hashes
@@ -274,16 +298,20 @@ class PrefixTree:
         if isinstance(parent, Segment) and not parent.users and not parent.resident_children:
             self.leaves.put(parent)
         self.host_tokens += tokens
+        for listener in self.listeners:
+            listener.left(tokens)
         if not segment.children:
             self._host_leaves.put(segment)
         self.frontier.change(segment)
         self.frontier.add(segment)
         self._fit_host(now_s)
         if self._send is not None and (self._is_there(segment) or segment.ready_s > now_s):
-            segment.ready_s = self._send(tokens, now_s, segment.ready_s)
+            there_s, segment.ready_s = segment.ready_s, self._send(tokens, now_s, segment.ready_s)
+            for listener in self.listeners:
+                listener.sent(tokens, now_s, there_s, segment.ready_s)
 
-    def enter(self, segment: Segment) -> None:
-        """Put a segment into HBM; the caller sets `ready_s`."""
+    def enter(self, segment: Segment, computed: bool = False) -> None:
+        """Put a segment into HBM, copied or `computed` anew; the caller sets `ready_s`."""
         assert segment.parent.resident or isinstance(segment.parent, Branch), (
             "KV comes before what it follows"
         )
@@ -292,6 +320,8 @@ class PrefixTree:
         segment.parent.resident_children += 1
         self.tokens += tokens
         self.host_tokens -= tokens
+        for listener in self.listeners:
+            listener.came(tokens, computed)
         segment.branch.tokens += tokens
         if not segment.branch.resident:
             self.invalid_tokens += tokens
@@ -313,6 +343,8 @@ class PrefixTree:
             self.frontier.discard(segment)
             self.host_tokens -= self.size(segment)
             self.segments -= 1
+            for listener in self.listeners:
+                listener.dropped(self.size(segment))
             parent = segment.parent
             del parent.children[segment.key]
             if isinstance(parent, Segment) and not parent.resident and not parent.children:

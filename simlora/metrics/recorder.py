@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -34,7 +34,6 @@ Sample = tuple[Any, ...]
 """A replica, a time, and the levels BOUNDARY of metrics/timeline.py, then CACHE and REGION as far as there are any."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Recorder:
     """Rows by request id, each written once, when its request ends; see RequestRows.
 

@@ -18,6 +18,7 @@ from simlora.engine.cluster.adapter_store import AdapterStore
 from simlora.engine.replica.link import Link, together
 from simlora.hardware.link import Link as LinkRate
 from simlora.metrics.recorder import Recorder
+from tests.engine.cases import Case, Row
 
 A, B, C = (Adapter(id, name, 8, 1000, 32) for id, name in enumerate("abc"))
 
@@ -27,17 +28,8 @@ class Hosts:
 
     def __init__(self, hosts: int = 3, per_host: int = 1, memory_bytes: float | None = None) -> None:
         self._per_host = per_host
-        self.fetched: list[bool] = []
         self.clock = Clock()
-        fetched = self.fetched
-
-        class Fetches(Recorder):
-            def __init__(self) -> None:
-                """Keep nothing else."""
-
-            def fetched(self, size_bytes: int, from_storage: bool) -> None:
-                fetched.append(from_storage)
-
+        self.recorder = Recorder(Case(rows=(Row(0.0, 0, 1, 1, 1),)).scenario().trace, hosts)
         cluster = SimpleNamespace(
             hosts=hosts,
             host_of=lambda replica: replica // per_host,
@@ -48,7 +40,7 @@ class Hosts:
         self.stores = AdapterStore(
             cluster,  # type: ignore[arg-type]
             (A, B, C),
-            Fetches(),
+            self.recorder,
             self.clock,
         )
         self.loads = [Link() for _ in range(hosts * per_host)]
@@ -104,7 +96,7 @@ def test_a_copy_goes_from_memory_to_gpu_to_gpu(hosts: Hosts) -> None:
     assert hosts.held()[A.id] == [0]
     hosts.until(125.0)
     assert hosts.held()[A.id] == [0], "it does not serve it, and the one that does has it"
-    assert hosts.fetched == [False]
+    assert (hosts.recorder.remote_loads, hosts.recorder.storage_loads) == (1, 0)
 
 
 def test_each_gpu_of_a_replica_gets_its_shard(hosts: Hosts) -> None:
@@ -172,7 +164,7 @@ def test_what_no_host_holds_is_read_from_storage(hosts: Hosts) -> None:
     hosts.stores.holders[A.id].clear()
     hosts.serve((2,), (1,), (1, 2))
     assert hosts.fetch(2, A, 0.0, shard_bytes=500) == 105.0
-    assert hosts.fetched == [True]
+    assert (hosts.recorder.remote_loads, hosts.recorder.storage_loads) == (0, 1)
     hosts.until(100.0)
     assert hosts.held()[A.id] == [2]
 

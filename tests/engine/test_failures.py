@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from simlora.api.facts import adapter_facts, failure_facts
 from simlora.core.errors import InputError
-from simlora.engine.cluster import simulation
-from simlora.engine.cluster.fleet import Fleet
-from simlora.engine.handoff import Handoff
+from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure
 from simlora.engine.replica.kv_cache_manager import KVCacheManager
 from simlora.metrics.journal import Failed
+from simlora.metrics.recorder import Sample
 from tests.engine.by_hand import load_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row, failing
 from tests.engine.observing import holds_nothing
@@ -97,26 +96,24 @@ def test_a_host_that_comes_back_is_empty_and_serves_again() -> None:
 
 
 @pytest.mark.parametrize("prefix_caching", [False, True])
-def test_what_a_failed_replica_held_is_freed_at_once(
-    prefix_caching: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The garbage collector is off while a cluster runs."""
-    there: list[int] = []
+def test_what_a_failed_replica_held_is_freed_at_once(prefix_caching: bool) -> None:
+    """The garbage collector is off while a cluster runs; what is there is counted after each failure."""
+    there: dict[int, int] = {}
 
-    class Counting(Fleet):
-        def replace(self, id: int) -> list[Handoff]:
-            found = super().replace(id)
-            there.append(sum(issubclass(type(each), KVCacheManager) for each in gc.get_objects()))
-            return found
+    def count() -> int:
+        return sum(issubclass(type(each), KVCacheManager) for each in gc.get_objects())
 
-    monkeypatch.setattr(simulation, "Fleet", Counting)
+    def boundary(sample: Sample) -> None:
+        there.setdefault(len(running.recorder.journal.failed), count())
+
     gc.collect()
-    before = sum(issubclass(type(each), KVCacheManager) for each in gc.get_objects())
+    before = count()
     rows = tuple(Row(0.25 * i, 0, 9, 4, 4) for i in range(40))
     failures = tuple((0, float(i), i + 0.5) for i in range(1, 8))
-    table = case(*rows, failures=failures, prefix_caching=prefix_caching).run().requests()
-    assert (table.status == "finished").all()
-    assert there == [before + 2] * 7
+    running = Simulation(case(*rows, failures=failures, prefix_caching=prefix_caching).scenario())
+    running.recorder.on_boundary += (boundary,)
+    assert (running.run().requests().status == "finished").all()
+    assert there == dict.fromkeys(range(8), before + 2)
 
 
 def test_an_adapter_that_only_the_failed_host_held_is_read_from_storage() -> None:

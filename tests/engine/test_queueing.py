@@ -11,14 +11,12 @@ so that a wrong formula could not hide in it.
 
 import math
 from collections.abc import Callable, Sequence
-from unittest import mock
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from simlora.core.request import Request
-from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.simulation import Simulation
 from tests.engine.cases import COEFFICIENTS, Case, Row
 
@@ -154,24 +152,20 @@ def test_requests_that_find_the_cluster_full_are_lost_as_erlang_says(servers: in
     assert_mean(lost, theory, power=0.05, bias=TOKEN_S)
 
 
-class Counting(Dispatcher):
+class Counting:
     """Integrates over time how many requests the router believes to be in the cluster."""
 
-    request_seconds = 0.0
-    since_s = 0.0
+    def __init__(self, simulation: Simulation) -> None:
+        self.request_seconds = self.since_s = 0.0
+        self.outstanding = 0
+        self.view = simulation.view
+        simulation.dispatcher.on_assign += (self.changed,)
+        simulation.dispatcher.on_end += (self.changed,)
 
-    def _tick(self) -> None:
-        now_s = self._view.now_s
-        self.request_seconds += float(self._view.outstanding.sum()) * (now_s - self.since_s)
-        self.since_s = now_s
-
-    def dispatch(self, *arguments: object) -> int | None:
-        self._tick()
-        return super().dispatch(*arguments)
-
-    def end(self, replica: int, request: Request) -> None:
-        self._tick()
-        super().end(replica, request)
+    def changed(self, replica: int, request: Request) -> None:
+        now_s = self.view.now_s
+        self.request_seconds += self.outstanding * (now_s - self.since_s)
+        self.since_s, self.outstanding = now_s, int(self.view.outstanding.sum())
 
 
 @pytest.mark.parametrize("reserve", ["full", "peak", "paged"])
@@ -181,10 +175,9 @@ def test_littles_law_holds_on_every_run(reserve: str) -> None:
     n = 500
     columns = (arrivals(rng, 8.0, n), rng.integers(0, 3, n), rng.integers(1, 60, n), rng.integers(1, 40, n))
     rows = tuple(Row(t, int(a), int(p), int(o), int(o) + 5) for t, a, p, o in zip(*columns, strict=True))
-    with mock.patch("simlora.engine.cluster.simulation.Dispatcher", Counting):
-        simulation = Simulation(Case(rows=rows, capacity=250, replicas=2, reserve=reserve).scenario())
-    table, counted = simulation.run().requests(), simulation.dispatcher
-    assert isinstance(counted, Counting)
+    simulation = Simulation(Case(rows=rows, capacity=250, replicas=2, reserve=reserve).scenario())
+    counted = Counting(simulation)
+    table = simulation.run().requests()
     assert (table.status == "finished").all()
     makespan_s = table.finish_s.max()
     number, rate = counted.request_seconds / makespan_s, n / makespan_s

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from simlora.core.request import Request
-from simlora.engine import assembly
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.parts.unified_swapper import UnifiedSwapper
+from simlora.engine.parts.unified_swapper import SwappedKV, UnifiedSwapper
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
 from simlora.policies.eviction.banded_lru import BandedLru
 from simlora.policies.eviction.cost_model import CostModel
 from simlora.policies.eviction.swapper import Swapper
@@ -51,9 +51,14 @@ class Ran:
     """A case after its run, with a swapper made for it if there is one."""
 
     def __init__(
-        self, of: Case, swapper: Callable[[], Swapper] | None = None, fast: bool = True, **replica: object
+        self,
+        of: Case,
+        swapper: Callable[[], Swapper] | None = None,
+        fast: bool = True,
+        parts: tuple[type[Part], ...] = (),
+        **replica: object,
     ) -> None:
-        scenario = of.scenario(fast_forward=fast)
+        scenario = replace(of.scenario(fast_forward=fast), parts=parts)
         policies = scenario.policies if swapper is None else replace(scenario.policies, eviction=swapper)
         self.simulation = Simulation(
             replace(scenario, policies=policies, replica=replace(scenario.replica, **replica))  # type: ignore[arg-type]
@@ -311,13 +316,14 @@ def checks(of: Case, swapper: Callable[[], Swapper], fast: bool = False) -> list
     """When it checked whether HBM is busy or idle."""
     at: list[float] = []
 
-    class Noting(UnifiedSwapper):
-        def _check(self, now_s: float) -> None:
-            at.append(now_s)
-            super()._check(now_s)
+    class Listens(Part):
+        """Is made after the swapper, to which it listens."""
 
-    with mock.patch.object(assembly, "UnifiedSwapper", Noting):
-        Ran(of, swapper, fast)
+        def __init__(self, replica: Replica) -> None:
+            assert isinstance(replica.kv, SwappedKV)
+            replica.kv.swapper.on_check += (at.append,)
+
+    Ran(of, swapper, fast, parts=(Listens,))
     return at
 
 

@@ -1,15 +1,13 @@
 """A simulation under observation: invariants are checked at every boundary, from sums taken afresh.
 
-Each replica has a part of its own that watches it, `Watch`: hooks and listeners tell it what happens. What neither can
-see is in a subclass of its prefix tree.
+Each replica has a part of its own that watches it, `Watch`: hooks and listeners tell it what happens.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from unittest import mock
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -23,7 +21,7 @@ from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
 from simlora.engine.scenario import Scenario
-from simlora.memory.prefix_tree import PrefixTree
+from simlora.memory.prefix_tree import PrefixTree, TreeListener
 from simlora.memory.segments import Branch, Node, Segment
 from simlora.metrics.recorder import Recorder, Sample
 from tests.engine.cases import Case
@@ -32,21 +30,20 @@ Later = list[tuple[float, int]]
 """Token slots that are in use until a time: (time, slots)."""
 
 
-class WatchedTree(PrefixTree):
-    """Weighs all KV before and after what may add some or drop some; keeps what goes to the host."""
+class TreeWatch(TreeListener):
+    """Counts the KV that comes, leaves and is dropped; keeps what goes to the host."""
 
-    def __init__(self, *args, send: Callable[[int, float, float], float], **kwargs) -> None:
-        super().__init__(*args, send=self.send, **kwargs)
-        self.sends = send
+    def __init__(self, tree: PrefixTree) -> None:
+        self.tree = tree
+        tree.listeners += (self,)
         self.added_tokens = self.out_tokens = self.back_tokens = self.dropped_tokens = 0
         self.sent_tokens = self.brought_tokens = 0
-        self.computes = False
         self.leaving: Later = []
         self.given_up: Later = []
 
     def everything(self) -> Iterator[Segment]:
         """Yield all segments; each is found where it says."""
-        nodes: list[Node] = list(self._branches.values())
+        nodes: list[Node] = list(self.tree._branches.values())
         while nodes:
             node = nodes.pop()
             for key, segment in node.children.items():
@@ -56,31 +53,23 @@ class WatchedTree(PrefixTree):
 
     def weight(self) -> int:
         """Tokens of all KV, in HBM or on the host."""
-        return sum(map(self.size, self.everything()))
+        return sum(map(self.tree.size, self.everything()))
 
-    def add(self, request: Request, tokens: int, now_s: float) -> None:
-        before, self.computes = self.weight(), True
-        super().add(request, tokens, now_s)
-        self.computes = False
-        added = self.weight() - before
-        assert 0 <= added <= tokens
-        self.added_tokens += added
+    def added(self, tokens: int) -> None:
+        assert tokens > 0
+        self.added_tokens += tokens
 
-    def take_out(self, segment: Segment, now_s: float) -> None:
-        before = self.weight()
-        self.out_tokens += self.size(segment)
-        super().take_out(segment, now_s)
-        dropped = before - self.weight()
-        assert dropped >= 0
-        self.dropped_tokens += dropped
+    def left(self, tokens: int) -> None:
+        self.out_tokens += tokens
 
-    def enter(self, segment: Segment) -> None:
-        super().enter(segment)
-        self.back_tokens += self.size(segment)
-        self.brought_tokens += 0 if self.computes else self.size(segment)
+    def dropped(self, tokens: int) -> None:
+        self.dropped_tokens += tokens
 
-    def send(self, tokens: int, now_s: float, there_s: float) -> float:
-        done_s = self.sends(tokens, now_s, there_s)
+    def came(self, tokens: int, computed: bool) -> None:
+        self.back_tokens += tokens
+        self.brought_tokens += 0 if computed else tokens
+
+    def sent(self, tokens: int, now_s: float, there_s: float, done_s: float) -> None:
         if there_s > now_s:
             assert done_s == now_s, "KV that has not come yet goes back"
             self.given_up.append((there_s, tokens))
@@ -88,7 +77,6 @@ class WatchedTree(PrefixTree):
             assert done_s > now_s
             self.sent_tokens += tokens
             self.leaving.append((done_s, tokens))
-        return done_s
 
 
 class Watch(Part):
@@ -100,10 +88,7 @@ class Watch(Part):
     def __init__(self, replica: Replica) -> None:
         self.replica, self.table, self.kv = replica, replica.table, replica.kv
         self.config, self.cache, self.link = replica.config, replica.kv.adapters, replica.host_link
-        self.tree: WatchedTree | None = None
-        if isinstance(self.kv, PrefixCachingKV):
-            assert isinstance(self.kv.tree, WatchedTree), "a prefix tree that is not watched"
-            self.tree = self.kv.tree
+        self.cached = TreeWatch(self.kv.tree) if isinstance(self.kv, PrefixCachingKV) else None
         self.decisions: list[tuple[float, tuple[int, ...]]] = []
         self.ran: list[tuple[float, float]] = []
         self.turned = False  # an iteration may have been launched since the last check
@@ -186,8 +171,8 @@ class Watch(Part):
         What waits for its weights, and what is still to come over the link, is not there yet. If it is given up before
         it has come, what takes its slots then does not know that other copies were still to leave them.
         """
-        tree, kv, step, now_s = self.tree, self.kv, self.table.batch.step, self.replica.clock.now
-        if tree is None:
+        cached, kv, step, now_s = self.cached, self.kv, self.table.batch.step, self.replica.clock.now
+        if cached is None:
             return
         assert isinstance(kv, PrefixCachingKV)
         waits = [tokens for done_s, tokens in kv.copies if done_s > now_s]
@@ -201,14 +186,14 @@ class Watch(Part):
         loading = self.table.held[RequestStatus.LOADING_ADAPTER]
         own_tokens = kv.reservation.used_tokens(step)
         own_tokens -= sum(kv.own_tokens(request, step) for request in loading.values())
-        kv_tokens = sum(tree.size(s) for s in tree.everything() if s.resident and s.ready_s <= start_s)
+        kv_tokens = sum(kv.tree.size(s) for s in cached.everything() if s.resident and s.ready_s <= start_s)
         adapters = {} if self.config.divided else self.resident
         there_tokens = own_tokens + kv_tokens
         there_tokens += sum(a.kv_tokens for id, a in adapters.items() if self.ready_s[id] <= start_s)
-        for later in (tree.leaving, tree.given_up, self.given_up):
+        for later in (cached.leaving, cached.given_up, self.given_up):
             later[:] = [(until_s, tokens) for until_s, tokens in later if until_s > start_s]
-        leaving_tokens = sum(tokens for _, tokens in tree.leaving)
-        unknown_tokens = sum(tokens for _, tokens in (*tree.given_up, *self.given_up))
+        leaving_tokens = sum(tokens for _, tokens in cached.leaving)
+        unknown_tokens = sum(tokens for _, tokens in (*cached.given_up, *self.given_up))
         assert there_tokens + leaving_tokens - unknown_tokens <= self.config.kv_token_budget, (
             "slots are written to that are still being copied to the host"
         )
@@ -240,7 +225,7 @@ class Watch(Part):
 
     def shared(self, request: Request) -> int:
         """Return the tokens of a request whose KV lies in the prefix cache, block by block."""
-        return 0 if self.tree is None else self.tree.shared_tokens(request)
+        return 0 if self.cached is None else self.cached.tree.shared_tokens(request)
 
     def longest(self, running: list[tuple[Request, int]]) -> int:
         """Return the longest prompt and the longest output since the batch was empty."""
@@ -290,9 +275,10 @@ class Watch(Part):
 
     def check_prefixes(self) -> int:
         """Return the slots of cached KV."""
-        tree, swapper = self.tree, self.swapper
-        if tree is None:
+        cached, swapper = self.cached, self.swapper
+        if cached is None:
             return 0
+        tree = cached.tree
         serving = {r.id: r for r in (*self.table.batch, *self.begun())}
         assert tree._held.keys() == serving.keys()
         users: Counter[Segment] = Counter()
@@ -304,7 +290,7 @@ class Watch(Part):
                 blocks -= len(node.blocks)
                 node = node.parent
             assert blocks == 0, "a request holds another number of blocks than it knows"
-        segments = list(tree.everything())
+        segments = list(cached.everything())
         assert set(users) <= set(segments), "KV that is held has gone"
         assert all(segment.users == users[segment] for segment in segments), "other users than it has"
         size = tree.size
@@ -314,10 +300,10 @@ class Watch(Part):
         assert tree.tokens == sum(map(size, resident))
         assert tree.held_tokens == sum(map(size, users))
         assert tree.host_tokens == sum(map(size, segments)) - tree.tokens <= self.config.host_kv_tokens
-        assert tree.weight() == tree.added_tokens - tree.dropped_tokens, "KV from nowhere, or lost"
-        on_host = tree.out_tokens - tree.back_tokens - tree.dropped_tokens
+        assert cached.weight() == cached.added_tokens - cached.dropped_tokens, "KV from nowhere, or lost"
+        on_host = cached.out_tokens - cached.back_tokens - cached.dropped_tokens
         assert tree.host_tokens == on_host, "what is on the host has left HBM, and has not come back"
-        self.check_copies(tree)
+        self.check_copies(cached)
         for segment in segments:
             below = segment.children.values()
             assert segment.resident_children == sum(child.resident for child in below)
@@ -343,11 +329,11 @@ class Watch(Part):
             assert (node in tree.frontier) == bool(outside and (node.resident or alone))
         return tree.tokens
 
-    def check_copies(self, tree: WatchedTree) -> None:
+    def check_copies(self, cached: TreeWatch) -> None:
         """What goes to the host is copied once, and so is what comes back and is not computed anew."""
         ahead_tokens = 0 if self.swapper is None else self.swapper.kv_tokens_in
-        assert self.link.kv_tokens_out == tree.sent_tokens <= tree.out_tokens
-        assert self.link.kv_tokens_in + ahead_tokens == tree.brought_tokens
+        assert self.link.kv_tokens_out == cached.sent_tokens <= cached.out_tokens
+        assert self.link.kv_tokens_in + ahead_tokens == cached.brought_tokens
 
     def check_region(self, used: dict[int, Adapter]) -> None:
         """The adapters' own memory holds the adapters in use, and no more than it has room for."""
@@ -390,7 +376,6 @@ class Watched(Simulation):
 
 def watched(case: Case, *, fast_forward: bool = True) -> Watched:
     """Return the cluster after the case was run under observation."""
-    with mock.patch("simlora.engine.assembly.PrefixTree", WatchedTree):
-        simulation = Watched(case.scenario(fast_forward=fast_forward))
-        simulation.run()
+    simulation = Watched(case.scenario(fast_forward=fast_forward))
+    simulation.run()
     return simulation

@@ -7,7 +7,6 @@ from operator import index
 from typing import Any, Final
 
 import numpy as np
-from mypy_extensions import mypyc_attr
 
 from simlora.core.request import Request
 from simlora.engine.clock import ARRIVAL, URGENT, Event
@@ -27,7 +26,6 @@ Listener = Callable[[int, Request], None]
 """Takes the number of a replica, and the request that it gets or no longer has."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Dispatcher:
     """Dispatches requests to the replicas that the router chooses, and keeps the fleet's `outstanding`.
 
@@ -58,6 +56,20 @@ class Dispatcher:
         self.on_assign: tuple[Listener, ...] = ()
         self.on_withdraw: tuple[Listener, ...] = ()
         self.on_end: tuple[Listener, ...] = ()
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anything is called when a request arrives, is dispatched or ends."""
+        return any(
+            (
+                self.before_route,
+                self.on_arrive,
+                self.on_overflow,
+                self.on_assign,
+                self.on_withdraw,
+                self.on_end,
+            )
+        )
 
     def play(self, requests: Iterable[Request]) -> None:
         """Dispatch each request at its arrival; they are in order of time."""

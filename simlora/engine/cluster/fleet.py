@@ -6,7 +6,6 @@ import gc
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simlora.core.request import Request
@@ -20,7 +19,6 @@ Ids = NDArray[np.int64]
 """Numbers of replicas, ascending."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Fleet:
     """`outstanding`, `alive`, `on` and `open` are `[replicas]`; `outstanding` counts the requests of each replica.
 

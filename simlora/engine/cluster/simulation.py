@@ -188,8 +188,8 @@ class Simulation:
         """
         replicas, cores = self.fleet.replicas, min(cores, len(self.fleet.replicas))
         requests = partial(building.requests, self.scenario, self.adapters, self.front_end_s)
-        watched = self._runner is not ModelRunner or bool(self.recorder.on_boundary)
-        if watched or not independent(self.scenario, replicas):
+        watched = bool(self.recorder.on_boundary) or self.dispatcher.has_listeners
+        if watched or self._runner is not ModelRunner or not independent(self.scenario, replicas):
             self.dispatcher.progress = progress
             self._start(requests())
             self._advance(self.scenario.until_s)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from math import inf, nextafter
 from typing import ClassVar
 
 import numpy as np
-from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -50,12 +49,12 @@ class SwappedKV(PrefixCachingKV):
         return most
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class UnifiedSwapper(Part):
     """Evicts KV and adapters that are worth least, and brings those that are worth most from the host.
 
     Its own time grows with what it moves, and with the number of adapters, not with the tree.
     `kv_tokens_in` is the KV that was brought ahead of any request. HBM is busy if more than `busy_tokens` are in use.
+    `on_check` is called when it is checked whether HBM is busy or idle.
     """
 
     outlives_requests: ClassVar[bool] = True
@@ -75,6 +74,7 @@ class UnifiedSwapper(Part):
     def __init__(self, replica: Replica, policy: Swapper, kv: SwappedKV, adapters: Sequence[Adapter]) -> None:
         self.policy = policy
         self.kv_tokens_in = 0
+        self.on_check: tuple[Callable[[float], None], ...] = ()
         self._replica, self._kv, self._tree, self._cache = replica, kv, kv.tree, kv.adapters
         self._host_link = kv.host_link
         self._adapters = adapters
@@ -150,6 +150,8 @@ class UnifiedSwapper(Part):
 
     def _check(self, now_s: float) -> None:
         """Move KV and adapters until HBM is neither busy nor idle."""
+        for listener in self.on_check:
+            listener(now_s)
         policy, capacity, used_tokens = self.policy, self._cache.capacity, self._kv.used_tokens
         if used_tokens > self.busy_tokens:
             self.make_room(used_tokens - int(policy.busy_to * capacity), now_s)
