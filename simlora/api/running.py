@@ -122,7 +122,7 @@ def _result(
         scaling=scaling_facts(simulation, makespan_s),
         cost=cost_facts(simulation, requests),
         simulation=simulation_facts(simulation, wall_s, migration_wall_s),
-        versions=versions() | {"build": BUILD},
+        versions={**versions(), "build": BUILD},
         seed=setup.scenario.seed,
         workload=setup.workload,
         run=setup.about,
