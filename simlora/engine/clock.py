@@ -20,8 +20,9 @@ BOUNDARY: Final = 6 << 40
 STOP: Final = 7 << 40
 BUCKETS: Final = 2048
 """A power of two."""
-FAR: Final = 4.0e18
-"""The number of a bucket that no event reaches."""
+MASK: Final = BUCKETS - 1
+FAR: Final = 2.0**52
+"""No bucket has this number: the numbers of buckets are exact as floats."""
 
 
 class Event:
@@ -61,23 +62,28 @@ class Clock:
         self.now = 0.0
         self._buckets_per_s = buckets_per_s
         self._ring: list[list[Event]] = [[] for _ in range(BUCKETS)]
-        self._near: i64 = 0  # events in the ring
         self._far: list[Event] = []
-        self._bucket: i64 = 0  # the number of the bucket in which now lies
+        self._soon = self._ring[0]  # the bucket in which now lies, with the next events if it has any
+        self._number: i64 = 0  # of that bucket
+        self._horizon = float(BUCKETS)  # the number of the first bucket that the ring has not got yet
         self._stopped = False
 
     def restart(self, now_s: float, buckets_per_s: float) -> None:
         """Begin anew at a time, also an earlier one; nothing may be scheduled."""
-        assert self._near + len(self._far) == 0, "a clock is started anew, and events are scheduled"
+        assert not (self._soon or self._far), "a clock is started anew, and events are scheduled"
         self.now, self._buckets_per_s = now_s, buckets_per_s
-        self._bucket = int(min(now_s * buckets_per_s, FAR))
+        self._number = int(min(now_s * buckets_per_s, FAR))
+        self._horizon = float(self._number + BUCKETS)
+        self._soon = self._ring[self._number & MASK]
 
     def run(self, until_s: float | None = None) -> None:
         """Process events until there are none left, or up to a time, whose own events are not processed."""
         self._stopped = False
         if until_s is not None:
             self.call(until_s, BEFORE_ALL, 0, self._stop)
-        while not self._stopped and (event := self._next()) is not None:
+        while not self._stopped and (self._soon or self._advance()):
+            event = self._soon.pop()
+            event.bucket = None
             self.now = event.time_s
             event.callback()
 
@@ -90,18 +96,18 @@ class Clock:
     def schedule(self, event: Event, time_s: float) -> None:
         """Let an event happen at `time_s`; it may be scheduled for another time, or have happened before."""
         assert time_s >= self.now, f"the clock goes back from {self.now} to {time_s}"
-        self.cancel(event)
+        if event.bucket is not None:
+            self.cancel(event)
         event.time_s = time_s
         place = time_s * self._buckets_per_s
-        if place < float(self._bucket + BUCKETS):
+        if place < self._horizon:
             number: i64 = int(place)
-            bucket = self._ring[number & (BUCKETS - 1)]
-            self._near += 1
+            bucket = self._ring[number & MASK]
         else:
             bucket = self._far
         event.bucket = bucket
         # Events that share time and key happen as they were scheduled, so this one comes before all of its equals.
-        if not bucket or _follows(bucket[-1], event):
+        if not bucket or bucket[-1].time_s > time_s:
             bucket.append(event)
         else:
             bucket.insert(_place(bucket, event), event)
@@ -116,7 +122,6 @@ class Clock:
             place += 1
         del bucket[place]
         event.bucket = None
-        self._near -= bucket is not self._far
 
     def process(self, moments: Process) -> None:
         """Start a generator now, and resume it at each moment that it yields."""
@@ -142,41 +147,50 @@ class Clock:
     def _stop(self) -> None:
         self._stopped = True
 
-    def _next(self) -> Event | None:
-        """Take out and return the event that happens next; None: there is none."""
-        ring, far, number = self._ring, self._far, self._bucket
-        if self._near:
-            bucket = ring[number & (BUCKETS - 1)]
-            while not bucket:
-                number += 1
-                bucket = ring[number & (BUCKETS - 1)]
-            # Of equals, the one in `far` was scheduled earlier: when the ring did not reach so far.
-            if not far or _follows(far[-1], bucket[-1]):
-                self._bucket = number
-                self._near -= 1
-                event = bucket.pop()
-                event.bucket = None
-                return event
-        elif not far:
-            return None
-        event = far.pop()
-        event.bucket = None
-        self._bucket = int(min(event.time_s * self._buckets_per_s, FAR))
-        return event
+    def _advance(self) -> bool:
+        """Go to the next bucket that has events; return whether there is one."""
+        ring, far, number, end = self._ring, self._far, self._number + 1, self._number + BUCKETS
+        while number < end and not ring[number & MASK]:
+            number += 1
+        if far:
+            first = far[-1].time_s * self._buckets_per_s
+            if number == end and first >= FAR:  # as are all events from now on
+                self._soon = far
+                return True
+            if number == end or first < float(number):
+                number = int(first)
+        elif number == end:
+            return False
+        self._number, self._horizon = number, float(number + BUCKETS)
+        self._soon = ring[number & MASK]
+        if far and first < float(number + 1):
+            self._take_far()
+        return True
 
-
-def _follows(event: Event, other: Event) -> bool:
-    """Return whether an event happens after another one; False for equals."""
-    return event.time_s > other.time_s or (event.time_s == other.time_s and event.key > other.key)
+    def _take_far(self) -> None:
+        """Put the far events of the bucket in which now lies into it."""
+        far, later = self._far, self._soon
+        begin = len(far)
+        while begin and far[begin - 1].time_s * self._buckets_per_s < float(self._number + 1):
+            begin -= 1
+        self._soon = self._ring[self._number & MASK] = far[begin:]
+        del far[begin:]
+        for event in self._soon:
+            event.bucket = self._soon
+        # Of equals, those in `far` were scheduled earlier: when the ring did not reach so far.
+        while later:
+            self.schedule(later[-1], later[-1].time_s)
 
 
 def _place(bucket: list[Event], event: Event) -> int:
     """Return where an event comes among those of a bucket: before its equals."""
+    time_s, key = event.time_s, event.key
     low: i64 = 0
     high: i64 = len(bucket)
     while low < high:
-        middle = (low + high) // 2
-        if _follows(bucket[middle], event):
+        middle = (low + high) >> 1
+        other = bucket[middle]
+        if other.time_s > time_s or (other.time_s == time_s and other.key > key):
             low = middle + 1
         else:
             high = middle

@@ -156,15 +156,12 @@ class MbgmvMax(Mbgmv):
     """
 
     def decode_s(self, work: LoraWork) -> float:
-        return super().decode_s(_as_widest(work))
+        each_s = self.decode_sequence + self.decode_max_rank * work.max_rank
+        own_s = self.decode_rank * (work.tokens * work.max_rank)
+        return self.decode_0 * (work.tokens > 0) + own_s + each_s * work.tokens
 
     def prefill_s(self, work: LoraWork) -> float:
-        return super().prefill_s(_as_widest(work))
-
-
-def _as_widest(work: LoraWork) -> LoraWork:
-    """Return the work as if every token had the highest rank."""
-    return LoraWork(work.tokens, work.tokens * work.max_rank, work.max_rank, work.adapters, work.segments)
+        return self.prefill_0 * (work.tokens > 0) + self.prefill_rank * (work.tokens * work.max_rank)
 
 
 TILE: Final = 16

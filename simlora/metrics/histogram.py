@@ -18,7 +18,7 @@ import math
 from typing import Any, Final
 
 import numpy as np
-from librt.vecs import append, vec
+from librt.vecs import extend, vec
 from mypy_extensions import i64
 from numpy.typing import NDArray
 
@@ -72,8 +72,8 @@ class TokenGaps:
     def __init__(self, buffer_rows: int = _BUFFER_ROWS, chunk: int = _CHUNK) -> None:
         self._most: i64 = buffer_rows * _FIELDS
         self._chunk = chunk
-        self._rows: vec[float] = vec[float]()  # one after the other; as long as the fullest buffer so far
-        self._filled: i64 = 0  # numbers of the rows that are not folded yet
+        self._rows: vec[float] = vec[float]([0.0] * _FIELDS)  # one after the other
+        self._filled: i64 = 0  # numbers of the rows that are not folded yet; behind them is room
         self._counts: NDArray[np.int64] = np.zeros(_BINS, dtype=np.int64)
         self._count = 0
         self._sum = 0
@@ -88,11 +88,11 @@ class TokenGaps:
         """Count a decode window of `weight` sequences: gap i of 0 .. steps-1 is first_s + i * slope_s."""
         at, rows = self._filled, self._rows
         if at == len(rows):
-            rows = append(append(append(append(rows, 0.0), 0.0), 0.0), 0.0)
-            self._rows = rows
-        rows[at], rows[at + 1], rows[at + 2], rows[at + 3] = first_s, slope_s, float(steps), float(weight)
-        self._filled = at + _FIELDS
-        if self._filled >= self._most:
+            rows = self._rows = extend(rows, rows[:])
+        rows[at], rows[at + 1], rows[at + 2], rows[at + 3] = first_s, slope_s, steps, weight
+        at += _FIELDS
+        self._filled = at
+        if at >= self._most:
             self._fold()
 
     @property

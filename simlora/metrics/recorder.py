@@ -148,10 +148,10 @@ class Recorder:
         self,
         replica: i64,
         now_s: float,
-        running: i64,
-        waiting: i64,
-        kv_tokens: i64,
-        adapter_tokens: i64,
+        running: int,
+        waiting: int,
+        kv_tokens: int,
+        adapter_tokens: int,
         more: tuple[int, ...],
     ) -> None:
         """Record what a replica holds from this iteration boundary until its next one.

@@ -88,10 +88,10 @@ class RequestRows:
         blocked_s: float,
     ) -> None:
         """Write all of a request's row but its cached tokens, at once: no interrupt leaves half a row."""
-        at = self._at(id)
-        assert not self._rows[at + STATUS_AT], f"request {id} ends twice"
+        at, rows = self._at(id), self._rows
+        assert not rows[at + STATUS_AT], f"request {id} ends twice"
         _pack(
-            self._rows,
+            rows,
             at,
             finish_s,
             admitted_s,
@@ -136,7 +136,8 @@ class RequestRows:
     def _at(self, id: i64) -> i64:
         """Return where a row begins; there is one then."""
         assert id >= self._first, f"request {id} ends twice"
-        self._reach(id + 1)
+        if id >= self._end:
+            self._reach(id + 1)
         return (id - self._first) * SIZE
 
     def _reach(self, end: i64) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from librt.vecs import append, vec
+from librt.vecs import extend, vec
 from mypy_extensions import i64
 from numpy.typing import NDArray
 
@@ -29,12 +29,15 @@ class Timeline:
     the intervals become twice as long, so that memory is bounded and the samples stay evenly spaced over time.
     """
 
-    __slots__ = ("_counts", "_fields", "_interval", "_latest", "_most", "_rows", "_stretch_s")
+    __slots__ = ("_counts", "_end", "_fields", "_interval", "_latest", "_most", "_rows", "_stretch_s")
 
     def __init__(self, replicas: int, counts: tuple[str, ...]) -> None:
         self._counts = counts
         self._fields: i64 = 2 + len(counts)
-        self._rows: vec[float] = vec[float]()  # one after the other: replica, time, counts
+        self._rows: vec[float] = vec[float](
+            [0.0] * (2 + len(counts))
+        )  # one after the other: replica, time, counts
+        self._end: i64 = 0  # where the last row ends; behind it is room
         self._latest: vec[i64] = vec[i64]([0] * replicas)  # where the latest row of each replica begins
         self._interval: vec[i64] = vec[i64]([-1] * replicas)  # in which it lies
         self._most: i64 = min(MOST_ROWS_A_REPLICA * replicas, MOST_ROWS) * self._fields
@@ -44,29 +47,28 @@ class Timeline:
         self,
         replica: i64,
         time_s: float,
-        running: i64,
-        waiting: i64,
-        kv_tokens: i64,
-        adapter_tokens: i64,
+        running: float,
+        waiting: float,
+        kv_tokens: float,
+        adapter_tokens: float,
         more: tuple[int, ...],
     ) -> None:
         """Add a sample. Each replica's samples come in order of time; `more` has the counts after BOUNDARY."""
-        rows = self._rows
+        rows, at = self._rows, self._latest[replica]
         interval: i64 = int(time_s / self._stretch_s)
         if interval != self._interval[replica]:
             self._interval[replica] = interval
-            self._latest[replica] = len(rows)
-            for _ in range(self._fields):
-                rows = append(rows, float(replica))
-            self._rows = rows
-        at = self._latest[replica]
-        rows[at + 1], rows[at + 2], rows[at + 3] = time_s, float(running), float(waiting)
-        rows[at + 4], rows[at + 5] = float(kv_tokens), float(adapter_tokens)
-        at += 6
+            at = self._latest[replica] = self._end
+            self._end += self._fields
+            if self._end > len(rows):
+                rows = self._rows = extend(rows, rows[:])
+            rows[at] = float(replica)
+        rows[at + 1], rows[at + 2], rows[at + 3] = time_s, running, waiting
+        rows[at + 4], rows[at + 5] = kv_tokens, adapter_tokens
         for count in more:
-            rows[at] = float(count)
+            rows[at + 6] = count
             at += 1
-        if len(rows) > self._most:
+        if self._end > self._most:
             self._thin()
 
     def share(self) -> tuple[float, NDArray[np.float64]]:
@@ -77,7 +79,7 @@ class Timeline:
         """Add the samples of another one, which has none of a replica of which this one has some."""
         stretch_s, rows = share
         both = np.concatenate([self._ordered(), rows])
-        self._rows = vec[float](both.reshape(-1).tolist())
+        self._rows, self._end = vec[float](both.reshape(-1).tolist()), both.size
         self._stretch_s = max(self._stretch_s, stretch_s)
         self._thin()
 
@@ -87,7 +89,7 @@ class Timeline:
         while rows.size > self._most:
             self._stretch_s *= 2.0
             rows = self._last(rows)
-        self._rows = vec[float](rows.reshape(-1).tolist())
+        self._rows, self._end = vec[float](rows.reshape(-1).tolist()), rows.size
         for row in np.flatnonzero(np.diff(rows[:, 0], append=-1.0)).tolist():
             replica: i64 = int(rows[row, 0])
             self._latest[replica] = row * self._fields
@@ -101,7 +103,7 @@ class Timeline:
 
     def _ordered(self) -> NDArray[np.float64]:
         """Return the rows by replica and time."""
-        rows = np.asarray(self._rows, dtype=np.float64).reshape(-1, self._fields)
+        rows = np.asarray(self._rows, dtype=np.float64)[: self._end].reshape(-1, self._fields)
         return np.asarray(rows[np.lexsort((rows[:, 1], rows[:, 0]))])
 
     def frame(self) -> pd.DataFrame:

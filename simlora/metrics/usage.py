@@ -35,14 +35,14 @@ class Usage:
 
     def __init__(self, replicas: int, grows: bool = True) -> None:
         self._growth = 0.5 if grows else 0.0
-        self._steps: i64 = 0
+        self._steps = 0
         self._since_s: vec[float] = vec[float]([0.0] * replicas)
-        self._used: vec[i64] = vec[i64]([0] * replicas)
+        self._used: vec[float] = vec[float]([0.0] * replicas)
         self._used_area: vec[float] = vec[float]([0.0] * replicas)
         self._cached = [(0, 0, 0)] * replicas
         self._cached_area = [(0.0, 0.0, 0.0)] * replicas
 
-    def hold(self, replica: i64, now_s: float, used: i64, cache: tuple[int, ...], token_steps: i64) -> None:
+    def hold(self, replica: i64, now_s: float, used: float, cache: tuple[int, ...], token_steps: int) -> None:
         """Set what a replica holds from now on: so many slots, and of a prefix `cache` idle, invalid and host ones.
 
         `token_steps` counts the token steps of all replicas so far.
@@ -50,9 +50,9 @@ class Usage:
         lasted_s = now_s - self._since_s[replica]
         self._since_s[replica] = now_s
         # All token steps since the previous boundary, of whichever replica, were taken by this replica.
-        grown = self._growth * float(token_steps - self._steps)
+        grown = self._growth * (token_steps - self._steps)
         self._steps = token_steps
-        self._used_area[replica] += lasted_s * (float(self._used[replica]) + grown)
+        self._used_area[replica] += lasted_s * (self._used[replica] + grown)
         self._used[replica] = used
 
     def share(self, replicas: Sequence[int]) -> list[tuple[Any, ...]]:
@@ -89,7 +89,7 @@ class CachedUsage(Usage):
 
     __slots__ = ()
 
-    def hold(self, replica: i64, now_s: float, used: i64, cache: tuple[int, ...], token_steps: i64) -> None:
+    def hold(self, replica: i64, now_s: float, used: float, cache: tuple[int, ...], token_steps: int) -> None:
         lasted_s = now_s - self._since_s[replica]
         super().hold(replica, now_s, used, cache, token_steps)
         idle, invalid, host = self._cached[replica]

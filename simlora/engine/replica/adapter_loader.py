@@ -75,9 +75,10 @@ class AdapterLoader:
         ready_s = self._cache.ready_s
         for request in requests:
             own = request.adapter
-            if own is not None and ready_s[own.id] > now_s:
-                weights_s = max(weights_s, ready_s[own.id])
-                charge_wait(request, ready_s[own.id] - now_s)
+            if own is not None and (own_s := ready_s[own.id]) > now_s:
+                if own_s > weights_s:
+                    weights_s = own_s
+                charge_wait(request, own_s - now_s)
         return LoadPlan(now_s, weights_s)
 
     def _bring(self, adapter: Adapter, now_s: float) -> None:

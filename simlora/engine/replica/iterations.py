@@ -139,18 +139,21 @@ class Iterations:
             table.end_window()
         window = table.window
         if window is None:
-            start_s = max(now_s, self.runner.stalled_until_s) + delay_s
+            start_s = self.runner.stalled_until_s
+            start_s = (start_s if start_s > now_s else now_s) + delay_s
             window = self.runner.decode(start_s, batch, output.skipped, table.count_adapters(()))
             window.finish = batch.steps_to_finish()
             table.window = window
         if not self.fast_forward:
             window.stop = window.done + 1
             return window.end_s(window.stop)
-        steps = min(window.finish - window.done, output.steps)
+        steps, until_s = window.finish - window.done, output.until_s
+        if output.steps < steps:
+            steps = output.steps
         until_full = table.kv.steps_until_full(steps, now_s)
         window.full = (window.done + until_full) * table.kv.certain  # 0: room is made at every boundary
-        steps = min(steps, until_full)
-        until_s = output.until_s
+        if until_full < steps:
+            steps = until_full
         for part in hooks.bounds:
             steps, until_s = min(steps, part.steps(steps)), min(until_s, part.next_s())
             assert steps > 0, f"{type(part).__name__}.steps leaves no step until the next boundary"

@@ -63,9 +63,9 @@ class LatencyStats:
         else:
             others = size - len(joined)
             if others:
-                gaps.add(start_s - self._decoded_s + first_s, others)
+                gaps.add_run(start_s - self._decoded_s + first_s, 0.0, 1, others)
             for request in joined:
-                gaps.add(start_s - request.token_s + first_s, 1)
+                gaps.add_run(start_s - request.token_s + first_s, 0.0, 1)
             joined.clear()
             if steps > 1:
                 gaps.add_run(first_s + window.slope_s, window.slope_s, steps - 1, size)
@@ -106,7 +106,11 @@ class LatencyStats:
         """The replica stands still for weights; the batch, and each request from `own_s[i]` on, could have run."""
         self.stalled_s += until_s - from_s
         for index, request in enumerate(requests):
-            request.blocked_s += until_s - min(max(from_s, own_s[index]), until_s)
+            begin_s = own_s[index]
+            if begin_s < from_s:
+                begin_s = from_s
+            if begin_s < until_s:
+                request.blocked_s += until_s - begin_s
 
     def delayed(self, requests: Sequence[Request], seconds: float) -> None:
         """Requests of a prefill could have begun so much earlier than it did."""

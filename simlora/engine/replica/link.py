@@ -32,11 +32,12 @@ class Link:
         besides, unless the link is busy with other transfers meanwhile.
         """
         duration_s *= self.slowdown
-        if self.free_at_s <= now_s:
+        begin_s = self.free_at_s
+        if begin_s <= now_s:
             duration_s += launch_s
-            if self.free_at_s < now_s:
-                self._since_s = now_s
-        self.free_at_s = max(now_s, self.free_at_s) + duration_s
+            if begin_s < now_s:
+                begin_s = self._since_s = now_s
+        self.free_at_s = begin_s + duration_s
         self.busy_s += duration_s
         for listener in self.on_transfer:
             listener(self.free_at_s - duration_s, self.free_at_s, what)

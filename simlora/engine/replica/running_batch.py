@@ -74,13 +74,14 @@ class RunningBatch:
         request.context_offset = request.prompt_tokens + request.padding_tokens + generated - self.step
         self.members[request.id] = request
         self.offsets += request.context_offset
-        insort(self._finish, self._finish_of(request))
+        insort(self._finish, ((self.step + to_come) << ID_BITS) + request.id)
         if request.adapter is not None:
             rank, counts = request.adapter.rank, self._rank_counts
             self.lora_requests += 1
             self.rank_sum += rank
             counts[rank] = counts.get(rank, 0) + 1
-            self._top_rank = max(self._top_rank, rank)
+            if rank > self._top_rank:
+                self._top_rank = rank
 
     def steps_to_finish(self) -> int:
         """Return the number of decode steps until the next member is finished."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from librt.vecs import append, pop, vec
 from mypy_extensions import i64
 
 from simlora.core.request import Request
@@ -37,43 +36,42 @@ class Peak(Reservation):
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
-        self._entries = Entries()
+        self._entries: list[Entry] = []
         self._offsets: i64 = 0
         self._bound: i64 = 0  # never below the peak of the running requests
-        self._trial: Entries | None = None
-        self._joined = Entries()
+        self._trial: list[Entry] | None = (
+            None  # a copy of the running requests' entries, with those of candidates
+        )
+        self._joined: list[Entry] = []  # of candidates that fit, and are not in the copy yet
         self._trial_bound: i64 = 0
         self._step: i64 = 0
-        self._refused: tuple[i64, i64] = (0, 0)
+        self._refused = Entry(0, 0)
         self._limit: i64 = 0
 
     def begin(self, step: int) -> None:
         self._trial, self._trial_bound, self._step = None, self._bound, step
-        if len(self._joined.lasts):
-            self._joined = Entries()
+        self._joined.clear()
 
     def fits(self, context: int, to_come: int, beside_tokens: int) -> bool:
         limit: i64 = self.capacity - beside_tokens
-        last, offset = self._step + to_come, context - self._step
+        entry = Entry(self._step + to_come, context - self._step)
         # No request ever holds more than context + to_come, so the sum bounds the new peak.
         bound = self._trial_bound + context + to_come
         if bound < limit:
-            self._joined.insert(last, offset)
+            self._joined.append(entry)
             self._trial_bound = bound
             return True
         trial = self._trial
         if trial is None:
             trial = self._trial = self._entries.copy()
-        joined = self._joined
-        if len(joined.lasts):
-            for earlier in range(len(joined.lasts)):
-                trial.insert(joined.lasts[earlier], joined.offsets[earlier])
-            self._joined = Entries()
-        trial.insert(last, offset)
-        peak = trial.peak(limit)
+        for earlier in self._joined:
+            _insert(trial, earlier)
+        self._joined.clear()
+        place = _insert(trial, entry)
+        peak = _peak(trial, limit)
         if peak >= limit:
-            trial.take(last, offset)
-            self._refused, self._limit = (last, offset), limit
+            del trial[place]
+            self._refused, self._limit = entry, limit
             return False
         self._bound, self._trial_bound = min(self._bound, peak), peak
         return True
@@ -85,107 +83,99 @@ class Peak(Reservation):
         a request that ends before it therefore falls by one per step. A peak at the candidate's own end, or later,
         stays until that end has moved past the next request's end. All peaks over the limit must be gone.
         """
-        trial = self._trial
+        trial, refused = self._trial, self._refused
         assert trial is not None, "retry_steps is asked after a refusal"
-        last, offset = self._refused
         entries = trial.copy()
-        place = entries.insert(last, offset)
-        lasts, offsets = entries.lasts, entries.offsets
-        count: i64 = len(lasts)
+        place = _insert(entries, refused)
+        index: i64 = len(entries)
         steps: i64 = 1
         total: i64 = 0
-        for back in range(count):
-            index = count - 1 - back
-            total += offsets[index]
-            over = total + lasts[index] * (back + 1) - self._limit
+        count: i64 = 0
+        for entry in reversed(entries):
+            index -= 1
+            count += 1
+            total += entry.offset
+            over = total + entry.last * count - self._limit
             if over < 0:
                 continue
             if index < place:
                 steps = max(steps, over + 1)
             elif index > place:
-                steps = max(steps, lasts[index] - last + 1)
-            elif back:
-                steps = max(steps, lasts[place + 1] - last + 1)
+                steps = max(steps, entry.last - refused.last + 1)
+            elif count > 1:
+                steps = max(steps, entries[place + 1].last - refused.last + 1)
             else:
                 return UNLIMITED
         return steps
 
     def add(self, request: Request, context: int, to_come: int, step: int) -> None:
         # Once prefilled, a request has one token less to come than as a candidate, but not less than 0.
-        request.held_until, request.held_offset = step + max(to_come - 1, 0), context - step
-        self._entries.insert(request.held_until, request.held_offset)
-        self._offsets += request.held_offset
+        last, offset = step + to_come - (to_come > 0), context - step
+        request.held_until, request.held_offset = last, offset
+        _insert(self._entries, Entry(last, offset))
+        self._offsets += offset
         self._bound += context + to_come
 
     def remove(self, request: Request, step: int) -> None:
-        self._entries.take(request.held_until, request.held_offset)
-        self._offsets -= request.held_offset
-        if not len(self._entries.lasts):
+        entries, last, offset = self._entries, request.held_until, request.held_offset
+        place: i64 = 0
+        while entries[place].last != last or entries[place].offset != offset:
+            place += 1
+        del entries[place]
+        self._offsets -= offset
+        if not entries:
             self._bound = 0
 
     def held_tokens(self, request: Request, step: int) -> int:
         return request.held_offset + step
 
     def peak_tokens(self, step: int) -> int:
-        return self._entries.peak(UNLIMITED)
+        return _peak(self._entries, UNLIMITED)
 
     def used_tokens(self, step: int) -> int:
-        return self._offsets + len(self._entries.lasts) * step
+        return self._offsets + len(self._entries) * step
 
     def steps_until_full(self, free_tokens: int, step: int, most: int = UNLIMITED) -> int:
-        count: i64 = len(self._entries.lasts)
-        return free_tokens // count + 1 if count else UNLIMITED
+        return free_tokens // len(self._entries) + 1 if self._entries else UNLIMITED
 
 
-class Entries:
-    """Requests by their last step, the latest at the end; of equals, the one with the least offset at the end."""
+class Entry:
+    """A request, by its last step and its context at step 0."""
 
-    __slots__ = ("lasts", "offsets")
+    __slots__ = ("last", "offset")
 
-    def __init__(self) -> None:
-        self.lasts: vec[i64] = vec[i64]()
-        self.offsets: vec[i64] = vec[i64]()
+    def __init__(self, last: i64, offset: i64) -> None:
+        self.last, self.offset = last, offset
 
-    def copy(self) -> Entries:
-        """Return the same entries, to be changed."""
-        found = Entries()
-        found.lasts, found.offsets = self.lasts[:], self.offsets[:]
-        return found
 
-    def insert(self, last: i64, offset: i64) -> i64:
-        """Insert an entry; return its place, which is after its equals."""
-        lasts, offsets = append(self.lasts, last), append(self.offsets, offset)
-        place: i64 = len(lasts) - 1
-        while place and (
-            lasts[place - 1] > last or (lasts[place - 1] == last and offsets[place - 1] < offset)
-        ):
-            lasts[place], offsets[place] = lasts[place - 1], offsets[place - 1]
-            place -= 1
-        lasts[place], offsets[place] = last, offset
-        self.lasts, self.offsets = lasts, offsets
-        return place
+def _insert(entries: list[Entry], entry: Entry) -> i64:
+    """Insert an entry, after its equals, and return its place.
 
-    def take(self, last: i64, offset: i64) -> None:
-        """Remove an entry."""
-        lasts, offsets = self.lasts, self.offsets
-        place: i64 = 0
-        while lasts[place] != last or offsets[place] != offset:
-            place += 1
-        self.lasts, _ = pop(lasts, place)
-        self.offsets, _ = pop(offsets, place)
+    The latest is at the end; of those with the same last step, the one with the least offset.
+    """
+    last, offset = entry.last, entry.offset
+    low: i64 = 0
+    high: i64 = len(entries)
+    while low < high:
+        middle = (low + high) >> 1
+        other = entries[middle]
+        if other.last < last or (other.last == last and other.offset >= offset):
+            low = middle + 1
+        else:
+            high = middle
+    entries.insert(low, entry)
+    return low
 
-    def peak(self, enough: i64) -> i64:
-        """Return the highest of i * last_i + the sum of offsets 1..i, or the first that is `enough`."""
-        lasts, offsets = self.lasts, self.offsets
-        count: i64 = len(lasts)
-        total: i64 = 0
-        peak: i64 = 0
-        for back in range(count):
-            index = count - 1 - back
-            total += offsets[index]
-            need = total + lasts[index] * (back + 1)
-            if need > peak:
-                peak = need
-                if peak >= enough:
-                    break
-        return peak
+
+def _peak(entries: list[Entry], enough: i64) -> i64:
+    """Return the highest of i * last_i + the sum of offsets 1..i, or the first that is `enough`."""
+    total: i64 = 0
+    peak: i64 = 0
+    for index, entry in enumerate(reversed(entries)):
+        total += entry.offset
+        need = total + entry.last * (index + 1)
+        if need > peak:
+            peak = need
+            if peak >= enough:
+                break
+    return peak
