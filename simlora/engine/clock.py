@@ -70,7 +70,7 @@ class Clock:
 
     def restart(self, now_s: float, buckets_per_s: float) -> None:
         """Begin anew at a time, also an earlier one; nothing may be scheduled."""
-        assert not (self._soon or self._far), "a clock is started anew, and events are scheduled"
+        assert not [*self._soon, *self._far], "a clock is started anew, and events are scheduled"
         self.now, self._buckets_per_s = now_s, buckets_per_s
         self._number = int(min(now_s * buckets_per_s, FAR))
         self._horizon = float(self._number + BUCKETS)
