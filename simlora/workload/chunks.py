@@ -62,6 +62,7 @@ def _read_csv(path: str, part: Part) -> Iterator[Chunk]:
                 na_filter=False,
                 skip_blank_lines=False,
                 skipinitialspace=True,
+                low_memory=False,  # which would make a chunk of chunks
                 nrows=None if part.most is None else part.most + 1,
                 chunksize=part.chunk_rows,
             )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.arrays import Floats, Ints
+from simlora.core.arrays import Counts, Floats, Ints
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
-from simlora.workload.cells import Objects, objects
+from simlora.workload.cells import Kind, Objects, objects
 from simlora.workload.table import Table
 
 Flags = NDArray[np.bool_]
@@ -31,11 +32,16 @@ def refuse(table: Table, name: str, bad: Flags, must: str) -> None:
     raise InputError(f"{table.where(index)}: {name} is {text}, must be {must}{others}")
 
 
-def numbers(table: Table, name: str, must: str) -> Floats:
-    """Return the column as floats, NaN where a cell is empty. Raises InputError for what is not a number."""
+def _numbers(
+    table: Table, name: str, must: str, function: Callable[[Floats], NDArray[Kind]]
+) -> NDArray[Kind]:
+    """Return what `function` makes of the column's numbers [rows], NaN where a cell is empty.
+
+    Raises InputError for what is not a number.
+    """
     cells = table.columns[name]
     try:
-        return cells.mapped(_floats)
+        return cells.mapped(lambda each: function(_floats(each)))
     except (TypeError, ValueError, OverflowError):
         pass
     refuse(table, name, cells.mapped(_odd), must)
@@ -59,14 +65,13 @@ def _odd(cells: Objects) -> Flags:
 def seconds(table: Table, name: str) -> Floats:
     """Return the column as times: finite, 0 or later."""
     must = "a finite number of seconds, at least 0"
-    values = numbers(table, name, must)
+    values = _numbers(table, name, must, lambda values: values + 0.0)  # -0 becomes 0
     refuse(table, name, ~((values >= 0) & (values <= SECONDS_MAX)), must)
-    values += 0.0  # -0 becomes 0
     return values
 
 
 def tokens(table: Table, name: str, least: int = 1, among: Flags | None = None) -> Ints:
-    """Return the column as token counts: whole, at least `least`; of rows that are not `among`, 0."""
+    """Return the column as token counts: whole, at least `least`; it is that of rows not `among`."""
     must = f"a whole number of tokens, at least {least}"
     return whole_numbers(table, name, must, least, TOKENS_MAX, among)
 
@@ -74,13 +79,17 @@ def tokens(table: Table, name: str, least: int = 1, among: Flags | None = None) 
 def whole_numbers(
     table: Table, name: str, must: str, least: int, most: int, among: Flags | None = None
 ) -> Ints:
-    """Return the column as whole numbers in [least, most]; of rows that are not `among`, which are empty, 0."""
-    values = numbers(table, name, must)
+    """Return the column as whole numbers in [least, most]; it is `least` of rows not `among`, which are empty."""
+
+    def whole(values: Floats) -> Ints:
+        fits = (values >= least) & (values <= most) & (values == np.floor(values))
+        return np.where(fits, values, least - 1).astype(np.int64)
+
+    found = _numbers(table, name, must, whole)
     if among is not None:
-        values[~among] = 0
-    bad = ~((values >= least) & (values <= most) & (values == np.floor(values)))
-    refuse(table, name, bad if among is None else bad & among, must)
-    return values.astype(np.int64)
+        found[~among] = least
+    refuse(table, name, found < least, must)
+    return found
 
 
 def names(table: Table, name: str) -> list[str | None]:
@@ -90,18 +99,18 @@ def names(table: Table, name: str) -> list[str | None]:
     return cells
 
 
-def labels(table: Table, name: str) -> tuple[Ints, list[str]]:
+def labels(table: Table, name: str) -> tuple[Counts, list[str]]:
     """Return the number of each cell's name [rows], -1 where it is empty, and the names [names]."""
     cells = table.columns[name]
     refuse(table, name, cells.mapped(_nameless), "a name")
     found: dict[str, int] = {}
 
-    def number(cells: Objects) -> Ints:
+    def number(cells: Objects) -> NDArray[np.int32]:
         numbers = (
             -1 if empty else found.setdefault(str(cell), len(found))
             for cell, empty in zip(cells, _empty(cells), strict=True)
         )
-        return np.fromiter(numbers, dtype=np.int64, count=len(cells))
+        return np.fromiter(numbers, dtype=np.int32, count=len(cells))
 
     return cells.mapped(number), list(found)
 

@@ -51,7 +51,7 @@ class File:
         check_names(table, REQUIRED, OPTIONAL)
         arrival_s = seconds(table, "arrival_s")
         order, notices = in_order(table, "arrival_s", arrival_s)
-        start_s = float(arrival_s[order[0]])
+        start_s = float(arrival_s.min())
         if start_s >= CALENDAR_S:
             arrival_s = arrival_s - start_s
             notices += (
@@ -66,7 +66,7 @@ class File:
         if hashes is not None:
             notices += _check_blocks(table, hashes, prompts, self.hash_block_tokens)
         if sessions is not None:
-            notices += _shorter_turns(table, sessions[0], adapter, prompts, order)
+            notices += _shorter_turns(table, sessions[0][order], adapter[order], prompts[order])
         return Trace(
             arrival_s=arrival_s[order],
             adapter=adapter[order],
@@ -75,18 +75,18 @@ class File:
             max_output_tokens=_max_output_tokens(table, outputs)[order],
             adapters=specs,
             session=_session(sessions[0][order], sessions[1]) if sessions is not None else None,
-            block_hashes=[hashes[i] for i in order] if hashes is not None else None,
+            block_hashes=objects(hashes)[order].tolist() if hashes is not None else None,
             hash_block_tokens=self.hash_block_tokens,
             source=table.path,
             notices=notices,
         )
 
 
-def in_order(table: Table, name: str, arrival_s: Floats) -> tuple[Ints, tuple[str, ...]]:
-    """Return the stable order by arrival [rows], and a notice if that is not the file's own order."""
-    back = np.flatnonzero(np.diff(arrival_s) < 0)
+def in_order(table: Table, name: str, arrival_s: Floats) -> tuple[Ints | slice, tuple[str, ...]]:
+    """Return the rows in stable order by arrival, and a notice if that is not the file's own order, else all rows."""
+    back = np.flatnonzero(arrival_s[1:] < arrival_s[:-1])
     if not len(back):
-        return np.arange(len(arrival_s)), ()
+        return slice(None), ()  # so that what is ordered by it is not copied
     order = np.argsort(arrival_s, kind="stable")
     times = "once" if len(back) == 1 else f"{len(back):,} times"
     first = table.where(int(back[0]) + 1)
@@ -165,15 +165,12 @@ def _session(codes: Counts, names: list[str]) -> list[str | None]:
     return cells
 
 
-def _shorter_turns(
-    table: Table, sessions: Counts, adapter: Counts, prompts: Counts, order: Ints
-) -> tuple[str, ...]:
+def _shorter_turns(table: Table, sessions: Counts, adapter: Counts, prompts: Counts) -> tuple[str, ...]:
     """Say how many turns of a session have a shorter prompt than the turn before, which they should begin with."""
-    turns = order[sessions[order] >= 0]
-    turns = turns[np.lexsort((adapter[turns], sessions[turns]))]
-    again = np.diff(sessions[turns]) == 0
-    again &= np.diff(adapter[turns]) == 0
-    shorter = int(np.count_nonzero(again & (np.diff(prompts[turns]) < 0)))
+    turns = np.lexsort((adapter, sessions))
+    turns = turns[sessions[turns] >= 0]
+    again = (np.diff(sessions[turns]) == 0) & (np.diff(adapter[turns]) == 0)
+    shorter = np.count_nonzero(again & (np.diff(prompts[turns]) < 0))
     if not shorter:
         return ()
     return (

@@ -11,6 +11,7 @@ import numpy as np
 from simlora.core.arrays import Counts, Ints
 from simlora.core.checks import shown
 from simlora.core.errors import InputError, nearest
+from simlora.core.trace import narrow
 from simlora.workload.cells import Cells, packed
 from simlora.workload.chunks import Chunk, Part, known, reader_of
 
@@ -75,7 +76,7 @@ def _joined(path: str, chunks: list[Chunk], only: Sequence[str] | None) -> Table
     """Return one table of all chunks; where one has no such column, its cells are empty."""
     found = dict.fromkeys(name for chunk in chunks for name in chunk.columns)
     names = found if only is None else [name for name in only if name in found]
-    numbers = np.concatenate([np.empty(0, dtype=np.int32), *(chunk.rows for chunk in chunks)])
+    rows = np.concatenate([np.empty(0, dtype=np.int32), *(narrow(chunk.rows) for chunk in chunks)])
     columns = {
         name: Cells(
             [
@@ -85,7 +86,7 @@ def _joined(path: str, chunks: list[Chunk], only: Sequence[str] | None) -> Table
         )
         for name in names
     }
-    return Table(path, columns, numbers)
+    return Table(path, columns, rows)
 
 
 def check_names(table: Table, required: Sequence[str], optional: Sequence[str] = ()) -> None:
