@@ -58,14 +58,16 @@ class Cells:
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self._pieces = pieces
-        self._ends = np.cumsum([len(piece) for piece in pieces])
+        lengths = [len(piece) for piece in pieces]
+        self._ends = np.cumsum(lengths)
+        self._starts = self._ends - lengths
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
     def __getitem__(self, row: int) -> Any:
         at = int(np.searchsorted(self._ends, row, side="right"))
-        piece = self._pieces[at].at(np.array([row - int(self._ends[at]) + len(self._pieces[at])]))
+        piece = self._pieces[at].at(np.array([row - self._starts[at]]))
         return piece.spread(piece.distinct())[0]
 
     def __iter__(self) -> Iterator[Any]:
@@ -79,10 +81,8 @@ class Cells:
     def at(self, rows: Ints) -> Cells:
         """Return the cells of some rows, which must ascend."""
         parts = np.split(rows, np.searchsorted(rows, self._ends[:-1]))
-        starts = self._ends - [len(piece) for piece in self._pieces]
-        return Cells(
-            [piece.at(part - start) for piece, part, start in zip(self._pieces, parts, starts, strict=True)]
-        )
+        found = zip(self._pieces, parts, self._starts, strict=True)
+        return Cells([piece.at(part - start) for piece, part, start in found])
 
 
 def packed(cells: Objects) -> Piece:
