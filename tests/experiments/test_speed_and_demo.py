@@ -71,9 +71,10 @@ def test_what_a_decision_costs_is_measured_of_routers_and_schedulers() -> None:
 
 
 def test_a_whole_run_is_measured_with_its_files() -> None:
-    found = sizes.measure(requests=50, replicas=2)
-    assert min(found.values()) > 0.0
-    assert found["simulation_s"] < found["cpu_s"]
+    for suffix in (None, ".csv"):
+        found = sizes.measure(requests=50, replicas=2, suffix=suffix)
+        assert min(found.values()) > 0.0
+        assert found["simulation_s"] < found["cpu_s"]
     words = sizes.line(
         2_000, {"peak_memory_bytes": 3e8, "cpu_s": 2.5, "simulation_s": 0.05, "file_bytes": 2e5}
     ).split()
