@@ -1,10 +1,11 @@
 """Print what whole runs of more and more requests take: memory, CPU time, and what a request costs.
 
-    python -m experiments.speed.sizes [--requests 10000 100000 1000000 10000000] [--replicas 100]
+    python -m experiments.speed.sizes [--requests 10000 100000 1000000 10000000] [--replicas 100] [--from .csv]
 
 Each is the command `simlora`, with its report and its files, of S-LoRA as in experiments/speed/scenarios.py, in a
 process of its own. Ten million requests take four minutes and 1 GB of disk. What a request costs is the CPU time of the
-simulation, without start, summary and report, over the requests.
+simulation, without start, summary and report, over the requests. With --from they are read from a trace file, which is
+written first.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.speed.scenarios import Speed
+from experiments.speed.reading import FORMATS, write
+from experiments.speed.scenarios import RATE_RPS, Speed
 from experiments.studies.command import ended, parser_of
 from simlora.core.build import BUILD
 from simlora.core.checks import whole
@@ -33,13 +35,18 @@ SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 HEAD = f"{'requests':>12}{'peak memory':>14}{'CPU time':>12}{'a request':>12}{'requests.parquet':>19}"
 
 
-def measure(requests: int, replicas: int) -> dict[str, float]:
+def measure(requests: int, replicas: int, suffix: str | None = None) -> dict[str, float]:
     """Run the command once: bytes of peak memory and of its requests.parquet, CPU seconds, seconds of the simulation.
 
-    Raises InputError if it fails.
+    `suffix` is the format of the trace file that it reads; None: it draws its requests. Raises InputError if it fails.
     """
     overrides = Speed("", replicas, requests).overrides()
     with tempfile.TemporaryDirectory() as folder:
+        if suffix is not None:
+            path = Path(folder, f"trace{suffix}")
+            write(requests, path, RATE_RPS * replicas)
+            overrides = [each for each in overrides if not each.startswith("workload")]
+            overrides += ["workload=file", f"workload.path={path}"]
         command = [sys.executable, "-c", COMMAND, *overrides, "progress=false", f"hydra.run.dir={folder}"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
             _, status, usage = os.wait4(process.pid, 0)
@@ -70,17 +77,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--requests", type=int, nargs="+", default=SIZES, help="the sizes (default: 10^4 to 10^7)"
     )
     parser.add_argument("--replicas", type=int, default=100, help="replicas of each run (default: 100)")
+    parser.add_argument("--from", choices=FORMATS, dest="suffix", help="read the requests from such a file")
     options = parser.parse_args(arguments)
-    return ended(lambda: _print(options.requests, options.replicas))
+    return ended(lambda: _print(options.requests, options.replicas, options.suffix))
 
 
-def _print(sizes: Sequence[int], replicas: int) -> None:
+def _print(sizes: Sequence[int], replicas: int, suffix: str | None) -> None:
     whole("--replicas", replicas, "replicas", least=1)
     for size in sizes:
         whole("--requests", size, "requests", least=1)
     print(f"{BUILD}\n{HEAD}", flush=True)
     for size in sizes:
-        print(line(size, measure(size, replicas)), flush=True)
+        print(line(size, measure(size, replicas, suffix)), flush=True)
 
 
 if __name__ == "__main__":

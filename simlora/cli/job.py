@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from simlora.api import Interrupted, run
 from simlora.api.preparing import ready
+from simlora.api.progress import working
 from simlora.cli.guarded import BAD_INPUT, INTERRUPTED
 from simlora.cli.messages import say, show
 from simlora.config.setup import Setup
@@ -60,7 +61,8 @@ def _simulate(config: DictConfig) -> None:
     if not hydra.run.dir:
         raise InputError("hydra.run.dir is empty, must be the folder for the results")
     folder = Path(hydra.runtime.output_dir)
-    setup = ready(config, {str(group): choice for group, choice in hydra.runtime.choices.items()})
+    with working("preparing the workload", False if config.get("progress") is False else None):
+        setup = ready(config, {str(group): choice for group, choice in hydra.runtime.choices.items()})
     _notify(setup.notices)
     try:
         result = run(setup, command=_command(), progress=_progress(setup), folder=folder)

@@ -57,7 +57,7 @@ class Trace:
         for name in _COUNTS:
             column = getattr(self, name)
             assert len(column) == n, f"trace column {name} has another length"
-            object.__setattr__(self, name, _narrow(column))
+            object.__setattr__(self, name, narrow(column))
         if np.array_equal(self.max_output_tokens, self.output_tokens):
             object.__setattr__(self, "max_output_tokens", self.output_tokens)
         assert bool(np.all(self.output_tokens <= self.max_output_tokens)), "output over its cap"
@@ -95,6 +95,7 @@ class Trace:
         return float(self.arrival_s[-1]) if len(self) else 0.0
 
 
-def _narrow(column: Counts) -> Counts:
+def narrow(column: Counts) -> Counts:
+    """Return whole numbers in 32 bits where all are below 2^30."""
     fits = not len(column) or (int(column.max()) < _NARROW and int(column.min()) >= -_NARROW)
     return column.astype(np.int32, copy=False) if fits else column

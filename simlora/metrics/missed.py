@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -36,11 +37,11 @@ class Missed:
         targets, window = most.targets, most.window
         arrival_s, everybody = trace.arrival_s, np.ones(len(trace), dtype=np.bool_)
         inside = everybody if window is None else window.covers(arrival_s)
-        self._inside = inside.tolist()
+        self._inside = inside.data  # a list of a whole trace would take 8 bytes a request and its objects
         self._left = math.floor(most.share * int(inside.sum()) + ROUNDING)
-        self._arrival_s: list[float] = arrival_s.tolist()
-        self._output_tokens: list[int] = trace.output_tokens.tolist()
-        self._adapter: list[int] = trace.adapter.tolist()
+        self._arrival_s: memoryview[float] = cast("memoryview[float]", arrival_s.data)
+        self._output_tokens = trace.output_tokens.data
+        self._adapter = trace.adapter.data
         of_class = {name: one.targets for one in targets.classes for name in one.adapters}
         names = [adapter.name for adapter in trace.adapters]
         self._limits = [

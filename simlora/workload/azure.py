@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from simlora.core.arrays import Floats
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
 from simlora.workload.adapters import adapter_specs
+from simlora.workload.cells import Objects
 from simlora.workload.columns import refuse, tokens
 from simlora.workload.published import Published
 from simlora.workload.table import Table
@@ -63,9 +65,14 @@ class AzureLlm(Published):
 
 def _since_first_s(table: Table) -> Floats:
     """Return the seconds since the earliest row [rows], exact to the trace's 100 ns."""
-    times = pd.to_datetime(pd.Series(table.columns["TIMESTAMP"]), format="ISO8601", errors="coerce", utc=True)
-    must = "a time such as 2023-11-16 18:15:46.6805900"
-    refuse(table, "TIMESTAMP", times.isna().to_numpy(dtype=bool), must)
-    stamps = times.dt.tz_localize(None).to_numpy(dtype="datetime64[ns]").astype(np.int64)
+    times = table.columns["TIMESTAMP"].mapped(_times)
+    refuse(table, "TIMESTAMP", np.isnat(times), "a time such as 2023-11-16 18:15:46.6805900")
+    stamps = times.astype(np.int64)
     since_s: Floats = (stamps - stamps.min()) / 1e9
     return since_s
+
+
+def _times(cells: Objects) -> NDArray[np.datetime64]:
+    """Return cells as times to the nanosecond, NaT for what is none."""
+    times = pd.to_datetime(pd.Series(cells), format="ISO8601", errors="coerce", utc=True)
+    return times.dt.tz_localize(None).to_numpy(dtype="datetime64[ns]")

@@ -120,7 +120,7 @@ def _who(table: Table, by: str) -> Ints:
     names = ["app", "func"][: 1 + (by == "function")]
     for name in names:
         refuse(table, name, empty(table, name), "the id of an app or a function")
-    frame = pd.DataFrame({name: table.columns[name].astype(str) for name in names})
+    frame = pd.DataFrame({name: [str(cell) for cell in table.columns[name]] for name in names})
     return _groups(frame)
 
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from simlora.workload.cells import objects
 from simlora.workload.columns import refuse
 from simlora.workload.table import Table
 
 
 def block_hashes(table: Table, name: str) -> list[tuple[int, ...]]:
     """Return the column's hashes, none where a cell is empty."""
-    hashes = [_whole_list(cell) for cell in table.columns[name]]
+    cells = table.columns[name].mapped(lambda cells: objects([_whole_list(cell) for cell in cells]))
+    hashes: list[tuple[int, ...] | None] = cells.tolist()
     bad = np.array([value is None for value in hashes])
     refuse(table, name, bad, "whole numbers, apart by spaces or as a list")
     return [value or () for value in hashes]

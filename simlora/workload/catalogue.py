@@ -14,7 +14,9 @@ import yaml
 from simlora.core.checks import shown
 from simlora.core.errors import InputError, nearest
 from simlora.workload import file, sharegpt
-from simlora.workload.table import Table, parquet_names, read_table
+from simlora.workload.cells import Cells, packed
+from simlora.workload.chunks import parquet_names, suffix_of
+from simlora.workload.table import Table, read_table
 
 FOLDER = Path(__file__).resolve().parents[1] / "traces"
 OWN = "file"
@@ -135,7 +137,7 @@ def _of_the_year(fitting: Sequence[Entry], table: Table) -> Entry:
 def _head(path: str) -> Table:
     """Return the file's columns with no more than one row of them, without reading much."""
     given = Path(path).expanduser()
-    suffix = given.suffix.lower()
+    suffix = suffix_of(given)
     if suffix == ".parquet" and given.is_file():
         return _no_rows(path, parquet_names(path))
     if suffix == ".json" and given.is_file():
@@ -146,7 +148,9 @@ def _head(path: str) -> Table:
 
 def _no_rows(path: str, names: Sequence[str]) -> Table:
     """Return a table that has these columns and no row."""
-    return Table(path, {name: np.empty(0, dtype=object) for name in names}, np.empty(0, np.int64))
+    return Table(
+        path, dict.fromkeys(names, Cells([packed(np.empty(0, dtype=object))])), np.empty(0, np.int64)
+    )
 
 
 def known_file(entry: Entry, path: Path) -> DataFile | None:

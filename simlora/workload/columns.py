@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.arrays import Floats, Ints
+from simlora.core.arrays import Counts, Floats, Ints
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
+from simlora.workload.cells import Kind, Objects, objects
 from simlora.workload.table import Table
 
+Flags = NDArray[np.bool_]
 TOKENS_MAX = 1_000_000_000
 SECONDS_MAX = 1e12
 NOT_SCALAR = (bool, np.bool_, list, dict, np.ndarray)
 
 
-def refuse(table: Table, name: str, bad: NDArray[np.bool_], must: str) -> None:
+def refuse(table: Table, name: str, bad: Flags, must: str) -> None:
     """Raise InputError for the first row where `bad`, if any: file, row, column, value, what would be right."""
     if not bad.any():
         return
@@ -29,47 +32,94 @@ def refuse(table: Table, name: str, bad: NDArray[np.bool_], must: str) -> None:
     raise InputError(f"{table.where(index)}: {name} is {text}, must be {must}{others}")
 
 
-def numbers(table: Table, name: str, must: str) -> Floats:
-    """Return the column as floats, NaN where a cell is empty. Raises InputError for what is not a number."""
+def _numbers(
+    table: Table, name: str, must: str, function: Callable[[Floats], NDArray[Kind]]
+) -> NDArray[Kind]:
+    """Return what `function` makes of the column's numbers [rows], NaN where a cell is empty.
+
+    Raises InputError for what is not a number.
+    """
     cells = table.columns[name]
-    filled = cells.copy()
-    filled[empty(table, name)] = np.nan
     try:
-        if not any(isinstance(cell, NOT_SCALAR) for cell in cells):
-            return filled.astype(np.float64)
+        return cells.mapped(lambda each: function(_floats(each)))
     except (TypeError, ValueError, OverflowError):
         pass
-    refuse(table, name, np.array([not _is_number(cell) for cell in filled]), must)
+    refuse(table, name, cells.mapped(_odd), must)
     raise AssertionError("astype refused a column of numbers")
+
+
+def _floats(cells: Objects) -> Floats:
+    """Return cells as floats. Raises TypeError, ValueError or OverflowError for what is not a number."""
+    if any(isinstance(cell, NOT_SCALAR) for cell in cells):
+        raise TypeError
+    filled = cells.copy()
+    filled[_empty(cells)] = np.nan
+    return filled.astype(np.float64)
+
+
+def _odd(cells: Objects) -> Flags:
+    """Return which cells are not numbers, empty ones excepted."""
+    return np.array([not _is_number(cell) for cell in cells], dtype=np.bool_) & ~_empty(cells)
 
 
 def seconds(table: Table, name: str) -> Floats:
     """Return the column as times: finite, 0 or later."""
     must = "a finite number of seconds, at least 0"
-    values = numbers(table, name, must)
+    values = _numbers(table, name, must, lambda values: values + 0.0)  # -0 becomes 0
     refuse(table, name, ~((values >= 0) & (values <= SECONDS_MAX)), must)
-    return values + 0.0
+    return values
 
 
-def tokens(table: Table, name: str, least: int = 1) -> Ints:
-    """Return the column as token counts: whole, at least `least`."""
-    return whole_numbers(table, name, f"a whole number of tokens, at least {least}", least, TOKENS_MAX)
+def tokens(table: Table, name: str, least: int = 1, among: Flags | None = None) -> Ints:
+    """Return the column as token counts: whole, at least `least`; it is that of rows not `among`."""
+    must = f"a whole number of tokens, at least {least}"
+    return whole_numbers(table, name, must, least, TOKENS_MAX, among)
 
 
-def whole_numbers(table: Table, name: str, must: str, least: int, most: int) -> Ints:
-    """Return the column as whole numbers in [least, most]."""
-    values = numbers(table, name, must)
-    refuse(table, name, ~((values >= least) & (values <= most) & (values == np.floor(values))), must)
-    return values.astype(np.int64)
+def whole_numbers(
+    table: Table, name: str, must: str, least: int, most: int, among: Flags | None = None
+) -> Ints:
+    """Return the column as whole numbers in [least, most]; it is `least` of rows not `among`, which are empty."""
+
+    def whole(values: Floats) -> Ints:
+        fits = (values >= least) & (values <= most) & (values == np.floor(values))
+        return np.where(fits, values, least - 1).astype(np.int64)
+
+    found = _numbers(table, name, must, whole)
+    if among is not None:
+        found[~among] = least
+    refuse(table, name, found < least, must)
+    return found
 
 
 def names(table: Table, name: str) -> list[str | None]:
     """Return the column as names, None where a cell is empty. A whole number is its digits."""
+    codes, found = labels(table, name)
+    cells: list[str | None] = objects([*found, None])[codes].tolist()  # equal names are one object
+    return cells
+
+
+def labels(table: Table, name: str) -> tuple[Counts, list[str]]:
+    """Return the number of each cell's name [rows], -1 where it is empty, and the names [names]."""
     cells = table.columns[name]
+    refuse(table, name, cells.mapped(_nameless), "a name")
+    found: dict[str, int] = {}
+
+    def number(cells: Objects) -> NDArray[np.int32]:
+        numbers = (
+            -1 if empty else found.setdefault(str(cell), len(found))
+            for cell, empty in zip(cells, _empty(cells), strict=True)
+        )
+        return np.fromiter(numbers, dtype=np.int32, count=len(cells))
+
+    return cells.mapped(number), list(found)
+
+
+def _nameless(cells: Objects) -> Flags:
+    """Return which cells can be no name."""
     plain = (str, int, float, np.number, type(None))
-    odd = [isinstance(cell, bool) or not isinstance(cell, plain) or _is_broken(cell) for cell in cells]
-    refuse(table, name, np.array(odd), "a name")
-    return [None if cell is None or cell == "" else str(cell) for cell in cells]
+    odd = (isinstance(cell, bool) or not isinstance(cell, plain) or _is_broken(cell) for cell in cells)
+    return np.fromiter(odd, dtype=np.bool_, count=len(cells))
 
 
 def _is_broken(cell: Any) -> bool:
@@ -81,11 +131,13 @@ def _is_broken(cell: Any) -> bool:
     )
 
 
-def empty(table: Table, name: str) -> NDArray[np.bool_]:
+def empty(table: Table, name: str) -> Flags:
     """Return which cells of the column are empty [rows]; all of them where there is no such column."""
     cells = table.columns.get(name)
-    if cells is None:
-        return np.ones(len(table), dtype=np.bool_)
+    return np.ones(len(table), dtype=np.bool_) if cells is None else cells.mapped(_empty)
+
+
+def _empty(cells: Objects) -> Flags:
     return np.array([cell is None or (isinstance(cell, str) and not cell) for cell in cells], dtype=np.bool_)
 
 

@@ -12,7 +12,7 @@ from simlora.core.checks import shown
 from simlora.core.errors import InputError
 from simlora.core.files import whole_file
 from simlora.core.trace import Trace
-from simlora.workload.table import READERS
+from simlora.workload.chunks import READERS
 
 TOKENS = ("prompt_tokens", "output_tokens", "max_output_tokens")
 

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from simlora.core.adapter import RANK_MAX
-from simlora.core.arrays import Floats, Ints
+from simlora.core.arrays import Counts, Floats, Ints
 from simlora.core.checks import shown, whole
 from simlora.core.errors import InputError
-from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
+from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace, narrow
 from simlora.workload.blocks import block_hashes, check_prefixes
-from simlora.workload.columns import empty, names, refuse, seconds, tokens, whole_numbers
-from simlora.workload.table import READERS, Table, check_names, read_table
+from simlora.workload.cells import objects
+from simlora.workload.chunks import known
+from simlora.workload.columns import empty, labels, refuse, seconds, tokens, whole_numbers
+from simlora.workload.table import Table, check_names, read_table
 
 REQUIRED = ("arrival_s", "adapter", "rank", "prompt_tokens", "output_tokens")
 OPTIONAL = ("max_output_tokens", "session", "block_hashes")
@@ -42,7 +43,7 @@ class File:
     def __post_init__(self) -> None:
         whole("workload.hash_block_tokens", self.hash_block_tokens, "tokens", least=1)
         if not self.path:
-            raise InputError(f"workload.path is not set, must be a trace file: {', '.join(READERS)}")
+            raise InputError(f"workload.path is not set, must be a trace file: {known()}")
 
     def build(self, seed: int) -> Trace:
         """Return the trace; nothing in it depends on `seed`. Raises InputError for the first thing wrong."""
@@ -50,21 +51,22 @@ class File:
         check_names(table, REQUIRED, OPTIONAL)
         arrival_s = seconds(table, "arrival_s")
         order, notices = in_order(table, "arrival_s", arrival_s)
-        start_s = float(arrival_s[order[0]])
+        start_s = float(arrival_s.min())
         if start_s >= CALENDAR_S:
             arrival_s = arrival_s - start_s
             notices += (
                 f"{table.path}: arrival_s begins at {start_s:.10g}, which looks like a date; it now begins at 0.",
             )
-        outputs = tokens(table, "output_tokens")
+        del table.columns["arrival_s"]  # half the file's memory, and nothing below shows it
+        outputs = narrow(tokens(table, "output_tokens"))
         adapter, specs = _adapters(table)
-        session = names(table, "session") if "session" in table.columns else None
+        sessions = labels(table, "session") if "session" in table.columns else None
         hashes = block_hashes(table, "block_hashes") if "block_hashes" in table.columns else None
-        prompts = tokens(table, "prompt_tokens")
+        prompts = narrow(tokens(table, "prompt_tokens"))
         if hashes is not None:
             notices += _check_blocks(table, hashes, prompts, self.hash_block_tokens)
-        if session is not None:
-            notices += _shorter_turns(table, session, adapter, prompts, order)
+        if sessions is not None:
+            notices += _shorter_turns(table, sessions[0][order], adapter[order], prompts[order])
         return Trace(
             arrival_s=arrival_s[order],
             adapter=adapter[order],
@@ -72,49 +74,47 @@ class File:
             output_tokens=outputs[order],
             max_output_tokens=_max_output_tokens(table, outputs)[order],
             adapters=specs,
-            session=[session[i] for i in order] if session is not None else None,
-            block_hashes=[hashes[i] for i in order] if hashes is not None else None,
+            session=_session(sessions[0][order], sessions[1]) if sessions is not None else None,
+            block_hashes=objects(hashes)[order].tolist() if hashes is not None else None,
             hash_block_tokens=self.hash_block_tokens,
             source=table.path,
             notices=notices,
         )
 
 
-def in_order(table: Table, name: str, arrival_s: Floats) -> tuple[Ints, tuple[str, ...]]:
-    """Return the stable order by arrival [rows], and a notice if that is not the file's own order."""
-    back = np.flatnonzero(np.diff(arrival_s) < 0)
-    order = np.argsort(arrival_s, kind="stable")
+def in_order(table: Table, name: str, arrival_s: Floats) -> tuple[Ints | slice, tuple[str, ...]]:
+    """Return the rows in stable order by arrival, and a notice if that is not the file's own order, else all rows."""
+    back = np.flatnonzero(arrival_s[1:] < arrival_s[:-1])
     if not len(back):
-        return order, ()
+        return slice(None), ()  # so that what is ordered by it is not copied
+    order = np.argsort(arrival_s, kind="stable")
     times = "once" if len(back) == 1 else f"{len(back):,} times"
     first = table.where(int(back[0]) + 1)
     return order, (f"{first}: {name} goes back, {times} in the file; the rows were sorted by it.",)
 
 
-def _adapters(table: Table) -> tuple[Ints, tuple[AdapterSpec, ...]]:
+def _adapters(table: Table) -> tuple[Counts, tuple[AdapterSpec, ...]]:
     """Return each row's adapter [rows] and the adapters, numbered by name (adapter_2 before adapter_10)."""
     base, no_rank = empty(table, "adapter"), empty(table, "rank")
     refuse(table, "rank", base & ~no_rank, "empty where the adapter is empty (the base model)")
-    cells = names(table, "adapter")
-    codes, found = pd.factorize(np.array(cells, dtype=object))
-    codes = codes.astype(np.int64)
-    ranks = np.zeros(len(table), dtype=np.int64)
-    used = np.flatnonzero(~base)
+    codes, found = labels(table, "adapter")
     must = f"a whole number, at least 1 and at most {RANK_MAX:,}"
-    ranks[used] = whole_numbers(table.part("rank", used), "rank", must, 1, RANK_MAX)
-    _, first = np.unique(codes[used], return_index=True)
-    first = used[first]
-    other = np.flatnonzero(~base & (ranks != ranks[first][codes])) if len(used) else used
+    ranks = narrow(whole_numbers(table, "rank", must, 1, RANK_MAX, among=~base))
+    used = np.flatnonzero(~base)[::-1]
+    first = np.zeros(len(found) + 1, dtype=np.int64)  # the last one answers to code -1
+    first[codes[used]] = used  # the last that is written is the first row
+    other = np.flatnonzero(~base & (ranks != ranks[first][codes]))
     if len(other):
-        row, was = int(other[0]), int(first[codes[other[0]]])
+        row, name = int(other[0]), found[codes[other[0]]]
+        was = int(first[codes[row]])
         raise InputError(
-            f"{table.where(row)}: adapter {shown(cells[row])} has rank {ranks[row]}, but rank {ranks[was]} in row "
+            f"{table.where(row)}: adapter {shown(name)} has rank {ranks[row]}, but rank {ranks[was]} in row "
             f"{table.rows[was]}; an adapter must have one rank"
         )
-    by_name = sorted(range(len(found)), key=lambda code: _natural(str(found[code])))
-    number = np.full(len(found) + 1, BASE_MODEL, dtype=np.int64)  # the last one answers to code -1
+    by_name = sorted(range(len(found)), key=lambda code: _natural(found[code]))
+    number = np.full(len(found) + 1, BASE_MODEL, dtype=np.int32)
     number[by_name] = np.arange(len(found))
-    return number[codes], tuple(AdapterSpec(str(found[code]), int(ranks[first[code]])) for code in by_name)
+    return number[codes], tuple(AdapterSpec(found[code], int(ranks[first[code]])) for code in by_name)
 
 
 def _natural(name: str) -> list[Any]:
@@ -124,20 +124,19 @@ def _natural(name: str) -> list[Any]:
     return [*itertools.chain.from_iterable(zip(parts[::2], [*numbers, ()], strict=True)), name]
 
 
-def _max_output_tokens(table: Table, outputs: Ints) -> Ints:
-    missing = empty(table, "max_output_tokens")
-    declared = outputs.copy()
-    given = np.flatnonzero(~missing)
-    if len(given):
-        declared[given] = tokens(table.part("max_output_tokens", given), "max_output_tokens")
-        index = int(np.argmax(declared < outputs))
-        must = f"at least output_tokens, which is {outputs[index]}"
-        refuse(table, "max_output_tokens", declared < outputs, must)
+def _max_output_tokens(table: Table, outputs: Counts) -> Counts:
+    given = ~empty(table, "max_output_tokens")
+    if not given.any():
+        return outputs
+    declared = narrow(np.where(given, tokens(table, "max_output_tokens", among=given), outputs))
+    short = declared < outputs
+    must = f"at least output_tokens, which is {outputs[np.argmax(short)]}"
+    refuse(table, "max_output_tokens", short, must)
     return declared
 
 
 def _check_blocks(
-    table: Table, hashes: list[tuple[int, ...]], prompts: Ints, block_tokens: int
+    table: Table, hashes: list[tuple[int, ...]], prompts: Counts, block_tokens: int
 ) -> tuple[str, ...]:
     """Check that hashes can be those of prefixes; say so where they reach over no whole prompt."""
     most = -(-prompts // block_tokens)
@@ -160,22 +159,18 @@ def _check_blocks(
     return ()
 
 
-def _shorter_turns(
-    table: Table,
-    sessions: list[str | None],
-    adapter: Ints,
-    prompts: Ints,
-    order: Ints,
-) -> tuple[str, ...]:
+def _session(codes: Counts, names: list[str]) -> list[str | None]:
+    """Return the names that codes stand for, -1 for None; equal ones are one object."""
+    cells: list[str | None] = objects([*names, None])[codes].tolist()
+    return cells
+
+
+def _shorter_turns(table: Table, sessions: Counts, adapter: Counts, prompts: Counts) -> tuple[str, ...]:
     """Say how many turns of a session have a shorter prompt than the turn before, which they should begin with."""
-    longest: dict[tuple[str, int], int] = {}
-    shorter = 0
-    for row in order:
-        session = sessions[row]
-        if session is not None:
-            key = session, int(adapter[row])
-            shorter += int(prompts[row]) < longest.get(key, 0)
-            longest[key] = int(prompts[row])
+    turns = np.lexsort((adapter, sessions))
+    turns = turns[sessions[turns] >= 0]
+    again = (np.diff(sessions[turns]) == 0) & (np.diff(adapter[turns]) == 0)
+    shorter = np.count_nonzero(again & (np.diff(prompts[turns]) < 0))
     if not shorter:
         return ()
     return (

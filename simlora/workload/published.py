@@ -74,7 +74,8 @@ class Published:
 
         `since_s` [rows] are seconds after the first row, as the column `time` says. Raises InputError for none.
         """
-        order, notices = in_order(table, time, since_s)
+        by_time, notices = in_order(table, time, since_s)
+        order = np.arange(len(table))[by_time]
         end_s = np.inf if self.duration_s is None else self.start_s + self.duration_s
         inside = (since_s >= self.start_s) & (since_s < end_s)
         nothing = (prompts == 0) | (outputs == 0)

@@ -11,8 +11,9 @@ import numpy as np
 from simlora.core.arrays import Floats
 from simlora.core.checks import shown, weights
 from simlora.core.errors import InputError
+from simlora.workload.chunks import reader_of
 from simlora.workload.columns import refuse, whole_numbers
-from simlora.workload.table import READERS, check_names, read_table
+from simlora.workload.table import check_names, read_table
 
 SLOTS_A_DAY = 36
 """Those of the file of dLoRA's artifact, 40 minutes each."""
@@ -69,7 +70,7 @@ def as_shape(value: Any, key: str) -> Shape:
     if value == "diurnal":
         return diurnal()
     if isinstance(value, str):
-        if Path(value).suffix.lower() not in READERS:
+        if reader_of(value) is None:
             raise InputError(
                 f"{key} is {shown(value)}, must be diurnal, numbers over a day such as [1,3,2], or a file such as "
                 "maf1_invocations_40min.csv"

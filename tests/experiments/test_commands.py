@@ -42,6 +42,7 @@ COMMANDS = (
     "speed.__main__",
     "speed.crowded",
     "speed.growth",
+    "speed.reading",
     "speed.sizes",
     "speed.start",
 )

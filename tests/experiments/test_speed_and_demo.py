@@ -9,7 +9,7 @@ import pytest
 import experiments.demo as demo
 from experiments.scenarios import scenario
 from experiments.speed import __main__ as speed_report
-from experiments.speed import against, crowded, growth, sizes
+from experiments.speed import against, crowded, growth, reading, sizes
 from experiments.speed.__main__ import line
 from experiments.speed.scenarios import (
     PAIRS,
@@ -71,13 +71,26 @@ def test_what_a_decision_costs_is_measured_of_routers_and_schedulers() -> None:
 
 
 def test_a_whole_run_is_measured_with_its_files() -> None:
-    found = sizes.measure(requests=50, replicas=2)
-    assert min(found.values()) > 0.0
-    assert found["simulation_s"] < found["cpu_s"]
+    for suffix in (None, ".csv"):
+        found = sizes.measure(requests=50, replicas=2, suffix=suffix)
+        assert min(found.values()) > 0.0
+        assert found["simulation_s"] < found["cpu_s"]
     words = sizes.line(
         2_000, {"peak_memory_bytes": 3e8, "cpu_s": 2.5, "simulation_s": 0.05, "file_bytes": 2e5}
     ).split()
     assert words == ["2,000", "300", "MB", "2.5", "s", "25.0", "µs", "0.2", "MB"]
+
+
+@pytest.mark.parametrize("suffix", reading.FORMATS)
+def test_reading_is_measured(suffix, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(reading, "PIECE", 20)
+    path = tmp_path / f"trace{suffix}"
+    reading.write(50, path)
+    found = reading.measure(path)
+    assert found["requests"] == 50
+    assert min(found.values()) > 0.0
+    words = reading.line(suffix, 2_000_000, {"requests": 1e6, "peak_memory_bytes": 3e8, "cpu_s": 2.5}).split()
+    assert words == ["1,000,000", suffix, "2.0", "MB", "300", "MB", "2.50", "s", "2.50", "µs"]
 
 
 def test_what_a_request_costs_a_crowded_replica_is_measured(monkeypatch) -> None:
