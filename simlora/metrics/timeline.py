@@ -29,7 +29,17 @@ class Timeline:
     the intervals become twice as long, so that memory is bounded and the samples stay evenly spaced over time.
     """
 
-    __slots__ = ("_counts", "_end", "_fields", "_interval", "_latest", "_most", "_rows", "_stretch_s")
+    __slots__ = (
+        "_counts",
+        "_end",
+        "_fields",
+        "_interval",
+        "_latest",
+        "_most",
+        "_rows",
+        "_shares",
+        "_stretch_s",
+    )
 
     def __init__(self, replicas: int, counts: tuple[str, ...]) -> None:
         self._counts = counts
@@ -42,6 +52,7 @@ class Timeline:
         self._interval: vec[i64] = vec[i64]([-1] * replicas)  # in which it lies
         self._most: i64 = min(MOST_ROWS_A_REPLICA * replicas, MOST_ROWS) * self._fields
         self._stretch_s = 1e-3
+        self._shares: list[NDArray[np.float64]] = []  # the rows of others
 
     def add(
         self,
@@ -78,17 +89,20 @@ class Timeline:
     def add_share(self, share: tuple[float, NDArray[np.float64]]) -> None:
         """Add the samples of another one, which has none of a replica of which this one has some."""
         stretch_s, rows = share
-        both = np.concatenate([self._ordered(), rows])
-        self._rows, self._end = vec[float](both.reshape(-1).tolist()), both.size
+        self._shares.append(rows)
         self._stretch_s = max(self._stretch_s, stretch_s)
-        self._thin()
 
-    def _thin(self) -> None:
-        """Keep one row of a replica in an interval, and lengthen the intervals until there are few enough rows."""
+    def _thinned(self) -> NDArray[np.float64]:
+        """Return one row of a replica in an interval, after lengthening the intervals until there are few enough."""
         rows = self._last(self._ordered())
         while rows.size > self._most:
             self._stretch_s *= 2.0
             rows = self._last(rows)
+        return rows
+
+    def _thin(self) -> None:
+        """Keep few enough rows."""
+        rows = self._thinned()
         self._rows, self._end = vec[float](rows.reshape(-1).tolist()), rows.size
         for row in np.flatnonzero(np.diff(rows[:, 0], append=-1.0)).tolist():
             replica: i64 = int(rows[row, 0])
@@ -104,10 +118,12 @@ class Timeline:
     def _ordered(self) -> NDArray[np.float64]:
         """Return the rows by replica and time."""
         rows = np.asarray(self._rows, dtype=np.float64)[: self._end].reshape(-1, self._fields)
+        if self._shares:
+            rows = np.concatenate([rows, *self._shares])
         return np.asarray(rows[np.lexsort((rows[:, 1], rows[:, 0]))])
 
     def frame(self) -> pd.DataFrame:
         """Return the samples as a table, ordered by replica and time."""
-        replica, time_s, *counts = self._ordered().T
+        replica, time_s, *counts = self._thinned().T
         whole = {name: count.astype(np.int64) for name, count in zip(self._counts, counts, strict=True)}
         return pd.DataFrame({"replica": replica.astype(np.int64), "time_s": time_s, **whole})
