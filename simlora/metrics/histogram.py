@@ -1,7 +1,7 @@
 """Statistics of the time between tokens over all tokens, without one row per token.
 
 A decode window of k steps with b sequences has k * b gaps, but needs only one call here, because its gaps
-are an arithmetic progression. Calls go into a flat buffer; a full buffer is folded with numpy into an
+are an arithmetic progression. Calls go into a flat buffer; a full buffer is folded with numpy into a
 sum and a histogram.
 
 The sum is of whole numbers: each call counts in units of 2**-40 s, to the nearest one, so that the order of

@@ -17,8 +17,8 @@ from simlora.core.trace import Trace
 
 Write = Callable[[pd.DataFrame], None]
 """Takes the next rows of requests.parquet."""
-RowsShare = tuple[NDArray[np.int64], bytes, list[str]]
-"""The ids of requests, their rows, and the reasons to which these refer."""
+RowsShare = tuple[NDArray[np.int64], bytes, list[str], dict[int, int]]
+"""The ids of requests, their rows, the reasons to which these refer; and cached tokens of requests without a row."""
 
 
 UNFINISHED: Final = 0
@@ -116,9 +116,12 @@ class RequestRows:
 
     def take(self, share: RowsShare) -> int:
         """Write the rows that a RowLog has collected; return how many of their requests have ended."""
-        ids, written, reasons = share
+        ids, written, reasons, cached_tokens = share
+        for id, tokens in cached_tokens.items():
+            self.put_cached_tokens(id, tokens)
         if not len(ids):
             return 0
+        assert np.unique(ids).size == ids.size, "a request ends twice"
         assert int(ids.min()) >= self._first, "a request ends twice"
         self._reach(int(ids.max()) + 1)
         entries = np.frombuffer(written, LAYOUT).copy()
@@ -181,9 +184,8 @@ class RequestRows:
         """Return the first so many of the rows that are kept, as a table."""
         self._reach(self._first + count)
         trace = self.trace
-        rows = np.frombuffer(
-            self._rows, LAYOUT, count
-        )  # only copies of it leave: rows cannot grow under a view
+        # Only copies of it leave: rows cannot grow under a view.
+        rows = np.frombuffer(self._rows, LAYOUT, count)
         part = slice(self._first, self._first + count)
         finished = rows["status"] == FINISHED
         adapter, output = trace.adapter[part], trace.output_tokens[part].astype(np.int64)
@@ -228,7 +230,7 @@ class RowLog(RequestRows):
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace)
         self._ids = array("q")
-        self._cached_tokens: dict[int, int] = {}  # of requests that have not ended
+        self._cached_tokens: dict[int, int] = {}  # of requests that have no row yet
 
     def _at(self, id: i64) -> i64:
         """Add a row; return where it begins."""
@@ -243,6 +245,6 @@ class RowLog(RequestRows):
 
     def share(self) -> RowsShare:
         """Return the ids, rows and reasons since the last call."""
-        share = np.array(self._ids, dtype=np.int64), bytes(self._rows), list(self._reasons)
+        ids, rows = np.array(self._ids, dtype=np.int64), bytes(self._rows)
         self._ids, self._rows = array("q"), bytearray()
-        return share
+        return ids, rows, list(self._reasons), dict(self._cached_tokens)

@@ -1,4 +1,4 @@
-"""Chunks of a file: the rows of a CSV, Parquet or JSONL table, so many at a time, before anybody checks them."""
+"""Chunks of a file: the rows of a CSV, Parquet or JSONL table, so many at a time, unchecked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEAD_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Selection:
     """What is asked of a file: no more than the first `most` rows, of the columns those of `only`; None: all.
 
     A chunk has `chunk_rows` rows at most.
@@ -45,13 +45,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Columns [rows] by name, and the numbers of their rows that a person sees [rows]."""
+    """Columns [rows] by name, and their row numbers in the file [rows]."""
 
     columns: dict[str, Piece]
     rows: Ints
 
 
-def _read_csv(path: str, part: Part) -> Iterator[Chunk]:
+def _read_csv(path: str, selection: Selection) -> Iterator[Chunk]:
     """Yield the columns as text. The header is read as a row, so that longer rows are errors."""
     try:
         with _text(path, newline="") as text:
@@ -63,8 +63,8 @@ def _read_csv(path: str, part: Part) -> Iterator[Chunk]:
                 skip_blank_lines=False,
                 skipinitialspace=True,
                 low_memory=False,  # which would make a chunk of chunks
-                nrows=None if part.most is None else part.most + 1,
-                chunksize=part.chunk_rows,
+                nrows=None if selection.most is None else selection.most + 1,
+                chunksize=selection.chunk_rows,
             )
             header = frames.get_chunk(1)
             names = [str(cell).strip() for cell in header.iloc[0]]
@@ -78,7 +78,7 @@ def _read_csv(path: str, part: Part) -> Iterator[Chunk]:
                 columns = {
                     name: coded(pc.if_else(empty[at], None, cells[at]).take(kept))
                     for at, name in enumerate(names)
-                    if part.has(name)
+                    if selection.has(name)
                 }
                 yield Chunk(columns, frame.index.to_numpy()[kept] + 1)
     except pd.errors.EmptyDataError:
@@ -88,13 +88,13 @@ def _read_csv(path: str, part: Part) -> Iterator[Chunk]:
         raise InputError(f"{path} is not a well-formed CSV file: {why}") from None
 
 
-def _read_jsonl(path: str, part: Part) -> Iterator[Chunk]:
+def _read_jsonl(path: str, selection: Selection) -> Iterator[Chunk]:
     """Yield the columns of an object a line; a key that a line lacks is an empty cell."""
     with _text(path) as text:
-        found = islice(_objects(path, text), part.most)
-        while chunk := list(islice(found, part.chunk_rows)):
+        found = islice(_objects(path, text), selection.most)
+        while chunk := list(islice(found, selection.chunk_rows)):
             rows, values = zip(*chunk, strict=True)
-            yield _by_key(values, np.array(rows, dtype=np.int64), part)
+            yield _by_key(values, np.array(rows, dtype=np.int64), selection)
 
 
 def _objects(path: str, lines: TextIO) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -114,7 +114,7 @@ def _objects(path: str, lines: TextIO) -> Iterator[tuple[int, dict[str, Any]]]:
         yield row, value
 
 
-def _read_json(path: str, part: Part) -> Iterator[Chunk]:
+def _read_json(path: str, selection: Selection) -> Iterator[Chunk]:
     """Yield the columns of a list of objects, in one chunk; the row of an object is its place in the list, from 1."""
     decode = json.JSONDecoder(object_pairs_hook=_unique_keys).decode
     with _text(path) as text:
@@ -128,28 +128,28 @@ def _read_json(path: str, part: Part) -> Iterator[Chunk]:
         raise InputError(
             f"{path} is JSON of another kind, must be a list of objects such as [{{...}}, {{...}}]"
         )
-    values = values[: part.most]
-    yield _by_key(values, np.arange(1, len(values) + 1), part)
+    values = values[: selection.most]
+    yield _by_key(values, np.arange(1, len(values) + 1), selection)
 
 
-def _by_key(values: Sequence[dict[str, Any]], rows: Ints, part: Part) -> Chunk:
+def _by_key(values: Sequence[dict[str, Any]], rows: Ints, selection: Selection) -> Chunk:
     """Return the keys of objects in the order in which they come, and a column for each."""
-    names = filter(part.has, dict.fromkeys(chain.from_iterable(values)))
+    names = filter(selection.has, dict.fromkeys(chain.from_iterable(values)))
     return Chunk({name: packed(objects([value.get(name) for value in values])) for name in names}, rows)
 
 
-def _read_parquet(path: str, part: Part) -> Iterator[Chunk]:
+def _read_parquet(path: str, selection: Selection) -> Iterator[Chunk]:
     with _parquet(path) as file:
         names = _names(file)
         _once(path, names)
-        wanted, row = list(filter(part.has, names)), 0
+        wanted, row = list(filter(selection.has, names)), 0
         yield Chunk({name: packed(objects([])) for name in wanted}, np.arange(0))
-        for batch in file.iter_batches(part.chunk_rows, columns=wanted):
-            batch = batch[: None if part.most is None else part.most - row]
+        for batch in file.iter_batches(selection.chunk_rows, columns=wanted):
+            batch = batch[: None if selection.most is None else selection.most - row]
             columns = {name: _of_arrow(batch.column(name)) for name in wanted}
             yield Chunk(columns, np.arange(row, row + len(batch)) + 1)
             row += len(batch)
-            if row == part.most:
+            if row == selection.most:
                 return
 
 
@@ -232,7 +232,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-Reader = Callable[[str, Part], Iterator[Chunk]]
+Reader = Callable[[str, Selection], Iterator[Chunk]]
 READERS: dict[str, Reader] = {
     ".csv": _read_csv,
     ".parquet": _read_parquet,

@@ -1,4 +1,4 @@
-"""A table: the columns of a CSV, Parquet or JSONL file as they stand there, before anybody checks them."""
+"""A table: the columns of a CSV, Parquet or JSONL file as they stand there, unchecked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simlora.core.checks import shown
 from simlora.core.errors import InputError, nearest
 from simlora.core.trace import narrow
 from simlora.workload.cells import Cells, packed
-from simlora.workload.chunks import Chunk, Part, known, reader_of
+from simlora.workload.chunks import Chunk, Selection, known, reader_of
 
 CHUNK_ROWS = 1 << 14
 """Read at a time: Python objects for all cells of a file would take ten times its bytes."""
@@ -23,7 +23,7 @@ CHUNK_ROWS = 1 << 14
 class Table:
     """Raw columns [rows] by name: text, numbers or lists; None is an empty cell.
 
-    `rows` are the row numbers that a person sees: the line of a CSV or JSONL file (a CSV's header is
+    `rows` are the row numbers in the file: the line of a CSV or JSONL file (a CSV's header is
     line 1; no cell spans lines), the row of a Parquet file counted from 1.
     """
 
@@ -64,7 +64,7 @@ def read_table(
     try:
         if not file.stat().st_size:
             raise InputError(f"{path} is empty")
-        chunks = list(reader(path, Part(rows, only, CHUNK_ROWS)))
+        chunks = list(reader(path, Selection(rows, only, CHUNK_ROWS)))
     except UnicodeDecodeError:
         raise InputError(f"{path} is not text in UTF-8") from None
     except OSError as error:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -17,20 +23,20 @@ import simlora
 from experiments.scenarios import scenario
 from simlora.core.errors import InputError
 from simlora.core.request import Request
-from simlora.engine.cluster import workers
 from simlora.engine.cluster.independent import independent, is_blind
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
+from simlora.latency.kernels import Mbgmv
+from simlora.metrics import shares
 from simlora.policies.routing.round_robin import RoundRobin
 from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import ReplicaView
 from tests.engine.cases import Case, Row, cases, shared_prefixes
-from tests.examples import share
+from tests.examples import share as examples
 
-ROUTERS = ("round_robin", "routing_table")
 SMALL = (
     "workload=synthetic",
     "workload.duration_s=20",
@@ -92,34 +98,105 @@ def assert_same(one: Simulation, other: Simulation) -> None:
 
 @st.composite
 def fleets(draw: st.DrawFn) -> Case:
+    """Clusters without anything between their replicas."""
     ends = st.one_of(st.none(), st.floats(0.01, 3.0))
     loaders = ("blocking", "cached", "prefetching", "asynchronous")
     schedulers = ("fcfs", "lcfs", "early_abort", "adapter_clustering", "chunked_prefill", "static_batch")
     plain = cases(loaders, ("full", "peak", "paged"), ("recompute", "swap"), schedulers, ends=ends)
     case = draw(st.one_of(plain, shared_prefixes()).filter(lambda case: not case.scenario().policies.merges))
     return replace(
-        case, replicas=draw(st.integers(2, 4)), router=draw(st.sampled_from(ROUTERS)), max_outstanding=None
+        case,
+        replicas=draw(st.integers(2, 4)),
+        router=draw(st.sampled_from(("round_robin", "routing_table"))),
+        max_outstanding=None,
     )
 
 
-@given(fleets())
-@share(1)
-def test_turns_give_what_all_replicas_together_give(case: Case):
-    assert_same(in_turns(case.scenario()), together(case.scenario()))
+@contextmanager
+def slices_of(requests: int) -> Iterator[None]:
+    """Have slices of so many requests a replica."""
+    with mock.patch("simlora.engine.cluster.simulation.SLICE_A_REPLICA", requests):
+        yield
 
 
-@given(fleets(), st.integers(2, 4))
-@share(0.1)
-def test_so_do_several_cores(case: Case, cores: int):
-    assert_same(in_turns(case.scenario(), cores), together(case.scenario()))
+@given(fleets(), st.sampled_from((1, 2, 8, 512)))
+@examples(1)
+def test_turns_give_what_all_replicas_together_give(case: Case, size: int):
+    with slices_of(size):
+        assert_same(in_turns(case.scenario()), together(case.scenario()))
+
+
+@given(fleets(), st.integers(2, 4), st.sampled_from((1, 8, 512)))
+@examples(0.1)
+def test_so_do_several_cores(case: Case, cores: int, size: int):
+    with slices_of(size):
+        assert_same(in_turns(case.scenario(), cores), together(case.scenario()))
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_many_slices_give_what_one_gives(cores: int, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("router=random",),
+        ("router=routing_table", "placement=contiguous"),
+        ("cluster.replica_groups=[{gpu: a100_80g, replicas: 1, kv_token_budget: 9000}]",),
+        ("scheduler=early_abort", "workload.arrivals.rate_rps=30", "slo.ttft_s=2"),
+        ("until_s=12",),
+    ],
+    ids=" ".join,
+)
+def test_whole_systems_too(overrides: tuple[str, ...], cores: int):
+    with slices_of(3):
+        assert_same(in_turns(scenario([*SMALL, *overrides]), cores), together(scenario([*SMALL, *overrides])))
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_requests_that_arrive_at_the_end_of_a_slice_come_in_the_next(cores: int):
+    case = Case(rows=tuple(Row(float(at // 40), 0, 4, 8, 8) for at in range(200)), replicas=2)
+    with slices_of(3):
+        assert_same(in_turns(case.scenario(), cores), together(case.scenario()))
+
+
+def test_cached_tokens_of_a_request_that_waits_again_are_kept():
+    """Requests in so little memory that some are preempted, and still wait when the run stops."""
+    case = Case(
+        rows=tuple(Row(0.05 * at, at % 2, 20, 40, 40) for at in range(40)),
+        block_hashes=((1, 2, 3),) * 40,
+        replicas=2,
+        capacity=150,
+        reserve="paged",
+        watermark=0.0,
+        prefix_caching=True,
+        until_s=1.0,
+    )
+    one, two = in_turns(case.scenario()), in_turns(case.scenario(), cores=2)
+    assert_same(two, one)
+    table = two.recorder.requests()
+    assert (
+        (table["status"] == "unfinished") & (table["cached_tokens"] > 0) & table["admitted_s"].isna()
+    ).any()
+
+
+def test_rows_that_are_written_as_requests_end_come_in_order():
+    chunks: list[pd.DataFrame] = []
     made = scenario(SMALL)
-    whole = in_turns(made, cores)
-    monkeypatch.setattr("simlora.engine.cluster.simulation.SLICE_A_REPLICA", 2)
-    assert_same(in_turns(made, cores), whole)
+    simulation = Simulation(made)
+    simulation.recorder.stream(chunks.append, 16)
+    with slices_of(3):
+        simulation.run(cores=2)
+    simulation.recorder.flush()
+    found = pd.concat(chunks, ignore_index=True)
+    pd.testing.assert_frame_equal(found, in_turns(scenario(SMALL)).recorder.requests(), check_exact=True)
+    assert [len(chunk) for chunk in chunks[:-1]] == [16] * (len(chunks) - 1)
+
+
+def test_every_count_of_a_recorder_is_added_up_or_cannot_occur():
+    """Of what only dependent replicas do, there is nothing to add; `ended` is counted with the rows."""
+    recorder = Simulation(scenario(SMALL)).recorder
+    numbers = {name for name in dir(recorder) if isinstance(getattr(recorder, name), int) and name[0] != "_"}
+    elsewhere = {"ended", "switches", "remote_loads", "remote_load_bytes", "storage_loads"}
+    assert numbers == {*shares.COUNTS, *elsewhere}
 
 
 @pytest.mark.parametrize(
@@ -164,11 +241,36 @@ class Nothing(Part):
         pass
 
 
+class Noisy(Mbgmv):
+    """One for all replicas of a kind, which may have a state."""
+
+
+def test_a_kernel_of_ones_own_and_an_object_that_replicas_share_connect_them():
+    made = scenario(SMALL)
+    for slot, make in ("kernel", Noisy), ("scheduler", partial(Fcfs, table=object())), ("scheduler", Listed):
+        policies = replace(made.policies, **{slot: make})
+        connected = replace(made, policies=policies)
+        replicas = (
+            Simulation(made).fleet.replicas if slot == "scheduler" else Simulation(connected).fleet.replicas
+        )
+        assert independent(connected, replicas) == (make is Listed)
+
+
+class Listed(Fcfs):
+    """Has a state of its own."""
+
+
 class Jealous(RoundRobin):
     """Routes otherwise than the class that says that it is blind."""
 
     def route(self, request: Request, candidates: Any, view: Any) -> int:
         return int(candidates[np.argmin(view.outstanding[candidates])])
+
+
+class Seeing(RoundRobin):
+    """Takes back what its base class says."""
+
+    blind = False
 
 
 class Peeping(Jealous):
@@ -188,6 +290,7 @@ def with_router(router: RoundRobin) -> Scenario:
 def test_a_router_is_blind_only_where_the_class_that_routes_says_so():
     assert is_blind(RoundRobin())
     assert not is_blind(Jealous())
+    assert not is_blind(Seeing())
     Simulation(with_router(Jealous())).run()
 
 
@@ -214,6 +317,23 @@ class Breaks(Fcfs):
         raise InputError("a scheduler of my own has had enough")
 
 
+class Asserts(Breaks):
+    def happens(self) -> None:
+        raise AssertionError("a scheduler of my own has had enough")
+
+
+class TwoArguments(Exception):
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(f"{one} {two}")
+
+
+class Wrong(Breaks):
+    """Raises what cannot be sent as it is."""
+
+    def happens(self) -> None:
+        raise TwoArguments("a scheduler of my own", "has had enough")
+
+
 class Dies(Breaks):
     def happens(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -222,9 +342,25 @@ class Dies(Breaks):
 class Stops(Breaks):
     """As Ctrl-C does: the first process gets it, and so do all others, which leave it to the first."""
 
+    came = multiprocessing.Value("b", 0)
+
     def happens(self) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getppid() if workers.multiprocessing.parent_process() else os.getpid(), signal.SIGINT)
+        with self.came:
+            comes, self.came.value = not self.came.value, 1
+        if comes:
+            os.kill(os.getpid(), signal.SIGINT)
+        if comes and multiprocessing.parent_process():
+            os.kill(os.getppid(), signal.SIGINT)
+
+
+class Stuck(Breaks):
+    """Never ends its slice, while Ctrl-C comes twice."""
+
+    def happens(self) -> None:
+        first = os.getppid() if multiprocessing.parent_process() else os.getpid()
+        while True:
+            os.kill(first, signal.SIGINT)
+            time.sleep(0.2)
 
 
 def with_scheduler(scheduler: type[Fcfs]) -> Scenario:
@@ -233,9 +369,12 @@ def with_scheduler(scheduler: type[Fcfs]) -> Scenario:
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_an_error_of_a_policy_is_raised_as_it_is(cores: int):
-    with pytest.raises(InputError, match="has had enough") as raised:
-        Simulation(with_scheduler(Breaks)).run(cores=cores)
+@pytest.mark.parametrize(
+    ("scheduler", "kind"), [(Breaks, InputError), (Asserts, AssertionError), (Wrong, RuntimeError)]
+)
+def test_an_error_of_a_policy_is_raised(scheduler: type[Fcfs], kind: type[Exception], cores: int):
+    with pytest.raises(kind if cores == 2 else Exception, match="has had enough") as raised:
+        Simulation(with_scheduler(scheduler)).run(cores=cores)
     notes = "".join(getattr(raised.value, "__notes__", []))
     assert ("In a process that simulates some of the replicas" in notes) == (cores == 2)
 
@@ -246,10 +385,10 @@ def test_a_worker_that_is_killed_is_named():
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_an_interrupt_leaves_all_replicas_at_one_time(cores: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("simlora.engine.cluster.simulation.SLICE_A_REPLICA", 2)
+def test_an_interrupt_leaves_all_replicas_at_one_time(cores: int):
+    Stops.came.value = 0
     simulation = Simulation(with_scheduler(Stops))
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), slices_of(2):
         simulation.run(cores=cores)
     stopped_s, got = simulation.clock.now, simulation.recorder.requests()
     whole = in_turns(with_scheduler(Fcfs)).recorder.requests()
@@ -258,6 +397,16 @@ def test_an_interrupt_leaves_all_replicas_at_one_time(cores: int, monkeypatch: p
     assert (got["status"] == "finished").tolist() == past.tolist()
     assert got.loc[past, "finish_s"].tolist() == whole.loc[past, "finish_s"].tolist()
     assert sum(each.iterations for each in simulation.outcomes()) > 0
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_second_interrupt_waits_for_nothing(cores: int):
+    simulation = Simulation(with_scheduler(Stuck))
+    with pytest.raises(KeyboardInterrupt):
+        simulation.run(cores=cores)
+    assert len(simulation.recorder.requests()) == len(simulation.scenario.trace)
+    assert len(simulation.outcomes()) == 3
+    assert not multiprocessing.active_children()
 
 
 def test_a_request_that_comes_when_the_run_stops_does_not_come():
@@ -269,8 +418,9 @@ def test_a_request_that_comes_when_the_run_stops_does_not_come():
 def test_the_key_does_not_change_the_result():
     one, two = (simlora.simulate([*SMALL, f"cores={cores}", "report=false"]) for cores in (1, 2))
     pd.testing.assert_frame_equal(one.requests, two.requests, check_exact=True)
-    left_out = ("simulation", "command", "cost")
-    for name in one.summary.keys() - set(left_out):
-        assert one.summary[name] == two.summary[name], name
+    for summary in (one.summary, two.summary):
+        summary["simulation"] |= {"wall_s": 0, "requests_per_wall_s": 0}
+        del summary["command"]
+    assert one.summary == two.summary
     with pytest.raises(InputError, match="cores is 0, must be a whole number of CPU cores, at least 1"):
         simlora.simulate([*SMALL, "cores=0"])

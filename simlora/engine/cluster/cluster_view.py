@@ -89,9 +89,8 @@ class Residency:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet, self._begun = fleet, False
         self._holders: dict[int, set[int]] = {}  # replicas by adapter id
-        self._arrays: dict[
-            int, NDArray[np.bool_]
-        ] = {}  # the same, as far as it was asked for since it changed
+        # The same, as far as it was asked for since it changed.
+        self._arrays: dict[int, NDArray[np.bool_]] = {}
 
     def holders(self, adapter_id: int) -> set[int]:
         """Return the replicas that have an adapter; not to be changed."""
@@ -227,6 +226,8 @@ class BlindView:
 
     def __init__(self, view: ClusterView) -> None:
         self.rng, self.shares = view.rng, view.shares
+        self.max_num_seqs, self.kv_token_budgets = view.max_num_seqs, view.kv_token_budgets
+        self.kv_bytes_per_token, self.models = view.kv_bytes_per_token, view.models
 
 
 class StatusReports:

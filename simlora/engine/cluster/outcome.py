@@ -21,7 +21,7 @@ class RegionOutcome(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`link_busy_s` is of the link to the GPUs. The last tokens came from the host ahead of requests."""
+    """`link_busy_s` is of the link to the GPUs; `kv_tokens_ahead` came from the host before a request needed them."""
 
     iterations: int
     most_running: int

@@ -10,6 +10,9 @@ from itertools import islice, takewhile
 from math import inf
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simlora.core.interrupts import held_back
 from simlora.core.request import Request
 from simlora.engine import building
@@ -21,11 +24,12 @@ from simlora.engine.cluster.cluster_view import BlindView, ClusterView, LatencyH
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fault_injector import FaultInjector
 from simlora.engine.cluster.fleet import Fleet
-from simlora.engine.cluster.independent import DRAIN, SLICE, SLICE_A_REPLICA, Turns, independent, is_blind
+from simlora.engine.cluster.independent import independent, is_blind
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.migration import Migrator
 from simlora.engine.cluster.outcome import Outcome, outcome
 from simlora.engine.cluster.placement import PlacementPlanner
+from simlora.engine.cluster.turns import Turns
 from simlora.engine.cluster.workers import Workers, can_fork
 from simlora.engine.parts.cpu_assist import HostCores
 from simlora.engine.parts.gpu_sharing import SharedGpu
@@ -39,6 +43,13 @@ from simlora.latency.models import LatencyModels
 from simlora.metrics.missed import Missed
 from simlora.metrics.recorder import Recorder
 from simlora.metrics.tracing import Tracing
+
+SLICE = 1 << 16
+"""The most requests of a slice of time for which replicas are advanced in turn."""
+SLICE_A_REPLICA = 512
+"""The same for each replica: an interrupt waits for the end of a slice."""
+DRAIN = 1.0625
+"""How many times as late each slice ends as the one before, when no more requests come."""
 
 
 class Simulation:
@@ -183,64 +194,69 @@ class Simulation:
     def run(self, progress: Callable[[int], None] = lambda ended: None, cores: int = 1) -> Recorder:
         """Simulate until every request has ended, `until_s` or `until_missed`; `progress` gets how many have ended.
 
-        Replicas that do not affect each other are simulated one after the other, on so many `cores` of this machine;
-        the result is the same. An interrupt leaves the recorder with what was finished; the rest is unfinished.
+        Independent replicas are simulated one after the other, on so many `cores` of this machine; the result is the
+        same. With several, `fleet` stays as it was before the run: ask for `outcomes`. An interrupt leaves the recorder
+        with what was finished; the rest is unfinished.
         """
-        replicas, cores = self.fleet.replicas, min(cores, len(self.fleet.replicas))
-        requests = partial(building.requests, self.scenario, self.adapters, self.front_end_s)
-        watched = bool(self.recorder.on_boundary) or self.dispatcher.has_listeners
-        if watched or self._runner is not ModelRunner or not independent(self.scenario, replicas):
+        replicas = self.fleet.replicas
+        listens = bool(self.recorder.on_boundary) or self.dispatcher.has_listeners
+        if listens or self._runner is not ModelRunner or not independent(self.scenario, replicas):
             self.dispatcher.progress = progress
-            self._start(requests())
+            self._start(self._of_trace())
             self._advance(self.scenario.until_s)
             return self._end()
-        if cores > 1 and can_fork():
-            self._in_turns(
-                Workers(self.clock, self.recorder, replicas, requests, cores), requests(), progress
-            )
-        else:
-            self._in_turns(Turns(self.clock, replicas), requests(), progress)
+        turns: Turns | Workers | None = None
+        try:
+            with held_back():
+                if cores > 1 and can_fork():
+                    cores = min(cores, len(replicas))
+                    turns = Workers(self.clock, self.recorder, replicas, self._of_trace, cores)
+                else:
+                    turns = Turns(self.clock, replicas)
+            self._play_in_turns(turns, progress)
+            self._settle(turns, finalizes=not self.recorder.all_ended())
+        except KeyboardInterrupt:
+            if turns is not None and not self._outcomes:
+                self._settle(turns, finalizes=False)
+            raise
+        finally:
+            if turns is not None:
+                turns.close()
         return self._ended()
 
-    def _in_turns(
-        self, turns: Turns | Workers, requests: Iterator[Request], progress: Callable[[int], None]
-    ) -> None:
-        """Dispatch the requests of a slice of time and advance each replica, until all slices are over.
+    def _of_trace(self, ids: NDArray[np.int64] | None = None) -> Iterator[Request]:
+        """Make the requests of the trace, or those with some ids."""
+        return building.requests(self.scenario, self.adapters, self.front_end_s, ids)
 
-        An interrupt waits until all replicas have reached the same time.
-        """
-        recorder, until_s = self.recorder, self.scenario.until_s
+    def _play_in_turns(self, turns: Turns | Workers, progress: Callable[[int], None]) -> None:
+        """Dispatch the requests of a slice of time and advance each replica, until all slices are over."""
+        requests, recorder, until_s = self._of_trace(), self.recorder, self.scenario.until_s
         if until_s is not None:
             requests = takewhile(lambda request: request.arrival_s < until_s, requests)
         size = min(SLICE_A_REPLICA * len(self.fleet.replicas), SLICE)
         self.dispatcher.give = turns.give
         some, later = list(islice(requests, size)), list(islice(requests, size))
-        try:
-            while later:
-                self._advance_turns(turns, some, later[0].arrival_s)
-                some, later = later, list(islice(requests, size))
-                progress(recorder.ended)
-            last_s = inf if until_s is None else until_s
-            end_s = some[-1].arrival_s if some else last_s
-            while turns.busy or some:
-                end_s = max(end_s + 1.0, end_s * DRAIN)
-                if end_s >= last_s:
-                    break
-                self._advance_turns(turns, some, end_s)
-                some = []
-                progress(recorder.ended)
-            self._advance_turns(turns, some, until_s)
-        except KeyboardInterrupt:
-            self._settle(turns, finalizes=False)
-            raise
-        else:
-            self._settle(turns, finalizes=not recorder.all_ended())
-        finally:
-            turns.close()
+        while later:
+            self._advance_turns(turns, some, later[0].arrival_s)
+            some, later = later, list(islice(requests, size))
+            progress(recorder.ended)
+        last_s = inf if until_s is None else until_s
+        end_s = some[-1].arrival_s if some else last_s
+        while turns.busy or some:
+            end_s = max(end_s + 1.0, end_s * DRAIN)
+            if end_s >= last_s:
+                break
+            self._advance_turns(turns, some, end_s)
+            some = []
+            progress(recorder.ended)
+        self._advance_turns(turns, some, until_s)
 
     def _advance_turns(self, turns: Turns | Workers, some: Sequence[Request], end_s: float | None) -> None:
-        """Dispatch some requests, and advance the replicas to a time after the last of them; None: to their end."""
-        with held_back(), _without_collecting():
+        """Dispatch some requests, and advance the replicas to a time not before the last of them; None: to their end.
+
+        An interrupt waits until all replicas have reached that time; a second one does not.
+        """
+        with held_back(1), _without_collecting():
             for request in some:
                 self.clock.now = request.arrival_s
                 self.dispatcher.arrive(request)
@@ -248,10 +264,12 @@ class Simulation:
 
     def _settle(self, turns: Turns | Workers, finalizes: bool) -> None:
         """Take over what the replicas have done in turns."""
-        self._outcomes = turns.end(finalizes)
-        self.recorder.journal.sort_decisions()
-        if self.scenario.until_s is None and self.recorder.all_ended():
-            self.clock.now = self.recorder.last_s
+        with held_back():
+            self._outcomes = turns.end(finalizes)
+            self.recorder.journal.sort_decisions()
+            if self.scenario.until_s is None and self.recorder.all_ended():
+                self.clock.now = self.recorder.last_s
+            self.clock.now = max(self.clock.now, self.recorder.last_s)
 
     def outcomes(self) -> list[Outcome]:
         """Return what each replica has done."""

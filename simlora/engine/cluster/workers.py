@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine.clock import Clock
-from simlora.engine.cluster.independent import Turns
 from simlora.engine.cluster.outcome import Outcome
+from simlora.engine.cluster.turns import Turns
 from simlora.engine.replica.replica import Replica
 from simlora.metrics import shares
 from simlora.metrics.recorder import Recorder
@@ -50,6 +51,7 @@ class Workers:
         self._given: list[list[int]] = [[] for _ in replicas]  # ids of requests, by replica
         self._pipes: list[Connection] = []
         self._parts = [replicas[place::cores] for place in range(cores)]
+        self._answered = True  # all workers have, to what they were asked last
         fork = multiprocessing.get_context("fork")
         self._processes = []
         for part in self._parts:
@@ -62,53 +64,60 @@ class Workers:
             self._processes.append(process)
 
     def give(self, replica: Replica, request: Request) -> None:
-        """Have a request arrive at a replica within the slice of time that comes next; in order of time."""
+        """Have a request arrive at a replica, not before the time that was reached; in order of time."""
         self._given[replica.id].append(request.id)
 
     def advance(self, until_s: float | None) -> None:
         """Let everything happen that happens before that time; None: everything."""
-        for pipe, part in zip(self._pipes, self._parts, strict=True):
+        questions = []
+        for part in self._parts:
             given = [(replica.id, np.array(self._given[replica.id], dtype=np.int64)) for replica in part]
-            pipe.send(([(id, ids) for id, ids in given if len(ids)], until_s))
+            questions.append(([(id, ids) for id, ids in given if len(ids)], until_s))
         for some in self._given:
             some.clear()
         self.busy = False
-        for pipe in self._pipes:
-            rows, busy = _received(pipe)
+        for rows, busy in self._ask(questions):
             self._recorder.take_rows(rows)
             self.busy |= busy
         if until_s is not None:
             self._clock.now = until_s
 
     def end(self, finalizes: bool) -> list[Outcome]:
-        """Take over all that was recorded, of requests that run too if it `finalizes`; return what the replicas did."""
+        """Take over all that was recorded, of requests that run too if it `finalizes`; return what the replicas did.
+
+        Nothing is returned if a slice of time was given up.
+        """
+        if not self._answered:
+            return []
         outcomes: dict[int, Outcome] = {}
-        for pipe in self._pipes:
-            pipe.send(finalizes)
-        for pipe in self._pipes:
-            rows, share, did = _received(pipe)
+        for rows, share, did in self._ask([finalizes] * len(self._pipes)):
             self._recorder.take_rows(rows)
             shares.add(self._recorder, share)
             outcomes |= did
         return [outcomes[id] for id in sorted(outcomes)]
 
     def close(self) -> None:
-        """End the processes."""
-        for pipe in self._pipes:
-            pipe.close()
+        """End the processes, whatever they do."""
         for process in self._processes:
+            process.kill()
+        for process, pipe in zip(self._processes, self._pipes, strict=True):
             process.join()
+            pipe.close()
 
-
-def _received(pipe: Connection) -> Any:
-    """Return what a worker sends, or raise what it raised."""
-    try:
-        message = pipe.recv()
-    except EOFError:
-        raise RuntimeError("a process that simulates some of the replicas was killed") from None
-    if isinstance(message, Exception):
-        raise message
-    return message
+    def _ask(self, questions: Sequence[Any]) -> Iterator[Any]:
+        """Ask each worker something, and yield the answers as they come to be read. Raises what a worker raised."""
+        self._answered = False
+        try:
+            for pipe, question in zip(self._pipes, questions, strict=True):
+                pipe.send(question)
+            for pipe in self._pipes:
+                answer = pipe.recv()
+                if isinstance(answer, Exception):
+                    raise answer
+                yield answer
+        except (EOFError, ConnectionError):
+            raise RuntimeError("a process that simulates some of the replicas was killed") from None
+        self._answered = True
 
 
 def _work(
@@ -119,7 +128,7 @@ def _work(
     recorder: Recorder,
     requests: MakeRequests,
 ) -> None:
-    """Do what the pipe says until its other end is closed."""
+    """Answer what the pipe asks until its other end is closed."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the first process decides what they mean
     for other in others:
@@ -128,22 +137,26 @@ def _work(
     by_id = {replica.id: replica for replica in replicas}
     try:
         while True:
-            message = pipe.recv()
-            if isinstance(message, bool):
-                did = dict(zip(by_id, turns.end(message), strict=True))
+            question = pipe.recv()
+            if isinstance(question, bool):
+                did = dict(zip(by_id, turns.end(question), strict=True))
                 pipe.send((rows.share(), shares.share(recorder, list(by_id)), did))
                 continue
-            given, until_s = message
+            given, until_s = question
             for id, ids in given:
                 for request in requests(ids=ids):
                     turns.give(by_id[id], request)
             turns.advance(until_s)
             pipe.send((rows.share(), turns.busy))
-    except EOFError:
+    except (EOFError, ConnectionError):
         return
     except Exception as error:
-        error.add_note("In a process that simulates some of the replicas:\n" + traceback.format_exc())
-        try:
-            pipe.send(error)
-        except Exception:  # an error of the user's own may be of a kind that cannot be sent
-            pipe.send(RuntimeError(traceback.format_exc()))
+        pipe.send(_portable(error))
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that can be sent, with a note of where it comes from."""
+    kind = next((kind for kind in (InputError, AssertionError) if isinstance(error, kind)), None)
+    found = RuntimeError(f"{type(error).__name__}: {error}") if kind is None else kind(str(error))
+    found.add_note(f"In a process that simulates some of the replicas:\n{traceback.format_exc()}")
+    return found

@@ -39,9 +39,7 @@ class Peak(Reservation):
         self._entries: list[Entry] = []
         self._offsets: i64 = 0
         self._bound: i64 = 0  # never below the peak of the running requests
-        self._trial: list[Entry] | None = (
-            None  # a copy of the running requests' entries, with those of candidates
-        )
+        self._trial: list[Entry] | None = None  # a copy of the entries, with those of candidates
         self._joined: list[Entry] = []  # of candidates that fit, and are not in the copy yet
         self._trial_bound: i64 = 0
         self._step: i64 = 0

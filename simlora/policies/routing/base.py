@@ -19,8 +19,8 @@ class Router:
     """Picks a replica for each request; one instance per cluster.
 
     Only an `informed` router may read the view's `loads` and `execution_s`; `loads` costs some µs per request. A
-    `blind` one reads nothing of the view but `rng` and the placement's `shares`: all requests may be routed before any
-    is served, so that replicas can be simulated one after the other, and on several cores.
+    `blind` one reads nothing of the view that requests change, only `rng`, the placement's `shares` and what replicas
+    are like: requests may be routed ahead, so that replicas can be simulated one after the other, and on several cores.
     """
 
     informed: ClassVar[bool] = False
