@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments.same_bytes.checkouts import PROJECT, checked
 from experiments.speed.scenarios import SCENARIOS
@@ -29,16 +30,32 @@ from experiments.speed.scenarios import SCENARIOS, measure
 speed, = (each for each in SCENARIOS if [each.name, each.requests] == json.loads(sys.argv[1]))
 print(json.dumps(measure(speed)["wall_s"]))
 """
+NAMES = """
+import json
+from experiments.speed.scenarios import SCENARIOS
+print(json.dumps([[speed.name, speed.requests] for speed in SCENARIOS]))
+"""
 LARGE = 1_000_000
+
+
+def scenarios(checkout: Path) -> list[list[Any]]:
+    """Return the name and requests of each scenario that a checkout has. Raises InputError if it has no such list."""
+    return list(json.loads(_output(checkout, [NAMES], "cannot list its scenarios")))
 
 
 def cpu_s(checkout: Path, name: str, requests: int) -> float:
     """Return the CPU seconds in which a checkout simulates its scenario of that name and size.
 
-    Raises InputError if it has none.
+    Raises InputError if it fails.
     """
+    failure = f"cannot measure the scenario '{name}' of {requests:,} requests"
+    return float(_output(checkout, [CHILD, json.dumps([name, requests])], failure))
+
+
+def _output(checkout: Path, script: Sequence[str], failure: str) -> str:
+    """Return what a script prints in a checkout. Raises InputError if it fails."""
     found = subprocess.run(
-        [sys.executable, "-c", CHILD, json.dumps([name, requests])],
+        [sys.executable, "-c", *script],
         cwd=checkout,
         env=os.environ | {"PYTHONPATH": str(checkout)},
         capture_output=True,
@@ -46,10 +63,8 @@ def cpu_s(checkout: Path, name: str, requests: int) -> float:
     )
     if found.returncode:
         reason = (found.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise InputError(
-            f"{checkout} cannot measure the scenario '{name}' of {requests:,} requests: {reason}"
-        )
-    return float(found.stdout)
+        raise InputError(f"{checkout} {failure}: {reason}")
+    return found.stdout
 
 
 def line(name: str, requests: int, old_s: Sequence[float], new_s: Sequence[float]) -> str:
@@ -80,8 +95,13 @@ def _compare(old: Path, turns: int, only: str) -> None:
     old = checked(old)
     whole("--turns", turns, "runs", least=1)
     print(f"{'scenario':<28}{'requests':>9}{'old µs':>10}{'new µs':>10}{'ratio':>8}   of turns", flush=True)
+    theirs = scenarios(old)
     for speed in SCENARIOS:
-        if speed.requests < LARGE and only in speed.name:
+        if speed.requests >= LARGE or only not in speed.name:
+            continue
+        if [speed.name, speed.requests] not in theirs:
+            print(f"{speed.name:<28}{speed.requests:>9,}   not in {old}", flush=True)
+        else:
             pairs = [
                 (cpu_s(old, speed.name, speed.requests), cpu_s(PROJECT, speed.name, speed.requests))
                 for _ in range(turns)

@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -33,9 +34,9 @@ def can_fork() -> bool:
 class Workers:
     """As many processes as there are `cores`, each with some of the replicas, which it advances in turn.
 
-    `busy`: after the last slice, a replica has something scheduled. Replicas, and all that they refer to, are as they
-    were when the processes began. Only what plain values say comes back: rows after each slice of time, the rest at the
-    end.
+    Replicas, and all that they refer to, are as they were when the processes began. Only what plain values say comes
+    back: rows after each slice of time, the rest at the end. While the workers simulate a slice, this process goes on
+    to dispatch the requests of the next.
     """
 
     def __init__(
@@ -47,11 +48,12 @@ class Workers:
         cores: int,
     ) -> None:
         self._clock, self._recorder = clock, recorder
-        self.busy = False
+        self._busy = False  # after the last slice, a replica has something scheduled
         self._given: list[list[int]] = [[] for _ in replicas]  # ids of requests, by replica
         self._pipes: list[Connection] = []
         self._parts = [replicas[place::cores] for place in range(cores)]
-        self._answered = True  # all workers have, to what they were asked last
+        self._simulating = False  # the workers have not answered yet,
+        self._broken = False  # and their answers cannot be told from each other any more
         fork = multiprocessing.get_context("fork")
         self._processes = []
         for part in self._parts:
@@ -75,22 +77,36 @@ class Workers:
             questions.append(([(id, ids) for id, ids in given if len(ids)], until_s))
         for some in self._given:
             some.clear()
-        self.busy = False
-        for rows, busy in self._ask(questions):
-            self._recorder.take_rows(rows)
-            self.busy |= busy
+        self._collect()
+        self._ask(questions)
         if until_s is not None:
             self._clock.now = until_s
+
+    def _collect(self) -> None:
+        """Take over the rows of the last slice, once it is simulated."""
+        if self._simulating:
+            self._busy = False
+            for rows, busy in self._answers():
+                self._recorder.take_rows(rows)
+                self._busy |= busy
+
+    @property
+    def busy(self) -> bool:
+        """Whether a replica has something scheduled."""
+        self._collect()
+        return self._busy
 
     def end(self, finalizes: bool) -> list[Outcome]:
         """Take over all that was recorded, of requests that run too if it `finalizes`; return what the replicas did.
 
-        Nothing is returned if a slice of time was given up.
+        Nothing is returned if the answers to a slice of time were given up.
         """
-        if not self._answered:
+        if self._broken:
             return []
+        self._collect()
+        self._ask([finalizes] * len(self._pipes))
         outcomes: dict[int, Outcome] = {}
-        for rows, share, did in self._ask([finalizes] * len(self._pipes)):
+        for rows, share, did in self._answers():
             self._recorder.take_rows(rows)
             shares.add(self._recorder, share)
             outcomes |= did
@@ -104,20 +120,33 @@ class Workers:
             process.join()
             pipe.close()
 
-    def _ask(self, questions: Sequence[Any]) -> Iterator[Any]:
-        """Ask each worker something, and yield the answers as they come to be read. Raises what a worker raised."""
-        self._answered = False
-        try:
+    def _ask(self, questions: Sequence[Any]) -> None:
+        """Ask each worker something; all have answered what they were asked before."""
+        with self._whole():
             for pipe, question in zip(self._pipes, questions, strict=True):
                 pipe.send(question)
-            for pipe in self._pipes:
-                answer = pipe.recv()
-                if isinstance(answer, Exception):
-                    raise answer
-                yield answer
+        self._simulating = True
+
+    def _answers(self) -> list[Any]:
+        """Return what each worker answers. Raises what a worker raised."""
+        with self._whole():
+            found = [pipe.recv() for pipe in self._pipes]
+        self._simulating = False
+        for answer in found:
+            if isinstance(answer, Exception):
+                self._broken = True
+                raise answer
+        return found
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Do what is inside with all workers, or have them `_broken`. Raises RuntimeError if one is gone."""
+        self._broken = True
+        try:
+            yield
         except (EOFError, ConnectionError):
             raise RuntimeError("a process that simulates some of the replicas was killed") from None
-        self._answered = True
+        self._broken = False
 
 
 def _work(
