@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -245,19 +245,29 @@ class Noisy(Mbgmv):
     """One for all replicas of a kind, which may have a state."""
 
 
-def test_a_kernel_of_ones_own_and_an_object_that_replicas_share_connect_them():
+class Given(Fcfs):
+    """Has a state of its own, or what it is given."""
+
+    def __init__(self, state: object = None) -> None:
+        super().__init__()
+        self.state = state
+
+
+@pytest.mark.parametrize(
+    ("slot", "make", "alone"),
+    [
+        ("kernel", Noisy, False),
+        ("scheduler", Given, True),
+        ("scheduler", partial(Given, state=[1, "a", {"b": 2.0}]), True),
+        ("scheduler", partial(Given, state=object()), False),
+    ],
+)
+def test_a_kernel_of_ones_own_and_an_object_that_policies_share_connect_replicas(
+    slot: str, make: Callable[..., Any], alone: bool
+):
     made = scenario(SMALL)
-    for slot, make in ("kernel", Noisy), ("scheduler", partial(Fcfs, table=object())), ("scheduler", Listed):
-        policies = replace(made.policies, **{slot: make})
-        connected = replace(made, policies=policies)
-        replicas = (
-            Simulation(made).fleet.replicas if slot == "scheduler" else Simulation(connected).fleet.replicas
-        )
-        assert independent(connected, replicas) == (make is Listed)
-
-
-class Listed(Fcfs):
-    """Has a state of its own."""
+    made = replace(made, policies=replace(made.policies, **{slot: make}))
+    assert independent(made, Simulation(made).fleet.replicas) == alone
 
 
 class Jealous(RoundRobin):
