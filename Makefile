@@ -37,6 +37,8 @@ $(TORCH): $(READY)
 	@touch $@
 
 compiled: $(READY)  ## compile the hot rooms with mypyc and a C compiler: a minute or two, 4 to 7 times as fast
+	@command -v $${CC:-cc} >/dev/null || { \
+	  echo "make compiled needs a C compiler, such as gcc, as cc; without one simlora runs interpreted" >&2; exit 1; }
 	@echo "Compiling; a minute or two on two cores"
 	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(PIP) install --no-build-isolation --no-deps -e .
 	@$(BIN)/simlora --version
