@@ -153,6 +153,8 @@ SCENARIOS = (
     Speed("1,000 replicas", 1_000, 1_000_000, target_rps=50_000),
     Speed("1,000 in turns", 1_000, 1_000_000, router="round_robin"),
     Speed("1,000 in turns, 2 cores", 1_000, 1_000_000, router="round_robin", cores=2),
+    Speed("8 in turns", 8, 1_000_000, router="round_robin"),
+    Speed("8 in turns, 2 cores", 8, 1_000_000, router="round_robin", cores=2),
     *HOURS,
     ROUTED,
     DISPATCHED,
