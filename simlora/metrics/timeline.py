@@ -31,28 +31,29 @@ class Timeline:
 
     __slots__ = (
         "_counts",
+        "_earlier",
         "_end",
         "_fields",
         "_interval",
         "_latest",
         "_most",
+        "_room",
         "_rows",
-        "_shares",
         "_stretch_s",
     )
 
     def __init__(self, replicas: int, counts: tuple[str, ...]) -> None:
         self._counts = counts
         self._fields: i64 = 2 + len(counts)
-        self._rows: vec[float] = vec[float](
-            [0.0] * (2 + len(counts))
-        )  # one after the other: replica, time, counts
+        # The latest rows, one after the other: replica, time, counts; and earlier ones, which do not change any more.
+        self._rows: vec[float] = vec[float]([0.0] * (2 + len(counts)))
         self._end: i64 = 0  # where the last row ends; behind it is room
+        self._earlier: list[NDArray[np.float64]] = []
         self._latest: vec[i64] = vec[i64]([0] * replicas)  # where the latest row of each replica begins
         self._interval: vec[i64] = vec[i64]([-1] * replicas)  # in which it lies
         self._most: i64 = min(MOST_ROWS_A_REPLICA * replicas, MOST_ROWS) * self._fields
+        self._room = self._most  # for the latest rows
         self._stretch_s = 1e-3
-        self._shares: list[NDArray[np.float64]] = []  # the rows of others
 
     def add(
         self,
@@ -79,7 +80,7 @@ class Timeline:
         for count in more:
             rows[at + 6] = count
             at += 1
-        if self._end > self._most:
+        if self._end > self._room:
             self._thin()
 
     def share(self) -> tuple[float, NDArray[np.float64]]:
@@ -89,38 +90,39 @@ class Timeline:
     def add_share(self, share: tuple[float, NDArray[np.float64]]) -> None:
         """Add the samples of another one, which has none of a replica of which this one has some."""
         stretch_s, rows = share
-        self._shares.append(rows)
+        self._earlier.append(rows)
         self._stretch_s = max(self._stretch_s, stretch_s)
 
     def _thinned(self) -> NDArray[np.float64]:
-        """Return one row of a replica in an interval, after lengthening the intervals until there are few enough."""
-        rows = self._last(self._ordered())
-        while rows.size > self._most:
+        """Return the last row of each replica in each interval, after lengthening these until there are few enough."""
+        rows = self._ordered()
+        time_s = rows[:, 1].copy()
+        last_of_replica = np.diff(rows[:, 0], append=-1.0) != 0.0
+        while True:
+            last = last_of_replica | (np.diff(np.floor(time_s / self._stretch_s), append=-1.0) != 0.0)
+            if np.count_nonzero(last) * self._fields <= self._most:
+                return np.asarray(rows[last])
             self._stretch_s *= 2.0
-            rows = self._last(rows)
-        return rows
 
     def _thin(self) -> None:
         """Keep few enough rows."""
         rows = self._thinned()
-        self._rows, self._end = vec[float](rows.reshape(-1).tolist()), rows.size
-        for row in np.flatnonzero(np.diff(rows[:, 0], append=-1.0)).tolist():
-            replica: i64 = int(rows[row, 0])
-            self._latest[replica] = row * self._fields
-            self._interval[replica] = int(rows[row, 1] / self._stretch_s)
-
-    def _last(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the last row of each replica and interval, of rows by replica and time."""
-        interval = np.floor(rows[:, 1] / self._stretch_s)
-        last = (np.diff(rows[:, 0], append=-1.0) != 0.0) | (np.diff(interval, append=-1.0) != 0.0)
-        return np.asarray(rows[last])
+        last = np.diff(rows[:, 0], append=-1.0) != 0.0
+        latest = rows[last]
+        self._earlier = [rows[~last]]
+        self._room = self._most - rows.size + latest.size
+        self._rows, self._end = vec[float](latest.reshape(-1).tolist()), latest.size
+        at: i64 = 0
+        for number, time_s in latest[:, :2].tolist():
+            replica: i64 = int(number)
+            self._latest[replica], self._interval[replica] = at, int(time_s / self._stretch_s)
+            at += self._fields
 
     def _ordered(self) -> NDArray[np.float64]:
-        """Return the rows by replica and time."""
+        """Return the rows by replica and time; of each replica, they lie in order of time."""
         rows = np.asarray(self._rows, dtype=np.float64)[: self._end].reshape(-1, self._fields)
-        if self._shares:
-            rows = np.concatenate([rows, *self._shares])
-        return np.asarray(rows[np.lexsort((rows[:, 1], rows[:, 0]))])
+        rows = np.concatenate([*self._earlier, rows])
+        return np.asarray(rows[np.argsort(rows[:, 0], kind="stable")])
 
     def frame(self) -> pd.DataFrame:
         """Return the samples as a table, ordered by replica and time."""
