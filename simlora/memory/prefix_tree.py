@@ -4,33 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from simlora.core.request import Request
 from simlora.memory.frontier import Frontier
 from simlora.memory.order import LeastFirst
 from simlora.memory.segments import Branch, Chain, Node, Segment
+from simlora.memory.tree_listener import TreeListener
 from simlora.memory.worth import Worth
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class TreeListener:
-    """Is told what becomes of cached KV, in token slots."""
-
-    def added(self, tokens: int) -> None:
-        """A request has computed KV that was not cached."""
-
-    def left(self, tokens: int) -> None:
-        """KV has left HBM."""
-
-    def sent(self, tokens: int, now_s: float, there_s: float, done_s: float) -> None:
-        """KV that left HBM, where it is from `there_s` on, is on the host at `done_s`."""
-
-    def dropped(self, tokens: int) -> None:
-        """The host has dropped KV."""
-
-    def came(self, tokens: int, computed: bool) -> None:
-        """KV on the host is in HBM again; `computed`: not copied, as a request has computed it anew."""
 
 
 class PrefixTree:

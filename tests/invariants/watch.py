@@ -21,8 +21,9 @@ from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
 from simlora.engine.scenario import Scenario
-from simlora.memory.prefix_tree import PrefixTree, TreeListener
+from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.segments import Branch, Node, Segment
+from simlora.memory.tree_listener import TreeListener
 from simlora.metrics.recorder import Recorder, Sample
 from tests.engine.cases import Case
 
