@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import nullcontext
 
 import pytest
 
@@ -31,6 +32,43 @@ def test_a_signal_comes_when_the_work_is_done(number: signal.Signals):
         assert signal.getsignal(number) is interrupt
     finally:
         signal.signal(number, before)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(("most", "acts"), [(None, [0, 0, 0, 0]), (0, [1, 1, 1, 1]), (1, [0, 2, 2, 2])])
+def test_one_acts_at_once_when_so_many_were_held_back_and_those_after_it_wait(
+    most: int | None, acts: list[int], inside: bool
+):
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    seen = []
+    try:
+        with held_back() if inside else nullcontext(), held_back(most) as let_through:
+            for _ in range(4):
+                os.kill(os.getpid(), signal.SIGINT)
+                seen.append(len(came))
+            let_through()
+            assert len(came) == (0 if inside else 4)
+        assert len(came) == 4
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == ([0] * 4 if inside else acts)
+
+
+def test_what_an_inner_one_lets_through_an_outer_one_counts():
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    seen = []
+    try:
+        with held_back(1):
+            for _ in range(2):
+                with held_back():
+                    os.kill(os.getpid(), signal.SIGINT)
+                    seen.append(len(came))
+                seen.append(len(came))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [0, 0, 0, 2]
 
 
 def test_other_threads_get_no_signals_and_have_nothing_to_hold_back():

@@ -409,9 +409,24 @@ def test_an_interrupt_leaves_all_replicas_at_one_time(cores: int):
     assert sum(each.iterations for each in simulation.outcomes()) > 0
 
 
+class Interrupted(RoundRobin):
+    """Ctrl-C comes while the first request is dispatched, which the first process does."""
+
+    came = False
+    blind = True
+
+    def route(self, request: Request, candidates: Any, view: Any) -> int:
+        if not self.came:
+            self.came = True
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().route(request, candidates, view)
+
+
+@pytest.mark.parametrize("router", [RoundRobin, Interrupted])
 @pytest.mark.parametrize("cores", [1, 2])
-def test_a_second_interrupt_waits_for_nothing(cores: int):
-    simulation = Simulation(with_scheduler(Stuck))
+def test_a_second_interrupt_waits_for_nothing(cores: int, router: type[RoundRobin]):
+    made = with_scheduler(Stuck)
+    simulation = Simulation(replace(made, policies=replace(made.policies, router=router())))
     with pytest.raises(KeyboardInterrupt):
         simulation.run(cores=cores)
     assert len(simulation.recorder.requests()) == len(simulation.scenario.trace)

@@ -205,22 +205,20 @@ class Simulation:
             self._start(self._of_trace())
             self._advance(self.scenario.until_s)
             return self._end()
-        turns: Turns | Workers | None = None
-        try:
-            with held_back():
-                if cores > 1 and can_fork():
-                    cores = min(cores, len(replicas))
-                    turns = Workers(self.clock, self.recorder, replicas, self._of_trace, cores)
-                else:
-                    turns = Turns(self.clock, replicas)
-            self._play_in_turns(turns, progress)
-            self._settle(turns, finalizes=not self.recorder.all_ended())
-        except KeyboardInterrupt:
-            if turns is not None and not self._outcomes:
-                self._settle(turns, finalizes=False)
-            raise
-        finally:
-            if turns is not None:
+        with held_back(1) as let_through:
+            if cores > 1 and can_fork():
+                workers = min(cores, len(replicas))
+                turns: Turns | Workers = Workers(self.clock, self.recorder, replicas, self._of_trace, workers)
+            else:
+                turns = Turns(self.clock, replicas)
+            try:
+                self._play_in_turns(turns, progress, let_through)
+                self._settle(turns, finalizes=not self.recorder.all_ended())
+            except KeyboardInterrupt:
+                if not self._outcomes:
+                    self._settle(turns, finalizes=False)
+                raise
+            finally:
                 turns.close()
         return self._ended()
 
@@ -228,8 +226,13 @@ class Simulation:
         """Make the requests of the trace, or those with some ids."""
         return building.requests(self.scenario, self.adapters, self.front_end_s, ids)
 
-    def _play_in_turns(self, turns: Turns | Workers, progress: Callable[[int], None]) -> None:
-        """Dispatch the requests of a slice of time and advance each replica, until all slices are over."""
+    def _play_in_turns(
+        self, turns: Turns | Workers, progress: Callable[[int], None], let_through: Callable[[], None]
+    ) -> None:
+        """Dispatch the requests of a slice of time and advance each replica, until all slices are over.
+
+        An interrupt is `let_through` when all replicas have reached the end of a slice.
+        """
         requests, recorder, until_s = self._of_trace(), self.recorder, self.scenario.until_s
         if until_s is not None:
             requests = takewhile(lambda request: request.arrival_s < until_s, requests)
@@ -240,23 +243,22 @@ class Simulation:
             self._advance_turns(turns, some, later[0].arrival_s)
             some, later = later, list(islice(requests, size))
             progress(recorder.ended)
+            let_through()
         last_s = inf if until_s is None else until_s
         end_s = some[-1].arrival_s if some else last_s
-        while turns.busy or some:
+        while some or turns.busy:
             end_s = max(end_s + 1.0, end_s * DRAIN)
             if end_s >= last_s:
                 break
             self._advance_turns(turns, some, end_s)
             some = []
             progress(recorder.ended)
+            let_through()
         self._advance_turns(turns, some, until_s)
 
     def _advance_turns(self, turns: Turns | Workers, some: Sequence[Request], end_s: float | None) -> None:
-        """Dispatch some requests, and advance the replicas to a time not before the last of them; None: to their end.
-
-        An interrupt waits until all replicas have reached that time; a second one does not.
-        """
-        with held_back(1), _without_collecting():
+        """Dispatch some requests, and advance the replicas to a time not before the last of them; None: to the end."""
+        with _without_collecting():
             for request in some:
                 self.clock.now = request.arrival_s
                 self.dispatcher.arrive(request)
@@ -264,12 +266,11 @@ class Simulation:
 
     def _settle(self, turns: Turns | Workers, finalizes: bool) -> None:
         """Take over what the replicas have done in turns."""
-        with held_back():
-            self._outcomes = turns.end(finalizes)
-            self.recorder.journal.sort_decisions()
-            if self.scenario.until_s is None and self.recorder.all_ended():
-                self.clock.now = self.recorder.last_s
-            self.clock.now = max(self.clock.now, self.recorder.last_s)
+        self._outcomes = turns.end(finalizes)
+        self.recorder.journal.sort_decisions()
+        if self.scenario.until_s is None and self.recorder.all_ended():
+            self.clock.now = self.recorder.last_s
+        self.clock.now = max(self.clock.now, self.recorder.last_s)
 
     def outcomes(self) -> list[Outcome]:
         """Return what each replica has done."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from simlora.core.errors import InputError
+from simlora.core.interrupts import held_back
 from simlora.core.request import Request
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.outcome import Outcome
@@ -85,10 +86,12 @@ class Workers:
     def _collect(self) -> None:
         """Take over the rows of the last slice, once it is simulated."""
         if self._simulating:
-            self._busy = False
-            for rows, busy in self._answers():
-                self._recorder.take_rows(rows)
-                self._busy |= busy
+            with self._whole():
+                answers = self._answers()
+                with held_back():
+                    self._busy = any(busy for _, busy in answers)
+                    for rows, _ in answers:
+                        self._recorder.take_rows(rows)
 
     @property
     def busy(self) -> bool:
@@ -106,10 +109,13 @@ class Workers:
         self._collect()
         self._ask([finalizes] * len(self._pipes))
         outcomes: dict[int, Outcome] = {}
-        for rows, share, did in self._answers():
-            self._recorder.take_rows(rows)
-            shares.add(self._recorder, share)
-            outcomes |= did
+        with self._whole():
+            answers = self._answers()
+            with held_back():
+                for rows, share, did in answers:
+                    self._recorder.take_rows(rows)
+                    shares.add(self._recorder, share)
+                    outcomes |= did
         return [outcomes[id] for id in sorted(outcomes)]
 
     def close(self) -> None:
@@ -129,12 +135,10 @@ class Workers:
 
     def _answers(self) -> list[Any]:
         """Return what each worker answers. Raises what a worker raised."""
-        with self._whole():
-            found = [pipe.recv() for pipe in self._pipes]
+        found = [pipe.recv() for pipe in self._pipes]
         self._simulating = False
         for answer in found:
             if isinstance(answer, Exception):
-                self._broken = True
                 raise answer
         return found
 
