@@ -394,6 +394,15 @@ def test_a_worker_that_is_killed_is_named():
         Simulation(with_scheduler(Dies)).run(cores=2)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Have SIGINT raise KeyboardInterrupt also where it is ignored, as in a job in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("cores", [1, 2])
 def test_an_interrupt_leaves_all_replicas_at_one_time(cores: int):
     Stops.came.value = 0
@@ -422,16 +431,17 @@ class Interrupted(RoundRobin):
         return super().route(request, candidates, view)
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("router", [RoundRobin, Interrupted])
 @pytest.mark.parametrize("cores", [1, 2])
 def test_a_second_interrupt_waits_for_nothing(cores: int, router: type[RoundRobin]):
-    made = with_scheduler(Stuck)
+    made, others = with_scheduler(Stuck), multiprocessing.active_children()
     simulation = Simulation(replace(made, policies=replace(made.policies, router=router())))
     with pytest.raises(KeyboardInterrupt):
         simulation.run(cores=cores)
     assert len(simulation.recorder.requests()) == len(simulation.scenario.trace)
     assert len(simulation.outcomes()) == 3
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= set(others)
 
 
 def test_a_request_that_comes_when_the_run_stops_does_not_come():

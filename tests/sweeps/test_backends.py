@@ -28,7 +28,7 @@ pytestmark = [
 GRID = (
     "system=slora,slora_lcfs",
     "workload.rate_rps=2",
-    "workload.duration_s=150",
+    "workload.duration_s=1500",
     "replica.kv_token_budget=14500",
 )
 SEEDS = 8
