@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from simlora.api.fingerprint import code_files, contents, foreign_code, is_foreign, named_files, source
+from simlora.api.fingerprint import source
+from simlora.api.inputs import Inputs, files_of, foreign_code, named_files
 from simlora.core.errors import InputError
 from simlora.core.files import whole_file
 
@@ -30,42 +31,55 @@ def cache_dir() -> Path:
 
 @dataclass(frozen=True)
 class Cache:
-    """One JSON a run in `folder`, named by the hash of its overrides, the files and code they name and the `source`.
+    """One JSON a run in `folder`, named by the hash of its overrides, the files that they name and the `source`.
 
-    Files are written under a temporary name and renamed, so that one is whole or not there; one that cannot be
-    read counts as not there. Delete the folder whenever you like.
+    It says what else the run has read, and is found only while all of that is unchanged. Files are written under a
+    temporary name and renamed, so that one is whole or not there; one that cannot be read counts as not there. Delete
+    the folder whenever you like.
     """
 
     folder: Path
     source: str
 
     def path(self, overrides: Sequence[str]) -> Path:
-        """Return where the run of these overrides is kept, if it is."""
+        """Return where the run of these overrides is kept, with the files that they name as they are now."""
         values = _values(overrides)
-        files = named_files(values).union(*(code_files(value) for value in values if is_foreign(value)))
-        return self.named([_settled(overrides), contents(files)])
+        return self.named([_settled(overrides), dict(files_of(values).files), foreign_code(values)])
 
-    def get(self, overrides: Sequence[str]) -> dict[str, Any] | None:
-        """Return the kept run of these overrides, None if there is none or it is damaged."""
-        kept: dict[str, Any] | None = self.read(self.path(overrides), "overrides", _settled(overrides), "run")
+    def get(self, path: Path, overrides: Sequence[str]) -> dict[str, Any] | None:
+        """Return the run of these overrides that is kept at `path`, None if there is none or it is damaged."""
+        entry = self._entry(path, "overrides", _settled(overrides))
+        if entry is None or Inputs(**entry["inputs"]).doubt:
+            return None
+        kept: dict[str, Any] = entry["run"]
         return kept
 
-    def put(self, overrides: Sequence[str], run: dict[str, Any], config: str) -> bool:
-        """Keep a run whose resolved configuration is `config`; return whether it was kept.
+    def put(
+        self, path: Path, overrides: Sequence[str], run: dict[str, Any], config: str, read: Inputs
+    ) -> bool:
+        """Keep a run whose resolved configuration is `config` and that has read `read`; return whether it was kept.
 
-        It is not kept if simlora's files changed while it ran, or if its configuration names a file, code or a
-        variable that is not part of the name under which it would be found again.
+        It is not if its configuration names a file, code or a variable that is not part of the name under which it
+        would be found again.
         """
         tree = yaml.safe_load(config)
         values = _values(overrides)
-        outside = named_files([tree]) - named_files(values) or foreign_code(tree) - set(values)
+        outside = named_files([tree]) - named_files(values) or set(foreign_code([tree])) - set(
+            foreign_code(values)
+        )
         resolved = any(
-            "${" in value for value in values
+            "${" in override for override in overrides
         )  # whose value is not in the name: of the environment, say
-        if outside or resolved or source() != self.source:
+        if outside or resolved:
             return False
-        self.write(self.path(overrides), {"overrides": _settled(overrides), "run": run})
+        inputs = {"files": dict(read.files), "modules": dict(read.modules)}
+        self.write(path, {"overrides": _settled(overrides), "inputs": inputs, "run": run})
         return True
+
+    @property
+    def doubt(self) -> str:
+        """Why a run that ended now may not be one of this `source`; "" if it is."""
+        return "" if source() == self.source else "simlora's own files have changed since it began"
 
     def named(self, question: Any) -> Path:
         """Return where the answer to a `question` of plain values is kept, if it is."""
@@ -74,12 +88,15 @@ class Cache:
 
     def read(self, path: Path, key: str, value: Any, wanted: str) -> Any:
         """Return what is kept as `wanted` beside a `key` of this `value`, None if there is none or it is damaged."""
+        return (self._entry(path, key, value) or {}).get(wanted)
+
+    def _entry(self, path: Path, key: str, value: Any) -> dict[str, Any] | None:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
         whole = isinstance(found, dict) and found.get("source") == self.source
-        return found.get(wanted) if whole and found.get(key) == value else None
+        return found if whole and found.get(key) == value else None
 
     def write(self, path: Path, entry: Mapping[str, Any]) -> None:
         """Keep an entry. Raises InputError if the folder cannot be written."""
@@ -109,8 +126,16 @@ def _settled(overrides: Sequence[str]) -> list[str]:
     return list(overrides) if matters else sorted(overrides)
 
 
-def _values(overrides: Sequence[str]) -> list[str]:
-    return [override.partition("=")[2] for override in overrides]
+def _values(overrides: Sequence[str]) -> list[Any]:
+    """Return the values of overrides, without quotes, as mappings and lists where they are such."""
+    return [_value(override.partition("=")[2]) for override in overrides]
+
+
+def _value(written: str) -> Any:
+    try:
+        return yaml.safe_load(written)
+    except (yaml.YAMLError, ValueError):  # of Hydra's grammar, which is another
+        return written
 
 
 def _write(path: Path, text: str) -> None:

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from simlora.api.cache import Cache, open_cache
-from simlora.api.fingerprint import contents, foreign_code, named_files
-from simlora.config.reading import plain
-from simlora.config.setup import Setup, prepare
+from simlora.api.inputs import Inputs, files_of, foreign_code
+from simlora.config.setup import Setup, prepare, resolved
 from simlora.core.bisection import Bracket
 from simlora.core.errors import InputError
 from simlora.core.random import stream
@@ -80,6 +79,7 @@ def filled(config: DictConfig, choices: Mapping[str, str]) -> tuple[DictConfig, 
     if not isinstance(placement, DictConfig) or placement.get("operating_points", 0) is not None:
         return config, ()
     alone = _alone(config)
+    read = files_of(resolved(alone))
     setup = prepare(alone, choices)
     if not setup.targets.set:
         raise InputError(
@@ -91,7 +91,7 @@ def filled(config: DictConfig, choices: Mapping[str, str]) -> tuple[DictConfig, 
         raise InputError(
             "placement.operating_points cannot be found: no request of the workload has an adapter"
         )
-    points = _kept(alone, setup, ranks)
+    points = _kept(alone, setup, ranks, read)
     found = OmegaConf.merge(config, {"placement": {"operating_points": points}})
     assert isinstance(found, DictConfig)
     told = ", ".join(f"{tps:,.0f} (rank {rank})" for rank, tps in points.items())
@@ -99,7 +99,7 @@ def filled(config: DictConfig, choices: Mapping[str, str]) -> tuple[DictConfig, 
 
 
 def _alone(config: DictConfig) -> DictConfig:
-    tree = plain(config, resolve=True) | dict(ALONE)
+    tree = resolved(config) | dict(ALONE)
     for key, values in (("cluster", CLUSTER_ALONE), ("host", HOST_ALONE)):
         if isinstance(tree.get(key), dict):  # if not, `prepare` says so
             tree[key] |= values
@@ -115,12 +115,12 @@ def _ranks(trace: Trace) -> list[int]:
     return [ranks[i] for i in np.linspace(0, len(ranks) - 1, RANKS_MOST).round().astype(int).tolist()]
 
 
-def _kept(alone: DictConfig, setup: Setup, ranks: list[int]) -> dict[int, float]:
+def _kept(alone: DictConfig, setup: Setup, ranks: list[int], read: Inputs) -> dict[int, float]:
     """Return the points, from the cache if nothing that they depend on has changed."""
-    depends = {key: value for key, value in plain(alone, resolve=True).items() if key not in IRRELEVANT}
+    depends = {key: value for key, value in resolved(alone).items() if key not in IRRELEVANT}
     prompts, outputs = _lengths(setup.scenario.trace, LENGTHS)
     lengths = hashlib.sha256(prompts.tobytes() + outputs.tobytes()).hexdigest()
-    question = [depends, contents(named_files([depends])), lengths, ranks]
+    question = [depends, dict(read.files), lengths, ranks]
     cache: Cache = open_cache()
     path = cache.named(["operating points", question])
     kept = cache.read(path, "ranks", ranks, "points")
@@ -131,7 +131,7 @@ def _kept(alone: DictConfig, setup: Setup, ranks: list[int]) -> dict[int, float]
     for rank in ranks:
         guess_rps = highest_rate(setup.scenario, rank, setup.targets, guess_rps)
         points[rank] = round(guess_rps * float(prompts.mean() + outputs.mean()), 1)
-    if not foreign_code(depends):
+    if not foreign_code([depends]) and not read.doubt:
         with suppress(InputError):  # a run needs no folder that can be written
             cache.write(path, {"ranks": ranks, "points": list(points.values())})
     return points

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from omegaconf import DictConfig
 
+from simlora.api.inputs import Inputs, files_of, with_code
 from simlora.api.operating_points import filled
+from simlora.api.running import run
 from simlora.config.composing import compose
 from simlora.config.mistakes import COMPOSING, in_plain_words
-from simlora.config.setup import Setup, prepare
+from simlora.config.setup import Setup, prepare, resolved
+from simlora.results.result import Result
 
 
 def ready(config: DictConfig, choices: Mapping[str, str]) -> Setup:
@@ -34,3 +38,12 @@ def composed(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         return compose(overrides)
     except COMPOSING as error:
         raise in_plain_words(error, overrides) from error
+
+
+def simulated(overrides: Sequence[str]) -> tuple[Result, Inputs]:
+    """Simulate these overrides; return the result and what was read for it. Raises as `simlora.simulate` does."""
+    config, choices = composed(overrides)
+    tree = resolved(config)
+    read = files_of(tree)
+    result = run(ready(config, choices), command=shlex.join(["simlora", *overrides]))
+    return result, with_code(read, tree)

@@ -122,7 +122,13 @@ def _warn(found: Sweep) -> None:
             f"notice: {again:,} runs did the very same as another seed of their configuration, to the last digit; "
             "where nothing is drawn, as of a trace read from a file, intervals say nothing"
         )
-    lost = found.table[found.table["status"] != RAN]
+    ran = found.table["status"] == RAN
+    if len(unsure := found.table[ran & (found.table["reason"] != "")]):
+        say(
+            f"notice: {len(unsure):,} of {len(found.table):,} runs may mix what files were before an edit and after; "
+            f"the first: {unsure.iloc[0]['reason']}"
+        )
+    lost = found.table[~ran]
     if len(lost):
         first = lost.iloc[0]
         say(

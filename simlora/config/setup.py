@@ -97,7 +97,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     The workload is built last, as it may take long; only what depends on it, and what a Scenario checks itself, comes
     after it. Raises InputError for the first thing wrong.
     """
-    tree = _resolved(config)
+    tree = resolved(config)
     check_known(tree, (*KEYS, *OUTPUTS))
     for key in (*KEYS, *OUTPUTS):
         if key not in tree:
@@ -168,7 +168,8 @@ def _switches(tree: Tree) -> dict[str, Any]:
     return {field: switch(key, tree.get(key)) for field, key in fields.items()}
 
 
-def _resolved(config: DictConfig) -> dict[str, Any]:
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """Return a configuration as dicts and lists. Raises InputError for a value that is not set or not resolved."""
     try:
         return plain(config, resolve=True, complete=True)
     except OmegaConfBaseException as error:

@@ -9,16 +9,22 @@ from typing import Any
 Overrides = tuple[str, ...]
 """What is simulated, as on the command line. Two runs with the same overrides are the same run."""
 RAN, DOES_NOT_FIT, NOT_SIMULATED, FAILED = "ran", "does not fit", "not simulated", "failed"
+NOT_KEPT = "not kept"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: its summary, or in `reason` why there is none. `seconds`: what simulating it took."""
+    """What became of a run: its summary, or in `reason` why there is none. `seconds`: what simulating it took.
+
+    `key`: the hash of its configuration, of the files that it names and of simlora's own, from before it ran. A run
+    whose inputs changed meanwhile has a `reason`, too: why it is not kept.
+    """
 
     status: str
     summary: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
     seconds: float = 0.0
+    key: str = ""
 
     def figure(self, metric: str) -> float | None:
         """Return a figure of the run by its dotted place in summary.json; None if it did not run, or has none.

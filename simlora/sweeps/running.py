@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 
-from simlora.api import simulate
 from simlora.api.cache import Cache, open_cache
+from simlora.api.inputs import Inputs
+from simlora.api.preparing import simulated
 from simlora.api.progress import bar
 from simlora.core.errors import DoesNotFit, InputError
-from simlora.sweeps.outcome import DOES_NOT_FIT, FAILED, NOT_SIMULATED, RAN, Outcome, Overrides
+from simlora.sweeps.outcome import DOES_NOT_FIT, FAILED, NOT_KEPT, NOT_SIMULATED, RAN, Outcome, Overrides
 
 DEATHS_MOST = 3
+Simulated = tuple[Overrides, Outcome, str, Inputs]
+"""A run, what became of it, its resolved configuration and what it has read."""
 AT_ONCE = 4
 """Runs for each worker of a backend that tells results only all together."""
 
@@ -47,23 +50,27 @@ def each_run(
 ) -> Iterator[tuple[Overrides, Outcome]]:
     """Yield runs and what became of them: those that were kept first, others as they end, once they are kept."""
     cache = open_cache() if cache is None else cache
-    missing = []
+    missing = {}
     for overrides in wanted:
-        if kept := cache.get(overrides):
+        path = cache.path(overrides)
+        if kept := cache.get(path, overrides):
             yield overrides, Outcome(**kept)
         else:
-            missing.append(overrides)
+            missing[overrides] = path
     if not missing:
         return
-    for overrides, outcome, config in _simulated(missing, jobs, keep_going):
+    for overrides, ended, config, read in _simulated([*missing], jobs, keep_going):
+        path = missing[overrides]
+        outcome = replace(ended, key=path.stem)
         if outcome.status == RAN:
-            cache.put(overrides, asdict(outcome), config)
+            if doubt := read.doubt or cache.doubt:
+                outcome = replace(outcome, reason=f"{NOT_KEPT}: {doubt}")
+            else:
+                cache.put(path, overrides, asdict(outcome), config, read)
         yield overrides, outcome
 
 
-def _simulated(
-    missing: Sequence[Overrides], jobs: int, keep_going: bool
-) -> Iterator[tuple[Overrides, Outcome, str]]:
+def _simulated(missing: Sequence[Overrides], jobs: int, keep_going: bool) -> Iterator[Simulated]:
     """Yield what runs come to, as they end; runs of a process that died are begun again.
 
     Raises InputError if processes die again and again, without a run that ends between.
@@ -87,9 +94,7 @@ def _simulated(
         left = [overrides for overrides in left if overrides not in done]
 
 
-def _spread(
-    runs: Sequence[Overrides], jobs: int, keep_going: bool
-) -> Iterator[tuple[Overrides, Outcome, str]]:
+def _spread(runs: Sequence[Overrides], jobs: int, keep_going: bool) -> Iterator[Simulated]:
     """Yield what runs come to, from joblib's backend."""
     backend = get_active_backend()[0]
     workers = min(effective_n_jobs(jobs), len(runs))
@@ -108,17 +113,18 @@ def _died(error: Exception) -> bool:
     return isinstance(error, BrokenExecutor) or type(error).__module__.split(".")[0] in ("ray", "distributed")
 
 
-def _run(overrides: Overrides, keep_going: bool) -> tuple[Overrides, Outcome, str]:
-    """Return a run with what became of it and its resolved configuration; what simlora refuses is an outcome too."""
+def _run(overrides: Overrides, keep_going: bool) -> Simulated:
+    """Return a run with what became of it; what simlora refuses is an outcome too."""
     started = time.perf_counter()
+    nothing = "", Inputs({}, {})
     try:
-        result = simulate(overrides)
+        result, read = simulated(overrides)
     except DoesNotFit as error:
-        return overrides, Outcome(DOES_NOT_FIT, reason=str(error)), ""
+        return overrides, Outcome(DOES_NOT_FIT, reason=str(error)), *nothing
     except InputError as error:
-        return overrides, Outcome(NOT_SIMULATED, reason=str(error)), ""
+        return overrides, Outcome(NOT_SIMULATED, reason=str(error)), *nothing
     except Exception as error:
         if not keep_going:
             raise
-        return overrides, Outcome(FAILED, reason=f"{type(error).__name__}: {error}"), ""
-    return overrides, Outcome(RAN, result.summary, seconds=time.perf_counter() - started), result.config
+        return overrides, Outcome(FAILED, reason=f"{type(error).__name__}: {error}"), *nothing
+    return overrides, Outcome(RAN, result.summary, seconds=time.perf_counter() - started), result.config, read

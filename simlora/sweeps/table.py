@@ -174,7 +174,7 @@ def read_sweep(folder: Path | str) -> pd.DataFrame:
 
 def row_of(cache: Cache, cell: Cell, outcome: Outcome) -> dict[str, Any]:
     """Return the row of one run."""
-    found: dict[str, Any] = {"key": cache.path(cell.overrides).stem, "source": cache.source}
+    found: dict[str, Any] = {"key": outcome.key, "source": cache.source}
     found |= {
         key: value if isinstance(value, int | float | str) else str(value)
         for key, value in cell.values.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from experiments.studies.study import read
 from simlora.api import cache as cache_module
 from simlora.api import fingerprint
 from simlora.api.cache import Cache, cache_dir
+from simlora.api.inputs import Inputs
 from simlora.core.errors import InputError
 from simlora.sweeps import running
 from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome, Overrides
@@ -43,14 +45,22 @@ def run(overrides: Overrides, cache: Cache) -> Outcome:
     return run_all([overrides], jobs=1, shown=False, cache=cache)[overrides]
 
 
+def kept_run(cache: Cache, overrides: Overrides) -> dict[str, Any] | None:
+    return cache.get(cache.path(overrides), overrides)
+
+
+def put(cache: Cache, overrides: Overrides, config: str) -> bool:
+    return cache.put(cache.path(overrides), overrides, {}, config, Inputs({}, {}))
+
+
 # The cache
 
 
 def test_a_run_is_kept_and_found_again(own_cache: Path) -> None:
     cache = a_cache(own_cache)
-    assert cache.get(OVERRIDES) is None
+    assert kept_run(cache, OVERRIDES) is None
     outcome = run(OVERRIDES, cache)
-    kept = cache.get(OVERRIDES)
+    kept = kept_run(cache, OVERRIDES)
     assert kept is not None
     assert Outcome(**kept).figure("throughput_rps") == outcome.figure("throughput_rps")
     assert kept["seconds"] == outcome.seconds > 0
@@ -58,12 +68,12 @@ def test_a_run_is_kept_and_found_again(own_cache: Path) -> None:
 
 def test_a_kept_run_is_not_simulated_again(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = run(OVERRIDES, a_cache(own_cache))
-    monkeypatch.setattr(running, "simulate", lambda overrides: pytest.fail("it was simulated again"))
+    monkeypatch.setattr(running, "simulated", lambda overrides: pytest.fail("it was simulated again"))
     assert _only(own_cache, OVERRIDES).figure("latency_s.mean") == first.figure("latency_s.mean")
 
 
 def _only(folder: Path, overrides: tuple[str, ...]) -> Outcome:
-    kept = a_cache(folder).get(overrides)
+    kept = kept_run(a_cache(folder), overrides)
     assert kept is not None
     return Outcome(**kept)
 
@@ -71,13 +81,13 @@ def _only(folder: Path, overrides: tuple[str, ...]) -> Outcome:
 def test_another_override_is_another_run(own_cache: Path) -> None:
     cache = a_cache(own_cache)
     run(OVERRIDES, cache)
-    assert cache.get((*OVERRIDES, "seed=1")) is None
+    assert kept_run(cache, (*OVERRIDES, "seed=1")) is None
 
 
 def test_runs_that_say_the_same_in_another_order_are_one(own_cache: Path) -> None:
     cache = a_cache(own_cache)
     run(OVERRIDES, cache)
-    assert cache.get((*OVERRIDES[1:], OVERRIDES[0])) == cache.get(OVERRIDES) is not None
+    assert kept_run(cache, (*OVERRIDES[1:], OVERRIDES[0])) == kept_run(cache, OVERRIDES) is not None
 
 
 @pytest.mark.parametrize("first, second", [("seed=1", "seed=2"), ("slo={ttft_s: 1}", "slo.ttft_s=2")])
@@ -85,14 +95,14 @@ def test_where_the_order_matters_both_are_kept(own_cache: Path, first: str, seco
     cache = a_cache(own_cache)
     one, other = (*OVERRIDES, first, second), (*OVERRIDES, second, first)
     run(one, cache)
-    assert cache.get(other) is None
+    assert kept_run(cache, other) is None
     run(other, cache)
-    assert cache.get(one) is not None
+    assert kept_run(cache, one) is not None
 
 
 def test_a_run_of_other_sources_is_not_found(own_cache: Path) -> None:
     run(OVERRIDES, a_cache(own_cache))
-    assert Cache(own_cache, "other").get(OVERRIDES) is None
+    assert kept_run(Cache(own_cache, "other"), OVERRIDES) is None
 
 
 @pytest.mark.parametrize("name", ["engine/clock.py", "conf/gpu/a10g.yaml", "latency/calibrations/x.yaml"])
@@ -119,7 +129,9 @@ def test_a_run_during_which_the_sources_changed_is_not_kept(
 ) -> None:
     cache = a_cache(own_cache)
     monkeypatch.setattr(cache_module, "source", lambda: "edited meanwhile")
-    assert run(OVERRIDES, cache).status == RAN
+    found = run(OVERRIDES, cache)
+    assert found.status == RAN
+    assert found.reason == "not kept: simlora's own files have changed since it began"
     assert not own_cache.exists()
 
 
@@ -130,18 +142,18 @@ def test_a_trace_that_changed_is_another_run(tmp_path: Path, own_cache: Path) ->
     overrides = ("workload=file", f"workload.path={trace}", "timeline=false")
     cache = a_cache(own_cache)
     assert run(overrides, cache).status == RAN
-    assert cache.get(overrides) is not None
+    assert kept_run(cache, overrides) is not None
     trace.write_text(f"{head}0,a,8,100,20\n")
-    assert cache.get(overrides) is None
+    assert kept_run(cache, overrides) is None
 
 
 def test_what_is_not_in_its_name_is_not_kept(own_cache: Path, tmp_path: Path) -> None:
     cache = a_cache(own_cache)
     outside = tmp_path / "lengths.csv"
     outside.write_text("x\n1\n")
-    assert not cache.put(OVERRIDES, {}, f"workload: {{path: {outside}}}")
-    assert not cache.put(OVERRIDES, {}, "scheduler: {_target_: my_module.MyScheduler}")
-    assert cache.put(OVERRIDES, {}, "scheduler: {_target_: simlora.policies.scheduling.fcfs.Fcfs}")
+    assert not put(cache, OVERRIDES, f"workload: {{path: {outside}}}")
+    assert not put(cache, OVERRIDES, "scheduler: {_target_: tests.examples.MyScheduler}")
+    assert put(cache, OVERRIDES, "scheduler: {_target_: simlora.policies.scheduling.fcfs.Fcfs}")
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"source": "x"}'])
@@ -149,9 +161,9 @@ def test_a_damaged_file_counts_as_not_there(own_cache: Path, damage: str) -> Non
     cache = a_cache(own_cache)
     run(OVERRIDES, cache)
     cache.path(OVERRIDES).write_text(damage)
-    assert cache.get(OVERRIDES) is None
+    assert kept_run(cache, OVERRIDES) is None
     assert run(OVERRIDES, cache).status == RAN
-    assert cache.get(OVERRIDES) is not None
+    assert kept_run(cache, OVERRIDES) is not None
 
 
 def test_a_file_is_whole_or_not_there(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +175,7 @@ def test_a_file_is_whole_or_not_there(own_cache: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(cache_module.os, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
         run(OVERRIDES, cache)
-    assert cache.get(OVERRIDES) is None
+    assert kept_run(cache, OVERRIDES) is None
     assert list(own_cache.iterdir()) == []
 
 
@@ -171,7 +183,7 @@ def test_a_board_that_was_killed_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = read(a_study(tmp_path / "paper"))
-    real, done = running.simulate, []
+    real, done = running.simulated, []
 
     def killed_at_the_third(overrides: tuple[str, ...]) -> object:
         if len(done) == 2:
@@ -179,11 +191,11 @@ def test_a_board_that_was_killed_goes_on_where_it_was(
         done.append(overrides)
         return real(overrides)
 
-    monkeypatch.setattr(running, "simulate", killed_at_the_third)
+    monkeypatch.setattr(running, "simulated", killed_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         run_study(points(study), jobs=1)
     again = []
-    monkeypatch.setattr(running, "simulate", lambda overrides: again.append(overrides) or real(overrides))
+    monkeypatch.setattr(running, "simulated", lambda overrides: again.append(overrides) or real(overrides))
     outcomes = run_study(points(study), jobs=1)
     assert len(outcomes) == 5
     assert len(again) == 3
@@ -209,8 +221,8 @@ def test_the_cache_is_where_the_environment_says(own_cache: Path, monkeypatch: p
 def test_the_same_run_of_two_studies_is_simulated_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, count = running.simulate, []
-    monkeypatch.setattr(running, "simulate", lambda overrides: count.append(1) or real(overrides))
+    real, count = running.simulated, []
+    monkeypatch.setattr(running, "simulated", lambda overrides: count.append(1) or real(overrides))
     studies = [read(a_study(tmp_path, name)) for name in ("figure_1", "figure_2")]
     run_study([point for study in studies for point in points(study)], jobs=1)
     assert len(count) == 5
@@ -243,7 +255,7 @@ def test_a_mistake_of_ours_is_not_taken_for_a_refusal(
     def broken(overrides: tuple[str, ...]) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(running, "simulate", broken)
+    monkeypatch.setattr(running, "simulated", broken)
     with pytest.raises(ZeroDivisionError):
         run(OVERRIDES, a_cache(own_cache))
 

@@ -442,7 +442,7 @@ def test_a_second_board_simulates_nothing(a_paper: Path, monkeypatch: pytest.Mon
     out = a_paper / "board.json"
     assert command.main(["--json", str(out), "--jobs", "1"]) == 0
     first = out.read_text()
-    monkeypatch.setattr("simlora.sweeps.running.simulate", lambda overrides: pytest.fail("simulated"))
+    monkeypatch.setattr("simlora.sweeps.running.simulated", lambda overrides: pytest.fail("simulated"))
     assert command.main(["--json", str(out), "--jobs", "1"]) == 0
     assert out.read_text() == first
 
@@ -473,7 +473,7 @@ def test_an_interrupted_board_says_how_to_go_on(
     def interrupted(overrides: tuple[str, ...]) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simlora.sweeps.running.simulate", interrupted)
+    monkeypatch.setattr("simlora.sweeps.running.simulated", interrupted)
     assert command.main(["--jobs", "1"]) == 130
     assert "interrupted; the runs that were finished are kept" in capsys.readouterr().err
 

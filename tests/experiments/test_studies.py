@@ -324,7 +324,7 @@ def test_an_interrupted_command_says_that_its_runs_are_kept(
     def interrupted(overrides: tuple[str, ...]) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(running, "simulate", interrupted)
+    monkeypatch.setattr(running, "simulated", interrupted)
     a_study(tmp_path)
     assert main(tmp_path, ["--out", str(tmp_path), "--jobs", "1"]) == 130
     assert "are kept" in capsys.readouterr().err

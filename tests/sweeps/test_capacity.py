@@ -176,14 +176,14 @@ def test_one_can_be_enough() -> None:
 
 def test_what_was_run_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = found()
-    monkeypatch.setattr(running, "simulate", lambda overrides: pytest.fail("it was simulated again"))
+    monkeypatch.setattr(running, "simulated", lambda overrides: pytest.fail("it was simulated again"))
     assert found().to_dict() == first.to_dict()
 
 
 def test_an_interrupted_search_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = found()
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path))
-    real, done = running.simulate, []
+    real, done = running.simulated, []
 
     def stopped_at_the_fifth(overrides: tuple[str, ...]) -> object:
         if len(done) == 4:
@@ -191,11 +191,11 @@ def test_an_interrupted_search_goes_on_where_it_was(tmp_path: Path, monkeypatch:
         done.append(overrides)
         return real(overrides)
 
-    monkeypatch.setattr(running, "simulate", stopped_at_the_fifth)
+    monkeypatch.setattr(running, "simulated", stopped_at_the_fifth)
     with pytest.raises(KeyboardInterrupt):
         found()
     again: list[tuple[str, ...]] = []
-    monkeypatch.setattr(running, "simulate", lambda overrides: again.append(overrides) or real(overrides))
+    monkeypatch.setattr(running, "simulated", lambda overrides: again.append(overrides) or real(overrides))
     assert found().to_dict() == whole.to_dict()
     assert not set(again) & set(done)
     assert len(again) == len(whole.runs) - 4
@@ -203,8 +203,8 @@ def test_an_interrupted_search_goes_on_where_it_was(tmp_path: Path, monkeypatch:
 
 def test_more_seeds_only_add_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     found(seeds=2)
-    real, again = running.simulate, []
-    monkeypatch.setattr(running, "simulate", lambda overrides: again.append(overrides) or real(overrides))
+    real, again = running.simulated, []
+    monkeypatch.setattr(running, "simulated", lambda overrides: again.append(overrides) or real(overrides))
     found(seeds=3, precision=0.05)
     assert {word for overrides in again for word in overrides if word.startswith("seed=")} <= {"seed=2"}
 
@@ -389,8 +389,8 @@ def test_a_policy_of_ones_own_is_kept_until_it_changes(
     source = "from simlora.policies.scheduling.fcfs import Fcfs\n\n\nclass Mine(Fcfs):\n    pass\n"
     module.write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    real, ran = running.simulate, []
-    monkeypatch.setattr(running, "simulate", lambda overrides: ran.append(overrides) or real(overrides))
+    real, ran = running.simulated, []
+    monkeypatch.setattr(running, "simulated", lambda overrides: ran.append(overrides) or real(overrides))
     mine = "scheduler._target_=a_policy_of_mine.Mine"
     first = found(mine, seeds=1)
     count = len(ran)

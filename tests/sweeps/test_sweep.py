@@ -75,14 +75,14 @@ def test_systems_get_the_same_requests(small: Sweep) -> None:
 
 
 def test_a_run_that_is_refused_or_fails_is_a_row_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = running.simulate
+    real = running.simulated
 
     def fails_with_lcfs(overrides: tuple[str, ...]) -> object:
         if "system=slora_lcfs" in overrides:
             raise ZeroDivisionError("division by zero")
         return real(overrides)
 
-    monkeypatch.setattr(running, "simulate", fails_with_lcfs)
+    monkeypatch.setattr(running, "simulated", fails_with_lcfs)
     found = sweep(
         ("system=slora,slora_lcfs,slora_cluster", "replica.kv_token_budget=14501,10", *GRID[2:3]), jobs=1
     ).table
@@ -138,8 +138,8 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path: Path, small: Swe
     done = len(list(cache.glob("[0-9a-f]*.json")))
     assert 3 <= done < 8, "it was killed in the middle"
     again = []
-    real = running.simulate
-    monkeypatch.setattr(running, "simulate", lambda overrides: again.append(overrides) or real(overrides))
+    real = running.simulated
+    monkeypatch.setattr(running, "simulated", lambda overrides: again.append(overrides) or real(overrides))
     found = sweep(GRID, seeds=2, jobs=1, out=out)
     assert len(again) == 8 - done
     assert of(found.table).equals(of(small.table))
@@ -148,13 +148,13 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path: Path, small: Swe
 
 def test_the_table_is_written_while_runs_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_module, "EVERY_S", 0.0)
-    real, seen = running.simulate, []
+    real, seen = running.simulated, []
 
     def looked_at(overrides: tuple[str, ...]) -> object:
         seen.append(len(read_sweep(tmp_path)) if (tmp_path / TABLE).exists() else 0)
         return real(overrides)
 
-    monkeypatch.setattr(running, "simulate", looked_at)
+    monkeypatch.setattr(running, "simulated", looked_at)
     sweep(("workload.rate_rps=1,2,3", "workload.duration_s=21"), jobs=1, out=tmp_path)
     assert seen[0] == 0
     assert seen[-1] > 0
