@@ -79,6 +79,9 @@ format: $(READY)  ## fix what ruff can fix, then format
 bench: $(READY)  ## measure the simulator's speed
 	@$(BIN)/python -m experiments.speed $(ARGS)
 
+torture: $(READY)  ## random scenarios under observation for an hour, or e.g. make torture ARGS="--minutes 5 --seed 1"
+	@$(BIN)/python -m experiments.torture $(ARGS)
+
 notebooks: $(TORCH)  ## execute notebooks/*.py and write their .ipynb, e.g. make notebooks ARGS="own_trace"
 	@$(BIN)/python -m notebooks.run $(ARGS)
 

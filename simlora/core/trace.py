@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +33,9 @@ class Trace:
     """Requests as columns of equal length `[requests]`, ordered by (arrival_s, position).
 
     The position of a request is its id. `adapter` holds indices into `adapters`, or BASE_MODEL. Whole numbers take 32
-    bits where all of a column are below 2^30: widen them before you multiply. Equal columns are one array.
+    bits where all of a column are below 2^30: widen them before you multiply. Equal columns are one array. Adapters are
+    put in the order of their names, in which 2 comes before 10: policies break ties by an adapter's number, which hence
+    does not hang on the order of rows.
     `session` and `block_hashes` are None if the source has none; a hash identifies `hash_block_tokens` tokens of the
     prompt and all before them. `source` describes where the requests come from; `notices` are sentences that the user
     should read once (rows sorted, rows dropped by a filter). `history_rps` `[adapters]` is the mean requests per second
@@ -63,11 +67,24 @@ class Trace:
         assert bool(np.all(self.output_tokens <= self.max_output_tokens)), "output over its cap"
         if n:
             assert int(self.adapter.max()) < len(self.adapters), "adapter index out of range"
+        self._order_adapters()
         if self.history_rps is not None:
             assert self.history_rps.shape == (len(self.adapters),), "trace history is not one rate an adapter"
             assert bool(np.all(np.isfinite(self.history_rps) & (self.history_rps >= 0))), (
                 "trace history out of range"
             )
+
+    def _order_adapters(self) -> None:
+        order = sorted(range(len(self.adapters)), key=lambda at: _natural(self.adapters[at].name))
+        if order == list(range(len(order))):
+            return
+        numbers = np.empty(len(order) + 1, dtype=np.int64)
+        numbers[order] = np.arange(len(order))
+        numbers[BASE_MODEL] = BASE_MODEL
+        object.__setattr__(self, "adapter", narrow(numbers[self.adapter]))
+        object.__setattr__(self, "adapters", tuple(self.adapters[at] for at in order))
+        if self.history_rps is not None:
+            object.__setattr__(self, "history_rps", self.history_rps[order])
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -93,6 +110,13 @@ class Trace:
     def duration_s(self) -> float:
         """Seconds from 0 to the last arrival."""
         return float(self.arrival_s[-1]) if len(self) else 0.0
+
+
+def _natural(name: str) -> list[Any]:
+    """Return a sort key that puts adapter-2 before adapter-10."""
+    parts = re.split(r"([0-9]+)", name)
+    numbers = [(len(part.lstrip("0")), part.lstrip("0")) for part in parts[1::2]]
+    return [*itertools.chain.from_iterable(zip(parts[::2], [*numbers, ()], strict=True)), name]
 
 
 def narrow(column: Counts) -> Counts:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +10,7 @@ from simlora.core.adapter import RANK_MAX
 from simlora.core.arrays import Counts, Floats, Ints
 from simlora.core.checks import shown, whole
 from simlora.core.errors import InputError
-from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace, narrow
+from simlora.core.trace import AdapterSpec, Trace, narrow
 from simlora.workload.blocks import block_hashes, check_prefixes
 from simlora.workload.cells import objects
 from simlora.workload.chunks import known
@@ -94,7 +91,7 @@ def in_order(table: Table, name: str, arrival_s: Floats) -> tuple[Ints | slice, 
 
 
 def _adapters(table: Table) -> tuple[Counts, tuple[AdapterSpec, ...]]:
-    """Return each row's adapter [rows] and the adapters, numbered by name (adapter_2 before adapter_10)."""
+    """Return each row's adapter [rows] and the adapters."""
     base, no_rank = empty(table, "adapter"), empty(table, "rank")
     refuse(table, "rank", base & ~no_rank, "empty where the adapter is empty (the base model)")
     codes, found = labels(table, "adapter")
@@ -111,17 +108,7 @@ def _adapters(table: Table) -> tuple[Counts, tuple[AdapterSpec, ...]]:
             f"{table.where(row)}: adapter {shown(name)} has rank {ranks[row]}, but rank {ranks[was]} in row "
             f"{table.rows[was]}; an adapter must have one rank"
         )
-    by_name = sorted(range(len(found)), key=lambda code: _natural(found[code]))
-    number = np.full(len(found) + 1, BASE_MODEL, dtype=np.int32)
-    number[by_name] = np.arange(len(found))
-    return number[codes], tuple(AdapterSpec(found[code], int(ranks[first[code]])) for code in by_name)
-
-
-def _natural(name: str) -> list[Any]:
-    """Return a sort key that puts adapter_2 before adapter_10."""
-    parts = re.split(r"([0-9]+)", name)
-    numbers = [(len(part.lstrip("0")), part.lstrip("0")) for part in parts[1::2]]
-    return [*itertools.chain.from_iterable(zip(parts[::2], [*numbers, ()], strict=True)), name]
+    return codes, tuple(AdapterSpec(name, int(ranks[first[code]])) for code, name in enumerate(found))
 
 
 def _max_output_tokens(table: Table, outputs: Counts) -> Counts:

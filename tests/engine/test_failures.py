@@ -8,6 +8,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from experiments.torture.watch import watched
 from simlora.api.facts import adapter_facts, failure_facts
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
@@ -19,7 +20,6 @@ from tests.engine.by_hand import load_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row, failing
 from tests.engine.observing import holds_nothing
 from tests.engine.test_fast_forward import assert_same
-from tests.invariants.watch import watched
 
 
 def case(*rows: Row, failures: tuple[tuple[int, float, float | None], ...], **changes: object) -> Case:
@@ -258,7 +258,7 @@ def test_without_failures_there_are_no_failure_facts() -> None:
 
 @given(failing(), st.booleans())
 def test_every_request_ends_whatever_fails(case: Case, fast_forward: bool) -> None:
-    simulation = watched(case, fast_forward=fast_forward)
+    simulation = watched(case.scenario(fast_forward=fast_forward))
     table = simulation.recorder.requests()
     assert (table.status != "unfinished").all()
     done = table[table.status == "finished"]

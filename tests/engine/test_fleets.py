@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from experiments.torture.watch import watched
 from tests.engine.cases import Case, fleets
 from tests.engine.observing import holds_nothing
 from tests.engine.test_fast_forward import assert_same
-from tests.invariants.watch import watched
 
 
 @given(fleets(), st.booleans())
 def test_every_request_ends_whichever_replicas_come_and_go(case: Case, fast_forward: bool) -> None:
-    simulation = watched(case, fast_forward=fast_forward)
+    simulation = watched(case.scenario(fast_forward=fast_forward))
     table = simulation.recorder.requests()
     assert (table.status != "unfinished").all()
     done = table[table.status == "finished"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from experiments.torture.watch import watched
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.unified_swapper import SwappedKV, UnifiedSwapper
@@ -23,7 +24,6 @@ from simlora.policies.eviction.swapper import Swapper
 from tests.engine.by_hand import chunks_s, load_s, prefill_s, step_s, steps_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row
-from tests.invariants.watch import watched
 
 LATENCY_S = C["adapter_load.latency_s"]
 NEVER: dict[str, Any] = {"every_s": 1000.0, "idle": 0.0, "idle_to": 0.0}
@@ -306,7 +306,7 @@ def test_a_request_has_its_slots_before_anothers_adapter_has() -> None:
     assert ran.table.admitted_s[1] == pytest.approx(4.0 + LATENCY_S + copy_s(8))
     assert ran.kv_cold_start_s[1] == pytest.approx(LATENCY_S + copy_s(8))
     assert ran.cache.ready_s[0] == pytest.approx(4.0 + LATENCY_S + copy_s(12) + load_s(1))
-    watched(together)
+    watched(together.scenario())
 
 
 # When the swapper checks --------------------------------------------------------------------

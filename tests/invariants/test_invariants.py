@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
+from experiments.torture.watch import Watched, watched
 from simlora.core.request import Request
 from tests.engine.cases import (
     KERNELS,
@@ -26,7 +27,6 @@ from tests.engine.cases import (
     shared_prefixes,
     swapped,
 )
-from tests.invariants.watch import Watched, watched
 
 ENDS = st.floats(2**-8, 8.0)
 ANY = st.one_of(
@@ -77,7 +77,7 @@ def test_2_tokens_out_are_tokens_asked(case: Case) -> None:
 @pytest.mark.parametrize("fast_forward", [True, False])
 @given(case=ANY)
 def test_3_5_7_memory_fits_and_time_goes_forward_at_every_event(case: Case, fast_forward: bool) -> None:
-    simulation = watched(case, fast_forward=fast_forward)
+    simulation = watched(case.scenario(fast_forward=fast_forward))
     assert sum(len(watch.held()) for watch in simulation.watches) == 0, "everything is given back"
 
 
@@ -89,14 +89,14 @@ def test_3_5_7_memory_fits_and_time_goes_forward_at_every_event(case: Case, fast
     )
 )
 def test_3_5_7_memory_fits_also_where_the_clock_stops_before_the_end(case: Case) -> None:
-    watched(case)
+    watched(case.scenario())
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
 @given(case=pressed())
 def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case: Case, fast_forward: bool) -> None:
     """Slots are written to while copies still use others, and KV and adapters leave before they have come."""
-    simulation = watched(case, fast_forward=fast_forward)
+    simulation = watched(case.scenario(fast_forward=fast_forward))
     links = [replica.host_link for replica in simulation.fleet.replicas]
     event(f"to the host: {any(link.kv_tokens_out for link in links)}")
     event(f"and back: {any(link.kv_tokens_in for link in links)}")
@@ -104,7 +104,7 @@ def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case: Case
 
 @given(placed(), st.booleans())
 def test_1_3_5_7_15_memory_fits_also_where_hosts_hold_what_they_serve(case: Case, fast_forward: bool) -> None:
-    simulation = watched(case, fast_forward=fast_forward)
+    simulation = watched(case.scenario(fast_forward=fast_forward))
     assert (simulation.recorder.requests().status != "unfinished").all()
     event(f"fetched: {simulation.recorder.remote_loads > 0}")
 
@@ -113,7 +113,9 @@ def test_1_3_5_7_15_memory_fits_also_where_hosts_hold_what_they_serve(case: Case
 def test_1_3_5_7_memory_fits_and_all_requests_end_also_where_requests_move(
     case: Case, every_s: float, fast_forward: bool
 ) -> None:
-    simulation = watched(case.but(migrates_every_s=every_s, router="most_idle"), fast_forward=fast_forward)
+    simulation = watched(
+        case.but(migrates_every_s=every_s, router="most_idle").scenario(fast_forward=fast_forward)
+    )
     table = simulation.recorder.requests()
     assert (table.status != "unfinished").all()
     assert sum(len(watch.held()) for watch in simulation.watches) == 0, "everything is given back"
@@ -147,7 +149,7 @@ def test_6_no_replica_idles_beside_a_request(case: Case) -> None:
     Where requests wait for their own weights, and hold memory, that may be after others have arrived; or the gap ends
     when the weights are there.
     """
-    simulation = watched(case, fast_forward=False)
+    simulation = watched(case.scenario(fast_forward=False))
     table = simulation.recorder.requests()
     for watch in simulation.watches:
         replica = watch.replica
@@ -164,7 +166,7 @@ def test_6_no_replica_idles_beside_a_request(case: Case) -> None:
 
 @given(cases(loaders=("blocking", "prefetching")))
 def test_8_a_load_is_charged_once(case: Case) -> None:
-    simulation = watched(case)
+    simulation = watched(case.scenario())
     loads = sum(watch.inserted for watch in simulation.watches)
     assert simulation.recorder.adapter_loads == loads
     assert sum(len(watch.loaded) for watch in simulation.watches) == loads, "each is one copy"
@@ -253,10 +255,9 @@ def test_12_what_is_decided_before_a_request_ends_does_not_depend_on_when_it_end
     row = case.rows[chosen]
     shorter = data.draw(st.integers(1, row.max_output_tokens))
     longer = data.draw(st.integers(shorter, row.max_output_tokens))
-    runs = [
-        watched(case.but(rows=(*case.rows[:chosen], row._replace(output_tokens=n), *case.rows[chosen + 1 :])))
-        for n in (shorter, longer)
-    ]
+    rows = [list(case.rows), list(case.rows)]
+    rows[0][chosen], rows[1][chosen] = (row._replace(output_tokens=n) for n in (shorter, longer))
+    runs = [watched(case.but(rows=tuple(some)).scenario()) for some in rows]
     tables = [simulation.recorder.requests() for simulation in runs]
     assume(tables[0].status[chosen] == "finished")
     first_difference_s = tables[0].finish_s[chosen]

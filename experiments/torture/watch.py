@@ -25,7 +25,6 @@ from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.segments import Branch, Node, Segment
 from simlora.memory.tree_listener import TreeListener
 from simlora.metrics.recorder import Recorder, Sample
-from tests.engine.cases import Case
 
 Later = list[tuple[float, int]]
 """Token slots that are in use until a time: (time, slots)."""
@@ -97,7 +96,7 @@ class Watch(Part):
         self.resident: dict[int, Adapter] = {}
         self.ready_s: dict[int, float] = {}
         self.given_up: Later = []
-        self.inserted = 0
+        self.inserted, self.before = 0, (0, 0, 0)
         self.landings_s: list[float] = []
         self.loaded: list[Adapter] = []
         self.cache.on_change += (self.adapter,)
@@ -304,7 +303,7 @@ class Watch(Part):
         assert cached.weight() == cached.added_tokens - cached.dropped_tokens, "KV from nowhere, or lost"
         on_host = cached.out_tokens - cached.back_tokens - cached.dropped_tokens
         assert tree.host_tokens == on_host, "what is on the host has left HBM, and has not come back"
-        self.check_copies(cached)
+        self.check_copies()
         for segment in segments:
             below = segment.children.values()
             assert segment.resident_children == sum(child.resident for child in below)
@@ -330,11 +329,24 @@ class Watch(Part):
             assert (node in tree.frontier) == bool(outside and (node.resident or alone))
         return tree.tokens
 
-    def check_copies(self, cached: TreeWatch) -> None:
+    def check_copies(self) -> None:
         """What goes to the host is copied once, and so is what comes back and is not computed anew."""
         ahead_tokens = 0 if self.swapper is None else self.swapper.kv_tokens_in
-        assert self.link.kv_tokens_out == cached.sent_tokens <= cached.out_tokens
-        assert self.link.kv_tokens_in + ahead_tokens == cached.brought_tokens
+        sent, out, brought = self.copied()
+        assert self.link.kv_tokens_out == sent <= out, f"{sent} tokens of KV were to be sent to the host"
+        assert self.link.kv_tokens_in + ahead_tokens == brought, (
+            f"{brought} tokens of KV were to be brought back"
+        )
+
+    def copied(self) -> tuple[int, int, int]:
+        """Tokens of KV sent to the host, taken out of HBM and brought back, those before the host failed included."""
+        seen = self.cached
+        own = (0, 0, 0) if seen is None else (seen.sent_tokens, seen.out_tokens, seen.brought_tokens)
+        return own[0] + self.before[0], own[1] + self.before[1], own[2] + self.before[2]
+
+    def inherit_counters(self, failed: Part) -> None:
+        assert isinstance(failed, Watch)
+        self.before = failed.copied()
 
     def check_region(self, used: dict[int, Adapter]) -> None:
         """The adapters' own memory holds the adapters in use, and no more than it has room for."""
@@ -375,8 +387,8 @@ class Watched(Simulation):
         return found
 
 
-def watched(case: Case, *, fast_forward: bool = True) -> Watched:
-    """Return the cluster after the case was run under observation."""
-    simulation = Watched(case.scenario(fast_forward=fast_forward))
+def watched(scenario: Scenario) -> Watched:
+    """Return the cluster after the scenario was run under observation."""
+    simulation = Watched(scenario)
     simulation.run()
     return simulation

@@ -1,0 +1,153 @@
+"""Simulate random scenarios for as long as is asked, and report each that breaks an invariant or a law.
+
+    python -m experiments.torture [--minutes 60] [--seed 0] [--first 0] [--jobs 2] [--law NAME]
+
+A scenario is a system with exchanged policies, limits, cluster, workload, failures, slow replicas and links,
+autoscaling, migration, chunks, prefixes and a distributed pool, as they are drawn together. Its invariants are checked
+at every event, and then each law that applies to it. Scenario n of a seed is always the same. For what is found the
+commands are printed that show it again. Exit status: 0 nothing found, 1 something, 2 bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from joblib import Parallel, delayed
+
+from experiments.same_bytes.calibration import written
+from experiments.same_bytes.drawing import drawn
+from experiments.studies.command import ended, parser_of
+from experiments.torture.laws import LAWS, Broken, Make
+from simlora.api.preparing import composed, ready
+from simlora.core.checks import choice, number, whole
+from simlora.core.errors import InputError
+from simlora.engine.scenario import Scenario
+
+FOUND = 1
+LIMIT_S = 300
+"""Wall-clock seconds after which a law counts as broken: the run may never end."""
+HELD, REFUSED, NOT_FOR_IT, BROKEN = "held", "refused", "does not apply", "broken"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What became of one law of one scenario; `why` if it is broken."""
+
+    number: int
+    law: str
+    ended: str
+    why: str = ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try scenarios until the time is over; return the exit status."""
+    parser = parser_of("experiments.torture", __doc__)
+    parser.add_argument("--minutes", type=float, default=60.0, help="how long (default: 60)")
+    parser.add_argument("--seed", type=int, default=0, help="of the scenarios (default: 0)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first scenario (default: 0)")
+    parser.add_argument("--scenarios", type=int, help="how many at most (default: as time allows)")
+    parser.add_argument("--law", help=f"only this one: {', '.join(LAWS)} (default: all)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
+    options = parser.parse_args(arguments)
+    counts: Counter[tuple[str, str]] = Counter()
+
+    def run() -> None:
+        number("--minutes", options.minutes, "minutes", above=0)
+        whole("--seed", options.seed, least=0)
+        whole("--first", options.first, least=0)
+        whole("--jobs", options.jobs, "processes", least=1)
+        if options.scenarios is not None:
+            whole("--scenarios", options.scenarios, "scenarios", least=1)
+        if options.law is not None:
+            choice("--law", options.law, tuple(LAWS))
+        laws = tuple(LAWS) if options.law is None else (options.law,)
+        until_s = time.monotonic() + 60 * options.minutes
+        numbers = _numbers(options.first, options.scenarios, until_s)
+        calibration = written()
+        pool = Parallel(n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch=2 * options.jobs)
+        try:
+            for found in pool(delayed(tried)(options.seed, at, laws, calibration) for at in numbers):
+                for one in found:
+                    counts[one.law, one.ended] += 1
+                    if one.ended == BROKEN:
+                        print(told(options.seed, one, calibration), flush=True)
+        finally:
+            print("\n".join(summary(counts, laws)), flush=True)
+
+    return ended(run) or (FOUND if any(end == BROKEN for _, end in counts) else 0)
+
+
+def _numbers(first: int, most: int | None, until_s: float) -> Iterator[int]:
+    at = first
+    while time.monotonic() < until_s and (most is None or at < first + most):
+        yield at
+        at += 1
+
+
+def tried(seed: int, number: int, laws: Sequence[str], calibration: Path) -> list[Tried]:
+    """Try laws of one scenario."""
+    overrides = drawn(seed, number, calibration).overrides
+
+    def make() -> Scenario:
+        return ready(*composed(overrides)).scenario
+
+    return [_one(make, number, name) for name in laws]
+
+
+def _one(make: Make, number: int, name: str) -> Tried:
+    law = LAWS[name]
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(LIMIT_S)
+    try:
+        if not law.applies(make()):
+            return Tried(number, name, NOT_FOR_IT)
+        law.check(make)
+    except InputError:
+        return Tried(number, name, REFUSED)
+    except Broken as error:
+        return Tried(number, name, BROKEN, str(error))
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return Tried(
+            number, name, BROKEN, f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        )
+    finally:
+        signal.alarm(0)
+    return Tried(number, name, HELD)
+
+
+def _too_long(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise Broken(f"it takes longer than {LIMIT_S} s")
+
+
+def told(seed: int, found: Tried, calibration: Path) -> str:
+    """Return what was found, with the commands that show it again."""
+    overrides = drawn(seed, found.number, calibration).overrides
+    again = f"--seed {seed} --first {found.number} --scenarios 1 --law {found.law} --jobs 1"
+    return (
+        f"{found.law} ({LAWS[found.law].says}): {found.why}\n"
+        f"  python -m experiments.torture {again}\n"
+        f"  {shlex.join(['simlora', *overrides])}"
+    )
+
+
+def summary(counts: Counter[tuple[str, str]], laws: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each law: in how many scenarios it held, does not apply, and was broken."""
+    ends = (HELD, BROKEN, NOT_FOR_IT, REFUSED)
+    yield f"{'law':16}" + "".join(f"{end:>16}" for end in ends)
+    for law in laws:
+        yield f"{law:16}" + "".join(f"{counts[law, end]:16,}" for end in ends)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,385 @@
+"""Laws: how what comes out must change, or stay, when a scenario is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.torture.watch import Watched
+from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
+from simlora.engine.cluster.independent import independent
+from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.incidents import Failure, SlowLink, Straggler
+from simlora.engine.scenario import ClusterConfig, Kind, Scenario
+from simlora.policies.eviction.latest import Latest
+from simlora.policies.eviction.lru import Lru
+from simlora.policies.eviction.on_demand import OnDemand
+from simlora.policies.loading.cached import Cached
+from simlora.policies.migration.stay import Stay
+from simlora.policies.placement.replicate_all import ReplicateAll
+from simlora.policies.routing.adapter_affinity import AdapterAffinity
+from simlora.policies.routing.first_fit import FirstFit
+from simlora.policies.routing.most_idle import MostIdle
+from simlora.policies.routing.random import Random
+from simlora.policies.routing.round_robin import RoundRobin
+from simlora.policies.scaling.fixed import Fixed
+from simlora.policies.scheduling.fcfs import Fcfs
+
+Make = Callable[[], Scenario]
+"""Makes a scenario anew, with policies that have not run."""
+TIMES = ("admitted_s", "first_token_s", "finish_s")
+WITHIN_S = 1e-6
+"""How much times may differ that come from other sums; those of the engine are exact to 1e-9."""
+LATER_S = 2.0**12
+TWICE = 2
+
+
+class Broken(AssertionError):
+    """A law does not hold."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """What `says` how runs are related, of scenarios to which it `applies`; `check` raises Broken if they are not."""
+
+    says: str
+    applies: Callable[[Scenario], bool]
+    check: Callable[[Make], None]
+
+
+def table(scenario: Scenario) -> pd.DataFrame:
+    """Return the requests after a run."""
+    return Simulation(scenario).run().requests()
+
+
+def same(one: pd.DataFrame, other: pd.DataFrame, shift_s: float = 0.0, within_s: float = WITHIN_S) -> None:
+    """Raise Broken unless both have the same requests in the same order, with times `shift_s` apart."""
+    if len(one) != len(other):
+        raise Broken(f"{len(one)} requests, and {len(other)}")
+    for name in ("status", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "migrations"):
+        _none(one[name].to_numpy() != other[name].to_numpy(), one, other, name)
+    for name in TIMES:
+        here, there = one[name].to_numpy() + shift_s, other[name].to_numpy()
+        apart = ~(np.abs(here - there) <= within_s + 1e-12 * np.abs(there)) & ~(
+            np.isnan(here) & np.isnan(there)
+        )
+        _none(apart, one, other, name)
+
+
+def _none(different: Any, one: pd.DataFrame, other: pd.DataFrame, name: str) -> None:
+    if different.any():
+        at = int(np.flatnonzero(different)[0])
+        raise Broken(f"{name} of request {at} is {one[name].iloc[at]}, and {other[name].iloc[at]}")
+
+
+# What a scenario is made of ------------------------------------------------------------------
+
+
+def calm(cluster: ClusterConfig) -> ClusterConfig:
+    """Return a cluster in which nothing goes wrong, and all is known at once."""
+    return replace(
+        cluster, failures=(), stragglers=(), slow_links=(), status_every_s=None, max_outstanding=None
+    )
+
+
+def quiet(scenario: Scenario) -> Scenario:
+    """Return a scenario in which nothing happens at times of its own: all that does, requests bring about."""
+    policies = replace(scenario.policies, migration=Stay())
+    if policies.placement.period_s is not None:
+        policies = replace(policies, placement=ReplicateAll())
+    return replace(
+        scenario,
+        cluster=calm(scenario.cluster),
+        policies=policies,
+        scaling=replace(scenario.scaling, autoscaler=Fixed()),
+        until_s=None,
+        until_missed=None,
+    )
+
+
+def steady(scenario: Scenario) -> Scenario:
+    """Return a quiet scenario whose requests are routed in turn to replicas that have all adapters."""
+    scenario = quiet(scenario)
+    return replace(
+        scenario,
+        cluster=replace(scenario.cluster, adapter_pool="replicated", host_memory_bytes=None),
+        policies=replace(scenario.policies, router=RoundRobin(), placement=ReplicateAll()),
+    )
+
+
+def one_gpu_each(scenario: Scenario) -> bool:
+    """Whether each replica has its GPU and its host for itself, and all are alike."""
+    cluster = scenario.cluster
+    return cluster.engines_per_gpu == 1 and cluster.replicas_per_host == 1 and not cluster.kv_token_budgets
+
+
+def without_adapters(trace: Trace) -> Trace:
+    """Return the same requests of the base model."""
+    return replace(trace, adapter=np.full(len(trace), BASE_MODEL), adapters=trace.adapters)
+
+
+def moved(scenario: Scenario, by_s: float) -> Scenario:
+    """Return a scenario in which all comes so much later."""
+    return replace(scenario, trace=replace(scenario.trace, arrival_s=scenario.trace.arrival_s + by_s))
+
+
+# The laws ------------------------------------------------------------------------------------
+
+
+def _holds_invariants(make: Make) -> None:
+    try:
+        Watched(make()).run()
+    except AssertionError as error:
+        raise Broken(f"an invariant is broken: {error or 'see the traceback'}") from error
+
+
+def _steps_alone(make: Make) -> None:
+    slow, fast = (table(replace(make(), fast_forward=on)) for on in (False, True))
+    same(slow, fast, within_s=1e-9)
+
+
+def _in_turns(make: Make) -> None:
+    one, two = (Simulation(steady(make())).run(cores=cores).requests() for cores in (1, 2))
+    pd.testing.assert_frame_equal(one, two, check_exact=True)
+
+
+def _again(make: Make) -> None:
+    pd.testing.assert_frame_equal(table(make()), table(make()), check_exact=True)
+
+
+def _later(make: Make) -> None:
+    same(table(quiet(make())), table(moved(quiet(make()), LATER_S)), LATER_S)
+
+
+def _renumbered(make: Make) -> None:
+    scenario = make()
+    order = np.random.default_rng(0).permutation(len(scenario.trace.adapters))  # adapter a becomes order[a]
+    same(table(scenario), table(renumbered(make(), order)))
+
+
+def renumbered(scenario: Scenario, order: Any) -> Scenario:
+    """Return the scenario with adapter `a` as adapter `order[a]`."""
+    trace, back = scenario.trace, np.argsort(order)
+    lookup = np.append(order, BASE_MODEL)  # of the base model, which is the last by -1
+    history = None if trace.history_rps is None else trace.history_rps[back]
+    targets = scenario.ttft_targets_s
+    return replace(
+        scenario,
+        trace=replace(
+            trace,
+            adapter=lookup[trace.adapter],
+            adapters=tuple(trace.adapters[at] for at in back),
+            history_rps=history,
+        ),
+        ttft_targets_s=None if targets is None else np.append(targets[back], targets[-1]),
+    )
+
+
+def _renamed(make: Make) -> None:
+    scenario = make()
+    trace = scenario.trace
+    order = np.random.default_rng(0).permutation(len(trace.adapters))
+    specs = tuple(
+        replace(each, name=trace.adapters[at].name) for each, at in zip(trace.adapters, order, strict=True)
+    )
+    targets = scenario.ttft_targets_s  # which go with the adapters to their new places
+    other = replace(
+        make(),
+        trace=replace(trace, adapters=specs),
+        ttft_targets_s=None if targets is None else np.append(targets[:-1][np.argsort(order)], targets[-1]),
+    )
+    same(table(scenario), table(other))
+
+
+def _unused(make: Make) -> None:
+    scenario = make()
+    trace, targets = scenario.trace, scenario.ttft_targets_s
+    history = None if trace.history_rps is None else np.append(trace.history_rps, 0.0)
+    ranks = {adapter.rank for adapter in trace.adapters} or {8}
+    more = replace(
+        trace,
+        adapters=(*trace.adapters, AdapterSpec("that no request uses", min(ranks))),
+        history_rps=history,
+    )
+    other = replace(
+        scenario,
+        trace=more,
+        ttft_targets_s=None if targets is None else np.insert(targets, len(targets) - 1, inf),
+    )
+    same(table(make()), table(other))
+
+
+def _halves(make: Make) -> None:
+    scenario = steady(make())
+    once = table(scenario)
+    each = len(once) // scenario.cluster.replicas * scenario.cluster.replicas  # the same replica is next
+    if not each:
+        return
+    half = _first(without_adapters(scenario.trace), each)
+    twice = _joined(half, half, LATER_S)
+    first = table(replace(steady(make()), trace=half))
+    both = table(replace(steady(make()), trace=twice))
+    same(first, both.iloc[:each].reset_index(drop=True))
+    same(first, both.iloc[each:].reset_index(drop=True), LATER_S)
+
+
+def _first(trace: Trace, count: int) -> Trace:
+    return replace(
+        trace,
+        **{
+            name: getattr(trace, name)[:count]
+            for name in ("arrival_s", "adapter", "prompt_tokens", "output_tokens", "max_output_tokens")
+        },
+        session=None,
+        block_hashes=None,
+    )
+
+
+def _joined(one: Trace, other: Trace, later_s: float) -> Trace:
+    names = ("adapter", "prompt_tokens", "output_tokens", "max_output_tokens")
+    columns: Mapping[str, Any] = {
+        name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names
+    }
+    return replace(one, arrival_s=np.concatenate([one.arrival_s, other.arrival_s + later_s]), **columns)
+
+
+def _doubled(make: Make) -> None:
+    scenario = steady(make())
+    trace = scenario.trace
+    names = ("arrival_s", "adapter", "prompt_tokens", "output_tokens", "max_output_tokens")
+    columns: dict[str, Any] = {name: np.repeat(getattr(trace, name), TWICE) for name in names}
+    for name in ("session", "block_hashes"):
+        values = getattr(trace, name)
+        columns[name] = None if values is None else [value for value in values for _ in range(TWICE)]
+    cluster = replace(scenario.cluster, replicas=TWICE * scenario.cluster.replicas)
+    both = table(replace(scenario, trace=replace(trace, **columns), cluster=cluster))
+    once = table(steady(make()))
+    for copy in range(TWICE):
+        same(once, both.iloc[copy::TWICE].reset_index(drop=True), within_s=0.0)
+
+
+def _idle_incidents(make: Make) -> None:
+    plain = table(quiet(make()))
+    after_s = float(np.nanmax(plain["finish_s"].to_numpy(), initial=0.0)) + LATER_S
+    scenario = quiet(make())
+    cluster = replace(
+        scenario.cluster,
+        failures=(Failure(host=0, at_s=after_s),),
+        stragglers=(Straggler(replica=0, at_s=0.25, until_s=2.0, factor=1.0),),
+        slow_links=(SlowLink(host=0, at_s=0.25, until_s=2.0, factor=1.0),),
+    )
+    same(plain, table(replace(scenario, cluster=cluster)))
+
+
+def _more_gpus(make: Make) -> None:
+    """Of each replica's requests, in their order and one by one, another GPU takes some away."""
+
+    def of(factor: int) -> pd.DataFrame:
+        scenario = steady(make())
+        replica = replace(scenario.replica, max_num_seqs=1, prefix_caching=False, host_kv_tokens=0)
+        cluster = replace(scenario.cluster, replicas=factor * scenario.cluster.replicas, replica_groups=())
+        return table(
+            replace(
+                scenario,
+                trace=without_adapters(scenario.trace),
+                replica=replica,
+                cluster=cluster,
+                policies=replace(scenario.policies, scheduler=Fcfs, loader=Cached, eviction=Lru),
+            )
+        )
+
+    few, many = of(1), of(TWICE)
+    _none((few["status"] != many["status"]).to_numpy(), few, many, "status")
+    late = many["finish_s"].to_numpy() > few["finish_s"].to_numpy() + WITHIN_S
+    _none(late, few, many, "finish_s")
+
+
+def _of_kinds(make: Make) -> None:
+    scenario = make()
+    kind = Kind(replicas=1, replica=scenario.replica, calibration=scenario.calibration, gpu=scenario.gpu)
+    cluster = replace(scenario.cluster, replica_groups=(kind,))
+    same(table(make()), table(replace(scenario, cluster=cluster)), within_s=0.0)
+
+
+def _one_replica(make: Make) -> None:
+    def behind(router: Any) -> pd.DataFrame:
+        scenario = steady(make())
+        cluster = replace(scenario.cluster, replicas=1, replicas_per_host=1, replica_groups=())
+        policies = replace(scenario.policies, router=router)
+        return table(replace(scenario, cluster=cluster, policies=policies))
+
+    first = behind(RoundRobin())
+    for router in (MostIdle(), FirstFit(), AdapterAffinity(), Random()):
+        same(first, behind(router), within_s=0.0)
+
+
+def _always(_: Scenario) -> bool:
+    return True
+
+
+def has_no_period(scenario: Scenario) -> bool:
+    """Whether no eviction swaps every so many seconds, which it counts from 0."""
+    return not getattr(scenario.policies.eviction(), "every_s", 0.0)
+
+
+def alike(scenario: Scenario) -> bool:
+    """Whether all replicas are of one kind, each with its own GPU."""
+    return scenario.cluster.engines_per_gpu == 1 and not scenario.cluster.kv_token_budgets
+
+
+def forgets_names(scenario: Scenario) -> bool:
+    """Whether no policy breaks ties between adapters that were never used by their names.
+
+    Some do: placements that give each adapter to some replicas, and evictions that keep an order of all adapters.
+    """
+    policies = scenario.policies
+    return isinstance(policies.placement, ReplicateAll) and policies.eviction().__class__ in (
+        Latest,
+        Lru,
+        OnDemand,
+    )
+
+
+LAWS: Mapping[str, Law] = {
+    "invariants": Law("invariants 1 to 18 hold at every event", _always, _holds_invariants),
+    "again": Law("the same scenario gives the same bytes", _always, _again),
+    "fast_forward": Law("iterations that are alike may be taken together", _always, _steps_alone),
+    "turns": Law(
+        "independent replicas may be simulated in turn, on several cores",
+        lambda scenario: independent(steady(scenario), Simulation(steady(scenario)).fleet.replicas),
+        _in_turns,
+    ),
+    "shift": Law("what comes later ends as much later", has_no_period, _later),
+    "renumbered": Law("the numbers of adapters do not matter", _always, _renumbered),
+    "renamed": Law("the names of adapters do not matter", forgets_names, _renamed),
+    "unused": Law("an adapter that no request uses does not matter", forgets_names, _unused),
+    "halves": Law("what is far apart does not matter to each other", one_gpu_each, _halves),
+    "doubled": Law(
+        "twice the requests on twice the replicas end at the same times",
+        lambda scenario: one_gpu_each(scenario) and not scenario.cluster.replica_groups,
+        _doubled,
+    ),
+    "idle_incidents": Law(
+        "incidents that slow nothing, or come when all has ended, do not matter",
+        lambda scenario: scenario.cluster.engines_per_gpu == 1,
+        _idle_incidents,
+    ),
+    "more_gpus": Law("of requests that are served one by one none ends later", one_gpu_each, _more_gpus),
+    "kinds": Law(
+        "a group of replicas that are like the others does not matter",
+        lambda scenario: (
+            one_gpu_each(scenario)
+            and scenario.cluster.replicas > 1
+            and not scenario.cluster.replica_groups
+            and not scenario.policies.placement.assumes_alike
+            and not scenario.policies.migration.assumes_alike
+        ),
+        _of_kinds,
+    ),
+    "one_replica": Law("on one replica routers do not matter", alike, _one_replica),
+}

@@ -1,0 +1,79 @@
+"""Laws hold of random scenarios, and the command that looks for scenarios that break them says what it finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.same_bytes.calibration import written
+from experiments.torture import __main__ as torture
+from experiments.torture import laws as laws_module
+from experiments.torture.__main__ import BROKEN, HELD, main, tried
+from experiments.torture.laws import LAWS
+
+SEED = 7
+HOLDS_FOR = 3
+MOST = 60
+
+
+@pytest.fixture(scope="module")
+def calibration() -> Path:
+    return written()
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_law_holds_of_random_scenarios(law: str, calibration: Path) -> None:
+    held = 0
+    for number in range(MOST):
+        (found,) = tried(SEED, number, [law], calibration)
+        assert found.ended != BROKEN, torture.told(SEED, found, calibration)
+        held += found.ended == HELD
+        if held == HOLDS_FOR:
+            break
+    assert held == HOLDS_FOR
+
+
+def test_what_is_found_is_printed_with_the_commands_that_show_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = laws_module.moved
+    monkeypatch.setattr(laws_module, "moved", lambda scenario, by_s: real(scenario, by_s + 1.0))
+    command = ["--seed", str(SEED), "--law", "shift", "--jobs", "1", "--scenarios", "8"]
+    assert main(command) == 1
+    found = capsys.readouterr().out
+    assert "shift (what comes later ends as much later): admitted_s of request 0 is" in found
+    assert f"python -m experiments.torture --seed {SEED} --first " in found
+    assert "\n  simlora system=" in found
+    monkeypatch.undo()
+    assert main(command) == 0
+    assert "shift" in capsys.readouterr().out
+
+
+def test_an_error_within_a_run_is_found_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(scenario: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(laws_module, "table", breaks)
+    assert main(["--law", "again", "--jobs", "1", "--scenarios", "1"]) == 1
+    assert (
+        "again (the same scenario gives the same bytes): ZeroDivisionError: by zero"
+        in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--minutes", "0"], "--minutes is 0.0, must be greater than 0 minutes"),
+        (["--law", "gravity"], "--law is 'gravity'"),
+        (["--scenarios", "0"], "--scenarios is 0, must be a whole number of scenarios, at least 1"),
+    ],
+)
+def test_bad_input_is_a_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert sentence in capsys.readouterr().err
