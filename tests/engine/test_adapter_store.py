@@ -193,6 +193,17 @@ def test_but_gives_up_what_it_does_not_serve_and_others_hold() -> None:
     assert hosts.stores.refused == 0
 
 
+def test_the_last_copy_stays_even_where_it_is_not_served() -> None:
+    hosts = Hosts(memory_bytes=1500.0)
+    hosts.serve((0,), (1,), (2,), at_first=True)
+    hosts.stores._serving[B.id] = frozenset({2})  # which has not asked for it yet
+    hosts.stores._serving[A.id] = frozenset({0, 1})
+    hosts.fetch(1, A, 0.0)
+    hosts.until(99.0)
+    assert hosts.held() == [[0], [1], [2]]
+    assert hosts.stores.refused == 1
+
+
 def test_what_does_not_fit_at_first_is_said_plainly() -> None:
     hosts = Hosts(memory_bytes=1500.0)
     with pytest.raises(InputError, match=r"host\.memory_bytes is 1,500, which is too little .* host 1 holds"):

@@ -67,6 +67,16 @@ def test_who_waited_waits_elsewhere_and_nobody_is_lost() -> None:
     assert simulation.fleet.outstanding.tolist() == [0, 0]
 
 
+def test_the_requests_of_a_host_are_routed_in_the_order_in_which_they_came() -> None:
+    """Two replicas fail together; whichever had them, their requests go to the other two in turn."""
+    rows = tuple(Row(0.0, None, 9, 20, 20) for _ in range(9))
+    failed = case(*rows, failures=((0, 0.1, None),), max_num_seqs=1, replicas=4, replicas_per_host=2)
+    table = failed.run().requests()
+    moved = table[table.migrations > 0]
+    assert moved.request_id.tolist() == [0, 1, 4, 5, 8]
+    assert moved.replica.tolist() in ([2, 3, 2, 3, 2], [3, 2, 3, 2, 3])
+
+
 def test_a_host_that_fails_as_soon_as_it_is_back_is_not_there() -> None:
     """It is so from 1 s to 5 s: requests that arrive meanwhile wait for that, and are served once."""
     rows = (Row(0.0, None, 1, 2, 2), Row(1.5, None, 1, 2, 2), Row(3.5, None, 1, 2, 2))

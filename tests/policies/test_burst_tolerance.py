@@ -67,6 +67,11 @@ def test_first_copies_go_to_the_emptiest_then_to_where_least_is_to_come() -> Non
     assert preloads((3.0, 2.0, 1.0), (25, 30, 100), request_tokens=60) == {0: [2], 1: [2], 2: [2]}
 
 
+def test_copies_share_the_load_of_their_adapter() -> None:
+    """With equal memory left, the next copy goes where a third of two requests a second is to come, not all of them."""
+    assert preloads((2.0, 1.0), (30, 50, 30), 2, request_tokens=5) == {0: [0, 1, 2], 1: [1, 2]}
+
+
 def test_adapters_of_equal_load_have_one_copy_if_every_slot_counts() -> None:
     assert preloads(None, (100,) * 3, request_tokens=1) == {0: [0], 1: [1], 2: [2]}
     assert preloads((0.5,) * 3, (100,) * 3, request_tokens=1) == {0: [0], 1: [1], 2: [2]}

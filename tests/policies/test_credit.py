@@ -92,6 +92,10 @@ def test_after_a_merged_period_beta_rises_if_going_back_would_have_paid_and_else
     assert one_step.alpha == 1.0
 
 
+def test_beta_is_never_below_0() -> None:
+    assert after(thresholds(beta=0.03), True, 10, 10, 50).beta == 0.0
+
+
 def test_the_released_code_tunes_the_other_one() -> None:
     assert after(thresholds("released"), True, 10, 10, 50).alpha == pytest.approx(0.95)
     assert after(thresholds("released"), True, 1, 10, 50).alpha == pytest.approx(1.1), "without a bound"

@@ -98,6 +98,15 @@ def test_a_replica_without_memory_is_asked_only_if_no_other_is_left() -> None:
     assert RankAware().route(newcomer, BOTH, view) == 0
 
 
+def test_a_request_that_just_fits_finds_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    (newcomer,) = crowd(1, 8, first=500)  # two tokens
+    models = {"kernel": Bgmv(A10), "iteration": IterationModel(A10)}
+    few = Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(2, 1000), **models)
+    assert RankAware().route(newcomer, BOTH, few) == 0
+    view = Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(2, 1000), **models)
+    assert RankAware()._cheapest_at_once(newcomer, BOTH, view, 1.0) == 0
+
+
 def test_the_mean_output_is_that_of_what_was_declared() -> None:
     router = RankAware()
     for declared in (10, 30):
