@@ -78,6 +78,25 @@ def test_a_waiting_request_goes_where_there_is_a_seat_and_is_prefilled_there(fas
 
 
 @BOTH
+@pytest.mark.parametrize("back_s", [None, 1.0])
+def test_a_request_whose_new_replica_has_failed_when_it_leaves_is_routed_anew(
+    fast_forward: bool, back_s: float | None
+) -> None:
+    """The step under way at the decision, 1/16 s, ends after the host of replica 1 has failed."""
+    recorder = run(
+        LONG,
+        SHORT,
+        migration=Once(2**-4),
+        fast_forward=fast_forward,
+        failures=((1, 2**-4 + 2**-14, back_s),),
+    )
+    assert recorder.requests().status.tolist() == ["finished", "finished"]
+    (moved,) = recorder.journal.moved
+    assert (moved.source, moved.target) == (0, 0)
+    assert moved.time_s > 2**-4 + 2**-14
+
+
+@BOTH
 def test_a_plan_is_carried_out_once_it_is_decided(fast_forward: bool) -> None:
     migration = Once(2**-4, delay_s=2**-3)
     recorder = run(LONG, SHORT, migration=migration, fast_forward=fast_forward)

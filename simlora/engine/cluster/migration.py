@@ -71,8 +71,13 @@ class Migrator:
         self._moving.pop(request.id, None)
 
     def arrive(self, handoff: Handoff, source: int, target: int) -> None:
-        """A request that left one replica goes on at another."""
+        """A request that left one replica goes on at another: at `target`, or where it is routed if that has failed."""
         handoff.request.migrations += 1
-        moved = handoff.moved(source, target, self._fleet.clock.now, *self._moving.pop(handoff.request.id))
-        self._recorder.journal.moved.append(moved)
-        self._dispatcher.transfer(handoff, source, target)
+        planned = self._moving.pop(handoff.request.id)
+        if self._fleet.open[target]:
+            self._dispatcher.transfer(handoff, source, target)
+        else:
+            self._dispatcher.withdraw(source, handoff.request)
+            chosen = self._dispatcher.dispatch(handoff.request, handoff)
+            target = -1 if chosen is None else chosen
+        self._recorder.journal.moved.append(handoff.moved(source, target, self._fleet.clock.now, *planned))
