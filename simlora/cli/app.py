@@ -11,6 +11,7 @@ import hydra
 
 from simlora.cli.job import Job
 from simlora.config.composing import FOLDER, NAME, VERSION_BASE
+from simlora.config.crossing import crossed
 from simlora.config.mistakes import COMPOSING, in_plain_words
 from simlora.results.files import cannot_write
 
@@ -23,7 +24,7 @@ def launch(options: Sequence[str], overrides: Sequence[str]) -> int:
     job = Job()
     app = hydra.main(config_path=str(FOLDER), config_name=NAME, version_base=VERSION_BASE)(job.run)
     try:
-        with _hydra_sees([*overrides, *options]):
+        with crossed(), _hydra_sees([*overrides, *options]):
             app()
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else 0

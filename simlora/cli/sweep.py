@@ -27,8 +27,8 @@ examples
 
 Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here) as they end: killed, the same command goes on where it
 was, and another grid runs only what is new. sweep.parquet has a row a run: key, what was varied, seed, status, reason,
-load, device, and every number of summary.json; a run that is refused or fails is a row with its reason. Later sweeps
-into the same folder add their rows. simlora-report DIR draws it, with winners.
+load, device, and every number of summary.json; a run that is refused or fails is a row with its reason. Sweeps into the
+same folder, later or at the same time, add their rows. simlora-report DIR draws it, with winners.
 Exit status: 0 done, 2 bad input, 130 interrupted."""
 FIGURES = ("slo.attainment", "ttft_s.mean", "tpot_s.mean")
 
@@ -83,10 +83,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    import yaml
-
     from simlora.sweeps import sweep
     from simlora.sweeps.grid import grid
+    from simlora.sweeps.values import read
 
     if options.against:
         axis, axes = options.against.partition("=")[0], grid(options.overrides).axes
@@ -95,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
                 f"--against {options.against!r} is no value of what is varied; {nearest(axis, axes)}"
             )
         base = options.against.partition("=")[2]
-        if yaml.safe_load(base) not in map(yaml.safe_load, axes[axis]):
+        if read(base) not in map(read, axes[axis]):
             raise InputError(f"--against: {axis} has no {base!r}; {nearest(base, axes[axis])}")
     found = sweep(
         options.overrides,

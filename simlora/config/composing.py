@@ -15,6 +15,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from simlora.config.crossing import crossed
+
 FOLDER = Path(__file__).resolve().parents[1] / "conf"
 NAME = "config"
 VERSION_BASE = "1.3"
@@ -60,7 +62,7 @@ def _groups() -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _composed(overrides: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
-    with initialize_config_dir(str(FOLDER), job_name="simlora", version_base=VERSION_BASE):
+    with crossed(), initialize_config_dir(str(FOLDER), job_name="simlora", version_base=VERSION_BASE):
         config = hydra_compose(NAME, overrides=list(overrides), return_hydra_config=True)
     choices = {str(group): str(choice) for group, choice in config.hydra.runtime.choices.items()}
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), choices

@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from simlora.config.calibration import calibration_for
 from simlora.config.cluster import cluster_keys
+from simlora.config.crossing import POLICIES
 from simlora.config.kinds import other_kinds
 from simlora.config.making import factory, make, with_target
 from simlora.config.mistakes import in_plain_words
@@ -46,7 +47,6 @@ from simlora.policies.routing.base import Router
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scheduling.base import Scheduler
 
-POLICIES = ("scheduler", "loader", "eviction", "kernel", "router", "placement", "migration", "autoscaler")
 OUTPUTS = ("report", "timeline", "perfetto", "progress", "cores")
 """Keys that say what is shown, and how the results are computed, not what is simulated."""
 KEYS = (

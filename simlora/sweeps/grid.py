@@ -8,7 +8,6 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
@@ -18,6 +17,7 @@ from simlora.config.mistakes import in_plain_words
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import Overrides
+from simlora.sweeps.values import read
 
 QUIET = ("timeline=false", "report=false", "progress=false")
 SEEDS_MOST = 100_000
@@ -55,7 +55,7 @@ class Grid:
         for written in product(*self.axes.values()):
             varied = tuple(f"{key}={value}" for key, value in zip(self.axes, written, strict=True))
             pairs = (override.partition("=") for override in (*varied, *self.fixed))
-            values = {key: yaml.safe_load(value) for key, equals, value in pairs if equals and key != "seed"}
+            values = {key: read(value) for key, equals, value in pairs if equals and key != "seed"}
             for seed in self.seeds:
                 yield Cell(values, seed, seeded((*self.fixed, *varied), seed))
 

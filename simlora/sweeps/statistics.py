@@ -13,6 +13,7 @@ import pandas as pd
 from simlora.core.errors import InputError, nearest
 from simlora.metrics.summary import LOADS
 from simlora.sweeps.outcome import RAN
+from simlora.sweeps.values import in_words
 
 CONFIDENCE = 0.95
 TELLING = ("makespan_s", "throughput_tps", "ttft_s.mean", "tpot_s.mean", "latency_s.mean")
@@ -76,10 +77,10 @@ def paired(table: pd.DataFrame, figure: str, between: str, base: Any, by: Sequen
     InputError if `base` is not in the table.
     """
     _known(table, figure, [between, *by])
-    if base not in set(table[between]):
-        raise InputError(
-            f"{between} has no {base!r}; {nearest(str(base), map(str, table[between].unique()))}"
-        )
+    known = {in_words(value): value for value in table[between]}
+    if in_words(base) not in known:
+        raise InputError(f"{between} has no {base!r}; {nearest(in_words(base), known)}")
+    base = known[in_words(base)]
     rows = []
     for key, own in _groups(table, by):
         of_seeds = own.pivot_table(index="seed", columns=between, values=figure, sort=False)

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import yaml
 
 from simlora.api.cache import Cache, open_cache
 from simlora.api.progress import bar
 from simlora.core.checks import whole
 from simlora.core.errors import InputError, nearest
+from simlora.core.locks import locked
 from simlora.core.trees import leaves
 from simlora.report.format import device_in_words
-from simlora.results.files import writing
+from simlora.results.files import cannot_write, writing
 from simlora.sweeps import statistics
 from simlora.sweeps.backends import LOKY
 from simlora.sweeps.backends import backend as spread
 from simlora.sweeps.grid import Cell, grid
 from simlora.sweeps.outcome import RAN, Outcome, Overrides
 from simlora.sweeps.running import each_run
+from simlora.sweeps.values import cell as kept
+from simlora.sweeps.values import of_one_kind, read
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TABLE = "sweep.parquet"
+LOCK = ".sweep.lock"
+"""Who writes the table holds it: sweeps into one folder add their rows in turn."""
 DEVICE = "device"
 """What was simulated on what, in words: llama_7b on a10g."""
 EVERY_S = 20.0
@@ -68,7 +73,7 @@ class Sweep:
             axis, _, written = against.partition("=")
             if axis not in self.axes:
                 raise InputError(f"{against!r} is no value of what was varied; {nearest(axis, self.axes)}")
-            table = self.paired(figure, axis, yaml.safe_load(written))
+            table = self.paired(figure, axis, read(written))
             title = f"{figure}: difference from {against}, seed by seed, 95 % interval"
         cells = table.astype(object).map(
             lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -125,7 +130,10 @@ class Table:
         self._folder = folder
         self._rows: dict[str, dict[str, Any]] = {}
         self._order = {overrides: place for place, overrides in enumerate(order)}
-        self._before = _earlier(folder, self.cache) if folder is not None else pd.DataFrame()
+        if folder is not None:
+            _earlier(
+                folder, self.cache
+            )  # raises for a table that is none of ours before anything is simulated
         self._written_s = time.monotonic()
 
     def add(self, cell: Cell, outcome: Outcome) -> None:
@@ -149,15 +157,16 @@ class Table:
 
     def _own(self) -> pd.DataFrame:
         rows = sorted(self._rows.values(), key=lambda row: row["order"])
-        return pd.DataFrame(rows).drop(columns="order")
+        return of_one_kind(pd.DataFrame(rows).drop(columns="order"))
 
     def _write(self) -> None:
         assert self._folder is not None
         own = self._own()
-        before = self._before[~self._before["key"].isin(own["key"])] if len(self._before) else self._before
-        table = pd.concat([before, own], ignore_index=True) if len(before) else own
-        with writing(self._folder, (TABLE,)) as draft:
-            table.to_parquet(draft / TABLE, index=False)
+        with _alone(self._folder), writing(self._folder, (TABLE,)) as draft:
+            before = _earlier(self._folder, self.cache)
+            before = before[~before["key"].isin(own["key"])] if len(before) else before
+            table = pd.concat([before, own], ignore_index=True) if len(before) else own
+            of_one_kind(table).to_parquet(draft / TABLE, index=False)
         self._written_s = time.monotonic()
 
 
@@ -175,10 +184,7 @@ def read_sweep(folder: Path | str) -> pd.DataFrame:
 def row_of(cache: Cache, cell: Cell, outcome: Outcome) -> dict[str, Any]:
     """Return the row of one run."""
     found: dict[str, Any] = {"key": outcome.key, "source": cache.source}
-    found |= {
-        key: value if isinstance(value, int | float | str) else str(value)
-        for key, value in cell.values.items()
-    }
+    found |= {key: kept(value) for key, value in cell.values.items()}
     found |= {"seed": cell.seed, "status": outcome.status, "reason": outcome.reason}
     ran = outcome.status == RAN
     found |= {
@@ -200,4 +206,20 @@ def _earlier(folder: Path, cache: Cache) -> pd.DataFrame:
     if not (folder / TABLE).exists():
         return pd.DataFrame()
     table = read_sweep(folder)
+    for column in ("key", "source", "seed", "status"):
+        if column not in table:
+            raise InputError(
+                f"{folder / TABLE} has no column {column}, must be a sweep's table; choose another folder"
+            )
     return table[table["source"] == cache.source]
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other sweeps from writing the table. Raises InputError for a folder that cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / LOCK):
+            yield
+    except OSError as error:
+        raise cannot_write(folder, error) from error

@@ -1,0 +1,85 @@
+"""Crosses systems with policies: what a system says of a slot goes with the policy that it chose for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hydra._internal import hydra as hydras
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
+from hydra.core.default_element import ConfigDefault, GroupDefault, ResultDefault
+from hydra.core.override_parser.types import Override
+from hydra.plugins.config_source import ConfigResult
+from omegaconf import DictConfig, open_dict
+
+POLICIES = ("scheduler", "loader", "eviction", "kernel", "router", "placement", "migration", "autoscaler")
+SYSTEMS = "system/"
+
+
+@contextmanager
+def crossed() -> Iterator[None]:
+    """Have Hydra compose what is inside with `Loader`."""
+    name = ConfigLoaderImpl.__name__  # by which Hydra's command and its compose find it
+    before = getattr(hydras, name)
+    setattr(hydras, name, Loader)
+    try:
+        yield
+    finally:
+        setattr(hydras, name, before)
+
+
+class Loader(ConfigLoaderImpl):
+    """Hydra's, but for keys of a slot that a system sets for the policy that it chose.
+
+    They are left out where another policy has been chosen since, by a system on top of it or on the command line:
+    `system=simlora router=most_idle` has no `router.slack`. So is a class of the user's own that a system names where
+    the command line chooses a policy.
+    """
+
+    def _parse_overrides_and_create_caching_repo(
+        self, config_name: str | None, overrides: list[str]
+    ) -> tuple[list[Override], CachingConfigRepository]:
+        parsed, repo = super()._parse_overrides_and_create_caching_repo(config_name, overrides)
+        self._typed = {override.key_or_group for override in parsed}
+        return parsed, repo
+
+    def _compose_config_from_defaults_list(
+        self, defaults: list[ResultDefault], repo: IConfigRepository
+    ) -> DictConfig:
+        paths = [str(default.config_path).rpartition("/") for default in defaults]
+        self._chosen = {group: name for group, _, name in paths if group in POLICIES}
+        return super()._compose_config_from_defaults_list(defaults, repo)
+
+    def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
+        loaded = super()._load_single_config(default, repo)
+        path = str(default.config_path)
+        if path.startswith(SYSTEMS) and isinstance(loaded.config, DictConfig):
+            for slot in POLICIES:
+                if slot in loaded.config and self._replaced(slot, path, loaded.config[slot], repo):
+                    with open_dict(loaded.config):
+                        del loaded.config[slot]
+        return loaded
+
+    def _replaced(self, slot: str, path: str, section: Any, repo: IConfigRepository) -> bool:
+        """Whether a system's section is of another policy than the slot has now."""
+        if slot in self._typed and isinstance(section, DictConfig) and "_target_" in section:
+            return True
+        own = _choice(slot, path, repo)
+        return own is not None and own != self._chosen.get(slot, own)
+
+
+def _choice(slot: str, path: str, repo: IConfigRepository) -> str | None:
+    """Return which policy a system chooses for a slot, or the system that it is built on; None if neither does."""
+    loaded = repo.load_config(path)
+    defaults: Sequence[Any] = (loaded.defaults_list if loaded is not None else None) or []
+    for default in defaults:
+        if isinstance(default, GroupDefault) and str(default.group).lstrip("/") == slot:
+            return str(default.value)
+    for default in reversed(defaults):
+        if isinstance(default, ConfigDefault) and default.path and not default.is_self():
+            below = default.path.lstrip("/") if default.path.startswith("/") else f"{SYSTEMS}{default.path}"
+            if found := _choice(slot, below, repo):
+                return found
+    return None

@@ -1,0 +1,118 @@
+"""A sweep's folder: values of any kind, the rows of several sweeps at once, and tables that are none of ours."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from simlora.cli.sweep import main
+from simlora.core.locks import locked
+from simlora.sweeps.table import LOCK, TABLE, read_sweep
+
+SMALL = ("workload=synthetic", "workload.duration_s=10", "workload.adapters=3", "--jobs=1")
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "simlora.cli.sweep", *SMALL, *arguments]
+    return subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        ("replica.max_loras=null,3", ["null", "3"]),
+        ("replica.max_loras=3,null", ["3", "null"]),
+        ("fast_forward=true,false", [True, False]),
+        ("replica.target_modules=[q],[q,k]", ["['q']", "['q', 'k']"]),
+        ("slo.ttft_s=1,2.5", [1.0, 2.5]),
+    ],
+)
+def test_values_of_any_kind_beside_each_other(values: str, kept: list[object]) -> None:
+    assert main([*SMALL, values, "--out=out"]) == 0
+    assert read_sweep("out")[values.partition("=")[0]].tolist() == kept
+
+
+def test_a_later_sweep_may_bring_values_of_another_kind() -> None:
+    assert main([*SMALL, "replica.max_loras=2,3", "--out=out"]) == 0
+    assert main([*SMALL, "replica.max_loras=null", "--out=out"]) == 0
+    assert read_sweep("out")["replica.max_loras"].tolist() == ["2", "3", "null"]
+
+
+@pytest.mark.parametrize("base", ["[q]", "[q,k]"])
+def test_differences_from_a_list(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    key = "replica.target_modules"
+    assert main([*SMALL, f"{key}=[q],[q,k]", "--seeds=2", f"--against={key}={base}", "--out=out"]) == 0
+    assert f"difference from {key}={base}" in capsys.readouterr().out
+    assert main([*SMALL, f"{key}=[q],[q,k]", f"--against={key}=[v]", "--out=out"]) == 2
+    assert f"--against: {key} has no '[v]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("base", ["null", "3"])
+def test_differences_from_nothing(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("replica.max_loras=null,3", "--seeds=2", f"--against=replica.max_loras={base}", "--out=out")
+    assert main([*SMALL, *asked]) == 0
+    assert f"difference from replica.max_loras={base}" in capsys.readouterr().out
+
+
+def test_two_sweeps_at_once_into_one_folder_keep_all_rows() -> None:
+    Path("out").mkdir()
+    with locked(Path("out", LOCK)):  # until both have come as far as writing the table
+        both = [started(f"seed={seed}", "speedup=1,2", "--out=out") for seed in (0, 100)]
+        for sweep in both:
+            with pytest.raises(subprocess.TimeoutExpired):
+                sweep.communicate(timeout=6)
+    ended = [(*sweep.communicate(timeout=60), sweep.returncode) for sweep in both]
+    assert [status for *_, status in ended] == [0, 0], ended
+    assert sorted(read_sweep("out")["seed"]) == [0, 0, 100, 100]
+
+
+def test_a_sweep_that_was_killed_leaves_no_lock() -> None:
+    Path("out").mkdir()
+    code = "from pathlib import Path\nfrom simlora.core.locks import locked\n"
+    code += f"with locked(Path('out', {LOCK!r})):\n    print('held', flush=True)\n    input()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        holder.send_signal(signal.SIGKILL)
+    assert main([*SMALL, "--out=out"]) == 0
+
+
+@pytest.mark.parametrize("column", ["key", "source", "seed", "status"])
+def test_a_table_that_is_none_of_a_sweeps_is_left_alone(
+    column: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("out").mkdir()
+    frame = pd.DataFrame({"key": ["a"], "source": ["b"], "seed": [1], "status": ["ran"]})
+    frame.drop(columns=column).to_parquet(Path("out", TABLE))
+    before = Path("out", TABLE).read_bytes()
+    assert main([*SMALL, "--out=out"]) == 2
+    assert f"out/sweep.parquet has no column {column}, must be a sweep's table" in capsys.readouterr().err
+    assert Path("out", TABLE).read_bytes() == before
+
+
+def test_a_table_edited_by_hand_takes_more_rows() -> None:
+    assert main([*SMALL, "seed=0", "--out=out"]) == 0
+    table = read_sweep("out")
+    edited = table.astype({"seed": str, "ttft_s.mean": str}).assign(note="slow").drop(columns="load")
+    edited.to_parquet(Path("out", TABLE))
+    assert main([*SMALL, "seed=1", "--out=out"]) == 0
+    assert list(map(str, read_sweep("out")["seed"])) == ["0", "1"]
+
+
+@pytest.mark.parametrize("text", [b"", b"not parquet", b"PAR1" + b"\0" * 40 + b"PAR1"])
+def test_a_file_that_is_no_table(text: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("out").mkdir()
+    Path("out", TABLE).write_bytes(text)
+    assert main([*SMALL, "--out=out"]) == 2
+    assert "out/sweep.parquet cannot be read, must be a sweep's table" in capsys.readouterr().err
