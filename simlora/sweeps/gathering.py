@@ -15,7 +15,7 @@ import yaml
 from simlora.config.setup import KEYS, OUTPUTS, POLICIES
 from simlora.core.errors import InputError
 from simlora.core.trees import leaves
-from simlora.metrics.summary import UNKNOWN
+from simlora.metrics.saturation import UNKNOWN
 from simlora.report.format import device_in_words
 from simlora.sweeps.outcome import RAN
 from simlora.sweeps.table import DEVICE, TABLE, figures, read_sweep
