@@ -65,8 +65,8 @@ pd.Series(
 # - **TPOT**, time per output token: how long each token after the first took.
 # - **SLO**, the service-level objective: here, a TTFT of at most 6 s (`slo.ttft_s`). There are others, as `slo.tpot_s`.
 # - **SLO attainment**: the share of all requests that met every target.
-# - **load**: `below` saturation, `near` it, or `past` it. Past it the queue grows for as long as the run lasts. Then
-#   means say how long the run was, and little else.
+# - **load**: `below` saturation, `near` it, or `past` it; `unknown` if the run is too short to tell. Past it the queue
+#   grows for as long as the run lasts. Then means say how long the run was, and little else.
 #
 # Where the times come from is part of the result:
 

@@ -78,6 +78,18 @@ def column(requests: Requests, metric: str) -> NDArray[np.float64]:
     return np.asarray(requests[metric].to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
 
 
+def mean(values: NDArray[np.float64]) -> float | None:
+    """Return the mean of the values that are not NaN; None if there is none."""
+    values = known(values)
+    return float(values.mean()) if len(values) else None
+
+
+def known(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the values that are not NaN, without a copy where all are."""
+    unknown = np.isnan(values)
+    return values[~unknown] if unknown.any() else values
+
+
 def is_finished(requests: Requests) -> NDArray[np.bool_]:
     """Return which requests `[requests]` finished."""
     return np.asarray(requests["status"] == "finished", dtype=np.bool_)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.metrics.histogram import TokenGaps
+from simlora.metrics.saturation import UNKNOWN, load
 from simlora.metrics.slo import (
     SloClass,
     SloTargets,
@@ -17,6 +18,8 @@ from simlora.metrics.slo import (
     column,
     goodput_rps,
     is_finished,
+    known,
+    mean,
     user_satisfaction,
 )
 from simlora.metrics.window import Window
@@ -25,8 +28,6 @@ if TYPE_CHECKING:
     from simlora.metrics.stored import Requests
 
 STATUSES = ("finished", "aborted", "rejected", "unfinished")
-BELOW, NEAR, PAST, UNKNOWN = LOADS = ("below", "near", "past", "unknown")
-"""How near to saturation a run was; unknown if it has too few requests."""
 PERCENTILES = (50, 90, 95, 99)
 TIMES = ("ttft_s", "tpot_s", "latency_s")
 """The times that a user notices."""
@@ -39,11 +40,6 @@ REQUEST_METRICS = (
     "blocked_s",
     "cold_start_share",
 )
-
-_FEWEST_REQUESTS = 30
-_PAST_SHARE = 0.05
-_NEAR_SHARE = 0.01
-_NEAR_WAIT_RATIO = 0.25
 
 
 def summarise(
@@ -119,9 +115,9 @@ def summarise(
 
 def distribution(values: NDArray[np.float64]) -> dict[str, float | None]:
     """Return mean, p50, p90, p95 and p99 of the values that are not NaN (numpy's linear percentiles)."""
-    values = _known(values)
+    values = known(values)
     found = np.percentile(values, PERCENTILES) if len(values) else [None] * len(PERCENTILES)
-    return {"mean": _mean(values)} | _by_percentile(found)
+    return {"mean": mean(values)} | _by_percentile(found)
 
 
 def _gap_distribution(gaps: TokenGaps) -> dict[str, float | None]:
@@ -130,83 +126,6 @@ def _gap_distribution(gaps: TokenGaps) -> dict[str, float | None]:
 
 def _by_percentile(found: Iterable[float | None]) -> dict[str, float | None]:
     return {f"p{p}": value for p, value in zip(PERCENTILES, found, strict=True)}
-
-
-def load(requests: Requests) -> dict[str, Any]:
-    """Return an estimate of how near to saturation the run was, and the numbers behind it.
-
-    If work arrives faster than it is served, the backlog at the last arrival is (offered / served
-    - 1) times the time over which requests arrived. The label is therefore
-
-    - `past` if the queue needed more than 5 % of that time to empty after the last arrival, or
-      more than 5 % of the requests were aborted before they were admitted;
-    - `near` if either is above 1 %, or requests waited more than a quarter of their service
-      time (several-fold sensitivity of the wait to the service time in a queue of many servers);
-    - `below` otherwise, and `unknown` with fewer than 30 requests.
-
-    This is a rule of thumb: a burst at the very end of a short run looks like saturation.
-    `drift_s` is the mean queueing delay of the last third of arrivals minus that of the first
-    third. It stays near 0 while the queue is stable (last-come-first-served hides a drift).
-    """
-    requests = requests[np.asarray(requests["status"] != "rejected")]
-    arrival_s = column(requests, "arrival_s")
-    order: Any = slice(None)  # those of a run are sorted
-    if np.any(arrival_s[1:] < arrival_s[:-1]):
-        order = np.argsort(arrival_s, kind="stable")
-    found = _backlog(arrival_s[order], column(requests, "admitted_s")[order])
-    del arrival_s  # 80 MB of ten million requests
-    found |= _waits(column(requests, "queue_s")[order], column(requests, "latency_s")[order])
-    return {"label": _label(len(requests), found)} | found
-
-
-def _backlog(arrival_s: NDArray[np.float64], admitted_s: NDArray[np.float64]) -> dict[str, float | None]:
-    if not len(arrival_s):
-        return {"arrivals_s": None, "drain_s": None, "given_up_share": None}
-    last_admission_s = np.max(admitted_s, initial=arrival_s[-1], where=~np.isnan(admitted_s))
-    return {
-        "arrivals_s": float(arrival_s[-1] - arrival_s[0]),
-        "drain_s": float(last_admission_s - arrival_s[-1]),
-        "given_up_share": float(np.isnan(admitted_s).mean()),
-    }
-
-
-def _waits(queue_s: NDArray[np.float64], latency_s: NDArray[np.float64]) -> dict[str, float | None]:
-    third = len(queue_s) // 3
-    service_s = latency_s - queue_s
-    served = ~np.isnan(service_s)
-    return {
-        "drift_s": _difference(_mean(queue_s[len(queue_s) - third :]), _mean(queue_s[:third])),
-        "wait_ratio": _ratio(_mean(queue_s if served.all() else queue_s[served]), _mean(service_s)),
-    }
-
-
-def _label(submitted: int, found: Mapping[str, float | None]) -> str:
-    drain = _ratio(found["drain_s"], found["arrivals_s"])
-    if submitted < _FEWEST_REQUESTS or drain is None:
-        return UNKNOWN
-    worst = max(drain, found["given_up_share"] or 0.0)
-    if worst > _PAST_SHARE:
-        return PAST
-    return NEAR if worst > _NEAR_SHARE or (found["wait_ratio"] or 0.0) > _NEAR_WAIT_RATIO else BELOW
-
-
-def _mean(values: NDArray[np.float64]) -> float | None:
-    values = _known(values)
-    return float(values.mean()) if len(values) else None
-
-
-def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the values that are not NaN, without a copy where all are."""
-    unknown = np.isnan(values)
-    return values[~unknown] if unknown.any() else values
-
-
-def _difference(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a - b
-
-
-def _ratio(a: float | None, b: float | None) -> float | None:
-    return a / b if a is not None and b is not None and b > 0 else None
 
 
 def _statuses(requests: Requests) -> dict[str, int]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from simlora.metrics.saturation import BELOW, NEAR, PAST, UNKNOWN
 from simlora.metrics.slo import SloTargets, attainment_curve, is_finished
-from simlora.metrics.summary import BELOW, NEAR, PAST, STATUSES, TIMES, UNKNOWN
+from simlora.metrics.summary import STATUSES, TIMES
 from simlora.report import charts
 from simlora.report.curves import losses
 from simlora.report.format import (
@@ -70,7 +71,7 @@ def tiles(summary: Mapping[str, Any]) -> Html:
         _tile(
             "Load, against saturation",
             load["label"],
-            "too few requests to tell" if unknown else drained,
+            "the run is too short to tell" if unknown else drained,
             _LOAD_COLOURS.get(load["label"]),
         ),
         _tile("Throughput", tokens, f"output tokens; makespan {clock(summary['makespan_s'])}"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from simlora.metrics.summary import PAST
+from simlora.metrics.saturation import PAST
 from simlora.report.colours import AMBER, BLUE, TEAL
 
 if TYPE_CHECKING:

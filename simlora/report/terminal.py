@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from simlora.metrics.summary import BELOW, NEAR, PAST, PERCENTILES, STATUSES, UNKNOWN
+from simlora.metrics.saturation import BELOW, NEAR, PAST, UNKNOWN
+from simlora.metrics.summary import PERCENTILES, STATUSES
 from simlora.report.format import (
     ABSENT,
     JOULES_A_KWH,
@@ -29,7 +30,7 @@ LOAD_WORDS = {
     BELOW: "below saturation",
     NEAR: "near saturation",
     PAST: "past saturation",
-    UNKNOWN: "too few requests to tell",
+    UNKNOWN: "the run is too short to tell",
 }
 
 

@@ -16,7 +16,7 @@ from simlora.config.crossing import POLICIES
 from simlora.config.setup import KEYS, OUTPUTS
 from simlora.core.errors import InputError
 from simlora.core.trees import leaves
-from simlora.metrics.summary import UNKNOWN
+from simlora.metrics.saturation import UNKNOWN
 from simlora.report.format import device_in_words
 from simlora.sweeps.outcome import RAN
 from simlora.sweeps.table import DEVICE, TABLE, figures, read_sweep

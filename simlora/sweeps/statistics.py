@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from simlora.core.errors import InputError, nearest
-from simlora.metrics.summary import LOADS
+from simlora.metrics.saturation import LOADS
 from simlora.sweeps.outcome import RAN
 from simlora.sweeps.values import in_words
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from simlora.metrics.summary import PAST
+from simlora.metrics.saturation import PAST
 from simlora.report.comparison_table import BEST, TIE
 from simlora.sweeps.statistics import interval, means
 

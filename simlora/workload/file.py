@@ -20,8 +20,8 @@ from simlora.workload.table import Table, check_names, read_table
 REQUIRED = ("arrival_s", "adapter", "rank", "prompt_tokens", "output_tokens")
 OPTIONAL = ("max_output_tokens", "session", "block_hashes")
 
-CALENDAR_S = 1e7
-"""Traces that begin later than 115 days are taken to hold seconds since some epoch."""
+LATE_S = 60.0
+"""A trace whose first request arrives later than this begins with it, so that no figure is of the time before."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class File:
     An empty adapter is the base model. An empty or absent max_output_tokens is the true output length.
     block_hashes are whole numbers, apart by spaces or as a list, one for each `hash_block_tokens` tokens of the
     prompt: equal numbers mean equal tokens, there and in all blocks before. Rows of one session without them begin
-    with all that was said in it before. Rows need not be sorted.
+    with all that was said in it before. Rows need not be sorted. If the first arrival is later than LATE_S, times are
+    counted from it on, with a notice.
     """
 
     path: str | None = None
@@ -49,10 +50,11 @@ class File:
         arrival_s = seconds(table, "arrival_s")
         order, notices = in_order(table, "arrival_s", arrival_s)
         start_s = float(arrival_s.min())
-        if start_s >= CALENDAR_S:
+        if start_s > LATE_S:
             arrival_s = arrival_s - start_s
             notices += (
-                f"{table.path}: arrival_s begins at {start_s:.10g}, which looks like a date; it now begins at 0.",
+                f"{table.path}: arrival_s begins at {start_s:.10g} s; it now begins at 0, and so do window, until_s "
+                "and the times of incidents.",
             )
         del table.columns["arrival_s"]  # half the file's memory, and nothing below shows it
         outputs = narrow(tokens(table, "output_tokens"))

@@ -30,6 +30,7 @@ INTO_A_FOLDER = (
 )
 COMMANDS = (
     *INTO_A_FOLDER,
+    "coverage.__main__",
     "dlora.example",
     "dlora.shape",
     "fastlibra.averages",

@@ -10,7 +10,7 @@ import pytest
 
 from simlora.metrics.histogram import TokenGaps
 from simlora.metrics.slo import SloTargets
-from simlora.metrics.summary import distribution, json_safe, load, summarise
+from simlora.metrics.summary import distribution, json_safe, summarise
 from tests.metrics.frames import finished, lost, table
 
 METRICS = (
@@ -133,71 +133,6 @@ def test_percentiles_are_numpys_linear_ones():
 def test_json_safe_leaves_only_what_json_has():
     odd = {1: np.float64("nan"), "n": np.int64(3), "l": (math.inf, np.array([1.5])), "b": np.True_, "x": None}
     assert json_safe(odd) == {"1": None, "n": 3, "l": [None, [1.5]], "b": True, "x": None}
-
-
-def arrivals(waits_s, gap_s=1.0, **more):
-    """Requests `gap_s` apart, each waiting as told and then taking 10 s."""
-    rows = [
-        finished(arrival_s=i * gap_s, queue_s=wait_s, ttft_s=wait_s + 1, latency_s=wait_s + 10, **more)
-        for i, wait_s in enumerate(waits_s)
-    ]
-    return table(*rows)
-
-
-def test_a_queue_that_stays_short_is_below_saturation():
-    found = load(arrivals([0.1] * 100))
-    assert found["label"] == "below"
-    assert found["drift_s"] == pytest.approx(0.0)
-    assert found["wait_ratio"] == pytest.approx(0.01)
-
-
-def test_a_queue_that_grows_all_the_time_is_past_saturation():
-    found = load(arrivals([0.2 * i for i in range(100)]))  # 20 % more arrives than is served
-    assert found["label"] == "past"
-    assert found["drift_s"] == pytest.approx(0.2 * 67, rel=0.02)
-    assert found["drain_s"] == pytest.approx(0.2 * 99)
-    assert found["arrivals_s"] == pytest.approx(99.0)
-
-
-def test_long_waits_that_do_not_grow_are_near_saturation():
-    assert load(arrivals([3.0] * 95 + [0.0] * 5))["label"] == "near"
-
-
-def test_a_queue_that_takes_a_little_time_to_empty_is_near_saturation():
-    assert load(arrivals([0.1] * 99 + [3.0]))["label"] == "near"
-
-
-def test_last_come_first_served_cannot_hide_saturation():
-    starved = [100.0 - i for i in range(20)] + [0.1] * 80
-    found = load(arrivals([wait_s + 40 if wait_s > 1 else wait_s for wait_s in starved]))
-    assert found["drift_s"] < 0
-    assert found["label"] == "past"
-
-
-def test_giving_up_on_requests_is_past_saturation_though_the_queue_is_short():
-    kept = [finished(arrival_s=float(i)) for i in range(90)]
-    given_up = [lost("aborted", arrival_s=i + 0.5) for i in range(10)]
-    found = load(table(*kept, *given_up))
-    assert found["given_up_share"] == pytest.approx(0.1)
-    assert found["label"] == "past"
-
-
-def test_requests_too_large_to_serve_say_nothing_about_the_load():
-    kept = [finished(arrival_s=float(i), queue_s=0.1, latency_s=10.0) for i in range(50)]
-    assert load(table(*kept, *[lost("rejected") for _ in range(50)]))["label"] == "below"
-
-
-def test_a_few_requests_say_nothing():
-    assert load(arrivals([0.1] * 29))["label"] == "unknown"
-
-
-def test_arrivals_at_one_instant_say_nothing():
-    assert load(arrivals([0.1] * 50, gap_s=0.0))["label"] == "unknown"
-
-
-def test_the_order_of_the_rows_does_not_matter():
-    frame = arrivals([0.2 * i for i in range(100)])
-    assert load(frame.iloc[::-1]) == load(frame)
 
 
 def test_the_share_of_latency_that_loads_take_counts_ones_own_its_kv_and_those_of_others():

@@ -151,8 +151,9 @@ def traces(draw):
     specs = tuple(AdapterSpec(name, rank) for name, rank in named.items())
     outputs = np.array(column(st.integers(1, 10**6)))
     chain = draw(st.lists(st.integers(0, 2**63 - 1), min_size=3, max_size=3, unique=True))
+    arrival_s = np.sort(np.array(column(st.floats(0, 9e6))))
     return Trace(
-        arrival_s=np.sort(np.array(column(st.floats(0, 9e6)))),
+        arrival_s=arrival_s - arrival_s[0],
         adapter=np.array(column(st.integers(BASE_MODEL, len(specs) - 1))),
         prompt_tokens=np.array(column(st.integers(33, 10**6))),
         output_tokens=outputs,
@@ -421,7 +422,7 @@ def test_arrivals_since_an_epoch_begin_at_zero_with_a_notice(tmp_path) -> None:
     )
     trace = File(str(path)).build(0)
     assert trace.arrival_s.tolist() == [0.0, 1.5]
-    assert "arrival_s begins at 1700000000, which looks like a date; it now begins at 0" in trace.notices[-1]
+    assert "arrival_s begins at 1700000000 s; it now begins at 0, and so do window" in trace.notices[-1]
 
 
 # Blocks and sessions -------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""How often labels and intervals are right, measured on models whose truth is known."""

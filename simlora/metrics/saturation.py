@@ -1,0 +1,181 @@
+"""How near to saturation a run was: whether requests arrive faster than they can be served."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.metrics.slo import column, mean
+
+if TYPE_CHECKING:
+    from simlora.metrics.stored import Requests
+
+BELOW, UNKNOWN, NEAR, PAST = LOADS = ("below", "unknown", "near", "past")
+"""How near to saturation a run was, from the best to the worst; unknown if it is too short to tell."""
+BATCHES = 20
+"""Equal parts of the time over which requests arrive. What they differ by says how sure the whole is."""
+STUDENT, STUDENT_OF_HALF = 2.539, 2.821
+"""Student's t for 19 and 9 degrees of freedom, exceeded by chance once in a hundred runs."""
+FEWEST_REQUESTS = 30
+WITHIN = 3 / 4
+"""Near saturation: the interval of the ratio lies between this and its inverse."""
+SERVICES = 10
+"""A run of fewer mean services, one after the other, may end before a queue could have formed."""
+LOST_PAST, LOST_NEAR = 0.05, 0.01
+
+Floats = NDArray[np.float64]
+
+
+def load(requests: Requests) -> dict[str, Any]:
+    """Return how near to saturation the run was, and the numbers behind it.
+
+    `ratio` estimates the offered over the sustainable rate: arrivals per second, over the admissions per second and
+    replica while others wait, times the replicas that served any. `ratio_low` and `ratio_high` are the ends of its 98 %
+    interval; None where hardly a request waited behind another. Well below saturation the ratio is too low, as short
+    queues are served faster than long ones. The label is
+
+    - `past` if the number of waiting requests grew from batch to batch, by a t-test that is wrong in one run of a
+      hundred; or if requests were lost in most batches, more than 5 % of all: turned away as the cluster was full, or
+      aborted before they were admitted;
+    - `below` if `ratio_high` is below 1, or if replicas had a queue for less than half of the second half of the run;
+    - `near` if the interval includes 1 and lies within 3/4 and 4/3, or 1 to 5 % were lost: a run of this length cannot
+      tell on which side of saturation it was;
+    - `unknown` otherwise: the run is too short to tell.
+
+    Requests that no empty replica could serve are left out. `drift_s` is the mean queueing delay of the last third of
+    arrivals minus that of the first third. It stays near 0 while the queue is stable (last-come-first-served hides a
+    drift). Source of batch means and of the jackknifed ratio: Law, Simulation Modeling and Analysis (5th ed.), 9.5.3.
+    """
+    requests = requests[~np.asarray((requests["status"] == "rejected") & (requests["replica"] >= 0))]
+    arrival_s = column(requests, "arrival_s")
+    order: Any = slice(None)  # those of a run are sorted
+    if np.any(arrival_s[1:] < arrival_s[:-1]):
+        order = np.argsort(arrival_s, kind="stable")
+    arrival_s, admitted_s = arrival_s[order], column(requests, "admitted_s")[order]
+    queue_s, latency_s = column(requests, "queue_s")[order], column(requests, "latency_s")[order]
+    found = _backlog(arrival_s, admitted_s) | _waits(queue_s, latency_s)
+    lost = np.isnan(admitted_s) & np.asarray(requests["status"] != "unfinished")[order]
+    replica = requests["replica"].to_numpy()[order]
+    return _judged(arrival_s, admitted_s, lost, replica, mean(latency_s - queue_s)) | found
+
+
+def _judged(
+    arrival_s: Floats,
+    admitted_s: Floats,
+    lost: NDArray[np.bool_],
+    replica: NDArray[np.int32],
+    service_s: float | None,
+) -> dict[str, Any]:
+    """Return the label and the ratio; requests [requests] are in order of arrival."""
+    found: dict[str, Any] = {"label": UNKNOWN, "ratio": None, "ratio_low": None, "ratio_high": None}
+    if len(arrival_s) < FEWEST_REQUESTS or arrival_s[0] == arrival_s[-1]:
+        return found
+    edges_s = np.linspace(arrival_s[0], arrival_s[-1], BATCHES + 1)
+    arrivals = _counted(arrival_s, edges_s)
+    served, queued_s = _while_waiting(arrival_s, admitted_s, replica, edges_s)
+    growth = _counted(arrival_s[~lost], edges_s) - _counted(np.sort(admitted_s), edges_s)
+    lost_share = float(lost.mean())
+    loses = _low(_counted(arrival_s[lost], edges_s)) > 0
+    long_enough = service_s is not None and arrival_s[-1] - arrival_s[0] >= SERVICES * service_s
+    batch_s = edges_s[1] - edges_s[0]
+    low, ratio, high = _ratio(arrivals, served, queued_s, batch_s)
+    if not math.isnan(ratio):
+        found |= {"ratio": ratio, "ratio_low": low, "ratio_high": high}
+    half = queued_s[BATCHES // 2 :] / batch_s
+    idle = half.mean() + STUDENT_OF_HALF * half.std(ddof=1) / math.sqrt(len(half)) < 0.5
+    if _low(growth) > 0 or (loses and lost_share > LOST_PAST):
+        label = PAST
+    elif loses and lost_share > LOST_NEAR:
+        label = NEAR
+    elif long_enough and (idle or high < 1):
+        label = BELOW
+    else:
+        label = NEAR if low > WITHIN and high < 1 / WITHIN else UNKNOWN
+    return found | {"label": label}
+
+
+def _while_waiting(
+    arrival_s: Floats, admitted_s: Floats, replica: NDArray[np.int32], edges_s: Floats
+) -> tuple[Floats, Floats]:
+    """Return by batch the requests that were admitted while others waited, and the mean seconds a replica that took.
+
+    The seconds go from one admission to the next, if a request was there all that time. What is admitted together is
+    one admission.
+    """
+    known = ~np.isnan(admitted_s)
+    order = np.flatnonzero(known)
+    order = order[np.argsort(replica[order], kind="stable")]
+    arrival_s, admitted_s = arrival_s[order], admitted_s[order]
+    replicas, group = np.unique(replica[order], return_inverse=True)
+    if not len(order):
+        return np.zeros(BATCHES), np.zeros(BATCHES)
+    # Each replica has a stretch of the time line to itself, so that the latest admission so far is a single scan.
+    shift_s = group * (admitted_s.max() - edges_s[0] + 1.0)
+    arrival_s, until_s = arrival_s + shift_s, np.maximum.accumulate(admitted_s + shift_s)
+    first = np.flatnonzero(np.diff(until_s, prepend=-math.inf) > 0)  # of those that are admitted together
+    since_s = np.concatenate([[-math.inf], until_s[first[:-1]]])
+    behind = arrival_s[first] < since_s
+    together = np.diff(first, append=len(until_s))
+    served = _counted(np.sort(admitted_s[np.repeat(behind, together)]), edges_s)
+    since_s, until_s = (each[behind] - shift_s[first[behind]] for each in (since_s, until_s[first]))
+    queued_s = [np.clip(edge_s - since_s, 0.0, until_s - since_s).sum() for edge_s in edges_s]
+    return served, np.diff(queued_s) / len(replicas)
+
+
+def _ratio(arrivals: Floats, served: Floats, queued_s: Floats, batch_s: float) -> tuple[float, float, float]:
+    """Return the offered over the sustainable rate between the ends of its interval, by a jackknife over batches.
+
+    NaN if too few requests were admitted behind others. The jackknife is of the logarithm.
+    """
+    others = [each.sum() - each for each in (arrivals, served, queued_s)]
+    if min(each.min() for each in others) <= 0:
+        return math.nan, math.nan, math.nan
+    whole = math.log(arrivals.sum() * queued_s.sum() / served.sum() / (BATCHES * batch_s))
+    without = np.log(others[0] * others[2] / others[1] / ((BATCHES - 1) * batch_s))
+    parts = BATCHES * whole - (BATCHES - 1) * without
+    half = STUDENT * parts.std(ddof=1) / math.sqrt(BATCHES)
+    return math.exp(parts.mean() - half), math.exp(parts.mean()), math.exp(parts.mean() + half)
+
+
+def _low(values: Floats) -> float:
+    """Return the lower end of the interval of the mean of a value a batch."""
+    return float(values.mean() - STUDENT * values.std(ddof=1) / math.sqrt(BATCHES))
+
+
+def _counted(times_s: Floats, edges_s: Floats) -> Floats:
+    """Return how many of the times, which are sorted, are in each batch; the first one includes its beginning."""
+    until = np.searchsorted(times_s, edges_s, side="right")
+    until[0] = 0
+    return np.diff(until).astype(np.float64)
+
+
+def _backlog(arrival_s: Floats, admitted_s: Floats) -> dict[str, float | None]:
+    if not len(arrival_s):
+        return {"arrivals_s": None, "drain_s": None, "given_up_share": None}
+    last_admission_s = np.max(admitted_s, initial=arrival_s[-1], where=~np.isnan(admitted_s))
+    return {
+        "arrivals_s": float(arrival_s[-1] - arrival_s[0]),
+        "drain_s": float(last_admission_s - arrival_s[-1]),
+        "given_up_share": float(np.isnan(admitted_s).mean()),
+    }
+
+
+def _waits(queue_s: Floats, latency_s: Floats) -> dict[str, float | None]:
+    third = len(queue_s) // 3
+    service_s = latency_s - queue_s
+    served = ~np.isnan(service_s)
+    return {
+        "drift_s": _difference(mean(queue_s[len(queue_s) - third :]), mean(queue_s[:third])),
+        "wait_ratio": _quotient(mean(queue_s if served.all() else queue_s[served]), mean(service_s)),
+    }
+
+
+def _difference(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
+
+
+def _quotient(a: float | None, b: float | None) -> float | None:
+    return a / b if a is not None and b is not None and b > 0 else None
