@@ -14,7 +14,8 @@ from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, open_dict
 
-POLICIES = ("scheduler", "loader", "eviction", "kernel", "router", "placement", "migration", "autoscaler")
+from simlora.config.targets import POLICIES, check_hydras_own
+
 SYSTEMS = "system/"
 
 
@@ -44,6 +45,11 @@ class Loader(ConfigLoaderImpl):
         parsed, repo = super()._parse_overrides_and_create_caching_repo(config_name, overrides)
         self._typed = {override.key_or_group for override in parsed}
         return parsed, repo
+
+    def _load_configuration_impl(self, *args: Any, **keywords: Any) -> DictConfig:
+        config = super()._load_configuration_impl(*args, **keywords)
+        check_hydras_own(config.hydra)
+        return config
 
     def _compose_config_from_defaults_list(
         self, defaults: list[ResultDefault], repo: IConfigRepository

@@ -15,13 +15,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from simlora.config.calibration import calibration_for
 from simlora.config.cluster import cluster_keys
-from simlora.config.crossing import POLICIES
 from simlora.config.kinds import other_kinds
 from simlora.config.making import factory, make, with_target
 from simlora.config.mistakes import in_plain_words
 from simlora.config.parts import own_parts
 from simlora.config.reading import Tree, check_known, plain, section
 from simlora.config.replica import REPLICA_KEYS, check_ranks, replica_config
+from simlora.config.targets import POLICIES, check_targets
 from simlora.config.tenants import slo_targets, ttft_targets_s, with_classes
 from simlora.core.checks import number, switch, whole
 from simlora.core.errors import InputError
@@ -98,6 +98,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     after it. Raises InputError for the first thing wrong.
     """
     tree = resolved(config)
+    check_targets(tree)
     check_known(tree, (*KEYS, *OUTPUTS))
     for key in (*KEYS, *OUTPUTS):
         if key not in tree:

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from simlora.config.crossing import POLICIES
 from simlora.config.setup import KEYS, OUTPUTS
+from simlora.config.targets import POLICIES
 from simlora.core.errors import InputError
 from simlora.core.trees import leaves
 from simlora.metrics.saturation import UNKNOWN

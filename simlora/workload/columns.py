@@ -100,14 +100,14 @@ def names(table: Table, name: str) -> list[str | None]:
 
 
 def labels(table: Table, name: str) -> tuple[Counts, list[str]]:
-    """Return the number of each cell's name [rows], -1 where it is empty, and the names [names]."""
+    """Return the number of each cell's name [rows], -1 where it is empty, and the names, without white space around."""
     cells = table.columns[name]
     refuse(table, name, cells.mapped(_nameless), "a name")
     found: dict[str, int] = {}
 
     def number(cells: Objects) -> NDArray[np.int32]:
         numbers = (
-            -1 if empty else found.setdefault(str(cell), len(found))
+            -1 if empty else found.setdefault(str(cell).strip(), len(found))
             for cell, empty in zip(cells, _empty(cells), strict=True)
         )
         return np.fromiter(numbers, dtype=np.int32, count=len(cells))
@@ -138,7 +138,9 @@ def empty(table: Table, name: str) -> Flags:
 
 
 def _empty(cells: Objects) -> Flags:
-    return np.array([cell is None or (isinstance(cell, str) and not cell) for cell in cells], dtype=np.bool_)
+    return np.array(
+        [cell is None or (isinstance(cell, str) and not cell.strip()) for cell in cells], dtype=np.bool_
+    )
 
 
 def _is_number(cell: Any) -> bool:

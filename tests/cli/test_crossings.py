@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from simlora.config.composing import FOLDER, choices, compose
-from simlora.config.crossing import POLICIES
+from simlora.config.targets import POLICIES
 from tests.cli.command import SHORT, Command
 from tests.config.setups import prepared
 

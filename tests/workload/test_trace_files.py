@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -459,3 +460,12 @@ def test_a_session_whose_prompts_get_shorter_is_noticed(tmp_path):
     assert "1 rows have a shorter prompt than the row of their session before" in notice
     longer = csv(tmp_path, "1,a,8,40,9,s", "2,a,8,60,4,s", header=header)
     assert File(longer).build(0).notices == ()
+
+
+def test_white_space_around_a_name_does_not_count(tmp_path: Path) -> None:
+    header = "arrival_s,adapter,rank,prompt_tokens,output_tokens"
+    path = tmp_path / "t.csv"
+    path.write_text(f"{header}\n0,a,8,10,5\n1,a ,8,10,5\n2, a,8,10,5\n3, ,,10,5\n")
+    trace = File(path=str(path)).build(0)
+    assert [adapter.name for adapter in trace.adapters] == ["a"]
+    assert trace.adapter.tolist() == [0, 0, 0, -1]

@@ -1,0 +1,82 @@
+"""Where a configuration may name code: `_target_` where a policy, a workload or a part stands, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from simlora.config.reading import Tree
+from simlora.core.checks import shown
+from simlora.core.errors import InputError
+
+POLICIES = ("scheduler", "loader", "eviction", "kernel", "router", "placement", "migration", "autoscaler")
+OURS = ("gpu", "model", "cluster.replica_groups")
+HARDWARE = "simlora.hardware."
+"""Sections in which only simlora's own classes for hardware are made."""
+OF_HYDRA: Mapping[str, tuple[str, ...]] = {
+    "launcher": ("hydra._internal.core_plugins.", "hydra_plugins."),
+    "sweeper": ("hydra._internal.core_plugins.", "hydra_plugins."),
+    "callbacks": ("simlora.cli.folder.Watch", "hydra.experimental.callbacks."),
+    "job_logging": ("logging.",),
+    "hydra_logging": ("logging.",),
+}
+"""Sections of Hydra's own that it makes objects of, and what these may be."""
+_PART = re.compile(r"parts\.\d+")
+NAMES = ("_target_", "class", "()")
+"""Keys by which Hydra, and `logging.config`, are told what to call."""
+DEEPEST = 100
+PAGE = "docs/configurations.md says where a configuration may name code"
+
+
+def check_targets(tree: Tree) -> None:
+    """Raise InputError for the first `_target_` of a resolved configuration that stands where none is followed."""
+    for place, target in _targets(tree, NAMES[:1]):
+        if place in POLICIES or _PART.fullmatch(place) or _within(place, ("workload",)):
+            continue
+        if not (_within(place, OURS) and str(target).startswith(HARDWARE)):
+            raise _refused(place, target)
+
+
+def _within(place: str, sections: tuple[str, ...]) -> bool:
+    return any(f"{place}.".startswith(f"{section}.") for section in sections)
+
+
+def check_hydras_own(hydra: DictConfig) -> None:
+    """Raise InputError for what Hydra would make that is neither its own, a plugin's of it, nor simlora's."""
+    for section, known in OF_HYDRA.items():
+        for place, target in _targets({section: hydra.get(section)}, NAMES):
+            if not str(target).startswith(known):
+                raise _refused(f"hydra.{place}", target)
+
+
+def _refused(place: str, target: Any) -> InputError:
+    return InputError(f"{place} names {shown(target)} to be called, which is not done there; {PAGE}")
+
+
+def _targets(
+    value: Any, names: tuple[str, ...], place: str = "", depth: int = 0
+) -> Iterator[tuple[str, Any]]:
+    """Yield what is named to be called, and the dotted place of its section."""
+    if depth > DEEPEST:
+        raise InputError(f"{shown(place)} has more than {DEEPEST} levels, must have fewer")
+    if isinstance(value, Mapping | DictConfig):
+        for key in value:
+            if key in names:
+                yield place, _item(value, key)
+    keys: Any = value if isinstance(value, Mapping | DictConfig) else ()
+    if isinstance(value, list | tuple | ListConfig):
+        keys = range(len(value))
+    for key in keys:
+        yield from _targets(_item(value, key), names, f"{place}.{key}" if place else str(key), depth + 1)
+
+
+def _item(value: Any, key: Any) -> Any:
+    """Return what is there; of what cannot be resolved nothing, which Hydra is about to say itself."""
+    try:
+        return value[key]
+    except OmegaConfBaseException:
+        return None
