@@ -1,23 +1,27 @@
-"""Measure how often the load label is right: `python -m experiments.coverage labels [--runs N]`."""
+"""Measure how often load labels and intervals are right: `python -m experiments.coverage {labels,intervals}`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from experiments.coverage import labels
+from experiments.coverage import intervals, labels
 from experiments.studies.command import ended, parser_of
 from simlora.core.checks import whole
+
+TABLES = {"intervals": intervals.table, "labels": labels.table}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print; 0 when done, 2 for bad input, 130 when interrupted."""
     parser = parser_of("experiments.coverage", __doc__)
-    parser.add_argument("what", choices=["labels"])
-    parser.add_argument("--runs", type=int, default=200, metavar="N", help="a cell (default: 200)")
+    parser.add_argument("what", choices=sorted(TABLES))
+    parser.add_argument(
+        "--runs", type=int, default=200, metavar="N", help="runs, and trials, a cell (default: 200)"
+    )
     parser.add_argument("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
     options = parser.parse_args(arguments)
-    return ended(lambda: labels.table(whole("--runs", options.runs, least=1), jobs=options.jobs))
+    return ended(lambda: TABLES[options.what](whole("--runs", options.runs, least=1), jobs=options.jobs))
 
 
 if __name__ == "__main__":

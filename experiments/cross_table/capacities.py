@@ -202,7 +202,7 @@ def settled(world: World, system: System, workload: Workload) -> Overrides:
 
 
 def span(readings: Iterable[Reading]) -> Span:
-    """Return the geometric mean and its 95 % interval, by Student's t, which takes in what lies between the ends.
+    """Return the geometric mean and its 95 % interval, which takes in what lies between the ends.
 
     NaN are the ends of a single reading; 0 is the mean if one of them is, and else infinity if one of them is.
     """

@@ -20,10 +20,12 @@ BATCHES = 20
 STUDENT, STUDENT_OF_HALF = 2.539, 2.821
 """Student's t for 19 and 9 degrees of freedom, exceeded by chance once in a hundred runs."""
 FEWEST_REQUESTS = 30
-WITHIN = 3 / 4
+WITHIN = 2 / 3
 """Near saturation: the interval of the ratio lies between this and its inverse."""
 SERVICES = 10
 """A run of fewer mean services, one after the other, may end before a queue could have formed."""
+QUEUED = 2 / 3
+"""A replica that has a queue for a smaller share of the time can serve more."""
 LOST_PAST, LOST_NEAR = 0.05, 0.01
 
 Floats = NDArray[np.float64]
@@ -40,8 +42,9 @@ def load(requests: Requests) -> dict[str, Any]:
     - `past` if the number of waiting requests grew from batch to batch, by a t-test that is wrong in one run of a
       hundred; or if requests were lost in most batches, more than 5 % of all: turned away as the cluster was full, or
       aborted before they were admitted;
-    - `below` if `ratio_high` is below 1, or if replicas had a queue for less than half of the second half of the run;
-    - `near` if the interval includes 1 and lies within 3/4 and 4/3, or 1 to 5 % were lost: a run of this length cannot
+    - `below` if `ratio_high` is below 1, or if replicas had a queue for less than two thirds of the second half of the
+      run;
+    - `near` if the interval includes 1 and lies within 2/3 and 3/2, or 1 to 5 % were lost: a run of this length cannot
       tell on which side of saturation it was;
     - `unknown` otherwise: the run is too short to tell.
 
@@ -85,7 +88,7 @@ def _judged(
     if not math.isnan(ratio):
         found |= {"ratio": ratio, "ratio_low": low, "ratio_high": high}
     half = queued_s[BATCHES // 2 :] / batch_s
-    idle = half.mean() + STUDENT_OF_HALF * half.std(ddof=1) / math.sqrt(len(half)) < 0.5
+    idle = half.mean() + STUDENT_OF_HALF * half.std(ddof=1) / math.sqrt(len(half)) < QUEUED
     if _low(growth) > 0 or (loses and lost_share > LOST_PAST):
         label = PAST
     elif loses and lost_share > LOST_NEAR:

@@ -84,9 +84,7 @@ def _legend(names: Sequence[str]) -> Html:
 def _attainment(found: Comparison, specs: dict[str, Spec]) -> Html:
     seeds = int(found.means[ATTAINMENT]["runs"].max())
     band = (
-        "Means over seeds, with 95 % intervals by Student's t."
-        if seeds > 1
-        else "One seed each, so there is no interval."
+        "Means over seeds, with 95 % intervals." if seeds > 1 else "One seed each, so there is no interval."
     )
     specs["attainment"] = lines.over(found.means[ATTAINMENT], _shown(found), found.x, share=True)
     return section(

@@ -56,7 +56,7 @@ class Capacity:
     def interval(self) -> tuple[float, float]:
         """The 95 % confidence interval of a rate's mean over seeds, which takes the precision in.
 
-        Student's t, on the logarithms: from what met the SLO to what did not. NaN of a single seed, and of replicas,
+        Of the logarithms: from what met the SLO to what did not. NaN of a single seed, and of replicas,
         whose answer is no mean. Where seeds change nothing, as of a trace from a file, it is the precision alone.
         """
         if self.question.find == REPLICAS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from simlora.report.comparison import MOST_LINES, render
 from simlora.report.lines import with_cost
 from simlora.sweeps.comparing import compare
 from simlora.sweeps.differing import varying
+from simlora.sweeps.statistics import interval
 from simlora.sweeps.winners import better, direction
 from tests.report.make_sweep import lose, make_run, make_sweep
 from tests.report.test_html import ATTACKS, Page
@@ -45,9 +45,8 @@ def test_a_sweep_is_curves_over_rate_with_a_line_a_system(sweep):
     assert (found.runs, found.targets, found.notices) == (12, ("TTFT < 6 s",), ())
     at = cells(found)["slora", 2.0]
     values = 0.6 + np.array(NOISE)
-    half = 4.302653 * values.std(ddof=1) / math.sqrt(3)  # Student's t of 2 degrees of freedom
     assert at["mean"] == pytest.approx(values.mean())
-    assert (at["low"], at["high"]) == pytest.approx((values.mean() - half, values.mean() + half), rel=1e-6)
+    assert (at["low"], at["high"]) == pytest.approx(interval(values))
     assert at["runs"] == 3
 
 

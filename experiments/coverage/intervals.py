@@ -1,0 +1,75 @@
+"""How often a 95 % interval over seeds holds the truth: S-LoRA below, near and past saturation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+
+from experiments.coverage.models import MODELS
+from simlora.metrics.saturation import UNKNOWN
+from simlora.metrics.slo import ATTAINMENT, SloTargets, attainment, column, is_finished
+from simlora.metrics.summary import TIMES, distribution
+from simlora.sweeps.outcome import RAN
+from simlora.sweeps.statistics import SUBMITTED, means
+
+OFFERED = (0.6, 0.8, 1.0, 1.3)
+REQUESTS, LONG = 1_000, 20
+"""Requests of a run; how many runs stand for the long run, each of as many times the requests."""
+SEEDS = (5, 20)
+TARGETS = SloTargets(ttft_s=6.0)
+
+
+def figures(rho: float, requests: int, seed: int) -> dict[str, float]:
+    """Return the figures of a run that sweeps have intervals of."""
+    recorder = MODELS["S-LoRA"].recorded(rho, requests, seed)
+    rows = recorder.requests()
+    done = rows[is_finished(rows)]
+    found = {
+        f"{name}.{key}": value for name in TIMES for key, value in distribution(column(done, name)).items()
+    }
+    span_s = recorder.last_s - float(rows["arrival_s"].iloc[0])
+    rates = {"throughput_rps": len(done) / span_s, "throughput_tps": done["output_tokens"].sum() / span_s}
+    return found | rates | {ATTAINMENT: attainment(rows, TARGETS), SUBMITTED: requests}
+
+
+def coverage(runs: pd.DataFrame, truth: Mapping[str, float], seeds: int, trials: int) -> dict[str, float]:
+    """Return the share of intervals that hold the truth, by figure: each of so many runs, drawn from all `runs`."""
+    drawn = np.random.default_rng(seeds).integers(0, len(runs), trials * seeds)
+    groups = runs.iloc[drawn].assign(status=RAN, load=UNKNOWN, trial=np.arange(len(drawn)) // seeds)
+    shares = {}
+    for figure, true in truth.items():
+        found = means(groups, figure, ["trial"])
+        rounding = 1e-9 * abs(true)
+        holds = (found["low"] <= true + rounding) & (true - rounding <= found["high"])
+        shares[figure] = float(holds.mean())
+    return shares
+
+
+def table(runs: int, jobs: int = -1) -> None:
+    """Print the share of as many intervals that hold the mean of all runs, and that hold what a long run has."""
+    print(
+        f"share of {runs} intervals of 95 % that hold the mean over runs of {REQUESTS:,} requests, and the long run"
+    )
+    print(f"{'load':<6}{'figure':<16}{'mean':>10}{'long run':>10}", end="")
+    print("".join(f"{f'{n} seeds':>10}{'long run':>10}" for n in SEEDS))
+    parallel = Parallel(n_jobs=jobs)
+    for rho in OFFERED:
+        several = pd.DataFrame(parallel(delayed(figures)(rho, REQUESTS, seed) for seed in range(runs)))
+        names = [name for name in several if name != SUBMITTED]
+        truth = several[names].mean().to_dict()
+        of_long: dict[str, float] = {}
+        if rho < 1:
+            rows = parallel(delayed(figures)(rho, LONG * REQUESTS, runs + seed) for seed in range(LONG))
+            of_long = pd.DataFrame(rows)[names].mean().to_dict()
+        shares = [(coverage(several, truth, n, runs), coverage(several, of_long, n, runs)) for n in SEEDS]
+        for name in names:
+            cells = "".join(f"{own[name]:>10.1%}{_share(of.get(name)):>10}" for own, of in shares)
+            long = f"{of_long[name]:.4g}" if of_long else ""
+            print(f"{rho:<6}{name:<16}{truth[name]:>10.4g}{long:>10}{cells}", flush=True)
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
