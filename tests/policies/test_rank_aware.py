@@ -98,12 +98,21 @@ def test_a_replica_without_memory_is_asked_only_if_no_other_is_left() -> None:
     assert RankAware().route(newcomer, BOTH, view) == 0
 
 
-def test_a_request_that_just_fits_finds_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    (newcomer,) = crowd(1, 8, first=500)  # two tokens
+def just_fits() -> tuple[Request, Cluster]:
+    """A request of two tokens, and an idle replica with as much memory beside one that has requests."""
+    (newcomer,) = crowd(1, 8, first=500)
     models = {"kernel": Bgmv(A10), "iteration": IterationModel(A10)}
-    few = Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(2, 1000), **models)
-    assert RankAware().route(newcomer, BOTH, few) == 0
-    view = Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(2, 1000), **models)
+    return newcomer, Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(2, 1000), **models)
+
+
+def test_a_request_that_just_fits_finds_memory() -> None:
+    newcomer, view = just_fits()
+    assert RankAware().route(newcomer, BOTH, view) == 0
+
+
+@ARRAYS
+def test_so_it_does_at_once() -> None:
+    newcomer, view = just_fits()
     assert RankAware()._cheapest_at_once(newcomer, BOTH, view, 1.0) == 0
 
 
