@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import hydra
 
 from simlora.cli.job import Job
+from simlora.cli.messages import read_no_more
 from simlora.config.composing import FOLDER, NAME, VERSION_BASE
 from simlora.config.crossing import crossed
 from simlora.config.mistakes import COMPOSING, in_plain_words
@@ -32,6 +33,10 @@ def launch(options: Sequence[str], overrides: Sequence[str]) -> int:
         if job.crashed:
             raise
         raise in_plain_words(error, overrides) from error
+    except BrokenPipeError:
+        if job.crashed:
+            raise
+        read_no_more()  # what Hydra printed, such as --help
     except OSError as error:
         if job.crashed:
             raise

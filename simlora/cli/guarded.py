@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from simlora import __version__
 from simlora.cli.messages import say
+from simlora.core.checks import shown
 from simlora.core.errors import InputError
 
 DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
@@ -22,11 +23,17 @@ RUNS_ARE_KEPT = "interrupted; the runs that were finished are kept, and the same
 
 def guarded(command: Callable[[], int], when_interrupted: str) -> int:
     """Run a command and return its exit status; an error of our own keeps its traceback."""
+    _open_streams()
     try:
         with _at_home(), _stoppable():
             return command()
     except InputError as error:
         say(f"error: {error}")
+        return BAD_INPUT
+    except OSError as error:
+        if error.filename is None:
+            raise
+        say(f"error: {shown(str(error.filename))} cannot be used: {error.strerror or error}")
         return BAD_INPUT
     except KeyboardInterrupt:
         say(when_interrupted)
@@ -59,6 +66,13 @@ def guarded_options(
     except SystemExit as leave:  # --help, or what argparse has complained about
         return leave.code if isinstance(leave.code, int) else BAD_INPUT
     return guarded(lambda: command(options), when_interrupted)
+
+
+def _open_streams() -> None:
+    """Open what was closed before the command began (`2>&-`), or the next file that is opened would take its place."""
+    for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # for as long as we run
 
 
 @contextmanager

@@ -20,9 +20,13 @@ def show(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        # Or Python complains once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        read_no_more()
     except OSError as error:
         raise InputError(
             f"cannot print the results: {error.strerror or error}; they are in the run's folder"
         ) from error
+
+
+def read_no_more() -> None:
+    """Print what comes on stdout nowhere: its reader has gone, and Python would complain when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

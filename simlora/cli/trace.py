@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from simlora.cli.guarded import DONE, command_parser, guarded_options
 from simlora.cli.messages import say, show
 from simlora.core.errors import InputError, nearest
-from simlora.core.files import whole_file
+from simlora.core.files import expanded, whole_file
 
 if TYPE_CHECKING:
     from simlora.core.trace import Trace
@@ -172,7 +172,7 @@ def _about(name: str, path: str) -> str:
     if name == catalogue.OWN:
         return "our own schema"
     entry = catalogue.entry(name)
-    known = catalogue.known_file(entry, Path(path).expanduser())
+    known = catalogue.known_file(entry, expanded(path))
     same = f"{known.name} as published (sha256)" if known else "not one of the files whose checksum is known"
     drawn = "" if name.startswith("azure_functions") else "; adapters are drawn, the trace has none"
     return f"{entry.title} ({name}): {same}{drawn}"
@@ -184,11 +184,7 @@ def _convert(path: str, out: str, named: str | None, overrides: Sequence[str]) -
     from simlora.workload.file import File
 
     check_suffix(out)
-    if (
-        Path(out).exists()
-        and Path(path).expanduser().exists()
-        and os.path.samefile(Path(path).expanduser(), out)
-    ):
+    if Path(out).exists() and expanded(path).exists() and os.path.samefile(expanded(path), out):
         raise InputError(f"{out} is the file to be read, must be another")
     with working(f"reading {path}"):
         _, trace, _ = _read(path, named, overrides)

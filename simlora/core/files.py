@@ -1,4 +1,4 @@
-"""Atomic writing of files: a file appears under its name only when it is complete."""
+"""Files and their paths: a file appears under its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from simlora.core.checks import shown
+from simlora.core.errors import InputError
 
 
 @contextmanager
@@ -23,3 +26,14 @@ def whole_file(path: Path) -> Iterator[Path]:
         os.replace(draft, path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def expanded(path: str | Path) -> Path:
+    """Return a path with its `~` replaced. Raises InputError if no file can have it: too long, or of no user."""
+    try:
+        found = Path(path).expanduser()
+        found.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{shown(str(path))} cannot be used as a path: {why}") from None
+    return found

@@ -13,6 +13,7 @@ import yaml
 
 from simlora.core.checks import shown
 from simlora.core.errors import InputError, nearest
+from simlora.core.files import expanded
 from simlora.workload import file, sharegpt
 from simlora.workload.cells import Cells, packed
 from simlora.workload.chunks import parquet_names, suffix_of
@@ -136,7 +137,7 @@ def _of_the_year(fitting: Sequence[Entry], table: Table) -> Entry:
 
 def _head(path: str) -> Table:
     """Return the file's columns with no more than one row of them, without reading much."""
-    given = Path(path).expanduser()
+    given = expanded(path)
     suffix = suffix_of(given)
     if suffix == ".parquet" and given.is_file():
         return _no_rows(path, parquet_names(path))

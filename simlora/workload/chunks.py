@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from simlora.core.arrays import Ints
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
+from simlora.core.files import expanded
 from simlora.workload.cells import Piece, coded, objects, packed
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
@@ -189,7 +190,7 @@ def _parquet(path: str) -> Iterator[Any]:
     from pyarrow.parquet import ParquetFile
 
     try:
-        with ParquetFile(Path(path).expanduser()) as file:
+        with ParquetFile(expanded(path)) as file:
             yield file
     except (InputError, OSError):
         raise
@@ -201,7 +202,7 @@ def _parquet(path: str) -> Iterator[Any]:
 @contextmanager
 def _text(path: str, newline: str | None = None) -> Iterator[TextIO]:
     """Give an open text, decompressed, once its beginning looks like text."""
-    file = Path(path).expanduser()
+    file = expanded(path)
     compression = COMPRESSION.get(file.suffix.lower())
 
     def stream() -> Any:

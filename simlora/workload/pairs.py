@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError, nearest
+from simlora.core.files import expanded
 from simlora.core.random import stream
 from simlora.workload.columns import tokens
 from simlora.workload.lengths import Lengths
@@ -52,7 +52,7 @@ class Rows(Pairs):
         for name in ("prompt_tokens_max", "output_tokens_max"):
             if getattr(self, name) is not None:
                 whole(f"{key}.{name}", getattr(self, name), "tokens", least=1)
-        if not Path(self.path).expanduser().exists():
+        if not expanded(self.path).exists():
             raise InputError(
                 f"{self.path} does not exist; set SIMLORA_TRACE_DIR to its folder or {key}.path to the file, or take "
                 "workload/lengths=null for lengths that need none"

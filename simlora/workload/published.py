@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import listed, number, shown, whole
 from simlora.core.errors import InputError, nearest
+from simlora.core.files import expanded
 from simlora.core.random import stream
 from simlora.workload.adapters import base_model, check_adapters
 from simlora.workload.columns import names
@@ -120,7 +120,7 @@ def check_path(path: str, trace: str, source: str) -> None:
     """Raise InputError, which says which `trace` it is to be and whence it comes, unless there is such a file."""
     if not path:
         raise InputError(f"workload.path is not set, must be {trace} as published")
-    if not Path(path).expanduser().exists():
+    if not expanded(path).exists():
         raise InputError(
             f"{path} does not exist; get {source}, save it under that name, and set "
             "SIMLORA_TRACE_DIR to its folder or workload.path to the file"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from simlora.core.arrays import Floats
 from simlora.core.checks import shown, weights
 from simlora.core.errors import InputError
+from simlora.core.files import expanded
 from simlora.workload.chunks import reader_of
 from simlora.workload.columns import refuse, whole_numbers
 from simlora.workload.table import check_names, read_table
@@ -102,7 +102,7 @@ def read_shape(path: str) -> Shape:
 
     Source: totals per 40 minutes of the Azure Functions trace of 2019, in dLoRA's artifact. Raises InputError.
     """
-    if not Path(path).expanduser().exists():
+    if not expanded(path).exists():
         raise InputError(
             f"{path} does not exist; it is to have one row for every 40 minutes of some days, with the columns "
             f"{', '.join(COLUMNS)}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from simlora.core.arrays import Counts, Ints
 from simlora.core.checks import shown
 from simlora.core.errors import InputError, nearest
+from simlora.core.files import expanded
 from simlora.core.trace import narrow
 from simlora.workload.cells import Cells, packed
 from simlora.workload.chunks import Chunk, Selection, known, reader_of
@@ -53,7 +53,7 @@ def read_table(
     `rows`: no more than the first so many are read, and of the file little more; .json is read whole. `only`: of the
     columns those of these names that are there. `foreign`: suffixes of FOREIGN are read too.
     """
-    file = Path(path).expanduser()
+    file = expanded(path)
     reader = reader_of(file, foreign)
     if not file.exists():
         raise InputError(f"{path} does not exist")
