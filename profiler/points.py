@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from simlora.core.errors import InputError, nearest
+from simlora.core.yaml_text import read_yaml
 
 PLANS = Path(__file__).with_name("plans")
 ITERATIONS = ("prefill", "decode")
@@ -63,10 +62,7 @@ def read(name: str, kernels: Sequence[str], memories: Sequence[str], cores: int)
     if not path.exists():
         known = sorted(each.stem for each in PLANS.glob("*.yaml"))
         raise InputError(f"there is no plan {name!r}; {nearest(name, known)}, or name a YAML file")
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise InputError(f"plan {path} is not YAML: {str(error).splitlines()[0]}") from None
+    tree = read_yaml(path.read_text(encoding="utf-8"), f"plan {path}")
     if not isinstance(tree, dict) or not isinstance(tree.get("rounds"), int) or tree["rounds"] < 1:
         raise InputError(f"plan {path} must be a mapping with rounds, a whole number of at least 1")
     points: list[Point] = []

@@ -1,15 +1,15 @@
-"""Measure how often load labels and intervals are right: `python -m experiments.coverage {labels,intervals}`."""
+"""Measure how often labels and intervals are right: `python -m experiments.coverage {capacities,intervals,labels}`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from experiments.coverage import intervals, labels
+from experiments.coverage import capacities, intervals, labels
 from experiments.studies.command import ended, parser_of
 from simlora.core.checks import whole
 
-TABLES = {"intervals": intervals.table, "labels": labels.table}
+TABLES = {"capacities": capacities.table, "intervals": intervals.table, "labels": labels.table}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

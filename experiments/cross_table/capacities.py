@@ -161,6 +161,7 @@ def _carried(overrides: Overrides | str, one: Asked, start: float, step: float) 
             step=step,
             least=least,
             precision=PRECISION,
+            longest=1,
             jobs=1,
         )
     except NeverMet:

@@ -38,6 +38,7 @@ def rate_rps(servers: int, system: str = "loraserve", duration_s: float = DURATI
         seeds=1,
         precision=0.04,
         start=float(START_RPS * servers),
+        longest=1,
     )
     return found.value
 

@@ -6,19 +6,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from simlora.core.errors import InputError, nearest
+from simlora.core.yaml_text import read_yaml
 
 
 def load(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file. Raises InputError for what cannot be read or is no mapping."""
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = read_yaml(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text file") from None
     if not isinstance(tree, dict):
         raise InputError(f"{path} is not a mapping of keys to values")
     return tree

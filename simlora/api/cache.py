@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from simlora.api.fingerprint import source
 from simlora.api.inputs import Inputs, files_of, foreign_code, named_files
 from simlora.core.errors import InputError
 from simlora.core.files import whole_file
+from simlora.core.yaml_text import read_yaml
 
 DEFAULT = Path("outputs") / "cache"
 HELP = (
@@ -62,7 +61,7 @@ class Cache:
         It is not if its configuration names a file, code or a variable that is not part of the name under which it
         would be found again.
         """
-        tree = yaml.safe_load(config)
+        tree = read_yaml(config, "the configuration")
         values = _values(overrides)
         outside = named_files([tree]) - named_files(values) or set(foreign_code([tree])) - set(
             foreign_code(values)
@@ -133,8 +132,8 @@ def _values(overrides: Sequence[str]) -> list[Any]:
 
 def _value(written: str) -> Any:
     try:
-        return yaml.safe_load(written)
-    except (yaml.YAMLError, ValueError):  # of Hydra's grammar, which is another
+        return read_yaml(written, "the value")
+    except InputError:  # of Hydra's grammar, which is another
         return written
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simlora.cli.guarded import DONE, RUNS_ARE_KEPT, command_parser, guarded_options
-from simlora.cli.messages import show
+from simlora.cli.messages import say, show
 from simlora.core.errors import InputError
 
 DESCRIPTION = """\
@@ -22,8 +22,9 @@ examples
   simlora-capacity workload=file workload.path=trace.csv slo.ttft_s=2     how much more of your own traffic it carries
   simlora-capacity --key workload.adapters --limit ttft_s.p99=6 system=vllm workload=per_adapter
 
-Each of --seeds seeds is searched by itself, the same for every system; the interval is over seeds. A run in which
-requests wait ever longer does not meet the SLO. A trace of your own (workload=file) is sped up or slowed down.
+Each of --seeds seeds is searched by itself, the same for every system; the interval is over seeds. A run past
+saturation does not meet the SLO. Runs get longer until the answer no longer moves, as a short one ends before a queue
+is long. A trace of your own (workload=file) is as long as it is; it is sped up or slowed down.
 Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here): after an interruption the same command goes on where
 it was, and more --seeds or a finer --precision only adds runs. Written are capacity.json, runs.parquet (a row a run)
 and capacity.png. Exit status: 0 done, 2 bad input, 130 interrupted."""
@@ -69,6 +70,13 @@ def _parser() -> argparse.ArgumentParser:
         help="of the first value beside --start; less than 2 if that is nearly right (default: 2)",
     )
     add("--least", type=float, metavar="VALUE", help="rates below are not looked at (default: 0.0001)")
+    add(
+        "--longest",
+        type=int,
+        default=64,
+        metavar="TIMES",
+        help="runs get at most so many times as long as configured; 1: as configured (default: 64)",
+    )
     add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
     add("--out", type=Path, metavar="DIR", help="where the results go (default: outputs/capacity)")
     return parser
@@ -94,10 +102,13 @@ def _run(options: argparse.Namespace) -> int:
         start=options.start,
         least=options.least,
         step=options.step,
+        longest=options.longest,
         jobs=options.jobs,
         progress=sys.stderr.isatty(),
     )
     found.save(folder)
+    if found.doubt:
+        say(f"notice: a run may mix what files were before an edit and after: {found.doubt}")
     show(found.text())
     show(f"\nResults: {folder}/capacity.png, capacity.json, runs.parquet\n")
     return DONE

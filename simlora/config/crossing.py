@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from hydra._internal import hydra as hydras
@@ -13,22 +14,30 @@ from hydra.core.default_element import ConfigDefault, GroupDefault, ResultDefaul
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, open_dict
+from omegaconf import _utils as omegaconf
 
 from simlora.config.targets import POLICIES, check_hydras_own
+from simlora.core.yaml_text import TreeLoader
 
 SYSTEMS = "system/"
 
 
 @contextmanager
 def crossed() -> Iterator[None]:
-    """Have Hydra compose what is inside with `Loader`."""
-    name = ConfigLoaderImpl.__name__  # by which Hydra's command and its compose find it
-    before = getattr(hydras, name)
-    setattr(hydras, name, Loader)
+    """Have Hydra compose what is inside with `Loader`, from files that are read with `TreeLoader`."""
+    names = ConfigLoaderImpl.__name__, "get_yaml_loader"  # by which Hydra's command and its compose find them
+    with _instead(hydras, names[0], Loader), _instead(omegaconf, names[1], lambda: TreeLoader):
+        yield
+
+
+@contextmanager
+def _instead(module: ModuleType, name: str, value: Any) -> Iterator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
     try:
         yield
     finally:
-        setattr(hydras, name, before)
+        setattr(module, name, before)
 
 
 class Loader(ConfigLoaderImpl):

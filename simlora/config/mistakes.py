@@ -13,6 +13,7 @@ from simlora.config.composing import choices, compose, groups
 from simlora.config.names import close_keys, dotted
 from simlora.config.reading import plain
 from simlora.core.errors import InputError, nearest
+from simlora.core.yaml_text import read_yaml, refusal
 
 COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 """What a mistake in an override or a configuration file raises while the configuration is composed."""
@@ -36,7 +37,7 @@ def in_plain_words(error: BaseException, overrides: Sequence[str] = ()) -> Input
     if isinstance(error, OmegaConfBaseException):
         return InputError(_unresolved(error))
     if isinstance(error, yaml.YAMLError):
-        return InputError(_bad_yaml(error))
+        return InputError(refusal(error))
     return InputError(_uncomposed(error, overrides))
 
 
@@ -65,12 +66,6 @@ def _unresolved(error: OmegaConfBaseException) -> str:
     if isinstance(error, InterpolationResolutionError):
         return f"{key} cannot be resolved: {_one_line(error)}"
     return f"{key}: {_one_line(error)}"
-
-
-def _bad_yaml(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    place = f"{mark.name}, line {mark.line + 1}" if mark else "a configuration file"
-    return f"{place} is not valid YAML"
 
 
 def _uncomposed(error: BaseException, overrides: Sequence[str]) -> str:
@@ -107,7 +102,7 @@ def _no_choice(overrides: Sequence[str]) -> str:
         group, _, value = override.partition("=")
         if not group:
             return f"{override!r} is no override, must be key=value or group=choice"
-        if group in groups() and not isinstance(yaml.safe_load(value), str | list):
+        if group in groups() and not isinstance(read_yaml(value, override), str | list):
             return f"{override} is no choice; choose one of {', '.join(choices(group))}"
     return "a group takes the name of a choice, such as gpu=a10g"
 

@@ -169,6 +169,18 @@ def _switches(tree: Tree) -> dict[str, Any]:
     return {field: switch(key, tree.get(key)) for field, key in fields.items()}
 
 
+def lasts(config: DictConfig) -> dict[str, float]:
+    """Return what makes a run go on for longer at the same rate: keys, and the values that are multiplied together.
+
+    It is the workload that says so, by a mapping `lasts` such as {"duration_s": 300}; {} of one that does not, as of a
+    trace.
+    """
+    tree = resolved(config)
+    check_targets(tree)
+    found: Mapping[str, float] = getattr(_workload(tree), "lasts", {})
+    return {f"workload.{key}": value for key, value in found.items()}
+
+
 def resolved(config: DictConfig) -> dict[str, Any]:
     """Return a configuration as dicts and lists. Raises InputError for a value that is not set or not resolved."""
     try:

@@ -10,9 +10,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from simlora.core.errors import InputError, nearest
+from simlora.core.yaml_text import read_yaml
 
 KINDS = ("measured", "published", "derived")
 SECTIONS = (
@@ -139,11 +138,7 @@ def load(choice: str) -> Calibration:
 @lru_cache(maxsize=16)  # parsing takes 11 ms, in every run of a sweep
 def parse(text: str, path: str) -> Calibration:
     """Parse a calibration file; raises as `load` does."""
-    try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        line = getattr(getattr(error, "problem_mark", None), "line", 0) + 1
-        raise InputError(f"calibration {path} is not valid YAML (line {line})") from None
+    tree = read_yaml(text, f"calibration {path}")
     if not isinstance(tree, dict):
         raise InputError(f"calibration {path} is not a mapping with gpu, model, tp and coefficients")
     known = (*HEAD, *SECTIONS)
@@ -187,8 +182,7 @@ def _leaves(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 def _coefficient(value: Any, name: str, path: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        hint = " (YAML wants a point: 1.0e-4)" if isinstance(value, str) and "e" in value.lower() else ""
-        raise InputError(f"calibration {path} has {name} = {value!r}, must be a number{hint}")
+        raise InputError(f"calibration {path} has {name} = {value!r}, must be a number")
     if not math.isfinite(value) or value < 0:
         raise InputError(f"calibration {path} has {name} = {value}, must be finite and at least 0")
     if name.endswith("bytes_per_s") and value == 0:

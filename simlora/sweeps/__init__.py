@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from simlora.sweeps.search import Capacity, capacity
+from simlora.sweeps.answer import Capacity
+from simlora.sweeps.search import capacity
 from simlora.sweeps.table import Sweep, sweep
 
 __all__ = ["Capacity", "Sweep", "capacity", "sweep"]

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from simlora.config.setup import KEYS, OUTPUTS
 from simlora.config.targets import POLICIES
 from simlora.core.errors import InputError
 from simlora.core.trees import leaves
+from simlora.core.yaml_text import read_yaml
 from simlora.metrics.saturation import UNKNOWN
 from simlora.report.format import device_in_words
 from simlora.sweeps.outcome import RAN
@@ -78,8 +78,8 @@ def _single(folder: Path) -> tuple[dict[str, Any], list[str]]:
             )
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        config = read_yaml((folder / "config.yaml").read_text(encoding="utf-8"), "config.yaml")
+    except (OSError, ValueError, InputError) as error:
         raise InputError(f"{folder} cannot be read as the folder of a run: {error}") from None
     if not isinstance(summary, dict) or not isinstance(config, dict):
         raise InputError(

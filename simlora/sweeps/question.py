@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -11,9 +11,11 @@ from omegaconf import DictConfig, OmegaConf
 from simlora.api.preparing import composed
 from simlora.config.names import close_keys, dotted
 from simlora.config.reading import plain
+from simlora.config.setup import lasts
 from simlora.core.bisection import DIGITS, Bracket
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError
+from simlora.metrics.saturation import PAST
 from simlora.metrics.slo import ATTAINMENT, TARGETS
 from simlora.sweeps.grid import seeded
 from simlora.sweeps.outcome import Outcome, Overrides
@@ -23,9 +25,10 @@ RATE_KEYS = ("workload.rate_rps", "workload.arrivals.rate_rps")
 REPLICAS_KEY, SPEEDUP_KEY = "cluster.replicas", "speedup"
 DEFAULT_ATTAINMENT = 0.95
 LEAST, MOST, MOST_REPLICAS = 1e-4, 1e6, 100_000
-SEEDS_MOST = 1000
-STEP = 2.0
-GROWTH = 0.05
+SEEDS_MOST, LONGEST_MOST = 1000, 1_000_000
+STEP, NEAR = 2.0, 1.05
+LONGEST, LONGER = 64, 4
+"""Runs get so many times as long as configured at most, each so many times as long as the one before."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Question:
     """A configuration, the key that is varied, from `start` on, and the SLO: `limits` of figures and an `attainment`.
 
     `seeds` are those that are searched for; a rate below `least` is not looked at. `step`: the first one from `start`.
+    `lasts` are the keys that make a run longer, as configured; runs are `times` as long, and `longest` times at most.
     """
 
     overrides: Overrides
@@ -46,6 +50,9 @@ class Question:
     seeds: Sequence[int]
     least: float = LEAST
     step: float = STEP
+    lasts: Mapping[str, float] = field(default_factory=dict)
+    longest: int = LONGEST
+    times: int = 1
 
     @property
     def figures(self) -> list[str]:
@@ -79,20 +86,31 @@ class Question:
 
     def overrides_for(self, seed: int, value: float) -> Overrides:
         """Return the overrides of one run: the user's, what is varied, and the seed."""
-        others = [override for override in self.overrides if override.partition("=")[0] != self.key]
+        length = {} if self.times == 1 else {key: self.times * value for key, value in self.lasts.items()}
+        set_here = (self.key, *length)
+        others = [override for override in self.overrides if override.partition("=")[0] not in set_here]
         if self.attainment is not None:  # where more have missed, nothing more is to be found out
             others.append(f"until_missed={1.0 - self.attainment:.12g}")
         varied = f"{self.key}={int(value) if self.whole else value:{'' if self.whole else 'g'}}"
-        return (*seeded(tuple(others), seed), varied)
+        return (*seeded(tuple(others), seed), *(f"{key}={value!r}" for key, value in length.items()), varied)
+
+    def longer(self, start: float) -> Question:
+        """Return the same question of runs that go on for longer, whose answer is near `start`."""
+        bounds = self.bracket()
+        near = min(max(self._rounded(start), bounds.least), bounds.most)
+        return replace(self, start=near, step=NEAR, times=LONGER * self.times)
+
+    def _rounded(self, value: float) -> float:
+        return round(value) if self.whole else float(f"{value:.{DIGITS}g}")
 
     def met(self, outcome: Outcome) -> bool:
         """Whether a run kept the SLO, and could have gone on so. Raises InputError if it has no such figure.
 
-        One whose queue grew all the time could not. Figures are of requests that finished: of a percentile no more may
+        One past saturation could not. Figures are of requests that finished: of a percentile no more may
         have been given up than lie above it, of others one in twenty.
         """
         found = {name: _figure(outcome, name) for name in self.figures}
-        if grows(outcome):
+        if outcome.summary["load"]["label"] == PAST:
             return False
         requests = outcome.summary["requests"]
         lost = 1.0 - requests["finished"] / max(requests["submitted"], 1)
@@ -114,6 +132,7 @@ def asked(
     precision: float,
     least: float | None = None,
     step: float = STEP,
+    longest: int = LONGEST,
 ) -> Question:
     """Return the question, all of it checked. Raises InputError for what cannot be asked."""
     config, _ = composed(overrides)
@@ -148,6 +167,8 @@ def asked(
         seeds=range(first, first + whole("seeds", seeds, least=1, most=SEEDS_MOST)),
         least=LEAST if least is None else number("least", least, least=LEAST, most=begin),
         step=number("step", step, "times the rate", above=1, most=STEP),
+        lasts={} if chosen in (lasting := lasts(config)) else lasting,
+        longest=whole("longest", longest, "times the configured length", least=1, most=LONGEST_MOST),
     )
 
 
@@ -193,18 +214,6 @@ def _key(key: str | None, config: DictConfig) -> str:
         if candidate in known:
             return candidate
     return SPEEDUP_KEY
-
-
-def grows(outcome: Outcome) -> bool:
-    """Whether requests had to wait ever longer: the rate is more than 5 % above what is served.
-
-    A queue that grows so for T has grown by 5 % of T, and the mean wait of the last third of the arrivals is two thirds
-    of that above the first third's (`load.drift_s`). It is of all requests: one server in a hundred may fall behind.
-    """
-    load = outcome.summary["load"]
-    return bool(
-        load["drift_s"] is not None and load["drift_s"] > GROWTH * 2 / 3 * (load["arrivals_s"] or 0.0)
-    )
 
 
 def _above(figure: str) -> float:

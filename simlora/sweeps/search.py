@@ -2,157 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import math
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import pandas as pd
 from joblib import effective_n_jobs
-from numpy.typing import NDArray
 
 from simlora.api.cache import open_cache
 from simlora.api.progress import working
 from simlora.core.bisection import Bracket
 from simlora.core.checks import whole
-from simlora.core.errors import InputError, nearest
-from simlora.metrics.summary import json_safe
-from simlora.results.files import writing
-from simlora.sweeps.outcome import RAN, Outcome
-from simlora.sweeps.question import LEAST, RATE, REPLICAS, STEP, Question, asked
+from simlora.core.errors import InputError
+from simlora.sweeps.answer import Capacity
+from simlora.sweeps.outcome import NOT_KEPT, RAN, Outcome
+from simlora.sweeps.question import LONGER, LONGEST, RATE, STEP, Question, asked
 from simlora.sweeps.running import run_all
-from simlora.sweeps.statistics import CONFIDENCE, interval
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-FILES = ("runs.parquet", "capacity.png", "capacity.json")
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """What was found. `seeds`: a row a seed; `runs`: a row a run, in the order of seed and value.
-
-    Looking for a rate, `seeds` has the highest `value` that met the SLO and the lowest that did not, `beyond`; looking
-    for replicas the fewest that met it, and one less; NaN where one is enough. `load` says how near to saturation the
-    run at `value` was.
-    """
-
-    question: Question
-    seeds: pd.DataFrame
-    runs: pd.DataFrame
-
-    @property
-    def value(self) -> float:
-        """The answer: the mean over seeds of a rate; as many replicas as are enough for every seed."""
-        values = self._ends("value")
-        return float(values.max() if self.question.find == REPLICAS else values.mean())
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % confidence interval of a rate's mean over seeds, which takes the precision in.
-
-        Of the logarithms: from what met the SLO to what did not. NaN of a single seed, and of replicas,
-        whose answer is no mean. Where seeds change nothing, as of a trace from a file, it is the precision alone.
-        """
-        if self.question.find == REPLICAS:
-            return math.nan, math.nan
-        low, high = interval(np.log(self._ends("value")))[0], interval(np.log(self._ends("beyond")))[1]
-        return math.exp(low), math.exp(high)
-
-    @property
-    def _of_what(self) -> str:
-        """What the interval is of."""
-        told = ["value", "beyond", *self.question.figures]
-        if len(self.seeds) > 1 and len(self.seeds[told].drop_duplicates()) == 1:
-            return "what met it and what did not: all seeds are the same run, as of a trace from a file"
-        return "95 % interval over seeds"
-
-    @property
-    def command(self) -> str:
-        """The shell command that finds it again."""
-        question = self.question
-        words = ["simlora-capacity", *question.overrides, f"--seeds={len(question.seeds)}"]
-        words += [f"--precision={question.precision}", f"--start={question.start:g}"]
-        words += [f"--limit={name}={limit!r}" for name, limit in question.limits.items()]
-        if question.least != LEAST:
-            words.append(f"--least={question.least:g}")
-        if question.step != STEP:
-            words.append(f"--step={question.step:g}")
-        if question.attainment is not None:
-            words.append(f"--attainment={question.attainment}")
-        words.append("--replicas" if question.find == REPLICAS else f"--key={question.key}")
-        return shlex.join(words)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything but the single runs, ready for `json.dumps(..., allow_nan=False)`."""
-        question = self.question
-        tree: dict[str, Any] = json_safe(
-            {
-                "value": self.value,
-                "unit": question.unit,
-                "mean": float(self._ends("value").mean()),
-                "interval": list(self.interval),
-                "confidence": CONFIDENCE,
-                "precision": question.precision,
-                "key": question.key,
-                "slo": {"limits": dict(question.limits), "attainment": question.attainment},
-                "seeds": self.seeds.to_dict("records"),
-                "runs": len(self.runs),
-                "command": self.command,
-            }
-        )
-        return tree
-
-    def text(self) -> str:
-        """Return the answer and a line a seed."""
-        question, (low, high) = self.question, self.interval
-        if question.find == REPLICAS:
-            first = f"{self.value:.0f} replicas are enough with every seed"
-        else:
-            first = f"{self.value:.4g} {question.unit}"
-            first += ", one seed" if math.isnan(low) else f" [{low:.4g}, {high:.4g}], {self._of_what}"
-        lines = [first, f"within {question.slo}", ""]
-        lines.append(
-            f"{'seed':>6}{'met at':>12}{'missed at':>12}"
-            + "".join(f"{name:>22}" for name in question.figures)
-        )
-        for row in self.seeds.to_dict("records"):
-            beyond = "" if math.isnan(row["beyond"]) else f"{row['beyond']:.5g}"
-            figures = "".join(f"{row[name]:>22.4g}" for name in question.figures)
-            lines.append(f"{row['seed']:>6}{row['value']:>12.5g}{beyond:>12}{figures}  {row['load']}")
-        return "\n".join(lines)
-
-    def save(self, folder: Path) -> None:
-        """Write runs.parquet, capacity.png and capacity.json into a folder. Raises InputError if that cannot be."""
-        from matplotlib.figure import Figure
-
-        picture = Figure(figsize=(7, 4.2), layout="constrained")
-        self.plot(ax=picture.add_subplot())
-        text = json.dumps(self.to_dict(), indent=1, allow_nan=False)
-        with writing(folder, FILES) as draft:
-            self.runs.to_parquet(draft / "runs.parquet")
-            picture.savefig(draft / "capacity.png", dpi=150)
-            (draft / "capacity.json").write_text(f"{text}\n", encoding="utf-8")
-
-    def plot(self, figure: str | None = None, ax: Axes | None = None) -> Axes:
-        """Draw a figure of all runs over what was varied, with its limit and the answer; default: the first limit's."""
-        from simlora.report.capacity import plot_capacity
-
-        question = self.question
-        name = figure or question.figures[0]
-        if name not in question.figures:
-            raise InputError(f"the SLO is not about {name}; {nearest(name, question.figures)}")
-        limit = question.limit(name)
-        span = self.interval if question.find == RATE else (math.nan, math.nan)
-        return plot_capacity(self.runs, name, limit, self.value, span, question.unit, ax)
-
-    def _ends(self, name: str) -> NDArray[np.float64]:
-        return self.seeds[name].to_numpy(dtype=np.float64)
 
 
 def capacity(
@@ -167,6 +31,7 @@ def capacity(
     start: float | None = None,
     least: float | None = None,
     step: float = STEP,
+    longest: int = LONGEST,
     jobs: int = -1,
     progress: bool = False,
 ) -> Capacity:
@@ -177,10 +42,17 @@ def capacity(
 
     For each of `seeds` seeds (from the configuration's on) the rate is doubled or halved from where the configuration
     has it, or from `start`, until one meets the SLO and one does not, and these are brought together until they are
-    `precision` apart: 0.02 is 2 %. A run in which requests waited ever longer does not meet it, whatever its figures;
-    nor does one that gave up more requests than a limit on a percentile leaves. Assumed is that what a lower rate
-    misses a higher one misses too. A run of which more requests have missed the `attainment` than it leaves is ended
+    `precision` apart: 0.02 is 2 %. A run past saturation (`load.label`) does not meet it, whatever its figures; nor
+    does one that gave up more requests than a limit on a percentile leaves. Assumed is that what a lower rate misses a
+    higher one misses too. A run of which more requests have missed the `attainment` than it leaves is ended
     there: of `runs` its figures are of what had arrived until then.
+
+    A short run begins with an empty cluster and ends before a queue is long, and so meets an SLO at a rate at which a
+    long one does not. So the search is repeated around its answer with runs four times as long, and again, until the
+    answer, the mean over seeds, moves by no more than `precision` and every run says on which side of saturation it
+    was; or until runs are `longest` times as long as configured: 1 searches as configured and no further. Requests
+    of a longer run come from workload.duration_s or requests (a workload says so itself, by `lasts`); a trace is as
+    long as it is.
 
     A seed means the same random numbers for every system, so that systems are compared, not draws; the interval is over
     seeds. It means the same requests at every rate with workload=synthetic, loraserve, loraserve_production, maf and
@@ -197,17 +69,32 @@ def capacity(
     a search that was interrupted goes on where it was. Raises InputError for what cannot be simulated, and where no
     value meets the SLO, or every one.
     """
-    search = _Search(asked(overrides, find, key, start, limits, attainment, seeds, precision, least, step))
+    question = asked(overrides, find, key, start, limits, attainment, seeds, precision, least, step, longest)
     if jobs != -1:
         whole("jobs", jobs, "processes", least=1)
-    workers, cache = effective_n_jobs(jobs), open_cache()
+    found: Capacity | None = None
     with working("searching", progress) as tell:
-        while wanted := search.wanted(workers):
-            tell(search.progress)
-            runs = {one: search.question.overrides_for(*one) for one in wanted}
-            outcomes = run_all(runs.values(), jobs, False, cache)
-            search.learn({one: outcomes[overrides] for one, overrides in runs.items()})
-    return search.answer()
+        while found is None or _goes_on(found):
+            now = question if found is None else found.question.longer(found.value)
+            found = _searched(now, jobs, tell).answer(found)
+    return found
+
+
+def _goes_on(found: Capacity) -> bool:
+    """Whether longer runs are to be searched."""
+    question = found.question
+    return bool(question.lasts) and LONGER * question.times <= question.longest and not found.settled
+
+
+def _searched(question: Question, jobs: int, tell: Callable[[str], None]) -> _Search:
+    """Return the whole search of one length."""
+    search, workers, cache = _Search(question), effective_n_jobs(jobs), open_cache()
+    while wanted := search.wanted(workers):
+        tell(search.progress)
+        runs = {one: question.overrides_for(*one) for one in wanted}
+        outcomes = run_all(runs.values(), jobs, False, cache)
+        search.learn({one: outcomes[overrides] for one, overrides in runs.items()})
+    return search
 
 
 class NeverMet(InputError):
@@ -227,7 +114,8 @@ class _Search:
     def progress(self) -> str:
         """How far the search is, in words."""
         settled = sum(bracket.ask is None for bracket in self.brackets.values())
-        return f"{settled} of {len(self.brackets)} seeds settled, {len(self.rows)} runs"
+        length = f", {self.question.times} times as long" if self.question.times > 1 else ""
+        return f"{settled} of {len(self.brackets)} seeds settled, {len(self.rows)} runs{length}"
 
     def wanted(self, workers: int) -> list[tuple[int, float]]:
         """Return what to simulate next: what every open seed asks for, and as there is room what may follow."""
@@ -255,7 +143,9 @@ class _Search:
                 raise self._never(bracket.high)
             return True
         met = question.met(outcome)
-        self.rows.append({"seed": seed, "value": value, "met": met, **self._facts(outcome)})
+        self.rows.append(
+            {"times": question.times, "seed": seed, "value": value, "met": met, **self._facts(outcome)}
+        )
         if not of_rate and not met and value >= outcome.summary["requests"]["submitted"]:
             raise self._never(value)
         return met is of_rate
@@ -266,8 +156,8 @@ class _Search:
             f"the SLO ({question.slo}) is not met even at {question.key}={value:g}; set one that can be met"
         )
 
-    def answer(self) -> Capacity:
-        """Return what was found. Raises InputError if no value keeps the SLO, or none breaks it."""
+    def answer(self, shorter: Capacity | None) -> Capacity:
+        """Return what was found. Raises InputError if no value keeps the SLO, or all do."""
         question, found = self.question, []
         for seed, bracket in self.brackets.items():
             ends = (bracket.low, bracket.high)
@@ -282,8 +172,13 @@ class _Search:
                 {"seed": seed, "value": value, "beyond": beyond, **self._facts(self.outcomes[seed, value])}
             )
         runs = pd.DataFrame(self.rows).sort_values(["seed", "value"], ignore_index=True)
-        return Capacity(question, pd.DataFrame(found).astype({"value": float, "beyond": float}), runs)
+        if shorter is not None:
+            runs = pd.concat([shorter.runs, runs], ignore_index=True)
+        seeds = pd.DataFrame(found).astype({"value": float, "beyond": float})
+        doubts = [one.reason for one in self.outcomes.values() if one.reason.startswith(NOT_KEPT)]
+        return Capacity(question, seeds, runs, shorter, doubts[0] if doubts else "")
 
     def _facts(self, outcome: Outcome) -> dict[str, Any]:
         figures = {name: outcome.figure(name) for name in self.question.figures}
-        return {**figures, "load": outcome.summary["load"]["label"]}
+        load = outcome.summary["load"]
+        return {**figures, "load": load["label"], "arrivals_s": load["arrivals_s"]}

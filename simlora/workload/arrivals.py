@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +20,12 @@ CV_MIN, CV_MAX = 1e-6, 1000
 
 
 class Arrivals(ABC):
-    """An arrival process. Yours needs `gaps_s`; `check` is there for those who want plain errors."""
+    """An arrival process. Yours needs `gaps_s`; `check` is there for those who want plain errors.
+
+    `steady`: the rate is the same at all times.
+    """
+
+    steady: ClassVar[bool] = True
 
     @abstractmethod
     def gaps_s(self, rng: np.random.Generator, n: int) -> Floats:
@@ -75,6 +81,7 @@ class Diurnal(Arrivals):
     expected number is the same.
     """
 
+    steady: ClassVar[bool] = False
     rate_rps: float
     period_s: float = 86_400.0
     peak_to_trough: float = 4.0

@@ -105,6 +105,11 @@ class Conversations:
         shape: Shape = as_shape(self.shape, "workload.shape")
         return shape.elapsed(self.duration_s, None if shape is FLAT else self.day_s, "workload.shape")
 
+    @property
+    def lasts(self) -> dict[str, float]:
+        """The keys that say how long it goes on; none with a `shape`, whose rate is another later."""
+        return {} if self.shape is not None else {"duration_s": self.duration_s, "epochs": self.epochs}
+
     def build(self, seed: int) -> Trace:
         """Return the trace for the run's seed."""
         starts, gaps, turns = stream(seed, "arrivals").spawn(3)

@@ -111,6 +111,11 @@ class Functions:
         factors = epoch_factors(rng, int(self.epochs), len(weights), float(self.epoch_sigma_log))
         return np.stack([self._mapped(weights * of_epoch) for of_epoch in factors])
 
+    @property
+    def lasts(self) -> dict[str, float]:
+        """The keys that say how long it goes on; none with a `shape`, whose rate is another later."""
+        return {} if self.shape is not None else {"duration_s": self.duration_s, "epochs": self.epochs}
+
     def build(self, seed: int) -> Trace:
         """Return the trace for the run's seed."""
         rates_rps = self.rate_rps * self._by_epoch(stream(seed, "adapters"))

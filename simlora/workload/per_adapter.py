@@ -81,6 +81,11 @@ class PerAdapter:
             return rates[np.arange(int(self.adapters)) * len(rates) // int(self.adapters)]
         return np.repeat(rates, [int(count) for count in self.counts])
 
+    @property
+    def lasts(self) -> dict[str, float]:
+        """The key that says how long it goes on."""
+        return {"duration_s": self.duration_s}
+
     def build(self, seed: int) -> Trace:
         """Return the trace for the run's seed."""
         rng = stream(seed, "adapters")

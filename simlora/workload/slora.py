@@ -54,6 +54,11 @@ class SLora:
         expected = self.rate_rps * self.duration_s
         number("workload.rate_rps x workload.duration_s", expected, "requests", least=1, most=REQUESTS_MAX)
 
+    @property
+    def lasts(self) -> dict[str, float]:
+        """The key that says how long it goes on."""
+        return {"duration_s": self.duration_s}
+
     def build(self, seed: int) -> Trace:
         """Return the trace. `seed` counts only when the workload's own is None."""
         used = whole("seed", seed, least=0, most=SEED_MAX) if self.seed is None else int(self.seed)

@@ -57,6 +57,12 @@ class Synthetic:
         else:
             number("workload.duration_s", self.duration_s, "seconds", above=0)
 
+    @property
+    def lasts(self) -> dict[str, float]:
+        """The key that says how long it goes on; none where a longer one would have another rate."""
+        both = {"duration_s": self.duration_s, "requests": self.requests} if self.arrivals.steady else {}
+        return {key: value for key, value in both.items() if value is not None}
+
     def build(self, seed: int) -> Trace:
         """Return the trace for the run's seed."""
         arrival_s = self._arrival_s(stream(seed, "arrivals"))

@@ -336,7 +336,43 @@ def test_a_mistake_in_a_configuration_file_of_the_users_own(simlora: Command):
     Path("mine/system/ours.yaml").write_text("replica: {max_wait_tokens: [}\n")
     ended = simlora(*SHORT, "--config-dir", "mine", "system=ours")
     assert ended.status == 2
-    assert "ours.yaml, line 1 is not valid YAML" in ended.sentence
+    assert "ours.yaml is not valid YAML (line 1)" in ended.sentence
+
+
+BOMB = "a: &a [1, 1, 1]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\n"
+FILES = {
+    BOMB: "has an alias (*name), write its value out (line 2)",
+    "a: &a [*a]\n": "has an alias",
+    "replica: " + "[" * 3000: "has more than 100 levels",
+    "seed: " + "9" * 401: "has a number of 401 digits",
+    "seed: 1\nseed: 2\n": "has the key seed twice (line 2)",
+}
+
+
+@pytest.mark.parametrize("text", FILES, ids=range(len(FILES)))
+def test_a_configuration_file_that_no_memory_holds_is_named(simlora: Command, text: str):
+    os.makedirs("mine/system")
+    Path("mine/system/ours.yaml").write_text(f"# @package _global_\n{text}")
+    ended = simlora(*SHORT, "--config-dir", "mine", "system=ours")
+    assert ended.status == 2
+    assert "ours.yaml has" in ended.sentence
+    assert FILES[text].partition(" (line")[0] in ended.sentence  # the file's first line is another
+
+
+@pytest.mark.parametrize("text", FILES, ids=range(len(FILES)))
+def test_a_calibration_that_no_memory_holds_is_named(simlora: Command, text: str):
+    Path("cal.yaml").write_text(text)
+    ended = simlora(*SHORT)
+    assert ended.status == 2
+    assert ended.sentence.startswith(f"simlora: error: calibration cal.yaml {FILES[text]}")
+
+
+def test_a_time_of_day_is_no_number(simlora: Command):
+    os.makedirs("mine/system")
+    Path("mine/system/ours.yaml").write_text("# @package _global_\nworkload: {duration_s: 1:30}\n")
+    ended = simlora("--config-dir", "mine", "system=ours", "report=false")
+    assert ended.status == 2
+    assert "workload.duration_s is '1:30', must be" in ended.sentence
 
 
 def test_a_mistake_of_ours_keeps_its_traceback(simlora: Command):

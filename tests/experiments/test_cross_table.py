@@ -204,7 +204,9 @@ def test_a_capacity_is_what_the_command_finds(world: World) -> None:
     system, workload = world.systems["slora"], world.workloads["short"]
     found = search(world, [Asked(system, workload, 3)], jobs=1)["slora", "short", 3]
     overrides = [*world.overrides(system, workload), "seed=3"]
-    expected = simlora.capacity(overrides, seeds=1, precision=PRECISION, start=8, step=STEP, jobs=1)
+    expected = simlora.capacity(
+        overrides, seeds=1, precision=PRECISION, start=8, step=STEP, longest=1, jobs=1
+    )
     assert found.met_rps == expected.value > 1
     assert found.met_rps < found.missed_rps <= found.met_rps * (1 + PRECISION)
     assert found.use.given_up_share == 0
@@ -229,7 +231,7 @@ def test_other_seeds_are_searched_from_what_the_first_found(world: World) -> Non
     first, other = found["slora", "short", 5], found["slora", "short", 0]
     overrides = [*world.overrides(system, workload), "seed=0"]
     near = {"start": first.met_rps, "step": NEAR, "precision": PRECISION}
-    expected = simlora.capacity(overrides, seeds=1, jobs=1, **near)
+    expected = simlora.capacity(overrides, seeds=1, longest=1, jobs=1, **near)
     assert other.met_rps == expected.value
     assert len(expected.runs) <= 6
 
@@ -238,7 +240,9 @@ def test_what_is_nearly_known_is_searched_from_there(world: World) -> None:
     system, workload = world.systems["slora"], world.workloads["short"]
     found = search(world, [Asked(system, workload, 0)], 1, {("slora", "short"): 30.0, ("lcfs", "short"): 3.0})
     overrides = [*world.overrides(system, workload), "seed=0"]
-    expected = simlora.capacity(overrides, seeds=1, jobs=1, start=30, step=NEAR, precision=PRECISION)
+    expected = simlora.capacity(
+        overrides, seeds=1, jobs=1, start=30, step=NEAR, precision=PRECISION, longest=1
+    )
     assert found["slora", "short", 0].rate == Reading(
         expected.value, expected.value, expected.seeds["beyond"].iloc[0]
     )

@@ -131,7 +131,7 @@ def test_a_mistake_is_one_sentence_that_names_file_and_key(
 def test_a_file_that_is_no_yaml_is_named(tmp_path: Path) -> None:
     path = tmp_path / "figure_1.yaml"
     path.write_text("title: [")
-    with pytest.raises(InputError, match=r"figure_1\.yaml is not YAML"):
+    with pytest.raises(InputError, match=r"figure_1\.yaml is not valid YAML"):
         read(path)
     with pytest.raises(InputError, match=r"nowhere\.yaml cannot be read"):
         read(tmp_path / "nowhere.yaml")

@@ -67,7 +67,7 @@ def test_ranks_go_round_the_requests() -> None:
             r"decode: requests holds 0, must be a list of whole numbers",
         ),
         ("rounds: 1\ndecode:\n- [1, 2]", r"decode must be a list of mappings"),
-        ("rounds: [", r"plan\.yaml is not YAML"),
+        ("rounds: [", r"plan\.yaml is not valid YAML"),
     ],
 )
 def test_what_is_wrong_with_a_plan_is_named(tmp_path: Path, text: str, says: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from simlora import Capacity, capacity
 from simlora.core.errors import InputError
 from simlora.sweeps import running
 from simlora.sweeps.outcome import RAN, Outcome
-from simlora.sweeps.question import grows
+from simlora.sweeps.question import asked
 from simlora.sweeps.statistics import interval
 
 SMALL = (
@@ -42,15 +43,18 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found(*overrides: str, **asked: object) -> Capacity:
-    return capacity([*SMALL, *overrides], **({"seeds": 2, "jobs": 1, "precision": 0.05} | asked))
+    """Return what a search finds with runs as long as configured."""
+    return capacity(
+        [*SMALL, *overrides], **({"seeds": 2, "jobs": 1, "precision": 0.05, "longest": 1} | asked)
+    )
 
 
 def kept(rate: float, seed: int, *overrides: str) -> bool:
-    """Whether a run meets its SLO without a queue that grows."""
+    """Whether a run meets its SLO and is not past saturation."""
     result = simlora.simulate(
         [*SMALL, *overrides, f"workload.arrivals.rate_rps={rate:g}", f"seed={seed}", "timeline=false"]
     )
-    return bool(result.summary["slo"]["attainment"] >= 0.95 and not grows(Outcome(RAN, result.summary)))
+    return bool(result.summary["slo"]["attainment"] >= 0.95 and result.summary["load"]["label"] != "past")
 
 
 def outcome(**changes: object) -> Outcome:
@@ -59,7 +63,7 @@ def outcome(**changes: object) -> Outcome:
         "ttft_s": {"p95": 1.0, "mean": 0.5},
         "slo": {"attainment": 1.0},
         "requests": {"submitted": 100, "finished": 100},
-        "load": {"label": "below", "drift_s": 0.1, "arrivals_s": 60.0},
+        "load": {"label": "below", "arrivals_s": 60.0},
         "migration": None,
     }
     return Outcome(RAN, summary | changes)
@@ -262,7 +266,8 @@ def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
     assert lines[0].endswith("], 95 % interval over seeds")
     assert lines[0].startswith(f"{found().value:.4g} requests/s [")
     assert lines[1] == "within 95 % of the requests within every slo.*"
-    assert len(lines) == 4 + 2
+    assert lines[2].startswith("of ")
+    assert len(lines) == 5 + 2
     assert max(map(len, lines)) <= 80
     few = found("workload.arrivals.rate_rps=20", find="replicas").text()
     assert "replicas are enough with every seed" in few
@@ -301,6 +306,11 @@ def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
         ({}, ("until_missed=0.5",), "until_missed ends runs while requests still run"),
         ({"find": "replicas"}, ("autoscaler=by_queue",), "look for replicas with autoscaler=fixed"),
         ({}, ("hydra.run.dir=here",), "hydra.run.dir=here is for simlora itself"),
+        (
+            {"longest": 0},
+            (),
+            "longest is 0, must be a whole number of times the configured length, at least 1",
+        ),
         ({"jobs": 0}, (), "jobs is 0, must be a whole number of processes"),
         ({}, ("slo.ttft_s=0.001", "workload.duration_s=20", "workload.requests=null"), "is not met even at"),
         (
@@ -336,12 +346,101 @@ def test_an_attainment_is_met_where_it_is_reached() -> None:
     assert not asked.met(outcome(slo={"attainment": None}))
 
 
-def test_a_queue_that_grows_meets_nothing() -> None:
-    """A twentieth of 60 s is 3 s in the end, and 2 s between the means of the first and the last third."""
-    grown = {"label": "past", "arrivals_s": 60.0}
-    assert not found().question.met(outcome(load={**grown, "drift_s": 2.01}))
-    assert found().question.met(outcome(load={**grown, "drift_s": 2.0}))
-    assert found().question.met(outcome(load={**grown, "drift_s": None}))
+@pytest.mark.parametrize(
+    ("label", "met"), [("below", True), ("unknown", True), ("near", True), ("past", False)]
+)
+def test_a_run_past_saturation_meets_nothing(label: str, met: bool) -> None:
+    assert found().question.met(outcome(load={"label": label, "arrivals_s": 60.0})) is met
+
+
+# How long runs are
+
+
+SHORT = ("workload.requests=100",)
+
+
+def test_runs_get_longer_until_the_answer_no_longer_moves() -> None:
+    """A queue that begins empty meets 2 s at a rate that it cannot go on meeting."""
+    configured, answer = found(*SHORT), found(*SHORT, longest=64)
+    assert [one["times"] for one in answer.lengths] == [4**i for i in range(len(answer.lengths))]
+    assert len(answer.lengths) > 1
+    assert answer.lengths[0]["value"] == configured.value > 1.05 * answer.value
+    assert answer.settled
+    assert answer.moved == pytest.approx(abs(answer.value / answer.lengths[-2]["value"] - 1))
+    assert answer.moved <= 0.05
+    assert all(one["value"] < before["value"] * 1.05 for before, one in pairwise(answer.lengths))
+    assert list(answer.runs["times"].unique()) == [one["times"] for one in answer.lengths]
+    assert answer.to_dict()["lengths"] == answer.lengths
+
+
+def test_the_answer_does_not_hang_on_how_long_is_configured() -> None:
+    short, long = found(*SHORT, longest=256), found("workload.requests=1600")
+    assert short.interval[0] < long.value < short.interval[1]
+
+
+def test_a_bound_ends_it_and_the_answer_says_so() -> None:
+    bounded = found(*SHORT, longest=4)
+    assert [one["times"] for one in bounded.lengths] == [1, 4]
+    assert not bounded.settled
+    assert "so not settled: allow a higher --longest" in bounded.text().splitlines()[2]
+    assert "--longest=4" in bounded.command
+    assert "as configured; longer runs may answer otherwise" in found(*SHORT).text()
+
+
+def test_the_command_of_longer_runs_is_that_of_the_configured_ones() -> None:
+    answer = found(*SHORT, longest=64)
+    assert "workload.requests=100" in answer.command
+    assert "--start=4 " in answer.command
+    assert "--step" not in answer.command
+    assert f"workload.requests={100 * answer.question.times}" in answer.question.overrides_for(0, 4.0)
+    assert "workload.requests=100" not in answer.question.overrides_for(0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "lasts"),
+    [
+        (("workload=slora",), {"workload.duration_s": 300.0}),
+        (("workload=maf",), {"workload.duration_s": 300.0}),
+        (("workload=maf", "workload/arrivals=diurnal"), {}),
+        (("workload=per_adapter",), {"workload.duration_s": 3600.0}),
+        (("workload=chatbot",), {"workload.duration_s": 1800.0, "workload.epochs": 6}),
+        (("workload=functions", "workload.shape=[1,2]"), {}),
+        (("workload=loraserve_production",), {}),
+    ],
+)
+def test_a_longer_run_has_the_same_rate_or_there_is_none(
+    overrides: tuple[str, ...], lasts: dict[str, float]
+) -> None:
+    question = asked(overrides, "rate", None, None, {"ttft_s.p95": 1.0}, None, 1, 0.02)
+    assert question.lasts == lasts
+    longer = question.longer(1.5).overrides_for(3, 1.5)
+    assert {word for key, value in lasts.items() if (word := f"{key}={4 * value!r}")} <= set(longer)
+
+
+def test_a_search_of_replicas_goes_on_until_their_number_stays() -> None:
+    answer = found("workload.arrivals.rate_rps=12", *SHORT, find="replicas", longest=256)
+    assert answer.settled
+    assert answer.lengths[0]["value"] < answer.value == answer.lengths[-2]["value"]
+
+
+def test_what_changed_while_it_ran_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trace.csv"
+    head = "arrival_s,adapter,rank,prompt_tokens,output_tokens"
+    path.write_text("\n".join([head, *(f"{i / 2},a,8,200,40" for i in range(100))]))
+    real = running.simulated
+
+    def edited(overrides: tuple[str, ...]) -> object:
+        outcome = real(overrides)
+        path.write_text(f"{path.read_text()}\n{100 + len(path.read_text())},a,8,200,40")
+        return outcome
+
+    monkeypatch.setattr(running, "simulated", edited)
+    answer = capacity(["workload=file", f"workload.path={path}"], seeds=1, jobs=1)
+    assert "has changed" in answer.doubt
+    assert found().doubt == ""
+
+
+# What an SLO is about
 
 
 @pytest.mark.parametrize(

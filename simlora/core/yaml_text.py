@@ -1,0 +1,94 @@
+"""YAML that is read as a tree of plain values: what cannot be one is refused before it takes memory or time."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+from omegaconf import _utils as omegaconf
+
+from simlora.core.errors import InputError
+
+DEEPEST, DIGITS_MOST = 100, 18
+"""Levels of a file; digits of a whole number, which 64 bits hold."""
+INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*|0b[0-1_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+)$")
+FLOAT = re.compile(
+    r"^(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
+
+
+class Refused(yaml.MarkedYAMLError):
+    """YAML that is valid and yet not read; `problem` says what it has, and what would be right."""
+
+
+def _refused(problem: str, mark: Any) -> Refused:
+    return Refused(problem=problem, problem_mark=mark)
+
+
+class TreeLoader(omegaconf.get_yaml_loader()):  # type: ignore[misc]  # OmegaConf gives a class
+    """OmegaConf's loader, by which 1e-4 is a number and a date is text.
+
+    Refused are aliases, by which a file of a few lines has more values than memory holds, or contains itself; tags;
+    keys that are given twice; more than DEEPEST levels; and numbers of more than DIGITS_MOST digits. `1:30` is text,
+    and not 90 as in YAML 1.1.
+    """
+
+    level = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Return the next node, unless it is an alias, has a tag or lies too deep."""
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            raise _refused("has an alias (*name), write its value out", event.start_mark)
+        if event.tag is not None:
+            raise _refused(f"has a tag ({event.tag.rpartition(':')[2]}), leave it out", event.start_mark)
+        if self.level == DEEPEST:
+            raise _refused(f"has more than {DEEPEST} levels", event.start_mark)
+        self.level += 1
+        node = super().compose_node(parent, index)
+        self.level -= 1
+        return node
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Return a whole number."""
+        digits = sum(each.isalnum() for each in node.value)
+        if digits > DIGITS_MOST:
+            words = f"has a number of {digits} digits, must have at most {DIGITS_MOST}"
+            raise _refused(words, node.start_mark)
+        return int(super().construct_yaml_int(node))
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+        """Return a mapping, each of whose keys is there once."""
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if (key.tag, key.value) in seen:
+                raise _refused(f"has the key {key.value} twice", key.start_mark)
+            seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
+
+
+TreeLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in ("int", "float")]
+    for first, resolvers in TreeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _pattern in (("float", FLOAT), ("int", INT)):
+    TreeLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, list("-+0123456789."))
+TreeLoader.add_constructor("tag:yaml.org,2002:int", TreeLoader.construct_yaml_int)
+
+
+def read_yaml(text: str, name: str) -> Any:
+    """Return what a YAML text says. Raises InputError, with the `name` of the text and the line, if it is not read."""
+    try:
+        return yaml.load(text, TreeLoader)  # noqa: S506  # a safe loader
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(refusal(error, name)) from None
+
+
+def refusal(error: Exception, name: str = "") -> str:
+    """Return the sentence for YAML that cannot be read, named as given or as its file is."""
+    mark = getattr(error, "problem_mark", None)
+    place = name or (mark.name if mark else "a configuration file")
+    line = f" (line {mark.line + 1})" if mark else ""
+    return f"{place} {error.problem if isinstance(error, Refused) else 'is not valid YAML'}{line}"
