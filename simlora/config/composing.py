@@ -60,7 +60,7 @@ def _groups() -> frozenset[str]:
     return frozenset(groups())
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)  # half a megabyte each
 def _composed(overrides: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
     with crossed(), initialize_config_dir(str(FOLDER), job_name="simlora", version_base=VERSION_BASE):
         config = hydra_compose(NAME, overrides=list(overrides), return_hydra_config=True)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
+from simlora.workload import lengths as rooms
 from simlora.workload.lengths import Empirical, Fixed, Geometric, LogNormal, Quantiles, Uniform
 
 N = 100_000
@@ -126,3 +127,16 @@ def test_a_file_of_lengths_that_will_not_do_is_refused(tmp_path, column, message
     file.write_text("input_tokens,zero\n10,0\n")
     with pytest.raises(InputError, match=message):
         Empirical(str(file), column).check("workload.prompt_tokens")
+
+
+@pytest.mark.parametrize(
+    ("mean_log", "sigma_log", "lo", "hi"), [(2.3, 0.35, 2, 40), (5.2, 2.0, 4, 1024), (2.2, 0.7, 1, 128)]
+)
+def test_log_normal_lengths_are_looked_up_as_they_are_inverted(
+    mean_log: float, sigma_log: float, lo: int, hi: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = np.append(np.random.default_rng(0).random(50_000), [0.0, np.nextafter(1.0, 0.0)])
+    looked_up = LogNormal(mean_log, sigma_log, lo, hi).at(shares)
+    monkeypatch.setattr(rooms, "EDGES_MOST", 0)
+    assert np.array_equal(looked_up, LogNormal(mean_log, sigma_log, lo, hi).at(shares))
+    assert (looked_up[-2], looked_up[-1]) == (lo, hi)
