@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from math import inf
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,8 @@ from simlora.policies.routing.random import Random
 from simlora.policies.routing.round_robin import RoundRobin
 from simlora.policies.scaling.fixed import Fixed
 from simlora.policies.scheduling.fcfs import Fcfs
+from simlora.workload.export import write
+from simlora.workload.file import File
 
 Make = Callable[[], Scenario]
 """Makes a scenario anew, with policies that have not run."""
@@ -318,6 +322,64 @@ def _one_replica(make: Make) -> None:
         same(first, behind(router), within_s=0.0)
 
 
+def _twice_as_slow(make: Make) -> None:
+    once, slow = table(_plain(make())), table(slowed(_plain(make()), 2.0))
+    for name in TIMES:
+        once[name] *= 2.0
+    same(once, slow, within_s=0.0)
+
+
+def _plain(scenario: Scenario) -> Scenario:
+    """Return a steady scenario without policies that know seconds of their own."""
+    scenario = steady(scenario)
+    policies = replace(scenario.policies, scheduler=Fcfs, loader=Cached, eviction=Lru)
+    return replace(scenario, policies=policies, ttft_targets_s=None)
+
+
+def slowed(tree: Any, by: float, name: str = "") -> Any:
+    """Return a scenario in which all that takes time takes `by` times as long, and comes as much later.
+
+    Names say which those are, as they have units.
+    """
+    if is_dataclass(tree) and not isinstance(tree, type):
+        parts = {one.name: slowed(getattr(tree, one.name), by, one.name) for one in fields(tree) if one.init}
+        return replace(tree, **parts)
+    if isinstance(tree, Mapping) and name == "coefficients":
+        return {key: slowed(value, by, key) for key, value in tree.items()}
+    if isinstance(tree, tuple) and name in ("replica_groups", "stragglers", "slow_links", "failures"):
+        return tuple(slowed(one, by) for one in tree)
+    if tree is None:
+        return None
+    if name.endswith(("bytes_per_s", "_rps", "_flops")):
+        return tree / by
+    return tree * by if name.endswith("_s") else tree
+
+
+def _sped_up(make: Make) -> None:
+    asked = of_file(make(), lambda rows: rows)
+    written = of_file(make(), lambda rows: rows.assign(arrival_s=rows["arrival_s"] / 2.0))
+    same(table(replace(asked, trace=asked.trace.sped_up(2.0))), table(written), within_s=0.0)
+
+
+def _in_any_order(make: Make) -> None:
+    def shuffled(rows: pd.DataFrame) -> pd.DataFrame:
+        at_once = rows.groupby("arrival_s").ngroup().to_numpy()  # rows of one moment keep their order
+        turn = np.random.default_rng(0).permutation(at_once.max() + 1)
+        return rows.iloc[np.argsort(turn[at_once], kind="stable")]
+
+    same(table(of_file(make(), lambda rows: rows)), table(of_file(make(), shuffled)), within_s=0.0)
+
+
+def of_file(scenario: Scenario, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Scenario:
+    """Return a scenario whose trace was written to a file, changed there, and read."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.parquet"
+        write(scenario.trace, path)
+        change(pd.read_parquet(path)).to_parquet(path)
+        trace = File(str(path), scenario.trace.hash_block_tokens).build(0)
+    return replace(scenario, trace=trace, ttft_targets_s=None)
+
+
 def _always(_: Scenario) -> bool:
     return True
 
@@ -355,6 +417,9 @@ LAWS: Mapping[str, Law] = {
         _in_turns,
     ),
     "shift": Law("what comes later ends as much later", has_no_period, _later),
+    "time_scaling": Law("where all takes twice as long, all ends at twice the time", _always, _twice_as_slow),
+    "speed_up": Law("a speed-up of 2 is half of every arrival", _always, _sped_up),
+    "row_order": Law("the order of rows in a file does not matter", _always, _in_any_order),
     "renumbered": Law("the numbers of adapters do not matter", _always, _renumbered),
     "renamed": Law("the names of adapters do not matter", forgets_names, _renamed),
     "unused": Law("an adapter that no request uses does not matter", forgets_names, _unused),
