@@ -9,7 +9,7 @@ TORCH  := $(VENV)/.torch-ready
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled interpreted wheels demo test check lint format-check types arrows format bench notebooks wheel-test clean
+.PHONY: help setup compiled interpreted wheels demo test check lint format-check types arrows format bench torture mutants notebooks wheel-test clean
 
 help:  ## this list
 	@echo "simlora: make <target>"
@@ -81,6 +81,10 @@ bench: $(READY)  ## measure the simulator's speed
 
 torture: $(READY)  ## random scenarios under observation for an hour, or e.g. make torture ARGS="--minutes 5 --seed 1"
 	@$(BIN)/python -m experiments.torture $(ARGS)
+
+mutants: $(READY)  ## small mistakes in the code, to see whether tests notice, e.g. make mutants ARGS="--rooms memory --mutants 20"
+	@$(PIP) install -c constraints.txt 'cosmic-ray>=8.4,<9'
+	@$(BIN)/python -m experiments.mutation $(ARGS)
 
 notebooks: $(TORCH)  ## execute notebooks/*.py and write their .ipynb, e.g. make notebooks ARGS="own_trace"
 	@$(BIN)/python -m notebooks.run $(ARGS)

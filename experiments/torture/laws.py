@@ -423,7 +423,11 @@ LAWS: Mapping[str, Law] = {
     "renumbered": Law("the numbers of adapters do not matter", _always, _renumbered),
     "renamed": Law("the names of adapters do not matter", forgets_names, _renamed),
     "unused": Law("an adapter that no request uses does not matter", forgets_names, _unused),
-    "halves": Law("what is far apart does not matter to each other", one_gpu_each, _halves),
+    "halves": Law(
+        "what is far apart does not matter to each other",
+        lambda scenario: one_gpu_each(scenario) and has_no_period(scenario),
+        _halves,
+    ),
     "doubled": Law(
         "twice the requests on twice the replicas end at the same times",
         lambda scenario: one_gpu_each(scenario) and not scenario.cluster.replica_groups,

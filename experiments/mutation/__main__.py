@@ -1,0 +1,167 @@
+"""Put small mistakes into the code that decides results, one at a time, and report those that no test notices.
+
+    python -m experiments.mutation [--rooms policies engine] [--mutants 50] [--seed 0] [--jobs 2]
+
+Mistakes are drawn from all that can be made: a `<` for a `<=`, a number one too high, an `and` for an `or`. Each is
+tried in a copy of the project, on the tests of its room first and then on those of all rooms, until one fails. One that
+lives changes nothing that can be seen, or shows a test that is missing. It needs Cosmic Ray: `make mutants`. Exit
+status: 0 all died, 1 one lived, 2 bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from experiments.mutation.mutants import Mutant, mutants
+from experiments.studies.command import PROJECT, ended, parser_of
+from simlora.core.checks import choice, whole
+from simlora.core.errors import InputError
+
+ROOMS = ("core", "latency", "memory", "policies", "metrics", "engine")
+JUDGES = (
+    "golden",
+    "invariants",
+    "engine",
+    "policies",
+    "memory",
+    "latency",
+    "metrics",
+    "core",
+    "results",
+    "api",
+)
+"""Folders of tests, in the order in which they are asked after the room's own."""
+LEFT_OUT = shutil.ignore_patterns(
+    ".*", "outputs", "build", "dist", "*.so", "compiled.json", "__pycache__", "*.egg-info"
+)
+LIVED = 1
+PATIENCE, GRACE_S = 4.0, 60.0
+"""How many times as long as without a mistake tests may take, and how many seconds more."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try mutants; return the exit status."""
+    parser = parser_of("experiments.mutation", __doc__)
+    parser.add_argument(
+        "--rooms", nargs="+", default=ROOMS, metavar="ROOM", help=f"of {', '.join(ROOMS)} (default: all)"
+    )
+    parser.add_argument(
+        "--mutants", type=int, default=50, metavar="N", help="how many are drawn (default: 50)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
+    options = parser.parse_args(arguments)
+    lived: list[Mutant] = []
+
+    def run() -> None:
+        lived.extend(
+            survivors(
+                [choice("--rooms", room, ROOMS) for room in options.rooms],
+                whole("--mutants", options.mutants, "mutants", least=1),
+                whole("--seed", options.seed, least=0),
+                whole("--jobs", options.jobs, "processes", least=1),
+            )
+        )
+
+    return ended(run) or (LIVED if lived else 0)
+
+
+def survivors(rooms: Sequence[str], count: int, seed: int, jobs: int) -> list[Mutant]:
+    """Return the mutants that no test notices, and print a line for each that was tried."""
+    known = list(mutants(PROJECT, rooms))
+    drawn = [known[at] for at in sorted(np.random.default_rng(seed).permutation(len(known))[:count])]
+    print(f"{len(drawn)} of {len(known):,} mutants of {', '.join(rooms)}")
+    with copies(jobs) as projects:
+        limits_s = baseline(projects[0], rooms)
+        free: SimpleQueue[Path] = SimpleQueue()
+        for project in projects:
+            free.put(project)
+
+        def tried(mutant: Mutant) -> str:
+            project = free.get()
+            try:
+                return killer(mutant, project, limits_s)
+            finally:
+                free.put(project)
+
+        lived = []
+        with ThreadPoolExecutor(jobs) as pool:
+            for number, (mutant, by) in enumerate(zip(drawn, pool.map(tried, drawn), strict=True), 1):
+                print(
+                    f"{number:>4} {f'killed by {by}' if by else 'LIVED':<24} {mutant.file} {mutant.operator}"
+                )
+                if not by:
+                    lived.append(mutant)
+                    print("\n".join(f"     {line}" for line in mutant.difference(PROJECT)))
+                sys.stdout.flush()
+    print(f"{len(drawn) - len(lived)} of {len(drawn)} mutants died")
+    return lived
+
+
+def killer(mutant: Mutant, project: Path, limits_s: dict[str, float]) -> str:
+    """Return which folder of tests fails, in a copy of the project, because of a mutant; "" if none does."""
+    file = project / mutant.file
+    before = file.read_text(encoding="utf-8")
+    file.write_text(mutant.code(project), encoding="utf-8")
+    try:
+        for folder in judges(mutant.file.parts[1]):
+            if not passes(project, folder, limits_s[folder]):
+                return folder
+        return ""
+    finally:
+        file.write_text(before, encoding="utf-8")
+
+
+def judges(room: str) -> list[str]:
+    """Return the folders of tests that are asked about a room, its own first."""
+    return list(dict.fromkeys([room, *JUDGES]))
+
+
+def passes(project: Path, folder: str, limit_s: float | None = None) -> bool:
+    """Whether a folder of tests passes in time."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"tests/{folder}"]
+    environment = os.environ | {"PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            command, cwd=project, env=environment, capture_output=True, timeout=limit_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def baseline(project: Path, rooms: Sequence[str]) -> dict[str, float]:
+    """Return how long each folder of tests may take. Raises InputError if one fails as it is."""
+    limits_s = {}
+    for folder in dict.fromkeys(folder for room in rooms for folder in judges(room)):
+        started = time.perf_counter()
+        if not passes(project, folder):
+            raise InputError(f"tests/{folder} fails without any mistake; mend that first")
+        limits_s[folder] = PATIENCE * (time.perf_counter() - started) + GRACE_S
+    return limits_s
+
+
+@contextmanager
+def copies(count: int) -> Iterator[list[Path]]:
+    """Give copies of the project in which nothing is compiled."""
+    with TemporaryDirectory(prefix="mutants-") as folder:
+        projects = [Path(folder) / str(number) for number in range(count)]
+        for project in projects:
+            shutil.copytree(PROJECT, project, ignore=LEFT_OUT)
+        yield projects
+
+
+if __name__ == "__main__":
+    sys.exit(main())
