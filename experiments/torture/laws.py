@@ -397,14 +397,12 @@ def alike(scenario: Scenario) -> bool:
 def forgets_names(scenario: Scenario) -> bool:
     """Whether no policy breaks ties between adapters that were never used by their names.
 
-    Some do: placements that give each adapter to some replicas, and evictions that keep an order of all adapters.
+    Some do: placements that give each adapter to some replicas, evictions that keep an order of all adapters, and
+    solvers, which find one of plans that are equally good.
     """
     policies = scenario.policies
-    return isinstance(policies.placement, ReplicateAll) and policies.eviction().__class__ in (
-        Latest,
-        Lru,
-        OnDemand,
-    )
+    own = isinstance(policies.placement, ReplicateAll) and isinstance(policies.migration, Stay)
+    return own and policies.eviction().__class__ in (Latest, Lru, OnDemand)
 
 
 LAWS: Mapping[str, Law] = {
