@@ -60,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--mutants", type=int, default=50, metavar="N", help="how many are drawn (default: 50)"
     )
+    parser.add_argument("--only", default="", metavar="TEXT", help="files whose path has this (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
     options = parser.parse_args(arguments)
@@ -69,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lived.extend(
             survivors(
                 [choice("--rooms", room, ROOMS) for room in options.rooms],
+                options.only,
                 whole("--mutants", options.mutants, "mutants", least=1),
                 whole("--seed", options.seed, least=0),
                 whole("--jobs", options.jobs, "processes", least=1),
@@ -78,9 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return ended(run) or (LIVED if lived else 0)
 
 
-def survivors(rooms: Sequence[str], count: int, seed: int, jobs: int) -> list[Mutant]:
+def survivors(rooms: Sequence[str], only: str, count: int, seed: int, jobs: int) -> list[Mutant]:
     """Return the mutants that no test notices, and print a line for each that was tried."""
-    known = list(mutants(PROJECT, rooms))
+    known = [mutant for mutant in mutants(PROJECT, rooms) if only in mutant.file.as_posix()]
+    if not known:
+        raise InputError(f"--only is {only!r}, must be part of the path of a file in {', '.join(rooms)}")
     drawn = [known[at] for at in sorted(np.random.default_rng(seed).permutation(len(known))[:count])]
     print(f"{len(drawn)} of {len(known):,} mutants of {', '.join(rooms)}")
     with copies(jobs) as projects:

@@ -39,7 +39,7 @@ Make = Callable[[], Scenario]
 TIMES = ("admitted_s", "first_token_s", "finish_s")
 WITHIN_S = 1e-6
 """How much times may differ that come from other sums; those of the engine are exact to 1e-9."""
-LATER_S = 2.0**12
+LATER_S, MOMENTS_PER_S = 2.0**12, 2.0**20
 TWICE = 2
 
 
@@ -127,6 +127,12 @@ def without_adapters(trace: Trace) -> Trace:
     return replace(trace, adapter=np.full(len(trace), BASE_MODEL), adapters=trace.adapters)
 
 
+def exact(scenario: Scenario) -> Scenario:
+    """Return a scenario whose requests arrive at multiples of 2**-20 s: moved, those at one moment are, and no others."""
+    arrival_s = np.round(scenario.trace.arrival_s * MOMENTS_PER_S) / MOMENTS_PER_S
+    return replace(scenario, trace=replace(scenario.trace, arrival_s=arrival_s))
+
+
 def moved(scenario: Scenario, by_s: float) -> Scenario:
     """Return a scenario in which all comes so much later."""
     return replace(scenario, trace=replace(scenario.trace, arrival_s=scenario.trace.arrival_s + by_s))
@@ -157,7 +163,7 @@ def _again(make: Make) -> None:
 
 
 def _later(make: Make) -> None:
-    same(table(quiet(make())), table(moved(quiet(make()), LATER_S)), LATER_S)
+    same(table(exact(quiet(make()))), table(moved(exact(quiet(make())), LATER_S)), LATER_S)
 
 
 def _renumbered(make: Make) -> None:
@@ -224,7 +230,7 @@ def _halves(make: Make) -> None:
     each = len(once) // scenario.cluster.replicas * scenario.cluster.replicas  # the same replica is next
     if not each:
         return
-    half = _first(without_adapters(scenario.trace), each)
+    half = _first(without_adapters(exact(scenario).trace), each)
     twice = _joined(half, half, LATER_S)
     first = table(replace(steady(make()), trace=half))
     both = table(replace(steady(make()), trace=twice))
