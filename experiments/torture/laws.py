@@ -128,7 +128,7 @@ def without_adapters(trace: Trace) -> Trace:
 
 
 def exact(scenario: Scenario) -> Scenario:
-    """Return a scenario whose requests arrive at multiples of 2**-20 s: moved, those at one moment are, and no others."""
+    """Return a scenario whose requests arrive at multiples of 2**-20 s, which stay as far apart when they are moved."""
     arrival_s = np.round(scenario.trace.arrival_s * MOMENTS_PER_S) / MOMENTS_PER_S
     return replace(scenario, trace=replace(scenario.trace, arrival_s=arrival_s))
 
