@@ -83,7 +83,6 @@ torture: $(READY)  ## random scenarios under observation for an hour, or e.g. ma
 	@$(BIN)/python -m experiments.torture $(ARGS)
 
 mutants: $(READY)  ## small mistakes in the code, to see whether tests notice, e.g. make mutants ARGS="--rooms memory --mutants 20"
-	@$(PIP) install -c constraints.txt 'cosmic-ray>=8.4,<9'
 	@$(BIN)/python -m experiments.mutation $(ARGS)
 
 notebooks: $(TORCH)  ## execute notebooks/*.py and write their .ipynb, e.g. make notebooks ARGS="own_trace"

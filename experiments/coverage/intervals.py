@@ -1,4 +1,7 @@
-"""How often a 95 % interval over seeds holds the truth: S-LoRA below, near and past saturation."""
+"""How often a 95 % interval over seeds holds the truth: S-LoRA below, near and past saturation.
+
+Of means, and of differences between a load and one that is 5 % higher, with the same seeds.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,13 @@ from simlora.metrics.saturation import UNKNOWN
 from simlora.metrics.slo import ATTAINMENT, SloTargets, attainment, column, is_finished
 from simlora.metrics.summary import TIMES, distribution
 from simlora.sweeps.outcome import RAN
-from simlora.sweeps.statistics import SUBMITTED, means
+from simlora.sweeps.statistics import SUBMITTED, means, paired
 
 OFFERED = (0.6, 0.8, 1.0, 1.3)
 REQUESTS, LONG = 1_000, 20
 """Requests of a run; how many runs stand for the long run, each of as many times the requests."""
 SEEDS = (5, 20)
+LOAD, LOWER, HIGHER, MORE = "offered", "lower", "higher", 1.05
 TARGETS = SloTargets(ttft_s=6.0)
 
 
@@ -36,12 +40,24 @@ def figures(rho: float, requests: int, seed: int) -> dict[str, float]:
 
 
 def coverage(runs: pd.DataFrame, truth: Mapping[str, float], seeds: int, trials: int) -> dict[str, float]:
-    """Return the share of intervals that hold the truth, by figure: each of so many runs, drawn from all `runs`."""
-    drawn = np.random.default_rng(seeds).integers(0, len(runs), trials * seeds)
-    groups = runs.iloc[drawn].assign(status=RAN, load=UNKNOWN, trial=np.arange(len(drawn)) // seeds)
+    """Return the share of intervals that hold the truth, by figure: each of so many runs, drawn from all `runs`.
+
+    Where the `runs` are of two loads, in a column LOAD, the truth is of their differences.
+    """
+    drawn = np.random.default_rng(seeds).integers(0, len(runs.index.unique()), trials * seeds)
+    trial = np.arange(len(drawn)) // seeds
+    if LOAD in runs:
+        own = {"trial": trial, "seed": np.arange(len(drawn)) % seeds}
+        groups = pd.concat([each.iloc[drawn].assign(**own) for _, each in runs.groupby(LOAD)])
+    else:
+        groups = runs.iloc[drawn].assign(status=RAN, load=UNKNOWN, trial=trial)
     shares = {}
     for figure, true in truth.items():
-        found = means(groups, figure, ["trial"])
+        found = (
+            paired(groups, figure, LOAD, LOWER, ["trial"])
+            if LOAD in runs
+            else means(groups, figure, ["trial"])
+        )
         rounding = 1e-9 * abs(true)
         holds = (found["low"] <= true + rounding) & (true - rounding <= found["high"])
         shares[figure] = float(holds.mean())
@@ -51,22 +67,38 @@ def coverage(runs: pd.DataFrame, truth: Mapping[str, float], seeds: int, trials:
 def table(runs: int, jobs: int = -1) -> None:
     """Print the share of as many intervals that hold the mean of all runs, and that hold what a long run has."""
     print(
-        f"share of {runs} intervals of 95 % that hold the mean over runs of {REQUESTS:,} requests, and the long run"
+        f"share of {runs} intervals of 95 % that hold the mean over runs of {REQUESTS:,} requests, of the difference"
     )
+    print(f"from runs at {MORE} times the load with the same seeds, and of the long run")
+    heads = ("difference", "long run")
     print(f"{'load':<6}{'figure':<16}{'mean':>10}{'long run':>10}", end="")
-    print("".join(f"{f'{n} seeds':>10}{'long run':>10}" for n in SEEDS))
+    print("".join(f"{f'{n} seeds':>10}" + "".join(f"{head:>12}" for head in heads) for n in SEEDS))
     parallel = Parallel(n_jobs=jobs)
     for rho in OFFERED:
-        several = pd.DataFrame(parallel(delayed(figures)(rho, REQUESTS, seed) for seed in range(runs)))
+        several, higher = (
+            pd.DataFrame(parallel(delayed(figures)(at, REQUESTS, seed) for seed in range(runs)))
+            for at in (rho, MORE * rho)
+        )
         names = [name for name in several if name != SUBMITTED]
-        truth = several[names].mean().to_dict()
+        both = pd.concat([several.assign(**{LOAD: LOWER}), higher.assign(**{LOAD: HIGHER})])
+        truth, difference = several[names].mean(), (higher - several)[names].mean()
         of_long: dict[str, float] = {}
         if rho < 1:
             rows = parallel(delayed(figures)(rho, LONG * REQUESTS, runs + seed) for seed in range(LONG))
             of_long = pd.DataFrame(rows)[names].mean().to_dict()
-        shares = [(coverage(several, truth, n, runs), coverage(several, of_long, n, runs)) for n in SEEDS]
+        shares = [
+            (
+                coverage(several, truth.to_dict(), n, runs),
+                coverage(both, difference.to_dict(), n, runs),
+                coverage(several, of_long, n, runs),
+            )
+            for n in SEEDS
+        ]
         for name in names:
-            cells = "".join(f"{own[name]:>10.1%}{_share(of.get(name)):>10}" for own, of in shares)
+            cells = "".join(
+                f"{own[name]:>10.1%}{apart[name]:>12.1%}{_share(of.get(name)):>12}"
+                for own, apart, of in shares
+            )
             long = f"{of_long[name]:.4g}" if of_long else ""
             print(f"{rho:<6}{name:<16}{truth[name]:>10.4g}{long:>10}{cells}", flush=True)
 

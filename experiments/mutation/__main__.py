@@ -4,8 +4,8 @@
 
 Mistakes are drawn from all that can be made: a `<` for a `<=`, a number one too high, an `and` for an `or`. Each is
 tried in a copy of the project, on the tests of its room first and then on those of all rooms, until one fails. One that
-lives changes nothing that can be seen, or shows a test that is missing. It needs Cosmic Ray: `make mutants`. Exit
-status: 0 all died, 1 one lived, 2 bad input, 130 interrupted.
+lives changes nothing that can be seen, or shows a test that is missing. Exit status: 0 all died, 1 one lived, 2 bad
+input, 130 interrupted.
 """
 
 from __future__ import annotations

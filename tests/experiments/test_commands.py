@@ -39,6 +39,7 @@ COMMANDS = (
     "loraserve.operating_points",
     "loraserve.rates",
     "loraserve.scaling",
+    "mutation.__main__",
     "profiles.compare",
     "speed.__main__",
     "speed.crowded",

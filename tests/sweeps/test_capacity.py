@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import simlora
+from experiments.coverage.capacities import CASES, of_theory
 from simlora import Capacity, capacity
 from simlora.core.errors import InputError
 from simlora.sweeps import running
@@ -394,6 +395,14 @@ def test_the_command_of_longer_runs_is_that_of_the_configured_ones() -> None:
     assert "--step" not in answer.command
     assert f"workload.requests={100 * answer.question.times}" in answer.question.overrides_for(0, 4.0)
     assert "workload.requests=100" not in answer.question.overrides_for(0, 4.0)
+
+
+def test_the_answer_is_what_queueing_theory_says() -> None:
+    """`python -m experiments.coverage capacities` has a hundred searches, of S-LoRA too."""
+    case = CASES["M/M/1, 5 s"]
+    answer = case.capacity(0, longest=16)
+    assert answer.interval[0] < of_theory(case) < answer.interval[1]
+    assert answer.value == pytest.approx(of_theory(case), rel=0.05)
 
 
 @pytest.mark.parametrize(
