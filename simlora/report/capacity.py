@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from simlora.metrics.slo import ATTAINMENT
 from simlora.report.colours import BLUE, INK, TEAL
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def plot_capacity(
 ) -> Axes:
     """Draw the `figure` of all runs over what was varied: filled where the SLO was met; its limit and the answer.
 
-    The axis of the figure is logarithmic where it spans more than a factor of 20.
+    The axis of the figure is logarithmic where it spans more than a factor of 20, but not of a share.
     """
     if ax is None:
         from matplotlib import pyplot
@@ -48,7 +49,7 @@ def plot_capacity(
         ax.axvspan(*interval, color=TEAL, alpha=0.15, linewidth=0)
     ax.axvline(value, color=TEAL, linewidth=1.5, label=f"{value:.4g} {unit}")
     seen = runs[figure].dropna()
-    if len(seen) and seen.min() > 0 and seen.max() > 20 * seen.min():
+    if figure != ATTAINMENT and len(seen) and seen.min() > 0 and seen.max() > 20 * seen.min():
         ax.set_yscale("log")
     ax.set(xlabel=unit, ylabel=figure)
     ax.legend(frameon=False, fontsize=9)

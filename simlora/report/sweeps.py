@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from simlora.metrics.saturation import PAST
+from simlora.metrics.slo import ATTAINMENT
 from simlora.report.colours import AMBER, BLUE, TEAL
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def plot_means(
         past = (own["load"] == PAST).to_numpy()
         for chosen, face in ((~past, colour), (past, "white")):
             ax.scatter(at[chosen], mean[chosen], s=22, facecolor=face, edgecolor=colour, zorder=3)
-    if len(seen) and seen.min() > 0 and seen.max() > 50 * seen.min():
+    if figure != ATTAINMENT and len(seen) and seen.min() > 0 and seen.max() > 50 * seen.min():
         ax.set_yscale("log")
     if (
         pd.api.types.is_numeric_dtype(means[x])

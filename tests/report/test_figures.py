@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from simlora.metrics.journal import Journal
 from simlora.metrics.slo import SloTargets, attainment
+from simlora.report.capacity import plot_capacity
 from simlora.report.figures import (
     plot_adapters,
     plot_hbm,
@@ -19,6 +22,7 @@ from simlora.report.figures import (
     plot_slo_attainment,
     plot_timeline,
 )
+from simlora.report.sweeps import plot_means
 from tests.metrics.frames import finished, lost, table
 from tests.report.make_results import make_journal, make_requests, make_timeline
 
@@ -172,3 +176,17 @@ def test_a_run_that_finished_nothing_can_be_drawn(requests):
 def test_importing_the_figures_does_not_import_matplotlib():
     code = "import sys, simlora.report.figures; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_shares_have_a_straight_axis_and_times_of_many_sizes_one_of_logarithms() -> None:
+    runs = pd.DataFrame({"seed": 0, "value": [1.0, 2.0], "met": [True, False]})
+    runs["slo.attainment"], runs["ttft_s.p95"] = [1.0, 0.01], [0.1, 10.0]
+    means = runs.rename(columns={"slo.attainment": "mean"}).assign(low=0.0, high=1.0, load="below")
+    span = (math.nan, math.nan)
+    scales = [
+        plot_capacity(runs, "slo.attainment", 0.95, 1.0, span, "requests/s", Figure().add_subplot()),
+        plot_means(means, "slo.attainment", "value", [], Figure().add_subplot()),
+        plot_capacity(runs, "ttft_s.p95", 1.0, 1.0, span, "requests/s", Figure().add_subplot()),
+        plot_means(means, "ttft_s.p95", "value", [], Figure().add_subplot()),
+    ]
+    assert [ax.get_yscale() for ax in scales] == ["linear", "linear", "log", "log"]
