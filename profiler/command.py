@@ -19,6 +19,7 @@ from simlora.config.mistakes import COMPOSING, in_plain_words
 from simlora.config.reading import plain
 from simlora.core.checks import whole
 from simlora.core.errors import InputError, nearest
+from simlora.core.files import expanded
 from simlora.hardware.model import ModelShape
 
 CONF = Path(__file__).with_name("conf")
@@ -139,7 +140,7 @@ def _settings(arguments: Sequence[str], model: str) -> Settings:
         else tuple(map(str, kernels if isinstance(kernels, list) else [kernels])),
         threads=whole("threads", tree["threads"], least=1),
         seed=whole("seed", tree["seed"], least=0),
-        out=None if out is None else Path(str(out)),
+        out=None if out is None else expanded(str(out)),
         model=make(tree, "model", ModelShape),
     )
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from simlora.core.starting import stoppable
 
-from simlora.core.build import BUILD, WHY_INTERPRETED  # before any room that may be compiled
+stoppable()  # while the rest is imported
+
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+from simlora.core.build import BUILD, WHY_INTERPRETED  # noqa: E402  # before any room that may be compiled
 
 if TYPE_CHECKING:
     from simlora.api import Result, simulate

@@ -13,7 +13,7 @@ from typing import Any
 from simlora.api.fingerprint import source
 from simlora.api.inputs import Inputs, files_of, foreign_code, named_files
 from simlora.core.errors import InputError
-from simlora.core.files import whole_file
+from simlora.core.files import expanded, whole_file
 from simlora.core.yaml_text import read_yaml
 
 DEFAULT = Path("outputs") / "cache"
@@ -25,7 +25,7 @@ HELP = (
 
 def cache_dir() -> Path:
     """Return where runs are kept: SIMLORA_CACHE_DIR, or outputs/cache in the current folder."""
-    return Path(os.environ.get("SIMLORA_CACHE_DIR") or DEFAULT).absolute()
+    return expanded(os.environ.get("SIMLORA_CACHE_DIR") or DEFAULT).absolute()
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Cache:
     """One JSON a run in `folder`, named by the hash of its overrides, the files that they name and the `source`.
 
     It says what else the run has read, and is found only while all of that is unchanged. Files are written under a
-    temporary name and renamed, so that one is whole or not there; one that cannot be read counts as not there. Delete
-    the folder whenever you like.
+    temporary name and renamed, so that one is whole or not there; one that cannot be read, or has been edited since it
+    was written, as its digest tells, counts as not there. Delete the folder whenever you like.
     """
 
     folder: Path
@@ -83,7 +83,7 @@ class Cache:
     def named(self, question: Any) -> Path:
         """Return where the answer to a `question` of plain values is kept, if it is."""
         text = json.dumps([self.source, question], sort_keys=True)
-        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+        return self.folder / f"{_digest(text)}.json"
 
     def read(self, path: Path, key: str, value: Any, wanted: str) -> Any:
         """Return what is kept as `wanted` beside a `key` of this `value`, None if there is none or it is damaged."""
@@ -92,15 +92,18 @@ class Cache:
     def _entry(self, path: Path, key: str, value: Any) -> dict[str, Any] | None:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
-        whole = isinstance(found, dict) and found.get("source") == self.source
-        return found if whole and found.get(key) == value else None
+        if not isinstance(found, dict) or found.pop("digest", None) != _digest(json.dumps(found)):
+            return None
+        return found if found.get("source") == self.source and found.get(key) == value else None
 
     def write(self, path: Path, entry: Mapping[str, Any]) -> None:
-        """Keep an entry. Raises InputError if the folder cannot be written."""
+        """Keep an entry, with a digest of it. Raises InputError if the folder cannot be written."""
+        whole = {"source": self.source, **entry}
+        digest = _digest(json.dumps(whole, allow_nan=False))
         try:
-            _write(path, json.dumps({"source": self.source, **entry}, allow_nan=False))
+            _write(path, json.dumps(whole | {"digest": digest}))
         except OSError as error:
             raise InputError(
                 f"cannot keep runs in {self.folder}: {error.strerror}; set SIMLORA_CACHE_DIR to a folder that "
@@ -135,6 +138,10 @@ def _value(written: str) -> Any:
         return read_yaml(written, "the value")
     except InputError:  # of Hydra's grammar, which is another
         return written
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _write(path: Path, text: str) -> None:

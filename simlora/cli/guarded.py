@@ -9,6 +9,8 @@ import threading
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -16,6 +18,7 @@ from simlora import __version__
 from simlora.cli.messages import say
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
+from simlora.core.files import expanded
 
 DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
 RUNS_ARE_KEPT = "interrupted; the runs that were finished are kept, and the same command goes on from there"
@@ -25,15 +28,16 @@ def guarded(command: Callable[[], int], when_interrupted: str) -> int:
     """Run a command and return its exit status; an error of our own keeps its traceback."""
     _open_streams()
     try:
-        with _at_home(), _stoppable():
+        with _stoppable(), _at_home():
             return command()
     except InputError as error:
         say(f"error: {error}")
         return BAD_INPUT
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and _is_there():
             raise
-        say(f"error: {shown(str(error.filename))} cannot be used: {error.strerror or error}")
+        place = "the current folder" if error.filename is None else shown(str(error.filename))
+        say(f"error: {place} cannot be used: {error.strerror or error}")
         return BAD_INPUT
     except KeyboardInterrupt:
         say(when_interrupted)
@@ -65,7 +69,17 @@ def guarded_options(
         options = parser.parse_intermixed_args(list(sys.argv[1:] if argv is None else argv))
     except SystemExit as leave:  # --help, or what argparse has complained about
         return leave.code if isinstance(leave.code, int) else BAD_INPUT
-    return guarded(lambda: command(options), when_interrupted)
+    return guarded(lambda: command(_from_home(options)), when_interrupted)
+
+
+def _from_home(options: Namespace) -> Namespace:
+    """Return options whose paths have their `~` replaced. Raises InputError for one that no file can have."""
+    for name, value in vars(options).items():
+        if isinstance(value, Path):
+            setattr(options, name, expanded(value))
+        elif isinstance(value, list):
+            setattr(options, name, [expanded(one) if isinstance(one, Path) else one for one in value])
+    return options
 
 
 def _open_streams() -> None:
@@ -73,17 +87,43 @@ def _open_streams() -> None:
     for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # for as long as we run
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")  # a locale that has no µ
 
 
 @contextmanager
 def _at_home() -> Iterator[None]:
-    """Find the user's own modules in the current folder, as `python -m simlora` does."""
+    """Find the user's own modules in the current folder, as `python -m simlora` does.
+
+    Raises OSError if it is not there any more, and InputError if it, or an argument, is no text in this locale.
+    """
     here = os.getcwd()
+    for given in (here, *sys.argv[1:]):
+        _check_text(given)
     sys.path.append(here)
     try:
         yield
     finally:
         sys.path.remove(here)
+
+
+def _check_text(given: str) -> None:
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        words = os.fsencode(given).decode(errors="backslashreplace")
+        cure = "must be" if encoding == "utf-8" else "set PYTHONUTF8=1, by which it is read as"
+        raise InputError(f"{shown(words)} is no text in this locale ({encoding}); {cure} UTF-8") from None
+
+
+def _is_there() -> bool:
+    """Whether the current folder still is."""
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

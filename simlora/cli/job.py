@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import traceback
@@ -108,5 +107,5 @@ def _command() -> str:
 
 def _near(path: Path) -> str:
     """Return a path as seen from here, if it lies below."""
-    here = Path(os.getcwd())
+    here = Path(HydraConfig.get().runtime.cwd)
     return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -13,10 +13,11 @@ from hydra._internal.config_repository import CachingConfigRepository, IConfigRe
 from hydra.core.default_element import ConfigDefault, GroupDefault, ResultDefault
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf import _utils as omegaconf
 
-from simlora.config.targets import POLICIES, check_hydras_own
+from simlora.config.targets import POLICIES, check_hydras_own, item
+from simlora.core.files import expanded
 from simlora.core.yaml_text import TreeLoader
 
 SYSTEMS = "system/"
@@ -58,6 +59,7 @@ class Loader(ConfigLoaderImpl):
     def _load_configuration_impl(self, *args: Any, **keywords: Any) -> DictConfig:
         config = super()._load_configuration_impl(*args, **keywords)
         check_hydras_own(config.hydra)
+        _expand(config.hydra)
         return config
 
     def _compose_config_from_defaults_list(
@@ -83,6 +85,17 @@ class Loader(ConfigLoaderImpl):
             return True
         own = _choice(slot, path, repo)
         return own is not None and own != self._chosen.get(slot, own)
+
+
+def _expand(hydra: DictConfig) -> None:
+    """Replace the `~` with which a folder for results begins, which Hydra would make a folder of this name."""
+    for key in ("run.dir", "sweep.dir", "sweep.subdir"):
+        section, _, name = key.partition(".")
+        written: Any = OmegaConf.to_container(hydra[section])
+        for folder in (written[name], item(hydra[section], name)):
+            if str(folder).startswith("~"):
+                OmegaConf.update(hydra, key, str(expanded(folder)))
+                break
 
 
 def _choice(slot: str, path: str, repo: IConfigRepository) -> str | None:

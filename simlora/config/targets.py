@@ -66,15 +66,15 @@ def _targets(
     if isinstance(value, Mapping | DictConfig):
         for key in value:
             if key in names:
-                yield place, _item(value, key)
+                yield place, item(value, key)
     keys: Any = value if isinstance(value, Mapping | DictConfig) else ()
     if isinstance(value, list | tuple | ListConfig):
         keys = range(len(value))
     for key in keys:
-        yield from _targets(_item(value, key), names, f"{place}.{key}" if place else str(key), depth + 1)
+        yield from _targets(item(value, key), names, f"{place}.{key}" if place else str(key), depth + 1)
 
 
-def _item(value: Any, key: Any) -> Any:
+def item(value: Any, key: Any) -> Any:
     """Return what is there; of what cannot be resolved nothing, which Hydra is about to say itself."""
     try:
         return value[key]

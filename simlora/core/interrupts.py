@@ -6,8 +6,20 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from types import FrameType
 from typing import Any
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Start processes inside that never get SIGINT: a terminal sends it to all, and this one ends the others."""
+    resource_tracker.ensure_running()  # up to Python 3.12 its start would unblock what is blocked here
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from simlora.core.errors import InputError
+from simlora.core.files import expanded
 from simlora.metrics.stored import Requests, StoredRequests
 from simlora.metrics.tracing import Traced
 from simlora.report.results import REQUEST_COLUMNS, RunResults
@@ -116,6 +117,7 @@ def writing(folder: Path, names: Sequence[str] = (*WHOLE, *INCOMPLETE)) -> Itera
     The last name vouches for the others: it is the first to go and the last to come. Raises InputError for a folder
     that cannot be written.
     """
+    folder = expanded(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))

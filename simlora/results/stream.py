@@ -45,7 +45,7 @@ class RequestsFile:
         """Return what was written, after the last rows."""
         try:
             self._writer.close()
+            return StoredRequests(self._path, keeper=self)
         except OSError as error:
             self._remove()
             raise cannot_write(self._folder, error) from error
-        return StoredRequests(self._path, keeper=self)

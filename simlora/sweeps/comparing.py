@@ -25,7 +25,7 @@ from simlora.sweeps.differing import (
     unlike,
     varying,
 )
-from simlora.sweeps.gathering import gather
+from simlora.sweeps.gathering import GPU_HOURS, gather
 from simlora.sweeps.outcome import RAN
 from simlora.sweeps.statistics import echoes
 from simlora.sweeps.winners import marked_means
@@ -115,8 +115,8 @@ def _check(
 def _with_gpu_seconds(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with what a thousand requests took, where it is known how many GPUs there were."""
     taken_s = table["gpus"] * table["makespan_s"]
-    if "cost.gpu_hours" in table:  # which also knows when they were off
-        taken_s = (3600.0 * table["cost.gpu_hours"]).fillna(taken_s)
+    if GPU_HOURS in table:  # which also knows when they were off
+        taken_s = (3600.0 * table[GPU_HOURS]).fillna(taken_s)
     finished = table["requests.finished"].replace(0, np.nan)
     return pd.concat([table, (1000.0 * taken_s / finished).rename(COSTS[1])], axis=1)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from simlora.config.setup import KEYS, OUTPUTS
 from simlora.config.targets import POLICIES
@@ -19,11 +20,13 @@ from simlora.core.yaml_text import read_yaml
 from simlora.metrics.saturation import UNKNOWN
 from simlora.report.format import device_in_words
 from simlora.sweeps.outcome import RAN
+from simlora.sweeps.statistics import SUBMITTED
 from simlora.sweeps.table import DEVICE, TABLE, figures, read_sweep
 
 FIRST = ("system", "model", "gpu", *POLICIES)
 """Keys that say in a word what many others say."""
 SOURCE = "source"
+GPU_HOURS = "cost.gpu_hours"
 NEEDED = ("makespan_s", "requests.finished", "slo.attainment")
 """Figures that every run has, or it is none of ours."""
 _NOT_KEYS = {"slo", "window", "migration", "placement", "seed"}
@@ -128,6 +131,13 @@ def _sweep(folder: Path) -> tuple[pd.DataFrame, list[str]]:
     missing = [column for column in needed if column not in table]
     if missing:
         raise InputError(f"{folder / TABLE} has no column {missing[0]}, must be a sweep's table")
+    if table.empty:
+        raise InputError(f"{folder / TABLE} has no rows, must be a sweep's table")
+    for name in (*NEEDED, SUBMITTED, GPU_HOURS):
+        if name in table and not is_numeric_dtype(table[name]):
+            raise InputError(
+                f"{folder / TABLE} has other values than numbers in the column {name}, must be a sweep's table"
+            )
     columns = list(map(str, table.columns))
     place = columns.index("seed")
     groups = {*KEYS, "system"} - _NOT_KEYS

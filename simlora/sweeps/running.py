@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 
 from joblib import Parallel, delayed, effective_n_jobs
@@ -15,8 +17,11 @@ from simlora.api.inputs import Inputs
 from simlora.api.preparing import simulated
 from simlora.api.progress import bar
 from simlora.core.errors import DoesNotFit, InputError
+from simlora.core.interrupts import unheard
 from simlora.sweeps.outcome import DOES_NOT_FIT, FAILED, NOT_KEPT, NOT_SIMULATED, RAN, Outcome, Overrides
 
+warnings.filterwarnings("ignore", ".*tasks which were still being processed", UserWarning)
+"""Runs that an interruption ends are cancelled, and said to be; joblib need not say so, too."""
 DEATHS_MOST = 3
 Simulated = tuple[Overrides, Outcome, str, Inputs]
 """A run, what became of it, its resolved configuration and what it has read."""
@@ -100,7 +105,9 @@ def _spread(runs: Sequence[Overrides], jobs: int, keep_going: bool) -> Iterator[
     workers = min(effective_n_jobs(jobs), len(runs))
     if backend.supports_return_generator:
         pool = Parallel(n_jobs=workers, return_as="generator_unordered")
-        yield from pool(delayed(_run)(overrides, keep_going) for overrides in runs)
+        with unheard() if workers > 1 else nullcontext():
+            ended = pool(delayed(_run)(overrides, keep_going) for overrides in runs)
+        yield from ended
         return
     # Ray's tells only when all have ended: so a few at a time, or a kill would cost all of them.
     for first in range(0, len(runs), AT_ONCE * workers):

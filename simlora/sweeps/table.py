@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from simlora.api.cache import Cache, open_cache
 from simlora.api.progress import bar
 from simlora.core.checks import whole
 from simlora.core.errors import InputError, nearest
+from simlora.core.files import expanded
 from simlora.core.locks import locked
 from simlora.core.trees import leaves
+from simlora.metrics.saturation import LOADS
 from simlora.report.format import device_in_words
 from simlora.results.files import cannot_write, writing
 from simlora.sweeps import statistics
@@ -38,6 +42,8 @@ DEVICE = "device"
 """What was simulated on what, in words: llama_7b on a10g."""
 EVERY_S = 20.0
 """Seconds between two writes of the table while runs go on."""
+TEXTS = ("key", "source", "status", "reason", DEVICE)
+"""Columns that are text in every row that has them."""
 NO_FIGURES = ("command", "run", "workload", "versions", "seed", "calibration", "complete")
 """Sections of summary.json that say what was run, and nothing of what came out."""
 
@@ -112,7 +118,7 @@ def sweep(
         whole("jobs", jobs, "processes", least=1)
     asked = grid(overrides, seeds)
     cells = {cell.overrides: cell for cell in asked.cells()}
-    table = Table(list(asked.axes), list(cells), Path(out) if out is not None else None)
+    table = Table(list(asked.axes), list(cells), expanded(out) if out is not None else None)
     with spread(backend, address), bar(len(cells), "runs", progress) as tell:
         runs = each_run(list(cells), jobs, table.cache, keep_going=True)
         for done, (run, outcome) in enumerate(runs, start=1):
@@ -171,14 +177,35 @@ class Table:
 
 
 def read_sweep(folder: Path | str) -> pd.DataFrame:
-    """Return the table of a sweep's folder. Raises InputError if there is none."""
+    """Return the table of a sweep's folder. Raises InputError if there is none, or one that no sweep can have."""
     path = Path(folder) / TABLE
     if not path.exists():
         raise InputError(f"there is no {path}; must be the folder of a sweep")
     try:
-        return pd.read_parquet(path)
+        table = pd.read_parquet(path)
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read, must be a sweep's table: {error}") from None
+    _check(path, table)
+    return table
+
+
+def _check(path: Path, table: pd.DataFrame) -> None:
+    """Raise InputError for the first column of values that no sweep has."""
+    must = "must be a sweep's table"
+    if not table.columns.is_unique:
+        raise InputError(f"{path} has two columns of one name, {must}")
+    for name in map(str, table.columns):
+        column = table[name].dropna()
+        if name == "load":
+            known, fits = ", ".join(LOADS), set(map(str, column)) <= {*LOADS}
+        elif name in TEXTS:
+            known, fits = "text", set(map(type, column)) <= {str}
+        elif is_numeric_dtype(column):
+            known, fits = "finite numbers", not np.isinf(column).any()
+        else:
+            known, fits = "text or numbers", set(map(type, column)) <= {str, bool, int, float}
+        if not fits:
+            raise InputError(f"{path} has other values than {known} in the column {name}, {must}")
 
 
 def row_of(cache: Cache, cell: Cell, outcome: Outcome) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
-from simlora.core.files import whole_file
+from simlora.core.files import expanded, whole_file
 from simlora.core.trace import Trace
 from simlora.workload.chunks import READERS
 
@@ -22,7 +22,7 @@ def write(trace: Trace, path: str | Path) -> None:
 
     Blocks of other than 16 tokens have to be named once more to read it: workload.hash_block_tokens.
     """
-    file = Path(path)
+    file = expanded(path)
     check_suffix(path)
     try:
         with whole_file(file) as draft:

@@ -15,6 +15,7 @@ from simlora.api import cache as cache_module
 from simlora.api import fingerprint
 from simlora.api.cache import Cache, cache_dir
 from simlora.api.inputs import Inputs
+from simlora.cli.sweep import main as sweep
 from simlora.core.errors import InputError
 from simlora.sweeps import running
 from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome, Overrides
@@ -156,7 +157,7 @@ def test_what_is_not_in_its_name_is_not_kept(own_cache: Path, tmp_path: Path) ->
     assert put(cache, OVERRIDES, "scheduler: {_target_: simlora.policies.scheduling.fcfs.Fcfs}")
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"source": "x"}'])
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"source": "x"}', "[" * 100_000, "1" * 5000])
 def test_a_damaged_file_counts_as_not_there(own_cache: Path, damage: str) -> None:
     cache = a_cache(own_cache)
     run(OVERRIDES, cache)
@@ -164,6 +165,45 @@ def test_a_damaged_file_counts_as_not_there(own_cache: Path, damage: str) -> Non
     assert kept_run(cache, OVERRIDES) is None
     assert run(OVERRIDES, cache).status == RAN
     assert kept_run(cache, OVERRIDES) is not None
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"run": {"state": "ran"}},
+        {"run": [1]},
+        {"run": {"status": 1, "summary": 2, "reason": 3, "seconds": "long", "key": None}},
+        {"run": {"status": "ran"}},
+        {"inputs": []},
+        {"inputs": {"files": "trace.csv", "modules": 3}},
+        {"inputs": None},
+        {"overrides": None},
+        {"source": None},
+        {"note": "looked at"},
+    ],
+)
+def test_a_file_that_was_edited_counts_as_not_there(
+    own_cache: Path, edit: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = [*OVERRIDES, "--jobs=1", f"--out={tmp_path}"]
+    assert sweep(command) == 0
+    (path,) = own_cache.iterdir()
+    whole = path.read_text()
+    path.write_text(json.dumps({key: value for key, value in (json.loads(whole) | edit).items() if value}))
+    assert sweep(command) == 0
+    assert json.loads(path.read_text()).keys() == json.loads(whole).keys(), "it is kept anew"
+    monkeypatch.setattr(running, "simulated", lambda overrides: pytest.fail("it was simulated again"))
+    assert sweep(command) == 0
+
+
+def test_a_figure_that_was_edited_is_not_believed(own_cache: Path) -> None:
+    cache = a_cache(own_cache)
+    run(OVERRIDES, cache)
+    path = cache.path(OVERRIDES)
+    entry = json.loads(path.read_text())
+    entry["run"]["summary"]["makespan_s"] += 1
+    path.write_text(json.dumps(entry))
+    assert kept_run(cache, OVERRIDES) is None
 
 
 def test_a_file_is_whole_or_not_there(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +253,8 @@ def test_the_cache_is_where_the_environment_says(own_cache: Path, monkeypatch: p
     assert cache_dir() == own_cache
     monkeypatch.delenv("SIMLORA_CACHE_DIR")
     assert cache_dir().parts[-2:] == ("outputs", "cache")
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", "~/kept")
+    assert cache_dir() == Path.home() / "kept"
 
 
 # Runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -95,6 +96,19 @@ def test_they_are_found_once_for_all_rates_seeds_and_clusters(monkeypatch: pytes
     assert seen == []
     assert points(*enough, "replica.max_num_seqs=8") != first
     assert seen == [8, 16, 32, 64, 128]
+
+
+@pytest.mark.parametrize("points_of_it", [[1, 2], {"8": 5500}, "many", [1, 2, 3, 4, "5"], None])
+def test_those_that_were_edited_are_found_anew(
+    own_cache: Path, points_of_it: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = points()
+    (path,) = own_cache.iterdir()
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"points": points_of_it}))
+    monkeypatch.setattr(operating_points, "highest_rate", lambda s, rank, *rest: float(rank))
+    assert list(points()) == list(first)
+    assert points() != first
+    assert json.loads(path.read_text())["points"] == list(points().values())
 
 
 def test_a_tighter_slo_has_lower_ones() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,8 +14,82 @@ import pandas as pd
 import pytest
 
 from tests.cli.command import Command
+from tests.cli.test_streams import COMMANDS
 
 ENDLESS = "workload.duration_s=3e5"
+
+
+STOP = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal; of background jobs it is ignored
+
+def stop():
+    os.kill(os.getpid(), signal.SIGINT)
+
+class Stop:
+    def find_spec(self, name, *rest):
+        if name == WHERE:
+            stop()
+
+sys.meta_path.insert(0, Stop())
+"""
+COMPOSING = """
+from simlora.config.crossing import Loader
+compose = Loader._load_single_config
+Loader._load_single_config = lambda *given, **named: (stop(), compose(*given, **named))[1]
+"""
+NOTHING, KEPT = (
+    "nothing was begun",
+    "the runs that were finished are kept, and the same command goes on from there",
+)
+LINES = {"simlora": "this run leaves no results", "simlora-report": "no page was written"}
+LINES |= {"simlora-sweep": KEPT, "simlora-capacity": KEPT, "simlora-trace": "nothing was written"}
+WORDS = {"simlora-trace": ("info", "t.csv"), "simlora-report": ("a",)}
+
+
+def stopped(folder: Path, command: str, where: str, code: str = "") -> tuple[int, str]:
+    """Return how a command ends, and what it says, that gets SIGINT when a module is imported or `code` has it."""
+    words = [command, *WORDS.get(command, ("workload.duration_s=3",))]
+    lines = [f"WHERE = {where!r}{STOP}sys.argv = {words!r}{code}", f"from {COMMANDS[command]} import main"]
+    program = "\n".join([*lines, "sys.exit(main())"])
+    trace = "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,10\n"
+    (folder / "t.csv").write_text(trace)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert os.listdir(folder) == ["t.csv"]
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize("where", ["simlora.core.build", "simlora.cli.messages"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_may_be_stopped_while_it_is_imported(tmp_path: Path, command: str, where: str) -> None:
+    assert stopped(tmp_path, command, where) == (130, f"simlora: interrupted; {NOTHING}\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "where"),
+    [
+        *(("simlora", where) for where in ("hydra", "pandas", "simlora.engine.scenario")),
+        *(("simlora-sweep", where) for where in ("simlora.sweeps.table", "joblib")),
+        ("simlora-capacity", "simlora.sweeps.question"),
+        ("simlora-report", "simlora.sweeps.comparing"),
+        ("simlora-trace", "simlora.workload.catalogue"),
+    ],
+)
+def test_and_while_what_it_needs_is_imported(tmp_path: Path, command: str, where: str) -> None:
+    assert stopped(tmp_path, command, where) == (130, f"simlora: interrupted; {LINES[command]}\n")
+
+
+@pytest.mark.parametrize("command", ["simlora", "simlora-sweep", "simlora-capacity", "simlora-trace"])
+def test_and_while_its_configuration_is_composed(tmp_path: Path, command: str) -> None:
+    assert stopped(tmp_path, command, "", COMPOSING) == (130, f"simlora: interrupted; {LINES[command]}\n")
+
+
+def test_a_program_that_imports_simlora_is_stopped_as_it_likes() -> None:
+    code = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nimport simlora\n"
+    code += "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def interrupt_when(process: subprocess.Popen[str], folder: Path, number: int) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from simlora.cli.report import main
@@ -89,6 +92,89 @@ def test_bad_input_is_a_sentence_and_leaves_nothing(
     assert sentence in err
     assert len(err.splitlines()) == 1
     assert sorted(Path().rglob("*")) == before
+
+
+def edited(**columns: object) -> None:
+    """Give every row of the sweep's table these values."""
+    path = sweep() / "sweep.parquet"
+    table = pd.read_parquet(path)
+    values = {name: pd.Series([value] * len(table), dtype=object) for name, value in columns.items()}
+    table.assign(**values).to_parquet(path)
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, b"x", pd.Timestamp("2020-01-01"), float("inf")])
+@pytest.mark.parametrize(
+    "column", ["key", "system", "workload.rate_rps", "status", "load", "device", "makespan_s", "ttft_s.p50"]
+)
+def test_values_that_no_sweep_has_are_refused(
+    column: str, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(**{column: value})
+    assert main(["sweep"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("simlora: error: sweep/sweep.parquet has other values than ")
+    assert err.endswith(f" in the column {column}, must be a sweep's table\n")
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("load", value) for value in ("high", 3, True)),
+        *((name, "x") for name in ("makespan_s", "slo.attainment", "requests.submitted", "cost.gpu_hours")),
+        *((name, None) for name in ("makespan_s", "slo.attainment")),
+        *((name, 3) for name in ("key", "reason", "device")),
+    ],
+)
+def test_nor_is_text_a_number_or_a_number_text(
+    column: str, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(**{column: value})
+    assert main(["sweep"]) == 2
+    assert f" in the column {column}, must be a sweep's table\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda table: table.drop(columns="ttft_s.p99"),
+        lambda table: table.drop(columns=["seconds", "source", "throughput_tps"]),
+        lambda table: table.assign(note="seen", **{"cluster.replicas": None}),
+        lambda table: pd.concat([table, table]),
+        lambda table: table.astype({"status": "category", "key": "category", "load": "category"}),
+        lambda table: table.astype({"seed": str, "workload.rate_rps": str}),
+    ],
+)
+def test_a_table_that_was_edited_may_still_be_drawn(edit: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    path = sweep() / "sweep.parquet"
+    edit(pd.read_parquet(path)).to_parquet(path)
+    assert main(["sweep"]) == 0
+
+
+def test_a_table_without_rows_or_with_a_column_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    path = sweep() / "sweep.parquet"
+    table = pd.read_parquet(path)
+    table.iloc[:0].to_parquet(path)
+    assert main(["sweep"]) == 2
+    assert "sweep/sweep.parquet has no rows, must be a sweep's table" in capsys.readouterr().err
+    names = ["seed" if name == "seconds" else name for name in table]
+    pq.write_table(pa.Table.from_pandas(table, preserve_index=False).rename_columns(names), path)
+    assert main(["sweep"]) == 2
+    assert capsys.readouterr().err.startswith("simlora: error: sweep/sweep.parquet ")
+
+
+@pytest.mark.parametrize("left", [0, 10, 0.5, -20])
+def test_a_table_that_is_cut_off_or_a_folder_is_refused(
+    left: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = sweep() / "sweep.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(left * len(whole)) if isinstance(left, float) else left])
+    assert main(["sweep"]) == 2
+    assert "sweep/sweep.parquet cannot be read, must be a sweep's table" in capsys.readouterr().err
+    path.unlink()
+    path.mkdir()
+    assert main(["sweep"]) == 2
+    assert "sweep/sweep.parquet has no column key, must be a sweep's table" in capsys.readouterr().err
 
 
 def test_an_earlier_page_stays_until_the_new_one_is_whole(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from contextlib import nullcontext
 
@@ -69,6 +71,19 @@ def test_what_an_inner_one_lets_through_an_outer_one_counts():
     finally:
         signal.signal(signal.SIGINT, before)
     assert seen == [0, 0, 0, 2]
+
+
+def test_processes_may_be_started_that_never_get_one() -> None:
+    code = """
+from signal import SIG_BLOCK, SIGINT, pthread_sigmask
+from joblib import Parallel, delayed
+from simlora.core.interrupts import unheard
+with unheard():
+    masks = Parallel(n_jobs=2, return_as="generator")(delayed(pthread_sigmask)(SIG_BLOCK, []) for _ in range(2))
+assert SIGINT not in pthread_sigmask(SIG_BLOCK, [])
+assert all(SIGINT in mask for mask in masks)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_other_threads_get_no_signals_and_have_nothing_to_hold_back():

@@ -110,6 +110,20 @@ def test_a_table_edited_by_hand_takes_more_rows() -> None:
     assert list(map(str, read_sweep("out")["seed"])) == ["0", "1"]
 
 
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, b"x"])
+@pytest.mark.parametrize("column", ["source", "seed", "speedup", "ttft_s.mean"])
+def test_values_that_no_sweep_has_are_left_alone(
+    column: str, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("out").mkdir()
+    frame = pd.DataFrame({"key": ["a"], "source": ["b"], "seed": [1], "status": ["ran"]})
+    frame.assign(**{column: [value]}).to_parquet(Path("out", TABLE))
+    before = Path("out", TABLE).read_bytes()
+    assert main([*SMALL, "speedup=2", "--out=out"]) == 2
+    assert f" in the column {column}, must be a sweep's table" in capsys.readouterr().err
+    assert Path("out", TABLE).read_bytes() == before
+
+
 @pytest.mark.parametrize("text", [b"", b"not parquet", b"PAR1" + b"\0" * 40 + b"PAR1"])
 def test_a_file_that_is_no_table(text: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     Path("out").mkdir()

@@ -1,0 +1,218 @@
+"""Folders that go away while a command is at work, and those that a `~` stands for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simlora.cli import capacity, job, main, report, sweep, trace
+from simlora.sweeps import running
+from tests.report.make_sweep import make_run
+
+RUN = ("workload.duration_s=3", "report=false")
+SWEEP = ("workload.duration_s=3", "--jobs=1")
+CAPACITY = (*SWEEP, "--seeds=1", "--longest=1", "--precision=0.5", "--start=1")
+TRACE = "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,10\n1,b,8,100,10\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to be in, which may go away, with a home and a cache beside it."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
+    return folder
+
+
+def going(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, folder: Path, after: bool = True) -> None:
+    """Have a folder go away when a function has been called, or is about to be."""
+    real: Callable[..., Any] = getattr(module, name)
+
+    def called(*arguments: Any, **keywords: Any) -> Any:
+        if not after:
+            shutil.rmtree(folder, ignore_errors=True)
+        found = real(*arguments, **keywords)
+        shutil.rmtree(folder, ignore_errors=True)
+        return found
+
+    monkeypatch.setattr(module, name, called)
+
+
+def sentence(capsys: pytest.CaptureFixture[str]) -> str:
+    err = capsys.readouterr().err
+    assert err.startswith("simlora: error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+# Going away
+
+
+@pytest.mark.parametrize("gone", [".", "out"])
+def test_a_runs_folder_is_made_anew(here: Path, gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    going(monkeypatch, job, "run", here / gone)
+    assert main([*RUN, "hydra.run.dir=out"]) == 0
+    assert (here / "out" / "summary.json").exists()
+
+
+def test_a_run_of_which_rows_are_in_its_folder_is_lost_with_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from simlora.api import running as runs
+
+    monkeypatch.setattr(runs, "ROW_GROUP", 1)
+    going(monkeypatch, runs.Simulation, "run", here / "out")
+    assert main([*RUN, "hydra.run.dir=out"]) == 2
+    assert "cannot write results to" in sentence(capsys)
+    assert list(here.rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize("gone", ["cache", "here/out", "here"])
+def test_a_sweep_keeps_its_runs(
+    tmp_path: Path, gone: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    going(monkeypatch, running, "simulated", tmp_path / gone)
+    assert sweep.main([*SWEEP, "--out=out"]) == (2 if gone == "here" else 0)
+    if gone == "here":
+        assert "cannot write results to out: No such file or directory" in sentence(capsys)
+    else:
+        assert (tmp_path / "here/out/sweep.parquet").exists()
+    assert len(list((tmp_path / "cache").glob("*.json"))) == 1
+
+
+@pytest.mark.parametrize("gone", ["cache", "here/out", "here"])
+def test_a_search_keeps_its_runs(
+    tmp_path: Path, gone: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    going(monkeypatch, running, "simulated", tmp_path / gone)
+    assert capacity.main([*CAPACITY, "--out=out"]) == (2 if gone == "here" else 0)
+    if gone == "here":
+        assert "cannot write results to out: No such file or directory" in sentence(capsys)
+    else:
+        assert (tmp_path / "here/out/capacity.json").exists()
+
+
+def test_a_report_of_what_has_gone_is_a_sentence(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from simlora.sweeps import comparing
+
+    make_run(here / "a")
+    going(monkeypatch, comparing, "gather", here / "a")
+    assert report.main(["a"]) == 2
+    assert "a is not the folder of a run: it has no summary.json" in sentence(capsys)
+    assert list(here.iterdir()) == []
+
+
+def test_the_page_of_a_report_needs_a_folder(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from simlora.sweeps import comparing
+
+    make_run(here / "a")
+    going(monkeypatch, comparing, "compare", here)
+    assert report.main(["a", "--out=pages/a.html"]) == 2
+    assert "cannot write results to pages/a.html: No such file or directory" in sentence(capsys)
+
+
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_a_trace_that_has_gone_when_it_is_read(
+    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from simlora.workload import file
+
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    (folder / "t.csv").write_text(TRACE)
+    going(monkeypatch, file, "read_table", folder, after=False)
+    own = ("workload=file", f"workload.path={folder}/t.csv")
+    done = (
+        main([*own, "report=false", "hydra.run.dir=out"])
+        if command == "run"
+        else sweep.main([*own, "--jobs=1"])
+    )
+    assert done == 2
+    assert f"{folder}/t.csv" in sentence(capsys)
+    assert not list(Path().rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        (main, [*RUN]),
+        (sweep.main, [*SWEEP]),
+        (capacity.main, [*CAPACITY]),
+        (report.main, ["a"]),
+        (trace.main, ["list"]),
+    ],
+)
+def test_a_current_folder_that_has_gone_is_a_sentence(
+    here: Path,
+    command: Callable[[list[str]], int],
+    arguments: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here.rmdir()
+    assert command(arguments) == 2
+    assert "the current folder cannot be used: No such file or directory" in sentence(capsys)
+
+
+# Homes
+
+
+def written(tmp_path: Path) -> list[str]:
+    """Everything that is written under a home, and assert that nothing is elsewhere."""
+    assert not list((tmp_path / "here").rglob("~*"))
+    home = tmp_path / "home"
+    return sorted(path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
+
+
+def test_a_runs_folder_may_begin_at_home(tmp_path: Path) -> None:
+    assert main([*RUN, "hydra.run.dir='~/x'"]) == 0
+    assert "x/summary.json" in written(tmp_path)
+
+
+def test_so_may_one_that_a_variable_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUT", "~/x")
+    assert main([*RUN, "hydra.run.dir=${oc.env:OUT}"]) == 0
+    assert "x/summary.json" in written(tmp_path)
+
+
+@pytest.mark.parametrize("sub", [[], ["hydra.sweep.subdir='~/y/${hydra.job.num}'"]])
+def test_the_folder_of_several_may_begin_at_home(tmp_path: Path, sub: list[str]) -> None:
+    assert main(["-m", *RUN, "seed=1,2", "hydra.sweep.dir='~/x'", *sub]) == 0
+    folder = "y" if sub else "x"
+    assert {f"{folder}/0/summary.json", f"{folder}/1/summary.json"} <= {*written(tmp_path)}
+
+
+def test_so_may_what_other_commands_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("t.csv").write_text(TRACE)
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", "~/cache")
+    (tmp_path / "home").mkdir()
+    assert sweep.main([*SWEEP, "--out=~/s"]) == 0
+    assert capacity.main([*CAPACITY, "--out", "~/c"]) == 0
+    assert report.main(["~/s", "--out=~/pages/s.html"]) == 0
+    assert trace.main(["info", "t.csv", "--picture=~/t.png"]) == 0
+    assert trace.main(["convert", "t.csv", "~/t.parquet"]) == 0
+    found = {path for path in written(tmp_path) if not path.startswith("cache/")}
+    assert found == {
+        *("s/sweep.parquet", "s/.sweep.lock", "pages/s.html", "t.png", "t.parquet"),
+        *("c/capacity.json", "c/capacity.png", "c/runs.parquet"),
+    }
+    assert list((tmp_path / "home/cache").glob("*.json"))
+
+
+def test_a_home_that_nobody_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "hydra.run.dir='~nouser/x'"]) == 2
+    assert "'~nouser/x' cannot be used as a path" in sentence(capsys)
+    assert sweep.main([*SWEEP, "--out=~nouser/x"]) == 2
+    assert "'~nouser/x' cannot be used as a path" in sentence(capsys)
+    assert os.listdir() == []

@@ -1,0 +1,91 @@
+"""Where the locale is C and Python is told to take it at its word, text beyond ASCII is refused in a sentence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_streams import COMMANDS, python
+
+C = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+TRACE = "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,é,8,100,10\n1,b,8,100,10\n"
+POLICY = "from simlora.policies.scheduling.fcfs import Fcfs\n\n\nclass Mé(Fcfs):\n    pass\n"
+
+
+def run(folder: Path, command: str, *arguments: str, **locale: str) -> subprocess.CompletedProcess[bytes]:
+    words = [os.fsencode(word) for word in (*python(command), *arguments)]
+    return subprocess.run(words, cwd=folder, env=os.environ | locale, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("simlora", ("gpu='é'",)),
+        ("simlora", ("hydra.run.dir='outé'",)),
+        ("simlora-sweep", ("--out=outé",)),
+        ("simlora-capacity", ("scheduler._target_=é.Mé",)),
+        ("simlora-report", ("é",)),
+        ("simlora-trace", ("info", "é.csv")),
+    ],
+)
+def test_an_argument_is_refused_with_the_way_out(
+    tmp_path: Path, command: str, arguments: tuple[str, ...]
+) -> None:
+    ended = run(tmp_path, command, *arguments, **C)
+    assert ended.returncode == 2
+    written = arguments[-1].replace("é", "\\xe9")
+    quote = '"' if "'" in written else "'"
+    assert ended.stderr.decode("ascii") == (
+        f"simlora: error: {quote}{written}{quote} is no text in this locale (ascii); "
+        "set PYTHONUTF8=1, by which it is read as UTF-8\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_so_is_the_current_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "é"
+    folder.mkdir()
+    ended = run(folder, "simlora", **C)
+    assert ended.returncode == 2
+    assert b"' is no text in this locale (ascii)" in ended.stderr
+
+
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, C | {"PYTHONUTF8": "1"}])
+def test_where_python_reads_utf_8_in_the_locale_of_c_all_of_it_works(
+    tmp_path: Path, locale: dict[str, str]
+) -> None:
+    (tmp_path / "é.csv").write_text(TRACE, encoding="utf-8")
+    (tmp_path / "é.py").write_text(POLICY, encoding="utf-8")
+    own = ("workload=file", "workload.path='é.csv'", "scheduler._target_='é.Mé'", "hydra.run.dir='outé'")
+    ended = run(tmp_path, "simlora", *own, **locale)
+    assert ended.returncode == 0, ended.stderr
+    assert "outé/report.html" in ended.stdout.decode()
+    assert {"summary.json", "report.html"} <= {*os.listdir(tmp_path / "outé")}
+    wrong = run(tmp_path, "simlora", "gpu='é'", **locale)
+    assert "there is no gpu 'é'; choose one of" in wrong.stderr.decode()
+
+
+def test_bytes_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:
+    ended = run(tmp_path, "simlora", "gpu=\udce9", LC_ALL="C.UTF-8")
+    assert (ended.returncode, ended.stderr.decode()) == (
+        2,
+        "simlora: error: 'gpu=\\\\xe9' is no text in this locale (utf-8); must be UTF-8\n",
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_printed_can_be_printed_there(tmp_path: Path, command: str) -> None:
+    (tmp_path / "t.csv").write_text(TRACE, encoding="utf-8")
+    words = {
+        "simlora": ("workload=file", "workload.path=t.csv", "report=false"),
+        "simlora-sweep": ("workload=file", "workload.path=t.csv", "--jobs=1"),
+        "simlora-trace": ("info", "t.csv"),
+    }
+    ended = run(
+        tmp_path, command, *words.get(command, ("--help",)), **C | {"PYTHONIOENCODING": "ascii:strict"}
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.decode("ascii")
