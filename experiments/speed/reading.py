@@ -38,13 +38,13 @@ PIECE = 50_000
 HEAD = f"{'requests':>12}{'format':>10}{'file':>12}{'peak memory':>14}{'CPU time':>11}{'a request':>12}"
 
 
-def pieces(requests: int, rate_rps: float) -> Iterator[pd.DataFrame]:
+def pieces(requests: int, rate_rps: float, adapters: int = 200) -> Iterator[pd.DataFrame]:
     """Yield the rows of a trace of our own format, some at a time; lengths and ranks are those of Speed."""
     rng, start_s = np.random.default_rng(0), 0.0
     for begin in range(0, requests, PIECE):
         n = min(PIECE, requests - begin)
         arrival_s = start_s + rng.exponential(1 / rate_rps, n).cumsum()
-        adapter, (prompts, outputs) = rng.integers(0, 200, n), rng.integers(8, 513, (2, n))
+        adapter, (prompts, outputs) = rng.integers(0, adapters, n), rng.integers(8, 513, (2, n))
         yield pd.DataFrame(
             {
                 "arrival_s": arrival_s,
@@ -58,10 +58,11 @@ def pieces(requests: int, rate_rps: float) -> Iterator[pd.DataFrame]:
         start_s = arrival_s[-1]
 
 
-def write(requests: int, path: Path, rate_rps: float = 140.0) -> None:
+def write(requests: int, path: Path, rate_rps: float = 140.0, adapters: int = 200) -> None:
     """Write a trace, without ever holding all of it."""
     if path.suffix == ".parquet":
-        tables = (pa.Table.from_pandas(piece, preserve_index=False) for piece in pieces(requests, rate_rps))
+        frames = pieces(requests, rate_rps, adapters)
+        tables = (pa.Table.from_pandas(piece, preserve_index=False) for piece in frames)
         first = next(tables)
         with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
             writer.write_table(first)
@@ -69,7 +70,7 @@ def write(requests: int, path: Path, rate_rps: float = 140.0) -> None:
                 writer.write_table(table)
         return
     with gzip.open(path, "wt") if path.suffix == ".gz" else path.open("w") as file:
-        for number, piece in enumerate(pieces(requests, rate_rps)):
+        for number, piece in enumerate(pieces(requests, rate_rps, adapters)):
             if ".jsonl" in path.suffixes:
                 piece.to_json(file, orient="records", lines=True, double_precision=15)
             else:

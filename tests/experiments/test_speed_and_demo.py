@@ -9,7 +9,7 @@ import pytest
 import experiments.demo as demo
 from experiments.scenarios import scenario
 from experiments.speed import __main__ as speed_report
-from experiments.speed import against, crowded, growth, reading, sizes
+from experiments.speed import against, crowded, growth, reading, sizes, ten_million
 from experiments.speed.__main__ import line
 from experiments.speed.scenarios import (
     PAIRS,
@@ -91,6 +91,35 @@ def test_reading_is_measured(suffix, tmp_path, monkeypatch) -> None:
     assert min(found.values()) > 0.0
     words = reading.line(suffix, 2_000_000, {"requests": 1e6, "peak_memory_bytes": 3e8, "cpu_s": 2.5}).split()
     assert words == ["1,000,000", suffix, "2.0", "MB", "300", "MB", "2.50", "s", "2.50", "µs"]
+
+
+def test_a_file_is_followed_from_its_rows_to_a_page(capsys) -> None:
+    assert ten_million.main(["--requests", "60", "--replicas", "2", "--from", ".parquet"]) == 0
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert printed[0][1:] == ["60", "requests", "for", "1,000", "adapters", "on", "2", "replicas"]
+    names = [line[0] for line in printed[2:-2]]
+    assert names == [
+        "simlora",
+        "reading",
+        "simulating",
+        "summary",
+        "writing",
+        "report.html",
+        "simlora-report",
+    ]
+    assert all(line[2::2] == ["s", "s", "MB"] for line in printed[2:-2])
+    assert all(float(line[5]) > 0.0 for line in printed[2:-2])
+    assert printed[-2] == ["A", "progress", "bar", "was", "shown."]
+    assert [word for word in printed[-1] if "." in word and word[0].isalpha()] == [
+        *("trace.parquet", "requests.parquet", "report.html", "comparison.html")
+    ]
+
+
+def test_a_command_that_fails_is_said_in_its_own_words() -> None:
+    with pytest.raises(
+        InputError, match=r"simlora.cli.report ended with exit status 2: .*none does not exist"
+    ):
+        ten_million.ran(["simlora.cli.report", "none"])
 
 
 def test_what_a_request_costs_a_crowded_replica_is_measured(monkeypatch) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -89,6 +92,27 @@ def test_arrivals_at_one_instant_say_nothing() -> None:
 def test_the_order_of_the_rows_does_not_matter() -> None:
     frame = arrivals([0.2 * i for i in range(100)])
     assert load(frame.iloc[::-1]) == load(frame)
+
+
+def test_a_label_takes_little_memory_a_request() -> None:
+    """A column of times takes 8 bytes a request: no more than eight of them are there at once."""
+    n = 100_000
+    arrival_s = np.arange(n) * 0.1
+    frame = pd.DataFrame(
+        {
+            "arrival_s": arrival_s,
+            "admitted_s": arrival_s + 0.3,
+            "queue_s": 0.3,
+            "latency_s": 10.3,
+            "status": pd.Categorical.from_codes(np.zeros(n, dtype=np.int8), ["finished"]),
+            "replica": np.arange(n, dtype=np.int32) % 7,
+        }
+    )
+    tracemalloc.start()
+    load(frame)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 70 * n
 
 
 def test_one_replica_with_a_queue_leaves_the_others_theirs() -> None:

@@ -15,6 +15,7 @@ import pytest
 import simlora
 from simlora.api import running
 from simlora.api.running import Interrupted
+from simlora.cli import report
 from simlora.core.errors import InputError
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.metrics.slo import is_finished
@@ -87,6 +88,28 @@ def test_the_page_is_the_same_from_memory_and_from_disk(tmp_path: Path, small_gr
     assert isinstance(stored.rows, StoredRequests)
     whole = RunResults(stored.summary, stored.requests, stored.timeline, stored.config)
     assert render(stored) == render(whole)
+
+
+def test_a_report_reads_of_a_file_no_column_that_it_does_not_draw(
+    tmp_path: Path, small_groups: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate().save(tmp_path / "run", report=False)
+    columns: set[str] = set()
+    read_group = pq.ParquetFile.read_row_group
+
+    def noted(self: pq.ParquetFile, group: int, names: list[str]) -> Any:
+        columns.update(names)
+        return read_group(self, group, names)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", noted)
+    read_whole = pd.read_parquet
+    whole: list[str] = []
+    monkeypatch.setattr(
+        pd, "read_parquet", lambda path, **how: whole.append(path.name) or read_whole(path, **how)
+    )
+    assert report.main([str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]) == 0
+    assert columns == {"status", "ttft_s", "tpot_s", "latency_s"}
+    assert "requests.parquet" not in whole
 
 
 def test_columns_and_rows_of_a_file_are_those_of_its_table(tmp_path: Path, small_groups: None) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
+from simlora.workload import export
 from simlora.workload.export import write
 from simlora.workload.file import File
 
@@ -178,6 +179,36 @@ def test_what_is_written_is_read_back(tmp_path_factory, suffix, trace):
     write(once, folder / f"again.{suffix}")
     assert same(read(str(folder / f"again.{suffix}")), once)
     assert sorted(file.name for file in folder.iterdir()) == [f"again.{suffix}", f"once.{suffix}"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+def test_a_trace_is_written_in_pieces_as_it_is_whole(tmp_path, monkeypatch, suffix):
+    """Of the pieces of three rows some have no adapter, no session or no hashes."""
+    n, sparse = 10, [5, 9]
+    trace = Trace(
+        arrival_s=np.arange(n) / 3,
+        adapter=np.array([0 if row in sparse else BASE_MODEL for row in range(n)]),
+        prompt_tokens=np.full(n, 40),
+        output_tokens=np.arange(n) + 1,
+        max_output_tokens=np.full(n, 20),
+        adapters=(AdapterSpec("a", 8),),
+        session=["s, t" if row in sparse else None for row in range(n)],
+        block_hashes=[(2**63 - 1, 7) if row in sparse else () for row in range(n)],
+    )
+    whole, pieces = (tmp_path / f"{name}.{suffix}" for name in ("whole", "pieces"))
+    write(trace, whole)
+    monkeypatch.setattr(export, "ROW_GROUP", 3)
+    monkeypatch.setattr(export, "TEXT_ROWS", 3)
+    rows = []
+    frame_of = export._frame
+    monkeypatch.setattr(export, "_frame", lambda *given: rows.append(len(found := frame_of(*given))) or found)
+    write(trace, pieces)
+    assert max(rows) == 3
+    if suffix == "parquet":
+        pd.testing.assert_frame_equal(pd.read_parquet(pieces), pd.read_parquet(whole))
+    else:
+        assert pieces.read_bytes() == whole.read_bytes()
+    assert same(read(str(pieces)), read(str(whole)))
 
 
 def test_writing_needs_a_known_suffix_and_a_folder(tmp_path):

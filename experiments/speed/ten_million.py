@@ -1,0 +1,132 @@
+"""Print what ten million requests take, from a trace file to a page: wall and CPU time and memory, phase by phase.
+
+    python -m experiments.speed.ten_million [--requests 10000000] [--replicas 100] [--from .csv]
+
+The file, of 1,000 adapters at a rate below saturation, is written first. Then the commands `simlora workload=file` of
+S-LoRA and `simlora-report` of its folder run, each in a process of its own with a terminal for its progress bar. Ten
+million requests take some minutes and 2 GB of disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from experiments.speed.phases import PHASES
+from experiments.speed.reading import FORMATS, write
+from experiments.speed.scenarios import RATE_RPS
+from experiments.studies.command import ended, parser_of
+from simlora.core.build import BUILD
+from simlora.core.checks import whole
+from simlora.core.errors import InputError
+
+ADAPTERS = 1_000
+COMMAND, REPORT = "simlora", "simlora-report"
+HEAD = f"{'':<18}{'wall time':>12}{'CPU time':>12}{'peak memory':>14}"
+Figures = Mapping[str, float]
+
+
+def ran(arguments: Sequence[str]) -> tuple[dict[str, float], str]:
+    """Run a module in a process whose stderr is a terminal; return what it took, and what that terminal showed.
+
+    Raises InputError if it fails, with the last line that it said.
+    """
+    terminal, stderr = pty.openpty()
+    begin_s = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, "-m", *arguments], stdout=subprocess.DEVNULL, stderr=stderr
+    ) as process:
+        os.close(stderr)
+        said = _read(terminal)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        reason = (said.strip().splitlines() or ["no reason given"])[-1]
+        raise InputError(f"{arguments[0]} ended with exit status {process.returncode}: {reason}")
+    return {
+        "wall_s": time.perf_counter() - begin_s,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "peak_memory_bytes": usage.ru_maxrss * 1024.0,
+    }, said
+
+
+def _read(terminal: int) -> str:
+    """Return all that a terminal shows until the last process has left it, which Linux reports as an error."""
+    parts = []
+    with open(terminal, "rb", buffering=0) as stream:
+        try:
+            while part := stream.read(1 << 16):
+                parts.append(part)
+        except OSError:
+            pass
+    return b"".join(parts).decode("utf-8", errors="replace")
+
+
+def measure(requests: int, replicas: int, suffix: str) -> tuple[dict[str, Figures], dict[str, float], bool]:
+    """Return what each phase and command took, the bytes of files, and whether there was a progress bar."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        trace, phases, page = folder / f"trace{suffix}", folder / "phases.json", folder / "comparison.html"
+        write(requests, trace, RATE_RPS * replicas, ADAPTERS)
+        overrides = [
+            "workload=file",
+            f"workload.path={trace}",
+            f"cluster.replicas={replicas}",
+            "router=most_idle",
+            "replica.kv_token_budget=14500",
+        ]
+        command, said = ran(
+            ["experiments.speed.phases", str(phases), *overrides, f"hydra.run.dir={folder / 'run'}"]
+        )
+        report, _ = ran(["simlora.cli.report", str(folder / "run"), "--out", str(page)])
+        found = json.loads(phases.read_text(encoding="utf-8")) | {COMMAND: command, REPORT: report}
+        files = [trace, folder / "run/requests.parquet", folder / "run/report.html", page]
+        return (
+            found,
+            {path.name: float(path.stat().st_size) for path in files},
+            "simulating" in said and f"/{requests}" in said,
+        )
+
+
+def line(name: str, found: Figures) -> str:
+    """One line of the table."""
+    indented = f"  {name}" if name in PHASES else name
+    return (
+        f"{indented:<18}{found['wall_s']:>10.1f} s{found['cpu_s']:>10.1f} s"
+        f"{found['peak_memory_bytes'] / 1e6:>11,.0f} MB"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line for each phase and command; return the exit status."""
+    parser = parser_of("experiments.speed.ten_million", __doc__)
+    parser.add_argument("--requests", type=int, default=10_000_000, help="rows of the file (default: 10^7)")
+    parser.add_argument("--replicas", type=int, default=100, help="replicas (default: 100)")
+    parser.add_argument(
+        "--from", choices=FORMATS, default=".csv", dest="suffix", help="its format (default: .csv)"
+    )
+    options = parser.parse_args(arguments)
+    return ended(lambda: _print(options.requests, options.replicas, options.suffix))
+
+
+def _print(requests: int, replicas: int, suffix: str) -> None:
+    whole("--requests", requests, "requests", least=1)
+    whole("--replicas", replicas, "replicas", least=1)
+    print(f"{BUILD}, {requests:,} requests for {ADAPTERS:,} adapters on {replicas:,} replicas", flush=True)
+    found, files, bar = measure(requests, replicas, suffix)
+    print(HEAD)
+    for name in (COMMAND, *PHASES, REPORT):
+        print(line(name, found[name]))
+    print(f"A progress bar was {'' if bar else 'not '}shown.")
+    print(", ".join(f"{name} {size / 1e6:,.1f} MB" for name, size in files.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
