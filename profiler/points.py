@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simlora.core.errors import InputError, nearest
-from simlora.core.yaml_text import read_yaml
+from simlora.latency.yaml_text import read_yaml
 
 PLANS = Path(__file__).with_name("plans")
 ITERATIONS = ("prefill", "decode")

@@ -14,7 +14,7 @@ from simlora.api.fingerprint import source
 from simlora.api.inputs import Inputs, files_of, foreign_code, named_files
 from simlora.core.errors import InputError
 from simlora.core.files import expanded, whole_file
-from simlora.core.yaml_text import read_yaml
+from simlora.latency.yaml_text import read_yaml
 
 DEFAULT = Path("outputs") / "cache"
 HELP = (

@@ -18,7 +18,7 @@ from omegaconf import _utils as omegaconf
 
 from simlora.config.targets import POLICIES, check_hydras_own, item
 from simlora.core.files import expanded
-from simlora.core.yaml_text import TreeLoader
+from simlora.latency.yaml_text import TreeLoader
 
 SYSTEMS = "system/"
 

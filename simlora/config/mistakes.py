@@ -13,7 +13,7 @@ from simlora.config.composing import choices, compose, groups
 from simlora.config.names import close_keys, dotted
 from simlora.config.reading import plain
 from simlora.core.errors import InputError, nearest
-from simlora.core.yaml_text import read_yaml, refusal
+from simlora.latency.yaml_text import read_yaml, refusal
 
 COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 """What a mistake in an override or a configuration file raises while the configuration is composed."""

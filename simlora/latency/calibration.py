@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simlora.core.errors import InputError, nearest
-from simlora.core.yaml_text import read_yaml
+from simlora.latency.yaml_text import read_yaml
 
 KINDS = ("measured", "published", "derived")
 SECTIONS = (

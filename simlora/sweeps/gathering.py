@@ -16,7 +16,7 @@ from simlora.config.setup import KEYS, OUTPUTS
 from simlora.config.targets import POLICIES
 from simlora.core.errors import InputError
 from simlora.core.trees import leaves
-from simlora.core.yaml_text import read_yaml
+from simlora.latency.yaml_text import read_yaml
 from simlora.metrics.saturation import UNKNOWN
 from simlora.report.format import device_in_words
 from simlora.sweeps.outcome import RAN

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import yaml
-from omegaconf import _utils as omegaconf
 
 from simlora.core.errors import InputError
 
@@ -27,8 +26,8 @@ def _refused(problem: str, mark: Any) -> Refused:
     return Refused(problem=problem, problem_mark=mark)
 
 
-class TreeLoader(omegaconf.get_yaml_loader()):  # type: ignore[misc]  # OmegaConf gives a class
-    """OmegaConf's loader, by which 1e-4 is a number and a date is text.
+class TreeLoader(yaml.SafeLoader):
+    """PyYAML's safe loader, but that 1e-4 is a number and a date is text.
 
     Refused are aliases, by which a file of a few lines has more values than memory holds, or contains itself; tags;
     keys that are given twice; more than DEEPEST levels; and numbers of more than DIGITS_MOST digits. `1:30` is text,
@@ -39,7 +38,7 @@ class TreeLoader(omegaconf.get_yaml_loader()):  # type: ignore[misc]  # OmegaCon
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Return the next node, unless it is an alias, has a tag or lies too deep."""
-        event = self.peek_event()
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             raise _refused("has an alias (*name), write its value out", event.start_mark)
         if event.tag is not None:
@@ -70,7 +69,11 @@ class TreeLoader(omegaconf.get_yaml_loader()):  # type: ignore[misc]  # OmegaCon
 
 
 TreeLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in ("int", "float")]
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag.rpartition(":")[2] not in ("int", "float", "timestamp")
+    ]
     for first, resolvers in TreeLoader.yaml_implicit_resolvers.items()
 }
 for _tag, _pattern in (("float", FLOAT), ("int", INT)):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
-from simlora.core.yaml_text import read_yaml
+from simlora.latency.yaml_text import read_yaml
 
 BOMB = "a: &a [1, 1]\n" + "\n".join(f"{b}: &{b} [*{a}, *{a}]" for a, b in pairwise("abcdefghij"))
 REFUSED = {
