@@ -173,11 +173,13 @@ def _renumbered(make: Make) -> None:
 
 
 def renumbered(scenario: Scenario, order: Any) -> Scenario:
-    """Return the scenario with adapter `a` as adapter `order[a]`."""
+    """Return the scenario with adapter `a` as adapter `order[a]`.
+
+    The trace numbers them by their names again, so that targets by adapter are as they were.
+    """
     trace, back = scenario.trace, np.argsort(order)
     lookup = np.append(order, BASE_MODEL)  # of the base model, which is the last by -1
     history = None if trace.history_rps is None else trace.history_rps[back]
-    targets = scenario.ttft_targets_s
     return replace(
         scenario,
         trace=replace(
@@ -186,7 +188,6 @@ def renumbered(scenario: Scenario, order: Any) -> Scenario:
             adapters=tuple(trace.adapters[at] for at in back),
             history_rps=history,
         ),
-        ttft_targets_s=None if targets is None else np.append(targets[back], targets[-1]),
     )
 
 
