@@ -9,8 +9,8 @@ import yaml
 
 from simlora.core.errors import InputError
 
-DEEPEST, DIGITS_MOST = 100, 18
-"""Levels of a file; digits of a whole number, which 64 bits hold."""
+DEEPEST, DIGITS_MOST, VALUES_MOST = 100, 18, 100_000
+"""Levels of a file; digits of a whole number, which 64 bits hold; values of a file with aliases."""
 INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*|0b[0-1_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+)$")
 FLOAT = re.compile(
     r"^(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
@@ -29,26 +29,49 @@ def _refused(problem: str, mark: Any) -> Refused:
 class TreeLoader(yaml.SafeLoader):
     """PyYAML's safe loader, but that 1e-4 is a number and a date is text.
 
-    Refused are aliases, by which a file of a few lines has more values than memory holds, or contains itself; tags;
-    keys that are given twice; more than DEEPEST levels; and numbers of more than DIGITS_MOST digits. `1:30` is text,
-    and not 90 as in YAML 1.1.
+    Refused are tags; keys that are given twice; more than DEEPEST levels; numbers of more than DIGITS_MOST digits; and
+    aliases by which a file contains itself, or has more than VALUES_MOST values where they are written out. `1:30` is
+    text, and not 90 as in YAML 1.1.
     """
 
-    level = 0
+    level = deepest = values = 0
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._whole: dict[int, tuple[int, int]] = {}
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Return the next node, unless it is an alias, has a tag or lies too deep."""
+        """Return the next node, unless it has a tag, lies too deep, or brings too much by an alias."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
-            raise _refused("has an alias (*name), write its value out", event.start_mark)
+            return self._aliased(super().compose_node(parent, index), event)
         if event.tag is not None:
             raise _refused(f"has a tag ({event.tag.rpartition(':')[2]}), leave it out", event.start_mark)
-        if self.level == DEEPEST:
-            raise _refused(f"has more than {DEEPEST} levels", event.start_mark)
-        self.level += 1
+        before, deepest = self.values, self.deepest
+        self._descend(1, event)
+        self.values, self.deepest, self.level = before + 1, self.level + 1, self.level + 1
         node = super().compose_node(parent, index)
         self.level -= 1
+        self._whole[id(node)] = self.values - before, self.deepest - self.level
+        self.deepest = max(self.deepest, deepest)
         return node
+
+    def _aliased(self, node: Any, event: Any) -> Any:
+        """Return a node that an alias stands for, and count what it brings."""
+        if id(node) not in self._whole:
+            raise _refused(f"contains itself (*{event.anchor}), write the value out", event.start_mark)
+        values, levels = self._whole[id(node)]
+        self._descend(levels, event)
+        self.values += values
+        self.deepest = max(self.deepest, self.level + levels)
+        if self.values > VALUES_MOST:
+            words = f"has more than {VALUES_MOST:,} values where aliases (*{event.anchor}) are written out"
+            raise _refused(words, event.start_mark)
+        return node
+
+    def _descend(self, levels: int, event: Any) -> None:
+        if self.level + levels > DEEPEST:
+            raise _refused(f"has more than {DEEPEST} levels", event.start_mark)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """Return a whole number."""

@@ -14,11 +14,15 @@ from hypothesis import strategies as st
 from simlora.core.errors import InputError
 from simlora.latency.yaml_text import read_yaml
 
-BOMB = "a: &a [1, 1]\n" + "\n".join(f"{b}: &{b} [*{a}, *{a}]" for a, b in pairwise("abcdefghij"))
+NAMES = [f"n{i}" for i in range(20)]
+BOMB = "n0: &n0 [1, 1]\n" + "\n".join(f"{b}: &{b} [*{a}, *{a}]" for a, b in pairwise(NAMES))
+LADDER = "n0: &n0 [1]\n" + "\n".join(f"n{i + 1}: &n{i + 1} [*n{i}]" for i in range(3000))
 REFUSED = {
-    BOMB: "f.yaml has an alias (*name), write its value out (line 2)",
-    "a: &a [*a]": "f.yaml has an alias",
-    "a: &a {b: 1}\nc: {<<: *a}": "f.yaml has an alias",
+    BOMB: "f.yaml has more than 100,000 values where aliases (*n",
+    LADDER: "f.yaml has more than 100 levels (line 99)",
+    "a: &a [*a]": "f.yaml contains itself (*a), write the value out (line 1)",
+    "a: &a {b: {c: *a}}": "f.yaml contains itself (*a)",
+    "a: *b": "f.yaml is not valid YAML (line 1)",
     "[" * 3000 + "]" * 3000: "f.yaml has more than 100 levels (line 1)",
     "\n".join(" " * i + "a:" for i in range(3000)): "f.yaml has more than 100 levels (line 100)",
     "a: " + "9" * 401: "f.yaml has a number of 401 digits, must have at most 18 (line 1)",
@@ -54,6 +58,7 @@ def test_what_is_no_tree_is_refused(text: str) -> None:
         ("-7", -7),
         ("2026-11-22", "2026-11-22"),
         ("yes", True),
+        ("a: &a {b: 1}\nc: {<<: *a, d: *a}", {"a": {"b": 1}, "c": {"b": 1, "d": {"b": 1}}}),
         ("~", None),
     ],
 )
