@@ -42,10 +42,19 @@ class Order(Generic[T]):
         return iter([*self._live, *self._new])
 
     def put(self, thing: T) -> None:
-        """Insert an item, or update its key if it is present."""
+        """Insert an item, or update its key if it is present, behind its equals."""
         self.puts += 1
+        self.put_at(thing, self.puts)
+
+    def put_at(self, thing: T, place: int) -> None:
+        """Insert an item, or update its key if it is present, at a `place` among its equals."""
         self._drop(thing)
-        self._new[thing] = self.puts
+        self._new[thing] = place
+
+    def place(self, thing: T) -> int:
+        """Return the place of an item among its equals: the number of the put that inserted it."""
+        number = self._new.get(thing)
+        return number if number is not None else self._live[thing].number
 
     def discard(self, thing: T) -> None:
         """Remove an item if it is present."""

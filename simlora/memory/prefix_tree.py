@@ -259,10 +259,15 @@ class PrefixTree:
             segment = first[1]
             blocks: i64 = min(-(-tokens // self.block_size), segment.count)
             tokens -= blocks * self.block_size
+            rest: Segment | None = None
             if blocks < segment.count:
-                self._cut(segment, segment.count - blocks)
+                place = self.leaves.place(segment)
+                rest = self._cut(segment, segment.count - blocks)
             self.take_out(segment, now_s)
             self._join(segment)
+            if rest is not None and rest in self.leaves:
+                # Among equals the rest stays where it was, so that many small evictions take what a large one takes.
+                self.leaves.put_at(rest, place)
 
     def take_out(self, segment: Segment, now_s: float) -> None:
         """Evict an idle leaf from HBM, to the host or for good."""

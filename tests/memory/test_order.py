@@ -86,6 +86,19 @@ def test_what_is_put_again_stands_behind_its_equals() -> None:
     assert "".join(taken(order)) == "ba"
 
 
+def test_or_in_the_place_of_another_item() -> None:
+    order = of({"a": 1.0, "b": 1.0, "c": 1.0})
+    place = order.place("a")
+    order.discard("a")
+    order.put("b")
+    order.put_at("c", place)
+    assert "".join(taken(order)) == "cb"
+    order = of({"a": 1.0, "b": 1.0})
+    assert order.first(0.0) == (1.0, "a"), "evaluated, and so in the heap"
+    order.put_at("b", order.place("a") - 1)
+    assert "".join(taken(order)) == "ba"
+
+
 @BOTH_WAYS
 def test_what_was_discarded_can_come_back(least_first: bool) -> None:
     worth = {"a": 1.0, "b": 2.0}

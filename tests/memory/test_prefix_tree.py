@@ -105,6 +105,15 @@ def test_what_was_used_longest_ago_goes_first_and_its_last_block_before_its_firs
     assert gone == [2, 6, 5, 1]
 
 
+@pytest.mark.parametrize("tokens", [4, 8, 16])
+def test_small_evictions_take_what_a_large_one_takes(cache: PrefixTree, tokens: int) -> None:
+    served(cache, request(0, 1, 2, 3), now_s=1.0)
+    served(cache, request(1, 5, 6, 7), now_s=1.0)  # last used at the same moment
+    for _ in range(0, 16, tokens):
+        cache.evict(tokens, 9.0)
+    assert {path[1:] for path in blocks(cache)} == {(5,), (5, 6)}
+
+
 def test_whole_blocks_are_evicted(cache: PrefixTree) -> None:
     served(cache, request(0, 1, 2, 3))
     cache.evict(5, 9.0)
