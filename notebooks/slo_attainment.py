@@ -27,7 +27,7 @@ import yaml
 from matplotlib import pyplot
 
 import simlora
-from simlora.sweeps.statistics import means
+from simlora.sweeps.statistics import aggregate
 
 folder = Path(tempfile.mkdtemp(prefix="simlora-"))
 os.chdir(folder)
@@ -95,8 +95,8 @@ pyplot.show()
 # and a longer run would show a lower attainment. The same as a table:
 
 # %%
-attainment = sweep.means("slo.attainment")
-attainment.pivot(index="system", columns=RATE, values="mean").round(3)
+attainment = sweep.aggregate("slo.attainment")
+attainment.pivot(index="system", columns=RATE, values="estimate").round(3)
 
 # %% [markdown]
 # ## Who is ahead where?
@@ -133,12 +133,12 @@ first_token
 
 # %%
 for rate, own in attainment.groupby(RATE):
-    best = own[own["mean"] >= own["mean"].max() - 0.01]["system"].tolist()
+    best = own[own["estimate"] >= own["estimate"].max() - 0.01]["system"].tolist()
     ahead = first_token.index[first_token[rate] == "ahead"].tolist()
     quickest = f"quicker to the first token than S-LoRA: {', '.join(ahead) or 'none'}"
     print(f"{rate:>2} requests/s: most in time (within a hundredth) {', '.join(best)}; {quickest}")
 
-at = attainment.set_index(["system", RATE])["mean"]
+at = attainment.set_index(["system", RATE])["estimate"]
 assert (at[:, 4] > 0.95).all()  # all can carry the lowest rate
 assert (first_token.loc[["toppings", "fastlibra"], [12, 20]] == "ahead").all(
     axis=None
@@ -183,7 +183,7 @@ pd.concat(rows)[["system", "change", RATE, "difference", "low", "high"]].round(3
 more_slots = vllm.table[vllm.table["replica.max_loras"] == 64].assign(system="vllm, 64 slots")
 larger_batch = dlora.table[dlora.table["replica.max_num_seqs"] == 256].assign(system="dlora, batch of 256")
 both = pd.concat([sweep.table[sweep.table[RATE] >= 20], more_slots, larger_batch])
-means(both, "slo.attainment", ["system", RATE]).pivot(index="system", columns=RATE, values="mean").round(3)
+aggregate(both, "slo.attainment", ["system", RATE]).pivot(index="system", columns=RATE, values="estimate").round(3)
 
 # %% [markdown]
 # What this does not say: which system is best for you. Another GPU, longer prompts, more adapters or another SLO can

@@ -1,6 +1,6 @@
 """How often a 95 % interval over seeds holds the truth: S-LoRA below, near and past saturation.
 
-Of means, and of differences between a load and one that is 5 % higher, with the same seeds.
+Of figures over seeds, and of differences between a load and one that is 5 % higher, with the same seeds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simlora.metrics.saturation import UNKNOWN
 from simlora.metrics.slo import ATTAINMENT, SloTargets, attainment, column, is_finished
 from simlora.metrics.summary import TIMES, distribution
 from simlora.sweeps.outcome import RAN
-from simlora.sweeps.statistics import SUBMITTED, means, paired
+from simlora.sweeps.statistics import SUBMITTED, aggregate, over_seeds, paired
 
 OFFERED = (0.6, 0.8, 1.0, 1.3)
 REQUESTS, LONG = 1_000, 20
@@ -56,7 +56,7 @@ def coverage(runs: pd.DataFrame, truth: Mapping[str, float], seeds: int, trials:
         found = (
             paired(groups, figure, LOAD, LOWER, ["trial"])
             if LOAD in runs
-            else means(groups, figure, ["trial"])
+            else aggregate(groups, figure, ["trial"])
         )
         rounding = 1e-9 * abs(true)
         holds = (found["low"] <= true + rounding) & (true - rounding <= found["high"])
@@ -67,11 +67,11 @@ def coverage(runs: pd.DataFrame, truth: Mapping[str, float], seeds: int, trials:
 def table(runs: int, jobs: int = -1) -> None:
     """Print the share of as many intervals that hold the mean of all runs, and that hold what a long run has."""
     print(
-        f"share of {runs} intervals of 95 % that hold the mean over runs of {REQUESTS:,} requests, of the difference"
+        f"share of {runs} intervals of 95 % that hold what all runs of {REQUESTS:,} requests have, the difference"
     )
     print(f"from runs at {MORE} times the load with the same seeds, and of the long run")
     heads = ("difference", "long run")
-    print(f"{'load':<6}{'figure':<16}{'mean':>10}{'long run':>10}", end="")
+    print(f"{'load':<6}{'figure':<16}{'all runs':>10}{'long run':>10}", end="")
     print("".join(f"{f'{n} seeds':>10}" + "".join(f"{head:>12}" for head in heads) for n in SEEDS))
     parallel = Parallel(n_jobs=jobs)
     for rho in OFFERED:
@@ -81,15 +81,15 @@ def table(runs: int, jobs: int = -1) -> None:
         )
         names = [name for name in several if name != SUBMITTED]
         both = pd.concat([several.assign(**{LOAD: LOWER}), higher.assign(**{LOAD: HIGHER})])
-        truth, difference = several[names].mean(), (higher - several)[names].mean()
+        truth, difference = _over_all(several[names]), _over_all((higher - several)[names])
         of_long: dict[str, float] = {}
         if rho < 1:
             rows = parallel(delayed(figures)(rho, LONG * REQUESTS, runs + seed) for seed in range(LONG))
-            of_long = pd.DataFrame(rows)[names].mean().to_dict()
+            of_long = _over_all(pd.DataFrame(rows)[names])
         shares = [
             (
-                coverage(several, truth.to_dict(), n, runs),
-                coverage(both, difference.to_dict(), n, runs),
+                coverage(several, truth, n, runs),
+                coverage(both, difference, n, runs),
                 coverage(several, of_long, n, runs),
             )
             for n in SEEDS
@@ -101,6 +101,11 @@ def table(runs: int, jobs: int = -1) -> None:
             )
             long = f"{of_long[name]:.4g}" if of_long else ""
             print(f"{rho:<6}{name:<16}{truth[name]:>10.4g}{long:>10}{cells}", flush=True)
+
+
+def _over_all(runs: pd.DataFrame) -> dict[str, float]:
+    """Return each figure over all runs: its mean, or of a percentile its median."""
+    return {name: over_seeds(name, runs[name])[0] for name in runs}
 
 
 def _share(value: float | None) -> str:

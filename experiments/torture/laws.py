@@ -21,6 +21,7 @@ from simlora.engine.scenario import ClusterConfig, Kind, Scenario
 from simlora.policies.eviction.latest import Latest
 from simlora.policies.eviction.lru import Lru
 from simlora.policies.eviction.on_demand import OnDemand
+from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.loading.cached import Cached
 from simlora.policies.migration.stay import Stay
 from simlora.policies.placement.replicate_all import ReplicateAll
@@ -391,9 +392,9 @@ def _always(_: Scenario) -> bool:
     return True
 
 
-def has_no_period(scenario: Scenario) -> bool:
-    """Whether no eviction swaps every so many seconds, which it counts from 0."""
-    return not getattr(scenario.policies.eviction(), "every_s", 0.0)
+def acts_on_requests_alone(scenario: Scenario) -> bool:
+    """Whether no eviction swaps by itself: from the start on it brings what is likely to be needed."""
+    return not isinstance(scenario.policies.eviction(), Swapper)
 
 
 def alike(scenario: Scenario) -> bool:
@@ -421,7 +422,7 @@ LAWS: Mapping[str, Law] = {
         lambda scenario: independent(steady(scenario), Simulation(steady(scenario)).fleet.replicas),
         _in_turns,
     ),
-    "shift": Law("what comes later ends as much later", has_no_period, _later),
+    "shift": Law("what comes later ends as much later", acts_on_requests_alone, _later),
     "time_scaling": Law("where all takes twice as long, all ends at twice the time", _always, _twice_as_slow),
     "speed_up": Law("a speed-up of 2 is half of every arrival", _always, _sped_up),
     "row_order": Law("the order of rows in a file does not matter", _always, _in_any_order),
@@ -430,7 +431,7 @@ LAWS: Mapping[str, Law] = {
     "unused": Law("an adapter that no request uses does not matter", forgets_names, _unused),
     "halves": Law(
         "what is far apart does not matter to each other",
-        lambda scenario: one_gpu_each(scenario) and has_no_period(scenario),
+        lambda scenario: one_gpu_each(scenario) and acts_on_requests_alone(scenario),
         _halves,
     ),
     "doubled": Law(

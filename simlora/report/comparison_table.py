@@ -54,7 +54,7 @@ def figures_table(found: Comparison) -> Html:
     where = f"At each {found.x}, the" if found.x else "The"
     return section(
         "All figures",
-        "Mean over seeds ± half of its 95 % interval."
+        "Mean over seeds, of percentiles the median, ± half of its 95 % interval."
         + (f" The first {MOST_ROWS} of {count(len(places))} rows." if more > 0 else ""),
         tag("div", rows(titles, body), class_="figures"),
         tag(
@@ -72,11 +72,11 @@ def figures_table(found: Comparison) -> Html:
 
 
 def _cell(figure: str, found: Mapping[str, Any]) -> Html:
-    if not is_number(found["mean"]):
+    if not is_number(found["estimate"]):
         return Html(ABSENT)
     half = (found["high"] - found["low"]) / 2
-    half = 0.0 if half < ROUNDING * abs(found["mean"]) else half
-    shown = quantity(_unit(figure), found["mean"])
+    half = 0.0 if half < ROUNDING * abs(found["estimate"]) else half
+    shown = quantity(_unit(figure), found["estimate"])
     more = tag("small", f"± {quantity(_unit(figure), half)}") if is_number(half) else EMPTY
     kinds = {BEST: "kind measured", TIE: "kind derived"}
     mark = [" ", tag("span", found["mark"], class_=kinds[found["mark"]])] if found["mark"] else []

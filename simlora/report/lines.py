@@ -16,19 +16,19 @@ WHOLE_PX, THIRD_PX, LABEL_PX = 900, 240, 40
 """Approximate widths of charts, and the least room that a label needs to be readable."""
 
 
-TITLES = {None: "mean", False: "median", True: "99th percentile"}
+TITLES = {None: "over seeds", False: "median", True: "99th percentile"}
 
 
 def over(means: pd.DataFrame, names: Sequence[str], x: str | None, share: bool = False) -> Spec:
     """Return means with their intervals over `x`, or side by side where nothing numeric is varied."""
-    y: Spec = {"field": "mean", "type": "quantitative", "title": None}
+    y: Spec = {"field": "estimate", "type": "quantitative", "title": None}
     least, most = -np.inf, np.inf
     if share:
         y |= {"axis": {"format": "%", "tickCount": 5}, "scale": {"domain": [0, 1]}}
         least, most = 0.0, 1.0
-    elif _spans(means["mean"], 50):
+    elif _spans(means["estimate"], 50):
         y |= {"scale": {"type": "log"}}
-        least = float(means["mean"].min()) / 3  # or an axis of logarithms ends nowhere
+        least = float(means["estimate"].min()) / 3  # or an axis of logarithms ends nowhere
     means = means.assign(low=means["low"].clip(least, most), high=means["high"].clip(least, most))
     return {
         "height": 280,
@@ -39,15 +39,15 @@ def over(means: pd.DataFrame, names: Sequence[str], x: str | None, share: bool =
 
 def quantiles(median: pd.DataFrame, tail: pd.DataFrame, names: Sequence[str], x: str | None) -> Spec:
     """Return two figures, in seconds, over `x`."""
-    unit, factor = time_unit(float(np.nan_to_num(tail["mean"].to_numpy(dtype=np.float64)).max(initial=0.0)))
-    both = pd.concat([median["mean"], tail["mean"]])
-    y: Spec = {"field": "mean", "type": "quantitative", "title": unit}
+    unit, factor = time_unit(float(np.nan_to_num(tail["estimate"].to_numpy(dtype=np.float64)).max(initial=0.0)))
+    both = pd.concat([median["estimate"], tail["estimate"]])
+    y: Spec = {"field": "estimate", "type": "quantitative", "title": unit}
     if _spans(both, 30):
         y |= {"scale": {"type": "log"}}
     axis = _x(median, x, THIRD_PX)
     layers = []
     for frame, dashed in ((median, False), (tail, True)):
-        scaled = frame.assign(**{name: frame[name] * factor for name in ("mean", "low", "high")})
+        scaled = frame.assign(**{name: frame[name] * factor for name in ("estimate", "low", "high")})
         data = {"values": _values(scaled, names)}
         layers += [layer | {"data": data} for layer in _layers(axis, y, False, dashed, intervals=False)]
     return {"height": 220, "data": {"values": []}, "layer": layers}
@@ -63,7 +63,7 @@ def _layers(x: Spec, y: Spec, share: bool, dashed: bool | None = None, intervals
     tips = [
         {"field": "name", "title": "configuration"},
         {"field": "x", "title": x["title"] or "at"},
-        {"field": "mean", "title": TITLES[dashed], "format": number},
+        {"field": "estimate", "title": TITLES[dashed], "format": number},
         {"field": "low", "title": "from", "format": number},
         {"field": "high", "title": "to", "format": number},
         {"field": "runs", "title": "seeds"},
@@ -91,10 +91,10 @@ def _layers(x: Spec, y: Spec, share: bool, dashed: bool | None = None, intervals
 
 def with_cost(cost: pd.DataFrame, attainment: pd.DataFrame) -> pd.DataFrame:
     """Return attainment with the columns `cost`, and `front`: nobody who is no dearer meets the SLO as often."""
-    both = attainment.assign(cost=cost["mean"].to_numpy()).dropna(subset=["mean", "cost"])
-    order = both.sort_values(["cost", "mean"], ascending=[True, False], kind="stable")
-    best_before = order["mean"].cummax().shift(fill_value=-np.inf)
-    front = (order["mean"] > best_before).reindex(both.index)
+    both = attainment.assign(cost=cost["estimate"].to_numpy()).dropna(subset=["estimate", "cost"])
+    order = both.sort_values(["cost", "estimate"], ascending=[True, False], kind="stable")
+    best_before = order["estimate"].cummax().shift(fill_value=-np.inf)
+    front = (order["estimate"] > best_before).reindex(both.index)
     return both.assign(front=front)
 
 
@@ -106,7 +106,7 @@ def pareto(both: pd.DataFrame, names: Sequence[str], x: str | None, title: str) 
     at: Spec = {
         "x": {"field": "cost", "type": "quantitative", "title": title, "scale": scale},
         "y": {
-            "field": "mean",
+            "field": "estimate",
             "type": "quantitative",
             "title": None,
             "axis": {"format": "%", "tickCount": 5},
@@ -117,7 +117,7 @@ def pareto(both: pd.DataFrame, names: Sequence[str], x: str | None, title: str) 
         {"field": "name", "title": "configuration"},
         *([{"field": "x", "title": x}] if x else []),
         {"field": "cost", "title": title, "format": ",.4~g"},
-        {"field": "mean", "title": "attainment", "format": ".1%"},
+        {"field": "estimate", "title": "attainment", "format": ".1%"},
         {"field": "load", "title": "load, against saturation"},
     ]
     line = {

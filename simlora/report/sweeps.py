@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 COLOURS = (BLUE, AMBER, TEAL, "#b3382c", "#7b4fc9", "#5c6773", "#c2478f", "#3d7a1f")
 
 
-def plot_means(
+def plot_sweep(
     means: pd.DataFrame, figure: str, x: str, others: Sequence[str], ax: Axes | None = None
 ) -> Axes:
-    """Draw means over `x` with their intervals, a line for each combination of the `others`.
+    """Draw a figure over `x` with its intervals, a line for each combination of the `others`.
 
     Points past saturation are open: what they show is how long the runs were.
     """
@@ -29,7 +29,7 @@ def plot_means(
         from matplotlib import pyplot
 
         ax = pyplot.subplots(figsize=(7, 4.2), layout="constrained")[1]
-    seen = means["mean"].dropna()
+    seen = means["estimate"].dropna()
     floor = (
         float(seen.min()) / 3 if len(seen) and seen.min() > 0 else -np.inf
     )  # or an axis of logarithms ends nowhere
@@ -37,12 +37,12 @@ def plot_means(
     for order, (key, own) in enumerate(groups):
         colour = COLOURS[order % len(COLOURS)]
         label = ", ".join(f"{value}" for value in key) if others else None
-        at, mean = own[x], own["mean"]
-        ax.plot(at, mean, color=colour, linewidth=1.6, label=label)
+        at, value = own[x], own["estimate"]
+        ax.plot(at, value, color=colour, linewidth=1.6, label=label)
         ax.fill_between(at, np.maximum(own["low"], floor), own["high"], color=colour, alpha=0.15, linewidth=0)
         past = (own["load"] == PAST).to_numpy()
         for chosen, face in ((~past, colour), (past, "white")):
-            ax.scatter(at[chosen], mean[chosen], s=22, facecolor=face, edgecolor=colour, zorder=3)
+            ax.scatter(at[chosen], value[chosen], s=22, facecolor=face, edgecolor=colour, zorder=3)
     if figure != ATTAINMENT and len(seen) and seen.min() > 0 and seen.max() > 50 * seen.min():
         ax.set_yscale("log")
     if (

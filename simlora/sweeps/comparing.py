@@ -28,7 +28,7 @@ from simlora.sweeps.differing import (
 from simlora.sweeps.gathering import GPU_HOURS, gather
 from simlora.sweeps.outcome import RAN
 from simlora.sweeps.statistics import echoes
-from simlora.sweeps.winners import marked_means
+from simlora.sweeps.winners import marked
 
 COSTS = ("cost.usd_per_million_tokens", "gpu_s_per_thousand_requests")
 COLUMNS = (ATTAINMENT, "ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "latency_s.mean", "throughput_tps")
@@ -80,7 +80,7 @@ def compare(
         lines=lines,
         runs=runs_of_all,
         targets=_targets(table),
-        means={figure: marked_means(table, figure, lines) for figure in drawn if figure in table},
+        means={figure: marked(table, figure, lines) for figure in drawn if figure in table},
         columns=tuple(figure for figure in columns if figure in table),
         asked=tuple(figures),
         cost=cost,

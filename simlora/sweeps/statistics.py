@@ -1,9 +1,15 @@
-"""What many runs say together: means over seeds with their intervals, and differences with the same random numbers."""
+"""What many runs say together: figures over seeds with their intervals, and differences with the same random numbers.
+
+Over seeds a percentile is summed up by its median, and every other figure by its mean. A few runs in a hundred have a
+burst that makes a 99th percentile twenty times as long: the mean over seeds is then decided by whether such a run is
+among them, and no interval can say so where none is (`docs/modelled.md`).
+"""
 
 from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,6 +23,9 @@ from simlora.sweeps.outcome import RAN
 from simlora.sweeps.values import in_words
 
 CONFIDENCE = 0.95
+FEWEST_ORDERED = 5
+"""Values from which on their order alone says where the median is."""
+PERCENTILE = re.compile(r"\.p\d+$")
 SUBMITTED = "requests.submitted"
 TELLING = ("makespan_s", "throughput_tps", "ttft_s.mean", "tpot_s.mean", "latency_s.mean")
 """Figures that no two runs share to the last digit unless they are the same run."""
@@ -73,6 +82,58 @@ def interval_of_share(shares: Any, counts: Any, confidence: float = CONFIDENCE) 
     return float(low), float(high)
 
 
+def interval_of_median(values: Any, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the ends of the confidence interval of the median of what values are drawn from; NaN of fewer than two.
+
+    Order statistics, which assume nothing of the distribution, interpolated between the two pairs whose confidence is
+    next to the one asked for. The least and greatest of five values hold the median with 93.75 %; of fewer values no
+    two hold it often enough, and the interval is Student's with the standard error that a median of normal values has.
+    Source: Hettmansperger and Sheather, Statistics & Probability Letters 4 (1986), 75-79.
+    """
+    values = np.sort(np.asarray(values, dtype=np.float64))
+    values = values[~np.isnan(values)]
+    count = len(values)
+    if count < 2:
+        return math.nan, math.nan
+    if count < FEWEST_ORDERED:
+        half = _student(confidence, count) * float(values.std(ddof=1)) * math.sqrt(math.pi / 2 / count)
+        return float(np.median(values)) - half, float(np.median(values)) + half
+    outer, held = 0, _held(count, 0)
+    while 2 * (outer + 2) < count and _held(count, outer + 1) >= confidence:
+        outer, held = outer + 1, _held(count, outer + 1)
+    share = max(0.0, (held - confidence) / (held - _held(count, outer + 1)))
+    place = outer + 1
+    inwards = (count - place) * share / (place + (count - 2 * place) * share)
+    low = values[outer] + inwards * (values[outer + 1] - values[outer])
+    high = values[-1 - outer] - inwards * (values[-1 - outer] - values[-2 - outer])
+    return float(low), float(high)
+
+
+def _held(count: int, left_out: int) -> float:
+    """Return how often so many values hold their median between them, where so many are left out at either end."""
+    return 1.0 - 2.0 * sum(math.comb(count, outside) for outside in range(left_out + 1)) / 2.0**count
+
+
+def summary_of(figure: str) -> str:
+    """Return by what the values of a figure over seeds are summed up: median or mean."""
+    return "median" if PERCENTILE.search(figure) else "mean"
+
+
+def over_seeds(figure: str, values: Any, counts: Any = None) -> tuple[float, float, float]:
+    """Return what a figure is over seeds, and the ends of its 95 % interval; NaN where there are too few values.
+
+    Of a percentile it is the median, otherwise the mean. `counts` are the requests of each run, for a share.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    seen = values[~np.isnan(values)]
+    if summary_of(figure) == "median":
+        return float(np.median(seen)) if len(seen) else math.nan, *interval_of_median(seen)
+    value = float(seen.mean()) if len(seen) else math.nan
+    if figure == ATTAINMENT and counts is not None:
+        return value, *interval_of_share(values, counts)
+    return value, *interval(seen)
+
+
 @functools.cache
 def _student(confidence: float, count: int) -> float:
     """Return how many standard errors the interval of the mean of so many values reaches to either side."""
@@ -81,26 +142,25 @@ def _student(confidence: float, count: int) -> float:
     return float(stats.t.ppf(0.5 + confidence / 2, count - 1))
 
 
-def means(table: pd.DataFrame, figure: str, by: Sequence[str]) -> pd.DataFrame:
-    """Return a row for each combination of `by`, in the order of the table: mean, low, high, runs and load.
+def aggregate(table: pd.DataFrame, figure: str, by: Sequence[str]) -> pd.DataFrame:
+    """Return a row for each combination of `by`, in the order of the table: estimate, low, high, runs and load.
 
-    `runs` are those that have the figure, `failed` those that did not run. `load` is the worst of a seed: `past` means
-    that the queue grew as long as the run lasted, so that the mean says how long that was, and no more.
+    `estimate` is the mean over seeds, of a percentile the median (`over_seeds`). `runs` are those that have the figure,
+    `failed` those that did not run. `load` is the worst of a seed: `past` means that the queue grew as long as the run
+    lasted, so that a time says how long that was, and no more.
     """
     _known(table, figure, by)
     rows = []
     for key, own in _groups(table, by):
-        values = own[figure].dropna()
-        share = figure == ATTAINMENT and SUBMITTED in own
-        low, high = interval_of_share(own[figure], own[SUBMITTED]) if share else interval(values)
+        estimate, low, high = over_seeds(figure, own[figure], own.get(SUBMITTED))
         worst = max(own["load"].dropna(), key=LOADS.index, default="")
         rows.append(
             {
                 **dict(zip(by, key, strict=True)),
-                "mean": float(values.mean()) if len(values) else math.nan,
+                "estimate": estimate,
                 "low": low,
                 "high": high,
-                "runs": len(values),
+                "runs": int(own[figure].notna().sum()),
                 "failed": int((own["status"] != RAN).sum()),
                 "load": worst,
             }
@@ -114,7 +174,9 @@ def _groups(table: pd.DataFrame, by: Sequence[str]) -> Iterable[tuple[Any, pd.Da
 
 
 def paired(table: pd.DataFrame, figure: str, between: str, base: Any, by: Sequence[str] = ()) -> pd.DataFrame:
-    """Return how other values of `between` differ from `base`, seed by seed: mean difference, its interval, and ratio.
+    """Return how other values of `between` differ from `base`, seed by seed: the difference, its interval, and ratio.
+
+    The difference is the mean of those of the seeds, of a percentile their median; the ratio is of `over_seeds` of both.
 
     Runs with the same seed have the same requests, so that most of what differs from seed to seed differs for both, and
     the interval of the difference is narrower than those of the means. `differs` is whether it excludes 0. Raises
@@ -132,16 +194,16 @@ def paired(table: pd.DataFrame, figure: str, between: str, base: Any, by: Sequen
             if other == base or base not in of_seeds:
                 continue
             both = of_seeds[[base, other]].dropna()
-            difference = both[other] - both[base]
-            low, high = interval(difference)
+            difference, low, high = over_seeds(figure, both[other] - both[base])
+            (had, _, _), (has, _, _) = over_seeds(figure, both[base]), over_seeds(figure, both[other])
             rows.append(
                 {
                     **dict(zip(by, key, strict=True)),
                     between: other,
-                    "difference": float(difference.mean()),
+                    "difference": difference,
                     "low": low,
                     "high": high,
-                    "ratio": float(both[other].mean() / both[base].mean()) if len(both) else math.nan,
+                    "ratio": has / had if had else math.nan,
                     "seeds": len(both),
                     "differs": bool(low > 0 or high < 0),
                 }

@@ -61,9 +61,12 @@ class Sweep:
     table: pd.DataFrame
     axes: Sequence[str]
 
-    def means(self, figure: str, by: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return the mean over seeds of a figure with its 95 % interval, for each combination of what was varied."""
-        return statistics.means(self.table, figure, self.axes if by is None else by)
+    def aggregate(self, figure: str, by: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return a figure over seeds with its 95 % interval, for each combination of what was varied.
+
+        Its `estimate` is the mean over seeds, of a percentile such as `ttft_s.p99` the median.
+        """
+        return statistics.aggregate(self.table, figure, self.axes if by is None else by)
 
     def paired(self, figure: str, between: str, base: Any) -> pd.DataFrame:
         """Return how a figure differs from what it is where `between` is `base`, with the same random numbers."""
@@ -71,10 +74,10 @@ class Sweep:
         return statistics.paired(self.table, figure, between, base, others)
 
     def text(self, figure: str, against: str | None = None) -> str:
-        """Return the means of a figure as aligned text, or with `against`, such as "system=slora", what differs."""
+        """Return a figure over seeds as aligned text, or with `against`, such as "system=slora", what differs."""
         if against is None:
-            table = self.means(figure)
-            title = f"{figure}: mean over seeds, 95 % interval"
+            table = self.aggregate(figure)
+            title = f"{figure}: {statistics.summary_of(figure)} over seeds, 95 % interval"
         else:
             axis, _, written = against.partition("=")
             if axis not in self.axes:
@@ -87,10 +90,10 @@ class Sweep:
         return f"{title}\n{cells.replace('nan', '').to_string(index=False)}"
 
     def plot(self, figure: str, x: str, ax: Axes | None = None) -> Axes:
-        """Draw means of a figure with intervals over one of the axes, a line for each combination of the others."""
-        from simlora.report.sweeps import plot_means
+        """Draw a figure over seeds with its intervals over one of the axes, a line for each combination of the others."""
+        from simlora.report.sweeps import plot_sweep
 
-        return plot_means(self.means(figure), figure, x, [axis for axis in self.axes if axis != x], ax)
+        return plot_sweep(self.aggregate(figure), figure, x, [axis for axis in self.axes if axis != x], ax)
 
 
 def sweep(

@@ -9,16 +9,16 @@ import pandas as pd
 
 from simlora.metrics.saturation import PAST
 from simlora.report.comparison_table import BEST, TIE
-from simlora.sweeps.statistics import interval, means
+from simlora.sweeps.statistics import aggregate, over_seeds
 
 HIGHER = ("attainment", "goodput", "satisfaction", "throughput", "hit_rate")
 LOWER = ("cost.", "gpu_s_", "preemptions", "loads", "load_bytes", "aborted", "rejected")
 """Words in the names of figures of which more is better, and less; times, by their name, are better short."""
 
 
-def marked_means(table: pd.DataFrame, figure: str, lines: Sequence[str]) -> pd.DataFrame:
-    """Return the means of a figure by line and x, with marks of who is best."""
-    found = means(table, figure, ["line", "x"])
+def marked(table: pd.DataFrame, figure: str, lines: Sequence[str]) -> pd.DataFrame:
+    """Return a figure over seeds by line and x, with marks of the best."""
+    found = aggregate(table, figure, ["line", "x"])
     place = {line: place for place, line in enumerate(lines)}
     found = found.sort_values(
         ["x", "line"], key=lambda column: column.map(place) if column.name == "line" else column
@@ -39,13 +39,13 @@ def _marks(figure: str, rivals: pd.DataFrame, own: dict[Any, pd.Series[Any]]) ->
 
     Nor is there a best time past saturation, where times say how long the run lasted.
     """
-    ranked = rivals.dropna(subset=["mean"])
+    ranked = rivals.dropna(subset=["estimate"])
     sign = direction(figure)
     if sign == 0 or len(ranked) < 2:
         return {}
     seen = {index: sign * own[line, x] for index, line, x in ranked[["line", "x"]].itertuples()}
-    best = seen[(sign * ranked["mean"]).idxmax()]
-    unbeaten = [index for index, other in seen.items() if not better(best, other)]
+    best = seen[(sign * ranked["estimate"]).idxmax()]
+    unbeaten = [index for index, other in seen.items() if not better(figure, best, other)]
     is_time = figure.partition(".")[0].endswith("_s")
     if len(unbeaten) == len(ranked) or (is_time and set(ranked.loc[unbeaten, "load"]) == {PAST}):
         return {}
@@ -60,9 +60,9 @@ def direction(figure: str) -> int:
     return -1 if metric.endswith("_s") or any(word in figure for word in LOWER) else 0
 
 
-def better(one: pd.Series[Any], other: pd.Series[Any]) -> bool:
+def better(figure: str, one: pd.Series[Any], other: pd.Series[Any]) -> bool:
     """Return whether one figure is above another beyond chance, both by seed, each once: of two seeds at least."""
     differences = (one - other).dropna()
     if len(differences) > 1:
-        return interval(differences)[0] > 0
-    return interval(one)[0] > interval(other)[1]
+        return over_seeds(figure, differences)[1] > 0
+    return over_seeds(figure, one)[1] > over_seeds(figure, other)[2]

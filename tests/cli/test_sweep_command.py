@@ -30,11 +30,11 @@ def test_it_shows_means_and_says_where_the_table_is(
     assert main([*SMALL, "--figure", "ttft_s.p95"]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
-    assert lines[0] == "ttft_s.p95: mean over seeds, 95 % interval"
+    assert lines[0] == "ttft_s.p95: median over seeds, 95 % interval"
     assert lines[1].split() == [
         "system",
         "workload.rate_rps",
-        "mean",
+        "estimate",
         "low",
         "high",
         "runs",

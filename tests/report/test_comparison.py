@@ -45,7 +45,7 @@ def test_a_sweep_is_curves_over_rate_with_a_line_a_system(sweep):
     assert (found.runs, found.targets, found.notices) == (12, ("TTFT < 6 s",), ())
     at = cells(found)["slora", 2.0]
     values = 0.6 + np.array(NOISE)
-    assert at["mean"] == pytest.approx(values.mean())
+    assert at["estimate"] == pytest.approx(values.mean())
     assert (at["low"], at["high"]) == pytest.approx(interval(values))
     assert at["runs"] == 3
 
@@ -226,7 +226,7 @@ def test_one_seed_decides_nothing(tmp_path):
     ],
 )
 def test_better_is_beyond_chance(one, other, expected):
-    assert better(pd.Series(one, dtype=float), pd.Series(other, dtype=float)) is expected
+    assert better("ttft_s.mean", pd.Series(one, dtype=float), pd.Series(other, dtype=float)) is expected
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ def test_the_name_of_a_figure_says_what_is_better(figure, expected):
 def test_nobody_on_the_front_is_beaten():
     rng = np.random.default_rng(0)
     cost, share = rng.integers(1, 9, 60).astype(float), rng.integers(0, 9, 60) / 8
-    both = with_cost(pd.DataFrame({"mean": cost}), pd.DataFrame({"mean": share}))
-    front = {(row.cost, row.mean) for row in both.itertuples() if row.front}
+    both = with_cost(pd.DataFrame({"estimate": cost}), pd.DataFrame({"estimate": share}))
+    front = {(row.cost, row.estimate) for row in both.itertuples() if row.front}
     points = set(zip(cost, share, strict=True))
     assert front == {
         (c, s) for c, s in points if not any((a <= c and b >= s) and (a, b) != (c, s) for a, b in points)
@@ -270,7 +270,7 @@ def test_costs_are_rent_where_it_is_known_else_gpu_seconds(tmp_path, sweep):
     hours = make_sweep(tmp_path / "hours", steady, **{"cost.gpu_hours": 0.5})
     found = compare([hours])
     assert found.cost == "gpu_s_per_thousand_requests"
-    assert cells(found, found.cost)["slora", 2.0]["mean"] == pytest.approx(1000 * 1800 / 200)
+    assert cells(found, found.cost)["slora", 2.0]["estimate"] == pytest.approx(1000 * 1800 / 200)
     assert compare([sweep]).cost is None
     assert "neither what these runs cost" in Page(render(compare([sweep]))).text
     run = compare([make_run(tmp_path / "run")])
@@ -278,7 +278,7 @@ def test_costs_are_rent_where_it_is_known_else_gpu_seconds(tmp_path, sweep):
     (cell,) = cells(run, run.cost).values()
     requests = pd.read_parquet(tmp_path / "run" / "requests.parquet")
     done = requests["status"] == "finished"
-    assert cell["mean"] == pytest.approx(2000 * requests["finish_s"].max() / done.sum())
+    assert cell["estimate"] == pytest.approx(2000 * requests["finish_s"].max() / done.sum())
 
 
 # The page -------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from simlora.report.figures import (
     plot_slo_attainment,
     plot_timeline,
 )
-from simlora.report.sweeps import plot_means
+from simlora.report.sweeps import plot_sweep
 from tests.metrics.frames import finished, lost, table
 from tests.report.make_results import make_journal, make_requests, make_timeline
 
@@ -181,12 +181,12 @@ def test_importing_the_figures_does_not_import_matplotlib():
 def test_shares_have_a_straight_axis_and_times_of_many_sizes_one_of_logarithms() -> None:
     runs = pd.DataFrame({"seed": 0, "value": [1.0, 2.0], "met": [True, False]})
     runs["slo.attainment"], runs["ttft_s.p95"] = [1.0, 0.01], [0.1, 10.0]
-    means = runs.rename(columns={"slo.attainment": "mean"}).assign(low=0.0, high=1.0, load="below")
+    means = runs.rename(columns={"slo.attainment": "estimate"}).assign(low=0.0, high=1.0, load="below")
     span = (math.nan, math.nan)
     scales = [
         plot_capacity(runs, "slo.attainment", 0.95, 1.0, span, "requests/s", Figure().add_subplot()),
-        plot_means(means, "slo.attainment", "value", [], Figure().add_subplot()),
+        plot_sweep(means, "slo.attainment", "value", [], Figure().add_subplot()),
         plot_capacity(runs, "ttft_s.p95", 1.0, 1.0, span, "requests/s", Figure().add_subplot()),
-        plot_means(means, "ttft_s.p95", "value", [], Figure().add_subplot()),
+        plot_sweep(means, "ttft_s.p95", "value", [], Figure().add_subplot()),
     ]
     assert [ax.get_yscale() for ax in scales] == ["linear", "linear", "log", "log"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from experiments.coverage.intervals import coverage, figures
 from simlora.core.errors import InputError
-from simlora.sweeps.statistics import interval, interval_of_share, means, paired
+from simlora.sweeps.statistics import aggregate, interval, interval_of_median, interval_of_share, over_seeds, paired
 
 
 def table(*rows: tuple[str, int, float], status: str = "ran", load: str = "below") -> pd.DataFrame:
@@ -47,6 +47,31 @@ def test_the_interval_of_skewed_values_reaches_further_to_where_they_are_rare() 
     assert high - 2 > 2 - low
 
 
+def test_the_interval_of_a_median_is_between_order_statistics() -> None:
+    """Of twenty values the 6th and 15th hold the median with 95.86 %, the 7th and 14th with 88.47 %."""
+    assert interval_of_median([5.0, 1.0, 900.0, 2.0, 3.0]) == (1.0, 900.0), "five hold it with 93.75 %"
+    low, high = interval_of_median(np.arange(1.0, 21.0))
+    assert 6 < low < 6.3
+    assert low + high == pytest.approx(21.0)
+    low, high = interval_of_median([1.0, 2.0, 3.0])
+    assert (low, high) == pytest.approx(2 + np.array([-1, 1]) * 4.302653 * math.sqrt(math.pi / 6), rel=1e-6)
+    assert all(map(math.isnan, interval_of_median([1.0, math.nan])))
+
+
+@given(st.integers(5, 60), st.integers(0, 2**32))
+def test_it_holds_the_median_of_any_distribution_as_often_as_it_says(count: int, seed: int) -> None:
+    drawn = np.random.default_rng(seed).pareto(0.5, (400, count))  # its mean is infinite
+    ends = np.array([interval_of_median(values) for values in drawn])
+    holds = (ends[:, 0] <= 3.0) & (ends[:, 1] >= 3.0)
+    assert 0.89 <= holds.mean() <= 0.995
+
+
+def test_percentiles_are_summed_up_by_their_median_other_figures_by_their_mean() -> None:
+    values = [1.0, 1.0, 1.0, 1.0, 96.0]
+    assert over_seeds("ttft_s.p99", values) == (1.0, 1.0, 96.0)
+    assert over_seeds("ttft_s.mean", values)[0] == 20.0
+
+
 def test_the_interval_of_a_share_stays_within_0_and_1() -> None:
     low, high = interval_of_share([0.999, 1.0, 1.0, 1.0, 0.998], [1000] * 5)
     assert 0 < low < 0.9994 < high <= 1
@@ -63,32 +88,32 @@ def test_intervals_of_s_lora_hold_the_mean() -> None:
     """`python -m experiments.coverage intervals` has more loads, runs and figures."""
     runs = pd.DataFrame(figures(0.8, 1_000, seed) for seed in range(60))
     for figure in ("slo.attainment", "ttft_s.mean", "ttft_s.p95", "latency_s.mean"):
-        truth = {figure: runs[figure].mean()}
+        truth = {figure: over_seeds(figure, runs[figure])[0]}
         assert 0.85 <= coverage(runs, truth, 5, 200)[figure] <= 0.995, figure
         assert 0.88 <= coverage(runs, truth, 20, 200)[figure] <= 0.995, figure
 
 
 def test_means_are_over_seeds_in_the_order_of_the_table() -> None:
-    found = means(
+    found = aggregate(
         table(("vllm", 0, 3.0), ("slora", 0, 1.0), ("vllm", 1, 5.0), ("slora", 1, 1.0)),
         "ttft_s.mean",
         ["system"],
     )
     assert list(found["system"]) == ["vllm", "slora"]
-    assert list(found["mean"]) == [4.0, 1.0]
+    assert list(found["estimate"]) == [4.0, 1.0]
     assert list(found["runs"]) == [2, 2]
     assert found["low"][1] == found["high"][1] == 1.0
 
 
 def test_what_did_not_run_is_counted_and_not_averaged() -> None:
-    found = means(table(("slora", 0, 1.0), ("slora", 1, math.nan)), "ttft_s.mean", ["system"])
-    assert (found["mean"][0], found["runs"][0], found["failed"][0]) == (1.0, 1, 1)
+    found = aggregate(table(("slora", 0, 1.0), ("slora", 1, math.nan)), "ttft_s.mean", ["system"])
+    assert (found["estimate"][0], found["runs"][0], found["failed"][0]) == (1.0, 1, 1)
 
 
 def test_the_load_is_the_worst_of_a_seed() -> None:
     both = pd.concat([table(("slora", 0, 1.0)), table(("slora", 1, 9.0), load="past")])
-    assert list(means(both, "ttft_s.mean", ["system"])["load"]) == ["past"]
-    assert list(means(both, "ttft_s.mean", [])["mean"]) == [5.0]
+    assert list(aggregate(both, "ttft_s.mean", ["system"])["load"]) == ["past"]
+    assert list(aggregate(both, "ttft_s.mean", [])["estimate"]) == [5.0]
 
 
 def test_a_difference_is_seed_by_seed() -> None:
@@ -129,6 +154,6 @@ def test_only_seeds_of_both_count() -> None:
 def test_what_is_not_there_is_named() -> None:
     small = table(("slora", 0, 1.0))
     with pytest.raises(InputError, match=r"the sweep has no ttft_s.p95; did you mean ttft_s.mean"):
-        means(small, "ttft_s.p95", ["system"])
+        aggregate(small, "ttft_s.p95", ["system"])
     with pytest.raises(InputError, match="system has no 'slor'; did you mean slora"):
         paired(small, "ttft_s.mean", "system", "slor")

@@ -161,11 +161,11 @@ def test_the_table_is_written_while_runs_go_on(tmp_path: Path, monkeypatch: pyte
 
 
 def test_means_differences_text_and_picture(small: Sweep) -> None:
-    means = small.means("ttft_s.mean")
+    means = small.aggregate("ttft_s.mean")
     assert list(means.columns) == [
         "system",
         "workload.rate_rps",
-        "mean",
+        "estimate",
         "low",
         "high",
         "runs",
