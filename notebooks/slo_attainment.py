@@ -183,7 +183,9 @@ pd.concat(rows)[["system", "change", RATE, "difference", "low", "high"]].round(3
 more_slots = vllm.table[vllm.table["replica.max_loras"] == 64].assign(system="vllm, 64 slots")
 larger_batch = dlora.table[dlora.table["replica.max_num_seqs"] == 256].assign(system="dlora, batch of 256")
 both = pd.concat([sweep.table[sweep.table[RATE] >= 20], more_slots, larger_batch])
-aggregate(both, "slo.attainment", ["system", RATE]).pivot(index="system", columns=RATE, values="estimate").round(3)
+aggregate(both, "slo.attainment", ["system", RATE]).pivot(
+    index="system", columns=RATE, values="estimate"
+).round(3)
 
 # %% [markdown]
 # What this does not say: which system is best for you. Another GPU, longer prompts, more adapters or another SLO can

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.studies.command import ended, parser_of
+from simlora.core import libm
 from simlora.core.errors import InputError
 from simlora.workload.shape import DIURNAL, SLOTS_A_DAY, Shape, harmonics, read_shape
 
@@ -38,7 +39,7 @@ def fit(shape: Shape, count: int) -> tuple[NDArray[np.float64], float]:
 def criterion(shape: Shape, count: int) -> float:
     """Return the Bayesian information criterion of `count` harmonics; less is better."""
     slots = len(shape.slots)
-    return float(slots * np.log(fit(shape, count)[1] ** 2) + (2 * count + 1) * np.log(slots))
+    return float(slots * libm.log(fit(shape, count)[1] ** 2) + (2 * count + 1) * libm.log(slots))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simlora.core import libm
 from simlora.metrics.slo import column, mean
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _ratio(arrivals: Floats, served: Floats, queued_s: Floats, batch_s: float) -
     if min(each.min() for each in others) <= 0:
         return math.nan, math.nan, math.nan
     whole = math.log(arrivals.sum() * queued_s.sum() / served.sum() / (BATCHES * batch_s))
-    without = np.log(others[0] * others[2] / others[1] / ((BATCHES - 1) * batch_s))
+    without = libm.log(others[0] * others[2] / others[1] / ((BATCHES - 1) * batch_s))
     parts = BATCHES * whole - (BATCHES - 1) * without
     half = STUDENT * parts.std(ddof=1) / math.sqrt(BATCHES)
     return math.exp(parts.mean() - half), math.exp(parts.mean()), math.exp(parts.mean() + half)

@@ -139,8 +139,8 @@ def _over(found: Comparison, specs: dict[str, Spec]) -> Html:
         parts.append(tag("div", tag("h3", title), body))
     return section(
         "How long it took",
-        "Solid and filled: the median; dashed and hollow: the 99th percentile. Of each run, then the median over seeds. "
-        "Of those past saturation both depend on how long the runs were.",
+        "Solid and filled: the median; dashed and hollow: the 99th percentile. Of each run, and then the median over "
+        "seeds. Of those past saturation both depend on how long the runs were.",
         _legend(_shown(found)),
         tag("div", *parts, class_="three"),
     )

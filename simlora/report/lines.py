@@ -39,7 +39,9 @@ def over(means: pd.DataFrame, names: Sequence[str], x: str | None, share: bool =
 
 def quantiles(median: pd.DataFrame, tail: pd.DataFrame, names: Sequence[str], x: str | None) -> Spec:
     """Return two figures, in seconds, over `x`."""
-    unit, factor = time_unit(float(np.nan_to_num(tail["estimate"].to_numpy(dtype=np.float64)).max(initial=0.0)))
+    unit, factor = time_unit(
+        float(np.nan_to_num(tail["estimate"].to_numpy(dtype=np.float64)).max(initial=0.0))
+    )
     both = pd.concat([median["estimate"], tail["estimate"]])
     y: Spec = {"field": "estimate", "type": "quantitative", "title": unit}
     if _spans(both, 30):

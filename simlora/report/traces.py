@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from simlora.core import libm
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.report.colours import AMBER, BLUE, INK, TEAL
 from simlora.report.curves import cdf, thinned_ranks
@@ -76,8 +77,8 @@ def _gaps(ax: Axes, arrival_s: Floats) -> None:
     ax.plot([0.0, *gaps_s[some]], [1.0, *longer[some]], color=BLUE, linewidth=1.6, label="trace")
     mean_s = float(gaps_s.mean())
     least = 1 / (2 * len(gaps_s))
-    at_s = np.linspace(0, -mean_s * np.log(least), 200)
-    ax.plot(at_s, np.exp(-at_s / mean_s), color=INK, linestyle="--", linewidth=0.9, label="Poisson")
+    at_s = np.linspace(0, -mean_s * libm.log(least), 200)
+    ax.plot(at_s, libm.exp(-at_s / mean_s), color=INK, linestyle="--", linewidth=0.9, label="Poisson")
     ax.set_yscale("log")
     ax.set_ylim(least, 1.3)
     ax.set_xlim(0, None)

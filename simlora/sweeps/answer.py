@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simlora.core import libm
 from simlora.core.errors import InputError, nearest
 from simlora.metrics.saturation import UNKNOWN
 from simlora.metrics.summary import json_safe
@@ -58,7 +59,7 @@ class Capacity:
         """
         if self.question.find == REPLICAS:
             return math.nan, math.nan
-        low, high = interval(np.log(self._ends("value")))[0], interval(np.log(self._ends("beyond")))[1]
+        low, high = interval(libm.log(self._ends("value")))[0], interval(libm.log(self._ends("beyond")))[1]
         return math.exp(low), math.exp(high)
 
     @property

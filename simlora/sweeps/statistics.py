@@ -45,7 +45,8 @@ def interval(values: Any, confidence: float = CONFIDENCE) -> tuple[float, float]
     mean, spread = values.mean(), values.std(ddof=1)
     if spread <= 1e-14 * abs(mean):
         return float(mean), float(mean)
-    skewness = float(np.mean(((values - mean) / spread) ** 3))
+    apart = (values - mean) / spread
+    skewness = float(np.mean(apart * apart * apart))
     reach = _student(confidence, count) / math.sqrt(count)
     low, high = (_unskewed(end - skewness / (6 * count), skewness) for end in (reach, -reach))
     return float(mean - low * spread), float(mean - high * spread)
@@ -176,7 +177,7 @@ def _groups(table: pd.DataFrame, by: Sequence[str]) -> Iterable[tuple[Any, pd.Da
 def paired(table: pd.DataFrame, figure: str, between: str, base: Any, by: Sequence[str] = ()) -> pd.DataFrame:
     """Return how other values of `between` differ from `base`, seed by seed: the difference, its interval, and ratio.
 
-    The difference is the mean of those of the seeds, of a percentile their median; the ratio is of `over_seeds` of both.
+    The difference is the mean of those of the seeds, of a percentile their median; the ratio is that of both estimates.
 
     Runs with the same seed have the same requests, so that most of what differs from seed to seed differs for both, and
     the interval of the difference is narrower than those of the means. `differs` is whether it excludes 0. Raises

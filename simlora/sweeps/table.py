@@ -90,7 +90,7 @@ class Sweep:
         return f"{title}\n{cells.replace('nan', '').to_string(index=False)}"
 
     def plot(self, figure: str, x: str, ax: Axes | None = None) -> Axes:
-        """Draw a figure over seeds with its intervals over one of the axes, a line for each combination of the others."""
+        """Draw a figure over seeds with intervals over one of the axes, a line for each combination of the others."""
         from simlora.report.sweeps import plot_sweep
 
         return plot_sweep(self.aggregate(figure), figure, x, [axis for axis in self.axes if axis != x], ax)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from simlora.core import libm
 from simlora.core.arrays import Floats
 from simlora.core.checks import number
 from simlora.core.errors import InputError
@@ -99,7 +100,7 @@ class Diurnal(Arrivals):
         swing = (self.peak_to_trough - 1) / (self.peak_to_trough + 1)
         # Within a period, expected requests over the mean rate at each of its moments: straight in between.
         phase = np.linspace(0, 1, PHASES)
-        expected = phase - swing * np.sin(2 * np.pi * phase) / (2 * np.pi)
+        expected = phase - swing * libm.sin(2 * np.pi * phase) / (2 * np.pi)
         return np.asarray(self.period_s * (whole + np.interp(part / self.period_s, expected, phase)))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simlora.core import libm
 from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number
 from simlora.core.errors import InputError
@@ -104,7 +105,7 @@ class Exponential(ByRank):
         number(f"{key}.rate", self.rate, least=0)
 
     def ends(self, ranks: int) -> Floats:
-        return _both(np.exp(-float(self.rate) * np.arange(ranks)))
+        return _both(libm.exp(-float(self.rate) * np.arange(ranks)))
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from simlora.core import libm
 from simlora.core.arrays import Counts, Floats, Ints
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.workload.adapters import base_model
@@ -146,7 +148,7 @@ def shares(trace: Trace) -> Shares:
         top=float(share[0]),
         top_tenth=float(share[: -(-n // 10)].sum()),
         gini=float(((n + 1 - 2 * np.arange(1, n + 1)) * share).sum() / n),
-        effective=float(np.exp(-(some * np.log(some)).sum())),
+        effective=math.exp(-float((some * libm.log(some)).sum())),
     )
 
 

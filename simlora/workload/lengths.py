@@ -11,6 +11,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from simlora.core import libm
 from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import listed, number, whole
 from simlora.core.errors import InputError, nearest
@@ -90,7 +91,7 @@ class Geometric(Lengths):
     def at(self, shares: Floats) -> Ints:
         if self.mean == 1:
             return np.ones(len(shares), dtype=np.int64)
-        lengths = np.ceil(np.log1p(-shares) / math.log1p(-1 / self.mean))
+        lengths = np.ceil(libm.log1p(-shares) / math.log1p(-1 / self.mean))
         return np.maximum(lengths, 1).astype(np.int64)
 
 
@@ -132,7 +133,7 @@ class LogNormal(Lengths):
             return found
         inverse = NormalDist(self.mean_log, self.sigma_log).inv_cdf
         logs = np.fromiter(map(inverse, np.clip(inside, 1e-300, 1 - 1e-16)), np.float64, len(shares))
-        return np.clip(np.rint(np.exp(logs)), self.lo, self.hi).astype(np.int64)
+        return np.clip(np.rint(libm.exp(logs)), self.lo, self.hi).astype(np.int64)
 
     @cached_property
     def _edges(self) -> Floats:

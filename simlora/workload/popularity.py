@@ -9,6 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from simlora.core import libm
 from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number, weights, whole
 from simlora.core.errors import InputError
@@ -77,7 +78,7 @@ class Power(Popularity):
         number(f"{key}.alpha", self.alpha, above=0)
 
     def rates(self, adapters: int) -> Floats:
-        rates: Floats = np.diff(np.linspace(0.0, 1.0, adapters + 1) ** float(self.alpha))
+        rates: Floats = np.diff(libm.power(np.linspace(0.0, 1.0, adapters + 1), float(self.alpha)))
         return rates
 
     def draw(self, rng: np.random.Generator, adapters: int, n: int) -> Ints:
@@ -139,8 +140,7 @@ class Normal(Weighted):
 
     def rates(self, adapters: int) -> Floats:
         from_middle = np.arange(adapters) - (adapters - 1) / 2
-        rates: Floats = np.exp(-0.5 * (from_middle / (float(self.deviation) * adapters)) ** 2)
-        return rates
+        return libm.exp(-0.5 * (from_middle / (float(self.deviation) * adapters)) ** 2)
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,7 @@ class Explicit(Weighted):
 
 def power_law(count: int, exponent: float) -> Floats:
     """Return i^-exponent for i from 1 to `count` [count]."""
-    weights: Floats = np.arange(1.0, count + 1.0) ** -float(exponent)
-    return weights
+    return libm.power(np.arange(1.0, count + 1.0), -float(exponent))
 
 
 def power_index(shares: Floats, adapters: int) -> Ints:
@@ -224,8 +223,7 @@ def log_normal_rates(functions: int, sigma_log: float, first: int | None = None)
     quantile = NormalDist().inv_cdf
     count = functions if first is None else first
     logs = np.array([quantile(1.0 - (i + 0.5) / functions) for i in range(count)], dtype=np.float64)
-    rates: Floats = np.exp(sigma_log * (logs - logs[0]))
-    return rates
+    return libm.exp(sigma_log * (logs - logs[0]))
 
 
 def weighted_index(rng: np.random.Generator, weights: Floats, n: int) -> Ints:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simlora.core import libm
 from simlora.core.arrays import Floats, Ints
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
@@ -33,8 +34,7 @@ def check_renewals(
 
 def epoch_factors(rng: np.random.Generator, epochs: int, processes: int, sigma_log: float) -> Floats:
     """Return by what each epoch multiplies each process's rate [epochs, processes]: exp(Normal(0, sigma_log))."""
-    factors: Floats = np.exp(rng.normal(0.0, sigma_log, (epochs, processes)))
-    return factors
+    return libm.exp(rng.normal(0.0, sigma_log, (epochs, processes)))
 
 
 def of_their_own(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from simlora.core import libm
 from simlora.core.arrays import Floats
 from simlora.core.checks import shown, weights
 from simlora.core.errors import InputError
@@ -85,14 +86,14 @@ def diurnal() -> Shape:
     Least at 2:30, -10 %, and most at 16:45 UTC, +9 %. The trace's own slots are 3 % off it (root mean square).
     """
     bends = harmonics(MINUTES_A_DAY, MINUTES_A_DAY, len(DIURNAL))
-    return Shape(1 + bends @ np.array(DIURNAL).ravel())
+    return Shape(1 + (bends * np.array(DIURNAL).ravel()).sum(axis=1))
 
 
 def harmonics(slots: int, slots_a_day: int, count: int) -> Floats:
     """Return the means over slots [slots, 2 * count] of cosine and sine of 24 hours, of 12, ..., the `count`-th."""
     turns = 2 * np.pi * np.arange(1, count + 1) / slots_a_day
     edges = np.outer(np.arange(slots + 1), turns)
-    return np.stack([np.diff(np.sin(edges), axis=0), -np.diff(np.cos(edges), axis=0)], axis=2).reshape(
+    return np.stack([np.diff(libm.sin(edges), axis=0), -np.diff(libm.cos(edges), axis=0)], axis=2).reshape(
         slots, 2 * count
     ) / np.repeat(turns, 2)
 

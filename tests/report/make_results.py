@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from simlora.core import libm
 from simlora.metrics.histogram import TokenGaps
 from simlora.metrics.journal import Failed, Journal, Moved, Planned, Replanned
 from simlora.metrics.slo import SloTargets
@@ -54,7 +55,7 @@ def make_requests(
     labels = np.array([*names, *(f"lora-{i:03d}" for i in range(len(names), adapters))], dtype=object)
     arrival_s = np.sort(rng.uniform(0, max(n, 1) / 2.5, n))
     output_tokens = rng.integers(8, 512, n)
-    burst = 2.5 * np.clip(np.sin(arrival_s / max(n, 1) * 12), 0, None) ** 3
+    burst = 2.5 * np.clip(libm.sin(arrival_s / max(n, 1) * 12), 0, None) ** 3
     queue_s = rng.exponential(0.25 + burst)
     ttft_s = queue_s + rng.gamma(4, 0.04, n)
     latency_s = ttft_s + (output_tokens - 1) * rng.gamma(60, 0.0009, n)
@@ -104,7 +105,7 @@ def make_timeline(
     parts = []
     for replica in range(replicas):
         time_s = np.sort(rng.uniform(0, end_s, rows))
-        wave = 0.5 + 0.4 * np.sin(time_s / end_s * 9 + replica)
+        wave = 0.5 + 0.4 * libm.sin(time_s / end_s * 9 + replica)
         kv_tokens = (wave * 11_000 * rng.uniform(0.9, 1.0, rows)).astype(np.int64)
         parts.append(
             pd.DataFrame(

@@ -8,13 +8,13 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import simlora
 from experiments.coverage.capacities import CASES, of_theory
 from simlora import Capacity, capacity
+from simlora.core import libm
 from simlora.core.errors import InputError
 from simlora.sweeps import running
 from simlora.sweeps.outcome import RAN, Outcome
@@ -130,8 +130,8 @@ def test_the_answer_does_not_depend_on_the_processes() -> None:
 def test_the_interval_is_over_the_seeds_and_takes_the_precision_in() -> None:
     answer = found(seeds=3)
     low, high = answer.interval
-    assert low == pytest.approx(math.exp(interval(np.log(answer.seeds["value"]))[0]))
-    assert high == pytest.approx(math.exp(interval(np.log(answer.seeds["beyond"]))[1]))
+    assert low == pytest.approx(math.exp(interval(libm.log(answer.seeds["value"]))[0]))
+    assert high == pytest.approx(math.exp(interval(libm.log(answer.seeds["beyond"]))[1]))
     assert 0 < low < answer.value < high
     assert all(map(math.isnan, found(seeds=1).interval))
     assert all(map(math.isnan, found("workload.arrivals.rate_rps=20", find="replicas").interval))

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from experiments.coverage.intervals import coverage, figures
 from simlora.core.errors import InputError
-from simlora.sweeps.statistics import aggregate, interval, interval_of_median, interval_of_share, over_seeds, paired
+from simlora.sweeps.statistics import (
+    aggregate,
+    interval,
+    interval_of_median,
+    interval_of_share,
+    over_seeds,
+    paired,
+)
 
 
 def table(*rows: tuple[str, int, float], status: str = "ran", load: str = "below") -> pd.DataFrame:

@@ -30,6 +30,7 @@ from experiments.fidelity.vllm.predict import simulate
 from experiments.fidelity.vllm.rows import GPU, MODELS, Row, read
 from experiments.measured import measured_dir
 from experiments.studies.command import ended, made, parser_of
+from simlora.core import libm
 from simlora.core.errors import InputError, nearest
 from simlora.latency.calibration import Calibration
 
@@ -86,7 +87,7 @@ def fit(
     pool = Parallel(n_jobs=-1)
 
     def calibration(point: NDArray[np.float64]) -> Calibration:
-        values = {name: start[name] * float(np.exp(x)) for name, x in zip(names, point, strict=True)}
+        values = {name: start[name] * float(libm.exp(x)) for name, x in zip(names, point, strict=True)}
         return Calibration("fit", GPU, model, 1, {"kind": "published"}, given | values)
 
     def at(points: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:

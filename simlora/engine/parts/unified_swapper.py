@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from simlora.core import libm
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.parts.kv_offload import PrefixCachingKV
@@ -280,7 +281,7 @@ class UnifiedSwapper(Part):
                 self._counted = self._requests
                 branches = [self._tree.branch(adapter.id) for adapter in self._adapters]
                 self._visits = np.array([branch.visits for branch in branches], dtype=np.int64)
-            needed = float((1.0 - (1.0 - self._visits / self._requests) ** batch).sum())
+            needed = float((1.0 - libm.power(1.0 - self._visits / self._requests, batch)).sum())
         return self.policy.reward(needed, resident)
 
 

@@ -110,7 +110,7 @@ def continued(tps: Floats) -> Floats:
     if count == 1:
         return np.array(tps[0])
     at = np.arange(count) - (count - 1) / 2
-    slope = at @ tps / (at @ at)
+    slope = (at[:, None] * tps).sum(axis=0) / (at * at).sum()
     return np.asarray(np.maximum(tps.mean(axis=0) + slope * (count - (count - 1) / 2), 0.0))
 
 
