@@ -153,8 +153,8 @@ assert (first_token.loc[["toppings", "fastlibra"], [12, 20]] == "ahead").all(
 
 # %%
 rates = f"{RATE}=20,28"
-vllm = simlora.sweep(["system=vllm", "replica.max_loras=8,64", rates, *SAME], seeds=3)
-dlora = simlora.sweep(["system=dlora", "replica.max_num_seqs=16,256", rates, *SAME], seeds=3)
+vllm = simlora.sweep(["system=vllm", "replica.max_loras=8,64", rates, *SAME], seeds=5)
+dlora = simlora.sweep(["system=dlora", "replica.max_num_seqs=16,256", rates, *SAME], seeds=5)
 
 figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.8), layout="constrained", sharey=True)
 for ax, own, name in zip(

@@ -28,6 +28,8 @@ SERVICES = 10
 QUEUED = 2 / 3
 """A replica that has a queue for a smaller share of the time can serve more."""
 LOST_PAST, LOST_NEAR = 0.05, 0.01
+SLOWEST, APART = 20, 5
+"""One request of how many is among the slowest; requests from one of these to the next from which on bursts differ."""
 
 Floats = NDArray[np.float64]
 
@@ -37,8 +39,8 @@ def load(requests: Requests) -> dict[str, Any]:
 
     `ratio` estimates the offered over the sustainable rate: arrivals per second, over the admissions per second and
     replica while others wait, times the replicas that served any. `ratio_low` and `ratio_high` are the ends of its 98 %
-    interval; None where hardly a request waited behind another. Well below saturation the ratio is too low, as short
-    queues are served faster than long ones. The label is
+    interval; None where hardly a request waited behind another. Well below saturation the ratio is too low, as
+    short queues are served faster than long ones. The label is
 
     - `past` if the number of waiting requests grew from batch to batch, by a t-test that is wrong in one run of a
       hundred; or if requests were lost in most batches, more than 5 % of all: turned away as the cluster was full, or
@@ -49,9 +51,10 @@ def load(requests: Requests) -> dict[str, Any]:
       tell on which side of saturation it was;
     - `unknown` otherwise: the run is too short to tell.
 
-    Requests that no empty replica could serve are left out. `drift_s` is the mean queueing delay of the last third of
-    arrivals minus that of the first third. It stays near 0 while the queue is stable (last-come-first-served hides a
-    drift). Source of batch means and of the jackknifed ratio: Law, Simulation Modeling and Analysis (5th ed.), 9.5.3.
+    `independent_requests` are as `independent` has them. Requests that no empty replica could serve are left out.
+    `drift_s` is the mean queueing delay of the last third of arrivals minus that of the first third. It stays near 0
+    while the queue is stable (last-come-first-served hides a drift). Source of batch means and of the jackknifed ratio:
+    Law, Simulation Modeling and Analysis (5th ed.), 9.5.3.
     """
     requests = requests[~np.asarray((requests["status"] == "rejected") & (requests["replica"] >= 0))]
     arrival_s = column(requests, "arrival_s")
@@ -63,7 +66,28 @@ def load(requests: Requests) -> dict[str, Any]:
     arrival_s, admitted_s = arrival_s[order], column(requests, "admitted_s")[order]
     lost = np.isnan(admitted_s) & np.asarray(requests["status"] != "unfinished")[order]
     replica = requests["replica"].to_numpy()[order]
+    found |= {"independent_requests": independent(column(requests, "ttft_s")[order])}
     return _judged(arrival_s, admitted_s, lost, replica, service_s) | _backlog(arrival_s, admitted_s) | found
+
+
+def independent(ttft_s: Floats) -> float:
+    """Return as how many independent requests those of a run count, by how the slowest of them come together.
+
+    `ttft_s` [requests] are in order of arrival, NaN without a first token. Of the slowest 5 % those that are fewer than
+    `APART` requests from one another are one burst; independent requests are as many as the run's, over how many of the
+    slowest a burst has. Source: the runs estimator of the extremal index, Smith and Weissman, J. R. Stat. Soc. B 56
+    (1994), 515-528.
+    """
+    count = len(ttft_s)
+    if count < SLOWEST:
+        return float(count)
+    waited_s = np.where(np.isnan(ttft_s), math.inf, ttft_s)
+    from_s = np.partition(waited_s, count - count // SLOWEST)[count - count // SLOWEST]
+    slowest = np.flatnonzero(waited_s >= from_s)
+    if len(slowest) == count:  # all alike
+        return float(count)
+    bursts = 1 + int(np.count_nonzero(np.diff(slowest) >= APART))
+    return count * bursts / len(slowest)
 
 
 def _judged(

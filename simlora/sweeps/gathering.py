@@ -20,7 +20,7 @@ from simlora.latency.yaml_text import read_yaml
 from simlora.metrics.saturation import UNKNOWN
 from simlora.report.format import device_in_words
 from simlora.sweeps.outcome import RAN
-from simlora.sweeps.statistics import SUBMITTED
+from simlora.sweeps.statistics import INDEPENDENT
 from simlora.sweeps.table import DEVICE, TABLE, figures, read_sweep
 
 FIRST = ("system", "model", "gpu", *POLICIES)
@@ -133,7 +133,7 @@ def _sweep(folder: Path) -> tuple[pd.DataFrame, list[str]]:
         raise InputError(f"{folder / TABLE} has no column {missing[0]}, must be a sweep's table")
     if table.empty:
         raise InputError(f"{folder / TABLE} has no rows, must be a sweep's table")
-    for name in (*NEEDED, SUBMITTED, GPU_HOURS):
+    for name in (*NEEDED, INDEPENDENT, GPU_HOURS):
         if name in table and not is_numeric_dtype(table[name]):
             raise InputError(
                 f"{folder / TABLE} has other values than numbers in the column {name}, must be a sweep's table"

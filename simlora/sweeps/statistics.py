@@ -26,7 +26,7 @@ CONFIDENCE = 0.95
 FEWEST_ORDERED = 5
 """Values from which on their order alone says where the median is."""
 PERCENTILE = re.compile(r"\.p\d+$")
-SUBMITTED = "requests.submitted"
+INDEPENDENT = "load.independent_requests"
 TELLING = ("makespan_s", "throughput_tps", "ttft_s.mean", "tpot_s.mean", "latency_s.mean")
 """Figures that no two runs share to the last digit unless they are the same run."""
 
@@ -46,7 +46,7 @@ def interval(values: Any, confidence: float = CONFIDENCE) -> tuple[float, float]
     if spread <= 1e-14 * abs(mean):
         return float(mean), float(mean)
     apart = (values - mean) / spread
-    skewness = float(np.mean(apart * apart * apart))
+    skewness = float((apart * apart * apart).sum()) * count / ((count - 1) * max(count - 2, 1))
     reach = _student(confidence, count) / math.sqrt(count)
     low, high = (_unskewed(end - skewness / (6 * count), skewness) for end in (reach, -reach))
     return float(mean - low * spread), float(mean - high * spread)
@@ -60,10 +60,11 @@ def _unskewed(value: float, skewness: float) -> float:
 
 
 def interval_of_share(shares: Any, counts: Any, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Return the ends of the confidence interval of a share of `counts` requests a run; NaN of fewer than two runs.
+    """Return the ends of the confidence interval of a share of requests; NaN of fewer than two runs.
 
     Clopper and Pearson's, of as many independent requests as would vary as much as the runs do: requests of one run
-    wait for each other. Source: Korn and Graubard, Survey Methodology 24 (1998), 193-201.
+    wait for each other. They are no more than the `counts` of independent requests, a number a run, which decide where
+    all runs are alike. Source: Korn and Graubard, Survey Methodology 24 (1998), 193-201.
     """
     shares, counts = np.asarray(shares, dtype=np.float64), np.asarray(counts, dtype=np.float64)
     known = ~np.isnan(shares)
@@ -123,7 +124,7 @@ def summary_of(figure: str) -> str:
 def over_seeds(figure: str, values: Any, counts: Any = None) -> tuple[float, float, float]:
     """Return what a figure is over seeds, and the ends of its 95 % interval; NaN where there are too few values.
 
-    Of a percentile it is the median, otherwise the mean. `counts` are the requests of each run, for a share.
+    Of a percentile it is the median, otherwise the mean. `counts` are the independent requests of each run.
     """
     values = np.asarray(values, dtype=np.float64)
     seen = values[~np.isnan(values)]
@@ -133,6 +134,18 @@ def over_seeds(figure: str, values: Any, counts: Any = None) -> tuple[float, flo
     if figure == ATTAINMENT and counts is not None:
         return value, *interval_of_share(values, counts)
     return value, *interval(seen)
+
+
+def interval_of_difference(differences: Any, counts: Any) -> tuple[float, float]:
+    """Return the ends of the confidence interval of a difference of two shares; NaN of fewer than two runs.
+
+    That of the mean, and at least as wide as so many independent requests leave open where none of them differs.
+    """
+    differences = np.asarray(differences, dtype=np.float64)
+    low, high = interval(differences)
+    unseen = 1.0 - interval_of_share(np.ones(len(differences)), counts)[0]
+    mean = float(differences.mean()) if len(differences) else math.nan
+    return min(low, mean - unseen), max(high, mean + unseen)
 
 
 @functools.cache
@@ -153,7 +166,7 @@ def aggregate(table: pd.DataFrame, figure: str, by: Sequence[str]) -> pd.DataFra
     _known(table, figure, by)
     rows = []
     for key, own in _groups(table, by):
-        estimate, low, high = over_seeds(figure, own[figure], own.get(SUBMITTED))
+        estimate, low, high = over_seeds(figure, own[figure], own.get(INDEPENDENT))
         worst = max(own["load"].dropna(), key=LOADS.index, default="")
         rows.append(
             {
@@ -191,11 +204,14 @@ def paired(table: pd.DataFrame, figure: str, between: str, base: Any, by: Sequen
     rows = []
     for key, own in _groups(table, by):
         of_seeds = own.pivot_table(index="seed", columns=between, values=figure, sort=False)
+        counts = own.groupby("seed")[INDEPENDENT].min() if INDEPENDENT in own else None
         for other in of_seeds.columns:
             if other == base or base not in of_seeds:
                 continue
             both = of_seeds[[base, other]].dropna()
             difference, low, high = over_seeds(figure, both[other] - both[base])
+            if figure == ATTAINMENT and counts is not None:
+                low, high = interval_of_difference(both[other] - both[base], counts[both.index])
             (had, _, _), (has, _, _) = over_seeds(figure, both[base]), over_seeds(figure, both[other])
             rows.append(
                 {

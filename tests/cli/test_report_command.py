@@ -120,7 +120,8 @@ def test_values_that_no_sweep_has_are_refused(
     ("column", "value"),
     [
         *(("load", value) for value in ("high", 3, True)),
-        *((name, "x") for name in ("makespan_s", "slo.attainment", "requests.submitted", "cost.gpu_hours")),
+        *((name, "x") for name in ("makespan_s", "slo.attainment", "cost.gpu_hours")),
+        ("load.independent_requests", "x"),
         *((name, None) for name in ("makespan_s", "slo.attainment")),
         *((name, 3) for name in ("key", "reason", "device")),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.coverage.labels import labels, right
 from experiments.coverage.models import Queue, exponential
-from simlora.metrics.saturation import load
+from simlora.metrics.saturation import independent, load
 from tests.metrics.frames import finished, lost, table
 
 
@@ -103,6 +103,7 @@ def test_a_label_takes_little_memory_a_request() -> None:
             "arrival_s": arrival_s,
             "admitted_s": arrival_s + 0.3,
             "queue_s": 0.3,
+            "ttft_s": 0.5,
             "latency_s": 10.3,
             "status": pd.Categorical.from_codes(np.zeros(n, dtype=np.int8), ["finished"]),
             "replica": np.arange(n, dtype=np.int32) % 7,
@@ -133,3 +134,15 @@ def test_a_hundred_requests_at_four_fifths_are_not_called_past() -> None:
     count = labels("M/M/1", 0.8, 100, range(40))
     assert count["past"] <= 3
     assert count["unknown"] >= 20, "mostly too short to tell"
+
+
+def test_requests_are_as_independent_as_the_slowest_are_apart() -> None:
+    """Of 400 requests 20 are slow: one by one, in two bursts, or all alike."""
+    apart, bursts = np.ones(400), np.ones(400)
+    apart[::20] = 9.0
+    bursts[100:110] = bursts[300:310] = 9.0
+    bursts[305] = np.nan
+    assert independent(apart) == 400
+    assert independent(bursts) == 40
+    assert independent(np.ones(400)) == 400
+    assert independent(np.ones(7)) == 7

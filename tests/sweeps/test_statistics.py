@@ -15,6 +15,7 @@ from simlora.core.errors import InputError
 from simlora.sweeps.statistics import (
     aggregate,
     interval,
+    interval_of_difference,
     interval_of_median,
     interval_of_share,
     over_seeds,
@@ -43,9 +44,9 @@ def test_the_interval_holds_the_mean(values: list[float]) -> None:
 
 
 def test_the_interval_of_skewed_values_reaches_further_to_where_they_are_rare() -> None:
-    """By hand, of 1, 1, 1, 5: mean 2, standard deviation 2, and the mean of the cubes of deviations 0.75 times its."""
+    """By hand, of 1, 1, 1, 5: mean 2, standard deviation 2, cubes that sum up to 3 of its: 3 * 4 / (3 * 2)."""
     low, high = interval([1.0, 1.0, 1.0, 5.0])
-    reach, skewness = 3.182446 / 2, 0.75
+    reach, skewness = 3.182446 / 2, 2.0
     for end, value in ((reach, low), (-reach, high)):
         x = (2 - value) / 2
         assert x + skewness * x**2 / 3 + skewness**2 * x**3 / 27 + skewness / 24 == pytest.approx(
@@ -89,6 +90,17 @@ def test_runs_without_a_miss_do_not_prove_that_there_is_none() -> None:
     """Five runs of a thousand requests, all in time: as many as 5,000 (1.96 / 2.776)² independent ones."""
     low, high = interval_of_share([1.0] * 5, [1000] * 5)
     assert (low, high) == (pytest.approx(0.025 ** (1 / (5000 * (1.959964 / 2.776445) ** 2)), rel=1e-6), 1.0)
+
+
+def test_runs_that_never_differ_do_not_prove_that_none_would() -> None:
+    """Two hundred independent requests each: the interval is that of a share that none of them has shown."""
+    low, high = interval_of_difference([0.0] * 5, [200.0] * 5)
+    assert (low, high) == (pytest.approx(-0.0074, abs=1e-4), pytest.approx(0.0074, abs=1e-4))
+    assert interval_of_difference([0.1, 0.3], [200.0] * 2) == interval([0.1, 0.3])
+    frame = pd.DataFrame({"system": ["slora"] * 5 + ["vllm"] * 5, "seed": [*range(5)] * 2})
+    frame = frame.assign(**{"slo.attainment": 1.0, "load.independent_requests": 200.0})
+    found = paired(frame, "slo.attainment", "system", "slora").iloc[0]
+    assert (found["difference"], found["low"], found["differs"]) == (0.0, low, False)
 
 
 def test_intervals_of_s_lora_hold_the_mean() -> None:
