@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simlora.core.errors import InputError, nearest
+from simlora.latency.curve import Curve
 from simlora.latency.yaml_text import read_yaml
 
 KINDS = ("measured", "published", "derived")
@@ -27,8 +28,15 @@ SECTIONS = (
     "cpu_lora",
 )
 LEAVES = {
-    "prefill": ("intercept_s", "per_token_s", "per_token_sq_s"),
-    "decode": ("intercept_s", "per_sequence_s", "per_sequence_sq_s", "per_context_token_s"),
+    "prefill": ("intercept_s", "per_token_s", "per_token_sq_s", "pass_s_by_tokens"),
+    "decode": (
+        "intercept_s",
+        "per_sequence_s",
+        "per_sequence_sq_s",
+        "per_context_token_s",
+        "step_s_by_batch",
+        "per_context_token_s_by_batch",
+    ),
     "collectives": ("base_all_reduces_per_layer", "latency_s", "bytes_per_s"),
     "adapter_load": ("latency_s", "bytes_per_s", "flush_s", "disk_latency_s", "disk_bytes_per_s"),
     "merge": ("intercept_s", "per_byte_s"),
@@ -80,6 +88,17 @@ LEAVES = {
 KERNELS = tuple(name.removeprefix("kernels.") for name in LEAVES if name.startswith("kernels."))
 MAPPINGS = LEAVES | {"kernels": KERNELS}
 """Keys by the name of their mapping; a user's own kernel is a further key of `kernels`."""
+PASS_BY_TOKENS, STEP_BY_BATCH, CONTEXT_BY_BATCH = CURVES = (
+    "prefill.pass_s_by_tokens",
+    "decode.step_s_by_batch",
+    "decode.per_context_token_s_by_batch",
+)
+"""Mappings of counts to seconds, which stand for the coefficients that INSTEAD has."""
+INSTEAD = {
+    PASS_BY_TOKENS: ("prefill.intercept_s", "prefill.per_token_s"),
+    STEP_BY_BATCH: ("decode.intercept_s", "decode.per_sequence_s", "decode.per_sequence_sq_s"),
+    CONTEXT_BY_BATCH: ("decode.per_context_token_s",),
+}
 HEAD = ("gpu", "model", "tp", "provenance")
 """Keys that say what was calibrated, and the provenance."""
 
@@ -88,7 +107,8 @@ HEAD = ("gpu", "model", "tp", "provenance")
 class Calibration:
     """Coefficients by dotted name, with their provenance.
 
-    `coefficients` maps e.g. "kernels.mbgmv.decode.per_rank_sum_s" to a float >= 0.
+    `coefficients` maps e.g. "kernels.mbgmv.decode.per_rank_sum_s" to a float >= 0, and points of a curve, such as
+    "decode.step_s_by_batch.16", too.
     """
 
     path: str
@@ -103,6 +123,16 @@ class Calibration:
         if name not in self.coefficients:
             raise InputError(f"calibration {self.path} has no {name}, which this run needs")
         return self.coefficients[name]
+
+    def curve(self, name: str) -> Curve | None:
+        """Return one of CURVES; None if the calibration has coefficients instead."""
+        start = f"{name}."
+        points = {
+            int(key.removeprefix(start)): seconds
+            for key, seconds in self.coefficients.items()
+            if key.startswith(start)
+        }
+        return Curve(points) if points else None
 
     def describe(self) -> dict[str, Any]:
         """Return names, provenance and every coefficient, for a report."""
@@ -153,6 +183,7 @@ def parse(text: str, path: str) -> Calibration:
         for name, value in _leaves({} if node is None else node, section):
             _check_known(name, value, path)
             coefficients[name] = _coefficient(value, name, path)
+    _check_curves(coefficients, path)
     return Calibration(
         path=path,
         gpu=_text(tree, "gpu", path),
@@ -190,7 +221,30 @@ def _coefficient(value: Any, name: str, path: str) -> float:
     return float(value)
 
 
+def _check_curves(coefficients: Mapping[str, float], path: str) -> None:
+    for curve, others in INSTEAD.items():
+        points = [name for name in coefficients if name.startswith(f"{curve}.")]
+        if len(points) == 1:
+            raise InputError(
+                f"calibration {path} has only {points[0]}, must have two points of {curve} at least"
+            )
+        both = [name for name in others if name in coefficients]
+        if points and both:
+            raise InputError(f"calibration {path} has {both[0]} and {curve}; leave out one of them")
+
+
 def _check_known(name: str, value: Any, path: str) -> None:
+    curve, _, count = name.rpartition(".")
+    if curve in CURVES:
+        if not count.isascii() or not count.isdigit() or int(count) < 1:
+            raise InputError(
+                f"calibration {path} has {name}, whose last part must be a whole number, at least 1"
+            )
+        return
+    if name in CURVES:
+        raise InputError(
+            f"calibration {path} has {name} = {value!r}, must be a mapping of counts to seconds, such as 16: 0.012"
+        )
     if name in MAPPINGS:
         inside = ", ".join(MAPPINGS[name])
         raise InputError(f"calibration {path} has {name} = {value!r}, must be a mapping of {inside}")

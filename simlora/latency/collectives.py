@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from simlora.core.errors import InputError
 from simlora.hardware.model import ATTENTION, ModelShape
-from simlora.latency.calibration import Calibration
+from simlora.latency.calibration import INSTEAD, Calibration
 
 BASE_ALL_REDUCES = 2
 """All-reduces of a layer of the base model: after attention and after the MLP (Megatron-LM)."""
@@ -124,6 +124,12 @@ def folded(
     if calibration.tp == 1:
         return calibration
     ours = collectives(calibration)
+    curves = [curve for curve in INSTEAD if calibration.curve(curve) is not None]
+    if ours.base_all_reduces_per_layer and curves:
+        raise InputError(
+            f"calibration {calibration.path} has {curves[0]} and collectives.base_all_reduces_per_layer = "
+            f"{ours.base_all_reduces_per_layer:g}, must be 0, as a curve is of whole iterations"
+        )
     added = dict.fromkeys(TOKENS, ours.base_token_s(model))
     added |= dict.fromkeys(("prefill.intercept_s", "decode.intercept_s"), ours.base_s(model, 0))
     if lora_communication:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from simlora.latency.calibration import Calibration
+from typing import Any
+
+from simlora.latency.calibration import CONTEXT_BY_BATCH, PASS_BY_TOKENS, STEP_BY_BATCH, Calibration
+from simlora.latency.curve import Curve
 
 
 class IterationModel:
-    """Prefill and decode times of the base model, linear in their coefficients.
+    """Prefill and decode times of the base model, linear in their coefficients, or by curves.
 
     prefill: intercept + per_token * tokens + per_token_sq * sum of squared prompt lengths.
     decode:  intercept + per_sequence * batch + per_sequence_sq * batch squared
@@ -16,9 +19,18 @@ class IterationModel:
     The squares are optional. They model attention in long prompts, and batches so large that reading the weights no
     longer hides the arithmetic. On an A100 80 GB with batches of up to 350, the fit's median error of the mean latency
     is 6.4 % without the batch's square, and 0.7 % with it (`docs/fidelity.md`).
+
+    A calibration may give curves instead: the seconds of a pass by its tokens (`prefill.pass_s_by_tokens`), and of a
+    decode step by its batch, with empty contexts (`decode.step_s_by_batch`) and per context token
+    (`decode.per_context_token_s_by_batch`). Contexts stay linear, and a batch is constant within a decode window, so
+    that its steps grow by equal times. With a curve of tokens, a pass that does both has the tokens of both, and reads
+    the contexts of its sequences besides.
     """
 
     __slots__ = (
+        "_context",
+        "_pass",
+        "_step",
         "decode_0",
         "decode_context",
         "decode_sequence",
@@ -29,34 +41,62 @@ class IterationModel:
     )
 
     def __init__(self, calibration: Calibration) -> None:
-        self.prefill_0 = calibration.need("prefill.intercept_s")
-        self.prefill_token = calibration.need("prefill.per_token_s")
+        self._pass = calibration.curve(PASS_BY_TOKENS)
+        self._step = calibration.curve(STEP_BY_BATCH)
+        self._context = calibration.curve(CONTEXT_BY_BATCH)
+        self.prefill_token = self.decode_sequence = self.decode_sequence_sq = self.decode_context = 0.0
         self.prefill_token_sq = calibration.coefficients.get("prefill.per_token_sq_s", 0.0)
-        self.decode_0 = calibration.need("decode.intercept_s")
-        self.decode_sequence = calibration.need("decode.per_sequence_s")
-        self.decode_sequence_sq = calibration.coefficients.get("decode.per_sequence_sq_s", 0.0)
-        self.decode_context = calibration.need("decode.per_context_token_s")
+        if self._pass is None:
+            self.prefill_0 = calibration.need("prefill.intercept_s")
+            self.prefill_token = calibration.need("prefill.per_token_s")
+        else:
+            self.prefill_0 = self._pass.least_s
+        if self._step is None:
+            self.decode_0 = calibration.need("decode.intercept_s")
+            self.decode_sequence = calibration.need("decode.per_sequence_s")
+            self.decode_sequence_sq = calibration.coefficients.get("decode.per_sequence_sq_s", 0.0)
+        else:
+            self.decode_0 = self._step.least_s
+        if self._context is None:
+            self.decode_context = calibration.need("decode.per_context_token_s")
 
     def prefill_s(self, tokens: int, tokens_sq: int) -> float:
         """Return the seconds to prefill `tokens` prompt tokens; the squared prompt lengths sum to `tokens_sq`."""
+        if self._pass is not None:
+            return _at(self._pass, tokens) + self.prefill_token_sq * tokens_sq
         return self.prefill_0 + self.prefill_token * tokens + self.prefill_token_sq * tokens_sq
 
     def decode_s(self, sequences: int, context_tokens: float) -> float:
         """Return the seconds of one decode step of a batch whose contexts sum to `context_tokens`."""
+        if self._step is not None:
+            return _at(self._step, sequences) + self._context_token_s(sequences) * context_tokens
         return (
             self.decode_0
             + (self.decode_sequence + self.decode_sequence_sq * sequences) * sequences
-            + self.decode_context * context_tokens
+            + self._context_token_s(sequences) * context_tokens
         )
+
+    def _context_token_s(self, sequences: int) -> float:
+        """Return the seconds of a token of context."""
+        return self.decode_context if self._context is None else _at(self._context, sequences)
 
     def mixed_s(self, tokens: int, tokens_sq: int, sequences: int, context_tokens: float) -> float:
         """Return the seconds of one pass that does both; weights are read once, so the smaller fixed cost is saved."""
+        if self._pass is not None:
+            contexts_s = self._context_token_s(sequences) * context_tokens
+            return self.prefill_s(tokens + sequences, tokens_sq) + contexts_s
         both_s = self.prefill_s(tokens, tokens_sq) + self.decode_s(sequences, context_tokens)
         return both_s - min(self.prefill_0, self.decode_0)
 
     def decode_slope_s(self, sequences: int) -> float:
         """Return the seconds by which each decode step exceeds the one before: every context grew by one."""
-        return self.decode_context * sequences
+        return self._context_token_s(sequences) * sequences
+
+
+def _at(curve: Curve, count: Any) -> float:
+    """Return the seconds at a count, or, for a router that compares replicas, at counts `[replicas]`."""
+    found: float = curve.at(count) if isinstance(count, int) else curve.at_all(count)
+    return found
 
 
 class HostTime:

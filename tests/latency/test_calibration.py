@@ -128,6 +128,33 @@ def test_kernels_hold_named_coefficients(kernels: str, says: str) -> None:
         calibration.parse(but(KERNELS, f"{kernels}\n"), "mine.yaml")
 
 
+STEPS = "decode: {step_s_by_batch: {1: 0.03, 16: 0.04}, per_context_token_s: 7.0e-7}"
+DECODE = next(line for line in GOOD.splitlines() if line.startswith("decode:"))
+
+
+def test_a_curve_maps_counts_to_seconds_and_stands_for_coefficients() -> None:
+    read = calibration.parse(but(DECODE, STEPS), "mine.yaml")
+    assert read.coefficients["decode.step_s_by_batch.16"] == 0.04
+    assert IterationModel(read).decode_s(16, 100) == pytest.approx(0.04 + 7e-5)
+    assert calibration.parse(GOOD, "mine.yaml").curve("decode.step_s_by_batch") is None
+
+
+@pytest.mark.parametrize(
+    ("decode", "says"),
+    [
+        (STEPS.replace("16: ", "many: "), r"has decode.step_s_by_batch.many, whose last part must be a whole number"),
+        (STEPS.replace("16: ", "0: "), r"has decode.step_s_by_batch.0, whose last part must be a whole number, at"),
+        (STEPS.replace(", 16: 0.04", ""), r"only decode.step_s_by_batch.1, must have two points"),
+        (STEPS.replace("{1: 0.03, 16: 0.04}", "0.03"), "must be a mapping of counts to seconds, such as 16: 0.012"),
+        (STEPS.replace("per_context", "intercept_s: 0.1, per_context"), "has decode.intercept_s and decode.step_s_by"),
+        (STEPS.replace("0.04", "-1"), r"decode.step_s_by_batch.16 = -1, must be finite and at least 0"),
+    ],
+)  # fmt: skip
+def test_what_is_no_curve_is_refused(decode: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        calibration.parse(but(DECODE, decode), "mine.yaml")
+
+
 def test_what_is_left_empty_is_as_if_it_were_not_there() -> None:
     assert calibration.parse(f"{GOOD}\nmerge:\n", "").coefficients == calibration.parse(GOOD, "").coefficients
 

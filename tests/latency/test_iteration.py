@@ -1,11 +1,13 @@
 """IterationModel, HostTime, AdapterLoad and Merge: linear, by hand."""
 
+import numpy as np
 import pytest
 
 from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import HostTime, IterationModel
 from simlora.latency.transfer import AdapterLoad, Merge
+from tests.builds import ARRAYS
 
 NEEDED = {
     "prefill.intercept_s": 0.02,
@@ -97,3 +99,55 @@ def test_merging_and_host_time_need_both_coefficients(
     for missing, there in (needs, needs[::-1]):
         with pytest.raises(InputError, match=f"has no {missing}, which this run needs"):
             model(calibration({there: 0.1}))
+
+
+CURVES = {
+    "prefill.pass_s_by_tokens.16": 0.010,
+    "prefill.pass_s_by_tokens.512": 0.010,
+    "prefill.pass_s_by_tokens.2048": 0.0868,
+    "decode.step_s_by_batch.1": 0.011,
+    "decode.step_s_by_batch.8": 0.011,
+    "decode.step_s_by_batch.16": 0.012,
+    "decode.per_context_token_s_by_batch.1": 4e-8,
+    "decode.per_context_token_s_by_batch.16": 9e-8,
+}
+
+
+def test_a_curve_has_a_knee_and_goes_on_beyond_its_last_point() -> None:
+    model = IterationModel(calibration(CURVES))
+    assert model.prefill_s(1, 1) == model.prefill_s(512, 512**2) == pytest.approx(0.010)
+    assert model.prefill_s(1024, 0) == pytest.approx(0.010 + 512 * 0.00005)
+    assert [model.decode_s(batch, 0) for batch in (1, 4, 12, 24)] == pytest.approx(
+        [0.011, 0.011, 0.0115, 0.013]
+    )
+
+
+def test_a_context_token_costs_by_the_batch_and_every_step_grows_alike() -> None:
+    model = IterationModel(calibration(CURVES))
+    assert model.decode_s(16, 1000) == pytest.approx(0.012 + 1000 * 9e-8)
+    assert model.decode_slope_s(16) == pytest.approx(16 * 9e-8)
+    assert model.decode_s(16, 1016) - model.decode_s(16, 1000) == pytest.approx(model.decode_slope_s(16))
+
+
+def test_a_pass_by_a_curve_has_the_tokens_of_both() -> None:
+    model = IterationModel(calibration(CURVES))
+    assert model.mixed_s(500, 500**2, 16, 1000) == pytest.approx(model.prefill_s(516, 0) + 1000 * 9e-8)
+
+
+def test_a_curve_of_one_part_leaves_the_coefficients_of_the_others() -> None:
+    steps = {name: seconds for name, seconds in CURVES.items() if name.startswith("decode.step")}
+    rest = {
+        name: NEEDED[name] for name in NEEDED if not name.endswith(("decode.intercept_s", "per_sequence_s"))
+    }
+    model = IterationModel(calibration(steps | rest))
+    assert model.prefill_s(100, 0) == pytest.approx(0.12)
+    assert model.decode_s(8, 500) == pytest.approx(0.011 + 0.05)
+    assert model.mixed_s(100, 0, 8, 500) == pytest.approx(0.12 + 0.011 + 0.05 - 0.011)
+
+
+@ARRAYS
+def test_curves_are_read_at_all_replicas_at_once() -> None:
+    model = IterationModel(calibration(CURVES))
+    batches, contexts = np.array([[1, 4], [12, 24]]), np.full((2, 2), 100.0)
+    one_by_one = [[model.decode_s(int(batch), 100.0) for batch in row] for row in batches]
+    assert model.decode_s(batches, contexts).tolist() == one_by_one
