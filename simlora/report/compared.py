@@ -18,7 +18,7 @@ class Comparison:
     """What there is to be seen of runs of several configurations.
 
     `lines` are the names of configurations, over `x`, a numeric key, where one is varied. `means` has a row for each
-    line and x of every figure: line, x, mean, low, high, runs, failed, load, and mark: best, tie or "". `columns`
+    line and x of every figure: line, x, estimate, low, high, runs, failed, load, and mark: best, tie or "". `columns`
     are the figures of the table, `asked` those to be drawn that are not drawn anyway, `cost` is the
     figure on that axis. `quantiles` are by x and metric, and by line `[SHARES]`. `lost` are the runs that have no
     figures: line, x, seed, status, reason.

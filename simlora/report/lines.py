@@ -234,7 +234,7 @@ def _colour() -> Spec:
 def _values(means: pd.DataFrame, names: Sequence[str], others: bool = False) -> list[dict[str, Any]]:
     """Return rows of the lines that are drawn, or of all of them."""
     place = {name: str(index) for index, name in enumerate(names)}
-    numbers = [name for name in ("x", "mean", "low", "high", "cost") if name in means]
+    numbers = [name for name in ("x", "estimate", "low", "high", "cost") if name in means]
     columns = {
         name: known(pd.to_numeric(means[name], errors="coerce").to_numpy(dtype=np.float64))
         for name in numbers
