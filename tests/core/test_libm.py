@@ -20,6 +20,7 @@ def test_every_number_is_what_the_c_library_says(name: str) -> None:
 
 def test_what_is_too_large_is_infinite() -> None:
     assert libm.exp([0.0, 1e4, -1e4]).tolist() == [1.0, math.inf, 0.0]
+    assert libm.log1p([-1.0, 0.0]).tolist() == [-math.inf, 0.0]
     assert libm.power([2.0, 1e300, 0.0], 2).tolist() == [4.0, math.inf, 0.0]
     assert libm.power([0.0, 4.0], -0.5).tolist() == [math.inf, 0.5]
     assert libm.power([], 0.3).shape == (0,)
