@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.calibration_file import CALIBRATIONS, save, written
 from experiments.studies.command import into
+from simlora.calibrate.calibration_file import CALIBRATIONS, save, written
 from simlora.latency import calibration as calibrations
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Bgmv, LoraWork, Mbgmv

@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.calibration_file import CALIBRATIONS, derived, published, save, written
 from experiments.profiles.scaling import Setting, gpu, model
 from experiments.studies.command import into
+from simlora.calibrate.calibration_file import CALIBRATIONS, derived, published, save, written
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel

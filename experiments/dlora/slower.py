@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.calibration_file import committed, derived, published, save, written
 from experiments.dlora.calibration import DERIVED, MEASURED, name
 from experiments.studies.command import into
+from simlora.calibrate.calibration_file import committed, derived, published, save, written
 
 FOLDER = Path(__file__).parent / "what_if"
 LONGER_MS = (4, 8, 12)

@@ -18,13 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.calibration_file import CALIBRATIONS, derived, save, written
 from experiments.dlora import calibration as dlora
 from experiments.profiles import derive
 from experiments.profiles.scaling import Setting, gpu, model
 from experiments.profiles.tables import MATRICES
 from experiments.studies.command import ended, made, parser_of
 from experiments.studies.markdown import by_column
+from simlora.calibrate.calibration_file import CALIBRATIONS, derived, save, written
 from simlora.hardware.budget import kv_token_budget
 from simlora.hardware.link import LINKS
 from simlora.latency import calibration as calibrations

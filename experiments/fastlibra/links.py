@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.calibration_file import committed, derived, save, written
 from experiments.fastlibra.calibration import setting
 from experiments.studies.command import into
+from simlora.calibrate.calibration_file import committed, derived, save, written
 
 FOLDER = Path(__file__).parent / "what_if"
 LINK_GB = (12, 6, 3)

@@ -22,7 +22,6 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.optimize import least_squares, minimize_scalar
 
-from experiments.calibration_file import CALIBRATIONS, save, written
 from experiments.fidelity.campaigns import CAMPAIGNS, calibration_of, matches, slowed
 from experiments.fidelity.compare import ERRORS, Comparison, medians
 from experiments.fidelity.predict import known_systems, simulate
@@ -31,6 +30,7 @@ from experiments.fidelity.servers import unknown
 from experiments.fidelity.table import table
 from experiments.measured import measured_dir
 from experiments.studies.command import ended, made, parser_of
+from simlora.calibrate.calibration_file import CALIBRATIONS, save, written
 from simlora.core.errors import InputError, nearest
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration, load, parse

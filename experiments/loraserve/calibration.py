@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.calibration_file import CALIBRATIONS, derived, published, save, written
 from experiments.loraserve.fitting import (
     ALONE,
     CPU_LORA,
@@ -48,6 +47,7 @@ from experiments.profiles import derive
 from experiments.profiles.scaling import model
 from experiments.studies.command import into
 from experiments.studies.markdown import by_column
+from simlora.calibrate.calibration_file import CALIBRATIONS, derived, published, save, written
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration

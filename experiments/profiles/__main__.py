@@ -11,12 +11,12 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.calibration_file import CALIBRATIONS, save
 from experiments.measured import measured_dir
 from experiments.profiles.build import Built, attention, build, entries
 from experiments.profiles.fits import Fit
 from experiments.profiles.write import as_yaml
 from experiments.studies.command import ended, made, parser_of
+from simlora.calibrate.calibration_file import CALIBRATIONS, save
 from simlora.core.errors import InputError, nearest
 
 PARTS = ("prefill", "decode", "collectives")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-from experiments.calibration_file import written
 from experiments.profiles.build import Built
+from simlora.calibrate.calibration_file import written
 
 SUMMED = (
     "sums of kernels: what a host takes to launch them, to sample and to schedule is not in them; "

@@ -10,7 +10,7 @@ from tempfile import gettempdir
 
 import yaml
 
-from experiments.calibration_file import committed
+from simlora.calibrate.calibration_file import committed
 from simlora.core.files import whole_file
 
 FILE = Path(gettempdir()) / "simlora-same_bytes" / "calibration.yaml"

@@ -12,16 +12,41 @@ from simlora.hardware.model import ModelShape
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.collectives import folded
+from simlora.latency.parts.composed import composed, warning
+from simlora.latency.parts.kernel_times import BATCHES
 
 
 def calibration_for(
     choice: Any, gpu: Gpu, model: ModelShape, replica: ReplicaConfig, engine: Any
 ) -> tuple[Calibration, list[str]]:
-    """Return the calibration and notices about what it was not made for; None: by GPU, model, tp and engine."""
+    """Return the calibration and notices about what it was not made for.
+
+    A choice of None is by GPU, model, tp and engine: one that was fitted as a whole if there is one, else one composed
+    of parts. Raises InputError if there is neither.
+    """
     name = f"{gpu.name}-{model.name}-tp{replica.tp}" + _engine(engine)
+    parts = composed(gpu, model, replica.tp, engine) if choice in (None, name) else None
+    if parts is not None and name not in calibrations.names():
+        return parts, [warning(parts), *_beyond(parts, replica)]
     found = _calibration(choice, name, gpu.name, model.name, replica.tp)
     folded(found[0], model, replica.target_modules)  # raises for a coefficient that several GPUs need
     return found
+
+
+def _beyond(parts: Calibration, replica: ReplicaConfig) -> list[str]:
+    """Say which of the replica's limits lie outside what the parts were measured for."""
+    said, rank = [], parts.provenance["measured_rank"]
+    if replica.max_lora_rank is not None and replica.max_lora_rank > rank:
+        said.append(
+            f"replica.max_lora_rank is {replica.max_lora_rank}, and the LoRA kernels of calibration {parts.path} were "
+            f"measured up to rank {rank}; beyond it they are extrapolated."
+        )
+    if replica.max_num_seqs > BATCHES[-1]:
+        said.append(
+            f"replica.max_num_seqs is {replica.max_num_seqs}, and the kernels of calibration {parts.path} are known up "
+            f"to a batch of {BATCHES[-1]}; beyond it they are extrapolated."
+        )
+    return said
 
 
 def _engine(value: Any) -> str:
@@ -38,9 +63,11 @@ def _calibration(choice: Any, name: str, gpu: str, model: str, tp: int) -> tuple
     if choice is not None and not isinstance(choice, str):
         raise InputError(f"calibration is {shown(choice)}, must be a name or the path of a YAML file")
     if choice is None and name not in calibrations.names():
+        own = [known for known in calibrations.names() if known.startswith(f"{gpu}-{model}-")]
+        advice = f"{nearest(name, own)}; " if own else ""  # another GPU's times are not this one's
         raise InputError(
-            f"there is no calibration {name} ({model} on {gpu} with tp {tp}); choose calibration=<path of a YAML file> "
-            f"or one of ours: {nearest(name, calibrations.names())}"
+            f"there is no calibration {name} ({model} on {gpu} with tp {tp}); {advice}simlora-calibrate list shows "
+            f"those that there are, and calibration=<path of a YAML file> takes one of yours"
         )
     found = calibrations.load(name if choice is None else choice)
     differs = [

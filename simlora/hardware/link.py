@@ -37,6 +37,7 @@ LINKS = {
         Link("nvlink_3", 3.4e-6, 300e9),  # A100: 600 GB/s, both directions together
         Link("nvlink_3_a800", 3.4e-6, 200e9),  # A800: cut to 400 GB/s
         Link("nvlink_4", 3.4e-6, 450e9),  # H100, H200: 900 GB/s
+        Link("nvlink_5", 3.4e-6, 900e9),  # B200: 1,800 GB/s
         Link("infiniband_hdr", 9.6e-6, 25e9),  # 200 Gb/s
         Link("infiniband_ndr", 9.6e-6, 50e9),  # 400 Gb/s
         # A drive on four lanes of PCIe 3.0, as data sheets have it; its latency is an assumption.

@@ -11,6 +11,8 @@ from simlora.core.errors import InputError, nearest
 
 ATTENTION = ("q", "k", "v", "o")
 """The projections that S-LoRA, dLoRA and CaraServe adapt."""
+MLP = ("gate", "up", "down")
+"""The projections of a gated MLP; a mixture of experts has them once per expert."""
 ADDED_TOKENS = 256
 """Tokens that an adapter may add to the vocabulary (vLLM's lora_extra_vocab_size)."""
 
@@ -19,6 +21,8 @@ ADDED_TOKENS = 256
 class ModelShape:
     """A decoder of the Llama family: grouped-query attention, gated MLP, RMS norms.
 
+    With `experts`, each layer has that many MLPs of width `intermediate`, of which a token uses `experts_per_token`
+    (Mixtral, Qwen3's mixtures of experts); an adapter of an MLP's projection then has one A and B per expert.
     `kv_heads` equals `heads` where attention is not grouped. `qkv_bias` adds biases to q, k and v (Qwen-2.5).
     `lora_vocabulary`: vLLM keeps room for adapters of its embeddings and output head (its Llama, not its Qwen-2).
     """
@@ -35,6 +39,8 @@ class ModelShape:
     tied_embeddings: bool = False
     qkv_bias: bool = False
     lora_vocabulary: bool = False
+    experts: int = 1
+    experts_per_token: int = 1
 
     def __post_init__(self) -> None:
         for key in (
@@ -46,8 +52,15 @@ class ModelShape:
             "intermediate",
             "vocab",
             "dtype_bytes",
+            "experts",
+            "experts_per_token",
         ):
             whole(f"model.{key}", getattr(self, key), least=1)
+        if self.experts_per_token > self.experts:
+            raise InputError(
+                f"model.experts_per_token is {self.experts_per_token}, must be at most model.experts, which is "
+                f"{self.experts}"
+            )
         if self.heads % self.kv_heads:
             raise InputError(
                 f"model.kv_heads is {self.kv_heads}, must divide model.heads, which is {self.heads}"
@@ -76,13 +89,18 @@ class ModelShape:
             raise InputError(f"target module {module!r} is unknown; {nearest(str(module), shapes)}")
         return shapes[module]
 
+    def copies(self, module: str) -> int:
+        """Return how often a layer has a projection: once, or once per expert."""
+        return self.experts if module in MLP else 1
+
     @property
     def parameters(self) -> int:
-        """Return the number of weights: embeddings, projections, biases, norms, output head."""
-        layer = 2 * self.hidden
-        for module in (*ATTENTION, "gate", "up", "down"):
+        """Return the number of weights: embeddings, projections, biases, norms, the experts' router, output head."""
+        layer = 2 * self.hidden + (self.hidden * self.experts if self.experts > 1 else 0)
+        for module in (*ATTENTION, *MLP):
             rows, columns = self.module_shape(module)
-            layer += rows * columns + (columns if self.qkv_bias and module in ("q", "k", "v") else 0)
+            layer += rows * columns * self.copies(module)
+            layer += columns if self.qkv_bias and module in ("q", "k", "v") else 0
         embeddings = (1 if self.tied_embeddings else 2) * self.vocab * self.hidden
         return embeddings + self.layers * layer + self.hidden
 
@@ -103,7 +121,7 @@ class ModelShape:
         """
         if len(set(target_modules)) < len(target_modules):
             raise InputError(f"target modules are {list(target_modules)}, must each be named once")
-        width = sum(sum(self.module_shape(module)) for module in target_modules)
+        width = sum(self.copies(module) * sum(self.module_shape(module)) for module in target_modules)
         return rank * width * self.layers * self.dtype_bytes
 
     def adapter_kv_tokens(self, rank: int, target_modules: Sequence[str] = ATTENTION) -> int:

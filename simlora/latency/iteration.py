@@ -23,12 +23,14 @@ class IterationModel:
     A calibration may give curves instead: the seconds of a pass by its tokens (`prefill.pass_s_by_tokens`), and of a
     decode step by its batch, with empty contexts (`decode.step_s_by_batch`) and per context token
     (`decode.per_context_token_s_by_batch`). Contexts stay linear, and a batch is constant within a decode window, so
-    that its steps grow by equal times. With a curve of tokens, a pass that does both has the tokens of both, and reads
-    the contexts of its sequences besides.
+    that its steps grow by equal times. With a curve of tokens, a pass that does both has the tokens of both, reads the
+    contexts of its sequences besides, and has their host time (`host.per_sequence_s`, which the curve of steps includes
+    and that of passes does not).
     """
 
     __slots__ = (
         "_context",
+        "_host_sequence_s",
         "_pass",
         "_step",
         "decode_0",
@@ -46,6 +48,7 @@ class IterationModel:
         self._context = calibration.curve(CONTEXT_BY_BATCH)
         self.prefill_token = self.decode_sequence = self.decode_sequence_sq = self.decode_context = 0.0
         self.prefill_token_sq = calibration.coefficients.get("prefill.per_token_sq_s", 0.0)
+        self._host_sequence_s = calibration.coefficients.get("host.per_sequence_s", 0.0)
         if self._pass is None:
             self.prefill_0 = calibration.need("prefill.intercept_s")
             self.prefill_token = calibration.need("prefill.per_token_s")
@@ -83,8 +86,9 @@ class IterationModel:
     def mixed_s(self, tokens: int, tokens_sq: int, sequences: int, context_tokens: float) -> float:
         """Return the seconds of one pass that does both; weights are read once, so the smaller fixed cost is saved."""
         if self._pass is not None:
+            sequences_s = self._host_sequence_s * sequences
             contexts_s = self._context_token_s(sequences) * context_tokens
-            return self.prefill_s(tokens + sequences, tokens_sq) + contexts_s
+            return self.prefill_s(tokens + sequences, tokens_sq) + sequences_s + contexts_s
         both_s = self.prefill_s(tokens, tokens_sq) + self.decode_s(sequences, context_tokens)
         return both_s - min(self.prefill_0, self.decode_0)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import calibration_file
-from experiments.calibration_file import CALIBRATIONS, nested, save
 from experiments.studies.command import ended, made, writable
+from simlora.calibrate import calibration_file
+from simlora.calibrate.calibration_file import CALIBRATIONS, nested, save
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 

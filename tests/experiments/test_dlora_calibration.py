@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.calibration_file import CALIBRATIONS
 from experiments.dlora import calibration
+from simlora.calibrate.calibration_file import CALIBRATIONS
 from simlora.config.composing import compose
 from simlora.config.making import make
 from simlora.hardware.gpu import Gpu

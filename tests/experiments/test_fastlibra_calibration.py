@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments.calibration_file import CALIBRATIONS
 from experiments.fastlibra import calibration
 from experiments.fastlibra.calibration import Sheet
 from experiments.measured import measured_dir
 from experiments.profiles.build import Entry, summed
 from experiments.profiles.scaling import Setting, gpu, model
 from simlora.api import simulate
+from simlora.calibrate.calibration_file import CALIBRATIONS
 from simlora.config.composing import compose
 from simlora.config.setup import Setup, prepare
 from simlora.engine.cluster.simulation import Simulation

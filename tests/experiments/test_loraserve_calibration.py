@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.calibration_file import CALIBRATIONS
 from experiments.loraserve import calibration, fitting, ranks
 from experiments.loraserve.calibration import ALL, DERIVED
 from experiments.loraserve.fitting import MEASURED
@@ -16,6 +15,7 @@ from experiments.loraserve.runs import OUTPUT_TOKENS, RUNS, available, runs
 from experiments.loraserve.single import Single
 from experiments.measured import measured_dir
 from simlora.api import simulate
+from simlora.calibrate.calibration_file import CALIBRATIONS
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
 from simlora.engine.cluster.simulation import Simulation

@@ -23,13 +23,13 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from experiments.calibration_file import CALIBRATIONS, save, written
 from experiments.fidelity.vllm import steps
 from experiments.fidelity.vllm.compare import Comparison, medians
 from experiments.fidelity.vllm.predict import simulate
 from experiments.fidelity.vllm.rows import GPU, MODELS, Row, read
 from experiments.measured import measured_dir
 from experiments.studies.command import ended, made, parser_of
+from simlora.calibrate.calibration_file import CALIBRATIONS, save, written
 from simlora.core import libm
 from simlora.core.errors import InputError, nearest
 from simlora.latency.calibration import Calibration

@@ -1,0 +1,129 @@
+"""Write the kernels of all GPUs and models that come with simlora: `python -m experiments.kernels [--check]`.
+
+Prints besides how far the roofline is off: each measured GPU, derived from each other one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from experiments.studies.command import ended
+from simlora.calibrate import aiconfigurator
+from simlora.calibrate.kernels import kernel_times
+from simlora.calibrate.roofline import LIKE, scaled
+from simlora.calibrate.shapes import gpu_named, model_named
+from simlora.core.errors import InputError
+from simlora.core.files import whole_file
+from simlora.hardware.gpu import Gpu
+from simlora.hardware.model import ModelShape
+from simlora.latency.parts.kernel_times import TABLE, KernelTimes, written
+
+GPUS = (
+    "l4",
+    "a10g",
+    "l40s",
+    "a100_40g",
+    "a100_80g",
+    "h100_64g",
+    "h100_80g",
+    "h200_141g",
+    "b200_180g",
+    "rtx_pro_6000",
+)
+MODELS = (
+    "llama_2_7b",
+    "llama_2_13b",
+    "llama_3_1_8b",
+    "llama_3_3_70b",
+    "mistral_7b",
+    "mixtral_8x7b",
+    "qwen_2_5_7b",
+    "qwen3_8b",
+    "qwen3_14b",
+    "qwen3_32b",
+    "qwen3_30b_a3b",
+)
+TPS = (1, 2, 4, 8)
+ENGINES = ("vllm", "sglang")
+USABLE = 0.9
+"""The share of a GPU's memory that weights and KV may take: vLLM's default."""
+LEFT_OUT = ("llama_3_1_8b", "qwen3_32b", "qwen3_30b_a3b")
+"""A small dense model, a large one, and a mixture of experts."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 0 when done, 2 for bad input."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.kernels", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only print the errors of the roofline")
+    options = parser.parse_args(arguments)
+    return ended(lambda: _run(options.check))
+
+
+def _run(check: bool) -> None:
+    if not check:
+        _write()
+    print("Median absolute error of the roofline, from the GPU of the row to that of the column, at tp 1:")
+    print("prefill pass / decode step / token of context, in percent")
+    for name in LEFT_OUT:
+        print(f"\n{name}\n{_left_out(model_named(name))}")
+
+
+def _write() -> None:
+    rows, absent = [], []
+    for model in map(model_named, MODELS):
+        for gpu in map(gpu_named, GPUS):
+            for tp in fitting(model, gpu):
+                for engine in ENGINES:
+                    try:
+                        rows.append(kernel_times(gpu, model, tp, engine))
+                    except InputError as error:
+                        absent.append(str(error))
+    with whole_file(TABLE) as draft:
+        draft.write_text(written(rows), encoding="utf-8")
+    print(f"wrote {len(rows)} rows to {TABLE.name}")
+    for line in absent:
+        print(f"absent: {line}")
+
+
+def fitting(model: ModelShape, gpu: Gpu) -> list[int]:
+    """Return the degrees of tensor parallelism that hold the weights and divide the heads."""
+    return [
+        tp
+        for tp in TPS
+        if model.weight_bytes < USABLE * tp * gpu.memory_bytes
+        and not model.heads % tp
+        and tp <= 2 * model.kv_heads
+    ]
+
+
+def _left_out(model: ModelShape) -> str:
+    names = [name for name in aiconfigurator.SYSTEMS if 1 in fitting(model, gpu_named(name))]
+    known = {name: aiconfigurator.measured(name, model, 1, "vllm") for name in names}
+    lines = [" " * 13 + "".join(f"{name:>15}" for name in names)]
+    for source in names:
+        cells = []
+        for name in names:
+            found = scaled(known[source], model, gpu_named(source), gpu_named(name))
+            cells.append("-" if name == source else _errors(found, known[name]))
+        lines.append(f"{source:13}" + "".join(f"{cell:>15}" for cell in cells))
+    return "\n".join(lines)
+
+
+def _errors(found: KernelTimes, known: KernelTimes) -> str:
+    pairs = (
+        (found.pass_s, known.pass_s),
+        (found.step_s, known.step_s),
+        (found.context_token_s, known.context_token_s),
+    )
+    medians = [np.median([abs(ours[key] / theirs[key] - 1) for key in theirs]) for ours, theirs in pairs]
+    return " / ".join(f"{100 * median:.0f}" for median in medians)
+
+
+assert set(GPUS) <= {*aiconfigurator.SYSTEMS, *LIKE}, "a GPU of the table has no kernels"
+
+if __name__ == "__main__":
+    sys.exit(main())

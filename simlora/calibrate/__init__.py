@@ -1,0 +1,1 @@
+"""Derives calibrations for hardware and models that were not measured."""

@@ -1,0 +1,178 @@
+"""`simlora-calibrate`: which GPUs, models and engines have a calibration, and a new one for those that have none."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from simlora.cli.guarded import DONE, command_parser, guarded_options
+from simlora.cli.messages import say, show
+from simlora.core.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from simlora.hardware.model import ModelShape
+    from simlora.latency.calibration import Calibration
+
+DESCRIPTION = """\
+A calibration says how long an iteration takes on a GPU, with a model and a serving engine. Those that come with simlora
+were measured, published, or derived: composed of the base model's kernels on that GPU, and of the engine's host time,
+LoRA kernels and loads, measured elsewhere."""
+EXAMPLES = """\
+examples
+  simlora-calibrate list                                    how many calibrations there are, by GPU and engine
+  simlora-calibrate list l40s vllm                          those whose name has both words
+  simlora-calibrate show l40s-mistral_7b-tp2-vllm           every coefficient of one, and where its parts are from
+  simlora gpu=l40s model=mistral_7b replica.tp=2 system=vllm    a run with it
+
+  simlora-calibrate derive --gpu l40s --tp 2 --model ./my-model --out my.yaml
+                                                            of a folder with Hugging Face's config.json, which needs
+                                                            pip install 'simlora[derive]'
+Exit status: 0 done, 2 bad input."""
+ENGINES = ("vllm",)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return guarded_options(_parser(), argv, _run, "interrupted; nothing was written")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("simlora-calibrate", DESCRIPTION, EXAMPLES)
+    add = parser.add_argument
+    add("command", choices=("list", "show", "derive"), help="what to do")
+    add("names", nargs="*", metavar="NAME", help="of list: words that a name has; of show: one calibration")
+    add("--gpu", metavar="GPU", help="of derive: a GPU that simlora has, such as l40s")
+    add("--model", metavar="MODEL", help="of derive: a model that simlora has, or a folder with config.json")
+    add("--engine", default="vllm", choices=ENGINES, help="of derive: the serving engine (default: vllm)")
+    add("--tp", type=int, default=1, metavar="N", help="of derive: GPUs of a replica (default: 1)")
+    add(
+        "--out", type=Path, metavar="FILE", help="of derive: the file to write (default: its name, and .yaml)"
+    )
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    return {"list": _list, "show": _show, "derive": _derive}[options.command](options)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from simlora.latency import calibration as calibrations
+    from simlora.latency.parts.composed import engines, named
+    from simlora.latency.parts.kernel_times import shipped
+
+    rows = []
+    for name in calibrations.names():
+        found = calibrations.load(name)
+        rows.append((name, found.provenance["kind"], str(found.provenance.get("source", ""))))
+    whole = {name for name, _, _ in rows}
+    for times in shipped().values():
+        if times.engine in engines() and named(*times.key) not in whole:
+            error = (
+                f"decode step off by {100 * engines()[times.engine]['error']:.0f} %; kernels: {times.source}"
+            )
+            rows.append((named(*times.key), "derived", error))
+    chosen = [row for row in sorted(rows) if all(word in row[0] for word in options.names)]
+    if not chosen:
+        raise InputError(f"no calibration has {' and '.join(options.names)} in its name")
+    wide = max(len(name) for name, _, _ in chosen)
+    show("\n".join(f"{name:{wide}}  {kind:9}  {_short(source)}" for name, kind, source in chosen))
+    return DONE
+
+
+def _short(text: str, most: int = 90) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _show(options: argparse.Namespace) -> int:
+    if len(options.names) != 1:
+        raise InputError("simlora-calibrate show takes the name of one calibration")
+    show(_text(_named(options.names[0])).rstrip())
+    return DONE
+
+
+def _named(name: str) -> Calibration:
+    from simlora.calibrate.shapes import gpu_named, model_named
+    from simlora.latency import calibration as calibrations
+    from simlora.latency.parts.composed import composed, engines, named
+    from simlora.latency.parts.kernel_times import shipped
+
+    if name in calibrations.names() or name.endswith((".yaml", ".yml")):
+        return calibrations.load(name)
+    parts = {named(*key): key for key in shipped() if key[3] in engines()}
+    if name not in parts:
+        raise InputError(
+            f"there is no calibration {name!r}; {nearest(name, [*calibrations.names(), *parts])}"
+        )
+    gpu, model, tp, engine = parts[name]
+    found = composed(gpu_named(gpu), model_named(model), tp, engine)
+    assert found is not None, "kernels and engine are there"
+    return found
+
+
+def _derive(options: argparse.Namespace) -> int:
+    from simlora.calibrate.calibration_file import save
+    from simlora.calibrate.kernels import kernel_times
+    from simlora.calibrate.shapes import gpu_named, model_named
+    from simlora.latency.parts.composed import compose, warning
+
+    for option in ("gpu", "model"):
+        if getattr(options, option) is None:
+            raise InputError(f"simlora-calibrate derive needs --{option}")
+    if options.tp < 1:
+        raise InputError(f"--tp is {options.tp}, must be at least 1")
+    gpu, model = gpu_named(options.gpu), model_named(options.model)
+    model.check_tp(options.tp)
+    found = compose(kernel_times(gpu, model, options.tp, options.engine), gpu, model)
+    out = options.out or Path(f"{found.path}.yaml")
+    save(out, _text(found))
+    say(f"notice: {warning(found)}")
+    chosen = f"model={options.model}" if model.name == options.model else _overrides(model)
+    show(f"wrote {out}; a run with it:\n")
+    show(
+        f"  simlora system={options.engine} gpu={gpu.name} replica.tp={options.tp} calibration={out} {chosen}"
+    )
+    return DONE
+
+
+def _overrides(model: ModelShape) -> str:
+    """Return a model that simlora does not have as overrides of one that it has."""
+    values = ((field.name, getattr(model, field.name)) for field in fields(model))
+    shown = (
+        (name, str(value).lower() if isinstance(value, bool) else value)
+        for name, value in values
+        if name not in ("experts", "experts_per_token") or model.experts > 1
+    )
+    return " ".join(f"++model.{name}={value}" for name, value in shown)
+
+
+def _text(calibration: Calibration) -> str:
+    from simlora.calibrate.calibration_file import nested
+
+    head = {
+        "gpu": calibration.gpu,
+        "model": calibration.model,
+        "tp": calibration.tp,
+        "provenance": dict(calibration.provenance),
+    }
+    rounded = {name: float(f"{value:.6g}") for name, value in calibration.coefficients.items()}
+    return yaml.safe_dump(_whole_keys(nested(rounded, head)), sort_keys=False, width=110)
+
+
+def _whole_keys(tree: object) -> object:
+    """Return the tree with counts, which are texts in dotted names, as the whole numbers that they are."""
+    if not isinstance(tree, dict):
+        return tree
+    return {
+        int(key) if isinstance(key, str) and key.isdigit() else key: _whole_keys(value)
+        for key, value in tree.items()
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
