@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.fidelity import dlora, profiles, single_requests
+from experiments.fidelity import base_engine, dlora, profiles, single_requests
 from experiments.fidelity import report as slora
 from experiments.fidelity.cells import columns
 from experiments.fidelity.page import PAGE, write
@@ -34,6 +34,7 @@ SOURCES = {
     "vllm": Source("vllm_lora_runs.csv", vllm.report),
     "dlora": Source(dlora.FILE, dlora.report),
     "loraserve": Source(single_requests.FILE, single_requests.report),
+    "base_engine": Source(base_engine.FILE, base_engine.report),
     "profiles": Source(profiles.FILE, profiles.report),
 }
 """By the names of their notes. The JSON of the first is OUT; the others have their names before its suffix."""
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--runs",
         type=Path,
-        help=f"a file in the schema of {SOURCES['slora'].file} or {SOURCES['vllm'].file} (default: all measured ones)",
+        help=f"a file in the schema of {SOURCES['slora'].file} or {SOURCES['vllm'].file}, or a {base_engine.ENDING} "
+        "with its meta.json (default: all measured ones)",
     )
     parser.add_argument(
         "--json",
@@ -71,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def asked(runs: Path | None) -> dict[str, Path]:
     """Return the files to report, by the names of their notes; that of --runs by the schema that its columns show."""
+    if runs is not None and runs.name.endswith(base_engine.ENDING):
+        return {"base_engine": runs}
     if runs is not None:
         return {"vllm" if vllm.MARK in columns(runs) else "slora": runs}
     return {name: measured_dir() / source.file for name, source in SOURCES.items()}

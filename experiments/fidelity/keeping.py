@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from simlora.api.cache import open_cache
 from simlora.api.fingerprint import source
 
-Figures = dict[str, float]
+Figures = TypeVar("Figures", dict[str, float], dict[str, list[float]])
 
 
 def kept(question: Any, simulate: Callable[[], Figures]) -> Figures:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from experiments.fidelity import profiles
+from experiments.fidelity import base_engine, profiles
 
 REASONS = {
     "profiles/agullo_compute_overhead_llama2-7b.csv": "throughput of Llama-2-7B under a vLLM for which there is no "
@@ -19,7 +19,11 @@ SAYS = "README.md"
 def unused(folder: Path, compared: set[str]) -> str:
     """Return a line of Markdown for each file that is neither compared nor one of the profiles that are."""
     own = compared | {f"{profiles.FILE}/{name}" for name in profiles.files()}
-    found = [path for path in _files(folder) if path not in own and not path.endswith(SAYS)]
+    found = [
+        path
+        for path in _files(folder)
+        if path not in own and not path.endswith(SAYS) and not path.startswith(f"{base_engine.FILE}/")
+    ]
     return (
         "\n".join(f"* `{path}`: {REASONS.get(path, 'this command does not know it')}." for path in found)
         or "None."
