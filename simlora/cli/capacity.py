@@ -107,6 +107,8 @@ def _run(options: argparse.Namespace) -> int:
         progress=sys.stderr.isatty(),
     )
     found.save(folder)
+    for warning in found.warnings:
+        say(f"notice: {warning}")
     if found.doubt:
         say(f"notice: a run may mix what files were before an edit and after: {found.doubt}")
     show(found.text())

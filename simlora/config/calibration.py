@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from simlora.core.checks import shown
@@ -27,7 +28,8 @@ def calibration_for(
     name = f"{gpu.name}-{model.name}-tp{replica.tp}" + _engine(engine)
     parts = composed(gpu, model, replica.tp, engine) if choice in (None, name) else None
     if parts is not None and name not in calibrations.names():
-        return parts, [warning(parts), *_beyond(parts, replica)]
+        warnings = [warning(parts), *_beyond(parts, replica)]
+        return replace(parts, provenance={**parts.provenance, "warnings": warnings}), warnings
     found = _calibration(choice, name, gpu.name, model.name, replica.tp)
     folded(found[0], model, replica.target_modules)  # raises for a coefficient that several GPUs need
     return found

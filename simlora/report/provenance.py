@@ -27,7 +27,12 @@ def calibration(summary: Mapping[str, Any]) -> Html:
         for name, value, origin in origins
     )
     titles = ["coefficient", "kind", *([] if alone else ["source"])]
-    about = [leaf for leaf in _values(provenance) if not leaf[0].startswith("coefficients.")]
+    warnings = provenance.get("warnings") or ()
+    about = [
+        leaf
+        for leaf in _values({name: value for name, value in provenance.items() if name != "warnings"})
+        if not leaf[0].startswith("coefficients.")
+    ]
     where = f"{known.get('model', ABSENT)} on {known.get('gpu', ABSENT)}, TP {known.get('tp', ABSENT)}"
     others = [kind["calibration"] for kind in (summary.get("run") or {}).get("others") or []]
     more = "".join(f"; {one['model']} on {one['gpu']}, TP {one['tp']}" for one in others)
@@ -35,6 +40,7 @@ def calibration(summary: Mapping[str, Any]) -> Html:
         "Calibration",
         f"The latency model{'s' if others else ''}: {where}{more}.",
         tag("p", _kind(provenance), " ", provenance.get("source", ABSENT)),
+        join(tag("p", warning, class_="note") for warning in warnings),
         _provenance(about),
         table([*titles, "value"], body, texts=len(titles)),
         join(folded(f"{one['model']} on {one['gpu']}", calibration({"calibration": one})) for one in others),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ class Capacity:
     for replicas the fewest that met it, and one less; NaN where one is enough. `load` says how near to saturation the
     run at `value` was, `arrivals_s` for how many seconds its requests arrived. `shorter` is the answer of shorter
     runs, None where these are as configured. `doubt` says why the answer may mix what files were before an edit
-    and after; "" if it does not.
+    and after; "" if it does not. `warnings` say what the calibration was not measured for, and the error to expect.
     """
 
     question: Question
@@ -43,6 +44,7 @@ class Capacity:
     runs: pd.DataFrame
     shorter: Capacity | None = None
     doubt: str = ""
+    warnings: Sequence[str] = ()
 
     @property
     def value(self) -> float:
@@ -143,6 +145,7 @@ class Capacity:
                 "slo": {"limits": dict(question.limits), "attainment": question.attainment},
                 "seeds": self.seeds.to_dict("records"),
                 "runs": len(self.runs),
+                "warnings": list(self.warnings),
                 "command": self.command,
             }
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,12 @@ class Outcome:
     reason: str = ""
     seconds: float = 0.0
     key: str = ""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the run's calibration was not measured for, and the error to expect."""
+        calibration = self.summary.get("calibration") or {}
+        return tuple((calibration.get("provenance") or {}).get("warnings", ()))
 
     def figure(self, metric: str) -> float | None:
         """Return a figure of the run by its dotted place in summary.json; None if it did not run, or has none.

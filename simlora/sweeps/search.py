@@ -176,7 +176,8 @@ class _Search:
             runs = pd.concat([shorter.runs, runs], ignore_index=True)
         seeds = pd.DataFrame(found).astype({"value": float, "beyond": float})
         doubts = [one.reason for one in self.outcomes.values() if one.reason.startswith(NOT_KEPT)]
-        return Capacity(question, seeds, runs, shorter, doubts[0] if doubts else "")
+        warnings = next((one.warnings for one in self.outcomes.values() if one.warnings), ())
+        return Capacity(question, seeds, runs, shorter, doubts[0] if doubts else "", warnings)
 
     def _facts(self, outcome: Outcome) -> dict[str, Any]:
         figures = {name: outcome.figure(name) for name in self.question.figures}

@@ -1,0 +1,43 @@
+"""A calibration that was composed says so wherever its results are read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from simlora.api import simulate
+from simlora.cli.capacity import main as capacity
+from simlora.report import provenance
+
+SHORT = (
+    "system=vllm",
+    "gpu=l40s",
+    "model=mistral_7b",
+    "replica.tp=2",
+    "workload.duration_s=20",
+    "workload.adapters=4",
+)
+
+
+def test_a_run_says_what_error_to_expect_in_its_notices_its_summary_and_its_report() -> None:
+    result = simulate([*SHORT, "replica.max_lora_rank=32", "workload.ranks=[16]"])
+    (expected,) = result.summary["calibration"]["provenance"]["warnings"]
+    assert "Expect a decode step to be off by 14 %" in expected
+    assert expected in result.notices
+    assert "Expect a decode step to be off by 14 %" in str(provenance.calibration(result.summary))
+
+
+def test_a_limit_beyond_what_a_part_was_measured_for_is_said() -> None:
+    result = simulate([*SHORT, "replica.max_lora_rank=64", "replica.max_num_seqs=1024"])
+    warnings = " ".join(result.summary["calibration"]["provenance"]["warnings"])
+    assert "replica.max_lora_rank is 64" in warnings
+    assert "measured up to rank 32" in warnings
+    assert "up to a batch of 512" in warnings
+
+
+def test_a_capacity_says_it_too(tmp_path: Path, capsys) -> None:
+    out = tmp_path / "capacity"
+    command = [*SHORT, "--seeds=1", "--precision=0.5", "--longest=1", "--jobs=1", f"--out={out}"]
+    assert capacity(command) == 0
+    assert "Expect a decode step to be off by 14 %" in capsys.readouterr().err
+    assert json.loads((out / "capacity.json").read_text())["warnings"]
