@@ -115,6 +115,7 @@ def _run(options: argparse.Namespace) -> int:
 def _warn(found: Sweep) -> None:
     from simlora.sweeps.outcome import RAN
     from simlora.sweeps.statistics import echoes
+    from simlora.sweeps.table import WARNING
 
     if again := int(echoes(found.table, found.axes).sum()):
         say(
@@ -127,6 +128,10 @@ def _warn(found: Sweep) -> None:
             f"notice: {len(unsure):,} of {len(found.table):,} runs may mix what files were before an edit and after; "
             f"the first: {unsure.iloc[0]['reason']}"
         )
+    for warning, rows in found.table[ran & (found.table[WARNING].fillna("") != "")].groupby(
+        WARNING, sort=True
+    ):
+        say(f"notice: of {len(rows):,} of {len(found.table):,} runs, {warning}")
     lost = found.table[~ran]
     if len(lost):
         first = lost.iloc[0]

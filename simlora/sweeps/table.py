@@ -40,9 +40,11 @@ LOCK = ".sweep.lock"
 """Who writes the table holds it: sweeps into one folder add their rows in turn."""
 DEVICE = "device"
 """What was simulated on what, in words: llama_7b on a10g."""
+WARNING = "warning"
+"""What a run's calibration was not measured for, and the error to expect; empty where there is nothing to say."""
 EVERY_S = 20.0
 """Seconds between two writes of the table while runs go on."""
-TEXTS = ("key", "source", "status", "reason", DEVICE)
+TEXTS = ("key", "source", "status", "reason", DEVICE, WARNING)
 """Columns that are text in every row that has them."""
 NO_FIGURES = ("command", "run", "workload", "versions", "seed", "calibration", "complete")
 """Sections of summary.json that say what was run, and nothing of what came out."""
@@ -50,7 +52,7 @@ NO_FIGURES = ("command", "run", "workload", "versions", "seed", "calibration", "
 
 @dataclass(frozen=True)
 class Sweep:
-    """A table of runs, a row each: `key`, what was set, `seed`, `status`, `reason`, `load`, `device`, and every figure.
+    """A table, a run a row: `key`, what was set, `seed`, `status`, `reason`, `load`, `device`, `warning`, figures.
 
     Figures are the numbers of summary.json by their dotted place, such as `ttft_s.p95`. `key` is the hash of the
     configuration, of the files that it names and of simlora's own. `axes` are the columns that were varied. `status` is
@@ -220,6 +222,7 @@ def row_of(cache: Cache, cell: Cell, outcome: Outcome) -> dict[str, Any]:
     found |= {
         "load": outcome.summary["load"]["label"] if ran else None,
         DEVICE: device_in_words(outcome.summary) if ran else None,
+        WARNING: " ".join(outcome.warnings) if ran else None,
     }
     return found | {"seconds": outcome.seconds, **dict(figures(outcome.summary))}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simlora.api import simulate
 from simlora.cli.capacity import main as capacity
+from simlora.cli.sweep import main as sweep
 from simlora.report import provenance
 
 SHORT = (
@@ -41,3 +42,19 @@ def test_a_capacity_says_it_too(tmp_path: Path, capsys) -> None:
     assert capacity(command) == 0
     assert "Expect a decode step to be off by 14 %" in capsys.readouterr().err
     assert json.loads((out / "capacity.json").read_text())["warnings"]
+
+
+def test_a_sweep_says_it_once_for_all_runs_that_it_is_of(tmp_path: Path, capsys) -> None:
+    command = [
+        *SHORT,
+        "gpu=l40s,rtx_pro_6000",
+        "replica.max_lora_rank=32",
+        "workload.ranks=[16]",
+        "--seeds=2",
+        "--jobs=1",
+    ]
+    command.remove("gpu=l40s")
+    assert sweep([*command, f"--out={tmp_path}"]) == 0
+    said = capsys.readouterr().err
+    for name in ("l40s", "rtx_pro_6000"):
+        assert said.count(f"of 2 of 4 runs, calibration {name}-mistral_7b-tp2-vllm is derived") == 1
