@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from simlora import Sweep, sweep
 from simlora.core.errors import InputError
 from simlora.sweeps import running
 from simlora.sweeps.backends import backend
+from tests.sweeps.dying import died
 from tests.sweeps.test_sweep import of
 
 pytestmark = [
@@ -26,9 +24,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
 ]
 GRID = (
-    "system=slora,slora_lcfs",
-    "workload.rate_rps=2",
-    "workload.duration_s=1500",
+    "system=slora",
+    "scheduler._target_=tests.sweeps.dying.KillsItsProcess",
+    "workload.rate_rps=2,1.9",
+    "workload.duration_s=300",
     "replica.kv_token_budget=14500",
 )
 SEEDS = 8
@@ -42,67 +41,32 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    cache = tmp_path_factory.mktemp("alone")
+    died(cache).touch()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SIMLORA_CACHE_DIR", str(tmp_path_factory.mktemp("alone")))
+        patch.setenv("SIMLORA_CACHE_DIR", str(cache))
         return sweep(GRID, seeds=SEEDS, jobs=1)
 
 
-class Killer(threading.Thread):
-    """Kills one of the processes once so many runs are kept; `killed` says that it did, with runs to go."""
-
-    def __init__(self, cache: Path, processes: Callable[[], list[int]], after: int = 3) -> None:
-        super().__init__(daemon=True)
-        self._cache, self._processes, self._after = cache, processes, after
-        self.killed = False
-
-    def run(self) -> None:
-        until = time.monotonic() + 120
-        while time.monotonic() < until:
-            kept = len(list(self._cache.glob("[0-9a-f]*.json")))
-            if kept >= self._after:
-                os.kill(self._processes()[0], signal.SIGKILL)
-                self.killed = kept < 2 * SEEDS
-                return
-            time.sleep(0.01)
-
-
-def processes_named(word: str) -> list[int]:
-    """Return the processes of this machine whose command has this word."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if word in path.read_bytes().replace(b"\0", b" ").decode(errors="replace"):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
-
-
 @pytest.fixture
-def dask() -> Iterator[Callable[[], list[int]]]:
+def dask() -> Iterator[None]:
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
-        yield lambda: list(client.run(os.getpid).values())
+        assert len(client.run(os.getpid)) == 2
+        yield
 
 
-def test_two_dask_workers_one_of_which_is_killed(
-    dask: Callable[[], list[int]], own_cache: Path, alone: Sweep
-) -> None:
-    pids = dask()
-    assert len(pids) == 2
-    killer = Killer(own_cache, lambda: pids)
-    killer.start()
+def test_two_dask_workers_one_of_which_is_killed(dask: None, own_cache: Path, alone: Sweep) -> None:
     found = sweep(GRID, seeds=SEEDS, backend="dask")
-    killer.join()
-    assert killer.killed
+    assert died(own_cache).exists()
     assert of(found.table).equals(of(alone.table))
 
 
 @pytest.fixture
-def ray_cluster() -> Iterator[str]:
+def ray_cluster() -> Iterator[None]:
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
@@ -110,38 +74,21 @@ def ray_cluster() -> Iterator[str]:
     cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     assert len([node for node in ray.nodes() if node["Alive"]]) == 2
-    yield cluster.address
+    yield
     ray.shutdown()
     cluster.shutdown()
 
 
-def test_two_ray_nodes_with_a_worker_killed(ray_cluster: str, own_cache: Path, alone: Sweep) -> None:
-    killer = Killer(own_cache, lambda: processes_named("ray::PoolActor"))
-    killer.start()
+def test_two_ray_nodes_with_a_worker_killed(ray_cluster: None, own_cache: Path, alone: Sweep) -> None:
     found = sweep(GRID, seeds=SEEDS, backend="ray")
-    killer.join()
-    assert killer.killed
+    assert died(own_cache).exists()
     assert of(found.table).equals(of(alone.table))
 
 
 def test_a_process_of_this_machine_that_is_killed(own_cache: Path, alone: Sweep) -> None:
-    mine = os.getpid()
-
-    def workers() -> list[int]:
-        return [
-            pid for pid in processes_named("joblib.externals.loky.backend.popen_loky") if parent(pid) == mine
-        ]
-
-    killer = Killer(own_cache, workers)
-    killer.start()
     found = sweep(GRID, seeds=SEEDS, jobs=2)
-    killer.join()
-    assert killer.killed
+    assert died(own_cache).read_text() != str(os.getpid())
     assert of(found.table).equals(of(alone.table))
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_processes_that_always_die_end_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
