@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.fidelity import base_engine, dlora, profiles, single_requests
+from experiments.fidelity import base_engine, dlora, profiles, single_requests, slora_h100
 from experiments.fidelity import report as slora
 from experiments.fidelity.cells import columns
 from experiments.fidelity.page import PAGE, write
@@ -34,10 +34,14 @@ SOURCES = {
     "vllm": Source("vllm_lora_runs.csv", vllm.report),
     "dlora": Source(dlora.FILE, dlora.report),
     "loraserve": Source(single_requests.FILE, single_requests.report),
+    "slora_h100": Source(slora_h100.FILE, slora_h100.report),
     "base_engine": Source(base_engine.FILE, base_engine.report),
     "profiles": Source(profiles.FILE, profiles.report),
 }
 """By the names of their notes. The JSON of the first is OUT; the others have their names before its suffix."""
+
+MARKS = {"vllm": vllm.MARK, "slora_h100": slora_h100.MARK}
+"""A column that only one of the schemas has; a file without any of them is of `slora`'s."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,7 +80,9 @@ def asked(runs: Path | None) -> dict[str, Path]:
     if runs is not None and runs.name.endswith(base_engine.ENDING):
         return {"base_engine": runs}
     if runs is not None:
-        return {"vllm" if vllm.MARK in columns(runs) else "slora": runs}
+        names = columns(runs)
+        marked = (name for name, mark in MARKS.items() if mark in names)
+        return {next(marked, "slora"): runs}
     return {name: measured_dir() / source.file for name, source in SOURCES.items()}
 
 

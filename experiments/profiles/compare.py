@@ -135,12 +135,9 @@ def single_requests(path: Path) -> Iterator[str]:
 
 def _operators(setting: Setting, folder: Path) -> pd.DataFrame:
     """Return the operators measured on this GPU and model, at this degree."""
-    files = (
-        entry.operators
-        for entry in build.entries().values()
-        if (entry.source.gpu, entry.source.model) == (setting.gpu, setting.model)
-    )
-    return tables.operators(folder / next(files)).xs(setting.tp, level="tp")
+    own = setting.gpu.name, setting.model.name
+    files = {(row["gpu"], row["model"]): row["file"] for row in build.plan()["operators"].values()}
+    return tables.operators(folder / files[own]).xs(setting.tp, level="tp")
 
 
 def _calibration(name: str, target: Setting, coefficients: dict[str, float]) -> Calibration:

@@ -34,7 +34,7 @@ examples
                                                             of a folder with Hugging Face's config.json, which needs
                                                             pip install 'simlora[derive]'
 Exit status: 0 done, 2 bad input."""
-ENGINES = ("vllm",)
+ENGINES = ("slora", "vllm")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,20 +63,18 @@ def _run(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     from simlora.latency import calibration as calibrations
-    from simlora.latency.parts.composed import engines, named
-    from simlora.latency.parts.kernel_times import shipped
+    from simlora.latency.parts.composed import derivable, engines, expected
 
     rows = []
     for name in calibrations.names():
         found = calibrations.load(name)
         rows.append((name, found.provenance["kind"], str(found.provenance.get("source", ""))))
     whole = {name for name, _, _ in rows}
-    for times in shipped().values():
-        if times.engine in engines() and named(*times.key) not in whole:
-            error = (
-                f"decode step off by {100 * engines()[times.engine]['error']:.0f} %; kernels: {times.source}"
-            )
-            rows.append((named(*times.key), "derived", error))
+    rows += [
+        (name, "derived", f"expect {expected(engines()[engine]['error'])}")
+        for name, (_, _, _, engine) in derivable().items()
+        if name not in whole
+    ]
     chosen = [row for row in sorted(rows) if all(word in row[0] for word in options.names)]
     if not chosen:
         raise InputError(f"no calibration has {' and '.join(options.names)} in its name")
@@ -99,12 +97,11 @@ def _show(options: argparse.Namespace) -> int:
 def _named(name: str) -> Calibration:
     from simlora.calibrate.shapes import gpu_named, model_named
     from simlora.latency import calibration as calibrations
-    from simlora.latency.parts.composed import composed, engines, named
-    from simlora.latency.parts.kernel_times import shipped
+    from simlora.latency.parts.composed import composed, derivable
 
     if name in calibrations.names() or name.endswith((".yaml", ".yml")):
         return calibrations.load(name)
-    parts = {named(*key): key for key in shipped() if key[3] in engines()}
+    parts = derivable()
     if name not in parts:
         raise InputError(
             f"there is no calibration {name!r}; {nearest(name, [*calibrations.names(), *parts])}"
@@ -119,7 +116,7 @@ def _derive(options: argparse.Namespace) -> int:
     from simlora.calibrate.calibration_file import save
     from simlora.calibrate.kernels import kernel_times
     from simlora.calibrate.shapes import gpu_named, model_named
-    from simlora.latency.parts.composed import compose, warning
+    from simlora.latency.parts.composed import compose, engines, warning
 
     for option in ("gpu", "model"):
         if getattr(options, option) is None:
@@ -128,7 +125,8 @@ def _derive(options: argparse.Namespace) -> int:
         raise InputError(f"--tp is {options.tp}, must be at least 1")
     gpu, model = gpu_named(options.gpu), model_named(options.model)
     model.check_tp(options.tp)
-    found = compose(kernel_times(gpu, model, options.tp, options.engine), gpu, model)
+    kernels = engines()[options.engine]["kernels"]
+    found = compose(kernel_times(gpu, model, options.tp, kernels), gpu, model, options.engine)
     out = options.out or Path(f"{found.path}.yaml")
     save(out, _text(found))
     say(f"notice: {warning(found)}")

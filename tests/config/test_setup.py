@@ -275,8 +275,8 @@ def test_others_have_their_own_pool_and_gpus_and_else_what_all_have() -> None:
             "cluster.replica_groups: on a100_80g, replica.tp is 3, must divide",
         ),
         (
-            "[{gpu: h100_80g, replicas: 1}]",
-            "cluster.replica_groups: on h100_80g, there is no calibration h100_80g-llama",
+            "[{gpu: npu_64g, replicas: 1, tp: 2}]",
+            "cluster.replica_groups: on npu_64g, there is no calibration npu_64g-llama",
         ),
         ("[{gpu: a100_80g, replicas: 2}]", "cluster.replica_groups has all of the replicas"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -14,9 +15,14 @@ from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import LoraWork, Vllm
 from simlora.latency.parts import kernel_times
 from simlora.latency.parts.composed import composed, engines, warning
-from simlora.latency.parts.kernel_times import BATCHES, TOKENS, shipped
+from simlora.latency.parts.kernel_times import BATCHES, SAME_SHAPE, TOKENS, shipped
 
 L40S, MISTRAL = gpu_named("l40s"), model_named("mistral_7b")
+
+
+def host_of_vllm(gpu):
+    parts = engines()["vllm"]
+    return {name: each_s * parts["host_speed"] / gpu.host_speed for name, each_s in parts["host"].items()}
 
 
 def mistral(tp=1):
@@ -26,7 +32,7 @@ def mistral(tp=1):
 
 
 def test_a_decode_step_is_the_kernels_and_the_hosts_time_of_a_step_and_of_each_sequence():
-    times, host = shipped()[("l40s", "mistral_7b", 1, "vllm")], engines()["vllm"]["host"]
+    times, host = shipped()[("l40s", "mistral_7b", 1, "vllm")], host_of_vllm(L40S)
     step_s = IterationModel(mistral()).decode_s(64, 1000)
     expected_s = (
         times.step_s[64] + 1000 * times.context_token_s[64] + host["step_s"] + 64 * host["sequence_s"]
@@ -36,7 +42,7 @@ def test_a_decode_step_is_the_kernels_and_the_hosts_time_of_a_step_and_of_each_s
 
 
 def test_a_pass_that_does_both_has_the_host_time_of_its_sequences_once():
-    iteration, host = IterationModel(mistral()), engines()["vllm"]["host"]
+    iteration, host = IterationModel(mistral()), host_of_vllm(L40S)
     alone_s = iteration.prefill_s(512, 0)
     assert iteration.mixed_s(448, 0, 64, 0) == pytest.approx(alone_s + 64 * host["sequence_s"])
 
@@ -66,9 +72,59 @@ def test_several_gpus_take_their_collectives_from_the_kernels():
 
 
 def test_what_has_no_parts_has_no_calibration():
-    assert composed(L40S, MISTRAL, 1, None) is None
     assert composed(L40S, MISTRAL, 1, "punica") is None
+    assert composed(gpu_named("npu_64g"), MISTRAL, 1, None) is None
     assert composed(gpu_named("npu_64g"), MISTRAL, 1, "vllm") is None
+
+
+def slora(gpu="h100_64g", model="llama_2_7b", tp=1):
+    found = composed(gpu_named(gpu), model_named(model), tp, None)
+    assert found is not None
+    return found
+
+
+def test_a_step_of_slora_takes_its_launches_until_the_kernels_take_longer():
+    gpu, parts = gpu_named("h100_64g"), engines()["slora"]
+    times = shipped()[("h100_64g", "llama_2_7b", 1, "vllm")]
+    host = {name: each_s / gpu.host_speed for name, each_s in parts["host"].items()}
+    iteration = IterationModel(slora())
+    few_s, many_s = (iteration.decode_s(batch, 0) - batch * host["sequence_s"] for batch in (1, 192))
+    assert times.step_s[1] < host["launch_s"] < times.step_s[192]
+    assert few_s == pytest.approx(host["launch_s"] + host["wait_s"])
+    assert many_s == pytest.approx(times.step_s[192] + host["wait_s"])
+
+
+def test_what_slora_reads_goes_by_bytes_over_bandwidth_and_not_by_the_host():
+    per_token = "decode.per_context_token_s"
+    here, there = slora().coefficients[per_token], slora("a100_40g").coefficients[per_token]
+    assert here / there == pytest.approx(1555 / 2020, rel=1e-3)
+    grouped = slora(model="llama_3_1_8b").coefficients[per_token]
+    assert grouped == pytest.approx(here / 4), "8 heads of keys and values instead of 32"
+    assert slora(tp=4).coefficients[per_token] == pytest.approx(here / 4)
+
+
+def test_a_faster_host_launches_and_loads_faster():
+    here, there = slora().coefficients, slora("a100_80g").coefficients
+    for name in ("kernels.mbgmv.decode.intercept_s", "adapter_load.latency_s"):
+        assert there[name] / here[name] == pytest.approx(gpu_named("h100_64g").host_speed)
+    assert here["adapter_load.bytes_per_s"] / there["adapter_load.bytes_per_s"] == pytest.approx(1.49)
+
+
+def test_slora_has_the_coefficients_of_every_kernel_that_its_systems_use():
+    measured = calibrations.load("a100_80g-llama_7b-tp1").coefficients
+    needed = {name for name in measured if name.startswith(("kernels.", "merge.", "adapter_load."))}
+    own = set(slora("a100_80g").coefficients)
+    assert needed - own == {
+        "adapter_load.flush_s",
+        "kernels.mbgmv.decode.per_sequence_s",
+        "kernels.bgmv.decode.per_sequence_s",
+    }
+
+
+@pytest.mark.parametrize("model, like", SAME_SHAPE.items())
+def test_models_of_the_same_shape_have_the_same_kernels(model, like):
+    assert replace(model_named(model), name=like) == model_named(like)
+    assert slora(model=model).coefficients == slora(model=like).coefficients
 
 
 def test_what_was_scaled_says_so():
