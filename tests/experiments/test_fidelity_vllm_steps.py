@@ -1,4 +1,4 @@
-"""`python -m experiments.fidelity` judges the form of vLLM's steps: a law of that form is found again, another is not."""
+"""`python -m experiments.fidelity` judges the form of vLLM's steps: a law of it is found again, another is not."""
 
 from __future__ import annotations
 
