@@ -7,6 +7,8 @@ sequence. Fitted on each model apart, and judged on the other.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -48,23 +50,40 @@ def kernels_s(
     return found + Curve(times.context_token_s).at_all(batch) * contexts
 
 
-def _run() -> None:
-    left, shares = {}, {}
+@dataclass(frozen=True)
+class Fit:
+    """The host's time fitted to some models, and its absolute relative errors on the steps of each model."""
+
+    fitted: Sequence[str]
+    step_s: float
+    sequence_s: float
+    errors: Mapping[str, NDArray[np.float64]]
+
+
+def fits() -> list[Fit]:
+    """Return a fit to each model alone, and one to all. Raises InputError if the measurements are absent."""
+    left = {}
     for name, model in MODELS.items():
         batch, contexts, seconds = steps(name)
         known_s = kernels_s(shipped()[(GPU, model, 1, "vllm")], batch, contexts)
         design = np.stack([np.ones_like(batch), batch], axis=1)
         left[model] = (design / seconds[:, None], (seconds - known_s) / seconds)
-        shares[model] = seconds
+    found = []
     for fitted in [*([model] for model in MODELS.values()), list(MODELS.values())]:
-        (step_s, sequence_s), _ = nnls(
-            np.concatenate([left[model][0] for model in fitted]),
-            np.concatenate([left[model][1] for model in fitted]),
+        both = [np.concatenate([left[model][part] for model in fitted]) for part in (0, 1)]
+        point = nnls(*both)[0]
+        errors = {model: np.abs(design @ point - rest) for model, (design, rest) in left.items()}
+        found.append(Fit(fitted, float(point[0]), float(point[1]), errors))
+    return found
+
+
+def _run() -> None:
+    for fit in fits():
+        print(
+            f"fitted on {' and '.join(fit.fitted)}: step_s {fit.step_s:.5g}, sequence_s {fit.sequence_s:.5g}"
         )
-        print(f"fitted on {' and '.join(fitted)}: step_s {step_s:.5g}, sequence_s {sequence_s:.5g}")
-        for model, (design, rest) in left.items():
-            errors = np.abs(design @ [step_s, sequence_s] - rest)
-            kind = "fitted" if model in fitted else "left out"
+        for model, errors in fit.errors.items():
+            kind = "fitted" if model in fit.fitted else "left out"
             print(
                 f"  {model} ({kind}): median {100 * np.median(errors):.1f} %, worst {100 * errors.max():.1f} %"
             )

@@ -43,11 +43,15 @@ class Cache:
     def path(self, overrides: Sequence[str]) -> Path:
         """Return where the run of these overrides is kept, with the files that they name as they are now."""
         values = _values(overrides)
-        return self.named([_settled(overrides), dict(files_of(values).files), foreign_code(values)])
+        return self.named([settled(overrides), dict(files_of(values).files), foreign_code(values)])
+
+    def files(self, overrides: Sequence[str]) -> Mapping[str, str]:
+        """Return the files that these overrides name, and their hashes as they are now."""
+        return files_of(_values(overrides)).files
 
     def get(self, path: Path, overrides: Sequence[str]) -> dict[str, Any] | None:
         """Return the run of these overrides that is kept at `path`, None if there is none or it is damaged."""
-        entry = self._entry(path, "overrides", _settled(overrides))
+        entry = self._entry(path, "overrides", settled(overrides))
         if entry is None or Inputs(**entry["inputs"]).doubt:
             return None
         kept: dict[str, Any] = entry["run"]
@@ -72,7 +76,7 @@ class Cache:
         if outside or resolved:
             return False
         inputs = {"files": dict(read.files), "modules": dict(read.modules)}
-        self.write(path, {"overrides": _settled(overrides), "inputs": inputs, "run": run})
+        self.write(path, {"overrides": settled(overrides), "inputs": inputs, "run": run})
         return True
 
     @property
@@ -116,7 +120,7 @@ def open_cache() -> Cache:
     return Cache(cache_dir(), source())
 
 
-def _settled(overrides: Sequence[str]) -> list[str]:
+def settled(overrides: Sequence[str]) -> list[str]:
     """Return overrides in the one order that stands for all that mean the same: theirs, if it matters.
 
     It does where a key is set twice, or within a mapping that is set too: the last counts.

@@ -66,7 +66,8 @@ def with_code(read: Inputs, tree: Any) -> Inputs:
     places = foreign_code([tree])
     if not places:
         return read
-    code = {path: _imported.setdefault(path, hash_of(path)) for path in _foreign_modules()}
+    paths = {*_foreign_modules(), *_modules_of(places)}
+    code = {path: _imported.setdefault(path, hash_of(path)) for path in sorted(paths)}
     return Inputs({**read.files, **code}, places, "__main__" if "__main__" in places else "")
 
 
@@ -80,10 +81,13 @@ def named_files(values: Iterable[Any]) -> set[Path]:
 
 
 def foreign_code(values: Iterable[Any]) -> dict[str, str]:
-    """Return the modules and packages of the user's that these values name, by their first name, and their files."""
+    """Return the modules and packages of the user's that these values name, by their first name, and their files.
+
+    One that is named counts even where libraries are installed: an installed package of policies is the user's.
+    """
     named = {name.partition(".")[0] for value in strings(values) for name in _DOTTED.findall(value)}
     places = {name: place_of(name) for name in sorted(named)}
-    return {name: path for name, path in places.items() if name == "__main__" or _is_foreign(path)}
+    return {name: path for name, path in places.items() if name == "__main__" or _is_named(path)}
 
 
 def strings(values: Iterable[Any]) -> Iterator[str]:
@@ -130,6 +134,23 @@ def _foreign_modules() -> list[str]:
     specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
     found = {str(spec.origin) for spec in specs if isinstance(spec, ModuleSpec) and spec.has_location}
     return sorted(filter(_is_foreign, found))
+
+
+def _modules_of(packages: Iterable[str]) -> list[str]:
+    """Return the files of the modules of this process that belong to these packages, by their first name."""
+    named = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in packages]
+    specs = [getattr(module, "__spec__", None) for module in named]
+    return [str(spec.origin) for spec in specs if isinstance(spec, ModuleSpec) and spec.has_location]
+
+
+@cache
+def _is_named(path: str) -> bool:
+    """Whether a file of code that a configuration names is neither simlora's nor Python's."""
+    if _is_foreign(path):
+        return True
+    folders = Path(path).parents
+    installed = any(place in folders for place in _libraries()[2:])
+    return bool(path) and installed and ROOT not in Path(path).resolve().parents
 
 
 @cache

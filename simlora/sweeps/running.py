@@ -56,7 +56,10 @@ def each_run(
     """Yield runs and what became of them: those that were kept first, others as they end, once they are kept."""
     cache = open_cache() if cache is None else cache
     missing = {}
+    first: dict[str, str] = {}
     for overrides in wanted:
+        for file, hashed in cache.files(overrides).items():
+            first.setdefault(file, hashed)
         path = cache.path(overrides)
         if kept := cache.get(path, overrides):
             yield overrides, Outcome(**kept)
@@ -68,11 +71,21 @@ def each_run(
         path = missing[overrides]
         outcome = replace(ended, key=path.stem)
         if outcome.status == RAN:
-            if doubt := read.doubt or cache.doubt:
+            if changed := _changed(first, read):
+                outcome = Outcome(FAILED, reason=changed, seconds=outcome.seconds, key=path.stem)
+            elif doubt := read.doubt or cache.doubt:
                 outcome = replace(outcome, reason=f"{NOT_KEPT}: {doubt}")
             else:
                 cache.put(path, overrides, asdict(outcome), config, read)
         yield overrides, outcome
+
+
+def _changed(first: dict[str, str], read: Inputs) -> str:
+    """Say which file a run has read as another than the runs before it, whose hashes are in `first`; "" if none."""
+    for file, hashed in read.files.items():
+        if first.setdefault(file, hashed) != hashed:
+            return f"{file} has changed since the first of these runs began; run it again"
+    return ""
 
 
 def _simulated(missing: Sequence[Overrides], jobs: int, keep_going: bool) -> Iterator[Simulated]:

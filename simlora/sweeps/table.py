@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from simlora.api.cache import Cache, open_cache
+from simlora.api.cache import Cache, open_cache, settled
 from simlora.api.progress import bar
 from simlora.core.checks import whole
 from simlora.core.errors import InputError, nearest
@@ -44,7 +44,9 @@ WARNING = "warning"
 """What a run's calibration was not measured for, and the error to expect; empty where there is nothing to say."""
 EVERY_S = 20.0
 """Seconds between two writes of the table while runs go on."""
-TEXTS = ("key", "source", "status", "reason", DEVICE, WARNING)
+RUN = "overrides"
+"""The overrides of a run, as one text; runs that have the same are of the same configuration."""
+TEXTS = ("key", "source", RUN, "status", "reason", DEVICE, WARNING)
 """Columns that are text in every row that has them."""
 NO_FIGURES = ("command", "run", "workload", "versions", "seed", "calibration", "complete")
 """Sections of summary.json that say what was run, and nothing of what came out."""
@@ -52,12 +54,12 @@ NO_FIGURES = ("command", "run", "workload", "versions", "seed", "calibration", "
 
 @dataclass(frozen=True)
 class Sweep:
-    """A table, a run a row: `key`, what was set, `seed`, `status`, `reason`, `load`, `device`, `warning`, figures.
+    """A table, a run a row: `key`, `overrides`, what was set, `seed`, `status`, `reason`, `load`, `device`, figures.
 
     Figures are the numbers of summary.json by their dotted place, such as `ttft_s.p95`. `key` is the hash of the
     configuration, of the files that it names and of simlora's own. `axes` are the columns that were varied. `status` is
-    ran, does not fit, not simulated (the configuration was refused) or failed (an error), with a `reason` but for the
-    first.
+    ran, does not fit, not simulated (the configuration was refused) or failed (an error, or a file that it reads has
+    changed since the sweep began), with a `reason` but for the first. `warning`: what its calibration warns of.
     """
 
     table: pd.DataFrame
@@ -175,7 +177,10 @@ class Table:
         own = self._own()
         with _alone(self._folder), writing(self._folder, (TABLE,)) as draft:
             before = _earlier(self._folder, self.cache)
-            before = before[~before["key"].isin(own["key"])] if len(before) else before
+            if len(before):  # what was run again, as it is now or as a file was that it reads
+                again = before["key"].isin(own["key"])
+                again |= before[RUN].isin(own[RUN]) if RUN in before else False
+                before = before[~again]
             table = pd.concat([before, own], ignore_index=True) if len(before) else own
             of_one_kind(table).to_parquet(draft / TABLE, index=False)
         self._written_s = time.monotonic()
@@ -215,7 +220,11 @@ def _check(path: Path, table: pd.DataFrame) -> None:
 
 def row_of(cache: Cache, cell: Cell, outcome: Outcome) -> dict[str, Any]:
     """Return the row of one run."""
-    found: dict[str, Any] = {"key": outcome.key, "source": cache.source}
+    found: dict[str, Any] = {
+        "key": outcome.key,
+        "source": cache.source,
+        RUN: " ".join(settled(cell.overrides)),
+    }
     found |= {key: kept(value) for key, value in cell.values.items()}
     found |= {"seed": cell.seed, "status": outcome.status, "reason": outcome.reason}
     ran = outcome.status == RAN

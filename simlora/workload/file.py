@@ -20,8 +20,11 @@ from simlora.workload.table import Table, check_names, read_table
 REQUIRED = ("arrival_s", "adapter", "rank", "prompt_tokens", "output_tokens")
 OPTIONAL = ("max_output_tokens", "session", "block_hashes")
 
-LATE_S = 60.0
-"""A trace whose first request arrives later than this begins with it, so that no figure is of the time before."""
+LATE_S, LATE_GAPS, LEAST_S = 60.0, 10.0, 1.0
+"""A trace begins with its first request if that arrives later than LATE_S, or than LATE_GAPS mean gaps and LEAST_S.
+
+Then no figure is of the time before it.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class File:
     An empty adapter is the base model. An empty or absent max_output_tokens is the true output length.
     block_hashes are whole numbers, apart by spaces or as a list, one for each `hash_block_tokens` tokens of the
     prompt: equal numbers mean equal tokens, there and in all blocks before. Rows of one session without them begin
-    with all that was said in it before. Rows need not be sorted. If the first arrival is later than LATE_S, times are
+    with all that was said in it before. Rows need not be sorted. If the first arrival is late (LATE_S), times are
     counted from it on, with a notice.
     """
 
@@ -50,7 +53,7 @@ class File:
         arrival_s = seconds(table, "arrival_s")
         order, notices = in_order(table, "arrival_s", arrival_s)
         start_s = float(arrival_s.min())
-        if start_s > LATE_S:
+        if _is_late(start_s, float(arrival_s.max()), len(arrival_s)):
             arrival_s = arrival_s - start_s
             notices += (
                 f"{table.path}: arrival_s begins at {start_s:.10g} s; it now begins at 0, and so do window, until_s "
@@ -79,6 +82,12 @@ class File:
             source=table.path,
             notices=notices,
         )
+
+
+def _is_late(first_s: float, last_s: float, requests: int) -> bool:
+    """Whether the time before the first request is long beside the trace's own gaps."""
+    gap_s = (last_s - first_s) / max(requests - 1, 1)
+    return first_s > LATE_S or (requests > 1 and first_s > max(LATE_GAPS * gap_s, LEAST_S))
 
 
 def in_order(table: Table, name: str, arrival_s: Floats) -> tuple[Ints | slice, tuple[str, ...]]:

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from simlora import sweep
+from simlora.api import inputs
 from simlora.api.cache import open_cache
 from simlora.cli.sweep import main
 from simlora.sweeps import running
-from simlora.sweeps.outcome import RAN, Outcome, Overrides
+from simlora.sweeps.outcome import FAILED, RAN, Outcome, Overrides
 from simlora.sweeps.running import run_all
+from simlora.sweeps.table import read_sweep
 
 SHORT = ("system=slora", "workload.duration_s=5", "workload.output_tokens=[8,16]", "timeline=false")
 HEAD = "arrival_s,adapter,rank,prompt_tokens,output_tokens\n"
@@ -100,6 +102,41 @@ def test_a_sweep_says_which_run_is_not_kept(
     trace.write_text(f"{HEAD}0,a,8,100,10\n")
     assert main(["workload=file", f"workload.path={trace}", "--jobs=1", f"--out={tmp_path / 'out'}"]) == 0
     assert f"the first: not kept: {trace} has changed since it was read" in capsys.readouterr().err
+
+
+def test_runs_that_read_a_file_after_it_was_edited_are_not_compared_with_those_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text(f"{HEAD}0,a,8,100,10\n")
+    real, began = running.simulated, []
+
+    def edited(overrides: Overrides) -> object:
+        began.append(overrides)
+        if len(began) == 2:
+            trace.write_text(f"{HEAD}0,a,8,100,200\n")
+        return real(overrides)
+
+    monkeypatch.setattr(running, "simulated", edited)
+    grid = ["workload=file", f"workload.path={trace}", "system=slora,slora_lcfs,slora_early_abort"]
+    table = sweep(grid, jobs=1).table
+    assert table["status"].tolist() == [RAN, FAILED, FAILED]
+    changed = f"{trace} has changed since the first of these runs began; run it again"
+    assert table["reason"].tolist()[1:] == [changed, changed]
+    assert not is_kept(tuple(grid[:2]))
+    monkeypatch.setattr(running, "simulated", real)
+    again = sweep(grid, jobs=1).table
+    assert again["status"].tolist() == [RAN] * 3
+    assert again["latency_s.mean"].min() > table["latency_s.mean"][0]
+
+
+def test_a_sweep_that_is_run_again_after_an_edit_replaces_its_rows(tmp_path: Path) -> None:
+    trace, out = tmp_path / "trace.csv", tmp_path / "out"
+    grid = ["workload=file", f"workload.path={trace}", "system=slora,slora_lcfs"]
+    for tokens in (10, 200):
+        trace.write_text(f"{HEAD}0,a,8,100,{tokens}\n")
+        last = sweep(grid, jobs=1, out=out).table
+    assert sorted(read_sweep(out)["key"]) == sorted(last["key"])
 
 
 def test_a_path_from_home_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,3 +249,22 @@ def test_other_code_of_the_process_does_not_matter_to_runs_of_ours() -> None:
     run(SHORT)
     cache = open_cache()
     assert cache.read(cache.path(SHORT), "overrides", sorted(SHORT), "inputs") == {"files": {}, "modules": {}}
+
+
+def test_a_policy_in_an_installed_package_is_the_users(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kept in (inputs._libraries, inputs._is_foreign, inputs._is_named):
+        kept.cache_clear()
+    real = inputs._libraries()
+    monkeypatch.setattr(inputs, "_libraries", lambda: [*real, code])
+    (code / "own_policy.py").write_text(POLICY.format(helper="own_helper"))
+    (code / "own_helper.py").write_text("MOST = 1\n")
+    overrides = (*SHORT, "scheduler._target_=own_policy.Mine")
+    run(overrides)
+    assert is_kept(overrides)
+    forget(set())
+    (code / "own_policy.py").write_text(POLICY.format(helper="own_helper") + "    more = 2\n")
+    assert not is_kept(overrides)
+    for kept in (inputs._is_foreign, inputs._is_named):
+        kept.cache_clear()

@@ -457,6 +457,16 @@ def test_arrivals_since_an_epoch_begin_at_zero_with_a_notice(tmp_path) -> None:
     assert "arrival_s begins at 1700000000 s; it now begins at 0, and so do window" in trace.notices[-1]
 
 
+@pytest.mark.parametrize("start_s, late", [(59.0, True), (2.0, True), (0.9, False), (0.0, False)])
+def test_a_start_is_late_beside_the_gaps_of_the_trace(tmp_path: Path, start_s: float, late: bool) -> None:
+    rows = [f"{start_s + index / 10:.3f},a,8,100,10" for index in range(100)]
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n" + "\n".join(rows) + "\n")
+    trace = File(str(path)).build(0)
+    assert trace.arrival_s[0] == pytest.approx(0.0 if late else start_s)
+    assert len(trace.notices) == late
+
+
 # Blocks and sessions -------------------------------------------------------------------------
 
 BLOCKS = HEADER + ",block_hashes"

@@ -1,0 +1,160 @@
+"""What each part of a composed calibration is worth elsewhere: `python -m experiments.kernels.left_out`.
+
+A line a part, and what was left out of it: a GPU, a model, an engine's version. Errors are absolute and relative. Lines
+that need measured runs are skipped, and named, where those are not there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from experiments.fidelity import base_engine, slora_h100, vllm_steps
+from experiments.fidelity.compare import Comparison
+from experiments.fidelity.predict import simulate
+from experiments.fidelity.rows import read
+from experiments.kernels import host, slora
+from experiments.measured import measured_dir
+from experiments.studies import markdown
+from experiments.studies.command import ended
+from simlora.calibrate.roofline import scaled
+from simlora.calibrate.shapes import gpu_named, model_named
+from simlora.core.errors import InputError
+from simlora.latency import calibration as calibrations
+from simlora.latency.parts.composed import engines
+from simlora.latency.parts.kernel_times import shipped
+
+HEAD = ["part", "left out", "figure", "median", "worst"]
+MODELS = ("llama_3_1_8b", "qwen3_14b", "mistral_7b")
+FAST = 1.1e12
+"""Bytes per second from which on memory is stacked (HBM): a GPU is scaled from one of its own kind."""
+QWEN = "qwen_2_5_7b"
+
+Line = tuple[str, str, str, list[float]]
+
+
+def kernels() -> Iterator[Line]:
+    """Every measured GPU's decode steps and passes, from each other one that has the same kind of memory."""
+    measured = [key for key, times in shipped().items() if "roofline" not in times.source]
+    steps: list[float] = []
+    passes: list[float] = []
+    for gpu, model, tp, engine in measured:
+        for other, *rest in measured:
+            if (
+                other == gpu
+                or rest != [model, tp, engine]
+                or (tp, engine) != (1, "vllm")
+                or model not in MODELS
+            ):
+                continue
+            here, there = gpu_named(other), gpu_named(gpu)
+            if (here.memory_bandwidth_bytes_per_s > FAST) != (there.memory_bandwidth_bytes_per_s > FAST):
+                continue
+            known = shipped()[(gpu, model, tp, engine)]
+            found = scaled(shipped()[(other, model, tp, engine)], model_named(model), here, there)
+            steps += [abs(found.step_s[n] / known.step_s[n] - 1) for n in known.step_s]
+            passes += [abs(found.pass_s[n] / known.pass_s[n] - 1) for n in known.pass_s]
+    yield "kernels, by roofline", "a GPU", "decode step", steps
+    yield "kernels, by roofline", "a GPU", "prefill", passes
+
+
+def hosts() -> Iterator[Line]:
+    """The host's time of vLLM's steps on the model that it was not fitted to."""
+    for fit in host.fits():
+        for model, errors in fit.errors.items():
+            if model not in fit.fitted:
+                yield "host of vLLM", f"model {model}", "decode step", errors.tolist()
+
+
+def lora() -> Iterator[Line]:
+    """The LoRA kernels per layer, of Llama-3.1-8B, against those that were fitted to Qwen-2.5-7B."""
+    own = calibrations.load(f"h100_64g-{QWEN}-tp1-vllm").coefficients
+    layers = model_named(QWEN).layers
+    errors = [
+        abs(each_s * layers / own[f"kernels.vllm.{leaf}"] - 1)
+        for leaf, each_s in engines()["vllm"]["lora"].items()
+    ]
+    yield "LoRA kernels of vLLM, per layer", f"model {QWEN}", "coefficients", errors
+
+
+def form() -> Iterator[Line]:
+    """The form of vLLM's LoRA kernels on half of the rows of an engine that is not named."""
+    tree = vllm_steps.report(_file(vllm_steps.FILE)).tree
+    errors = [
+        abs(row["step_ms"]["predicted"] / row["step_ms"]["measured"] - 1)
+        for row in tree["rows"]
+        if not row["fitted"]
+    ]
+    yield "form of vLLM's LoRA kernels", "every second run of an engine not named", "step", errors
+
+
+def base() -> Iterator[Line]:
+    """VLLM without LoRA on a GPU and an engine version that nothing was fitted to."""
+    tree = base_engine.report(_file(base_engine.FILE)).tree
+    for row in tree["rows"]:
+        for name, label in base_engine.FIGURES.items():
+            pairs = zip(row["measured"][name], row["simulated"][name], strict=True)
+            errors = [abs(simulated / measured - 1) for measured, simulated in pairs]
+            yield "all of vLLM, without LoRA", f"GPU and version: {row['run']}", label, errors
+
+
+def slora_gpus() -> Iterator[Line]:
+    """The parts of S-LoRA's engine on GPUs and a model that were measured as a whole."""
+    rows = [row for row in read(_file(slora.RUNS)) if row.system == "slora"]
+    for gpu, model in slora.JUDGED:
+        own = [row for row in rows if (row.columns["gpu"], row.model) == (gpu, model)]
+        errors = [Comparison(row, simulate(row, slora.composed(row)), False).error for row in own]
+        known = "in part known" if (gpu, model) != ("a100_80g", "llama_13b") else "model left out"
+        for name in ("throughput", "mean_latency"):
+            sizes = [abs(error[name]) for error in errors if name in error]
+            yield "S-LoRA's engine", f"{gpu}, {model} ({known})", name.replace("_", " "), sizes
+
+
+def slora_on_an_h100() -> Iterator[Line]:
+    """The parts of S-LoRA's engine on a GPU that none of them is from."""
+    tree = slora_h100.report(_file(slora_h100.FILE)).tree
+    for past, where in ((False, "below saturation"), (True, "past it")):
+        rows = [row for row in tree["rows"] if row["past_saturation"] == past]
+        for name, label in slora_h100.FIGURES.items():
+            errors = [abs(row["error"][name]) for row in rows if name in row["error"]]
+            if errors:
+                yield "S-LoRA's engine", f"GPU h100_64g, {where}", label, errors
+
+
+PARTS: tuple[Callable[[], Iterator[Line]], ...] = (
+    kernels,
+    hosts,
+    lora,
+    form,
+    base,
+    slora_gpus,
+    slora_on_an_h100,
+)
+
+
+def _file(name: str) -> Any:
+    path = measured_dir() / name
+    if not path.exists():
+        raise InputError(f"there is no {path}")
+    return path
+
+
+def _run() -> None:
+    rows, skipped = [], []
+    for part in PARTS:
+        try:
+            for name, left_out, figure, errors in part():
+                sizes = 100 * np.array(errors)
+                cells = [f"{np.median(sizes):.1f} %", f"{sizes.max():.0f} %"]
+                rows.append((float(np.median(sizes)), [name, left_out, figure, *cells]))
+        except InputError as error:
+            skipped.append(f"skipped: {error}")
+    print(markdown.table(HEAD, [cells for _, cells in sorted(rows, key=lambda row: -row[0])]))
+    print("\n".join(skipped))
+
+
+if __name__ == "__main__":
+    sys.exit(ended(_run))
