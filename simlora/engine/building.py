@@ -61,7 +61,7 @@ def requests(
     entered_s: NDArray[np.float64],
     ids: NDArray[np.int64] | None = None,
 ) -> Iterator[Request]:
-    """Make the requests of a trace, or those with some ids, as they are needed; they come when they have `entered_s`."""
+    """Make the requests of a trace, or those with some ids, as they are needed; each comes when it has `entered_s`."""
     trace = scenario.trace
     session, hashes = trace.session, trace.block_hashes
     served = (*adapters, None)  # index -1 is the base model

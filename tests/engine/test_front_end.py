@@ -56,7 +56,9 @@ def test_what_runs_goes_on_while_the_front_end_is_busy_with_another_adapter() ->
     plain = CASE.but(rows=rows)
     slow = plain.but(coefficients=C | {"front_end.per_adapter_s": ADAPTER_S})
     before, after = plain.run().requests(), slow.run().requests()
-    assert (after.admitted_s - before.admitted_s).tolist() == pytest.approx([ADAPTER_S] * 2, abs=ADAPTER_S / 4)
+    assert (after.admitted_s - before.admitted_s).tolist() == pytest.approx(
+        [ADAPTER_S] * 2, abs=ADAPTER_S / 4
+    )
     assert after.arrival_s.tolist() == before.arrival_s.tolist() == [0.0, 0.5]
     streaming_s = [float((table.finish_s - table.first_token_s)[0]) for table in (before, after)]
     assert streaming_s[1] == pytest.approx(streaming_s[0], abs=ADAPTER_S / 4)
