@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from simlora.core.adapter import Adapter
 from simlora.engine.cluster.front_end import FrontEnd
-from simlora.latency.calibration import Calibration
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Row
 from tests.engine.test_slots import CASE
@@ -17,9 +16,10 @@ ADAPTER_S = 2**-2
 REQUEST_S = 2**-7
 
 
-def front_end(**coefficients: float) -> FrontEnd:
+def front_end(reads: bool = True, **coefficients: float) -> FrontEnd:
     named = {f"front_end.{name}": value for name, value in coefficients.items()}
-    return FrontEnd(Calibration("test", "a", "b", 1, {"kind": "derived"}, named))
+    case = CASE.but(rows=(Row(0.0, 0, 4, 1, 1),), adapter_tokenizers=reads, coefficients=C | named)
+    return FrontEnd(case.scenario())
 
 
 def adapter(id: int) -> Adapter:
@@ -33,6 +33,11 @@ def test_the_first_request_of_an_adapter_holds_up_those_behind_it_and_no_later_o
     assert server.enter(0.125, adapter(1)) == 2 * ADAPTER_S + REQUEST_S, "one after the other"
     assert server.enter(0.25, None) == 2 * ADAPTER_S + REQUEST_S, "the base model's waits too"
     assert server.enter(1.0, adapter(1)) == 1.0 + REQUEST_S
+
+
+def test_without_tokenizers_of_their_own_no_adapter_holds_up_anything() -> None:
+    server = front_end(reads=False, per_request_s=REQUEST_S, per_adapter_s=ADAPTER_S)
+    assert [server.enter(0.0, adapter(id)) for id in (0, 1)] == [REQUEST_S] * 2
 
 
 @pytest.mark.parametrize("per_adapter_s", [0.0, ADAPTER_S])
@@ -54,7 +59,7 @@ def test_what_runs_goes_on_while_the_front_end_is_busy_with_another_adapter() ->
     """The second adapter's request comes while the first one's decodes: its wait is its own alone."""
     rows = (Row(0.0, 0, 4, 30, 30), Row(0.5, 1, 4, 1, 1))
     plain = CASE.but(rows=rows)
-    slow = plain.but(coefficients=C | {"front_end.per_adapter_s": ADAPTER_S})
+    slow = plain.but(adapter_tokenizers=True, coefficients=C | {"front_end.per_adapter_s": ADAPTER_S})
     before, after = plain.run().requests(), slow.run().requests()
     assert (after.admitted_s - before.admitted_s).tolist() == pytest.approx(
         [ADAPTER_S] * 2, abs=ADAPTER_S / 4

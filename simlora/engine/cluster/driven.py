@@ -54,7 +54,7 @@ class DrivenSimulation(Simulation):
         super().__init__(scenario)
         self._arrivals_s: list[float] = []
         self._requests: list[Request] = []
-        self._front_end = FrontEnd(scenario.calibration)
+        self._front_end = FrontEnd(scenario)
         self._closed = self._advancing = False
         self._start(())
 

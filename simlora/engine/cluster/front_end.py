@@ -7,14 +7,15 @@ from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
 from simlora.core.trace import BASE_MODEL, Trace
-from simlora.latency.calibration import Calibration
+from simlora.engine.scenario import Scenario
 
 
 class FrontEnd:
     """Delays every request, and is busy with the first one of each adapter: requests that arrive meanwhile wait.
 
-    A request takes `per_request_s`, beside others. The first request of an adapter also occupies the front end for
-    `per_adapter_s`, one adapter after another, while the replicas go on with what they have.
+    A request takes `per_request_s`, beside others. With `replica.adapter_tokenizers`, the first request of an adapter
+    also occupies the front end for `per_adapter_s`, one adapter after another, while the replicas go on with what they
+    have.
     Source: vLLM 0.8.5, whose AsyncLLM.get_tokenizer reads an adapter's tokenizer at its first request and keeps it
     (TokenizerGroup), within the event loop of the API server. In the table of step times of arXiv 2508.08343, 50
     requests for 50 new adapters wait for 0.23 to 0.25 s times 50 before the first of them starts, and then take 0.02 s
@@ -22,9 +23,11 @@ class FrontEnd:
     Differs: the replicas of a cluster share one front end. Tokens of running requests are not held up by a busy one.
     """
 
-    def __init__(self, calibration: Calibration) -> None:
-        self._request_s = calibration.coefficients.get("front_end.per_request_s", 0.0)
-        self._adapter_s = calibration.coefficients.get("front_end.per_adapter_s", 0.0)
+    def __init__(self, scenario: Scenario) -> None:
+        coefficients = scenario.calibration.coefficients
+        self._request_s = coefficients.get("front_end.per_request_s", 0.0)
+        reads = scenario.replica.adapter_tokenizers
+        self._adapter_s = coefficients.get("front_end.per_adapter_s", 0.0) if reads else 0.0
         self._known: set[int] = set()
         self._busy_until_s = 0.0
 

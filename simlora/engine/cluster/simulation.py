@@ -280,7 +280,7 @@ class Simulation:
     @cached_property
     def _entered_s(self) -> NDArray[np.float64]:
         """When the front end lets each request of the trace into the queue."""
-        return FrontEnd(self.scenario.calibration).enter_all(self.scenario.trace)
+        return FrontEnd(self.scenario).enter_all(self.scenario.trace)
 
     def _start(self, requests: Iterable[Request]) -> None:
         """Start the replicas, the arrival of these requests, and whatever acts on them."""
