@@ -27,6 +27,7 @@ OF_REPLICAS: Mapping[str, tuple[str, ...]] = {
         "replica.adapter_tokens",
         "replica.max_lora_rank",
         "replica.lora_communication",
+        "replica.adapter_tokenizers",
         "replica.activation_bytes_per_logit",
     ),
     "admission": ("replica.max_wait_tokens",),

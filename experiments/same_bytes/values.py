@@ -103,6 +103,7 @@ REPLICA = {
     "max_loras": (1, 2, 4, 8),
     "adapter_tokens": (16, 96),
     "lora_communication": ("true", "false"),
+    "adapter_tokenizers": ("true", "false"),
 }
 """Limits of a replica, each drawn or left as the system has it."""
 

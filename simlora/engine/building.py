@@ -56,9 +56,12 @@ def adapters(scenario: Scenario) -> tuple[Adapter, ...]:
 
 
 def requests(
-    scenario: Scenario, adapters: tuple[Adapter, ...], later_s: float, ids: NDArray[np.int64] | None = None
+    scenario: Scenario,
+    adapters: tuple[Adapter, ...],
+    entered_s: NDArray[np.float64],
+    ids: NDArray[np.int64] | None = None,
 ) -> Iterator[Request]:
-    """Make the requests of a trace, or those with some ids, as they are needed, each that much later."""
+    """Make the requests of a trace, or those with some ids, as they are needed; each comes when it has `entered_s`."""
     trace = scenario.trace
     session, hashes = trace.session, trace.block_hashes
     served = (*adapters, None)  # index -1 is the base model
@@ -71,7 +74,7 @@ def requests(
             Request,
             numbers,
             map(served.__getitem__, trace.adapter[some].tolist()),
-            (trace.arrival_s[some] + later_s).tolist(),
+            entered_s[some].tolist(),
             trace.prompt_tokens[some].tolist(),
             trace.max_output_tokens[some].tolist(),
             repeat(None) if session is None else map(session.__getitem__, numbers),

@@ -38,6 +38,7 @@ class ReplicaConfig:
     `adapter_tokens`: token slots that every adapter takes, whatever its rank; None: as many as its weights do.
     `full_copies`: whether an adapter is a whole copy of the model, with it merged in beforehand.
     `lora_communication`: whether its collectives between `tp` GPUs take time.
+    `adapter_tokenizers`: whether the front end reads a tokenizer of its own at an adapter's first request.
     """
 
     kv_token_budget: int
@@ -53,6 +54,7 @@ class ReplicaConfig:
     target_modules: tuple[str, ...] = ("q", "k", "v", "o")
     tp: int = 1
     lora_communication: bool = True
+    adapter_tokenizers: bool = False
     full_copies: bool = False
     adapter_tokens: int | None = None
     max_loras: int | None = None
@@ -98,7 +100,7 @@ class ReplicaConfig:
             ("host_kv_tokens", "tokens", 0),
         ):
             whole(f"replica.{name}", getattr(self, name), unit, least=least)
-        for name in ("lora_communication", "prefix_caching", "full_copies"):
+        for name in ("lora_communication", "adapter_tokenizers", "prefix_caching", "full_copies"):
             switch(f"replica.{name}", getattr(self, name))
         if self.full_copies and (self.adapter_memory != "unified" or self.target_modules):
             raise InputError(

@@ -41,7 +41,7 @@ LEAVES = {
     "adapter_load": ("latency_s", "bytes_per_s", "flush_s", "disk_latency_s", "disk_bytes_per_s"),
     "merge": ("intercept_s", "per_byte_s"),
     "host": ("intercept_s", "per_sequence_s"),
-    "front_end": ("per_request_s",),
+    "front_end": ("per_request_s", "per_adapter_s"),
     "cpu_lora": ("tokens_per_core", "intercept_s", "per_token_s", "per_token_rank_s", "sync_s"),
     "scheduler": ("per_passed_request_s",),
     "kernels.bgmv": (

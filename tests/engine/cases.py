@@ -256,6 +256,7 @@ class Case:
     adapter_memory: str = "unified"
     adapter_region_tokens: int = 0
     max_cpu_loras: int | None = None
+    adapter_tokenizers: bool = False
     prefix_caching: bool = False
     host_kv_tokens: int = 0
     sessions: tuple[str | None, ...] | None = None
@@ -326,6 +327,7 @@ class Case:
             adapter_memory=self.adapter_memory,
             adapter_region_tokens=self.adapter_region_tokens,
             max_cpu_loras=self.max_cpu_loras,
+            adapter_tokenizers=self.adapter_tokenizers,
             prefix_caching=self.prefix_caching,
             host_kv_tokens=self.host_kv_tokens,
         )

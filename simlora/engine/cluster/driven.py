@@ -15,6 +15,7 @@ from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.engine.clock import ARRIVAL
+from simlora.engine.cluster.front_end import FrontEnd
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.reporting import OnToken, TokenStream
 from simlora.engine.scenario import Scenario
@@ -53,6 +54,7 @@ class DrivenSimulation(Simulation):
         super().__init__(scenario)
         self._arrivals_s: list[float] = []
         self._requests: list[Request] = []
+        self._front_end = FrontEnd(scenario)
         self._closed = self._advancing = False
         self._start(())
 
@@ -85,7 +87,7 @@ class DrivenSimulation(Simulation):
         request = Request(
             len(self._requests),
             adapter,
-            at_s + self.front_end_s,
+            self._front_end.enter(at_s, adapter),
             submitted.prompt_tokens,
             most,
             submitted.session,

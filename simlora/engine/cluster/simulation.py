@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice, takewhile
 from math import inf
 from typing import Any, ClassVar
@@ -24,6 +24,7 @@ from simlora.engine.cluster.cluster_view import BlindView, ClusterView, LatencyH
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fault_injector import FaultInjector
 from simlora.engine.cluster.fleet import Fleet
+from simlora.engine.cluster.front_end import FrontEnd
 from simlora.engine.cluster.independent import independent, is_blind
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.migration import Migrator
@@ -224,7 +225,7 @@ class Simulation:
 
     def _of_trace(self, ids: NDArray[np.int64] | None = None) -> Iterator[Request]:
         """Make the requests of the trace, or those with some ids."""
-        return building.requests(self.scenario, self.adapters, self.front_end_s, ids)
+        return building.requests(self.scenario, self.adapters, self._entered_s, ids)
 
     def _play_in_turns(
         self, turns: Turns | Workers, progress: Callable[[int], None], let_through: Callable[[], None]
@@ -276,10 +277,10 @@ class Simulation:
         """Return what each replica has done."""
         return self._outcomes or list(map(outcome, self.fleet.replicas))
 
-    @property
-    def front_end_s(self) -> float:
-        """Seconds between a request's arrival and its place in a replica's queue."""
-        return self.scenario.calibration.coefficients.get("front_end.per_request_s", 0.0)
+    @cached_property
+    def _entered_s(self) -> NDArray[np.float64]:
+        """When the front end lets each request of the trace into the queue."""
+        return FrontEnd(self.scenario).enter_all(self.scenario.trace)
 
     def _start(self, requests: Iterable[Request]) -> None:
         """Start the replicas, the arrival of these requests, and whatever acts on them."""
