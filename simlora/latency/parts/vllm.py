@@ -29,6 +29,7 @@ def coefficients(
         "host.intercept_s": host["step_s"],
         "host.per_sequence_s": host["sequence_s"],
         "front_end.per_request_s": host["request_s"],
+        "front_end.per_adapter_s": host["adapter_s"],
         "scheduler.per_passed_request_s": host["passed_request_s"],
         "adapter_load.latency_s": load["latency_s"] * model.layers,
         "adapter_load.bytes_per_s": load["link_share"] * gpu.host_link.bytes_per_s,
