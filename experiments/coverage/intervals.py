@@ -24,6 +24,8 @@ REQUESTS, LONG = 1_000, 20
 SEEDS = (5, 20)
 LOAD, LOWER, HIGHER, MORE = "offered", "lower", "higher", 1.05
 TARGETS = SloTargets(ttft_s=6.0)
+LEAST, MOST = 0.90, 0.98
+"""The share of intervals of 95 % that is to hold the truth."""
 
 
 def figures(rho: float, requests: int, seed: int) -> dict[str, float]:
@@ -78,6 +80,8 @@ def table(runs: int, jobs: int = -1) -> None:
     print(f"{'load':<6}{'figure':<16}{'all runs':>10}{'long run':>10}", end="")
     print("".join(f"{f'{n} seeds':>10}" + "".join(f"{head:>12}" for head in heads) for n in SEEDS))
     parallel = Parallel(n_jobs=jobs)
+    judged = 0
+    outside: list[str] = []
     for rho in OFFERED:
         several, higher = (
             pd.DataFrame(parallel(delayed(figures)(at, REQUESTS, seed) for seed in range(runs)))
@@ -105,6 +109,15 @@ def table(runs: int, jobs: int = -1) -> None:
             )
             long = f"{of_long[name]:.4g}" if of_long else ""
             print(f"{rho:<6}{name:<16}{truth[name]:>10.4g}{long:>10}{cells}", flush=True)
+            for n, (own, apart, _) in zip(SEEDS, shares, strict=True):
+                for what, share in ((name, own[name]), (f"difference of {name}", apart[name])):
+                    judged += 1
+                    if not LEAST <= share <= MOST:
+                        outside.append(f"{what} at {rho}, {n} seeds: {share:.1%}")
+    print(
+        f"{len(outside)} of {judged} are not within {LEAST:.0%} and {MOST:.0%} of all runs of that length"
+    )
+    print("\n".join(outside))
 
 
 def _over_all(runs: pd.DataFrame) -> dict[str, float]:

@@ -58,3 +58,8 @@ def test_what_cannot_be_read_is_a_sentence(overrides: list[str], seeds: int, sen
     with pytest.raises(InputError) as error:
         list(grid(overrides, seeds).cells())
     assert sentence in str(error.value)
+
+
+def test_what_is_off_in_every_run_cannot_be_varied() -> None:
+    with pytest.raises(InputError, match="timeline cannot be varied: every run of a sweep has timeline=false"):
+        grid(["timeline=true,false"])
