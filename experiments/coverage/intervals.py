@@ -114,9 +114,7 @@ def table(runs: int, jobs: int = -1) -> None:
                     judged += 1
                     if not LEAST <= share <= MOST:
                         outside.append(f"{what} at {rho}, {n} seeds: {share:.1%}")
-    print(
-        f"{len(outside)} of {judged} are not within {LEAST:.0%} and {MOST:.0%} of all runs of that length"
-    )
+    print(f"{len(outside)} of {judged} are not within {LEAST:.0%} and {MOST:.0%} of all runs of that length")
     print("\n".join(outside))
 
 

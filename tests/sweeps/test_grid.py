@@ -61,5 +61,7 @@ def test_what_cannot_be_read_is_a_sentence(overrides: list[str], seeds: int, sen
 
 
 def test_what_is_off_in_every_run_cannot_be_varied() -> None:
-    with pytest.raises(InputError, match="timeline cannot be varied: every run of a sweep has timeline=false"):
+    with pytest.raises(
+        InputError, match="timeline cannot be varied: every run of a sweep has timeline=false"
+    ):
         grid(["timeline=true,false"])
