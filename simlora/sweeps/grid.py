@@ -80,9 +80,9 @@ def grid(overrides: Sequence[str], seeds: int = 1) -> Grid:
         raise InputError(
             f"seed={','.join(axes['seed'])} is given as a number of seeds, such as seeds={len(axes['seed'])}"
         )
-    for override in QUIET:
-        if (key := _key(override)) in axes:
-            raise InputError(f"{key} cannot be varied: every run of a sweep has {override}; leave it out")
+    for quiet in QUIET:
+        if (key := _key(quiet)) in axes:
+            raise InputError(f"{key} cannot be varied: every run of a sweep has {quiet}; leave it out")
     config, _ = composed([*fixed, *(f"{key}={values[0]}" for key, values in axes.items())])
     first = whole("seed", OmegaConf.select(config, "seed"), least=0)
     return Grid(tuple(fixed), axes, range(first, first + count))
