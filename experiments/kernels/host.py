@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from experiments.measured import measured_dir
 from experiments.studies.command import ended
+from simlora.calibrate.host import kernels_s, solved
 from simlora.core.errors import InputError
-from simlora.latency.curve import Curve
-from simlora.latency.parts.kernel_times import BATCHES, KernelTimes, shipped
+from simlora.latency.parts.kernel_times import BATCHES, shipped
 
 FILE = "profiles/vllm_lora_steps.csv"
 GPU = "h100_64g"
@@ -42,14 +41,6 @@ def steps(model: str) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray
     return batch, contexts, own["tpot_mean_ms"].to_numpy(float) / 1e3
 
 
-def kernels_s(
-    times: KernelTimes, batch: NDArray[np.float64], contexts: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the seconds of the kernels of decode steps [rows]."""
-    found: NDArray[np.float64] = Curve(times.step_s).at_all(batch)
-    return found + Curve(times.context_token_s).at_all(batch) * contexts
-
-
 @dataclass(frozen=True)
 class Fit:
     """The host's time fitted to some models, and its absolute relative errors on the steps of each model."""
@@ -65,15 +56,17 @@ def fits() -> list[Fit]:
     left = {}
     for name, model in MODELS.items():
         batch, contexts, seconds = steps(name)
-        known_s = kernels_s(shipped()[(GPU, model, 1, "vllm")], batch, contexts)
-        design = np.stack([np.ones_like(batch), batch], axis=1)
-        left[model] = (design / seconds[:, None], (seconds - known_s) / seconds)
+        left[model] = kernels_s(shipped()[(GPU, model, 1, "vllm")], batch, contexts), batch, seconds
     found = []
     for fitted in [*([model] for model in MODELS.values()), list(MODELS.values())]:
-        both = [np.concatenate([left[model][part] for model in fitted]) for part in (0, 1)]
-        point = nnls(*both)[0]
-        errors = {model: np.abs(design @ point - rest) for model, (design, rest) in left.items()}
-        found.append(Fit(fitted, float(point[0]), float(point[1]), errors))
+        step_s, sequence_s = solved(
+            *(np.concatenate([left[model][part] for model in fitted]) for part in range(3))
+        )
+        errors = {
+            model: np.abs((known_s + step_s + sequence_s * batch) / seconds - 1)
+            for model, (known_s, batch, seconds) in left.items()
+        }
+        found.append(Fit(fitted, step_s, sequence_s, errors))
     return found
 
 

@@ -16,8 +16,10 @@ from simlora.cli.messages import say, show
 from simlora.core.errors import InputError, nearest
 
 if TYPE_CHECKING:
+    from simlora.hardware.gpu import Gpu
     from simlora.hardware.model import ModelShape
     from simlora.latency.calibration import Calibration
+    from simlora.latency.parts.kernel_times import KernelTimes
 
 DESCRIPTION = """\
 A calibration says how long an iteration takes on a GPU, with a model and a serving engine. Those that come with simlora
@@ -33,6 +35,11 @@ examples
   simlora-calibrate derive --gpu l40s --tp 2 --model ./my-model --out my.yaml
                                                             of a folder with Hugging Face's config.json, which needs
                                                             pip install 'simlora[derive]'
+  simlora-calibrate fit steps.csv --gpu l40s --tp 2 --model mistral_7b --out mine.yaml
+                                                            with the host's time of your own server: columns batch,
+                                                            context_tokens (of all sequences), step_s, and, if it served
+                                                            adapters, adapters (distinct), slots, max_lora_rank; a
+                                                            steady batch's time per output token is a step
 Exit status: 0 done, 2 bad input."""
 ENGINES = ("slora", "vllm")
 
@@ -45,20 +52,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("simlora-calibrate", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
-    add("command", choices=("list", "show", "derive"), help="what to do")
-    add("names", nargs="*", metavar="NAME", help="of list: words that a name has; of show: one calibration")
-    add("--gpu", metavar="GPU", help="of derive: a GPU that simlora has, such as l40s")
-    add("--model", metavar="MODEL", help="of derive: a model that simlora has, or a folder with config.json")
-    add("--engine", default="vllm", choices=ENGINES, help="of derive: the serving engine (default: vllm)")
-    add("--tp", type=int, default=1, metavar="N", help="of derive: GPUs of a replica (default: 1)")
+    add("command", choices=("list", "show", "derive", "fit"), help="what to do")
     add(
-        "--out", type=Path, metavar="FILE", help="of derive: the file to write (default: its name, and .yaml)"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="of list: words that a name has; of show: one calibration; of fit: a table of measured decode steps",
+    )
+    add("--gpu", metavar="GPU", help="of derive and fit: a GPU that simlora has, such as l40s")
+    add(
+        "--model",
+        metavar="MODEL",
+        help="of derive and fit: a model that simlora has, or a folder with config.json",
+    )
+    add("--engine", default="vllm", choices=ENGINES, help="of derive: the serving engine (default: vllm)")
+    add("--tp", type=int, default=1, metavar="N", help="of derive and fit: GPUs of a replica (default: 1)")
+    add(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="of derive and fit: the file to write (default: its name, and .yaml)",
     )
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
-    return {"list": _list, "show": _show, "derive": _derive}[options.command](options)
+    return {"list": _list, "show": _show, "derive": _derive, "fit": _fit}[options.command](options)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -113,29 +132,71 @@ def _named(name: str) -> Calibration:
 
 
 def _derive(options: argparse.Namespace) -> int:
-    from simlora.calibrate.calibration_file import save
+    from simlora.latency.parts.composed import compose, warning
+
+    gpu, model, times = _asked(options)
+    found = compose(times, gpu, model, options.engine)
+    say(f"notice: {warning(found)}")
+    _save(found, model, options)
+    return DONE
+
+
+def _fit(options: argparse.Namespace) -> int:
+    from simlora.calibrate.host import fitted, read_steps
+
+    if len(options.names) != 1:
+        raise InputError("simlora-calibrate fit takes one table of measured decode steps")
+    if options.engine != "vllm":
+        raise InputError(
+            f"simlora-calibrate fit is for --engine vllm, not {options.engine}: only vLLM has one host part"
+        )
+    steps = read_steps(options.names[0])
+    gpu, model, times = _asked(options)
+    found, fit = fitted(times, steps, gpu, model, options.names[0])
+    show(f"{fit.fitted} steps fitted, {len(fit.errors)} judge\n")
+    show(f"{'host':<12} {'a step':>10} {'a sequence':>12} {'median error':>14} {'worst':>8}")
+    for label, step_s, sequence_s, errors in (
+        ("as it came", *fit.came, fit.before),
+        ("as fitted", fit.step_s, fit.sequence_s, fit.errors),
+    ):
+        sizes = sorted(100 * errors)
+        median, worst = sizes[len(sizes) // 2], sizes[-1]
+        show(
+            f"{label:<12} {1e3 * step_s:>7.3f} ms {1e6 * sequence_s:>9.2f} µs {median:>12.1f} % {worst:>6.1f} %"
+        )
+    show("")
+    _save(found, model, options)
+    return DONE
+
+
+def _asked(options: argparse.Namespace) -> tuple[Gpu, ModelShape, KernelTimes]:
+    """Return the GPU, the model, and its kernels there: those that come with simlora, or else NVIDIA's package's."""
     from simlora.calibrate.kernels import kernel_times
     from simlora.calibrate.shapes import gpu_named, model_named
-    from simlora.latency.parts.composed import compose, engines, warning
+    from simlora.latency.parts.composed import engines
+    from simlora.latency.parts.kernel_times import shipped
 
     for option in ("gpu", "model"):
         if getattr(options, option) is None:
-            raise InputError(f"simlora-calibrate derive needs --{option}")
+            raise InputError(f"simlora-calibrate {options.command} needs --{option}")
     if options.tp < 1:
         raise InputError(f"--tp is {options.tp}, must be at least 1")
     gpu, model = gpu_named(options.gpu), model_named(options.model)
     model.check_tp(options.tp)
-    kernels = engines()[options.engine]["kernels"]
-    found = compose(kernel_times(gpu, model, options.tp, kernels), gpu, model, options.engine)
+    key = gpu.name, model.name, options.tp, engines()[options.engine]["kernels"]
+    return gpu, model, shipped().get(key) or kernel_times(gpu, model, options.tp, key[3])
+
+
+def _save(found: Calibration, model: ModelShape, options: argparse.Namespace) -> None:
+    from simlora.calibrate.calibration_file import save
+
     out = options.out or Path(f"{found.path}.yaml")
     save(out, _text(found))
-    say(f"notice: {warning(found)}")
     chosen = f"model={options.model}" if model.name == options.model else _overrides(model)
     show(f"wrote {out}; a run with it:\n")
     show(
-        f"  simlora system={options.engine} gpu={gpu.name} replica.tp={options.tp} calibration={out} {chosen}"
+        f"  simlora system={options.engine} gpu={found.gpu} replica.tp={options.tp} calibration={out} {chosen}"
     )
-    return DONE
 
 
 def _overrides(model: ModelShape) -> str:

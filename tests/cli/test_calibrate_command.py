@@ -10,6 +10,8 @@ from simlora.calibrate import aiconfigurator
 from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.cli.calibrate import main
 from simlora.latency import calibration as calibrations
+from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import LoraWork, Vllm
 from simlora.latency.parts.composed import composed
 from simlora.latency.parts.kernel_times import shipped
 
@@ -113,3 +115,69 @@ def test_a_mixture_of_experts_has_its_own_keys(folder):
     model = model_named(str(folder))
     assert (model.experts, model.experts_per_token, model.intermediate, model.head_dim) == (60, 4, 1408, 128)
     assert not model.qkv_bias
+
+
+HOST = (0.004, 3e-5)
+"""Seconds of a step and of a sequence, of a server of one's own."""
+
+
+def steps(path, adapters=0, noise=0.0):
+    """Decode steps of Mistral-7B on two L40S with that host, as a table."""
+    own = composed(gpu_named("l40s"), model_named("mistral_7b"), 2, "vllm")
+    assert own is not None
+    iteration, kernel = IterationModel(own), Vllm(own, 16, 16)
+    rows = ["batch,context_tokens,step_s,adapters,slots,max_lora_rank"]
+    for number, batch in enumerate((1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192)):
+        seconds = iteration.decode_s(batch, 500 * batch) + kernel.decode_s(
+            LoraWork(batch * (adapters > 0), 0, 16, adapters)
+        )
+        seconds += (
+            HOST[0] - own.need("host.intercept_s") + (HOST[1] - own.need("host.per_sequence_s")) * batch
+        )
+        seconds *= 1 + noise * (-1) ** number
+        rows.append(
+            f"{batch},{500 * batch},{seconds:.9f},{adapters},{16 if adapters else 0},{16 if adapters else 0}"
+        )
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("adapters", [0, 3])
+def test_fit_finds_the_host_of_a_server_of_ones_own(tmp_path, capsys, adapters):
+    table, out = steps(tmp_path / "steps.csv", adapters), tmp_path / "mine.yaml"
+    command = ["fit", str(table), "--gpu=l40s", "--model=mistral_7b", "--tp=2", f"--out={out}"]
+    assert main(command) == 0
+    found = calibrations.load(str(out))
+    assert found.need("host.intercept_s") == pytest.approx(HOST[0], rel=0.01)
+    assert found.need("host.per_sequence_s") == pytest.approx(HOST[1], rel=0.01)
+    assert "measured decode steps of steps.csv" in found.provenance["parts"]["host"]
+    printed = capsys.readouterr().out
+    assert "10 steps fitted, 2 judge" in printed
+    assert f"calibration={out} model=mistral_7b" in printed
+
+
+def test_fit_says_what_error_is_left(tmp_path, capsys):
+    table, out = steps(tmp_path / "steps.csv", noise=0.1), tmp_path / "mine.yaml"
+    assert main(["fit", str(table), "--gpu=l40s", "--model=mistral_7b", "--tp=2", f"--out={out}"]) == 0
+    assert 0.03 < calibrations.load(str(out)).provenance["error"]["median"] < 0.3
+
+
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        (["1,500,0.01"] * 9, "has steps of 1 batches, must have 5 at least"),
+        (["1,500,0"], "row 2 has step_s 0, must be above 0 seconds"),
+        (["x,500,0.01"], "row 2: batch is 'x', must be a whole number, at least 1"),
+    ],
+)
+def test_a_table_that_cannot_be_fitted_is_refused(tmp_path, capsys, rows, message):
+    table = tmp_path / "steps.csv"
+    table.write_text("\n".join(["batch,context_tokens,step_s", *rows]) + "\n")
+    assert main(["fit", str(table), "--gpu=l40s", "--model=mistral_7b"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_fit_is_of_the_engine_that_has_one_host_part(tmp_path, capsys):
+    table = steps(tmp_path / "steps.csv")
+    assert main(["fit", str(table), "--gpu=l40s", "--model=mistral_7b", "--engine=slora"]) == 2
+    assert "fit is for --engine vllm, not slora" in capsys.readouterr().err
