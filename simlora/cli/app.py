@@ -14,6 +14,7 @@ from simlora.cli.messages import read_no_more
 from simlora.config.composing import FOLDER, NAME, VERSION_BASE
 from simlora.config.crossing import crossed
 from simlora.config.mistakes import COMPOSING, in_plain_words
+from simlora.config.overrides import check_overrides
 from simlora.results.files import cannot_write
 
 
@@ -22,6 +23,7 @@ def launch(options: Sequence[str], overrides: Sequence[str]) -> int:
 
     Raises InputError for a mistake in the configuration and for a folder that cannot be made.
     """
+    check_overrides(overrides)
     job = Job()
     app = hydra.main(config_path=str(FOLDER), config_name=NAME, version_base=VERSION_BASE)(job.run)
     try:

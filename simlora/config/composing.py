@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from simlora.config.crossing import crossed
+from simlora.config.overrides import check_overrides
 
 FOLDER = Path(__file__).resolve().parents[1] / "conf"
 NAME = "config"
@@ -25,9 +26,10 @@ VERSION_BASE = "1.3"
 def compose(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """Return the configuration without Hydra's section, and the name chosen in each group.
 
-    Raises what Hydra raises; `mistakes.in_plain_words` makes a sentence of it. Configurations that differ only in
+    Raises what Hydra raises; `mistakes.in_plain_words` makes a sentence of it; and InputError. Configurations that differ only in
     values of keys are composed once and then told the values, as Hydra does last: 118 ms become 5.
     """
+    check_overrides(overrides)
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
         values = [override for override in parsed if _is_value(override)]
