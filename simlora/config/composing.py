@@ -26,8 +26,8 @@ VERSION_BASE = "1.3"
 def compose(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """Return the configuration without Hydra's section, and the name chosen in each group.
 
-    Raises what Hydra raises; `mistakes.in_plain_words` makes a sentence of it; and InputError. Configurations that differ only in
-    values of keys are composed once and then told the values, as Hydra does last: 118 ms become 5.
+    Raises what Hydra raises, of which `mistakes.in_plain_words` makes a sentence, and InputError. Configurations that
+    differ only in values of keys are composed once and then told the values, as Hydra does last: 118 ms become 5.
     """
     check_overrides(overrides)
     try:

@@ -27,18 +27,19 @@ SYSTEMS = "system/"
 def crossed() -> Iterator[None]:
     """Have Hydra compose what is inside with `Loader`, from files that are read with `TreeLoader`."""
     names = ConfigLoaderImpl.__name__, "get_yaml_loader"  # by which Hydra's command and its compose find them
-    with _instead(hydras, names[0], Loader), _instead(omegaconf, names[1], lambda: TreeLoader):
+    with instead(hydras, names[0], Loader), instead(omegaconf, names[1], lambda: TreeLoader):
         yield
 
 
 @contextmanager
-def _instead(module: ModuleType, name: str, value: Any) -> Iterator[None]:
-    before = getattr(module, name)
-    setattr(module, name, value)
+def instead(owner: ModuleType | type, name: str, value: Any) -> Iterator[None]:
+    """Have a name of a module or class stand for something else in what is inside."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(module, name, before)
+        setattr(owner, name, before)
 
 
 class Loader(ConfigLoaderImpl):
