@@ -12,10 +12,12 @@ from hydra import compose, initialize_config_dir
 
 from profiler.folder import made
 from simlora.api.progress import bar
-from simlora.cli.guarded import DONE, guarded
+from simlora.cli.guarded import DONE, guarded, printed
+from simlora.cli.messages import show
 from simlora.config.composing import FOLDER, VERSION_BASE
 from simlora.config.making import make
 from simlora.config.mistakes import COMPOSING, in_plain_words
+from simlora.config.overrides import check_overrides
 from simlora.config.reading import plain
 from simlora.core.checks import whole
 from simlora.core.errors import InputError, nearest
@@ -68,8 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if {"-h", "--help"} & set(arguments):
-        print(HELP, end="")
-        return DONE
+        return printed(HELP.removesuffix("\n"))
     kept = "interrupted; what was measured is kept, the same command goes on"
     return guarded(lambda: _run(arguments), kept)
 
@@ -101,7 +102,7 @@ def _run(arguments: list[str]) -> int:
     out = settings.out or Path("outputs") / "profile" / name
     identity = {**on.describe(), "model": settings.model.name, "dtype": str(on.dtype), "seed": settings.seed}
     samples = collect.Samples(made(out, f"out={out}"), identity)
-    print(f"{settings.model.name} on {on.name}: {len(plan.points)} points, {plan.rounds} rounds", flush=True)
+    show(f"{settings.model.name} on {on.name}: {len(plan.points)} points, {plan.rounds} rounds")
     with bar(len(plan.points) * plan.rounds, "points", doing="measuring") as tell:
         bench = Bench(on, settings.model, plan.points, settings.seed)
         collect.collect(plan, bench.samples_s, samples, settings.seed, lambda done, total: tell(done))
@@ -113,12 +114,13 @@ def _run(arguments: list[str]) -> int:
     write.calibration(calibration, on.gpu, settings.model.name, fitted, table, provenance)
     report.write(out / "report.html", settings.model, provenance, fitted, table)
     for line in [*report.lines(fitted), *report.answers(fitted)]:
-        print(line)
-    print(f"{calibration}\n{out / 'report.html'}\n{samples.path}")
+        show(line)
+    show(f"{calibration}\n{out / 'report.html'}\n{samples.path}")
     return DONE
 
 
 def _composed(arguments: Sequence[str]) -> dict[str, object]:
+    check_overrides(arguments)
     try:
         with initialize_config_dir(str(CONF), job_name="simlora-profile", version_base=VERSION_BASE):
             config = compose("profile", overrides=[*arguments, f"hydra.searchpath=['file://{FOLDER}']"])

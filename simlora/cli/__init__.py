@@ -6,15 +6,16 @@ import sys
 from collections.abc import Sequence
 
 from simlora import BUILD, WHY_INTERPRETED, __version__
-from simlora.cli.guarded import DONE, guarded
+from simlora.cli.guarded import guarded, printed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status; an error of our own keeps its traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--version" in arguments:
-        print(f"simlora {__version__}, {BUILD}" + (f" ({WHY_INTERPRETED})" if WHY_INTERPRETED else ""))
-        return DONE
+        return printed(
+            f"simlora {__version__}, {BUILD}" + (f" ({WHY_INTERPRETED})" if WHY_INTERPRETED else "")
+        )
     return guarded(lambda: _run(arguments), "interrupted; this run leaves no results")
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from logging import Handler, LogRecord
 
 import hydra
+from hydra._internal.utils import get_args_parser
 
 from simlora.cli.job import Job
-from simlora.cli.messages import read_no_more
+from simlora.cli.messages import read_no_more, show, unprintable
 from simlora.config.composing import FOLDER, NAME, VERSION_BASE
-from simlora.config.crossing import crossed
+from simlora.config.crossing import crossed, instead
 from simlora.config.mistakes import COMPOSING, in_plain_words
+from simlora.config.overrides import check_overrides
 from simlora.results.files import cannot_write
 
 
@@ -22,13 +25,12 @@ def launch(options: Sequence[str], overrides: Sequence[str]) -> int:
 
     Raises InputError for a mistake in the configuration and for a folder that cannot be made.
     """
+    check_overrides(overrides)
     job = Job()
     app = hydra.main(config_path=str(FOLDER), config_name=NAME, version_base=VERSION_BASE)(job.run)
     try:
-        with crossed(), _hydra_sees([*overrides, *options]):
-            app()
-    except SystemExit as leave:
-        return leave.code if isinstance(leave.code, int) else 0
+        with crossed(), instead(Handler, "handleError", _not_logged), _hydra_sees([*overrides, *options]):
+            status = _status(app)
     except COMPOSING as error:
         if job.crashed:
             raise
@@ -37,11 +39,40 @@ def launch(options: Sequence[str], overrides: Sequence[str]) -> int:
         if job.crashed:
             raise
         read_no_more()  # what Hydra printed, such as --help
+        status = 0
     except OSError as error:
         if job.crashed:
             raise
+        if error.filename is None and _prints(options):
+            raise unprintable(error) from error
         raise cannot_write(str(error.filename or "the run's folder"), error) from error
+    show("", end="")  # what is in the buffer
+    return status
+
+
+def _status(app: Callable[[], None]) -> int:
+    try:
+        app()
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else 0
     return 0
+
+
+def _prints(options: Sequence[str]) -> bool:
+    """Whether Hydra is asked to print something instead of a run."""
+    asked = get_args_parser().parse_args(list(options))
+    return any((asked.help, asked.hydra_help, asked.cfg, asked.info, asked.shell_completion))
+
+
+_complain = Handler.handleError
+
+
+def _not_logged(handler: Handler, record: LogRecord) -> None:
+    """Raise what is wrong with stdout, which `--info` logs on; `logging` would print a traceback a line."""
+    error = sys.exc_info()[1]
+    if isinstance(error, OSError) and getattr(handler, "stream", None) is sys.stdout:
+        raise error
+    _complain(handler, record)
 
 
 @contextmanager

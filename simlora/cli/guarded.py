@@ -12,13 +12,16 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from simlora import __version__
-from simlora.cli.messages import say
+from simlora.cli.messages import say, show
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
 from simlora.core.files import expanded
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
 RUNS_ARE_KEPT = "interrupted; the runs that were finished are kept, and the same command goes on from there"
@@ -44,9 +47,34 @@ def guarded(command: Callable[[], int], when_interrupted: str) -> int:
         return INTERRUPTED
 
 
+def printed(text: str) -> int:
+    """Print on stdout, wherever the command was begun; return the exit status."""
+    _open_streams()
+    try:
+        show(text)
+    except InputError as error:
+        say(f"error: {error}")
+        return BAD_INPUT
+    return DONE
+
+
+class Parser(ArgumentParser):
+    """argparse's, but that a stdout which takes no --help is an error."""
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        if message and file is sys.stdout:
+            show(message, end="")
+        else:
+            super()._print_message(message, file)
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help."""
+        self._print_message(self.format_help(), sys.stdout if file is None else file)
+
+
 def command_parser(prog: str, description: str, examples: str, usage: str | None = None) -> ArgumentParser:
     """Return a parser of options that are written out in full, with --help and --version."""
-    parser = ArgumentParser(
+    parser = Parser(
         prog=prog,
         usage=usage,
         description=description,
@@ -65,10 +93,14 @@ def guarded_options(
     when_interrupted: str,
 ) -> int:
     """Run a command with its options, other words may stand anywhere between these; return its exit status."""
+    _open_streams()
     try:
         options = parser.parse_intermixed_args(list(sys.argv[1:] if argv is None else argv))
     except SystemExit as leave:  # --help, or what argparse has complained about
         return leave.code if isinstance(leave.code, int) else BAD_INPUT
+    except InputError as error:
+        say(f"error: {error}")
+        return BAD_INPUT
     return guarded(lambda: command(_from_home(options)), when_interrupted)
 
 
@@ -87,8 +119,8 @@ def _open_streams() -> None:
     for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # for as long as we run
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="replace")  # a locale that has no µ
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
+        sys.stdout.reconfigure(errors="replace")  # a locale that has no µ; that of C has surrogateescape
 
 
 @contextmanager

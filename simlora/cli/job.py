@@ -69,12 +69,13 @@ def _simulate(config: DictConfig) -> None:
         _stop(interrupt.result, folder)
     _notify(result.notices[len(setup.notices) :])
     result.save(folder, report=setup.report)
-    if hydra.mode == RunMode.MULTIRUN:
-        show(f"== {hydra.job.num}: {hydra.job.override_dirname}")
-    show(summary_table(result.summary))
-    show(
-        f"\n{'Report' if setup.report else 'Results'}: {_near(folder / 'report.html' if setup.report else folder)}\n"
-    )
+    what, where = ("Report", folder / "report.html") if setup.report else ("Results", folder)
+    try:
+        if hydra.mode == RunMode.MULTIRUN:
+            show(f"== {hydra.job.num}: {hydra.job.override_dirname}")
+        show(f"{summary_table(result.summary)}\n\n{what}: {_near(where)}\n")
+    except InputError as error:
+        raise InputError(f"{error}; the results are in {_near(folder)}") from error
 
 
 def _stop(result: Result, folder: Path) -> None:

@@ -15,18 +15,23 @@ def say(sentence: str) -> None:
         print(f"simlora: {' '.join(sentence.split())}", file=sys.stderr, flush=True)
 
 
-def show(text: str) -> None:
+def show(text: str, end: str = "\n") -> None:
     """Print on stdout. A reader who has gone (`| head`) is no error; raises InputError for a full disk."""
     try:
-        print(text, flush=True)
+        print(text, end=end, flush=True)
     except BrokenPipeError:
         read_no_more()
     except OSError as error:
-        raise InputError(
-            f"cannot print the results: {error.strerror or error}; they are in the run's folder"
-        ) from error
+        raise unprintable(error) from error
+
+
+def unprintable(error: OSError) -> InputError:
+    """Return the sentence for a stdout that cannot be written; what is left to print is printed nowhere."""
+    read_no_more()
+    why = error.strerror or error
+    return InputError(f"cannot print on standard output: {why}; must be a file, pipe or terminal with room")
 
 
 def read_no_more() -> None:
-    """Print what comes on stdout nowhere: its reader has gone, and Python would complain when it flushes at exit."""
+    """Print what comes on stdout nowhere: nobody takes it, and Python would complain when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

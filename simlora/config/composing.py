@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from copy import deepcopy
 from functools import cache, lru_cache
 from pathlib import Path
@@ -15,7 +15,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from simlora.config.crossing import crossed
+from simlora.config.crossing import SLOTS, crossed
+from simlora.config.overrides import check_overrides
 
 FOLDER = Path(__file__).resolve().parents[1] / "conf"
 NAME = "config"
@@ -25,13 +26,16 @@ VERSION_BASE = "1.3"
 def compose(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """Return the configuration without Hydra's section, and the name chosen in each group.
 
-    Raises what Hydra raises; `mistakes.in_plain_words` makes a sentence of it. Configurations that differ only in
-    values of keys are composed once and then told the values, as Hydra does last: 118 ms become 5.
+    Raises what Hydra raises, of which `mistakes.in_plain_words` makes a sentence, and InputError. Configurations that
+    differ only in values of keys are composed once and then told the values, as Hydra does last: 118 ms become 5.
     """
+    check_overrides(overrides)
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
-        values = [override for override in parsed if _is_value(override)]
-        chosen = [str(override.input_line) for override in parsed if not _is_value(override)]
+        typed = {override.key_or_group for override in parsed}
+        replaced = {slot for slot in SLOTS if f"{slot}._target_" in typed}
+        values = [override for override in parsed if _is_value(override, replaced)]
+        chosen = [str(override.input_line) for override in parsed if override not in values]
         config, choices = _composed(tuple(chosen))
         config = deepcopy(config)
         OmegaConf.set_struct(config, True)  # no new keys
@@ -46,12 +50,14 @@ def compose(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         return config, choices
 
 
-def _is_value(override: Override) -> bool:
-    """Whether it only sets a key that is there already, of the configuration itself."""
+def _is_value(override: Override, replaced: Set[str]) -> bool:
+    """Whether it only sets a key that is there already, of the configuration itself; no slot's that is `replaced`."""
     key = override.key_or_group
     plain = (
         override.type == OverrideType.CHANGE and override.package is None and not override.is_sweep_override()
     )
+    if key.partition(".")[0] in replaced:
+        return False
     return plain and not key.startswith("hydra") and key not in _groups()
 
 

@@ -21,24 +21,27 @@ from simlora.core.files import expanded
 from simlora.latency.yaml_text import TreeLoader
 
 SYSTEMS = "system/"
+SLOTS = (*POLICIES, "workload")
+"""Sections of which `_target_` may be given instead of a choice, with keys that go with it."""
 
 
 @contextmanager
 def crossed() -> Iterator[None]:
     """Have Hydra compose what is inside with `Loader`, from files that are read with `TreeLoader`."""
     names = ConfigLoaderImpl.__name__, "get_yaml_loader"  # by which Hydra's command and its compose find them
-    with _instead(hydras, names[0], Loader), _instead(omegaconf, names[1], lambda: TreeLoader):
+    with instead(hydras, names[0], Loader), instead(omegaconf, names[1], lambda: TreeLoader):
         yield
 
 
 @contextmanager
-def _instead(module: ModuleType, name: str, value: Any) -> Iterator[None]:
-    before = getattr(module, name)
-    setattr(module, name, value)
+def instead(owner: ModuleType | type, name: str, value: Any) -> Iterator[None]:
+    """Have a name of a module or class stand for something else in what is inside."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(module, name, before)
+        setattr(owner, name, before)
 
 
 class Loader(ConfigLoaderImpl):
@@ -46,7 +49,8 @@ class Loader(ConfigLoaderImpl):
 
     They are left out where another policy has been chosen since, by a system on top of it or on the command line:
     `system=simlora router=most_idle` has no `router.slack`. So is a class of the user's own that a system names where
-    the command line chooses a policy.
+    the command line chooses a policy. Where a slot's `_target_` is replaced, by a system or on the command line, so are
+    the keys that stood beside it, but for those that the command line gives.
     """
 
     def _parse_overrides_and_create_caching_repo(
@@ -54,6 +58,13 @@ class Loader(ConfigLoaderImpl):
     ) -> tuple[list[Override], CachingConfigRepository]:
         parsed, repo = super()._parse_overrides_and_create_caching_repo(config_name, overrides)
         self._typed = {override.key_or_group for override in parsed}
+        self._targets = {
+            slot: override.value()
+            for override in parsed
+            for slot in SLOTS
+            if override.key_or_group == f"{slot}._target_"
+            and not (override.is_delete() or override.is_sweep_override())
+        }
         return parsed, repo
 
     def _load_configuration_impl(self, *args: Any, **keywords: Any) -> DictConfig:
@@ -67,20 +78,65 @@ class Loader(ConfigLoaderImpl):
     ) -> DictConfig:
         paths = [str(default.config_path).rpartition("/") for default in defaults]
         self._chosen = {group: name for group, _, name in paths if group in POLICIES}
-        return super()._compose_config_from_defaults_list(defaults, repo)
+        self._gone = set[tuple[str, str]]()
+        for slot in SLOTS:
+            self._gone |= {(path, slot) for path in self._before_another(slot, defaults, repo)}
+        config = super()._compose_config_from_defaults_list(defaults, repo)
+        for slot, target in self._targets.items():
+            section = config.get(slot)
+            if isinstance(section, DictConfig) and item(section, "_target_") not in (None, target):
+                with open_dict(section):
+                    for key in [*section]:
+                        if key != "_target_" and not self._types(f"{slot}.{key}"):
+                            del section[key]
+        return config
+
+    def _types(self, place: str) -> bool:
+        """Whether the command line gives a key, or one below it."""
+        return any(f"{key}.".replace("/", ".").startswith(f"{place}.") for key in self._typed)
+
+    def _before_another(
+        self, slot: str, defaults: list[ResultDefault], repo: IConfigRepository
+    ) -> Iterator[str]:
+        """Yield which files say something of a slot before a system's file names another class for it."""
+        before, standing = list[str](), None
+        for default in defaults:
+            path = str(default.config_path)
+            loaded = repo.load_config(path) if path.startswith((SYSTEMS, f"{slot}/")) else None
+            section = loaded.config if loaded is not None else None
+            if path.startswith(SYSTEMS) and isinstance(section, DictConfig):
+                section = section.get(slot)
+                if self._replaced(slot, path, section, repo):
+                    continue
+            if not isinstance(section, DictConfig):
+                continue
+            whole = (
+                path.startswith(SYSTEMS) or path.rpartition("/")[0] == slot
+            )  # and not a part, as of workload
+            target = section.get("_target_") if whole else None
+            if target is not None and standing not in (None, target):
+                yield from before
+                before = []
+            standing = target or standing
+            before.append(path)
 
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
         loaded = super()._load_single_config(default, repo)
         path = str(default.config_path)
-        if path.startswith(SYSTEMS) and isinstance(loaded.config, DictConfig):
-            for slot in POLICIES:
-                if slot in loaded.config and self._replaced(slot, path, loaded.config[slot], repo):
+        if isinstance(loaded.config, DictConfig):
+            for slot in SLOTS:
+                if slot in loaded.config and (
+                    (path, slot) in self._gone
+                    or (path.startswith(SYSTEMS) and self._replaced(slot, path, loaded.config[slot], repo))
+                ):
                     with open_dict(loaded.config):
                         del loaded.config[slot]
         return loaded
 
     def _replaced(self, slot: str, path: str, section: Any, repo: IConfigRepository) -> bool:
         """Whether a system's section is of another policy than the slot has now."""
+        if slot not in POLICIES:
+            return False
         if slot in self._typed and isinstance(section, DictConfig) and "_target_" in section:
             return True
         own = _choice(slot, path, repo)

@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from simlora.config.reading import Tree
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
+from simlora.latency.yaml_text import DEEPEST
 
 POLICIES = ("scheduler", "loader", "eviction", "kernel", "router", "placement", "migration", "autoscaler")
 OURS = ("gpu", "model", "cluster.replica_groups")
@@ -28,7 +29,6 @@ OF_HYDRA: Mapping[str, tuple[str, ...]] = {
 _PART = re.compile(r"parts\.\d+")
 NAMES = ("_target_", "class", "()")
 """Keys by which Hydra, and `logging.config`, are told what to call."""
-DEEPEST = 100
 PAGE = "docs/configurations.md says where a configuration may name code"
 
 

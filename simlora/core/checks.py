@@ -10,7 +10,11 @@ from simlora.core.errors import InputError, nearest
 
 LEAST_PERIOD_S = 1e-3
 """Least seconds between periodic checks. A shorter period would check several times per iteration, and be slow."""
-
+DIGITS_MOST = 18
+WHOLE_MOST = 10**DIGITS_MOST - 1
+"""Digits of a whole number, which 64 bits hold; the largest that is taken where nothing else is said."""
+TOO_LARGE = 10**308
+"""The least whole number that a float may not hold."""
 
 GivenFloat: TypeAlias = Any
 GivenInt: TypeAlias = Any
@@ -61,15 +65,22 @@ def number(
 ) -> float:
     """Return `value` as a finite float in the range. Raises InputError that names `key`."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if is_number and inside(value, above, least, most):
+    too_large = is_number and isinstance(value, int) and abs(value) >= TOO_LARGE
+    if is_number and not too_large and inside(value, above, least, most):
         return float(value)
     kind = "" if is_number and inside(value, None, None, None) else "a finite number "
+    kind = "a number of at most 308 digits " if too_large else kind
     raise InputError(f"{key} is {shown(value)}, must be {kind}{allowed(above, least, most)} {unit}".rstrip())
 
 
 def whole(key: str, value: Any, unit: str = "", *, least: int | None = None, most: int | None = None) -> int:
-    """Return `value` as an int in the range; 24.0e9 is whole, 0.5 is not. Raises InputError that names `key`."""
+    """Return `value` as an int in the range; 24.0e9 is whole, 0.5 is not. Raises InputError that names `key`.
+
+    Without `most`, WHOLE_MOST is the largest.
+    """
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if most is None and is_number and value > WHOLE_MOST:
+        most = WHOLE_MOST
     if is_number and inside(value, None, least, most) and value == int(value):
         return int(value)
     of_unit = f" of {unit}" if unit else ""

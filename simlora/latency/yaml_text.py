@@ -7,11 +7,12 @@ from typing import Any
 
 import yaml
 
+from simlora.core.checks import DIGITS_MOST
 from simlora.core.errors import InputError
 
-DEEPEST, DIGITS_MOST, VALUES_MOST = 100, 18, 100_000
-"""Levels of a file; digits of a whole number, which 64 bits hold; values of a file with aliases."""
-INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*|0b[0-1_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+)$")
+DEEPEST, VALUES_MOST = 100, 100_000
+"""Levels of a file; values of a file with aliases."""
+INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*|0b[0-1_]+|0o[0-7_]+|0x[0-9a-fA-F_]+)$")
 FLOAT = re.compile(
     r"^(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
     r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
@@ -22,6 +23,11 @@ class Refused(yaml.MarkedYAMLError):
     """YAML that is valid and yet not read; `problem` says what it has, and what would be right."""
 
 
+def too_long(digits: int, most: int) -> str:
+    """Return what is said of a number of too many digits, after the name of what has it."""
+    return f"has a number of {digits} digits, must have at most {most}"
+
+
 def _refused(problem: str, mark: Any) -> Refused:
     return Refused(problem=problem, problem_mark=mark)
 
@@ -30,8 +36,8 @@ class TreeLoader(yaml.SafeLoader):
     """PyYAML's safe loader, but that 1e-4 is a number and a date is text.
 
     Refused are tags; keys that are given twice; more than DEEPEST levels; numbers of more than DIGITS_MOST digits; and
-    aliases by which a file contains itself, or has more than VALUES_MOST values where they are written out. `1:30` is
-    text, and not 90 as in YAML 1.1.
+    aliases by which a file contains itself, or has more than VALUES_MOST values where they are written out. `1:30`
+    and `010` are text, and not 90 and 8 as in YAML 1.1.
     """
 
     level = deepest = values = 0
@@ -77,8 +83,7 @@ class TreeLoader(yaml.SafeLoader):
         """Return a whole number."""
         digits = sum(each.isalnum() for each in node.value)
         if digits > DIGITS_MOST:
-            words = f"has a number of {digits} digits, must have at most {DIGITS_MOST}"
-            raise _refused(words, node.start_mark)
+            raise _refused(too_long(digits, DIGITS_MOST), node.start_mark)
         return int(super().construct_yaml_int(node))
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from simlora.api.preparing import composed
 from simlora.config.mistakes import in_plain_words
+from simlora.config.overrides import check_overrides
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import Overrides
@@ -66,6 +67,7 @@ def grid(overrides: Sequence[str], seeds: int = 1) -> Grid:
     Written as for `simlora -m`. `seeds` are those from the configuration's on. Raises InputError for a mistake.
     """
     count = whole("seeds", seeds, least=1, most=SEEDS_MOST)
+    check_overrides(overrides)
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:

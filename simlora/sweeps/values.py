@@ -10,6 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from simlora.config.mistakes import in_plain_words
+from simlora.config.overrides import check_overrides
 
 LARGEST = 2**63
 
@@ -18,6 +19,7 @@ LARGEST = 2**63
 def read(written: str) -> Any:
     """Return the value that a key gets on the command line by `written`. Raises InputError if that is none."""
     override = f"key={written}"
+    check_overrides([override])
     try:
         return OverridesParser.create().parse_override(override).value()
     except HydraException as error:

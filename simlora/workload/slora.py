@@ -13,6 +13,7 @@ from simlora.core.errors import InputError
 from simlora.core.trace import Trace
 from simlora.workload.adapters import adapter_specs, base_model, check_adapters
 from simlora.workload.arrivals import CV_MAX, CV_MIN, REQUESTS_MAX
+from simlora.workload.columns import TOKENS_MAX
 from simlora.workload.lengths import check_range
 from simlora.workload.popularity import power_index
 
@@ -46,7 +47,7 @@ class SLora:
         number("workload.rate_rps", self.rate_rps, "requests per second", above=0)
         number("workload.cv", self.cv, least=CV_MIN, most=CV_MAX)
         number("workload.duration_s", self.duration_s, "seconds", above=0)
-        whole("workload.bos_tokens", self.bos_tokens, "tokens", least=0)
+        whole("workload.bos_tokens", self.bos_tokens, "tokens", least=0, most=TOKENS_MAX)
         if self.seed is not None:
             whole("workload.seed", self.seed, least=0, most=SEED_MAX)
         check_bounds("workload.prompt_tokens", self.prompt_tokens)

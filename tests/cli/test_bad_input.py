@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from simlora.cli import capacity, sweep
 from tests.cli.command import CALIBRATION, SHORT, Command
 
 HEADER = "arrival_s,adapter,rank,prompt_tokens,output_tokens\n"
@@ -373,6 +375,65 @@ def test_a_time_of_day_is_no_number(simlora: Command):
     ended = simlora("--config-dir", "mine", "system=ours", "report=false")
     assert ended.status == 2
     assert "workload.duration_s is '1:30', must be" in ended.sentence
+
+
+def test_nor_is_a_number_that_begins_with_0(simlora: Command):
+    os.makedirs("mine/system")
+    Path("mine/system/ours.yaml").write_text("# @package _global_\nworkload: {duration_s: 010}\n")
+    for typed in (("--config-dir", "mine", "system=ours"), ("workload.duration_s=010",)):
+        ended = simlora(*typed, "report=false")
+        assert ended.status == 2
+        assert "workload.duration_s is '010', must be" in ended.sentence
+
+
+NINES, DEEP = "9" * 401, "[" * 3000 + "]" * 3000
+MOST = "at most 999,999,999,999,999,999"
+TOO_MUCH = {
+    "workload.rate_rps=": (NINES, "workload.rate_rps is 999", "must be a number of at most 308 digits"),
+    "slo.ttft_s=": (NINES, "slo.ttft_s is 999", "must be a number of at most 308 digits"),
+    "workload.duration_s=-": (NINES, "workload.duration_s is -999", "of at most 308 digits"),
+    "seed=": (NINES, "seed is 999", MOST),
+    "gpu.memory_bytes=": (NINES, "gpu.memory_bytes is 999", MOST),
+    "model.vocab=": (NINES, "model.vocab is 999", MOST),
+    "replica.max_num_seqs=": (NINES, "replica.max_num_seqs is 999", MOST),
+    "workload.bos_tokens=": (NINES, "workload.bos_tokens is 999", "at most 1,000,000,000"),
+    "cluster.replicas=": ("9" * 5000, "cluster.replicas has a number of 5000 digits, must have at most 640"),
+    "slo={ttft_s:[1_": (f"{'9' * 5000}]}}", "slo has a number of 5001 digits, must have at most 640"),
+    "parts=": (DEEP, "parts has more than 100 levels, must have fewer"),
+    "-m parts=1,": (DEEP, "parts has more than 100 levels, must have fewer"),
+    "--cfg job +parts=": (DEEP, "parts has more than 100 levels, must have fewer"),
+    "seed=${": ("${" * 3000 + "}" * 3001, "seed has more than 100 levels, must have fewer"),
+    "+a": (f"{'.a' * 3000}=1", "a.a.a...' has more than 100 levels, must have fewer"),
+    "": (DEEP, "[[[...' has more than 100 levels, must have fewer"),
+}
+
+
+@pytest.mark.parametrize("typed", TOO_MUCH)
+def test_what_is_too_deep_or_too_long_for_a_parser_or_a_float(simlora: Command, typed: str):
+    more, *parts = TOO_MUCH[typed]
+    ended = simlora(*SHORT, *f"{typed}{more}".split(" "))
+    assert ended.status == 2
+    for part in parts:
+        assert part in ended.sentence
+    assert simlora.files() == []
+
+
+@pytest.mark.parametrize("command", [sweep, capacity], ids=["sweep", "capacity"])
+def test_so_it_is_for_many_runs(simlora: Command, command: ModuleType, capsys: pytest.CaptureFixture[str]):
+    for typed, part in {
+        f"parts={DEEP}": "parts has more than 100 levels, must have fewer",
+        f"cluster.replicas={'9' * 5000}": "cluster.replicas has a number of 5000 digits",
+        f"workload.duration_s={NINES}": "workload.duration_s is 999",
+    }.items():
+        assert command.main([typed, "--out=out"]) == 2
+        said = capsys.readouterr().err
+        assert part in said
+        assert said.count("\n") == 1
+        assert simlora.files() in ([], ["outputs", "outputs/cache"])
+
+
+def test_as_many_levels_as_can_be_are_read(simlora: Command):
+    assert "parts has [[[" in simlora(*SHORT, f"parts={'[' * 100}{']' * 100}").sentence
 
 
 def test_a_mistake_of_ours_keeps_its_traceback(simlora: Command):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from simlora.cli import sweep
 from simlora.config.composing import FOLDER, choices, compose
 from simlora.config.targets import POLICIES
 from tests.cli.command import SHORT, Command
@@ -82,3 +83,65 @@ def test_systems_of_the_users_own(simlora: Command) -> None:
     assert "slack" not in simlora(*asked, "system=over").out
     assert "lcfs.Lcfs" in simlora(*asked, "system=own").out
     assert "lcfs.Lcfs" not in simlora(*asked, "system=own", "scheduler=fcfs").out
+
+
+FCFS = "scheduler._target_=simlora.policies.scheduling.fcfs.Fcfs"
+CHUNKED = "scheduler._target_=simlora.policies.scheduling.chunked_prefill.ChunkedPrefill"
+AFFINITY = "router._target_=simlora.policies.routing.adapter_affinity.AdapterAffinity"
+
+
+def test_a_class_in_the_place_of_a_policy_has_none_of_its_keys() -> None:
+    assert [*crossed("system=vllm", FCFS)["scheduler"]] == ["_target_"]
+    assert crossed("system=vllm", FCFS, "+scheduler.limit=3")["scheduler"]["limit"] == 3
+    assert [*crossed("system=simlora", "router._target_=mine.Mine")["router"]] == ["_target_"]
+    assert [*crossed("workload=synthetic", "workload._target_=mine.Mine")["workload"]] == ["_target_"]
+    own = crossed("workload=synthetic", "workload._target_=mine.Mine", "workload/popularity=zipf")["workload"]
+    assert {*own} == {"_target_", "popularity"}
+
+
+def test_keys_that_the_command_line_gives_stay() -> None:
+    given = crossed("system=vllm", FCFS, "scheduler.max_batched_tokens=5")["scheduler"]
+    assert [*given] == ["_target_", "max_batched_tokens"]
+    assert given["max_batched_tokens"] == 5
+    assert [*crossed("system=simlora", "~scheduler.margin_s", FCFS)["scheduler"]] == ["_target_"]
+
+
+def test_the_class_that_stands_there_already_keeps_its_keys() -> None:
+    assert crossed("system=vllm", CHUNKED) == crossed("system=vllm")
+    assert crossed("system=simlora", AFFINITY) == crossed("system=simlora")
+
+
+def test_the_class_is_made_however_it_is_written() -> None:
+    prepared("system=vllm", FCFS)
+    prepared("system=vllm", f"++{FCFS}")
+
+
+def test_a_class_in_a_sweep_and_on_the_command_line(
+    simlora: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    axis = f"{FCFS},{CHUNKED.partition('=')[2]}"
+    assert simlora("-m", *SHORT, "system=vllm", axis, "calibration=null", "hydra.sweep.dir=all").status == 0
+    assert sweep.main([*SHORT, "system=vllm", axis, "--out=out", "--jobs=1"]) == 0
+    assert "notice" not in capsys.readouterr().err
+    ended = simlora(*SHORT, "system=vllm", FCFS, "scheduler.max_batched_tokens=5", "calibration=null")
+    assert ended.status == 2
+    assert (
+        "scheduler cannot be made: Fcfs() got an unexpected keyword argument 'max_batched_t" in ended.sentence
+    )
+
+
+def test_a_class_that_a_users_own_system_names(simlora: Command) -> None:
+    Path("mine/system").mkdir(parents=True)
+    system = "# @package _global_\ndefaults: [vllm]\nscheduler: {{_target_: {name}}}\n{more}"
+    fcfs, chunked = FCFS.partition("=")[2], CHUNKED.partition("=")[2]
+    Path("mine/system/other.yaml").write_text(system.format(name=fcfs, more=""))
+    Path("mine/system/same.yaml").write_text(system.format(name=chunked, more=""))
+    Path("mine/system/again.yaml").write_text(
+        system.format(name=f"{fcfs}, limit: 3", more="").replace("vllm", "same")
+    )
+    asked = ("--config-dir", "mine", "--cfg", "job")
+    assert "max_batched_tokens" not in simlora(*asked, "system=other").out
+    assert "max_batched_tokens" in simlora(*asked, "system=same").out
+    out = simlora(*asked, "system=again").out
+    assert "max_batched_tokens" not in out
+    assert "limit: 3" in out

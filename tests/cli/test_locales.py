@@ -76,16 +76,23 @@ def test_bytes_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_what_is_printed_can_be_printed_there(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("simlora", ("workload=file", "workload.path=t.csv", "report=false")),
+        ("simlora", ("-m", "workload=file", "workload.path=t.csv", "seed=1,2")),
+        ("simlora-sweep", ("workload=file", "workload.path=t.csv", "--jobs=1")),
+        ("simlora-trace", ("info", "t.csv")),
+        ("simlora-calibrate", ("list",)),
+        *((command, ("--help",)) for command in COMMANDS),
+    ],
+)
+@pytest.mark.parametrize("errors", ["", "ascii:strict"])
+def test_what_is_printed_can_be_printed_there(
+    tmp_path: Path, command: str, words: tuple[str, ...], errors: str
+) -> None:
     (tmp_path / "t.csv").write_text(TRACE, encoding="utf-8")
-    words = {
-        "simlora": ("workload=file", "workload.path=t.csv", "report=false"),
-        "simlora-sweep": ("workload=file", "workload.path=t.csv", "--jobs=1"),
-        "simlora-trace": ("info", "t.csv"),
-    }
-    ended = run(
-        tmp_path, command, *words.get(command, ("--help",)), **C | {"PYTHONIOENCODING": "ascii:strict"}
-    )
+    ended = run(tmp_path, command, *words, **C | {"PYTHONIOENCODING": errors})
     assert ended.returncode == 0, ended.stderr
+    assert b"Traceback" not in ended.stderr
     assert ended.stdout.decode("ascii")

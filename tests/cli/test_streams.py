@@ -16,6 +16,7 @@ COMMANDS = {
     "simlora-capacity": "simlora.cli.capacity",
     "simlora-report": "simlora.cli.report",
     "simlora-trace": "simlora.cli.trace",
+    "simlora-calibrate": "simlora.cli.calibrate",
 }
 
 
@@ -58,6 +59,59 @@ def test_help_whose_reader_has_gone_is_no_error(tmp_path: Path, command: str) ->
     said = process.stderr.read().decode()
     process.stderr.close()
     assert (process.wait(), said) == (0, "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_log_whose_reader_has_gone_is_no_error(tmp_path: Path, unbuffered: str) -> None:
+    process = subprocess.Popen(
+        [*python("simlora"), "--info", "all"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read().decode()
+    process.stderr.close()
+    assert (process.wait(), said) == (0, "")
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        *((command, ("--help",)) for command in COMMANDS),
+        ("simlora", ("--version",)),
+        ("simlora", ("--info", "all")),
+        ("simlora-sweep", ("--version",)),
+        ("simlora-trace", ("list",)),
+        ("simlora", RUN),
+    ],
+)
+def test_a_stdout_that_is_full_is_named(
+    tmp_path: Path, command: str, arguments: tuple[str, ...], unbuffered: str
+) -> None:
+    with FULL.open("wb") as full:
+        ended = subprocess.run(
+            [*python(command), *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "simlora: error: cannot print on standard output: No space left on device; must be a file, pipe or terminal "
+        f"with room{'; the results are in out' if arguments == RUN else ''}\n",
+    )
 
 
 @pytest.mark.parametrize(
