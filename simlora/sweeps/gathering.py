@@ -21,7 +21,7 @@ from simlora.metrics.saturation import UNKNOWN
 from simlora.report.format import device_in_words
 from simlora.sweeps.outcome import RAN
 from simlora.sweeps.statistics import INDEPENDENT
-from simlora.sweeps.table import DEVICE, TABLE, figures, read_sweep
+from simlora.sweeps.table import DEVICE, TABLE, WARNING, figures, read_sweep
 
 FIRST = ("system", "model", "gpu", *POLICIES)
 """Keys that say in a word what many others say."""
@@ -67,6 +67,7 @@ def gather(paths: Sequence[Path]) -> Runs:
     for first, again in _twice(table):
         notices.append(f"{again} is the very run that {first} is, with the same seed, and is left out")
     table = table[~_repeats(table)].reset_index(drop=True)
+    notices += _warnings(table)
     return Runs(table, tuple(keys), tuple(notices))
 
 
@@ -105,9 +106,22 @@ def _single(folder: Path) -> tuple[dict[str, Any], list[str]]:
         "folder": str(folder),
         "gpus": float(gpus),
         DEVICE: device_in_words(summary),
+        WARNING: " ".join(_provenance(summary).get("warnings") or ()),
         **found,
     }
     return row, [*values]
+
+
+def _provenance(summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return where a run's calibration is from."""
+    return (summary.get("calibration") or {}).get("provenance") or {}
+
+
+def _warnings(table: pd.DataFrame) -> Iterator[str]:
+    """Yield what calibrations warn of, and of how many of the runs."""
+    said = table[WARNING].fillna("") if WARNING in table else pd.Series("", table.index)
+    for warning, count in said[said != ""].value_counts(sort=False).sort_index().items():
+        yield f"Of {count:,} of {len(table):,} runs, {warning}"
 
 
 def _policies(config: Mapping[str, Any]) -> dict[str, str]:

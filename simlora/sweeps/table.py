@@ -54,7 +54,7 @@ NO_FIGURES = ("command", "run", "workload", "versions", "seed", "calibration", "
 
 @dataclass(frozen=True)
 class Sweep:
-    """A table, a run a row: `key`, `overrides`, what was set, `seed`, `status`, `reason`, `load`, `device`, figures.
+    """A table, a run a row: `key`, what was set, `seed`, `overrides`, `status`, `reason`, `load`, `device`, figures.
 
     Figures are the numbers of summary.json by their dotted place, such as `ttft_s.p95`. `key` is the hash of the
     configuration, of the files that it names and of simlora's own. `axes` are the columns that were varied. `status` is
@@ -220,13 +220,10 @@ def _check(path: Path, table: pd.DataFrame) -> None:
 
 def row_of(cache: Cache, cell: Cell, outcome: Outcome) -> dict[str, Any]:
     """Return the row of one run."""
-    found: dict[str, Any] = {
-        "key": outcome.key,
-        "source": cache.source,
-        RUN: " ".join(settled(cell.overrides)),
-    }
+    found: dict[str, Any] = {"key": outcome.key, "source": cache.source}
     found |= {key: kept(value) for key, value in cell.values.items()}
-    found |= {"seed": cell.seed, "status": outcome.status, "reason": outcome.reason}
+    found |= {"seed": cell.seed, RUN: " ".join(settled(cell.overrides))}
+    found |= {"status": outcome.status, "reason": outcome.reason}
     ran = outcome.status == RAN
     found |= {
         "load": outcome.summary["load"]["label"] if ran else None,

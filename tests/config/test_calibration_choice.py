@@ -9,6 +9,7 @@ from simlora.api import simulate
 from simlora.cli.capacity import main as capacity
 from simlora.cli.sweep import main as sweep
 from simlora.report import provenance
+from simlora.sweeps.gathering import gather
 
 SHORT = (
     "system=vllm",
@@ -56,5 +57,9 @@ def test_a_sweep_says_it_once_for_all_runs_that_it_is_of(tmp_path: Path, capsys)
     command.remove("gpu=l40s")
     assert sweep([*command, f"--out={tmp_path}"]) == 0
     said = capsys.readouterr().err
+    notices = " ".join(gather([tmp_path]).notices)
     for name in ("l40s", "rtx_pro_6000"):
+        assert f"Of 2 of 4 runs, calibration {name}-mistral_7b-tp2-vllm is derived" in notices, (
+            "of a comparison"
+        )
         assert said.count(f"of 2 of 4 runs, calibration {name}-mistral_7b-tp2-vllm is derived") == 1
