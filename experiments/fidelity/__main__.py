@@ -9,7 +9,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.fidelity import base_engine, dlora, profiles, single_requests, slora_h100, vllm_steps
+from experiments.fidelity import (
+    base_engine,
+    dlora,
+    profiles,
+    single_requests,
+    slora_h100,
+    vllm_steps,
+    vllm_v0,
+)
 from experiments.fidelity import report as slora
 from experiments.fidelity.cells import columns
 from experiments.fidelity.page import PAGE, write
@@ -35,14 +43,20 @@ SOURCES = {
     "dlora": Source(dlora.FILE, dlora.report),
     "loraserve": Source(single_requests.FILE, single_requests.report),
     "slora_h100": Source(slora_h100.FILE, slora_h100.report),
+    "vllm_v0": Source(vllm_v0.FILE, vllm_v0.report),
     "vllm_steps": Source(vllm_steps.FILE, vllm_steps.report),
     "base_engine": Source(base_engine.FILE, base_engine.report),
     "profiles": Source(profiles.FILE, profiles.report),
 }
 """By the names of their notes. The JSON of the first is OUT; the others have their names before its suffix."""
 
-MARKS = {"vllm": vllm.MARK, "slora_h100": slora_h100.MARK, "vllm_steps": vllm_steps.MARK}
-"""A column that only one of the schemas has; a file without any of them is of `slora`'s."""
+MARKS = {
+    "slora_h100": slora_h100.MARK,
+    "vllm_steps": vllm_steps.MARK,
+    "vllm_v0": vllm_v0.MARK,
+    "vllm": vllm.MARK,
+}
+"""A column by which a schema is known, the first that a file has; one without any of them is of `slora`'s."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -49,6 +49,7 @@ LEAVES = {
         "decode.per_sequence_s",
         "decode.per_sequence_max_rank_s",
         "prefill.intercept_s",
+        "prefill.per_token_s",
         "prefill.per_token_max_rank_s",
     ),
     "kernels.mbgmv": (

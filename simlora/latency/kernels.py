@@ -100,7 +100,8 @@ class Kernel:
 class Bgmv(Kernel):
     """Batched gather matrix-vector: every token costs the batch's highest rank.
 
-    Source: Punica (MLSys'24) §4; CaraServe §5 models its decode time by batch * max rank.
+    Source: Punica (MLSys'24) §4; CaraServe §5 models its decode time by batch * max rank. Optional are
+    `decode.per_sequence_s` and `prefill.per_token_s`, the cost of a sequence or token at any rank.
     """
 
     def __init__(self, calibration: Calibration) -> None:
@@ -109,13 +110,15 @@ class Bgmv(Kernel):
         self.decode_sequence = calibration.coefficients.get("kernels.bgmv.decode.per_sequence_s", 0.0)
         self.prefill_0 = calibration.need("kernels.bgmv.prefill.intercept_s")
         self.prefill_rank = calibration.need("kernels.bgmv.prefill.per_token_max_rank_s")
+        self.prefill_token = calibration.coefficients.get("kernels.bgmv.prefill.per_token_s", 0.0)
 
     def decode_s(self, work: LoraWork) -> float:
         each_s = self.decode_sequence + self.decode_rank * work.max_rank
         return self.decode_0 * (work.tokens > 0) + each_s * work.tokens
 
     def prefill_s(self, work: LoraWork) -> float:
-        return self.prefill_0 * (work.tokens > 0) + self.prefill_rank * work.tokens * work.max_rank
+        ranks_s = self.prefill_rank * work.tokens * work.max_rank
+        return self.prefill_0 * (work.tokens > 0) + ranks_s + self.prefill_token * work.tokens
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

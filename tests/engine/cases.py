@@ -68,6 +68,7 @@ from simlora.policies.scheduling.lcfs import Lcfs
 from simlora.policies.scheduling.merged_only import MergedOnly
 from simlora.policies.scheduling.merged_per_batch import MergedPerBatch
 from simlora.policies.scheduling.peft_continuous import PeftContinuous
+from simlora.policies.scheduling.prefill_first import PrefillFirst
 from simlora.policies.scheduling.static_batch import StaticBatch
 from simlora.policies.scheduling.unmerged_only import UnmergedOnly
 
@@ -84,6 +85,7 @@ SCHEDULERS = {
     "static_batch": StaticBatch,
     "chunked_prefill": lambda: ChunkedPrefill(max_batched_tokens=16),
     "chunked_slo": lambda: ChunkedSlo(max_batched_tokens=32, slo_s=0.75, margin_s=0.125, pass_s=2**-4),
+    "prefill_first": lambda: PrefillFirst(max_batched_tokens=32),
     "merged_only": MergedOnly,
     "unmerged_only": UnmergedOnly,
     "peft_continuous": PeftContinuous,

@@ -136,7 +136,7 @@ def test_fast_forward_equals_the_plain_loop_with_every_scheduler(scheduler: str,
 
 @given(
     divided(
-        schedulers=("chunked_prefill", "chunked_slo", "fcfs", "early_abort"),
+        schedulers=("chunked_prefill", "prefill_first", "chunked_slo", "fcfs", "early_abort"),
         loaders=("blocking", "prefetching"),
     )
 )
@@ -184,7 +184,7 @@ def test_fast_forward_equals_the_plain_loop_when_they_are_swapped_and_the_clock_
     assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
-@pytest.mark.parametrize("scheduler", ["chunked_prefill", "chunked_slo", *PICKING])
+@pytest.mark.parametrize("scheduler", ["chunked_prefill", "prefill_first", "chunked_slo", *PICKING])
 @given(data=st.data())
 @share(1 / 3)
 def test_fast_forward_equals_the_plain_loop_when_they_are_swapped_beside_parts_of_requests(

@@ -10,9 +10,10 @@ import pytest
 from simlora.calibrate.roofline import LIKE, scaled
 from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.engine.building import HostTime
+from simlora.hardware.model import ATTENTION, MLP
 from simlora.latency import calibration as calibrations
 from simlora.latency.iteration import IterationModel
-from simlora.latency.kernels import LoraWork, Vllm
+from simlora.latency.kernels import Bgmv, LoraWork, Vllm
 from simlora.latency.parts import kernel_times
 from simlora.latency.parts.composed import composed, engines, warning
 from simlora.latency.parts.kernel_times import BATCHES, SAME_SHAPE, TOKENS, shipped
@@ -92,6 +93,28 @@ def test_a_step_of_slora_takes_its_launches_until_the_kernels_take_longer():
     assert times.step_s[1] < host["launch_s"] < times.step_s[192]
     assert few_s == pytest.approx(host["launch_s"] + host["wait_s"])
     assert many_s == pytest.approx(times.step_s[192] + host["wait_s"])
+
+
+def test_every_token_of_a_prompt_costs_vllm_v0_what_a_sequence_of_a_step_does():
+    own = composed(gpu_named("h100_64g"), model_named("llama_2_7b"), 1, "vllm_v0")
+    assert own is not None
+    kernel = Bgmv(own)
+    work = LoraWork(250, 250 * 16, 16, 1)
+    assert kernel.prefill_s(work) == pytest.approx(kernel.decode_s(work))
+    seven = model_named("llama_2_7b")
+    four_bytes, all_bytes = seven.adapter_bytes(1), seven.adapter_bytes(1, (*ATTENTION, *MLP))
+    slora_s = Bgmv(calibrations.load("a100_80g-llama_7b-tp1")).decode_s(work)
+    ratio = all_bytes / four_bytes * 2039 / 2020
+    launch_s = own.need("kernels.bgmv.decode.intercept_s")
+    assert kernel.decode_s(work) - launch_s == pytest.approx((slora_s - 0.00037203) * ratio, rel=1e-3)
+
+
+def test_the_host_of_vllm_v0_is_the_share_of_the_time_that_was_published():
+    kernels = shipped()[("h100_80g", "llama_3_1_8b", 1, "vllm")]
+    kernels_s = kernels.step_s[256] + 256 * 300 * kernels.context_token_s[256]
+    host = engines()["vllm_v0"]["host"]
+    host_s = host["step_s"] + 256 * host["sequence_s"]
+    assert host_s / (host_s + kernels_s) == pytest.approx(0.62, abs=0.005)
 
 
 def test_what_slora_reads_goes_by_bytes_over_bandwidth_and_not_by_the_host():

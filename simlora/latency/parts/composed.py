@@ -10,14 +10,14 @@ from typing import Any
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
-from simlora.latency.parts import slora, vllm
+from simlora.latency.parts import slora, vllm, vllm_v0
 from simlora.latency.parts.kernel_times import SAME_SHAPE, KernelTimes, shipped
 from simlora.latency.yaml_text import read_yaml
 
 ENGINES = Path(__file__).with_name("engines.yaml")
 SLORA = "slora"
 """The engine whose calibrations have no ending, and that a configuration means by engine=null."""
-COEFFICIENTS = {SLORA: slora.coefficients, "vllm": vllm.coefficients}
+COEFFICIENTS = {SLORA: slora.coefficients, "vllm": vllm.coefficients, "vllm_v0": vllm_v0.coefficients}
 
 
 def composed(gpu: Gpu, model: ModelShape, tp: int, engine: str | None) -> Calibration | None:

@@ -28,6 +28,22 @@ class TokenBudget(Budget):
         return tokens
 
 
+class WholePrompts(Budget):
+    """A fixed number of tokens, of which a request takes all of its prefill or nothing; the first takes it anyway."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(tokens)
+        self._taken = False
+
+    def take(self, request: Request) -> int:
+        tokens = request.prefill_tokens
+        if self._taken and tokens > self.left:
+            return 0
+        self._taken = True
+        self.left = max(self.left - tokens, 0)
+        return tokens
+
+
 class TimeBudget(Budget):
     """At most `tokens`, and as many as let the pass, with the running batch's decode step, end within `pass_s` seconds.
 
