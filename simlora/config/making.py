@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from hydra._internal.utils import _locate
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
@@ -47,6 +48,20 @@ def with_target(tree: Tree, key: str) -> dict[str, Any]:
     return found
 
 
+def located(key: str, target: Any) -> Any:
+    """Return what `_target_` of the section `key` names, imported. Raises InputError for what cannot be."""
+    name = with_target({key: {"_target_": target}}, key)["_target_"]
+    try:
+        return _locate(name)
+    except Exception as error:
+        raise _not_imported(key, name, error) from error
+
+
+def _not_imported(key: str, target: str, error: BaseException) -> InputError:
+    why = _why_not_imported(error.__cause__ or error, target)
+    return InputError(f"{key}._target_ is {target}, which cannot be imported: {why}")
+
+
 def _instantiate(tree: Tree, key: str) -> Any:
     node = with_target(tree, key) | {"_partial_": True, "_convert_": "all"}
     try:
@@ -58,10 +73,7 @@ def _instantiate(tree: Tree, key: str) -> Any:
         if isinstance(cause, TypeError):
             raise InputError(f"{key} cannot be made: {cause}") from error
         if isinstance(cause, ImportError | InstantiationException):
-            why = _why_not_imported(cause.__cause__ or cause, node["_target_"])
-            raise InputError(
-                f"{key}._target_ is {node['_target_']}, which cannot be imported: {why}"
-            ) from error
+            raise _not_imported(key, node["_target_"], cause) from error
         raise cause from None
 
 

@@ -23,6 +23,7 @@ from simlora.config.reading import Tree, check_known, plain, section
 from simlora.config.replica import REPLICA_KEYS, check_ranks, replica_config
 from simlora.config.targets import POLICIES, check_targets
 from simlora.config.tenants import slo_targets, ttft_targets_s, with_classes
+from simlora.config.workloads import workload
 from simlora.core.checks import number, switch, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
@@ -121,7 +122,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     if until_missed is not None:
         number("until_missed", until_missed, "of the requests", least=0, most=1)
     speedup = number("speedup", tree["speedup"], above=0)
-    trace = _workload(tree).build(seed).sped_up(speedup)
+    trace = workload(tree).build(seed).sped_up(speedup)
     check_ranks(replica, trace)
     targets = with_classes(targets, slo.get("classes"), trace.adapters, seed)
     window = _window(*margins_s, trace)
@@ -177,7 +178,7 @@ def lasts(config: DictConfig) -> dict[str, float]:
     """
     tree = resolved(config)
     check_targets(tree)
-    found: Mapping[str, float] = getattr(_workload(tree), "lasts", {})
+    found: Mapping[str, float] = getattr(workload(tree), "lasts", {})
     return {f"workload.{key}": value for key, value in found.items()}
 
 
@@ -241,15 +242,6 @@ def _window(warm_up_s: float, drain_s: float, trace: Trace) -> Window | None:
             f"one arrives at {trace.duration_s:g} s; make them shorter, or the workload longer"
         )
     return Window(warm_up_s, until_s)
-
-
-def _workload(tree: Tree) -> Any:
-    made = make(tree, "workload", object)
-    if not callable(getattr(made, "build", None)):
-        raise InputError(
-            f"workload._target_ is {with_target(tree, 'workload')['_target_']}, must have build(seed)"
-        )
-    return made
 
 
 def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig
@@ -22,10 +22,12 @@ OF_HYDRA: Mapping[str, tuple[str, ...]] = {
     "launcher": ("hydra._internal.core_plugins.", "hydra_plugins."),
     "sweeper": ("hydra._internal.core_plugins.", "hydra_plugins."),
     "callbacks": ("simlora.cli.folder.Watch", "hydra.experimental.callbacks."),
-    "job_logging": ("logging.",),
-    "hydra_logging": ("logging.",),
 }
 """Sections of Hydra's own that it makes objects of, and what these may be."""
+LOGS = ("job_logging", "hydra_logging")
+LOGGING = ("logging.StreamHandler", "logging.NullHandler", "logging.Formatter", "logging.Filter")
+STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
+"""What the sections of Hydra's logs may name: nothing that writes files, or sends what is logged."""
 _PART = re.compile(r"parts\.\d+")
 NAMES = ("_target_", "class", "()")
 """Keys by which Hydra, and `logging.config`, are told what to call."""
@@ -34,7 +36,7 @@ PAGE = "docs/configurations.md says where a configuration may name code"
 
 def check_targets(tree: Tree) -> None:
     """Raise InputError for the first `_target_` of a resolved configuration that stands where none is followed."""
-    for place, target in _targets(tree, NAMES[:1]):
+    for place, target in targets(tree):
         if place in POLICIES or _PART.fullmatch(place) or _within(place, ("workload",)):
             continue
         if not (_within(place, OURS) and str(target).startswith(HARDWARE)):
@@ -48,17 +50,24 @@ def _within(place: str, sections: tuple[str, ...]) -> bool:
 def check_hydras_own(hydra: DictConfig) -> None:
     """Raise InputError for what Hydra would make that is neither its own, a plugin's of it, nor simlora's."""
     for section, known in OF_HYDRA.items():
-        for place, target in _targets({section: hydra.get(section)}, NAMES):
+        for place, target in targets({section: hydra.get(section)}, NAMES):
             if not str(target).startswith(known):
                 raise _refused(f"hydra.{place}", target)
+    for section in LOGS:
+        for place, target in targets({section: hydra.get(section)}, NAMES):
+            if target not in LOGGING:
+                raise _refused(f"hydra.{place}", target)
+        for place, text in _texts({section: hydra.get(section)}):
+            if text.startswith("ext://") and text not in STREAMS:
+                raise InputError(f"hydra.{place} is {shown(text)}, must be {' or '.join(STREAMS)}")
 
 
 def _refused(place: str, target: Any) -> InputError:
     return InputError(f"{place} names {shown(target)} to be called, which is not done there; {PAGE}")
 
 
-def _targets(
-    value: Any, names: tuple[str, ...], place: str = "", depth: int = 0
+def targets(
+    value: Any, names: tuple[str, ...] = NAMES[:1], place: str = "", depth: int = 0
 ) -> Iterator[tuple[str, Any]]:
     """Yield what is named to be called, and the dotted place of its section."""
     if depth > DEEPEST:
@@ -67,11 +76,22 @@ def _targets(
         for key in value:
             if key in names:
                 yield place, item(value, key)
-    keys: Any = value if isinstance(value, Mapping | DictConfig) else ()
+    for key in _keys(value):
+        yield from targets(item(value, key), names, f"{place}.{key}" if place else str(key), depth + 1)
+
+
+def _texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """Yield all text, and its dotted place."""
+    if isinstance(value, str):
+        yield place, value
+    for key in _keys(value):
+        yield from _texts(item(value, key), f"{place}.{key}" if place else str(key))
+
+
+def _keys(value: Any) -> Iterable[Any]:
     if isinstance(value, list | tuple | ListConfig):
-        keys = range(len(value))
-    for key in keys:
-        yield from _targets(item(value, key), names, f"{place}.{key}" if place else str(key), depth + 1)
+        return range(len(value))
+    return value if isinstance(value, Mapping | DictConfig) else ()
 
 
 def item(value: Any, key: Any) -> Any:

@@ -41,7 +41,7 @@ def with_classes(targets: SloTargets, value: Any, adapters: Sequence[AdapterSpec
     for name, each in classes.items():
         if "adapters" in each:
             patterns = [each["adapters"]] if isinstance(each["adapters"], str) else each["adapters"]
-            owned[name] = {one for one in left if any(fnmatchcase(one, str(pattern)) for pattern in patterns)}
+            owned[name] = {one for one in left if any(_matches(one, pattern) for pattern in patterns)}
             left = [one for one in left if one not in owned[name]]
     drawn = [left[place] for place in stream(seed, "tenants").permutation(len(left)).tolist()]
     for name, each in classes.items():
@@ -67,6 +67,11 @@ def ttft_targets_s(targets: SloTargets, adapters: Sequence[AdapterSpec]) -> NDAr
     of = {name: tenants.targets.ttft_s for tenants in targets.classes for name in tenants.adapters}
     found = [of.get(adapter.name, targets.ttft_s) for adapter in adapters]
     return np.array([np.inf if limit is None else limit for limit in (*found, targets.ttft_s)])
+
+
+def _matches(name: str, pattern: Any) -> bool:
+    """Whether a pattern names an adapter; white space around either does not count."""
+    return fnmatchcase(name.strip(), str(pattern).strip())
 
 
 def _name(each: Any) -> str:

@@ -6,7 +6,16 @@ import os
 import signal
 import sys
 
-COMMANDS = ("simlora", "simlora-capacity", "simlora-report", "simlora-sweep", "simlora-trace", "-m")
+COMMANDS = (
+    "simlora",
+    "simlora-calibrate",
+    "simlora-capacity",
+    "simlora-profile",
+    "simlora-report",
+    "simlora-sweep",
+    "simlora-trace",
+    "-m",
+)
 """What `sys.argv` begins with; -m, of `python -m simlora`, is there only until the module is found."""
 
 

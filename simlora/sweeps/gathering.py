@@ -21,7 +21,7 @@ from simlora.metrics.saturation import UNKNOWN
 from simlora.report.format import device_in_words
 from simlora.sweeps.outcome import RAN
 from simlora.sweeps.statistics import INDEPENDENT
-from simlora.sweeps.table import DEVICE, TABLE, WARNING, figures, read_sweep
+from simlora.sweeps.table import DEVICE, TABLE, WARNING, figures, is_share, read_sweep
 
 FIRST = ("system", "model", "gpu", *POLICIES)
 """Keys that say in a word what many others say."""
@@ -96,6 +96,12 @@ def _single(folder: Path) -> tuple[dict[str, Any], list[str]]:
     found = dict(figures(summary))
     if missing := [name for name in NEEDED if name not in found]:
         raise InputError(f"{folder} cannot be read as the folder of a run: summary.json has no {missing[0]}")
+    for name, value in found.items():
+        if is_share(name) and not 0 <= value <= 1:
+            raise InputError(
+                f"{folder} cannot be read as the folder of a run: {name} of summary.json is {value:g}, must be a share "
+                "from 0 to 1"
+            )
     row = values | {
         "key": json.dumps([*values.items(), *sorted(seeds)], default=str),
         SOURCE: "runs",

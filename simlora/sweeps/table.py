@@ -48,6 +48,8 @@ RUN = "overrides"
 """The overrides of a run, as one text; runs that have the same are of the same configuration."""
 TEXTS = ("key", "source", RUN, "status", "reason", DEVICE, WARNING)
 """Columns that are text in every row that has them."""
+SHARES = ("attainment", "satisfaction", "hit_rate", "given_up_share", "merged_share", "hbm_share")
+"""Last words of the places of figures that are shares."""
 NO_FIGURES = ("command", "run", "workload", "versions", "seed", "calibration", "complete")
 """Sections of summary.json that say what was run, and nothing of what came out."""
 
@@ -210,12 +212,19 @@ def _check(path: Path, table: pd.DataFrame) -> None:
             known, fits = ", ".join(LOADS), set(map(str, column)) <= {*LOADS}
         elif name in TEXTS:
             known, fits = "text", set(map(type, column)) <= {str}
+        elif is_numeric_dtype(column) and is_share(name):
+            known, fits = "shares from 0 to 1", bool(column.between(0, 1).all())
         elif is_numeric_dtype(column):
             known, fits = "finite numbers", not np.isinf(column).any()
         else:
             known, fits = "text or numbers", set(map(type, column)) <= {str, bool, int, float}
         if not fits:
             raise InputError(f"{path} has other values than {known} in the column {name}, {must}")
+
+
+def is_share(figure: str) -> bool:
+    """Whether a figure is a share of requests, adapters or tokens."""
+    return figure.rpartition(".")[2] in SHARES
 
 
 def row_of(cache: Cache, cell: Cell, outcome: Outcome) -> dict[str, Any]:

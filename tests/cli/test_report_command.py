@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,6 +58,10 @@ def test_what_is_not_as_expected_is_noticed(capsys: pytest.CaptureFixture[str]) 
         (["nowhere"], "nowhere does not exist, must be the folder of a run or of a sweep"),
         (["nowhere/sweep.parquet"], "there is no nowhere/sweep.parquet; must be the folder of a sweep"),
         (["sweep", "empty"], "empty cannot be read as the folder of a run: summary.json has no makespan_s"),
+        (
+            ["sweep", "share"],
+            "share cannot be read as the folder of a run: slo.attainment of summary.json is 7.5, must be a share",
+        ),
         (["sweep", "table"], "table/sweep.parquet has no column makespan_s, must be a sweep's table"),
         (["sweep", "torn"], "torn/requests.parquet cannot be read"),
         (["sweep", "--out", "sweep"], "--out sweep is a folder, must be a file such as sweep/page.html"),
@@ -78,6 +83,10 @@ def test_bad_input_is_a_sentence_and_leaves_nothing(
     Path("broken/summary.json").write_text("{")
     make_run(Path("empty"))
     Path("empty/summary.json").write_text("{}")
+    make_run(Path("share"))
+    found = json.loads(Path("share/summary.json").read_text())
+    found["slo"]["attainment"] = 7.5
+    Path("share/summary.json").write_text(json.dumps(found))
     make_run(Path("torn"))
     Path("torn/requests.parquet").write_text("no table")
     Path("table").mkdir()

@@ -27,6 +27,10 @@ REFUSED = {
     "hydra.sweeper._target_=evil.Evil": "hydra.sweeper names",
     "+hydra.launcher.more={_target_: evil.Evil}": "hydra.launcher.more names",
     "+hydra.job_logging.handlers={h: {class: evil.Evil}}": "hydra.job_logging.handlers.h names",
+    "+hydra.job_logging.handlers={h: {class: logging.FileHandler, filename: out}}": "job_logging.handlers.h names",
+    "+hydra.job_logging.formatters={h: {class: logging.FileHandler, format: out}}": "formatters.h names",
+    "+hydra.hydra_logging.handlers={h: {class: logging.handlers.SocketHandler, host: h}}": "hydra_logging.handlers.h",
+    "hydra/job_logging=default": "hydra.job_logging.handlers.file names 'logging.FileHandler' to be called",
     "+hydra.callbacks.more=${more} +more={_target_: evil.Evil}": "hydra.callbacks.more names",
 }
 
@@ -39,6 +43,77 @@ def test_code_is_not_run_where_none_belongs(simlora: Command, typed: str) -> Non
     assert REFUSED[typed] in ended.sentence
     assert "docs/configurations.md" in ended.sentence
     assert not os.path.exists("outputs")
+
+
+def test_logs_go_to_standard_streams(simlora: Command) -> None:
+    asked = (*SHORT, "hydra/job_logging=stdout", "hydra.job_logging.handlers.console.stream=")
+    Path("evil.py").write_text("raise SystemExit('evil was imported')\n")
+    ended = simlora(*asked[:-1], f"{asked[-1]}ext://evil.Evil")
+    assert ended.status == 2
+    assert (
+        "hydra.job_logging.handlers.console.stream is 'ext://evil.Evil', must be ext://sys.stdout"
+        in ended.sentence
+    )
+    assert simlora(*asked[:-1], f"{asked[-1]}ext://sys.stderr", "hydra.run.dir=out").status == 0
+
+
+SYNTHETIC = ("workload=synthetic", "~workload.prompt_tokens")
+NO_PARTS = (
+    "shutil.rmtree",
+    "os.mkdir",
+    "pathlib.PosixPath",
+    "own_workload_here.made",
+    "own_workload_here.Other",
+)
+OWN_WORKLOAD = """
+from simlora.core.trace import Trace
+from simlora.workload.lengths import Fixed, Lengths
+from simlora.workload.slora import SLora
+class Own(SLora):
+    pass
+class Apart:
+    def __init__(self, lengths, users=3):
+        self.lengths = lengths
+    def build(self, seed):
+        return SLora(duration_s=20, adapters=3).build(seed)
+class Eight(Fixed):
+    pass
+class Other:
+    def __init__(self, path):
+        open("made", "w")
+def made(path):
+    open("made", "w")
+"""
+
+
+@pytest.mark.parametrize("target", NO_PARTS)
+def test_what_is_no_part_of_a_workload_is_not_called(simlora: Command, target: str) -> None:
+    Path("own_workload_here.py").write_text(OWN_WORKLOAD)
+    Path("victim").mkdir()
+    ended = simlora(*SHORT, *SYNTHETIC, f"+workload.prompt_tokens={{_target_: {target}, path: victim}}")
+    assert ended.status == 2
+    assert (
+        f"workload.prompt_tokens._target_ is {target}, must be a class of simlora.workload, or"
+        in ended.sentence
+    )
+    assert "simlora.workload.lengths.Lengths" in ended.sentence
+    ended = simlora(*SHORT, f"workload._target_={target}", "+workload.path=new")
+    assert f"workload._target_ is {target}, must have build(seed)" in ended.sentence
+    assert Path("victim").is_dir()
+    assert not Path("made").exists()
+    assert not Path("new").exists()
+
+
+def test_workloads_of_a_users_own_are_made(simlora: Command) -> None:
+    Path("own_workload_here.py").write_text(OWN_WORKLOAD)
+    eight = "{_target_: own_workload_here.Eight, tokens: 8}"
+    for typed in (
+        ("workload._target_=own_workload_here.Own",),
+        ("workload._target_=own_workload_here.Apart", f"+workload.lengths={eight}", "~workload.duration_s"),
+        (*SYNTHETIC, f"+workload.prompt_tokens={eight}"),
+    ):
+        assert simlora(*SHORT, *typed, "hydra.run.dir=out").status == 0
+        assert simlora.summary("out")["requests"]["submitted"] > 0
 
 
 @pytest.mark.parametrize(

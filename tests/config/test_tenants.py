@@ -25,6 +25,9 @@ def classes(*listed: dict) -> dict[str, set[str]]:
 def test_a_pattern_names_adapters_and_the_first_class_that_does_has_them() -> None:
     gold, rest = {"name": "gold", "adapters": "acme-*"}, {"name": "rest", "adapters": ["*-1", "bravo-2"]}
     assert classes(gold, rest) == {"gold": {"acme-1", "acme-2"}, "rest": {"bravo-1", "bravo-2"}}
+    gold = {"name": "gold", "adapters": [" acme-*", "bravo-3 "]}
+    assert classes(gold, rest)["gold"] == {"acme-1", "acme-2", "bravo-3"}, "white space does not count"
+    gold = {"name": "gold", "adapters": "acme-* "}
     assert classes(rest, gold) == {"rest": {"acme-1", "bravo-1", "bravo-2"}, "gold": {"acme-2"}}
 
 

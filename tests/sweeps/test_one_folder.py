@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from simlora.cli.report import main as report
 from simlora.cli.sweep import main
 from simlora.core.locks import locked
 from simlora.sweeps.table import LOCK, TABLE, read_sweep
@@ -122,6 +123,21 @@ def test_values_that_no_sweep_has_are_left_alone(
     assert main([*SMALL, "speedup=2", "--out=out"]) == 2
     assert f" in the column {column}, must be a sweep's table" in capsys.readouterr().err
     assert Path("out", TABLE).read_bytes() == before
+
+
+@pytest.mark.parametrize("column", ["slo.attainment", "slo.classes.gold.attainment", "kv.hit_rate"])
+@pytest.mark.parametrize("value", [7.5, -0.5])
+def test_shares_are_from_0_to_1(column: str, value: float, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--out=out"]) == 0
+    read_sweep("out").assign(**{column: value}).to_parquet(Path("out", TABLE))
+    capsys.readouterr()
+    assert report(["out"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        f"out/sweep.parquet has other values than shares from 0 to 1 in the column {column}, must be" in said
+    )
+    assert said.count("\n") == 1
+    assert not Path("comparison.html").exists()
 
 
 @pytest.mark.parametrize("text", [b"", b"not parquet", b"PAR1" + b"\0" * 40 + b"PAR1"])
