@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.fidelity import base_engine, slora_h100, vllm_steps
+from experiments.fidelity import base_engine, slora_h100, vllm_steps, vllm_v0
 from experiments.fidelity.compare import Comparison
 from experiments.fidelity.predict import simulate
 from experiments.fidelity.rows import read
@@ -124,6 +124,16 @@ def slora_on_an_h100() -> Iterator[Line]:
                 yield "S-LoRA's engine", f"GPU h100_64g, {where}", label, errors
 
 
+def v0() -> Iterator[Line]:
+    """The parts of vLLM's V0 engine on a GPU that its host and its LoRA kernels are not from."""
+    tree = vllm_v0.report(_file(vllm_v0.FILE)).tree
+    for past, where in ((False, "below saturation"), (True, "past it")):
+        rows = [row for row in tree["rows"] if row["past_saturation"] == past]
+        for name in ("output_tokens_per_s", "itl_s"):
+            errors = [abs(row["error"][name]) for row in rows]
+            yield "vLLM's V0 engine", f"GPU h100_64g, {where}", vllm_v0.FIGURES[name], errors
+
+
 PARTS: tuple[Callable[[], Iterator[Line]], ...] = (
     kernels,
     hosts,
@@ -132,6 +142,7 @@ PARTS: tuple[Callable[[], Iterator[Line]], ...] = (
     base,
     slora_gpus,
     slora_on_an_h100,
+    v0,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -494,6 +495,8 @@ def test_a_policy_of_ones_own_is_kept_until_it_changes(
     source = "from simlora.policies.scheduling.fcfs import Fcfs\n\n\nclass Mine(Fcfs):\n    pass\n"
     module.write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "a_policy_of_mine", None)  # so that it is forgotten after the test
+    del sys.modules["a_policy_of_mine"]
     real, ran = running.simulated, []
     monkeypatch.setattr(running, "simulated", lambda overrides: ran.append(overrides) or real(overrides))
     mine = "scheduler._target_=a_policy_of_mine.Mine"
