@@ -11,6 +11,8 @@ from experiments.fidelity import base_engine, profiles
 REASONS = {
     "profiles/agullo_compute_overhead_llama2-7b.csv": "throughput of Llama-2-7B under a vLLM for which there is no "
     "calibration; of the same authors' two models with one, `vllm_lora_runs.csv` has whole runs",
+    "profiles/vidur_llama2-7b_h100_mlp.csv": "no calibration is made of it, as sums of kernels have no host in them; "
+    "`python -m experiments.profiles.compare` holds operators that are scaled from an A100 against it",
 }
 SAYS = "README.md"
 """What says what the files are is not data."""

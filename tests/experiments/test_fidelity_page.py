@@ -23,6 +23,9 @@ from experiments.fidelity import (
     profiles,
     scatter,
     single_requests,
+    slora_h100,
+    vllm_steps,
+    vllm_v0,
 )
 from experiments.fidelity.__main__ import SOURCES, main
 from experiments.fidelity.compare import JUDGED, Comparison, furthest
@@ -37,7 +40,15 @@ from experiments.scenarios import scenario
 from experiments.studies import markdown, several
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import NOT_SIMULATED, RAN, Outcome, Overrides
-from tests.experiments import test_fidelity, test_fidelity_base_engine, test_fidelity_vllm, test_profiles
+from tests.experiments import (
+    test_fidelity,
+    test_fidelity_base_engine,
+    test_fidelity_slora_h100,
+    test_fidelity_vllm,
+    test_fidelity_vllm_steps,
+    test_fidelity_vllm_v0,
+    test_profiles,
+)
 from tests.experiments.test_fidelity import a_file
 
 PER_TOKEN_S = 0.5
@@ -105,6 +116,11 @@ def fill(folder: Path) -> Path:
     """Write small files of all schemas into a folder."""
     a_file(folder, {}, {"system": "slora_lcfs", "throughput_rps": "1.2"}).rename(folder / "slora_runs.csv")
     test_fidelity_vllm.a_file(folder, {}, {"max_loras": "5"}).rename(folder / "vllm_lora_runs.csv")
+    past = {"median_ttft_ms": "20000"}
+    test_fidelity_slora_h100.a_file(folder, {}, past).rename(folder / slora_h100.FILE)
+    test_fidelity_vllm_v0.a_file(folder, {}).rename(folder / vllm_v0.FILE)
+    rows = test_fidelity_vllm_steps.rows()
+    test_fidelity_vllm_steps.a_file(folder, rows).rename(folder / vllm_steps.FILE)
     (folder / dlora.FILE).write_text(json.dumps(ARTIFACT))
     test_profiles.write(folder / single_requests.FILE, [SINGLE, SINGLE | {"prompt_tokens": 400}])
     (folder / base_engine.FILE).mkdir()
@@ -211,8 +227,8 @@ def test_every_place_of_the_notes_is_filled_or_named(made: Made) -> None:
 
 
 def test_files_that_nothing_is_compared_with_are_listed(made: Made) -> None:
-    assert made.text.endswith("* `profiles/more.csv`: this command does not know it.\n")
-    (reason,) = REASONS
+    assert "\n* `profiles/more.csv`: this command does not know it.\n" in made.text
+    reason, *_ = REASONS
     own = made.measured.parent / "others"
     (own / "profiles").mkdir(parents=True)
     (own / reason).touch()
