@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.fidelity import base_engine, slora_h100, vllm_steps, vllm_v0
+from experiments.fidelity import base_engine, saturating, slora_h100, vllm_steps, vllm_v0
 from experiments.fidelity.compare import Comparison
 from experiments.fidelity.predict import simulate
 from experiments.fidelity.rows import read
+from experiments.fidelity.section import Section
 from experiments.kernels import host, slora
 from experiments.measured import measured_dir
 from experiments.studies import markdown
@@ -115,23 +116,21 @@ def slora_gpus() -> Iterator[Line]:
 
 def slora_on_an_h100() -> Iterator[Line]:
     """The parts of S-LoRA's engine on a GPU that none of them is from."""
-    tree = slora_h100.report(_file(slora_h100.FILE)).tree
-    for past, where in ((False, "below saturation"), (True, "past it")):
-        rows = [row for row in tree["rows"] if row["past_saturation"] == past]
-        for name, label in slora_h100.FIGURES.items():
-            errors = [abs(row["error"][name]) for row in rows if name in row["error"]]
-            if errors:
-                yield "S-LoRA's engine", f"GPU h100_64g, {where}", label, errors
+    yield from _saturating("S-LoRA's engine", slora_h100.report(_file(slora_h100.FILE)))
 
 
 def v0() -> Iterator[Line]:
     """The parts of vLLM's V0 engine on a GPU that its host and its LoRA kernels are not from."""
-    tree = vllm_v0.report(_file(vllm_v0.FILE)).tree
+    yield from _saturating("vLLM's V0 engine", vllm_v0.report(_file(vllm_v0.FILE)))
+
+
+def _saturating(part: str, section: Section) -> Iterator[Line]:
     for past, where in ((False, "below saturation"), (True, "past it")):
-        rows = [row for row in tree["rows"] if row["past_saturation"] == past]
-        for name in ("output_tokens_per_s", "itl_s"):
-            errors = [abs(row["error"][name]) for row in rows]
-            yield "vLLM's V0 engine", f"GPU h100_64g, {where}", vllm_v0.FIGURES[name], errors
+        rows = [row for row in section.tree["rows"] if row["past_saturation"] == past]
+        for name, label in saturating.FIGURES.items():
+            errors = [abs(row["error"][name]) for row in rows if name in row["error"]]
+            if errors:
+                yield part, f"GPU h100_64g, {where}", label, errors
 
 
 PARTS: tuple[Callable[[], Iterator[Line]], ...] = (

@@ -43,10 +43,9 @@ from simlora.sweeps.outcome import NOT_SIMULATED, RAN, Outcome, Overrides
 from tests.experiments import (
     test_fidelity,
     test_fidelity_base_engine,
-    test_fidelity_slora_h100,
+    test_fidelity_saturating,
     test_fidelity_vllm,
     test_fidelity_vllm_steps,
-    test_fidelity_vllm_v0,
     test_profiles,
 )
 from tests.experiments.test_fidelity import a_file
@@ -116,29 +115,29 @@ def fill(folder: Path) -> Path:
     """Write small files of all schemas into a folder."""
     a_file(folder, {}, {"system": "slora_lcfs", "throughput_rps": "1.2"}).rename(folder / "slora_runs.csv")
     test_fidelity_vllm.a_file(folder, {}, {"max_loras": "5"}).rename(folder / "vllm_lora_runs.csv")
-    past = {"median_ttft_ms": "20000"}
-    test_fidelity_slora_h100.a_file(folder, {}, past).rename(folder / slora_h100.FILE)
-    test_fidelity_vllm_v0.a_file(folder, {}).rename(folder / vllm_v0.FILE)
+    own = test_fidelity_saturating
+    own.a_file(folder, own.SLORA, {}, {"median_ttft_ms": "20000"}).rename(folder / slora_h100.FILE)
+    own.a_file(folder, own.VLLM, {}).rename(folder / vllm_v0.FILE)
     rows = test_fidelity_vllm_steps.rows()
     test_fidelity_vllm_steps.a_file(folder, rows).rename(folder / vllm_steps.FILE)
     (folder / dlora.FILE).write_text(json.dumps(ARTIFACT))
     test_profiles.write(folder / single_requests.FILE, [SINGLE, SINGLE | {"prompt_tokens": 400}])
     (folder / base_engine.FILE).mkdir()
     test_fidelity_base_engine.a_run(folder / base_engine.FILE)
-    own = folder / "profiles"
-    own.mkdir()
+    measured = folder / "profiles"
+    measured.mkdir()
     plan = build.plan()
     for table in plan["operators"].values():
-        test_profiles.write(own / table["file"], list(test_profiles.operator_rows()))
-    test_profiles.write(own / plan["attention"]["file"], list(test_profiles.attention_rows()))
+        test_profiles.write(measured / table["file"], list(test_profiles.operator_rows()))
+    test_profiles.write(measured / plan["attention"]["file"], list(test_profiles.attention_rows()))
     for table in plan["all_reduces"].values():
-        test_profiles.write(own / table["file"], list(test_profiles.all_reduce_rows()))
+        test_profiles.write(measured / table["file"], list(test_profiles.all_reduce_rows()))
     for table in plan["iterations"].values():
-        test_profiles.write(own / table["file"], list(iteration_rows()))
-    test_profiles.write(own / profiles.STEPS, [STEP])
-    test_profiles.write(own / profiles.POOLS, [POOL, POOL | {"lora": "off", "kv_tokens": 330_000}])
-    (own / "README.md").touch()
-    (own / "more.csv").touch()
+        test_profiles.write(measured / table["file"], list(iteration_rows()))
+    test_profiles.write(measured / profiles.STEPS, [STEP])
+    test_profiles.write(measured / profiles.POOLS, [POOL, POOL | {"lora": "off", "kv_tokens": 330_000}])
+    (measured / "README.md").touch()
+    (measured / "more.csv").touch()
     return folder
 
 

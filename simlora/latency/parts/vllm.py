@@ -19,20 +19,30 @@ def coefficients(
     Nothing of the host's time hides behind the GPU: the V1 engine without asynchronous scheduling. The host's time goes
     by the speed of the GPU's host, LoRA kernels and the latency of a load by layers.
     """
+    found = engine(times, gpu, model, parts)
+    found["scheduler.per_passed_request_s"] = scaled_host(gpu, parts)["passed_request_s"]
+    return found | {f"kernels.vllm.{leaf}": each_s * model.layers for leaf, each_s in parts["lora"].items()}
+
+
+def scaled_host(gpu: Gpu, parts: Mapping[str, Any]) -> dict[str, float]:
+    """Return the host's seconds beside a GPU."""
     speed = parts["host_speed"] / gpu.host_speed
-    host, load = {leaf: value * speed for leaf, value in parts["host"].items()}, parts["load"]
+    return {leaf: value * speed for leaf, value in parts["host"].items()}
+
+
+def engine(times: KernelTimes, gpu: Gpu, model: ModelShape, parts: Mapping[str, Any]) -> dict[str, float]:
+    """Return what both of vLLM's engines are made of: kernels, the host's time after them, and loads."""
+    host, load = scaled_host(gpu, parts), parts["load"]
     found = {f"{PASS_BY_TOKENS}.{tokens}": times.pass_s[tokens] + host["step_s"] for tokens in TOKENS}
     for batch in BATCHES:
         found[f"{STEP_BY_BATCH}.{batch}"] = times.step_s[batch] + host["step_s"] + host["sequence_s"] * batch
         found[f"{CONTEXT_BY_BATCH}.{batch}"] = max(times.context_token_s[batch], 0.0)
-    found |= {
+    return found | {
         "host.intercept_s": host["step_s"],
         "host.per_sequence_s": host["sequence_s"],
         "front_end.per_request_s": host["request_s"],
         "front_end.per_adapter_s": host["adapter_s"],
-        "scheduler.per_passed_request_s": host["passed_request_s"],
         "adapter_load.latency_s": load["latency_s"] * model.layers,
         "adapter_load.bytes_per_s": load["link_share"] * gpu.host_link.bytes_per_s,
         "adapter_load.disk_latency_s": load["disk_latency_s"],
     }
-    return found | {f"kernels.vllm.{leaf}": each_s * model.layers for leaf, each_s in parts["lora"].items()}
