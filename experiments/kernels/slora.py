@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
+from simlora.latency.kernels import LoraWork, Mbgmv
 from simlora.latency.parts.composed import compose, engines
 from simlora.latency.parts.kernel_times import SAME_SHAPE, KernelTimes, shipped
 
@@ -37,6 +38,7 @@ LOADS = "a100_80g"
 """The GPU whose calibration tells loads and prefills of adapters by their rank."""
 CPU_LORA, CPU_MODULES = "a10-llama_2_7b-tp1", ("q", "k", "v")
 """The calibration that tells LoRA on CPU cores, and the projections that it was measured with."""
+STEPS_OF = (1, 16, 100, 300)
 TOKENS = 512
 """Of the prefill from which the host's part is read."""
 JUDGED = (("a10g", "llama_7b"), ("a100_40g", "llama_7b"), ("a100_80g", "llama_7b"), ("a100_80g", "llama_13b"))
@@ -107,6 +109,22 @@ def composed(row: Row) -> Calibration:
     return calibration_of(row, compose(times, gpu_named(gpu), model_named(model), "slora"))
 
 
+def step_ms(own: Calibration, batch: int) -> float:
+    """Return the milliseconds of a decode step of contexts of 390 tokens, mean rank 30 and highest rank 64."""
+    work = LoraWork(batch, 30 * batch, 64, 1)
+    return 1e3 * (IterationModel(own).decode_s(batch, 390 * batch) + Mbgmv(own).decode_s(work))
+
+
+def _steps() -> Iterator[str]:
+    """Yield decode steps of S-LoRA on the A100 of 80 GB, by parts and as fitted."""
+    for model in ("llama_7b", "llama_13b"):
+        times = shipped()[(LOADS, SAME_SHAPE[model], 1, engines()["slora"]["kernels"])]
+        by_parts = compose(times, gpu_named(LOADS), model_named(model), "slora")
+        whole = calibrations.load(f"{LOADS}-{model}-tp1")
+        cells = (f"{step_ms(by_parts, batch):.1f} / {step_ms(whole, batch):.1f}" for batch in STEPS_OF)
+        yield f"{LOADS} {model}, steps of {', '.join(map(str, STEPS_OF))}, ms by parts / as fitted: {', '.join(cells)}"
+
+
 def host_speed() -> dict[int, float]:
     """Return how much faster launch-bound decode steps are beside an H100 than beside an A100, by TP.
 
@@ -131,6 +149,8 @@ def _run(options: Namespace) -> None:
         return
     for name, value in parts().items():
         print(f"{name}: {value:.5g}")
+    for line in _steps():
+        print(line)
     path = measured_dir() / RUNS
     if not path.exists():
         print(f"skipped: there is no {path}; set SIMLORA_MEASURED_DIR to the folder that has {RUNS}")

@@ -40,10 +40,13 @@ class Cache:
     folder: Path
     source: str
 
-    def path(self, overrides: Sequence[str]) -> Path:
-        """Return where the run of these overrides is kept, with the files that they name as they are now."""
-        values = _values(overrides)
-        return self.named([settled(overrides), dict(files_of(values).files), foreign_code(values)])
+    def path(self, overrides: Sequence[str], files: Mapping[str, str] | None = None) -> Path:
+        """Return where the run of these overrides is kept, with the files that they name as they are now.
+
+        `files`: what `files` has just returned for them, as a long trace takes a while to hash.
+        """
+        own = self.files(overrides) if files is None else files
+        return self.named([settled(overrides), dict(own), foreign_code(_values(overrides))])
 
     def files(self, overrides: Sequence[str]) -> Mapping[str, str]:
         """Return the files that these overrides name, and their hashes as they are now."""

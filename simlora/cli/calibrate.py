@@ -142,6 +142,8 @@ def _derive(options: argparse.Namespace) -> int:
 
 
 def _fit(options: argparse.Namespace) -> int:
+    from statistics import median as median_of
+
     from simlora.calibrate.host import fitted, read_steps
 
     if len(options.names) != 1:
@@ -159,8 +161,7 @@ def _fit(options: argparse.Namespace) -> int:
         ("as it came", *fit.came, fit.before),
         ("as fitted", fit.step_s, fit.sequence_s, fit.errors),
     ):
-        sizes = sorted(100 * errors)
-        median, worst = sizes[len(sizes) // 2], sizes[-1]
+        median, worst = 100 * median_of(errors), 100 * max(errors)
         show(
             f"{label:<12} {1e3 * step_s:>7.3f} ms {1e6 * sequence_s:>9.2f} µs {median:>12.1f} % {worst:>6.1f} %"
         )

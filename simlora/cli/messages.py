@@ -33,5 +33,5 @@ def unprintable(error: OSError) -> InputError:
 
 
 def read_no_more() -> None:
-    """Print what comes on stdout nowhere: nobody takes it, and Python would complain when it flushes at exit."""
+    """Print what comes on stdout nowhere: it cannot be written, and Python would complain when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

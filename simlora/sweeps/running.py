@@ -58,9 +58,10 @@ def each_run(
     missing = {}
     first: dict[str, str] = {}
     for overrides in wanted:
-        for file, hashed in cache.files(overrides).items():
+        files = cache.files(overrides)
+        for file, hashed in files.items():
             first.setdefault(file, hashed)
-        path = cache.path(overrides)
+        path = cache.path(overrides, files)
         if kept := cache.get(path, overrides):
             yield overrides, Outcome(**kept)
         else:

@@ -2,7 +2,7 @@
 
 The rows' `kv_tokens` are the pools that a server of their configuration reported once, not those of each hour's own
 server. vLLM (V1, Worker.determine_available_memory) takes from its share of the GPU all that is in use on the device
-when it starts, whoever holds it, and gives the rest to KV. So a server that starts beside something else has a smaller
+when it starts, by any process, and gives the rest to KV. So a server that starts beside something else has a smaller
 pool, and keeps it. A full pool holds 364 to 371 tokens per running request, whatever its size, and tokens per second
 times inter-token latency is the number of running requests: the memory that was missing follows from the row.
 """
