@@ -12,11 +12,10 @@ from pathlib import Path
 
 from experiments.claims import board, evaluate, pictures, verdicts
 from experiments.claims.claim import read
-from experiments.claims.evaluate import Outcomes, Row
-from experiments.claims.spots import Limit, Spot
+from experiments.claims.evaluate import Row
 from experiments.studies.command import ended
 from experiments.studies.reading import known
-from experiments.studies.running import Watch, run_all, watched
+from experiments.studies.running import Watch, watched
 from experiments.studies.study import read_all
 from simlora.api.cache import HELP
 from simlora.core.errors import InputError
@@ -25,6 +24,8 @@ EXPERIMENTS = Path(__file__).resolve().parents[1]
 LIST = EXPERIMENTS.parents[1] / "shared" / "claims.csv"
 PAGE = EXPERIMENTS.parent / "docs" / "claims.md"
 """Where the board of all papers is written."""
+INFERRED = PAGE.parent / "inferred"
+"""Where `python -m experiments.infer` has written what it found, a JSON a paper."""
 
 
 def papers(folder: Path = EXPERIMENTS) -> dict[str, Path]:
@@ -35,19 +36,10 @@ def papers(folder: Path = EXPERIMENTS) -> dict[str, Path]:
 def judge(paper: str, folder: Path) -> list[Row]:
     """Return a row a claim of a paper. Runs what claims look at, and what the reasons do of those that do not hold."""
     claims = read(folder / "claims.yaml", read_all(folder))
-    outcomes = _run([spot for claim in claims for spot in claim.spots_looked_at()], {})
+    outcomes = evaluate.simulated([spot for claim in claims for spot in claim.spots_looked_at()], {})
     failing = [claim for claim in claims if evaluate.judge(claim, outcomes).verdict != verdicts.HOLDS]
-    outcomes = _run([spot for claim in failing for spot in claim.evidence.values()], outcomes)
+    outcomes = evaluate.simulated([spot for claim in failing for spot in claim.evidence.values()], outcomes)
     return [evaluate.evaluate(paper, claim, outcomes) for claim in claims]
-
-
-def _run(spots: Sequence[Spot | Limit], outcomes: Outcomes) -> Outcomes:
-    """Return the outcomes with those of the runs that the spots are of; searches look at their next points at once."""
-    while new := [
-        one for one in evaluate.looked_at(spots, outcomes) if one.overrides not in outcomes and not one.skip
-    ]:
-        outcomes = {**outcomes, **run_all(new)}
-    return outcomes
 
 
 def notes(rows: Sequence[Row], have: Mapping[str, Path]) -> list[str]:
@@ -66,6 +58,18 @@ def notes(rows: Sequence[Row], have: Mapping[str, Path]) -> list[str]:
     forgotten = [name for paper, name in listed if paper in papers_judged and name not in judged]
     if forgotten:
         found.append(f"Claims that no claims.yaml has: {', '.join(forgotten)}.")
+    return found
+
+
+def conditions(folder: Path) -> dict[str, str]:
+    """Return under which conditions claims come out, by claim, as far as that was looked for."""
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        claims = json.loads(path.read_text(encoding="utf-8"))["claims"]
+        found |= {
+            name: claim["true_under"] + (" (fitted)" if claim["fitted"] else "")
+            for name, claim in claims.items()
+        }
     return found
 
 
@@ -111,7 +115,9 @@ def _make(options: argparse.Namespace) -> None:
     if page:
         drawn = _draw(rows, chosen, ran, page.parent / "figures")
         asked = "".join(f" --paper {paper}" for paper in options.paper or ())
-        _write(page, board.markdown(every, said, f"python -m experiments.claims{asked}"))
+        _write(
+            page, board.markdown(every, said, f"python -m experiments.claims{asked}", conditions(INFERRED))
+        )
         print(f"wrote {_shown(page)} and {len(drawn)} figures in {_shown(page.parent / 'figures')}")
 
 

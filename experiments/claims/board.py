@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.claims.evaluate import Row
@@ -24,7 +24,18 @@ MEANING = {
     NOT_SIMULATED: "simlora cannot run it",
 }
 WORST_FIRST = (OFF, NOT_SIMULATED, CONTRADICTS, NEAR, HOLDS)
-COLUMNS = ("verdict", "claim", "published", "simulated", "error", "fitted", "figure", "why it does not hold")
+COLUMNS = (
+    "verdict",
+    "claim",
+    "published",
+    "simulated",
+    "error",
+    "fitted",
+    "true under",
+    "figure",
+    "why it does not hold",
+)
+AS_IT_IS = "as it is"
 
 
 def as_json(rows: Sequence[Row], notes: Sequence[str]) -> dict[str, Any]:
@@ -63,8 +74,11 @@ def terminal(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, "", summary(rows)])
 
 
-def markdown(rows: Sequence[Row], notes: Sequence[str], command: str) -> str:
-    """Return the board as a page, which says what command wrote it."""
+def markdown(rows: Sequence[Row], notes: Sequence[str], command: str, conditions: Mapping[str, str]) -> str:
+    """Return the board as a page, which says what command wrote it.
+
+    `conditions`: by claim, the unpublished conditions under which it comes out, where they were looked for.
+    """
     papers = list(dict.fromkeys(row.paper for row in rows))
     holding = sum(row.verdict == HOLDS for row in rows)
     fitted = sum(row.verdict == HOLDS and row.fitted > 0 for row in rows)
@@ -79,18 +93,25 @@ def markdown(rows: Sequence[Row], notes: Sequence[str], command: str) -> str:
         f"run of {fitted} of the {holding} claims that hold. Nothing is fitted to make a claim come out. *Figure*: "
         "those points that claims of this page look at, simulated, and hollow what was printed or measured; "
         "`python -m experiments.<paper> <figure>` draws all of it, and the experiments that a reason names. Where "
-        "it is a command, that prints the numbers. What a reason says was measured by the authors is in their "
-        "published runs.",
+        "it is a command, that prints the numbers. *True under*: unpublished conditions under which a claim comes out, "
+        "found by `python -m experiments.infer <paper>` within ranges that the paper's sentences bound "
+        "([what must have been so](papers.md)); a claim that was fitted there never holds by that. What a "
+        "reason says was measured by the authors is in their published runs.",
         "",
         *[line for note in notes for line in (note, "")],
     ]
     for paper in papers:
         own = [row for row in rows if row.paper == paper]
-        lines += [f"## {paper}", "", table(COLUMNS, map(_cells, worst_first(own))), ""]
+        lines += [
+            f"## {paper}",
+            "",
+            table(COLUMNS, [_cells(row, conditions.get(row.id, "")) for row in worst_first(own)]),
+            "",
+        ]
     return "\n".join(lines)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, condition: str) -> tuple[str, ...]:
     return (
         row.verdict if row.verdict == HOLDS else f"**{row.verdict}**",
         f"`{row.id}` {row.where}: {row.metric}",
@@ -98,6 +119,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         shown(row.simulated),
         error_shown(row.published, row.errors),
         f"{row.fitted} of {row.runs}" if row.fitted else "",
+        condition or (AS_IT_IS if row.verdict == HOLDS else ""),
         ", ".join(_figure(row.paper, study) for study in row.studies)
         or (f"`{row.command}`" if row.command else ""),
         row.reason,

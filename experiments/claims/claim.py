@@ -78,11 +78,14 @@ def read(path: Path, studies: Mapping[str, Study]) -> list[Claim]:
 
     Where the file has `seeds`, numbers are means over runs with these.
     """
-    seeds = read_seeds(path)
-    entries = load(path)["claims"]
-    claims = [
-        _claim(entry, f"{path}: claim {index + 1}", studies, seeds) for index, entry in enumerate(entries)
-    ]
+    return entries(load(path)["claims"], path, studies, read_seeds(path))
+
+
+def entries(
+    tree: Sequence[Any], path: Path, studies: Mapping[str, Study], seeds: Sequence[int]
+) -> list[Claim]:
+    """Return the claims in a list of them, which stands in the file at `path`. Raises InputError as `read` does."""
+    claims = [_claim(entry, f"{path}: claim {index + 1}", studies, seeds) for index, entry in enumerate(tree)]
     ids = [claim.id for claim in claims]
     twice = next((name for name in ids if ids.count(name) > 1), None)
     if twice:

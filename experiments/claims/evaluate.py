@@ -14,7 +14,7 @@ from experiments.claims.numbers import shown
 from experiments.claims.spots import Figures, Limit, Spot
 from experiments.studies.fitted import was_fitted
 from experiments.studies.points import Overrides, Point
-from experiments.studies.running import NoNumberError, figure_of, watched
+from experiments.studies.running import NoNumberError, figure_of, run_all, watched
 from experiments.studies.study import OOM
 from simlora.sweeps.outcome import Outcome
 
@@ -89,6 +89,15 @@ def evaluate(paper: str, claim: Claim, outcomes: Outcomes) -> Row:
         fitted=sum(fitted),
         seconds=round(sum(outcomes[key].seconds for key in used), 3),
     )
+
+
+def simulated(spots: Sequence[Spot | Limit], outcomes: Outcomes) -> Outcomes:
+    """Return the outcomes with those of the runs that the spots are of; searches look at their next points at once."""
+    while new := [
+        one for one in looked_at(spots, outcomes) if one.overrides not in outcomes and not one.skip
+    ]:
+        outcomes = {**outcomes, **run_all(new)}
+    return outcomes
 
 
 def judge(claim: Claim, outcomes: Outcomes) -> Judged:

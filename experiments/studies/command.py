@@ -14,7 +14,7 @@ from experiments.studies.gathered import complaints, gather, write_csv
 from experiments.studies.points import points
 from experiments.studies.reading import known
 from experiments.studies.running import run_all
-from experiments.studies.study import Study, read_all
+from experiments.studies.study import Study, files, read_all
 from simlora.api.cache import HELP
 from simlora.cli.guarded import DONE, guarded
 from simlora.core.errors import InputError
@@ -30,7 +30,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         description=f"Simulate the figures and tables of {paper}, and draw them beside the published points.",
         epilog=HELP,
     )
-    names = ", ".join(sorted(path.stem for path in folder.glob("*.yaml") if path.stem != "claims")[:2])
+    names = ", ".join(sorted(path.stem for path in files(folder))[:2])
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"{names}, … (default: all)")
     parser.add_argument("--out", type=Path, help=f"where PNG and CSV go (default: outputs/{paper})")
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -23,6 +23,7 @@ class Watch:
 
 
 _watches: list[Watch] = []
+_changes: list[Callable[[Point], Point]] = []
 
 
 @contextmanager
@@ -39,15 +40,34 @@ def watched(jobs: int = -1) -> Iterator[Watch]:
         _watches.pop()
 
 
+@contextmanager
+def under(change: Callable[[Point], Point]) -> Iterator[None]:
+    """Run every point as it is changed, meanwhile; outcomes still go by the point as it is asked for."""
+    global _watches, _changes
+    outer = _watches, _changes
+    _watches, _changes = [], [change]
+    try:
+        yield
+    finally:
+        _watches, _changes = outer
+
+
 def run_all(points: Iterable[Point], jobs: int = -1, shown: bool | None = None) -> dict[Overrides, Outcome]:
     """Return the outcome of every run that the points need. `shown`: a progress bar; None is on a terminal."""
     asked = {(point.study, point.overrides): point for point in points if not point.skip}
-    wanted = list(dict.fromkeys(overrides for _, overrides in asked))
+    wanted = {point.overrides: point for point in asked.values()}
     known = _watches[0].outcomes if _watches else {}
-    new = [overrides for overrides in wanted if overrides not in known]
-    simulated = _simulated(new, _watches[0].jobs if _watches and jobs == -1 else jobs, shown)
+    new: dict[Overrides, Overrides] = {}
+    for point in asked.values():
+        if point.overrides not in known:
+            changed = _changed(point)
+            assert new.setdefault(point.overrides, changed) == changed, f"{point.key} is changed in two ways"
+    simulated = _simulated(
+        [*dict.fromkeys(new.values())], _watches[0].jobs if _watches and jobs == -1 else jobs, shown
+    )
     found = {
-        overrides: known[overrides] if overrides in known else simulated[overrides] for overrides in wanted
+        overrides: known[overrides] if overrides in known else simulated[new[overrides]]
+        for overrides in wanted
     }
     for watch in _watches:
         watch.points |= asked
@@ -71,6 +91,12 @@ def figure_of(outcomes: Mapping[Overrides, Outcome], point: Point, metric: str) 
     if found is None:
         raise NoNumberError(point, outcome)
     return found
+
+
+def _changed(point: Point) -> Overrides:
+    for change in _changes:
+        point = change(point)
+    return point.overrides
 
 
 def _simulated(wanted: Sequence[Overrides], jobs: int, shown: bool | None) -> dict[Overrides, Outcome]:

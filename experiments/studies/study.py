@@ -13,6 +13,8 @@ from simlora.core.errors import InputError
 
 Settings = Mapping[str, Any]
 """Overrides as on the command line: `{gpu: a10g, workload.rate_rps: 2}`."""
+NO_STUDIES = ("claims", "unknowns")
+"""Files of a paper's folder that are something else."""
 OOM = "OOM"
 """What is printed where the model did not fit the GPU's memory."""
 
@@ -139,9 +141,13 @@ def read(path: Path) -> Study:
 
 
 def read_all(folder: Path) -> dict[str, Study]:
-    """Read the studies of a paper's folder, by name; `claims.yaml` is none."""
-    paths = [path for path in folder.glob("*.yaml") if path.stem != "claims"]
-    return {path.stem: read(path) for path in sorted(paths, key=_in_order)}
+    """Read the studies of a paper's folder, by name."""
+    return {path.stem: read(path) for path in sorted(files(folder), key=_in_order)}
+
+
+def files(folder: Path) -> list[Path]:
+    """Return the files of a paper's folder that are studies."""
+    return [path for path in folder.glob("*.yaml") if path.stem not in NO_STUDIES]
 
 
 def _in_order(path: Path) -> tuple[str, int]:

@@ -536,7 +536,7 @@ def test_a_claim_of_no_study_names_the_command_that_prints_it(
     monkeypatch.setitem(formulas.FORMULAS, "f", lambda: iter([Comparison("3 is 3", True)]))
     row = row_of(tmp_path, text)
     assert (row.studies, row.command) == ([], "python -m experiments.claims.formulas f")
-    assert "| `python -m experiments.claims.formulas f` |" in markdown([row], [], "")
+    assert "| `python -m experiments.claims.formulas f` |" in markdown([row], [], "", {})
 
 
 def test_formulas_are_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -655,7 +655,7 @@ def test_the_page_and_the_terminal_show_every_claim(tmp_path: Path) -> None:
     text = terminal(rows)
     assert "2 claims: 1 holds, 1 off." in text
     assert text.index("Because it rained.") < text.index("holds"), "the worst come first"
-    page = markdown(rows, ["A note."], "python -m experiments.claims")
+    page = markdown(rows, ["A note."], "python -m experiments.claims", {})
     assert page.count("`a-value`") == 2
     assert "A note." in page
     off, holds = (page.index(f"| {verdict} | `a-value`") for verdict in ("**off**", "holds"))

@@ -1,0 +1,67 @@
+"""The picture of an inference: what is left of each unknown's range, and what is predicted of each claim."""
+
+from __future__ import annotations
+
+import matplotlib
+import numpy as np
+
+from experiments.infer.comparing import LINEAR, TARGET
+from experiments.infer.inference import Inference
+from experiments.infer.posterior import BINS
+from experiments.studies.draw import COLOURS, INK, plain
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+WIDE = 10.0
+
+
+def draw(found: Inference) -> Figure:
+    """Return the figure: on the left a row an unknown, on the right a row a number of a claim."""
+    unknowns = found.unknowns.unknowns
+    rows = [(one, index) for one in found.predicted for index in range(len(one.numbers))]
+    figure = plt.figure(
+        figsize=(WIDE, max(1.0 * len(unknowns), 0.24 * len(rows)) + 1.0), layout="constrained"
+    )
+    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.35))
+    for axes, unknown in zip(np.atleast_1d(left.subplots(len(unknowns), 1)), unknowns, strict=True):
+        heights = found.left.histogram(unknown)
+        places = np.arange(len(heights))
+        axes.bar(places, heights * len(heights), 0.92, color=COLOURS[0])
+        axes.axhline(1.0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+        title = f"{unknown.title}, {unknown.unit}" if unknown.unit else unknown.title
+        axes.set_title(title, fontsize="small", loc="left")
+        axes.set_yticks([])
+        if unknown.choices:
+            axes.set_xticks(places, list(unknown.choices), fontsize="small")
+        else:
+            at = (0.0, 0.5, 1.0)
+            axes.set_xticks(
+                [BINS * share - 0.5 for share in at], [f"{unknown.at(share):.3g}" for share in at]
+            )
+            axes.axvline(BINS * unknown.share(unknown.default) - 0.5, color=COLOURS[1], linewidth=1.5)
+        axes.tick_params(labelsize="small")
+        plain(axes)
+    left.suptitle("Left of each range (dashed: even; line: default)", fontsize="medium")
+    axes = right.subplots()
+    for row, (one, index) in enumerate(rows):
+        low, middle, high = (
+            np.sinh(TARGET + q) / LINEAR for q in np.quantile(one.left[:, index], (0.05, 0.5, 0.95))
+        )
+        colour = COLOURS[2] if one.fitted else COLOURS[0]
+        axes.plot([low, high], [row, row], color=colour, linewidth=3, solid_capstyle="butt")
+        axes.plot(middle, row, "o", color=colour, markersize=4)
+        axes.plot(
+            np.sinh(TARGET + one.default[:, index].mean()) / LINEAR, row, "x", color=COLOURS[1], markersize=5
+        )
+    axes.axvline(1.0, color=INK, linewidth=0.8)
+    axes.set_xscale("symlog", linthresh=0.1)
+    axes.set_yticks(
+        range(len(rows)), [one.claim.id if index == 0 else "" for one, index in rows], fontsize="x-small"
+    )
+    axes.invert_yaxis()
+    axes.set_xlabel("simulated over published")
+    plain(axes)
+    right.suptitle("90 % intervals of fitted and of held-back claims (x: defaults)", fontsize="medium")
+    return figure

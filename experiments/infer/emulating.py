@@ -1,0 +1,71 @@
+"""Gaussian processes that stand for the simulator: t of every number of a claim, over the unknowns."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+from experiments.claims.claim import Claim
+from experiments.infer.evaluating import Evaluation
+from experiments.infer.searching import differences
+from experiments.infer.unknowns import Setting, Unknowns
+from simlora.core.arrays import Floats
+
+LONGEST = 20.0
+"""Length of correlation, in widths of the range, from which an unknown says nothing."""
+
+
+def features(unknowns: Unknowns, settings: Sequence[Setting]) -> Floats:
+    """Return a row a setting: shares of the ranges, 0 to 1, and for a choice a column each but its first."""
+    columns = []
+    for unknown in unknowns.unknowns:
+        values = [setting[unknown.name] for setting in settings]
+        if unknown.choices:
+            columns += [[float(value == choice) for value in values] for choice in [*unknown.choices][1:]]
+        else:
+            columns.append([unknown.share(value) for value in values])
+    return np.asarray(columns).T
+
+
+class Emulator:
+    """One process a number, each trained on all evaluations that have it."""
+
+    def __init__(
+        self, unknowns: Unknowns, claims: Sequence[Claim], evaluations: Sequence[Evaluation]
+    ) -> None:
+        self.unknowns = unknowns
+        self.processes: dict[str, list[GaussianProcessRegressor]] = {}
+        for claim in claims:
+            having = [one for one in evaluations if claim.id in one.numbers]
+            rows = features(unknowns, [one.asked.values for one in having])
+            targets = np.asarray([differences(claim, one) for one in having])
+            self.processes[claim.id] = [_process(rows, column) for column in targets.T]
+
+    def differences(self, settings: Sequence[Setting]) -> Mapping[str, tuple[Floats, Floats]]:
+        """Return by claim the mean and the standard deviation of what t is off by, each `[settings, numbers]`.
+
+        The deviation is of one run: what the process does not know, and what another seed would change.
+        """
+        rows = features(self.unknowns, settings)
+        found = {}
+        for name, processes in self.processes.items():
+            told = [process.predict(rows, return_std=True) for process in processes]
+            found[name] = (
+                np.stack([mean for mean, _ in told], 1),
+                np.stack([spread for _, spread in told], 1),
+            )
+        return found
+
+
+def _process(rows: Floats, values: Floats) -> GaussianProcessRegressor:
+    kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(np.ones(rows.shape[1]), (0.05, LONGEST), nu=2.5)
+    process = GaussianProcessRegressor(
+        kernel + WhiteKernel(0.05, (1e-5, 1.0)), normalize_y=True, n_restarts_optimizer=1, random_state=0
+    )
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # a length at its bound
+        return process.fit(rows, values)

@@ -1,0 +1,201 @@
+"""An inference from beginning to end: settings, an emulator, what is left of the ranges, and what that predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.claims.claim import Claim
+from experiments.infer.comparing import HOLDS, TARGET, factor, published
+from experiments.infer.emulating import Emulator
+from experiments.infer.evaluating import Evaluation, asked, evaluate_all
+from experiments.infer.posterior import Posterior, posterior
+from experiments.infer.searching import design, differences, optimised
+from experiments.infer.unknowns import Setting, Unknowns
+from simlora.core.arrays import Floats
+
+SEEDS = (1, 2, 3)
+"""Of what is predicted in the end; the search has seed 0 throughout, so that settings differ by nothing else."""
+NEAR_DRAWN = 1 << 11
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many settings are simulated: in the design, by the optimiser, and drawn from what is left in the end."""
+
+    design: int
+    search: int
+    draws: int
+
+    def runs(self, claims: int) -> int:
+        """Return how many settings that is at most, with one more for each claim, to see whether it can come out."""
+        return 1 + self.design + self.search + claims + len(SEEDS) * (1 + self.draws)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A claim: what t is off by with the defaults and with settings that are left, `[settings and seeds, numbers]`.
+
+    `nearest` is the evaluation that comes nearest to the published numbers, `worst` its largest difference of t;
+    `conditions` is the setting nearest to the defaults under which all numbers hold, None if none was found.
+    """
+
+    claim: Claim
+    fitted: bool
+    default: Floats
+    left: Floats
+    nearest: Setting
+    worst: float
+    conditions: Setting | None
+
+    @property
+    def numbers(self) -> list[float]:
+        """The published numbers."""
+        return published(self.claim)
+
+    def interval(self) -> list[tuple[float, float, float]]:
+        """Return median and 90 % interval of each number."""
+        shares = np.quantile(self.left, (0.5, 0.05, 0.95), axis=0).T
+        return [
+            (number * _share(middle), number * _share(low), number * _share(high))
+            for number, (middle, low, high) in zip(self.numbers, shares, strict=True)
+        ]
+
+    def within(self) -> list[bool]:
+        """Return whether each published number lies in the interval."""
+        return [
+            low <= number <= high
+            for number, (_, low, high) in zip(self.numbers, self.interval(), strict=True)
+        ]
+
+    def as_they_are(self) -> list[float]:
+        """Return each number with the defaults, the mean over seeds."""
+        return [
+            number * _share(mean) for number, mean in zip(self.numbers, self.default.mean(0), strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Inference:
+    """All that is printed and drawn."""
+
+    unknowns: Unknowns
+    budget: Budget
+    left: Posterior
+    predicted: Sequence[Predicted]
+    settings: int
+    runs: int
+    seconds: float
+
+    def factors(self, fitted: bool, default: bool) -> Floats:
+        """Return the median error factor over numbers of claims, for each setting that is left, or for the defaults.
+
+        Of each setting seeds are averaged first.
+        """
+        chosen = [one for one in self.predicted if one.fitted == fitted]
+        if default:
+            return np.median(factor(np.concatenate([one.default.mean(0) for one in chosen])))[None]
+        means = [one.left.reshape(-1, len(SEEDS), one.left.shape[1]).mean(1) for one in chosen]
+        return np.asarray(np.median(factor(np.concatenate(means, axis=1)), axis=1))
+
+
+def infer(unknowns: Unknowns, budget: Budget, jobs: int, tell: Callable[[str], None]) -> Inference:
+    """Return what the claims say of the unknowns. `tell` hears what is about to be simulated, and what it costs."""
+    claims = [*unknowns.fitted, *unknowns.judged]
+    first = evaluate_all(unknowns, [asked(unknowns.defaults, 0, judged=True)], jobs, "defaults: settings")
+    tell(_cost(budget, first[0], len(claims), jobs))
+    even = evaluate_all(
+        unknowns,
+        [asked(each, 0, judged=True) for each in design(unknowns, budget.design)],
+        jobs,
+        "design: settings",
+    )
+    found = even + optimised(unknowns, even, budget.search, 0, jobs)
+    fitting = Emulator(unknowns, unknowns.fitted, found)
+    left = posterior(unknowns, fitting)
+    drawn = [asked(setting, seed, judged=True) for setting in left.drawn(budget.draws) for seed in SEEDS]
+    defaults = [asked(unknowns.defaults, seed, judged=True) for seed in SEEDS]
+    last = evaluate_all(unknowns, [*defaults, *drawn], jobs, "what is left: settings")
+    found += evaluate_all(
+        unknowns,
+        [asked(setting, 0, judged=True) for setting in _nearest(unknowns, claims, found + last)],
+        jobs,
+        "claim by claim: settings",
+    )
+    every = found + last
+    return Inference(
+        unknowns,
+        budget,
+        left,
+        [
+            _predicted(
+                unknowns, claim, claim in unknowns.fitted, last[: len(SEEDS)], last[len(SEEDS) :], every
+            )
+            for claim in claims
+        ],
+        len(every),
+        sum(one.runs for one in every),
+        sum(one.seconds for one in every),
+    )
+
+
+def _cost(budget: Budget, default: Evaluation, claims: int, jobs: int) -> str:
+    settings = budget.runs(claims)
+    minutes = settings * default.seconds / 60
+    return (
+        f"up to {settings} settings of {default.runs} runs each; with the defaults these take {default.seconds:.1f} s "
+        f"of one core, so that all of them take about {minutes:.0f} minutes of one core, less what is kept already"
+    )
+
+
+def _nearest(unknowns: Unknowns, claims: Sequence[Claim], found: Sequence[Evaluation]) -> list[Setting]:
+    """Return for each claim the setting at which an emulator expects it to come out, of settings over all ranges."""
+    candidates = design(unknowns, NEAR_DRAWN, 2)
+    told = Emulator(unknowns, claims, found).differences(candidates)
+    chosen = {}
+    for claim in claims:
+        mean, deviation = told[claim.id]
+        setting = candidates[int(np.argmin((np.abs(mean) + deviation).max(1)))]
+        chosen[tuple(setting.items())] = setting
+    return list(chosen.values())
+
+
+def _predicted(
+    unknowns: Unknowns,
+    claim: Claim,
+    fitted: bool,
+    defaults: Sequence[Evaluation],
+    drawn: Sequence[Evaluation],
+    every: Sequence[Evaluation],
+) -> Predicted:
+    having = [one for one in every if claim.id in one.numbers]
+    worst = np.asarray([np.abs(differences(claim, one)).max() for one in having])
+    holding = [one for one, most in zip(having, worst, strict=True) if most <= HOLDS]
+    return Predicted(
+        claim,
+        fitted,
+        np.stack([differences(claim, one) for one in defaults]),
+        np.stack([differences(claim, one) for one in drawn]),
+        having[int(worst.argmin())].asked.values,
+        float(worst.min()),
+        min((one.asked.values for one in holding), key=lambda each: _change(unknowns, each), default=None),
+    )
+
+
+def _change(unknowns: Unknowns, setting: Setting) -> float:
+    """Return how far a setting is from the defaults: shares of the ranges, added up; another reading is 1."""
+    total = 0.0
+    for unknown in unknowns.unknowns:
+        value = setting[unknown.name]
+        if unknown.choices:
+            total += float(value != unknown.default)
+        else:
+            total += abs(unknown.share(value) - unknown.share(unknown.default))
+    return total
+
+
+def _share(difference: float) -> float:
+    """Return a simulated number over the published one, from the difference of t."""
+    return float(np.sinh(TARGET + difference)) / 10.0

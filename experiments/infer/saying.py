@@ -1,0 +1,192 @@
+"""An inference as people read it: lines on the terminal, a page of Markdown, and JSON for the board of claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.claims.numbers import shown
+from experiments.infer.comparing import factor
+from experiments.infer.inference import SEEDS, Inference, Predicted
+from experiments.infer.posterior import TELLS_BITS
+from experiments.infer.unknowns import Setting, Unknown, Unknowns
+from experiments.studies.markdown import table
+
+UNKNOWN_COLUMNS = ("unknown", "range", "elsewhere", "left by the claims (90 %)", "bits", "the paper says")
+CLAIM_COLUMNS = (
+    "claim",
+    "published",
+    "defaults",
+    "predicted, median (90 %)",
+    "published lies within",
+    "true under",
+)
+NOT_FOUND = "no setting found"
+
+
+def true_under(unknowns: Unknowns, one: Predicted) -> str:
+    """Return the conditions under which a claim comes out, the fewest changes from the defaults."""
+    if one.conditions is None:
+        return f"{NOT_FOUND}; the nearest is off by a factor of {factor(np.asarray(one.worst)):.2f}"
+    return changed(unknowns, one.conditions) or "as it is"
+
+
+def changed(unknowns: Unknowns, setting: Setting) -> str:
+    """Return what a setting has other than the defaults, as --at takes it."""
+    parts = []
+    for unknown in unknowns.unknowns:
+        value = setting[unknown.name]
+        if value != unknown.default:
+            parts.append(f"{unknown.name}={value if isinstance(value, str) else f'{value:.3g}'}")
+    return " ".join(parts)
+
+
+def ranged(unknown: Unknown) -> str:
+    """Return a range, or the choices."""
+    if unknown.choices:
+        return ", ".join(unknown.choices)
+    return f"{unknown.least:g} to {unknown.most:g} {unknown.unit}".strip()
+
+
+def rest(found: Inference, unknown: Unknown) -> str:
+    """Return what the claims leave of an unknown."""
+    if unknown.choices:
+        return ", ".join(f"{choice} {share:.0%}" for choice, share in found.left.shares(unknown).items())
+    low, high = found.left.interval(unknown)
+    return f"{low:.3g} to {high:.3g} {unknown.unit}".strip()
+
+
+def summary(found: Inference) -> list[str]:
+    """Return sentences: what was simulated, and whether the settings that are left predict better than the defaults."""
+    judged = [one for one in found.predicted if not one.fitted]
+    numbers = [inside for one in judged for inside in one.within()]
+    said = [
+        f"{found.settings} settings, {found.runs:,} runs, which took {found.seconds / 60:.0f} minutes of one core; "
+        f"s, the error of the claims that no setting explains, is {100 * math.expm1(found.left.spread):.0f} %."
+    ]
+    for fitted, name in ((True, "fitted"), (False, "held back")):
+        default = float(found.factors(fitted, default=True)[0])
+        left = found.factors(fitted, default=False)
+        low, middle, high = np.quantile(left, (0.05, 0.5, 0.95))
+        said.append(
+            f"Claims {name}: the median error factor is {default:.2f} with the defaults and {middle:.2f} "
+            f"({low:.2f} to {high:.2f}) with the settings that are left; {np.mean(left < default):.0%} of these are "
+            "better than the defaults."
+        )
+    said.append(f"{sum(numbers)} of the {len(numbers)} numbers held back lie in their predicted intervals.")
+    return said
+
+
+def terminal(found: Inference) -> Iterator[str]:
+    """Yield the lines that are printed."""
+    wide = max(len(unknown.name) for unknown in found.unknowns.unknowns)
+    for unknown in found.unknowns.unknowns:
+        bits = found.left.bits(unknown)
+        tells = f"{bits:.2f} bits" + ("" if bits >= TELLS_BITS else ": the claims tell nothing about it")
+        yield f"{unknown.name:<{wide}}  {ranged(unknown)} -> {rest(found, unknown)}  ({tells})"
+    for one in found.predicted:
+        yield f"{'fitted' if one.fitted else 'judged'}  {one.claim.id}: published {shown(one.numbers)}"
+        yield f"    defaults {shown(one.as_they_are())}; predicted {_intervals(one)}; within: {_inside(one)}"
+        yield f"    true under: {true_under(found.unknowns, one)}"
+    yield from summary(found)
+
+
+def page(found: Inference, picture: str, command: str) -> str:
+    """Return the page, which says what command wrote it."""
+    unknowns = found.unknowns
+    lines = [
+        f"# What must have been so: {unknowns.paper}",
+        "",
+        f"Written by `{command}`; do not edit it. The unknowns, with the sentences that bound them, stand in "
+        f'`experiments/{unknowns.paper}/unknowns.yaml`; `{command} --at "name=value"` prints the claims under one '
+        "setting. How the settings are found and weighted stands in `experiments/infer/`.",
+        "",
+        *[line for sentence in summary(found) for line in (f"* {sentence}",)],
+        "",
+        f"![Unknowns and claims]({picture})",
+        "",
+        "## What the claims leave of each unknown",
+        "",
+        table(
+            UNKNOWN_COLUMNS,
+            [
+                (
+                    f"`{unknown.name}`: {unknown.title}",
+                    ranged(unknown),
+                    shown(unknown.default),
+                    rest(found, unknown),
+                    f"{found.left.bits(unknown):.2f}"
+                    + ("" if found.left.bits(unknown) >= TELLS_BITS else " (nothing)"),
+                    unknown.says,
+                )
+                for unknown in unknowns.unknowns
+            ],
+        ),
+    ]
+    for fitted, title in ((True, "Claims that are fitted"), (False, "Claims that are held back")):
+        chosen = [one for one in found.predicted if one.fitted == fitted]
+        lines += ["", f"## {title}", "", table(CLAIM_COLUMNS, [_row(unknowns, one) for one in chosen])]
+    return "\n".join([*lines, ""])
+
+
+def as_json(found: Inference) -> dict[str, Any]:
+    """Return what the board of claims reads, and what other tools may."""
+    unknowns = found.unknowns
+    return {
+        "paper": unknowns.paper,
+        "budget": vars(found.budget),
+        "settings": found.settings,
+        "runs": found.runs,
+        "seeds": list(SEEDS),
+        "unknowns": {
+            unknown.name: {
+                "range": ranged(unknown),
+                "default": unknown.default,
+                "left": found.left.shares(unknown)
+                if unknown.choices
+                else _rounded(found.left.interval(unknown)),
+                "bits": round(found.left.bits(unknown), 3),
+            }
+            for unknown in unknowns.unknowns
+        },
+        "claims": {
+            one.claim.id: {
+                "fitted": one.fitted,
+                "published": one.numbers,
+                "defaults": _rounded(one.as_they_are()),
+                "predicted": [_rounded(interval) for interval in one.interval()],
+                "within": one.within(),
+                "true_under": true_under(unknowns, one),
+            }
+            for one in found.predicted
+        },
+    }
+
+
+def _row(unknowns: Unknowns, one: Predicted) -> tuple[str, ...]:
+    under = true_under(unknowns, one)
+    return (
+        f"`{one.claim.id}` {one.claim.where}: {one.claim.metric}",
+        shown(one.numbers),
+        shown(one.as_they_are()),
+        _intervals(one),
+        _inside(one),
+        f"**{under}**" if under.startswith(NOT_FOUND) else under if under == "as it is" else f"`{under}`",
+    )
+
+
+def _intervals(one: Predicted) -> str:
+    return "; ".join(
+        f"{shown(middle)} ({shown(low)} to {shown(high)})" for middle, low, high in one.interval()
+    )
+
+
+def _inside(one: Predicted) -> str:
+    return "; ".join("yes" if inside else "no" for inside in one.within())
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [float(f"{value:.4g}") for value in values]

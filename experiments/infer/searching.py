@@ -1,0 +1,89 @@
+"""Which settings are simulated: an even design over all ranges, then an optimiser's, which fits some claims."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from scipy.stats import qmc
+
+from experiments.claims.claim import Claim
+from experiments.infer.comparing import TARGET, published, t
+from experiments.infer.evaluating import Evaluation, asked, evaluate_all
+from experiments.infer.unknowns import Unknown, Unknowns
+from simlora.core.arrays import Floats
+
+AT_ONCE = 8
+"""Settings that the optimiser proposes before it hears of their outcomes, so that cores have something to share."""
+MISSING = 3.0
+"""Difference of t that counts where a claim has no number, as where the model does not fit: a factor of 20."""
+SEED = 0
+
+
+def design(unknowns: Unknowns, count: int, seed: int = SEED) -> list[dict[str, float | str]]:
+    """Return settings evenly spread over all ranges: the defaults, then points of a scrambled Sobol sequence."""
+    with warnings.catch_warnings(
+        action="ignore", category=UserWarning
+    ):  # of counts that are no powers of two
+        shares = qmc.Sobol(len(unknowns.unknowns), seed=np.random.default_rng(seed)).random(count)
+    return [unknowns.defaults, *(unknowns.setting(row) for row in shares)]
+
+
+def differences(claim: Claim, evaluation: Evaluation) -> Floats:
+    """Return by how much t of each number of a claim is off, `[numbers]`."""
+    numbers = published(claim)
+    found = evaluation.numbers[claim.id]
+    return np.full(len(numbers), MISSING) if found is None else t(found, numbers) - TARGET
+
+
+def distance(claims: Sequence[Claim], evaluation: Evaluation) -> float:
+    """Return the root of the mean square of the differences of t; each claim counts once, however many numbers."""
+    return float(np.sqrt(np.mean([np.mean(differences(claim, evaluation) ** 2) for claim in claims])))
+
+
+def optimised(
+    unknowns: Unknowns, known: Sequence[Evaluation], count: int, seed: int, jobs: int
+) -> list[Evaluation]:
+    """Return evaluations of settings that an optimiser looks for, of the fitted claims alone; `known` teach it."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    space = {each.name: _distribution(each) for each in unknowns.unknowns}
+    with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
+        sampler = optuna.samplers.TPESampler(
+            seed=SEED, multivariate=True, constant_liar=True, n_startup_trials=1
+        )
+    study = optuna.create_study(sampler=sampler)
+    for evaluation in known:
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=evaluation.asked.values,
+                distributions=space,
+                value=distance(unknowns.fitted, evaluation),
+            )
+        )
+    found: list[Evaluation] = []
+    while len(found) < count:
+        trials = [study.ask(space) for _ in range(min(AT_ONCE, count - len(found)))]
+        settings = [{name: _rounded(trial.params[name]) for name in space} for trial in trials]
+        new = evaluate_all(
+            unknowns,
+            [asked(setting, seed, judged=False) for setting in settings],
+            jobs,
+            f"optimiser, {len(found)} of {count}: settings",
+        )
+        for trial, evaluation in zip(trials, new, strict=True):
+            study.tell(trial, distance(unknowns.fitted, evaluation))
+        found += new
+    return found
+
+
+def _distribution(unknown: Unknown) -> BaseDistribution:
+    if unknown.choices:
+        return CategoricalDistribution(list(unknown.choices))
+    return FloatDistribution(unknown.least, unknown.most, log=unknown.scale == "log")
+
+
+def _rounded(value: float | str) -> float | str:
+    return value if isinstance(value, str) else float(f"{value:.6g}")

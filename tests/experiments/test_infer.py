@@ -1,0 +1,300 @@
+"""Inference of unpublished conditions: what a setting changes, what claims leave of a range, and what is kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.claims import __main__ as board
+from experiments.infer import __main__ as command
+from experiments.infer.comparing import HOLDS, TARGET, factor, t
+from experiments.infer.conditions import under
+from experiments.infer.emulating import Emulator
+from experiments.infer.evaluating import Evaluation, asked
+from experiments.infer.posterior import posterior
+from experiments.infer.searching import design, distance
+from experiments.infer.unknowns import Unknowns, read
+from experiments.studies.points import Point, points
+from experiments.studies.running import run_all
+from experiments.studies.running import under as run_under
+from experiments.studies.study import read_all
+from simlora.core.errors import InputError
+from tests.experiments.studied import a_study
+
+UNKNOWNS = """
+unknowns:
+  load_ms:
+    title: a load
+    unit: ms
+    says: "a few to tens of milliseconds"
+    range: [5, 50]
+    scale: log
+    default: 20
+    times: {adapter_load.latency_s: 1, adapter_load.bytes_per_s: -1}
+  answers:
+    title: longest answer
+    says: not said
+    range: [32, 96]
+    whole: true
+    default: 64
+    set: {"workload.output_tokens": "[8,{x}]"}
+  order:
+    title: which request is served first
+    says: not said
+    choices: {first: {}, last: {set: {scheduler: lcfs}}}
+    default: first
+    where: {series: [fcfs]}
+fit: [rate-small]
+judge: [rate-large]
+"""
+CLAIMS = """
+claims:
+  - {id: rate-small, where: a, metric: b, kind: value, published: 0.9, simulated: figure_1 small fcfs 1 throughput_rps}
+  - {id: rate-large, where: a, metric: b, kind: value, published: 1.5, simulated: figure_1 large fcfs 2 throughput_rps}
+"""
+
+
+def a_paper(folder: Path, unknowns: str = UNKNOWNS) -> Path:
+    """Write a paper with one study, two claims and three unknowns."""
+    a_study(folder)
+    (folder / "claims.yaml").write_text(CLAIMS)
+    (folder / "unknowns.yaml").write_text(unknowns)
+    return folder
+
+
+@pytest.fixture
+def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Unknowns:
+    """Return its unknowns, with runs kept in a folder of their own."""
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "kept"))
+    return read(a_paper(tmp_path / "paper"))
+
+
+def at(paper: Unknowns, **changes: Any) -> dict[str, Any]:
+    """Return the defaults with changes."""
+    return paper.defaults | changes
+
+
+def a_point(paper: Unknowns, series: str = "fcfs") -> Point:
+    return next(point for point in points(read_all(paper.folder)["figure_1"]) if point.series == series)
+
+
+# What numbers are compared by
+
+
+@given(st.floats(0.5, 2.0), st.floats(1e-6, 1e6))
+def test_a_number_is_compared_by_the_logarithm_of_its_ratio_to_the_published_one(
+    ratio: float, published: float
+) -> None:
+    assert t([ratio * published], [published])[0] - TARGET == pytest.approx(math.log(ratio), abs=0.01)
+
+
+def test_an_increase_of_nothing_counts_as_a_factor_of_20() -> None:
+    assert factor(t([0.0], [12.0]) - TARGET)[0] == pytest.approx(20, rel=0.01)
+
+
+def test_a_number_within_a_tenth_holds() -> None:
+    assert t([1.1], [1.0])[0] - TARGET == pytest.approx(HOLDS)
+
+
+# What a setting changes in a run
+
+
+def test_the_defaults_change_nothing_but_the_seed(paper: Unknowns) -> None:
+    point = a_point(paper)
+    assert under(paper, paper.defaults, 7, point) == replace(point, settings={**point.settings, "seed": 7})
+
+
+def test_a_coefficient_is_multiplied_in_the_calibration_that_the_run_has(paper: Unknowns) -> None:
+    found = under(paper, at(paper, load_ms=40.0), 0, a_point(paper)).settings["calibration"]
+    changed = yaml.safe_load(Path(found).read_text())
+    calibrations = Path(__file__).parents[2] / "simlora" / "latency" / "calibrations"
+    own = yaml.safe_load((calibrations / "a10g-llama_7b-tp1.yaml").read_text())
+    assert changed["adapter_load"]["latency_s"] == pytest.approx(2 * own["adapter_load"]["latency_s"])
+    assert changed["adapter_load"]["bytes_per_s"] == pytest.approx(own["adapter_load"]["bytes_per_s"] / 2)
+    assert changed["decode"] == own["decode"]
+    assert changed["provenance"]["coefficients"]["adapter_load.latency_s"]["source"] == "assumed"
+
+
+def test_a_key_is_set_to_the_value(paper: Unknowns) -> None:
+    assert (
+        under(paper, at(paper, answers=48.0), 0, a_point(paper)).settings["workload.output_tokens"]
+        == "[8,48]"
+    )
+
+
+def test_a_reading_concerns_the_series_that_it_names(paper: Unknowns) -> None:
+    last = at(paper, order="last")
+    assert under(paper, last, 0, a_point(paper)).settings["scheduler"] == "lcfs"
+    assert "scheduler" not in under(paper, last, 0, a_point(paper, "lcfs")).settings
+
+
+def test_points_are_run_as_they_are_changed_and_found_as_they_are_asked_for(paper: Unknowns) -> None:
+    point = a_point(paper)
+
+    def longer(asked: Point) -> Point:
+        return replace(asked, settings={**asked.settings, "workload.rate_rps": 0.2})
+
+    as_it_is = run_all([point], jobs=1)[point.overrides]
+    with run_under(longer):
+        changed = run_all([point], jobs=1)[point.overrides]
+    assert changed.figure("requests.finished") < as_it_is.figure("requests.finished")
+    assert run_all([point], jobs=1)[point.overrides] == as_it_is
+
+
+# How unknowns are written
+
+
+@given(st.floats(0.0, 1.0))
+def test_a_share_of_a_range_is_found_again(share: float) -> None:
+    unknowns = read(Path(__file__).parents[2] / "experiments" / "caraserve").unknowns
+    for unknown in unknowns:
+        if not unknown.choices:
+            assert unknown.share(unknown.at(share)) == pytest.approx(share, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[2] / "experiments").glob("*/unknowns.yaml")), ids=str
+)
+def test_every_paper_says_which_sentence_bounds_each_unknown(path: Path) -> None:
+    found = read(path.parent)
+    assert found.fitted
+    assert found.judged
+    assert all("§" in unknown.says or "Figure" in unknown.says for unknown in found.unknowns)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "said"),
+    [
+        ("judge: [rate-large]", "judge: [rate-small]", "rate-small is fitted and judged"),
+        ("range: [5, 50]", "range: [25, 50]", "load_ms: default is 20, must lie within the range"),
+        ("adapter_load.latency_s: 1", "adapter_load.latency: 1", "adapter_load.latency_s"),
+        ("default: first", "default: frist", "did you mean first"),
+        ("scale: log", "scale: lag", "scale is 'lag'; did you mean log"),
+        ("range: [5, 50]", "choices: {}", "load_ms must have either a range or choices"),
+        ("series: [fcfs]", "study: [figure_2]", "where.study is 'figure_2'"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, wrong: str, right: str, said: str) -> None:
+    with pytest.raises(InputError, match=said.replace("[", r"\[")):
+        read(a_paper(tmp_path, UNKNOWNS.replace(wrong, right)))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("loud_ms=3", "load_ms"),
+        ("load_ms=many", "must be a number"),
+        ("load_ms=3", "must be from 5 to 50"),
+        ("order=middle", "choose one of first, last"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(paper: Unknowns, text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        paper.parsed(text)
+
+
+def test_the_design_begins_with_the_defaults_and_covers_every_range(paper: Unknowns) -> None:
+    found = design(paper, 16)
+    assert found[0] == paper.defaults
+    assert found == design(paper, 16)
+    for unknown in paper.unknowns:
+        shares = sorted(unknown.share(each[unknown.name]) for each in found[1:])
+        assert shares[0] < 0.26
+        assert shares[-1] > 0.74
+
+
+# What claims leave of a range
+
+
+def made_up(paper: Unknowns, true_load_ms: float) -> list[Evaluation]:
+    """Return evaluations of a simulator whose number falls with the load and hangs on nothing else."""
+    published = float(paper.fitted[0].published[0])
+
+    def number(load_ms: float) -> float:
+        return published * (true_load_ms / load_ms) ** 0.5
+
+    return [
+        Evaluation(asked(setting, 0, judged=True), {"rate-small": [number(setting["load_ms"])]}, 1, 0.1)
+        for setting in design(paper, 32)
+    ]
+
+
+@pytest.mark.parametrize("true_load_ms", [8.0, 30.0])
+def test_the_interval_holds_the_condition_under_which_the_claim_was_made(
+    paper: Unknowns, true_load_ms: float
+) -> None:
+    found = posterior(paper, Emulator(paper, paper.fitted, made_up(paper, true_load_ms)))
+    load, answers, order = paper.unknowns
+    low, high = found.interval(load)
+    assert low < true_load_ms < high
+    assert high / low < 0.5 * 50 / 5
+    assert found.bits(load) > 0.5
+    assert max(found.bits(answers), found.bits(order)) < 0.1  # of which the number says nothing
+    assert found.weights.sum() == pytest.approx(1)
+
+
+def test_draws_follow_the_weights(paper: Unknowns) -> None:
+    found = posterior(paper, Emulator(paper, paper.fitted, made_up(paper, 8.0)))
+    drawn = np.asarray([float(setting["load_ms"]) for setting in found.drawn(1000)])
+    low, high = found.interval(paper.unknowns[0])
+    assert np.mean((drawn >= low) & (drawn <= high)) == pytest.approx(0.9, abs=0.02)
+
+
+def test_a_claim_without_a_number_counts_as_far_off(paper: Unknowns) -> None:
+    none, right = (
+        Evaluation(asked(paper.defaults, 0, judged=True), {"rate-small": numbers}, 1, 0.1)
+        for numbers in (None, [0.9])
+    )
+    assert distance(paper.fitted, right) == pytest.approx(0)
+    assert distance(paper.fitted, none) == pytest.approx(3)
+
+
+# The command
+
+
+def test_an_inference_is_written_and_read_again_from_what_is_kept(
+    paper: Unknowns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "papers", lambda: {"paper": paper.folder})
+    arguments = ["paper", "--design", "4", "--search", "2", "--draws", "2", "--jobs", "1", "--out"]
+    assert command.main([*arguments, str(tmp_path / "one")]) == 0
+    printed = capsys.readouterr().out
+    assert "settings of 2 runs each" in printed
+    assert "published lies within" in (tmp_path / "one" / "paper.md").read_text()
+    written = json.loads((tmp_path / "one" / "paper.json").read_text())
+    assert set(written["claims"]) == {"rate-small", "rate-large"}
+
+    def simulates(*_: object) -> None:
+        raise AssertionError("simulated again")
+
+    monkeypatch.setattr("experiments.infer.evaluating._simulated", simulates)
+    assert command.main([*arguments, str(tmp_path / "two")]) == 0
+    for name in ("paper.md", "paper.json", "paper.png"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    conditions = board.conditions(tmp_path / "one")
+    assert conditions["rate-small"].endswith("(fitted)")
+    assert conditions["rate-large"] == written["claims"]["rate-large"]["true_under"]
+
+
+def test_a_setting_is_printed_with_its_claims(
+    paper: Unknowns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "papers", lambda: {"paper": paper.folder})
+    assert command.main(["paper", "--at", "load_ms=12", "--jobs", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "rate-small: 0.9" in printed
+    assert "rate-large: 1.5" in printed
+
+
+def test_an_unknown_paper_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["caraserv"]) == 2
+    assert "caraserve" in capsys.readouterr().err
