@@ -27,6 +27,7 @@ from simlora.api.timed import Timed
 from simlora.config.setup import Setup
 from simlora.core.build import BUILD
 from simlora.core.errors import InputError
+from simlora.engine.cluster.front_end import FrontEnd
 from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.journal import Planned
 from simlora.metrics.recorder import Recorder
@@ -37,6 +38,9 @@ from simlora.metrics.tracing import Traced
 from simlora.results.result import Result
 from simlora.results.stream import RequestsFile
 from simlora.results.tables import ROW_GROUP
+
+TOKENIZERS_SHARE = 0.1
+"""Of the mean first token, from which waits for tokenizers are worth a word."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -130,6 +134,7 @@ def _result(
         complete=complete,
         window=setup.window,
     )
+    notices += _tokenizers(setup, float(summary["ttft_s"]["mean"] or 0.0))
     return Result(
         summary,
         requests,
@@ -155,6 +160,19 @@ def _rejections(requests: Requests, source: str, complete: bool) -> list[str]:
     if complete and len(rejected) == len(requests):
         raise InputError(f"every one of the {len(requests):,} requests is rejected ({source}), {example}")
     return [f"{len(rejected):,} of {len(requests):,} requests were rejected ({source}), {example}."]
+
+
+def _tokenizers(setup: Setup, ttft_s: float) -> list[str]:
+    """Return a notice if requests wait long for adapters' tokenizers, which a short run has at its beginning only."""
+    scenario = setup.scenario
+    waits_s = FrontEnd(scenario).tokenizers_s(scenario.trace)
+    if not len(waits_s) or waits_s.mean() <= TOKENIZERS_SHARE * ttft_s:
+        return []
+    return [
+        f"first tokens come {waits_s.mean():.3g} s later at the mean, {waits_s.max():.3g} s at most, because the front "
+        "end reads an adapter's tokenizer at its first request, one after another (vLLM up to 0.10). "
+        "replica.adapter_tokenizers=false is vLLM from 0.11 on; window.warm_up_s leaves the beginning out."
+    ]
 
 
 def _unsolved(planned: Sequence[Planned]) -> list[str]:

@@ -125,3 +125,22 @@ def test_simulating_imports_nothing_heavy(module: str, calibration: str):
         f"sys.exit({module!r} in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+SHORT_VLLM = [
+    "system=vllm",
+    "gpu=h100_64g",
+    "model=llama_3_1_8b",
+    "workload=slora",
+    "workload.rate_rps=10",
+    "workload.duration_s=20",
+    "replica.max_loras=32",
+    "workload.ranks=[8]",
+]
+
+
+def test_a_short_run_of_vllm_says_that_its_first_tokens_wait_for_tokenizers() -> None:
+    (said,) = [notice for notice in simlora.simulate(SHORT_VLLM).notices if "tokenizer" in notice]
+    assert "replica.adapter_tokenizers=false" in said
+    without = simlora.simulate([*SHORT_VLLM, "replica.adapter_tokenizers=false"])
+    assert not any("tokenizer" in notice for notice in without.notices)

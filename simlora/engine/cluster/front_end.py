@@ -31,6 +31,11 @@ class FrontEnd:
         self._known: set[int] = set()
         self._busy_until_s = 0.0
 
+    def tokenizers_s(self, trace: Trace) -> NDArray[np.float64]:
+        """Return how long each request of a trace waits while adapters' tokenizers are read, its own or others'."""
+        waits_s: NDArray[np.float64] = self.enter_all(trace) - trace.arrival_s - self._request_s
+        return waits_s
+
     def enter(self, arrival_s: float, adapter: Adapter | None) -> float:
         """Return when a request that arrives then, no earlier than all before it, is in the queue."""
         if self._adapter_s and adapter is not None and adapter.id not in self._known:
