@@ -6,13 +6,14 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from experiments.claims.numbers import shown
 from experiments.infer.comparing import published
 from experiments.infer.drawing import draw
 from experiments.infer.evaluating import asked, evaluate_all
-from experiments.infer.inference import SEEDS, Budget, infer
+from experiments.infer.inference import SEEDS, infer
 from experiments.infer.saying import as_json, page, terminal
 from experiments.infer.unknowns import Unknowns, read
 from experiments.studies.command import PROJECT, ended, made
@@ -21,6 +22,12 @@ from experiments.studies.reading import known
 from simlora.api.cache import HELP
 
 EXPERIMENTS = Path(__file__).resolve().parents[1]
+BUDGET = {
+    "design": "settings spread over all ranges",
+    "judged": "of these so many with the claims held back",
+    "search": "settings that the optimiser tries",
+    "draws": "settings that are judged in the end",
+}
 PAGES = PROJECT / "docs" / "inferred"
 
 
@@ -41,15 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--at", metavar="SETTING", help='print the claims under one setting, "load_ms=12 cores=2"'
     )
-    parser.add_argument(
-        "--design", type=int, default=64, help="settings spread over all ranges (default: 64)"
-    )
-    parser.add_argument(
-        "--search", type=int, default=64, help="settings that the optimiser tries (default: 64)"
-    )
-    parser.add_argument(
-        "--draws", type=int, default=16, help="settings that are judged in the end (default: 16)"
-    )
+    for name, does in BUDGET.items():
+        parser.add_argument(
+            f"--{name}", type=int, metavar="N", help=f"{does} (default: as unknowns.yaml says)"
+        )
     parser.add_argument(
         "--out", type=Path, default=PAGES, help="where the page goes (default: docs/inferred)"
     )
@@ -65,8 +67,9 @@ def _run(options: argparse.Namespace) -> None:
         _print_at(unknowns, options.at, options.jobs)
         return
     out = made(options.out)
-    budget = Budget(options.design, options.search, options.draws)
-    found = infer(unknowns, budget, options.jobs, lambda text: print(text, flush=True))
+    asked_for = {name: value for name in BUDGET if (value := getattr(options, name)) is not None}
+    unknowns = replace(unknowns, budget=replace(unknowns.budget, **asked_for))
+    found = infer(unknowns, options.jobs, lambda text: print(text, flush=True))
     for line in terminal(found):
         print(line)
     picture = out / f"{unknowns.paper}.png"

@@ -47,7 +47,7 @@ def under(unknowns: Unknowns, setting: Setting, seed: int, point: Point) -> Poin
             for path, (factor, more) in changes.coefficients(value, unknown.default).items():
                 times, plus = coefficients.get(path, (1.0, 0.0))
                 coefficients[path] = (times * factor, plus + more)
-    changed = replace(point, settings={**point.settings, **unknowns.fixed, **settings, "seed": seed})
+    changed = replace(point, settings={**point.settings, **settings, "seed": seed})
     if coefficients:
         path = _calibration(
             _base(tuple(o for o in changed.overrides if not o.startswith(IRRELEVANT))), coefficients

@@ -22,19 +22,6 @@ NEAR_DRAWN = 1 << 11
 
 
 @dataclass(frozen=True)
-class Budget:
-    """How many settings are simulated: in the design, by the optimiser, and drawn from what is left in the end."""
-
-    design: int
-    search: int
-    draws: int
-
-    def runs(self, claims: int) -> int:
-        """Return how many settings that is at most, with one more for each claim, to see whether it can come out."""
-        return 1 + self.design + self.search + claims + len(SEEDS) * (1 + self.draws)
-
-
-@dataclass(frozen=True)
 class Predicted:
     """A claim: what t is off by with the defaults and with settings that are left, `[settings and seeds, numbers]`.
 
@@ -82,7 +69,6 @@ class Inference:
     """All that is printed and drawn."""
 
     unknowns: Unknowns
-    budget: Budget
     left: Posterior
     predicted: Sequence[Predicted]
     settings: int
@@ -101,14 +87,14 @@ class Inference:
         return np.asarray(np.median(factor(np.concatenate(means, axis=1)), axis=1))
 
 
-def infer(unknowns: Unknowns, budget: Budget, jobs: int, tell: Callable[[str], None]) -> Inference:
+def infer(unknowns: Unknowns, jobs: int, tell: Callable[[str], None]) -> Inference:
     """Return what the claims say of the unknowns. `tell` hears what is about to be simulated, and what it costs."""
-    claims = [*unknowns.fitted, *unknowns.judged]
-    first = evaluate_all(unknowns, [asked(unknowns.defaults, 0, judged=True)], jobs, "defaults: settings")
-    tell(_cost(budget, first[0], len(claims), jobs))
+    claims, budget = [*unknowns.fitted, *unknowns.judged], unknowns.budget
+    first = [asked(unknowns.defaults, 0, judged) for judged in (True, False)]
+    tell(_cost(unknowns, *evaluate_all(unknowns, first, jobs, "defaults: settings")))
     even = evaluate_all(
         unknowns,
-        [asked(each, 0, judged=True) for each in design(unknowns, budget.design)],
+        [asked(each, 0, at <= budget.judged) for at, each in enumerate(design(unknowns, budget.design))],
         jobs,
         "design: settings",
     )
@@ -127,7 +113,6 @@ def infer(unknowns: Unknowns, budget: Budget, jobs: int, tell: Callable[[str], N
     every = found + last
     return Inference(
         unknowns,
-        budget,
         left,
         [
             _predicted(
@@ -141,12 +126,17 @@ def infer(unknowns: Unknowns, budget: Budget, jobs: int, tell: Callable[[str], N
     )
 
 
-def _cost(budget: Budget, default: Evaluation, claims: int, jobs: int) -> str:
-    settings = budget.runs(claims)
-    minutes = settings * default.seconds / 60
+def _cost(unknowns: Unknowns, default: Evaluation, fitted: Evaluation) -> str:
+    """Say how long it takes at most: with settings for every claim, to see whether it can come out."""
+    budget = unknowns.budget
+    judged = 1 + min(budget.judged, budget.design) + len(SEEDS) * (1 + budget.draws)
+    judged += len(unknowns.fitted) + len(unknowns.judged)
+    alone = budget.design - min(budget.judged, budget.design) + budget.search
+    minutes = (judged * default.seconds + alone * fitted.seconds) / 60
     return (
-        f"up to {settings} settings of {default.runs} runs each; with the defaults these take {default.seconds:.1f} s "
-        f"of one core, so that all of them take about {minutes:.0f} minutes of one core, less what is kept already"
+        f"up to {judged} settings of {default.runs} runs ({default.seconds:.1f} s of one core with the defaults) and "
+        f"{alone} of the {fitted.runs} that are fitted ({fitted.seconds:.1f} s): about {minutes:.0f} minutes "
+        "of one core, less what is kept already"
     )
 
 

@@ -137,7 +137,7 @@ def as_json(found: Inference) -> dict[str, Any]:
     unknowns = found.unknowns
     return {
         "paper": unknowns.paper,
-        "budget": vars(found.budget),
+        "budget": vars(unknowns.budget),
         "settings": found.settings,
         "runs": found.runs,
         "seeds": list(SEEDS),

@@ -91,6 +91,19 @@ class Unknown:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """How many settings are simulated: in an even design, by the optimiser, and drawn from what is left in the end.
+
+    Of the design so many have the claims held back simulated, too, which cost more where they are of large clusters.
+    """
+
+    design: int = 64
+    judged: int = 64
+    search: int = 64
+    draws: int = 16
+
+
+@dataclass(frozen=True)
 class Unknowns:
     """All of a paper: the unknowns, the claims that are fitted, and those that are held back to be judged."""
 
@@ -99,7 +112,7 @@ class Unknowns:
     unknowns: Sequence[Unknown]
     fitted: Sequence[Claim]
     judged: Sequence[Claim]
-    fixed: Mapping[str, Any]
+    budget: Budget
 
     @property
     def defaults(self) -> dict[str, float | str]:
@@ -139,7 +152,7 @@ class Unknowns:
 def read(folder: Path) -> Unknowns:
     """Return the unknowns of a paper's folder. Raises InputError, naming file and key, for what does not say right."""
     path = folder / "unknowns.yaml"
-    tree = check(load(path), str(path), ("unknowns", "fit", "judge"), ("claims", "set"))
+    tree = check(load(path), str(path), ("unknowns", "fit", "judge"), ("claims", "budget"))
     studies = read_all(folder)
     claims = {one.id: one for one in claim.read(folder / "claims.yaml", studies)}
     own = claim.entries(tree.get("claims", []), path, studies, [])
@@ -158,7 +171,9 @@ def read(folder: Path) -> Unknowns:
         [_unknown(name, entry, f"{path}: {name}", studies) for name, entry in tree["unknowns"].items()],
         fitted,
         judged,
-        tree.get("set", {}),
+        Budget(
+            **check(tree.get("budget", {}), f"{path}: budget", (), ("design", "judged", "search", "draws"))
+        ),
     )
 
 

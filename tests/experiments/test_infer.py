@@ -268,7 +268,7 @@ def test_an_inference_is_written_and_read_again_from_what_is_kept(
     arguments = ["paper", "--design", "4", "--search", "2", "--draws", "2", "--jobs", "1", "--out"]
     assert command.main([*arguments, str(tmp_path / "one")]) == 0
     printed = capsys.readouterr().out
-    assert "settings of 2 runs each" in printed
+    assert "settings of 2 runs" in printed
     assert "published lies within" in (tmp_path / "one" / "paper.md").read_text()
     written = json.loads((tmp_path / "one" / "paper.json").read_text())
     assert set(written["claims"]) == {"rate-small", "rate-large"}
