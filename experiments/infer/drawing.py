@@ -40,10 +40,12 @@ def draw(found: Inference) -> Figure:
             axes.set_xticks(
                 [BINS * share - 0.5 for share in at], [f"{unknown.at(share):.3g}" for share in at]
             )
+            low, high = (BINS * unknown.share(bound) - 0.5 for bound in found.left.interval(unknown))
+            axes.axvspan(low, high, color=COLOURS[0], alpha=0.12, linewidth=0)
             axes.axvline(BINS * unknown.share(unknown.default) - 0.5, color=COLOURS[1], linewidth=1.5)
         axes.tick_params(labelsize="small")
         plain(axes)
-    left.suptitle("Left of each range (dashed: even; line: default)", fontsize="medium")
+    left.suptitle("Left of each range (dashed: even; line: default; shade: 90 %)", fontsize="medium")
     axes = right.subplots()
     for row, (one, index) in enumerate(rows):
         low, middle, high = (
@@ -57,6 +59,8 @@ def draw(found: Inference) -> Figure:
         )
     axes.axvline(1.0, color=INK, linewidth=0.8)
     axes.set_xscale("symlog", linthresh=0.1)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_ylim(-1, len(rows))
     axes.set_yticks(
         range(len(rows)), [one.claim.id if index == 0 else "" for one, index in rows], fontsize="x-small"
     )

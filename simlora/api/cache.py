@@ -12,6 +12,7 @@ from typing import Any
 
 from simlora.api.fingerprint import source
 from simlora.api.inputs import Inputs, files_of, foreign_code, named_files
+from simlora.config.own_folder import files
 from simlora.core.errors import InputError
 from simlora.core.files import expanded, whole_file
 from simlora.latency.yaml_text import read_yaml
@@ -136,8 +137,17 @@ def settled(overrides: Sequence[str]) -> list[str]:
 
 
 def _values(overrides: Sequence[str]) -> list[Any]:
-    """Return the values of overrides, without quotes, as mappings and lists where they are such."""
-    return [_value(override.partition("=")[2]) for override in overrides]
+    """Return the values of overrides, without quotes, as mappings and lists where they are such.
+
+    After them, the files of the user's own folders of configurations, and what stands in them.
+    """
+    own = files(overrides)
+    values = [_value(override.partition("=")[2]) for override in overrides]
+    return [
+        *values,
+        *map(str, own),
+        *(_value(path.read_text(encoding="utf-8", errors="replace")) for path in own),
+    ]
 
 
 def _value(written: str) -> Any:

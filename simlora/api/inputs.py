@@ -133,7 +133,7 @@ def _foreign_modules() -> list[str]:
     """Return the files of the modules of this process that are the user's."""
     specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
     found = {str(spec.origin) for spec in specs if isinstance(spec, ModuleSpec) and spec.has_location}
-    return sorted(filter(_is_foreign, found))
+    return sorted(filter(is_foreign, found))
 
 
 def _modules_of(packages: Iterable[str]) -> list[str]:
@@ -146,7 +146,7 @@ def _modules_of(packages: Iterable[str]) -> list[str]:
 @cache
 def _is_named(path: str) -> bool:
     """Whether a file of code that a configuration names is neither simlora's nor Python's."""
-    if _is_foreign(path):
+    if is_foreign(path):
         return True
     folders = Path(path).parents
     installed = any(place in folders for place in _libraries()[2:])
@@ -154,7 +154,7 @@ def _is_named(path: str) -> bool:
 
 
 @cache
-def _is_foreign(path: str) -> bool:
+def is_foreign(path: str) -> bool:
     """Whether a file of code is neither simlora's, nor Python's, nor of a library that is installed."""
     if not path or not Path(path).is_absolute():
         return False
@@ -176,11 +176,11 @@ class _Watch(MetaPathFinder):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return what the first of the other finders finds."""
-        if path is not None and not any(_is_foreign(f"{place}/x.py") for place in path):
+        if path is not None and not any(is_foreign(f"{place}/x.py") for place in path):
             return None
         for finder in sys.meta_path:
             if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
-                if spec.has_location and _is_foreign(str(spec.origin)):
+                if spec.has_location and is_foreign(str(spec.origin)):
                     _imported[str(spec.origin)] = hash_of(str(spec.origin))
                 return spec
         return None

@@ -13,6 +13,7 @@ from simlora.api.operating_points import filled
 from simlora.api.running import run
 from simlora.config.composing import compose
 from simlora.config.mistakes import COMPOSING, in_plain_words
+from simlora.config.own_folder import files
 from simlora.config.setup import Setup, prepare, resolved
 from simlora.results.result import Result
 
@@ -42,8 +43,9 @@ def composed(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
 
 def simulated(overrides: Sequence[str]) -> tuple[Result, Inputs]:
     """Simulate these overrides; return the result and what was read for it. Raises as `simlora.simulate` does."""
+    own = files_of([str(path) for path in files(overrides)])
     config, choices = composed(overrides)
     tree = resolved(config)
-    read = files_of(tree)
+    read = replace(files_of(tree), files={**own.files, **files_of(tree).files})
     result = run(ready(config, choices), command=shlex.join(["simlora", *overrides]))
     return result, with_code(read, tree)

@@ -22,6 +22,7 @@ from simlora.api.facts import (
     slowness_facts,
     versions,
 )
+from simlora.api.own_code import in_a_sentence
 from simlora.api.progress import bar
 from simlora.api.timed import Timed
 from simlora.config.setup import Setup
@@ -74,6 +75,11 @@ def run(
         complete = True
     except KeyboardInterrupt:
         pass
+    except Exception as error:
+        told = in_a_sentence(error)
+        if told is error:
+            raise
+        raise told from error
     wall_s = time.perf_counter() - started
     requests = _requests(simulation.recorder, file)
     result = _result(setup, simulation, requests, wall_s, migration.wall_s, command, complete)

@@ -7,7 +7,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from simlora.cli.guarded import DONE, RUNS_ARE_KEPT, command_parser, guarded_options
+from simlora.cli.guarded import (
+    DONE,
+    RUNS_ARE_KEPT,
+    add_config_dir,
+    command_parser,
+    guarded_options,
+    overrides_of,
+)
 from simlora.cli.messages import say, show
 from simlora.core.errors import InputError
 
@@ -39,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("simlora-capacity", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
     add("overrides", nargs="*", metavar="key=value", help="the configuration, as for simlora")
+    add_config_dir(parser)
     add(
         "--replicas", action="store_true", help="find the fewest cluster.replicas instead of the highest rate"
     )
@@ -92,7 +100,7 @@ def _run(options: argparse.Namespace) -> int:
     from simlora.sweeps import capacity
 
     found = capacity(
-        options.overrides,
+        overrides_of(options),
         find="replicas" if options.replicas else "rate",
         limits=limits,
         attainment=options.attainment,

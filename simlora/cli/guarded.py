@@ -86,6 +86,24 @@ def command_parser(prog: str, description: str, examples: str, usage: str | None
     return parser
 
 
+def add_config_dir(parser: ArgumentParser) -> None:
+    """Give a command --config-dir; `overrides_of` puts it before the overrides."""
+    parser.add_argument(
+        "--config-dir",
+        type=Path,
+        metavar="DIR",
+        help="your own configurations beside simlora's: DIR/router/mine.yaml makes router=mine a choice",
+    )
+
+
+def overrides_of(options: Namespace) -> list[str]:
+    """Return the overrides of a command that has --config-dir. Raises InputError if that is no folder."""
+    from simlora.config.own_folder import own_folder
+
+    own = [] if options.config_dir is None else [own_folder(options.config_dir)]
+    return [*own, *options.overrides]
+
+
 def guarded_options(
     parser: ArgumentParser,
     argv: Sequence[str] | None,

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlora.cli.guarded import DONE, RUNS_ARE_KEPT, command_parser, guarded_options
+from simlora.cli.guarded import (
+    DONE,
+    RUNS_ARE_KEPT,
+    add_config_dir,
+    command_parser,
+    guarded_options,
+    overrides_of,
+)
 from simlora.cli.messages import say, show
 from simlora.core.errors import InputError, nearest
 
@@ -42,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("simlora-sweep", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
     add("overrides", nargs="*", metavar="key=value,value", help="the grid, as for simlora -m")
+    add_config_dir(parser)
     add(
         "--seeds",
         type=int,
@@ -87,6 +95,7 @@ def _run(options: argparse.Namespace) -> int:
     from simlora.sweeps.grid import grid
     from simlora.sweeps.values import read
 
+    options.overrides = overrides_of(options)
     if options.against:
         axis, axes = options.against.partition("=")[0], grid(options.overrides).axes
         if axis not in axes:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlora.cli.guarded import DONE, command_parser, guarded_options
+from simlora.cli.guarded import DONE, add_config_dir, command_parser, guarded_options, overrides_of
 from simlora.cli.messages import say, show
 from simlora.core.errors import InputError, nearest
 from simlora.core.files import expanded, whole_file
@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("command", metavar="command", help="list, show, info or convert")
     add("words", nargs="*", metavar="word", help="what it is about, as above")
+    add_config_dir(parser)
     add("--format", metavar="NAME", help="the file's format (default: told by its columns)")
     add("--picture", type=Path, metavar="PATH", help="where info's picture goes (default: <file>.png, here)")
     return parser
@@ -83,6 +84,8 @@ def _run(options: argparse.Namespace) -> int:
         )
     if rest and options.command in ("list", "show"):
         raise InputError(f"simlora-trace {options.command} takes no {rest[0]!r}; see simlora-trace --help")
+    options.overrides = rest
+    rest = overrides_of(options)
     if options.command == "list":
         return _list()
     if options.command == "show":
@@ -205,12 +208,13 @@ def _read(path: str, named: str | None, overrides: Sequence[str]) -> tuple[str, 
 
     from simlora.api.preparing import composed
     from simlora.config.making import make
+    from simlora.config.own_folder import KEY as OWN_FOLDER
     from simlora.core.checks import whole
     from simlora.workload import catalogue
 
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
-        if key != "seed" and not key.startswith(("workload.", "workload/")):
+        if key not in ("seed", OWN_FOLDER) and not key.startswith(("workload.", "workload/")):
             raise InputError(
                 f"{override!r} changes no trace, must be a key of its workload, such as workload.adapters=50, "
                 "or seed=1"

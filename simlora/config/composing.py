@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence, Set
 from copy import deepcopy
 from functools import cache, lru_cache
@@ -17,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from simlora.config.crossing import SLOTS, crossed
 from simlora.config.overrides import check_overrides
+from simlora.config.own_folder import files
 
 FOLDER = Path(__file__).resolve().parents[1] / "conf"
 NAME = "config"
@@ -36,7 +38,7 @@ def compose(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         replaced = {slot for slot in SLOTS if f"{slot}._target_" in typed}
         values = [override for override in parsed if _is_value(override, replaced)]
         chosen = [str(override.input_line) for override in parsed if override not in values]
-        config, choices = _composed(tuple(chosen))
+        config, choices = _composed(tuple(chosen), _digest(chosen))
         config = deepcopy(config)
         OmegaConf.set_struct(config, True)  # no new keys
         for override in values:
@@ -45,7 +47,7 @@ def compose(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         return config, dict(choices)
     except (HydraException, OmegaConfBaseException, ValueError):
         config, choices = _composed.__wrapped__(
-            tuple(overrides)
+            tuple(overrides), ""
         )  # which says what is wrong, as for the command
         return config, choices
 
@@ -67,11 +69,17 @@ def _groups() -> frozenset[str]:
 
 
 @lru_cache(maxsize=256)  # half a megabyte each
-def _composed(overrides: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
+def _composed(overrides: tuple[str, ...], digest: str) -> tuple[DictConfig, dict[str, str]]:
+    """Compose; `digest` is of the user's own configurations, which may be edited in between."""
     with crossed(), initialize_config_dir(str(FOLDER), job_name="simlora", version_base=VERSION_BASE):
         config = hydra_compose(NAME, overrides=list(overrides), return_hydra_config=True)
     choices = {str(group): str(choice) for group, choice in config.hydra.runtime.choices.items()}
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), choices
+
+
+def _digest(overrides: Sequence[str]) -> str:
+    """Hash the files of the user's own folders of configurations."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files(overrides))).hexdigest()
 
 
 def groups() -> list[str]:

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from simlora.api.preparing import composed
 from simlora.config.mistakes import in_plain_words
 from simlora.config.overrides import check_overrides
+from simlora.config.own_folder import KEY as OWN_FOLDER
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import Overrides
@@ -103,7 +104,7 @@ def seeded(overrides: Overrides, seed: int) -> Overrides:
             f"{by_key['workload.seed']} would be the same for every seed; leave it out, or set seed"
         )
     for key, override in by_key.items():
-        if key.startswith("hydra."):
+        if key.startswith("hydra.") and key != OWN_FOLDER:
             raise InputError(f"{override} is for simlora itself; here it has no meaning")
     own = OmegaConf.select(config, "workload.seed") is not None
     last = (f"seed={seed}", *((f"workload.seed={seed}",) if own else ()), *QUIET)

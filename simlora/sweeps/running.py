@@ -14,6 +14,7 @@ from joblib.parallel import get_active_backend
 
 from simlora.api.cache import Cache, open_cache
 from simlora.api.inputs import Inputs
+from simlora.api.own_code import OwnCodeFailed
 from simlora.api.preparing import simulated
 from simlora.api.progress import bar
 from simlora.core.errors import DoesNotFit, InputError
@@ -142,6 +143,10 @@ def _run(overrides: Overrides, keep_going: bool) -> Simulated:
         result, read = simulated(overrides)
     except DoesNotFit as error:
         return overrides, Outcome(DOES_NOT_FIT, reason=str(error)), *nothing
+    except OwnCodeFailed as error:
+        if not keep_going:
+            raise
+        return overrides, Outcome(FAILED, reason=str(error)), *nothing
     except InputError as error:
         return overrides, Outcome(NOT_SIMULATED, reason=str(error)), *nothing
     except Exception as error:

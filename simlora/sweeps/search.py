@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,6 +11,7 @@ from joblib import effective_n_jobs
 
 from simlora.api.cache import open_cache
 from simlora.api.progress import working
+from simlora.config.own_folder import with_folder
 from simlora.core.bisection import Bracket
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
@@ -22,6 +24,7 @@ from simlora.sweeps.running import run_all
 def capacity(
     overrides: Sequence[str] = (),
     *,
+    config_dir: str | Path | None = None,
     find: str = RATE,
     limits: Mapping[str, float] | None = None,
     attainment: float | None = None,
@@ -64,11 +67,14 @@ def capacity(
     misses the SLO there meets it at no rate. Where `start` is nearly right a `step` of 1.05, say, takes fewer runs than
     doubling does: it is by what factor the first value beside it differs; those after it differ by more, up to twice.
 
+    `config_dir` is a folder of your own configurations.
+
     Runs are spread over `jobs` processes (-1: one a core), the next candidates included when there are more of these
     than seeds; the answer does not depend on how many. They are kept in SIMLORA_CACHE_DIR (default: outputs/cache), so
     a search that was interrupted goes on where it was. Raises InputError for what cannot be simulated, and where no
     value meets the SLO, or every one.
     """
+    overrides = with_folder(overrides, config_dir)
     question = asked(overrides, find, key, start, limits, attainment, seeds, precision, least, step, longest)
     if jobs != -1:
         whole("jobs", jobs, "processes", least=1)

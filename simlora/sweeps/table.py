@@ -15,6 +15,7 @@ from pandas.api.types import is_numeric_dtype
 
 from simlora.api.cache import Cache, open_cache, settled
 from simlora.api.progress import bar
+from simlora.config.own_folder import with_folder
 from simlora.core.checks import whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.files import expanded
@@ -105,6 +106,7 @@ class Sweep:
 def sweep(
     overrides: Sequence[str] = (),
     *,
+    config_dir: str | Path | None = None,
     seeds: int = 1,
     out: Path | str | None = None,
     jobs: int = -1,
@@ -120,12 +122,14 @@ def sweep(
     as it ends, and not run again until something it depends on changes: a sweep that was killed goes on where it was,
     and what a worker that died had begun is begun again. A run that is refused or fails is a row with its reason.
 
+    `config_dir` is a folder of your own configurations.
+
     With `out`, a folder, the table is `sweep.parquet` there, to which later sweeps add their rows. Raises InputError
     for a grid that cannot be read, and if every run of it is refused.
     """
     if jobs != -1:
         whole("jobs", jobs, "processes", least=1)
-    asked = grid(overrides, seeds)
+    asked = grid(with_folder(overrides, config_dir), seeds)
     cells = {cell.overrides: cell for cell in asked.cells()}
     table = Table(list(asked.axes), list(cells), expanded(out) if out is not None else None)
     with spread(backend, address), bar(len(cells), "runs", progress) as tell:

@@ -8,22 +8,30 @@ must be valid; and the view must be as before.
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from simlora.checking.guard import Guard, cluster_state
+from simlora.checking.watched import (
+    WatchedAutoscaler,
+    WatchedEviction,
+    WatchedLoader,
+    WatchedMigration,
+    WatchedRouter,
+    WatchedScheduler,
+    check_placed,
+    twins,
+)
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
@@ -33,22 +41,20 @@ from simlora.latency.kernels import Kernel, LoraWork, priced
 from simlora.metrics.recorder import Recorder
 from simlora.policies.eviction.base import Eviction
 from simlora.policies.eviction.swapper import Swapper
-from simlora.policies.loading.base import Loader, Miss
-from simlora.policies.migration.base import Migration, Plan
+from simlora.policies.loading.base import Loader
+from simlora.policies.migration.base import Migration
 from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.placement.burst_tolerance import BurstTolerance
 from simlora.policies.placement.dedicated import Dedicated
 from simlora.policies.routing.base import Router
 from simlora.policies.scaling.base import Autoscaler
-from simlora.policies.scheduling.base import Scheduler, SchedulerOutput
-from simlora.policies.views import ClusterView, FleetView, ReplicaView
+from simlora.policies.scheduling.base import Scheduler
+from simlora.policies.views import ClusterView
 from tests.builds import ARRAYS
 from tests.engine.cases import LOADERS, Case, Row, cases, divided, swapped
 from tests.examples import share
 from tests.policies import hand as by_hand
 from tests.policies.catalogue import SLOTS, make, policies
-from tests.policies.guard import Guard, cluster_state, replica_state
-from tests.policies.hand import aborted, paused, resumed
 
 ANY = cases(loaders=tuple(LOADERS), preemptions=("recompute", "swap"))
 SCHEDULERS, LOADING, EVICTIONS, ROUTERS, PLACEMENTS, MIGRATIONS, KERNELS, AUTOSCALERS = map(policies, SLOTS)
@@ -61,11 +67,7 @@ few = share(1 / 4)
 @pytest.fixture(autouse=True, scope="module")
 def twins_know_the_same_requests():
     """A copy of a policy remembers the same requests and adapters, not copies of those."""
-    itself = lambda thing, memo: thing  # noqa: E731
-    with (
-        mock.patch.object(Request, "__deepcopy__", itself, create=True),
-        mock.patch.object(Adapter, "__deepcopy__", itself, create=True),
-    ):
+    with twins():
         yield
 
 
@@ -75,109 +77,20 @@ def run(case: Case, **chosen: Any) -> Recorder:
     return Simulation(replace(scenario, policies=replace(scenario.policies, **chosen))).run()
 
 
-class CheckedScheduler(Scheduler):
-    def __init__(self, policy: Scheduler) -> None:
-        self.policy = policy
-        self.merges, self.pauses, self.chunks = policy.merges, policy.pauses, policy.chunks
-
-    def schedule(self, view: ReplicaView) -> SchedulerOutput:
-        before = replica_state(view)
-        twin = copy.deepcopy(self.policy).schedule(Guard(view, ReplicaView))
-        decision = self.policy.schedule(Guard(view, ReplicaView))
-        assert decision == twin, "not deterministic"
-        assert replica_state(view) == before, "the view was changed"
-        assert isinstance(decision, SchedulerOutput)
-        assert decision.steps >= 1
-        assert decision.on_arrival >= 0
-        aborts, pauses, resumes = aborted(decision), paused(decision), resumed(decision)
-        aborted_ids = {request.id for request, _ in aborts}
-        waiting = {request.id for request in view.waiting}
-        assert decision.prefill or resumes or view.running or view.loading or aborted_ids == waiting, (
-            "nothing to do beside waiting requests"
-        )
-        assert aborted_ids <= waiting, "aborts a request that does not wait here"
-        ids = [request.id for request in decision.prefill]
-        assert len(set(ids)) == len(ids)
-        begun = {request.id for request in view.prefilling}
-        assert set(ids) <= (waiting - aborted_ids) | begun, "starts a request that does not wait here"
-        assert len(decision.chunks) in (0, len(ids))
-        for request, chunk in zip(decision.prefill, decision.chunks, strict=False):
-            assert 0 < chunk <= request.prefill_tokens
-        gone = {request.id for request in pauses}
-        assert gone <= {request.id for request in view.members}
-        assert {request.id for request in resumes} <= {request.id for request in view.paused}
-        beside = [request for request in view.members if request.id not in gone]
-        trial = view.trial((*beside, *resumes) if self.policy.pauses else None)
-        starts = [request for request in decision.prefill if request.id not in begun]
-        assert all(trial.admit(request) for request in starts), "admits what does not fit"
-        assert self.policy.merges or not (decision.merge or decision.unmerge), "merges but does not say so"
-        assert self.policy.pauses or not (pauses or resumes), "pauses but does not say so"
-        return decision
-
-
 @pytest.mark.parametrize("policy", SCHEDULERS)
 @given(case=ANY)
 @few
 def test_a_scheduler_keeps_its_promises(policy: type[Scheduler], case: Case) -> None:
-    recorder = run(case, scheduler=lambda: CheckedScheduler(make(policy)))
+    recorder = run(case, scheduler=lambda: WatchedScheduler(make(policy)))
     assert recorder.ended == len(case.rows)
-
-
-class CheckedLoader(Loader):
-    def __init__(self, policy: Loader) -> None:
-        self.policy = policy
-        self.assists, self.overlaps, self.answers = policy.assists, policy.overlaps, policy.answers
-
-    def on_miss(self, adapter: Adapter) -> Miss:
-        answer = self.policy.on_miss(adapter)
-        assert isinstance(answer, Miss)
-        assert answer in self.policy.answers, "an answer that it does not declare"
-        assert copy.deepcopy(self.policy).on_miss(adapter) is answer, "not deterministic"
-        return answer
-
-    def ahead(self, view: ReplicaView) -> Iterable[Adapter]:
-        before = replica_state(view)
-        twin = list(copy.deepcopy(self.policy).ahead(Guard(view, ReplicaView)))
-        adapters = list(self.policy.ahead(Guard(view, ReplicaView)))
-        assert adapters == twin, "not deterministic"
-        assert replica_state(view) == before, "the view was changed"
-        assert len({adapter.id for adapter in adapters}) == len(adapters)
-        return adapters
 
 
 @pytest.mark.parametrize("policy", LOADING)
 @given(case=ANY)
 @few
 def test_a_loader_keeps_its_promises(policy: type[Loader], case: Case) -> None:
-    recorder = run(case, loader=lambda: CheckedLoader(make(policy)))
+    recorder = run(case, loader=lambda: WatchedLoader(make(policy)))
     assert recorder.ended == len(case.rows)
-
-
-class CheckedEviction(Eviction):
-    def __init__(self, policy: Eviction) -> None:
-        self.policy = policy
-        self.evicts_in_use = policy.evicts_in_use
-
-    def reloads(
-        self, in_use: Collection[int], missing: Set[int], just_left: Collection[int]
-    ) -> Sequence[int]:
-        twin = list(copy.deepcopy(self.policy).reloads(in_use, missing, just_left))
-        again = list(self.policy.reloads(in_use, missing, just_left))
-        assert again == twin, "not deterministic"
-        assert len(set(again)) == len(again)
-        assert set(again) <= set(in_use) - missing, "loads again what is not in use, or was not there"
-        return again
-
-    def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
-        idle = tuple(idle)
-        twin = list(copy.deepcopy(self.policy).victims(idle, short_tokens))
-        victims = list(self.policy.victims(idle, short_tokens))
-        assert victims == twin, "not deterministic"
-        assert len({adapter.id for adapter in victims}) == len(victims)
-        assert set(victims) <= set(idle), "evicts adapters in use, or absent ones"
-        freed, most = (sum(adapter.kv_tokens for adapter in some) for some in (victims, idle))
-        assert freed >= min(short_tokens, most), "frees less than is short"
-        return victims
 
 
 def where_it_goes(policy: type, case: Case) -> Case:
@@ -195,7 +108,7 @@ def where_it_goes(policy: type, case: Case) -> Case:
 @given(case=ANY | divided(adapter_memories=("slots",), evictions=("lru",)))
 @few
 def test_an_eviction_keeps_its_promises(policy: type[Eviction], case: Case) -> None:
-    recorder = run(where_it_goes(policy, case), eviction=lambda: CheckedEviction(make(policy)))
+    recorder = run(where_it_goes(policy, case), eviction=lambda: WatchedEviction(make(policy)))
     assert recorder.ended == len(case.rows)
 
 
@@ -243,24 +156,6 @@ def test_a_swapper_serves_all_requests(policy: type[Swapper], case: Case) -> Non
     assert run(case, eviction=lambda: make(policy)).ended == len(case.rows)
 
 
-class CheckedRouter(Router):
-    def __init__(self, policy: Router) -> None:
-        self.policy = policy
-        self.informed = policy.informed
-
-    def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
-        before, allowed = cluster_state(view), candidates.tolist()
-        same_draws = copy.deepcopy(view.rng)
-        twin = copy.deepcopy(self.policy).route(request, candidates, Guard(view, ClusterView, rng=same_draws))
-        chosen = self.policy.route(request, candidates, Guard(view, ClusterView))
-        assert chosen == twin, "not deterministic"
-        assert type(chosen) is int
-        assert chosen in allowed, "routes to a replica that may not serve the request"
-        assert cluster_state(view) == before, "the view was changed"
-        assert candidates.tolist() == allowed, "the candidates were changed"
-        return chosen
-
-
 class OddOnes(Placement):
     """Each adapter on some of the replicas only, so that candidates have holes."""
 
@@ -276,37 +171,15 @@ class OddOnes(Placement):
 @few
 def test_a_router_keeps_its_promises(policy: type[Router], case: Case) -> None:
     for placement in (Dedicated(), BurstTolerance(request_tokens=5), OddOnes()):
-        recorder = run(case, router=CheckedRouter(make(policy)), placement=placement)
+        recorder = run(case, router=WatchedRouter(make(policy)), placement=placement)
         assert recorder.ended == len(case.rows)
-
-
-class CheckedMigration(Migration):
-    def __init__(self, policy: Migration) -> None:
-        self.policy = policy
-        self.period_s = policy.period_s and 2**-3  # these cases last a few seconds
-        self.delay_s, self.brings = policy.delay_s and 2**-6, policy.brings
-
-    def plan(self, view: ClusterView) -> Plan:
-        before = cluster_state(view)
-        twin = copy.deepcopy(self.policy).plan(Guard(view, ClusterView))
-        plan = self.policy.plan(Guard(view, ClusterView))
-        assert plan == twin, "not deterministic"
-        assert cluster_state(view) == before, "the view was changed"
-        assert plan.reason or not plan.moves, "moves for no reason"
-        assert plan.solved or not plan.moves, "moves without a solution"
-        assert len({move.request.id for move in plan.moves}) == len(plan.moves)
-        for request, source, target in plan.moves:
-            assert request in view.requests_of(source), "moves a request that is not there"
-            assert 0 <= target < len(view.outstanding)
-            assert target != source
-        return plan
 
 
 @pytest.mark.parametrize("policy", MIGRATIONS)
 @given(case=ANY)
 @few
 def test_a_migration_keeps_its_promises(policy: type[Migration], case: Case) -> None:
-    recorder = run(case, migration=CheckedMigration(make(policy)))
+    recorder = run(case, migration=WatchedMigration(make(policy), period_s=2**-3, delay_s=2**-6))
     assert recorder.ended == len(case.rows)
 
 
@@ -335,43 +208,15 @@ def test_a_placement_keeps_its_promises(policy: type[Placement], count: int, his
         make(policy).place(adapters, Guard(cluster, ClusterView, rng=np.random.default_rng(1)))
         for _ in range(2)
     )
-    for part, again in zip(placed, twin, strict=True):
-        assert {id: at.tolist() for id, at in part.items()} == {id: at.tolist() for id, at in again.items()}
-        assert set(part) <= set(range(count)), "places an adapter that does not exist"
-    for id, shares in placed.shares.items():
-        assert len(shares) == len(placed.serves[id]), "a share for each replica"
-        assert shares.min() > 0
-        assert shares.sum() == pytest.approx(1)
-    for part in (placed.serves, placed.preloads):
-        for replicas in part.values():
-            assert replicas.tolist() == sorted(set(replicas.tolist())), "replicas are listed once, ascending"
-            assert len(replicas), "an adapter that is placed nowhere"
-            assert set(replicas.tolist()) <= set(range(5))
-    for id, replicas in placed.preloads.items():
-        may = set(placed.serves.get(id, range(5)))
-        assert set(replicas.tolist()) <= may, "lies where it may not be served"
+    check_placed(placed, twin, set(range(count)), 5)
     assert cluster_state(cluster) == before
-
-
-class CheckedAutoscaler(Autoscaler):
-    def __init__(self, policy: Autoscaler) -> None:
-        self.policy, self.period_s = policy, policy.period_s
-
-    def replicas(self, view: FleetView) -> int:
-        before = cluster_state(view)
-        twin = copy.deepcopy(self.policy).replicas(Guard(view, FleetView))
-        wanted = self.policy.replicas(Guard(view, FleetView))
-        assert wanted == twin, "not deterministic"
-        assert isinstance(wanted, int)
-        assert cluster_state(view) == before, "the view was changed"
-        return wanted
 
 
 @pytest.mark.parametrize("policy", AUTOSCALERS)
 @given(case=ANY)
 @few
 def test_an_autoscaler_keeps_its_promises(policy: type[Autoscaler], case: Case) -> None:
-    scaling = ScalingConfig(autoscaler=CheckedAutoscaler(make(policy)), boot_s=2**-3)
+    scaling = ScalingConfig(autoscaler=WatchedAutoscaler(make(policy)), boot_s=2**-3)
     scenario = replace(case.but(adapter_memory="unified").scenario(), scaling=scaling)
     assert Simulation(scenario).run().ended == len(case.rows)
 

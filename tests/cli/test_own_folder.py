@@ -1,0 +1,150 @@
+"""The user's own configurations and code: --config-dir in every command, and errors that name the line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import simlora
+from simlora.api.own_code import OwnCodeFailed
+from simlora.cli import main as run_main
+from simlora.cli.capacity import main as capacity_main
+from simlora.cli.sweep import main as sweep_main
+from simlora.cli.trace import main as trace_main
+from simlora.core.errors import InputError
+
+ROUTER = """
+from simlora.policies.routing.base import Router
+
+
+class Mine(Router):
+    def route(self, request, candidates, view):
+        return int(candidates[{which}])
+"""
+SMALL = ("gpu=a10g", "model=llama_7b", "workload.duration_s=20", "cluster.replicas=2", "router=mine")
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make the current folder a user's: a module with a router, and a folder of configurations with a choice of it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.delitem(sys.modules, "own_router", raising=False)
+    (tmp_path / "own_router.py").write_text(ROUTER.format(which=0))
+    (tmp_path / "conf" / "router").mkdir(parents=True)
+    (tmp_path / "conf" / "router" / "mine.yaml").write_text("_target_: own_router.Mine\n")
+    (tmp_path / "conf" / "workload").mkdir()
+    (tmp_path / "conf" / "workload" / "short.yaml").write_text(
+        "defaults: [slora, _self_]\nduration_s: 20.0\n"
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda: run_main(["--config-dir", "conf", *SMALL, "hydra.run.dir=out"]),
+        lambda: sweep_main(
+            ["--config-dir", "conf", *SMALL, "workload.rate_rps=1,2", "--out=out", "--jobs=1"]
+        ),
+        lambda: capacity_main(
+            [
+                "--config-dir",
+                "conf",
+                *SMALL,
+                "--limit=ttft_s.p95=2",
+                "--seeds=1",
+                "--longest=1",
+                "--out=out",
+                "--jobs=1",
+            ]
+        ),
+    ],
+    ids=["simlora", "simlora-sweep", "simlora-capacity"],
+)
+def test_a_folder_of_ones_own_adds_choices_to_every_command(command: Callable[[], int], own: Path) -> None:
+    assert command() == 0
+    assert any((own / "out").iterdir())
+
+
+def test_and_to_python(own: Path) -> None:
+    found = simlora.simulate(SMALL, config_dir="conf")
+    assert set(found.requests["replica"]) == {0}
+    table = simlora.sweep([*SMALL, "workload.rate_rps=1,2"], config_dir=own / "conf", jobs=1).table
+    assert table["status"].tolist() == ["ran", "ran"]
+
+
+def test_a_row_of_a_sweep_is_run_again_by_its_overrides(own: Path) -> None:
+    sweep_main(["--config-dir", "conf", *SMALL, "--out=out", "--jobs=1"])
+    overrides = pd.read_parquet(own / "out" / "sweep.parquet")["overrides"][0]
+    assert "hydra.searchpath" in overrides
+    assert simlora.simulate(overrides.split()).summary["requests"]["finished"] > 0
+
+
+def test_a_run_is_kept_until_the_configuration_or_the_code_changes(own: Path) -> None:
+    def ran() -> tuple[str, float]:
+        sys.modules.pop("own_router", None)
+        row = simlora.sweep(SMALL, config_dir="conf", jobs=1).table.iloc[0]
+        return row["key"], row["seconds"]
+
+    first = ran()
+    assert ran() == first
+    (own / "conf" / "router" / "mine.yaml").write_text("_target_: own_router.Mine\n# the same, edited\n")
+    second = ran()
+    assert second[0] != first[0]
+    (own / "own_router.py").write_text(ROUTER.format(which=1))
+    assert ran()[1] != second[1]
+
+
+def test_an_edited_choice_is_read_again_in_the_same_process(own: Path) -> None:
+    assert set(simlora.simulate(SMALL, config_dir="conf").requests["replica"]) == {0}
+    (own / "conf" / "router" / "mine.yaml").write_text(
+        "_target_: simlora.policies.routing.round_robin.RoundRobin\n"
+    )
+    assert set(simlora.simulate(SMALL, config_dir="conf").requests["replica"]) == {0, 1}
+
+
+def test_a_trace_is_shown_as_a_workload_of_ones_own_draws_it(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own / "t.csv").write_text(
+        "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,10,10\n1,b,8,10,10\n"
+    )
+    assert trace_main(["info", "t.csv", "--config-dir", "conf", "--picture", "t.png"]) == 0
+    assert "2 requests" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("folder", "said"), [("nowhere", "is no folder"), ("t,", "which Hydra cannot read")])
+def test_a_folder_that_cannot_be_one_is_refused(own: Path, folder: str, said: str) -> None:
+    (own / "t,").mkdir()
+    with pytest.raises(InputError, match=said):
+        simlora.simulate(SMALL, config_dir=folder)
+
+
+@pytest.mark.parametrize("command", ["run", "python"])
+def test_a_policy_that_raises_is_named_with_the_line_in_its_file(
+    own: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own / "own_router.py").write_text(ROUTER.format(which="0] + 1 / len([]) or [0"))
+    said = "own_router.Mine.route raised ZeroDivisionError: division by zero; "
+    place = f"{own / 'own_router.py'}, line 7: return int(candidates[0] + 1 / len([]) or [0])"
+    if command == "run":
+        assert run_main(["--config-dir", "conf", *SMALL, "hydra.run.dir=out"]) == 2
+        assert capsys.readouterr().err.splitlines() == [f"simlora: error: {said}{place}"]
+    else:
+        with pytest.raises(OwnCodeFailed) as failed:
+            simlora.simulate(SMALL, config_dir="conf")
+        assert str(failed.value) == said + place
+        assert isinstance(failed.value.__cause__, ZeroDivisionError)
+
+
+def test_in_a_sweep_it_is_a_row_beside_the_others(own: Path) -> None:
+    (own / "own_router.py").write_text(ROUTER.format(which="0] + 1 / len([]) or [0"))
+    table = simlora.sweep([*SMALL[:-1], "router=round_robin,mine"], config_dir="conf", jobs=1).table
+    assert table["status"].tolist() == ["ran", "failed"]
+    assert "own_router.Mine.route raised ZeroDivisionError" in table["reason"][1]
