@@ -1,6 +1,6 @@
 """Draw what single replicas see: `python -m experiments.dlora.replicas [--out DIR]`.
 
-Figures 2(b), which share of their time requests queue on each replica, and 13, how busy each replica and its memory are.
+Figures 2(b), which share of their time requests queue on each replica, and 13, how busy replicas and their memory are.
 A summary does not tell these apart, so the runs of the two studies are made anew here; that takes a minute.
 """
 
