@@ -99,7 +99,7 @@ def dlora_lora_cost() -> list[float]:
 
 
 def dlora_imbalance() -> list[float]:
-    """Queueing delay of the worst replica over that of the best, by seed. Source: dLoRA (OSDI'24) Figure 2(b)."""
+    """Share of queueing on the worst replica over that on the best, by seed. Source: dLoRA (OSDI'24) Figure 2(b)."""
     from experiments.dlora.replicas import imbalance
 
     return imbalance()

@@ -18,6 +18,8 @@ from simlora.core.errors import InputError
 
 FILE = "dlora_ae.json"
 TIME, P90 = "latency_per_output_token_s.mean", "latency_per_output_token_s.p90"
+QUEUE = "queue_per_output_token_s.mean"
+"""Figure 11(a) is in seconds per output token: parse_log.sh averages the last number of each line of the log."""
 POLICIES = {"fcfs": "unmerged_only", "merge": "merged_only", "credit": "released"}
 WAYS = {1: "round_robin", 2: "proactive", 3: "dlora"}
 SYSTEMS = {1: "vllm_uniform", 2: "peft", 3: "released"}
@@ -67,7 +69,7 @@ def _rows(tree: Mapping[str, Any]) -> Iterator[tuple[Key, Mapping[str, float]]]:
         for panel in ("plus_0", "plus_4", "plus_8", "plus_12"):
             yield ("what_if_slower", panel, POLICIES[row["policy"]], row["stride"]), found
     for row in tree["figure11a"]:
-        found = {"queue_s.mean": row["queueing_delay"]}
+        found = {QUEUE: row["queueing_delay"]}
         yield ("figure_11a", "released", WAYS[row["migration_type"]], row["rate"]), found
     for row in tree["figure12"]:
         found = {"throughput_rps": row["throughput"]}

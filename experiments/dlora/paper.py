@@ -9,5 +9,9 @@ from experiments.studies.several import read_seeds
 FOLDER = Path(__file__).resolve().parent
 SEEDS = read_seeds(FOLDER / "claims.yaml")
 """Those over which the claims are judged: a curve is their mean, the band around it from the least to the most."""
-TARGETS_S = {"latency_per_output_token_s.mean": 0.5, "queue_s.mean": 0.5}
-"""By metric: 10 times a decode step (§7.1), and in Figure 11(a) the same of the queueing delay."""
+TARGETS_S = {
+    "latency_per_output_token_s.mean": 0.5,
+    "latency_over_output_tokens_s": 0.5,
+    "queue_per_output_token_s.mean": 0.5,
+}
+"""By metric: 10 times a decode step (§7.1), and in Figure 11(a) the same of the queueing delay per token."""

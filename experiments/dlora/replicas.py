@@ -1,7 +1,7 @@
 """Draw what single replicas see: `python -m experiments.dlora.replicas [--out DIR]`.
 
-Figures 2(b), how long requests queue on each replica, and 13, how busy each replica and its memory are. A summary does
-not tell these apart, so the runs of the two studies are made anew here; that takes a minute.
+Figures 2(b), which share of their time requests queue on each replica, and 13, how busy replicas and their memory are.
+A summary does not tell these apart, so the runs of the two studies are made anew here; that takes a minute.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from matplotlib.figure import Figure
 SPREAD = 2.6
 """That of the other figures."""
 PUBLISHED = 8.0
+"""The artifact plots 87.09 % on the worst replica and 10.94 % on the best."""
 RATE_RPS = 18
 """Of Figure 13: where dLoRA's time per token is nearest to the SLO, of the study's rates."""
 
@@ -46,21 +47,25 @@ class Used(NamedTuple):
     memory: list[float]
 
 
-def queueing_s(point: Point) -> list[float]:
-    """Return the mean queueing delay of the requests of each replica, by replica; of one without requests nothing."""
-    found: list[float] = of_run(_overrides(point, timeline=False), _queueing_s)
+def queueing(point: Point) -> list[float]:
+    """Return the share of queueing in the time of each replica's requests, by replica; of one without any nothing.
+
+    It is the mean queueing delay over the mean latency, as the artifact plots it (`queueing_ratio`).
+    """
+    found: list[float] = of_run(_overrides(point, timeline=False), _queueing)
     return found
 
 
-def _queueing_s(result: Result) -> list[float]:
-    found: list[float] = result.requests.groupby("replica")["queue_s"].mean().tolist()
+def _queueing(result: Result) -> list[float]:
+    by_replica = result.requests.groupby("replica")[["queue_s", "latency_s"]].mean()
+    found: list[float] = (by_replica["queue_s"] / by_replica["latency_s"]).tolist()
     return found
 
 
 def imbalance() -> list[float]:
-    """Return, by seed, the queueing delay of Figure 2(b)'s worst replica over that of the best."""
+    """Return, by seed, the share of queueing on Figure 2(b)'s worst replica over that on the best."""
     return [
-        max(each) / min(each) for each in map(queueing_s, _runs(_study("figure_2b"), "vllm_uniform", SPREAD))
+        max(each) / min(each) for each in map(queueing, _runs(_study("figure_2b"), "vllm_uniform", SPREAD))
     ]
 
 
@@ -101,11 +106,11 @@ def figure_2b() -> Figure:
     figure, (bars, lines) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     wide = 0.8 / len(study.series)
     for index, (colour, series) in enumerate(zip(COLOURS, study.series, strict=False)):
-        by_spread = {x: [queueing_s(each) for each in _runs(study, series.name, x)] for x in study.x.values}
+        by_spread = {x: [queueing(each) for each in _runs(study, series.name, x)] for x in study.x.values}
         # Of each run the worst replica first, and so on.
         ranked = [sorted(each, reverse=True) for each in by_spread[SPREAD]]
         places = range(min(map(len, ranked)))
-        means = [fmean(each[place] for each in ranked) for place in places]
+        means = [100 * fmean(each[place] for each in ranked) for place in places]
         bars.bar(
             [p + (index - 1) * wide for p in places], means, 0.92 * wide, color=colour, label=series.title
         )
@@ -119,12 +124,11 @@ def figure_2b() -> Figure:
             alpha=0.16,
             linewidth=0,
         )
-    bars.set_yscale("log")
     _axes(
         bars,
         f"spread {SPREAD:g}, mean of {len(SEEDS)} seeds",
         "replica, worst first",
-        "mean queueing delay (s)",
+        "queueing (% of the time of its requests)",
     )
     bars.legend(frameon=False, fontsize="small")
     lines.axhline(PUBLISHED, color=INK, linewidth=0.9, linestyle=(0, (5, 3)))
@@ -162,7 +166,7 @@ def figure_13() -> Figure:
 def lines() -> Iterator[str]:
     """Say what the figures show, in numbers."""
     ratios = ", ".join(f"{ratio:.3g}" for ratio in imbalance())
-    yield f"Figure 2(b), worst replica over best, by seed: {ratios}; up to {PUBLISHED:g} in the paper"
+    yield f"Figure 2(b), share of queueing, worst replica over best, by seed: {ratios}; {PUBLISHED:g} in the paper"
     study = _study("figure_13")
     for series in study.series:
         found = [used(each) for each in _runs(study, series.name, RATE_RPS)]

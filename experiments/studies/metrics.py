@@ -35,6 +35,8 @@ METRICS = {
     "cold_start_share.mean": Metric("latency lost to loads (%)", drawn=100.0),
     "latency_per_output_token_s.p90": Metric("90th percentile of time per token (ms)", drawn=1000.0),
     "tpot_s.mean": Metric("mean TPOT (ms)", drawn=1000.0),
+    "latency_over_output_tokens_s": Metric("all latencies over all tokens (ms)", drawn=1000.0),
+    "queue_per_output_token_s.mean": Metric("mean queueing delay per token (s)"),
     "queue_s.mean": Metric("mean queueing delay (s)"),
     "cold_start_s.mean": Metric("mean wait for adapters (ms)", drawn=1000.0),
     "kv_cold_start_s.mean": Metric("mean wait for KV (ms)", drawn=1000.0),

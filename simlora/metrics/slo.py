@@ -58,6 +58,8 @@ class SloTargets:
 
 ATTAINMENT = "slo.attainment"
 """The key in summary.json of the share of requests within all their targets."""
+PER_OUTPUT_TOKEN = {"latency_per_output_token_s": "latency_s", "queue_per_output_token_s": "queue_s"}
+"""Metrics of a request that are columns over its output tokens."""
 TARGETS = tuple(field.name for field in fields(SloTargets) if field.name != "classes")
 """The columns that can have a target."""
 
@@ -72,9 +74,9 @@ def column(requests: Requests, metric: str) -> NDArray[np.float64]:
         waited = sum(column(requests, name) for name in ("cold_start_s", "kv_cold_start_s", "blocked_s"))
         with np.errstate(invalid="ignore"):
             return np.asarray(waited / column(requests, "latency_s"), dtype=np.float64)
-    if metric == "latency_per_output_token_s":
+    if metric in PER_OUTPUT_TOKEN:
         tokens = np.maximum(requests["output_tokens"].to_numpy(dtype=np.float64), 1.0)
-        return np.asarray(column(requests, "latency_s") / tokens, dtype=np.float64)
+        return np.asarray(column(requests, PER_OUTPUT_TOKEN[metric]) / tokens, dtype=np.float64)
     return np.asarray(requests[metric].to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
 
 

@@ -35,6 +35,7 @@ REQUEST_METRICS = (
     *TIMES,
     "latency_per_output_token_s",
     "queue_s",
+    "queue_per_output_token_s",
     "cold_start_s",
     "kv_cold_start_s",
     "blocked_s",
@@ -70,11 +71,12 @@ def summarise(
     """Return the summary of a run, ready for `json.dumps(..., allow_nan=False)`.
 
     Times are in seconds and describe finished requests; `tbt_s` describes all tokens, and `cold_start_share` is a share
-    of the latency. Sections that do not apply are None: `migration` without a migration policy, `placement` if it does
-    not plan anew, `failures` and `slowness` if none is configured, `scaling` without an autoscaler. `run` describes
-    what was simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command` repeats it, and `complete` says whether
-    it reached its end. With a `window`, counts, times, rates and the SLO cover the requests that arrive in it, per
-    second of it; `load`, `tbt_s` and figures by replica cover the whole run.
+    of the latency. `latency_over_output_tokens_s` is the sum of latencies over the sum of output tokens;
+    `latency_per_output_token_s` has each request's ratio. Sections that do not apply are None: `migration` without
+    a migration policy, `placement` if it does not plan anew, `failures` and `slowness` if none is configured, `scaling`
+    without an autoscaler. `run` describes what was simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command`
+    repeats it, and `complete` says whether it reached its end. With a `window`, counts, times, rates and the SLO cover
+    the requests that arrive in it, per second of it; `load`, `tbt_s` and figures by replica cover the whole run.
     """
     all_requests, span_s = requests, makespan_s
     if window is not None:
@@ -92,6 +94,7 @@ def summarise(
         "throughput_rps": len(done) / span_s if span_s > 0 else None,
         "throughput_tps": tokens / span_s if span_s > 0 else None,
         **{metric: distribution(column(done, metric)) for metric in REQUEST_METRICS},
+        "latency_over_output_tokens_s": float(column(done, "latency_s").sum()) / tokens if tokens else None,
         "tbt_s": _gap_distribution(token_gaps),
         "slo": _slo(requests, targets, span_s),
         "load": load(all_requests) if complete else load(all_requests) | {"label": UNKNOWN},

@@ -246,6 +246,11 @@ class ClusterView(Protocol):
     @property
     def now_s(self) -> float: ...
     @property
+    def adapters(self) -> Sequence[Adapter]:
+        """All adapters that the cluster serves, by id."""
+        ...
+
+    @property
     def history_rps(self) -> NDArray[np.float64] | None:
         """Mean requests per second of every adapter on earlier days, by adapter id; None if unknown."""
         ...
@@ -256,6 +261,11 @@ class ClusterView(Protocol):
 
         Available to placements that plan more than once.
         """
+        ...
+
+    @property
+    def asked_requests(self) -> NDArray[np.int64]:
+        """Requests that have arrived so far, per adapter id; available to migrations."""
         ...
 
     def shares(self, adapter: Adapter | None, candidates: NDArray[np.int64]) -> NDArray[np.float64] | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from simlora.core.arrays import Floats, Ints
-from simlora.core.checks import number, whole
+from simlora.core.checks import number, switch, whole
 from simlora.core.random import stream
 from simlora.core.trace import Trace
 from simlora.workload.adapters import adapter_specs, check_adapters
@@ -30,7 +30,8 @@ class Functions:
 
     The rates of `functions` are log-normal, quantile by quantile (`popularity.LogNormal` says where sigma_log is from).
     Sorted, the first `stride` of them are mapped to adapter 0, the next `stride` to adapter 1, and so on, round and
-    round. A larger stride skews more: adapter 0 gets more of the busiest.
+    round. A larger stride skews more: adapter 0 gets more of the busiest. With `sort` false they are mapped in an order
+    drawn at random.
 
     The run has `epochs` of equal length, in each of which a function's rate is multiplied by a log-normal factor of its
     own, of `epoch_sigma_log`, and then all of them so that the total stays: some are busy for an hour, and then idle.
@@ -43,9 +44,11 @@ class Functions:
     together, both are cut in proportion.
 
     Source: dLoRA (OSDI'24) §7.1 and §7.4, and its artifact. It differs: their functions are counted in the Azure
-    Functions traces (MAF1 and MAF2), of which six hours and two, with shares of their own, are pressed into 100
-    seconds; in all of them the total rate is the same, as if the shape were null. By how much shares differ is not
-    published. In their Figure 11b only answers are longer: the prompts that they send are not.
+    Functions traces (MAF1 and MAF2), of which six hours or, for Figure 9, two, with shares of their own, are pressed
+    into 100 seconds; in all of them the total rate is the same, as if the shape were null. By how much shares differ is
+    not published. For Figures 10, 11a and 13 they sort functions by how often they are called, for Figures 2b, 9, 11b
+    and 12 by the hashes that are their names. In their Figure 11b only answers are longer: the prompts that they send
+    are not.
     """
 
     prompt_tokens: Lengths
@@ -55,6 +58,7 @@ class Functions:
     functions: int = 46_412
     sigma_log: float = 4.08
     stride: int = 1
+    sort: bool = True
     epochs: int = 1
     epoch_sigma_log: float = 0.0
     rate_rps: float = 4.0
@@ -70,6 +74,7 @@ class Functions:
         whole("workload.functions", self.functions, "functions", least=1, most=FUNCTIONS_MAX)
         number("workload.sigma_log", self.sigma_log, least=0, most=20)
         whole("workload.stride", self.stride, "functions", least=1)
+        switch("workload.sort", self.sort)
         check_renewals(
             self.cv, self.epochs, self.epoch_sigma_log, self.duration_s, self.day_s, self.context_tokens
         )
@@ -88,7 +93,10 @@ class Functions:
 
     @property
     def shares(self) -> Floats:
-        """Return the share of requests that each adapter has in the long run [adapters]; 0 without functions."""
+        """Return the share of requests that each adapter has in the long run, of sorted functions [adapters].
+
+        It is 0 without functions.
+        """
         return self._mapped(self._weights)
 
     @property
@@ -103,11 +111,10 @@ class Functions:
         shares: Floats = rates / rates.sum()
         return shares
 
-    def _by_epoch(self, rng: np.random.Generator) -> Floats:
-        """Return the adapters' shares of each epoch [epochs, adapters]."""
+    def _by_epoch(self, rng: np.random.Generator, weights: Floats) -> Floats:
+        """Return the adapters' shares of each epoch [epochs, adapters], of functions' weights [functions]."""
         if not self.epoch_sigma_log:
-            return np.tile(self.shares, (int(self.epochs), 1))
-        weights = self._weights
+            return np.tile(self._mapped(weights), (int(self.epochs), 1))
         factors = epoch_factors(rng, int(self.epochs), len(weights), float(self.epoch_sigma_log))
         return np.stack([self._mapped(weights * of_epoch) for of_epoch in factors])
 
@@ -118,7 +125,9 @@ class Functions:
 
     def build(self, seed: int) -> Trace:
         """Return the trace for the run's seed."""
-        rates_rps = self.rate_rps * self._by_epoch(stream(seed, "adapters"))
+        rng = stream(seed, "adapters")
+        weights = self._weights if self.sort else rng.permutation(self._weights)
+        rates_rps = self.rate_rps * self._by_epoch(rng, weights)
         arrival_s, adapter = self._arrivals(stream(seed, "arrivals"), rates_rps)
         prompts, outputs = draw_lengths(
             seed, len(arrival_s), self.prompt_tokens, self.output_tokens, None, 0.0
@@ -132,7 +141,7 @@ class Functions:
             max_output_tokens=outputs,
             adapters=adapter_specs(self.adapters, self.ranks),
             source=f"{self.functions:,} functions on {self.adapters:,} adapters, {self.stride:,} at a time",
-            history_rps=self.rate_rps * self.shares,
+            history_rps=self.rate_rps * self._mapped(weights),
         )
 
     def _arrivals(self, rng: np.random.Generator, rates_rps: Floats) -> tuple[Floats, Ints]:

@@ -18,6 +18,7 @@ DISTRIBUTIONS = (
     "latency_s",
     "latency_per_output_token_s",
     "queue_s",
+    "queue_per_output_token_s",
     "cold_start_s",
     "kv_cold_start_s",
 )

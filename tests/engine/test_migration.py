@@ -10,7 +10,7 @@ import pytest
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.recorder import Recorder
-from simlora.policies.migration.base import Migration, Move, Plan
+from simlora.policies.migration.base import Copy, Migration, Move, Plan
 from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
@@ -53,10 +53,11 @@ def run(
     migration: Migration,
     fast_forward: bool = True,
     placement: Placement | None = None,
+    router: Router | None = None,
     **changes: object,
 ) -> Recorder:
     scenario = CASE.but(rows=rows, **changes).scenario(fast_forward=fast_forward)
-    policies = replace(scenario.policies, migration=migration, router=ToTheFirst())
+    policies = replace(scenario.policies, migration=migration, router=router or ToTheFirst())
     if placement is not None:
         policies = replace(policies, placement=placement)
     return Simulation(replace(scenario, policies=policies)).run()
@@ -234,6 +235,31 @@ def test_nothing_is_loaded_for_a_request_that_has_ended() -> None:
     rows = (Row(0.0, None, 4, 400, 400), Row(0.0, 2, 4, 3, 3))
     recorder = run(*rows, migration=Once(2**-5, delay_s=1.0, brings=True), max_num_seqs=2)
     assert recorder.adapter_loads == 1, "by the request itself, where it was"
+
+
+class Copies(Migration):
+    """Makes a copy of adapter 2 on replica 1, once, and notes what has been asked for."""
+
+    period_s, brings = 2**-8, True
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+
+    def plan(self, view: ClusterView) -> Plan:
+        self.asked.append(view.asked_requests.tolist())
+        copies = () if len(self.asked) > 1 else (Copy(view.adapters[2], 1),)
+        return Plan((), "a copy" if copies else "", copies=copies)
+
+
+@BOTH
+def test_a_copy_is_there_for_requests_to_come(fast_forward: bool) -> None:
+    """Replica 1 has nothing to do but to load it; requests are counted as they arrive."""
+    rows = (Row(0.0, 0, 4, 40, 40), Row(1.0, 2, 4, 3, 3))
+    migration = Copies()
+    recorder = run(*rows, migration=migration, fast_forward=fast_forward, router=OneTwo())
+    assert recorder.requests().cold_start_s.tolist() == [load_s(1), 0.0]
+    assert recorder.adapter_loads == 2
+    assert (migration.asked[0], migration.asked[-1]) == ([1, 0, 0], [1, 0, 1])
 
 
 class OneTwo(ToTheFirst):

@@ -17,6 +17,8 @@ DIGITS = 32
 """Hexadecimal digits of a digest that are kept."""
 LEFT_OUT = ("command", "run", "calibration", "versions", "failures")
 """Sections of a summary that name configuration keys, classes or versions; failures have a digest of their own."""
+LATER = ("queue_per_output_token_s", "latency_over_output_tokens_s")
+"""Figures that older commits do not have, and that follow from the table of requests."""
 WALL = ("wall_s", "migration_wall_s", "requests_per_wall_s")
 ENGINE_FACTS = ("adapters", "duration_s", "rate_rps")
 COUNTS = {
@@ -105,7 +107,7 @@ def _bytes(column: pd.Series, names: Mapping[str, str]) -> bytes:
 
 def _without_machine(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return a summary without wall times, versions, and what names keys or classes."""
-    kept = {name: value for name, value in summary.items() if name not in LEFT_OUT}
+    kept = {name: value for name, value in summary.items() if name not in (*LEFT_OUT, *LATER)}
     kept["simulation"] = {k: v for k, v in summary["simulation"].items() if k not in WALL}
     kept["workload"] = {name: summary["workload"][name] for name in ENGINE_FACTS}
     return kept

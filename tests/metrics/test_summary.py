@@ -20,6 +20,7 @@ METRICS = (
     "latency_s",
     "latency_per_output_token_s",
     "queue_s",
+    "queue_per_output_token_s",
     "cold_start_s",
     "kv_cold_start_s",
     "blocked_s",
@@ -80,6 +81,7 @@ def test_by_hand():
     assert summary["ttft_s"]["p50"] == pytest.approx(1.5)
     assert summary["ttft_s"]["p90"] == pytest.approx(1.9)
     assert summary["latency_per_output_token_s"]["mean"] == pytest.approx((3 / 11 + 2) / 2)
+    assert summary["latency_over_output_tokens_s"] == pytest.approx((3 + 2) / (11 + 1))
     assert summary["slo"]["targets"] == {"ttft_s": 6.0}
     assert summary["slo"]["attainment"] == pytest.approx(2 / 5)
     assert summary["slo"]["goodput_rps"] == pytest.approx(2 / 4)

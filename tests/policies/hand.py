@@ -121,9 +121,13 @@ class Cluster:
         executions_s: float | None = None,
         history_rps: Sequence[float] | None = None,
         asked_tokens: Sequence[int] = (),
+        asked_requests: Sequence[int] = (0, 0, 0),
+        adapters: Sequence[Adapter] = (A, B, C),
         shares: Mapping[int, Sequence[float]] | None = None,
     ) -> None:
         self.asked_tokens = np.array(asked_tokens, dtype=np.int64)
+        self.asked_requests = np.array(asked_requests, dtype=np.int64)
+        self.adapters = adapters
         self._shares = shares or {}
         self.outstanding = np.array(outstanding, dtype=np.int64)
         self.open = np.ones(len(outstanding), dtype=np.bool_)

@@ -111,6 +111,19 @@ def test_who_fits_nowhere_is_served_where_least_is_to_come() -> None:
     assert plain(serves) == {0: [0], 1: [1], 2: [1]}
 
 
+def extra(kind: str | None, pools: int, count: int) -> dict[int, list[int]]:
+    return preloads(None, (100,) * pools, count, history=False, request_tokens=1, extra=kind)
+
+
+def test_the_released_code_makes_as_many_copies_more_as_there_are_other_replicas() -> None:
+    assert extra(None, 3, 3) == {0: [0], 1: [1], 2: [2]}
+    assert extra("rotate", 3, 3) == {0: [0], 1: [0, 1], 2: [1, 2]}, (
+        "each gets the next adapter that it has not got"
+    )
+    assert sorted(map(len, extra("one", 3, 3).values())) == [1, 1, 3]
+    assert extra("rotate", 1, 4) == extra("one", 1, 4) == {id: [0] for id in range(4)}
+
+
 class Setting(NamedTuple):
     """What a placement goes by."""
 

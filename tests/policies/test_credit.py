@@ -231,6 +231,37 @@ def test_credit_changes_hands_at_every_iteration() -> None:
     assert scheduler.credits == {B.id: 13, C.id: 13, A.id: -26}
 
 
+def released(adapters: Sequence[Adapter], members: int = 0, **changes: object) -> dict[int, float]:
+    """Credits after one iteration of the released code: of requests that displace one, four of which may run."""
+    queue = requests(*adapters)
+    scheduler = credit(constants="released", alpha=0.5, beta=0.1, **changes)
+    scheduler.schedule(view(queue[members:], members=queue[:members], merged=A if members else None))
+    scheduler.schedule(view(queue[members:], members=queue[:members], merged=A, iterations=1))
+    return {id: units / 1000 for id, units in scheduler.credits.items()}
+
+
+def test_as_released_a_merged_batch_as_large_as_the_turn_pays_as_much_more_as_it_is_faster() -> None:
+    """27 over 15 for each request from outside the turn, to the adapters of its last ones, displaced or not."""
+    times = {"merged_s": 0.015, "unmerged_s": 0.027}
+    assert released([B, A, A, C, A, A], **times) == {C.id: 1.8, A.id: -1.8}, "one of the two gains is A's own"
+
+
+def test_as_released_a_merged_batch_of_another_size_pays_half_of_that_to_the_displaced() -> None:
+    times = {"merged_s": 0.015, "unmerged_s": 0.027}
+    assert released([B, A, C, A], **times) == {B.id: 0.9, C.id: 0.9, A.id: -1.8}
+    six = [B, A, A, C, A, A, A]
+    assert released([A, *six][1:], **times) == {C.id: 1.8, A.id: -1.8}, "to merge takes four"
+
+
+def test_as_released_an_adapter_above_nothing_overtakes_whatever_that_costs() -> None:
+    scheduler, others, ours = overtaking(starving=1.0, normal=0.5, constants="released")
+    scheduler.credits[A.id] = -8000
+    assert not scheduler.schedule(view(others, members=ours, merged=A)).unmerge
+    scheduler, others, ours = overtaking(starving=1.0, normal=0.5, constants="released")
+    scheduler.credits[A.id] = -8001
+    assert scheduler.schedule(view(others, members=ours, merged=A)).unmerge
+
+
 def test_a_starving_adapter_goes_first_and_unmerged_until_it_has_had_enough() -> None:
     """A quarter of credit an iteration: after five B and C have more than one."""
     scheduler, others, ours = overtaking(starving=1.0, normal=0.5)

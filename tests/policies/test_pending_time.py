@@ -90,6 +90,63 @@ def test_plain_numbers_and_arrays_choose_the_same(executions_s: float | None, lo
             assert PendingTime(loads=loads).route(new(adapter), np.arange(7), view) == least
 
 
+def released(view: Cluster, *adapters: Adapter | None, **arguments: object) -> list[int]:
+    """Where one request after the other goes as in the released code, with nothing else happening."""
+    router = PendingTime("released", **arguments)
+    return [router.route(new(adapter), np.arange(len(view.outstanding)), view) for adapter in adapters]
+
+
+def test_as_released_batches_are_rounded_down_so_that_the_first_one_with_room_fills_up() -> None:
+    at = {A.id: {0, 1}}
+    assert released(cluster((A, A, B), (A,), at=at), A) == [0]
+    assert released(cluster((A, A, B, B), (A,), at=at), A) == [1], "four make a batch"
+    assert released(cluster((A, A, A, A), (A, B, C, C), at=at), A) == [0], "0.6 of a batch, merged"
+
+
+def test_as_released_an_execution_does_not_count_and_a_load_does_in_seconds() -> None:
+    """A batch is 1 beside a load of 0.9, whatever requests take; B has another copy on replica 2."""
+    view = cluster(
+        (A,) * 3 + (B,), (), (), at={A.id: {0}, B.id: {1, 2}}, adapter_load_s=0.9, executions_s=0.01
+    )
+    assert released(view, A) == [1]
+    view = cluster((A,) * 3 + (B,), (), (), at={A.id: {0}, B.id: {1, 2}}, adapter_load_s=1.0)
+    assert released(view, A) == [0], "an equal one does not win"
+
+
+@pytest.mark.parametrize(
+    "there, at, chosen",
+    [
+        ((), {A.id: {0}, B.id: {1, 2}, C.id: {2}}, 1),
+        ((B,), {A.id: {0}, B.id: {1, 2}, C.id: {2}}, 2),
+        ((), {A.id: {0}, B.id: {1}, C.id: {2}}, 0),
+    ],
+    ids=[
+        "B is idle on 1, and on 2 too",
+        "B has a request on 1, and none on 2",
+        "no adapter has another copy",
+    ],
+)
+def test_as_released_a_replica_gets_an_adapter_only_over_an_idle_one_with_another_copy(
+    there: tuple[Adapter, ...], at: dict[int, set[int]], chosen: int
+) -> None:
+    assert released(cluster((A, A, C, C), there, (), at=at), A) == [chosen]
+
+
+def test_as_released_what_was_replaced_is_not_there_any_more() -> None:
+    """A replaces B on 1. B's last copy is on 2 then, where nothing can be replaced, whatever lies in HBM."""
+    at = {A.id: {0}, B.id: {1, 2}}
+    view = cluster((A,) * 4, (), (), at=at)
+    assert released(view, A, B, A, C) == [1, 2, 1, 1], (
+        "C is nowhere: it goes to the first with the fewest requests"
+    )
+    assert at == {A.id: {0}, B.id: {1, 2}}
+
+
+def test_as_released_without_loads_what_lies_in_hbm_counts() -> None:
+    view = cluster((A,) * 8, (), (), at={A.id: {0, 1}, B.id: {0, 2}})
+    assert released(view, A, B, C, None, loads=False) == [1, 2, 1, 1]
+
+
 def test_the_base_model_is_loaded_everywhere() -> None:
     view = cluster((A,), (), at={A.id: ()})
     assert pending_s(None, view) == [2.0 * 2 / 4, 2.0 / 4]
@@ -97,7 +154,8 @@ def test_the_base_model_is_loaded_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"merged_share": -0.1}, {"merged_share": 1.1}, {"unknown_execution_s": 0}]
+    "arguments",
+    [{"merged_share": -0.1}, {"merged_share": 1.1}, {"unknown_execution_s": 0}, {"constants": "mine"}],
 )
 def test_what_is_out_of_range_is_named(arguments: dict[str, float]) -> None:
     with pytest.raises(InputError, match=rf"router\.{next(iter(arguments))} is"):

@@ -67,6 +67,19 @@ def test_a_larger_stride_is_more_skewed():
         assert np.all(np.diff(shares) < 0)
 
 
+def test_functions_that_are_not_sorted_are_mapped_in_an_order_drawn_at_random():
+    """With one function an adapter only the order differs, and what placements know of the days before follows it."""
+    by_rate = replace(BUSY, functions=4)
+    drawn = replace(by_rate, sort=False)
+    found = [drawn.build(seed) for seed in range(5)]
+    for trace in found:
+        assert sorted(trace.history_rps, reverse=True) == pytest.approx(400 * by_rate.shares)
+        counts = np.bincount(trace.adapter, minlength=4) / 100
+        assert counts == pytest.approx(trace.history_rps, rel=0.2)
+    assert len({tuple(trace.history_rps) for trace in found}) > 1
+    assert changed(drawn, drawn) == set()
+
+
 def test_requests_come_by_share():
     trace = BUSY.build(1)
     counts = np.bincount(trace.adapter, minlength=4)

@@ -159,6 +159,7 @@ class ClusterView:
         alike = [(each.iteration, each.kernel) for each in latencies]
         self.models = [alike[kind] for kind in scenario.kind_of.tolist()]
         self.history_rps = scenario.trace.history_rps
+        self.adapters = placement.adapters
         self.shares = placement.shares
         self.execution_s, self.first_tokens_s = history.execution_s, history.ttfts_s
 
@@ -189,6 +190,10 @@ class ClusterView:
     def asked_tokens(self) -> NDArray[np.int64]:
         assert self._placement.replans, "only a placement that plans again may read `asked_tokens`"
         return np.array(self._placement.asked, dtype=np.int64)
+
+    @property
+    def asked_requests(self) -> NDArray[np.int64]:
+        return np.array(self._placement.asked_requests, dtype=np.int64)
 
     def holders(self, adapter: Adapter) -> set[int]:
         return self._residency.holders(adapter.id)

@@ -39,7 +39,7 @@ class Migrator:
             if plan.reason:
                 planned = Planned(decided_s, len(plan.moves), plan.solved, plan.reason)
                 self._recorder.journal.planned.append(planned)
-            if plan.moves and policy.delay_s:
+            if (plan.moves or plan.copies) and policy.delay_s:
                 yield Moment(decided_s + policy.delay_s, MIGRATION, 0)
             self._carry_out(plan, decided_s)
 
@@ -65,6 +65,9 @@ class Migrator:
             handing_over(replicas[source]).send(request, target)
             if self._policy.brings and adapter is not None:
                 handing_over(replica).bring(adapter)
+        for adapter, target in plan.copies:
+            if self._fleet.open[target]:
+                handing_over(replicas[target]).bring(adapter)
 
     def forget(self, replica: int, request: Request) -> None:
         """A request is no longer at the replica that it was to leave."""

@@ -23,8 +23,9 @@ class PlacementPlanner:
     """Asks the placement which replicas serve which adapters, and records what a new plan changes.
 
     `serves` is its last answer, and `hosts` the hosts of these replicas. If the placement `replans`, `asked` are the
-    tokens of every adapter so far, by id: prompts that arrived, and what requests that ended generated. `on_plan` is
-    called with the hosts of a new plan, and returns the bytes of adapters that they are to serve now and do not hold.
+    tokens of every adapter so far, by id: prompts that arrived, and what requests that ended generated.
+    `asked_requests` are the requests that arrived, for migrations. `on_plan` is called with the hosts of a new plan,
+    and returns the bytes of adapters that they are to serve now and do not hold.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class PlacementPlanner:
     ) -> None:
         cluster = scenario.cluster
         self._placement, self._outputs = scenario.policies.placement, outputs
-        self._adapters, self._recorder = adapters, recorder
+        self.adapters, self._recorder = adapters, recorder
         self._host_of, self._every_host = cluster.host_of, frozenset(range(cluster.hosts))
         self._placed = Placed()
         self.serves: Replicas = NOTHING
@@ -44,6 +45,7 @@ class PlacementPlanner:
         self.on_plan: Callable[[Hosts], int] = lambda hosts: 0
         self.replans = self._placement.period_s is not None
         self.asked = array("q", bytes(8 * len(adapters)))
+        self.asked_requests = array("q", bytes(8 * len(adapters)))
 
     def begin(self, view: ClusterView) -> Replicas:
         """Place before anything runs; return the replicas in whose HBM each adapter lies from the start."""
@@ -60,7 +62,7 @@ class PlacementPlanner:
             self._place(view)
             size_bytes = self.on_plan(self.hosts)
             if not all_ended():
-                pairs = [(before[adapter.id], self.hosts[adapter.id]) for adapter in self._adapters]
+                pairs = [(before[adapter.id], self.hosts[adapter.id]) for adapter in self.adapters]
                 assigned = sum(len(are - were) for were, are in pairs)
                 given_up = sum(len(were - are) for were, are in pairs)
                 change = Replanned(clock.now, assigned, given_up, size_bytes)
@@ -81,6 +83,11 @@ class PlacementPlanner:
         left = np.isin(replicas, candidates)
         return known[left] if left.any() else None
 
+    def count_request(self, request: Request) -> None:
+        """A request has arrived."""
+        if request.adapter is not None:
+            self.asked_requests[request.adapter.id] += 1
+
     def count_prompt(self, request: Request) -> None:
         """A request has arrived."""
         if request.adapter is not None:
@@ -92,9 +99,9 @@ class PlacementPlanner:
             self.asked[request.adapter.id] += self._outputs[request.id]
 
     def _place(self, view: ClusterView) -> None:
-        self._placed = self._placement.place(self._adapters, view)
+        self._placed = self._placement.place(self.adapters, view)
         self.serves = serves = self._placed.serves
-        self.hosts = {adapter.id: self._hosts_of(serves.get(adapter.id)) for adapter in self._adapters}
+        self.hosts = {adapter.id: self._hosts_of(serves.get(adapter.id)) for adapter in self.adapters}
 
     def _hosts_of(self, replicas: NDArray[np.int64] | None) -> Set[int]:
         if replicas is None:

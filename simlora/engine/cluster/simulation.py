@@ -176,6 +176,7 @@ class Simulation:
             dispatcher.on_assign += (self.loads.arrive,)
             dispatcher.on_withdraw += (self.loads.leave,)
         if self.migrator.active:
+            dispatcher.on_arrive += (placement.count_request,)
             dispatcher.on_withdraw += (self.migrator.forget,)
         dispatcher.on_end = dispatcher.on_withdraw  # a request that ends leaves its replica, too
         if history.asks_for_executions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.policies.views import ClusterView
 
@@ -17,16 +18,25 @@ class Move(NamedTuple):
     target: int
 
 
+class Copy(NamedTuple):
+    """One more copy of an adapter."""
+
+    adapter: Adapter
+    replica: int
+
+
 class Plan(NamedTuple):
     """The moves, each request at most once, and the reason: the trigger and, with a solver, how it ended.
 
     Both are written to the results, except for a plan without a `reason`, which had no trigger. `solved` is False if
-    the solver found no placement, so that nothing moves.
+    the solver found no placement, so that nothing moves. `copies` are loaded for requests to come, by a policy that
+    `brings` adapters, where there is room for them.
     """
 
     moves: tuple[Move, ...] = ()
     reason: str = ""
     solved: bool = True
+    copies: tuple[Copy, ...] = ()
 
 
 class Migration(ABC):

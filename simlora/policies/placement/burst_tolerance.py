@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
-from simlora.core.checks import switch, whole
+from simlora.core.checks import choice, switch, whole
 from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.views import ClusterView
 
 Counts = NDArray[np.int64]
+EXTRA = ("rotate", "one")
 
 
 class BurstTolerance(Placement):
@@ -35,7 +37,11 @@ class BurstTolerance(Placement):
       those with the fewest adapters first.
     - Whether memory for part of a request counts: not here. Adapters of equal load therefore get copies in space that
       no request fits into. If every slot counted (request_tokens=1), a second copy would take from equals, and all
-      would have one. Their code counts bytes, and adds replicas - 1 copies in the end, whatever they displace.
+      would have one. Their code counts bytes.
+
+    In the end their code makes copies until there are adapters + replicas - 1, whatever they displace. `extra` rotate,
+    as where requests do not migrate: replica after replica gets the next adapter that it has not got. `extra` one, as
+    where they do: all are of one adapter, drawn at random. None: no such copies, as the paper describes none.
     """
 
     def __init__(
@@ -44,7 +50,9 @@ class BurstTolerance(Placement):
         request_tokens: int = 512,
         most_adapters: int | None = None,
         history: bool = True,
+        extra: str | None = None,
     ) -> None:
+        self.extra = None if extra is None else choice("placement.extra", extra, EXTRA)
         self.binding = switch("placement.binding", binding)
         self.history = switch("placement.history", history)
         self.request_tokens = whole("placement.request_tokens", request_tokens, "token slots", least=1)
@@ -70,6 +78,10 @@ class BurstTolerance(Placement):
         unplaced = copies.first()
         copies.further()
         names = ids[heaviest_first].tolist()
+        if self.extra == "one":
+            copies.extra([names.index(int(ids[view.rng.integers(len(ids))]))])
+        elif self.extra == "rotate":
+            copies.extra([names.index(id) for id in sorted(names)])
         preloads = {names[row]: replicas for row, replicas in copies.replicas()}
         if not self.binding:
             return Placed(preloads=preloads)
@@ -125,6 +137,17 @@ class _Copies:
             self._copy(adapter, replica)
             capacity[adapter] += now[replica]
             capacity[at[:, replica]] -= now[replica] - then[replica]
+
+    def extra(self, among: Sequence[int]) -> None:
+        """Copy some adapters in turn, each to the next replica without it, until there are adapters + replicas - 1."""
+        adapters, replicas = self.at.shape
+        turns, replica = deque(among), 0
+        while self.at.sum() < adapters + replicas - 1 and not self.at[among].all():
+            adapter = next((each for each in turns if not self.at[each, replica]), None)
+            if adapter is not None:
+                self._copy(adapter, replica)
+                turns.rotate(-1 - turns.index(adapter))
+            replica = (replica + 1) % replicas
 
     def replicas(self) -> list[tuple[int, Counts]]:
         """Return (adapter, replicas) for every adapter that has a copy."""

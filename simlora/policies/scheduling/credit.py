@@ -16,6 +16,8 @@ from simlora.policies.scheduling.thresholds import CONSTANTS, Thresholds
 from simlora.policies.views import ReplicaView
 
 CREDIT_MAX = 1e12
+RELEASED_PARTS = 1000
+"""Of a displaced request's credit, where merged batches move other amounts: credits are whole numbers of them."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -32,6 +34,12 @@ class Credit(Picking):
     none outside it. Starving adapters run unmerged, unless all their requests are for the merged adapter. Of adapters
     with equally many requests, the one with the oldest request is merged. The base model has nothing to merge.
     Credits are per replica. Iterations in which an adapter starves, or none could be merged, do not tune thresholds.
+
+    With `constants` released thresholds are tuned as in the code (Thresholds), and credit moves as there: for a merged
+    batch as large as the FCFS batch `unmerged_s / merged_s` times as much, to the adapters of the last requests of the
+    FCFS batch, as many as come from outside it; for one of another size half of that, to those of the displaced. All
+    requests of an adapter that stays merged count as its batch, even if more than fit. Any adapter that is not below
+    zero may overtake.
     """
 
     def __init__(
@@ -64,7 +72,10 @@ class Credit(Picking):
         )
         self.starving = number("scheduler.starving", starving, "(credit)", above=0, most=CREDIT_MAX)
         self.normal = number("scheduler.normal", normal, "(credit)", least=0, most=starving)
-        self.credits: dict[int, int] = {}  # above the start, by adapter id, in units of 1 / max_num_seqs
+        self.released = constants == "released"
+        self._parts = RELEASED_PARTS if self.released else 1  # of 1 / max_num_seqs
+        self._merged_parts = round(self._parts * unmerged_s / merged_s)
+        self.credits: dict[int, int] = {}  # above the start, by adapter id, in parts of a request's
         self._starve: set[int] = set()
         self._pay: dict[int, int] = {}  # what each iteration adds to the credits
         self._cost = self._start = 0
@@ -78,6 +89,7 @@ class Credit(Picking):
     def pick(self, view: ReplicaView) -> tuple[list[Request], Adapter | None]:
         self._size = view.max_num_seqs
         self._start = (view.served_adapters - 1) * self._starving
+        self._batched = 0
         self._pass(view.iterations)
         here = admitted(view)
         turn = first(here, view.waiting, self._size)
@@ -87,7 +99,7 @@ class Credit(Picking):
             self._stands(self._merged is not None, 0, len(turn))
         else:
             picked = self._batch(view, here, turn)
-        self._pay = transfer(picked, turn)
+        self._pay = self._transfer(picked, turn)
         if self._pay:
             for request in (*picked, *turn):
                 self._names.setdefault(request.adapter_id, request.adapter.name if request.adapter else "")
@@ -116,7 +128,7 @@ class Credit(Picking):
             return ()
         self._tuned = False
         credits = (
-            Note(f"credit:{'' if id == BASE_MODEL else self._names[id]}", units / self._size)
+            Note(f"credit:{'' if id == BASE_MODEL else self._names[id]}", units / (self._parts * self._size))
             for id, units in self.credits.items()
         )
         limits, starve = self.thresholds, float(len(self._starve))
@@ -124,11 +136,11 @@ class Credit(Picking):
 
     @property
     def _starving(self) -> int:
-        return int(self.starving * self._size)
+        return int(self.starving * self._size * self._parts)
 
     @property
     def _normal(self) -> int:
-        return int(self.normal * self._size)
+        return int(self.normal * self._size * self._parts)
 
     def _pass(self, iterations: int) -> None:
         """Account for the iterations since the last decision: transfer credits and count them in the period."""
@@ -172,7 +184,8 @@ class Credit(Picking):
         if leader is None or not merges:
             self._merged = None
             return turn
-        self._cost = len(turn) - in_turn.get(leader, 0)
+        self._cost = self._price(len(turn) - in_turn.get(leader, 0))
+        self._batched = requests if was else min(requests, self._size)
         if all_in_turn:
             picked = [request for request in turn if request.adapter_id == leader]
         else:
@@ -183,7 +196,21 @@ class Credit(Picking):
 
     def _can_pay(self, id: int, requests: int) -> bool:
         """Whether an adapter has credit for so many requests; the base model has nothing to merge."""
-        return id != BASE_MODEL and self.credits.get(id, 0) + self._start >= requests
+        return id != BASE_MODEL and self.credits.get(id, 0) + self._start >= self._price(requests)
+
+    def _price(self, displaced: int) -> int:
+        """Return the credit that an adapter needs to overtake so many requests."""
+        return 0 if self.released else displaced
+
+    def _transfer(self, picked: Sequence[Request], turn: Sequence[Request]) -> dict[int, int]:
+        """Return each adapter's gain in parts of a credit from running `picked` in place of the FCFS batch `turn`."""
+        if not (self.released and self._batched):
+            return {id: self._parts * units for id, units in transfer(picked, turn).items()}
+        if self._batched == len(turn):
+            outside = len(set(picked) - set(turn))
+            return paid(picked[0].adapter_id, turn[len(turn) - outside :], self._merged_parts)
+        displaced = [request for request in turn if request.adapter_id != picked[0].adapter_id]
+        return paid(picked[0].adapter_id, displaced, self._merged_parts // 2)
 
     def _most(
         self,
@@ -225,7 +252,7 @@ def _oldest(requests: list[Request], adapters: set[int]) -> int:
 
 
 def transfer(picked: Sequence[Request], turn: Sequence[Request]) -> dict[int, int]:
-    """Return each adapter's gain in credit units from running `picked` in place of the FCFS batch `turn`; sums to 0."""
+    """Return each adapter's gain in credits from running `picked` in place of the FCFS batch `turn`; sums to 0."""
     if picked is turn:
         return {}
     runs, due = set(picked), set(turn)
@@ -236,4 +263,12 @@ def transfer(picked: Sequence[Request], turn: Sequence[Request]) -> dict[int, in
         payer = payers[index % len(payers)].adapter_id
         found[request.adapter_id] = found.get(request.adapter_id, 0) + 1
         found[payer] = found.get(payer, 0) - 1
+    return {id: units for id, units in found.items() if units}
+
+
+def paid(payer: int, to: Sequence[Request], parts: int) -> dict[int, int]:
+    """Return each adapter's gain where one pays so many parts for each of some requests; sums to 0."""
+    found = {payer: -parts * len(to)}
+    for request in to:
+        found[request.adapter_id] = found.get(request.adapter_id, 0) + parts
     return {id: units for id, units in found.items() if units}
