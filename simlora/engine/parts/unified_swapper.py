@@ -293,23 +293,24 @@ class AdapterWorth(Worth[Branch]):
         self._policy, self._link, self._adapters = policy, link, adapters
 
     def key(self, branch: Branch) -> float:
-        load_s = self._link.adapter_s(self._adapters[branch.adapter_id].size_bytes)
-        return self._policy.key(load_s, branch.visits, branch.used_s)
+        cost_s = self._link.adapter_cost_s(self._adapters[branch.adapter_id].size_bytes)
+        return self._policy.key(cost_s, branch.visits, branch.used_s)
 
     def fade(self, branch: Branch, now_s: float) -> float:
         return self._policy.fade(now_s - branch.used_s)
 
 
 class KvWorth(Worth[Segment]):
-    """What the policy says that cached KV is worth."""
+    """What the policy says that cached KV is worth: a whole segment, or each of its blocks (`by_block`)."""
 
     def __init__(self, policy: Swapper, link: HostLink, block_size: int) -> None:
         super().__init__(policy.most_fade)
         self._policy, self._link, self._block_size = policy, link, block_size
 
     def key(self, segment: Segment) -> float:
-        copy_s = self._link.kv_s(segment.count * self._block_size)
-        return self._policy.key(copy_s, segment.visits, segment.used_s)
+        blocks = 1 if self._policy.by_block else segment.count
+        cost_s = self._link.kv_cost_s(blocks * self._block_size)
+        return self._policy.key(cost_s, segment.visits, segment.used_s)
 
     def fade(self, segment: Segment, now_s: float) -> float:
         return self._policy.fade(now_s - segment.used_s)
