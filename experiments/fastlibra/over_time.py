@@ -2,9 +2,9 @@
 
 Figure 2: TTFT of vLLM (static) in three scenarios with Llama-7B, and its mean, which they print. Figure 4: how full the
 two parts of its HBM are in translation. Figure 14: what HBM holds with Llama-13B, 100 adapters and 1.6 requests/s on
-average in chatbot, whose load they describe: low until 400 s, rising until 900, highest until 1,300, then lower. Half
-an hour each, as theirs. How their loads go otherwise, and how high, they do not say: in Figures 2 and 4 ours go up
-and down twice, around the rates at which FastLibra passes 500 ms.
+average in chatbot, whose load they describe: low until 400 s, rising until 900, highest until 1,300, then lower, which
+is the shape of figure_11_chatbot.yaml. Half an hour each, as theirs. How their loads go otherwise, and how high, they
+do not say: in Figures 2 and 4 ours go up and down twice, around the rates at which FastLibra passes 500 ms.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ TWICE = [1, 2, 3, 2, 1, 2, 3, 2, 1]
 RATES = {"chatbot": 1.6, "translation": 5.0, "agent": 4.5}
 """Requests/s with Llama-7B, the means: in the busiest part a half more."""
 PUBLISHED_MS = {"chatbot": 1032.4, "translation": 1905.1, "agent": 730.8}
-DAY = [1] * 8 + [2, 2, 3, 3, 4, 4, 5, 5, 6, 6] + [7] * 8 + [4, 4, 3, 3, 3, 3, 3, 3, 3, 3]
-"""The load of Figure 14, every 50 s."""
 SYSTEMS = {"fastlibra": "FastLibra", "vllm_static": "vLLM (static)", "slora": "S-LoRA"}
 SHIFT_S = 1100.0
 """When adapters change in the authors' translation (section 2.3.2)."""
@@ -224,7 +222,6 @@ def figures() -> Iterator[tuple[str, Figure, list[str]]]:
         "model": "llama_13b",
         "replica.tp": 2,
         "workload.rate_rps": 1.6,
-        "workload.shape": DAY,
     }
     day = {system: simulated(system, "chatbot", settings) for system in SYSTEMS}
     said = [f"{SYSTEMS[s]}: mean TTFT {run.requests['ttft_s'].mean():.2f} s" for s, run in day.items()]

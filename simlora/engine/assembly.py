@@ -10,7 +10,13 @@ from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
 from simlora.engine.clock import Clock
 from simlora.engine.parts.adapter_memory import OwnRegion, Padding
-from simlora.engine.parts.async_loading import AsyncLoading, InFlightCopies, OverlappedLoader, Prefetching
+from simlora.engine.parts.async_loading import (
+    ArrivalLoading,
+    AsyncLoading,
+    InFlightCopies,
+    OverlappedLoader,
+    Prefetching,
+)
 from simlora.engine.parts.chunked_prefill import ChunkedPrefill
 from simlora.engine.parts.cpu_assist import CpuAssist, HostCores
 from simlora.engine.parts.disk_tier import DiskTier, DiskTierLink
@@ -268,9 +274,11 @@ class Assembly:
             yield AsyncLoading(replica, loader, self.scheduler.chunks)
         if self.policy.prefetches:
             yield Prefetching(replica, loader)
+        if self.policy.on_arrival and self.beside:
+            yield ArrivalLoading(replica, loader)
         yield InFlightCopies(replica, kv, loader)
         if isinstance(kv, SwappedKV) and isinstance(self.eviction, Swapper):
-            yield UnifiedSwapper(replica, self.eviction, kv, self.adapters)
+            yield UnifiedSwapper(replica, self.eviction, kv, self.adapters, self.policy.on_arrival)
 
 
 def preload(replica: Replica, adapter: Adapter) -> None:

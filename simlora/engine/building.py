@@ -48,7 +48,11 @@ def adapters(scenario: Scenario) -> tuple[Adapter, ...]:
     if config.full_copies:
         slots = -(-model.weight_bytes // model.kv_bytes_per_token)
         return tuple(replace(each, size_bytes=model.weight_bytes, kv_tokens=slots) for each in found)
-    tokens = config.adapter_tokens
+    tokens: int | None
+    if isinstance(config.adapter_tokens, str):  # the highest rank's
+        tokens = max((each.kv_tokens for each in found), default=0)
+    else:
+        tokens = config.adapter_tokens
     if tokens is None and config.adapter_memory == "slots":
         assert config.max_loras is not None, "slots are counted by max_loras"
         tokens = config.adapter_region_tokens // config.max_loras

@@ -15,6 +15,7 @@ PREFIX_RESERVES = ("full", "paged")
 ADAPTER_MEMORIES = ("unified", "contiguous", "padded", "partition", "slots")
 OWN_REGIONS = ("contiguous", "padded")
 """Memory of their own that adapters have to be laid out in."""
+HIGHEST = "highest"
 DIVIDED = ("partition", "slots")
 """Memory that is divided once and for all between KV and adapters."""
 PREEMPTIONS = ("recompute", "swap")
@@ -35,7 +36,8 @@ class ReplicaConfig:
     padded, a partition, or in `max_loras` slots that each hold an adapter of up to `max_lora_rank`.
     `max_cpu_loras`: adapters that host memory holds, the least recently used of which makes room for one from
     disk (vLLM's max_cpu_loras); None: all, from the start.
-    `adapter_tokens`: token slots that every adapter takes, whatever its rank; None: as many as its weights do.
+    `adapter_tokens`: token slots that every adapter takes, whatever its rank; None: as many as its weights do;
+    "highest": as many as the weights of the highest rank do.
     `full_copies`: whether an adapter is a whole copy of the model, with it merged in beforehand.
     `lora_communication`: whether its collectives between `tp` GPUs take time.
     `adapter_tokenizers`: whether the front end reads a tokenizer of its own at an adapter's first request.
@@ -56,7 +58,7 @@ class ReplicaConfig:
     lora_communication: bool = True
     adapter_tokenizers: bool = False
     full_copies: bool = False
-    adapter_tokens: int | None = None
+    adapter_tokens: int | str | None = None
     max_loras: int | None = None
     adapter_memory: str = "unified"
     adapter_region_tokens: int = 0
@@ -109,12 +111,15 @@ class ReplicaConfig:
         number("replica.watermark", self.watermark, "of the pool", least=0, most=0.99)
         for name, unit, most in (
             ("max_loras", "adapters", None),
-            ("adapter_tokens", "token slots", None),
             ("max_lora_rank", "", RANK_MAX),
             ("max_cpu_loras", "adapters", None),
         ):
             if getattr(self, name) is not None:
                 whole(f"replica.{name}", getattr(self, name), unit, least=1, most=most)
+        if isinstance(self.adapter_tokens, str):
+            choice("replica.adapter_tokens", self.adapter_tokens, (HIGHEST,))
+        elif self.adapter_tokens is not None:
+            whole("replica.adapter_tokens", self.adapter_tokens, "token slots", least=1)
         if self.max_cpu_loras is not None and self.max_cpu_loras < (self.max_loras or 1):
             raise InputError(
                 f"replica.max_cpu_loras is {self.max_cpu_loras}, must be at least replica.max_loras, "

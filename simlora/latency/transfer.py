@@ -20,7 +20,11 @@ class AdapterLoad:
 
     def load_s(self, size_bytes: int) -> float:
         """Return the seconds to copy `size_bytes` per GPU while nothing else uses the link."""
-        return self.latency_s + size_bytes / self.bytes_per_s
+        return self.latency_s + self.bytes_s(size_bytes)
+
+    def bytes_s(self, size_bytes: int) -> float:
+        """Return the seconds that the bytes alone take, without the fixed cost of a copy."""
+        return size_bytes / self.bytes_per_s
 
     def disk_s(self, size_bytes: int) -> float:
         """Return the seconds to read `size_bytes` of weights into host memory; 0 if the calibration has no disk."""

@@ -10,6 +10,7 @@ import pytest
 from simlora.config.composing import choices, compose
 from simlora.config.setup import Setup, prepare
 from simlora.core.errors import DoesNotFit, InputError
+from simlora.engine.building import adapters
 from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.scheduling.adapter_clustering import AdapterClustering
 from simlora.policies.scheduling.base import Scheduler
@@ -243,6 +244,18 @@ def test_adapters_can_all_be_taken_for_the_same_size(calibration: str) -> None:
         InputError, match=r"replica\.adapter_tokens is 0, must be a whole number of token slots, at least 1"
     ):
         setup(calibration, "replica.adapter_tokens=0")
+    with pytest.raises(InputError, match=r"replica\.adapter_tokens is 'most', must be highest"):
+        setup(calibration, "replica.adapter_tokens=most")
+
+
+def test_or_for_the_size_of_the_highest_rank(calibration: str) -> None:
+    """A slot of vLLM's holds any of them: FastLibra's ranks are 32 and 64, which need 128 and 256 token slots."""
+    ranks = "workload.ranks=[32,64]"
+    own = setup(calibration, "workload=chatbot", ranks).scenario
+    slots = setup(calibration, "workload=chatbot", ranks, "replica.adapter_tokens=highest").scenario
+    assert {each.kv_tokens for each in adapters(own)} == {128, 256}
+    assert {each.kv_tokens for each in adapters(slots)} == {256}
+    assert [each.size_bytes for each in adapters(slots)] == [each.size_bytes for each in adapters(own)]
 
 
 def test_others_have_their_own_pool_and_gpus_and_else_what_all_have() -> None:

@@ -100,6 +100,7 @@ LOADERS = {
     "cached": Cached,
     "prefetching": Prefetching,
     "asynchronous": Asynchronous,
+    "on_arrival": lambda: Asynchronous(on_arrival=True),
     "cpu_assisted": CpuAssisted,
 }
 ROUTERS = {
@@ -633,7 +634,7 @@ def swapped(**chosen: object) -> st.SearchStrategy[Case]:
 def pressed(
     draw: st.DrawFn,
     evictions: tuple[str, ...] = (*SWAPPERS, "lru"),
-    loaders: tuple[str, ...] = ("blocking", "prefetching", "asynchronous", "cpu_assisted"),
+    loaders: tuple[str, ...] = ("blocking", "prefetching", "asynchronous", "on_arrival", "cpu_assisted"),
     schedulers: tuple[str, ...] = ("fcfs", "lcfs", "chunked_prefill", *PICKING),
     ends: st.SearchStrategy[float | None] = st.none(),  # noqa: B008
 ) -> Case:

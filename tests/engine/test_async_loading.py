@@ -98,6 +98,50 @@ def test_many_requests_are_deferred_one_prefill_after_the_other() -> None:
     assert (case.but(loader="asynchronous").run().requests().status == "finished").all()
 
 
+# From the arrival on ------------------------------------------------------------------------
+
+
+def test_on_arrival_a_load_begins_when_its_request_comes_not_when_it_is_admitted() -> None:
+    """The second comes in the middle of the first one's prefill, and its load is over before that is."""
+    rows = Row(0.0, None, 40, 2, 2), Row(2**-10, 0, 4, 1, 1)
+    assert 2**-10 + load_s(1) < prefill_s(40)
+    late, early = (
+        table(*rows, max_wait_tokens=0, loader=loader).loc[1] for loader in ("asynchronous", "on_arrival")
+    )
+    assert late.cold_start_s == pytest.approx(load_s(1))
+    assert early.cold_start_s == 0.0
+    assert early.admitted_s == prefill_s(40)
+
+
+def test_what_is_not_over_at_the_admission_is_waited_for() -> None:
+    rows = Row(0.0, None, 4, 60, 60), Row(2**-6, 0, 4, 1, 1)
+    found = table(*rows, max_wait_tokens=0, coefficients=SLOW, loader="on_arrival").loc[1]
+    assert found.cold_start_s == pytest.approx(2**-6 + 0.5 + 64 / 2**14 - prefill_s(4))
+
+
+def test_a_load_that_begins_at_an_arrival_is_no_hit() -> None:
+    rows = Row(0.0, None, 40, 2, 2), Row(2**-10, 0, 4, 1, 1), Row(4.0, 0, 4, 1, 1)
+    recorder = Case(rows=rows, loader="on_arrival", eviction="lru", **MERGED).run()
+    assert (recorder.adapter_loads, recorder.adapter_misses, recorder.adapter_hits) == (1, 1, 1)
+
+
+def test_a_request_that_has_to_queue_finds_its_adapter_there() -> None:
+    """One seat: the adapter comes while the other one's request decodes."""
+    rows = Row(0.0, None, 4, 60, 60), Row(2**-6, 0, 4, 1, 1)
+    found = table(*rows, max_num_seqs=1, loader="on_arrival")
+    assert found.cold_start_s[1] == 0.0
+    assert found.admitted_s[1] == found.finish_s[0]
+
+
+def test_an_adapter_that_does_not_fit_beside_all_others_is_left_to_the_admission() -> None:
+    """Ranks 1, 1 and 1 take four slots each of a dozen, and the first one's KV six."""
+    rows = Row(0.0, 0, 4, 2, 2), Row(2**-10, 1, 4, 2, 2), Row(2**-9, 2, 4, 2, 2)
+    case = Case(rows=rows, ranks=(1, 1, 1), capacity=18, loader="on_arrival", eviction="lru", **MERGED)
+    recorder = case.run()
+    assert (recorder.requests().status == "finished").all()
+    assert recorder.adapter_misses == 3
+
+
 def test_kernels_do_not_see_adapters_of_requests_that_do_not_run_yet() -> None:
     """vLLM's kernel is priced by distinct adapters: five that are on their way change nothing."""
     slow = {**C, "adapter_load.latency_s": 50.0}

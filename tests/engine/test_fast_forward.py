@@ -232,7 +232,7 @@ def test_fast_forward_equals_the_plain_loop_when_preempted_kv_is_swapped_to_the_
     event(f"preempted: {fast.recorder.preemptions > 0}")
 
 
-@pytest.mark.parametrize("loader", ["asynchronous", "cpu_assisted"])
+@pytest.mark.parametrize("loader", ["asynchronous", "on_arrival", "cpu_assisted"])
 @given(data=st.data())
 def test_fast_forward_equals_the_plain_loop_when_adapters_come_beside_the_batch(
     loader: str, data: st.DataObject

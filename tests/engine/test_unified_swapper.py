@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
+from math import log
 from typing import Any
 
 import pytest
@@ -15,9 +16,10 @@ import pytest
 from experiments.torture.watch import watched
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.parts.unified_swapper import SwappedKV, UnifiedSwapper
+from simlora.engine.parts.unified_swapper import KvWorth, SwappedKV, UnifiedSwapper
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
+from simlora.memory.segments import Branch, Segment
 from simlora.policies.eviction.banded_lru import BandedLru
 from simlora.policies.eviction.cost_model import CostModel
 from simlora.policies.eviction.swapper import Swapper
@@ -591,6 +593,31 @@ def test_adapters_take_as_many_slots_as_they_are_said_to() -> None:
     ran = Ran(case(Row(1.0, None, 1, 1, 1), capacity=100), BandedLru, adapter_tokens=20)
     assert ran.cache.adapter_tokens == 60
     assert ran.link.to_gpu.busy_s == pytest.approx(load_s(1) + load_s(2) + load_s(4))
+
+
+# Cost, equation 5 ---------------------------------------------------------------------------
+
+
+def test_cost_is_bytes_over_bandwidth_whatever_a_copy_takes_besides() -> None:
+    """Sixty-four slots of KV have as many bytes as an adapter of rank 16."""
+    link = Ran(TWICE).link
+    worth = KvWorth(CostModel(), link, 4)
+    once, eight = segment(1), segment(8)
+    assert worth.key(eight) - worth.key(once) == pytest.approx(log(8))
+    assert link.kv_cost_s(64) == pytest.approx(copy_s(64))
+    assert link.adapter_cost_s(64 * 16) == pytest.approx(copy_s(64))
+
+
+def test_by_block_a_long_segment_is_worth_no_more_than_a_short_one() -> None:
+    worth = KvWorth(CostModel(by_block=True), Ran(TWICE).link, 4)
+    assert worth.key(segment(8)) == worth.key(segment(1))
+
+
+def segment(blocks: int) -> Segment:
+    """Cached KV of so many blocks, used once at second 0."""
+    found = Segment(Branch(0), Branch(0), 0, 0, blocks, ())
+    found.visits = 1
+    return found
 
 
 # Low, equation 3 ----------------------------------------------------------------------------

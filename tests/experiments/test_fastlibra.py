@@ -45,7 +45,7 @@ def test_the_what_if_calibrations_are_what_their_command_writes(
 
 
 def cell(scenario: str, ours: float, vllm: float, slora: float) -> Cell:
-    seconds = {"fastlibra": ours, "vllm": vllm, "slora": slora}
+    seconds = {"fastlibra": [ours], "vllm": [vllm], "slora": [slora]}
     return Cell(scenario, "7B", 20, seconds, seconds, {"fastlibra": 4.0, "vllm": 2.0, "slora": 0.0})
 
 
@@ -53,6 +53,16 @@ def test_a_reduction_is_taken_cell_by_cell() -> None:
     found = [cell("chatbot", 1.0, 2.0, 4.0), cell("agent", 1.0, 1.0, 10.0)]
     assert reductions.reduction(found, "ttft_s", "vllm") == pytest.approx(25.0)
     assert reductions.reduction(found, "tpot_s", "slora") == pytest.approx(82.5)
+
+
+def test_past_its_peak_a_system_rules_the_means_over_rates_but_not_the_mean_of_each_rate() -> None:
+    """At the second of two rates the other one's queue has no end."""
+    seconds = {"fastlibra": [1.0, 1.0], "vllm": [2.0, 98.0], "slora": [1.0, 1.0]}
+    found = [Cell("chatbot", "7B", 20, seconds, seconds, {"fastlibra": 2.0, "vllm": 1.0, "slora": 2.0})]
+    assert reductions.reduction(found, "ttft_s", "vllm") == pytest.approx(100 * (1 - 1 / 50))
+    assert reductions.reduction(found, "ttft_s", "vllm", each_rate=True) == pytest.approx(
+        100 * ((1 - 1 / 2) + (1 - 1 / 98)) / 2
+    )
 
 
 def test_a_system_without_a_peak_does_not_count_for_how_far_ahead_ours_is() -> None:
@@ -81,8 +91,8 @@ def test_means_are_over_rates_up_to_our_peak() -> None:
     found = reductions._cell("chatbot", 50, study, "7B", figures)
     assert found.peak_rps == pytest.approx({"fastlibra": 2.0, "vllm": 1.0, "slora": 1.0})
     rates = [x for x in study.panel("7B").x if x <= 2]
-    assert found.ttft_s["fastlibra"] == pytest.approx(sum(rates) / len(rates) / 4)
-    assert found.ttft_s["vllm"] == pytest.approx(2 * found.ttft_s["fastlibra"])
+    assert found.ttft_s["fastlibra"] == pytest.approx([x / 4 for x in rates])
+    assert found.ttft_s["vllm"] == pytest.approx([x / 2 for x in rates])
 
 
 def test_the_figure_and_its_table_are_written(
@@ -98,7 +108,7 @@ def test_the_figure_and_its_table_are_written(
     assert (tmp_path / "figure_11.png").stat().st_size > 10_000
     rows = list(csv.DictReader((tmp_path / "figure_11.csv").read_text().splitlines()))
     assert [row["ttft_s vllm"] for row in rows[:2]] == ["0.2", "0.2"]
-    assert "(published 60.3)" in capsys.readouterr().out
+    assert "(published 60.3;" in capsys.readouterr().out
 
 
 # Over time --------------------------------------------------------------------------------

@@ -223,12 +223,20 @@ def test_an_slo_that_is_never_kept_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_rates_are_compared_for_each_number_of_adapters() -> None:
     found = {
         (system, adapters): rate
-        for system, rate in zip(rates.SYSTEMS, (80.0, 100.0, 50.0, 40.0), strict=True)
+        for system, rate in zip(rates.SYSTEMS, (80.0, 64.0, 100.0, 50.0, 40.0), strict=True)
         for adapters in rates.ADAPTERS
     } | {("S-LoRA Contiguous", 200): 20.0}
-    assert rates.ahead(found, "Toppings") == [0.8] * 3
+    assert rates.ahead(found, "Toppings") == [1.25] * 3
+    assert rates.ahead(found, "Toppings, Algorithm 1") == [0.8] * 3
     assert rates.ahead(found, "S-LoRA Contiguous") == [2.0, 2.0, 4.0]
     assert "| S-LoRA Contiguous | 40.0 | 40.0 | 20.0 | 2.00; 2.00; 4.00 |" in rates.table(found)
+
+
+def test_toppings_is_once_a_router_that_counts_requests_and_once_its_authors_algorithm() -> None:
+    study = STUDIES["figure_17"]
+    routers = [study.series_named(rates.SYSTEMS[name]) for name in ("Toppings", "Toppings, Algorithm 1")]
+    assert {each.system for each in routers} == {"slora_toppings"}
+    assert [each.settings for each in routers] == [{"router": "most_idle"}, {}]
 
 
 def test_claims_are_the_most_over_toppings_and_over_either_static_placement(

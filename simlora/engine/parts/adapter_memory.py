@@ -23,7 +23,8 @@ class OwnRegion(Part):
         memory = f"replica.adapter_memory={scenario.replica.adapter_memory}"
         if not isinstance(scenario.policies.eviction(), OnDemand):
             yield f"{memory} needs eviction=on_demand"
-        if scenario.policies.loader().prefetches:
+        loader = scenario.policies.loader()
+        if loader.prefetches or loader.on_arrival:
             yield f"{memory} needs a loader that does not prefetch"
         if scenario.scaling.autoscaler.period_s is not None:
             yield "an autoscaler needs replica.adapter_memory=unified, partition or slots"

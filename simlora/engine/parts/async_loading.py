@@ -77,10 +77,15 @@ class OverlappedLoader(AdapterLoader):
                 charge_wait(request, own_s - now_s)
         return LoadPlan(kv_s, weights_s, deferred)
 
-    def load(self, adapter: Adapter, now_s: float, free: bool = False) -> None:
-        """Load an adapter as soon as its slots can be written; a `free` load takes no time from then on."""
+    def load(self, adapter: Adapter, now_s: float, free: bool = False, since_s: float | None = None) -> None:
+        """Load an adapter as soon as its slots can be written; a `free` load takes no time from then on.
+
+        Where they can be written now, the copy has gone on `since_s`.
+        """
         divided = isinstance(self._cache, DividedAdapterCache)
         ready_s = now_s if divided else self._in_flight.claim_writable_s(now_s, adapter.kv_tokens)
+        if since_s is not None and ready_s == now_s:
+            ready_s = since_s
         if not free:
             ready_s = self._link.load(adapter, ready_s)
             self._in_flight.expect(adapter, ready_s)
@@ -96,6 +101,22 @@ class OverlappedLoader(AdapterLoader):
             if adapter.kv_tokens <= cache.adapter_room(kv.peak_tokens(), wanted):
                 kv.make_room(now_s, adapter.kv_tokens, wanted)
                 self.load(adapter, now_s)
+
+    def fetch(self, adapter: Adapter, since_s: float, now_s: float) -> bool:
+        """Load a missing adapter that was asked for at `since_s`, before this boundary; return whether it fits.
+
+        It has to fit beside all adapters, and all that KV will grow into. The copy has gone on since it was asked for,
+        unless cached KV leaves for it.
+        """
+        kv, cache = self._in_flight, self._cache
+        if adapter.kv_tokens > cache.adapter_room(kv.peak_tokens(), ()):
+            return False
+        if adapter.kv_tokens > cache.free_tokens(kv.tokens()):
+            if kv.make_room(now_s, adapter.kv_tokens):
+                return False
+            since_s = now_s
+        self.load(adapter, now_s, since_s=since_s)
+        return True
 
     def ready_s(self, request: Request) -> float:
         return max(self.weights_s(request), self._kv_ready_s[request.id])
@@ -264,6 +285,40 @@ class AsyncLoading(Deferring):
     def _waited(self, request: Request, now_s: float) -> None:
         waited_s, loader = self.take(request, now_s), self._loader
         self._table.stats.waited(request, waited_s, now_s, loader.weights_s(request), loader.ready_s(request))
+
+
+class ArrivalLoading(Part):
+    """Loads the adapters of requests as they arrive, before they are admitted. Source: FastLibra §4.2.
+
+    What is free is known at iteration boundaries only: a load is entered at the next one, and has gone on since the
+    arrival. One that does not fit then is left to the admission.
+    """
+
+    def __init__(self, replica: Replica, loader: OverlappedLoader) -> None:
+        self._clock, self._cache, self._loader = replica.clock, replica.kv.adapters, loader
+        self._arrived: dict[int, tuple[Request, float]] = {}  # since the last boundary, and when
+
+    def on_queue(self, request: Request, waits: bool) -> None:
+        if not waits:
+            self._arrived.pop(request.id, None)
+        elif request.adapter is not None and request.adapter not in self._cache:
+            self._arrived[request.id] = request, self._clock.now
+
+    def on_arrival(self) -> bool:
+        return bool(self._arrived)
+
+    def at_boundary(self, now_s: float) -> None:
+        if not self._arrived:
+            return
+        for request, since_s in self._arrived.values():
+            adapter = request.adapter
+            assert adapter is not None
+            if adapter not in self._cache and self._loader.fetch(adapter, since_s, now_s):
+                self._loader.fetched.add(request.id)
+        self._arrived.clear()
+
+    def on_release(self, request: Request, now_s: float) -> None:
+        self._loader.fetched.discard(request.id)
 
 
 class Prefetching(Part):

@@ -55,7 +55,8 @@ class UnifiedSwapper(Part):
 
     Its own time grows with what it moves, and with the number of adapters, not with the tree.
     `kv_tokens_in` is the KV that was brought ahead of any request. HBM is busy if more than `busy_tokens` are in use.
-    `on_check` is called when it is checked whether HBM is busy or idle.
+    `on_check` is called when it is checked whether HBM is busy or idle. With `on_arrival`, an adapter's use counts from
+    the arrival of a request on, else from its admission.
     """
 
     outlives_requests: ClassVar[bool] = True
@@ -72,7 +73,14 @@ class UnifiedSwapper(Part):
                 "replica.full_copies=false"
             )
 
-    def __init__(self, replica: Replica, policy: Swapper, kv: SwappedKV, adapters: Sequence[Adapter]) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        policy: Swapper,
+        kv: SwappedKV,
+        adapters: Sequence[Adapter],
+        on_arrival: bool = False,
+    ) -> None:
         self.policy = policy
         self.kv_tokens_in = 0
         self.on_check: tuple[Callable[[float], None], ...] = ()
@@ -89,7 +97,9 @@ class UnifiedSwapper(Part):
         self.busy_tokens = int(policy.busy * kv.adapters.capacity)
         self._cache.on_change += (self.adapter,)
         kv.swapper = self
-        replica.loader.on_admit += (self.wanted,)
+        self._on_arrival = on_arrival
+        if not on_arrival:
+            replica.loader.on_admit += (self.wanted,)
         worth = AdapterWorth(policy, kv.host_link, adapters)
         self._idle: LeastFirst[Branch] = LeastFirst(worth)
         self._absent: GreatestFirst[Branch] = GreatestFirst(worth)
@@ -98,8 +108,12 @@ class UnifiedSwapper(Part):
 
     # Hooks and listeners ----------------------------------------------------------------
 
+    def on_queue(self, request: Request, waits: bool) -> None:
+        if self._on_arrival and waits:
+            self.wanted(request, self._replica.clock.now)
+
     def wanted(self, request: Request, now_s: float) -> None:
-        """A request is admitted that uses an adapter, or none."""
+        """A request is admitted or, with `on_arrival`, arrives that uses an adapter, or none."""
         adapter = request.adapter
         self._requests += 1
         if adapter is None:
@@ -107,6 +121,10 @@ class UnifiedSwapper(Part):
         branch = self._tree.branch(adapter.id)
         branch.visits += 1
         branch.used_s = now_s
+        if self._on_arrival and not self._cache.is_pinned(
+            adapter
+        ):  # it is in one of the orders, with what is new
+            (self._idle if adapter in self._cache else self._absent).put(branch)
 
     def on_release(self, request: Request, now_s: float) -> None:
         adapter = request.adapter
@@ -293,23 +311,24 @@ class AdapterWorth(Worth[Branch]):
         self._policy, self._link, self._adapters = policy, link, adapters
 
     def key(self, branch: Branch) -> float:
-        load_s = self._link.adapter_s(self._adapters[branch.adapter_id].size_bytes)
-        return self._policy.key(load_s, branch.visits, branch.used_s)
+        cost_s = self._link.adapter_cost_s(self._adapters[branch.adapter_id].size_bytes)
+        return self._policy.key(cost_s, branch.visits, branch.used_s)
 
     def fade(self, branch: Branch, now_s: float) -> float:
         return self._policy.fade(now_s - branch.used_s)
 
 
 class KvWorth(Worth[Segment]):
-    """What the policy says that cached KV is worth."""
+    """What the policy says that cached KV is worth: a whole segment, or each of its blocks (`by_block`)."""
 
     def __init__(self, policy: Swapper, link: HostLink, block_size: int) -> None:
         super().__init__(policy.most_fade)
         self._policy, self._link, self._block_size = policy, link, block_size
 
     def key(self, segment: Segment) -> float:
-        copy_s = self._link.kv_s(segment.count * self._block_size)
-        return self._policy.key(copy_s, segment.visits, segment.used_s)
+        blocks = 1 if self._policy.by_block else segment.count
+        cost_s = self._link.kv_cost_s(blocks * self._block_size)
+        return self._policy.key(cost_s, segment.visits, segment.used_s)
 
     def fade(self, segment: Segment, now_s: float) -> float:
         return self._policy.fade(now_s - segment.used_s)

@@ -28,14 +28,26 @@ class AdapterLoader:
     """Loads before the prefill: the whole replica waits until the weights are there.
 
     Listeners: `on_admit` before a request is charged, `on_missing` before room is made for the missing adapters of a
-    prefill, `reload` once they are loaded, which returns when the weights are there.
+    prefill, `reload` once they are loaded, which returns when the weights are there. `fetched` are the waiting requests
+    for which an adapter was loaded that was missing when they arrived: it is no hit.
     """
 
-    __slots__ = ("_cache", "_kv", "_link", "_recorder", "on_admit", "on_missing", "policy", "reload")
+    __slots__ = (
+        "_cache",
+        "_kv",
+        "_link",
+        "_recorder",
+        "fetched",
+        "on_admit",
+        "on_missing",
+        "policy",
+        "reload",
+    )
 
     def __init__(self, kv: KVCacheManager, link: HostLink, policy: Loader, recorder: Recorder) -> None:
         self._kv, self._cache, self._link = kv, kv.adapters, link
         self.policy, self._recorder = policy, recorder
+        self.fetched: set[int] = set()
         self.on_admit: tuple[Callable[[Request, float], None], ...] = ()
         self.on_missing: tuple[Callable[[Sequence[Adapter], float], None], ...] = ()
         self.reload: tuple[Callable[[Sequence[Adapter], float], float], ...] = ()
@@ -55,7 +67,9 @@ class AdapterLoader:
             if adapter is None:
                 continue
             if adapter.id in cache.ready_s:
-                recorder.adapter_hits += 1
+                fetched = request.id in self.fetched
+                recorder.adapter_misses += fetched
+                recorder.adapter_hits += not fetched
                 cache.pin(adapter)
             else:
                 missing.append(adapter)

@@ -44,11 +44,17 @@ class HostLink:
         self.to_host.busy_s = failed.to_host.busy_until(now_s)
         self.kv_tokens_in, self.kv_tokens_out = failed.kv_tokens_in, failed.kv_tokens_out
 
-    # KV ---------------------------------------------------------------------------------
+    # What a copy is worth ---------------------------------------------------------------
 
-    def kv_s(self, tokens: int) -> float:
-        """Return the seconds to copy the KV of so many tokens, either way, over an idle link."""
-        return self._load.load_s(tokens * self._kv_bytes)
+    def kv_cost_s(self, tokens: int) -> float:
+        """Return the bytes of so many tokens' KV over the bandwidth: FastLibra's cost of bringing it."""
+        return self._load.bytes_s(tokens * self._kv_bytes)
+
+    def adapter_cost_s(self, size_bytes: int) -> float:
+        """Return an adapter's bytes over the bandwidth."""
+        return self._load.bytes_s(size_bytes // self._tp)
+
+    # KV ---------------------------------------------------------------------------------
 
     def bring_kv(self, tokens: int, now_s: float) -> float:
         """Copy the KV of so many tokens from the host; return when it is in HBM."""
@@ -60,7 +66,7 @@ class HostLink:
 
     def _copy(self, link: Link, tokens: int, now_s: float) -> float:
         load = self._load
-        return link.transfer(now_s, tokens * self._kv_bytes / load.bytes_per_s, load.latency_s, tokens)
+        return link.transfer(now_s, load.bytes_s(tokens * self._kv_bytes), load.latency_s, tokens)
 
     # Adapters ---------------------------------------------------------------------------
 

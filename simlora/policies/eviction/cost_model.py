@@ -24,11 +24,13 @@ NO_MORE: Final = 2.0**-54
 class CostModel(Swapper):
     """Eval = max(1, Low / Now) * cost * prob * (1 - sigmoid(t)), the first factor for adapters only.
 
-    cost is the seconds of a transfer; prob the share of all requests that used the item; t the time since its last use
-    in units of `recency_s`. The paper does not give that unit: with one second, the later of two items last used ten
-    seconds apart counts 22,000 times as much, and the model is almost LRU. None takes the unit of `constants`; "never"
-    is infinitely long. Low is the number of adapters a batch is expected to need, Now the number in HBM. Without
-    `adapter_reward` the first factor is 1 (FastLibra-WOL).
+    cost is the bytes of an item over the bandwidth of PCIe, an adapter's or a whole segment's of KV; with `by_block`
+    that of one block, whatever the segment has: the paper speaks of nodes of a size, and of blocks (§4.3). prob is the
+    share of all requests that used the item; t the time since its last use in units of `recency_s`. The paper does not
+    give that unit: with one second, the later of two items last used ten seconds apart counts 22,000 times as much, and
+    the model is almost LRU. None takes the unit of `constants`; "never" is infinitely long. Low is the number of
+    adapters a batch is expected to need, Now the number in HBM. As printed (equation 6) the first factor is of KV too:
+    it is the same for all items then, and changes no order, as without `adapter_reward` (FastLibra-WOL).
     Worth is kept as a logarithm, so that the sigmoid of minutes stays within range. Use counts never decay.
     Source: FastLibra, equations 3 to 6.
     """
@@ -45,6 +47,7 @@ class CostModel(Swapper):
         backlog_s: GivenFloat = 0.1,
         dependencies: GivenBool = True,
         matches_invalid: GivenBool = True,
+        by_block: GivenBool = False,
         adapter_reward: GivenBool = True,
     ) -> None:
         known = CONSTANTS[choice("eviction.constants", constants, CONSTANTS)]
@@ -61,6 +64,7 @@ class CostModel(Swapper):
             backlog_s=backlog_s,
             dependencies=dependencies,
             matches_invalid=matches_invalid,
+            by_block=by_block,
         )
         self._reward = switch("eviction.adapter_reward", adapter_reward)
         if recency_s is None:

@@ -42,7 +42,9 @@ class Swapper(Eviction):
         backlog_s: GivenFloat = 0.1,
         dependencies: GivenBool = True,
         matches_invalid: GivenBool = True,
+        by_block: GivenBool = False,
     ) -> None:
+        self.by_block = switch("eviction.by_block", by_block)
         self.every_s = number("eviction.every_s", every_s, "seconds", least=0)
         if 0 < self.every_s < LEAST_PERIOD_S:  # an idle replica that waits for its link wakes at every check
             raise InputError(

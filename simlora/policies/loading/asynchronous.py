@@ -7,6 +7,7 @@ from typing import ClassVar
 from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
+from simlora.core.checks import GivenBool, switch
 from simlora.policies.loading.base import Loader, Miss
 
 
@@ -14,11 +15,16 @@ from simlora.policies.loading.base import Loader, Miss
 class Asynchronous(Loader):
     """The admitted request alone waits for its weights and for its KV on the host; the running batch goes on.
 
-    The request holds its seat and its memory while it waits. Source: Punica §5.2; FastLibra §4.3.
+    The request holds its seat and its memory while it waits. The copy begins when the request is admitted or, with
+    `on_arrival`, when it arrives, if its adapter fits beside all others then. Source: Punica §5.2; FastLibra §4.2
+    ("when a query arrives"), §4.3. FastLibra also brings KV from the host then; here KV comes at the admission.
     """
 
     overlaps: ClassVar[bool] = True
     answers: ClassVar[tuple[Miss, ...]] = (Miss.WAIT,)
+
+    def __init__(self, on_arrival: GivenBool = False) -> None:
+        self.on_arrival = switch("loader.on_arrival", on_arrival)
 
     def on_miss(self, adapter: Adapter) -> Miss:
         return Miss.WAIT

@@ -33,8 +33,11 @@ class Loader:
 
     `assists` declares CPU assistance; a calibration without `cpu_lora` is then refused before the run. With `overlaps`,
     only the request itself waits for KV from the host; the replica goes on with other requests. `answers` are what
-    `on_miss` may return: a loader that only stalls, or whose loads cost nothing, needs less of the engine.
+    `on_miss` may return: a loader that only stalls, or whose loads cost nothing, needs less of the engine. With
+    `on_arrival`, a request's adapter is loaded when the request arrives, if there is room for it.
     """
+
+    on_arrival: bool = False
 
     assists: ClassVar[bool] = False
     overlaps: ClassVar[bool] = False
