@@ -26,7 +26,8 @@ COEFFICIENTS = [f"{section}.{leaf}" for section, leaves in LEAVES.items() for le
 class Changes:
     """What a value changes in a run.
 
-    `sets`: configuration keys, with `{x}` for the value, or `{base, per_x, per_ln_x}`: base + per_x x + per_ln_x ln x.
+    `sets`: configuration keys, with `{x}` for the value, or `{base, per_x, per_ln_x}`: base + per_x x + per_ln_x ln x,
+    with `whole` rounded to a whole number.
     `times`: coefficients of the run's calibration, multiplied by (x / default) to this power. `plus`: coefficients to
     which this much is added for each unit of x above the default.
     """
@@ -50,8 +51,8 @@ class Unknown:
     """A condition that the paper does not print: a range of numbers, or a choice among readings.
 
     `default` is what every other study of this project has. `says` is the sentence that bounds it, with its place.
-    `choices` are readings by name, in place of `least`, `most` and `changes`. `where`: studies, panels and series that
-    it concerns; what it does not name it does not limit.
+    `choices` are readings by name, in place of `least`, `most` and `changes`. `where`: the studies, panels and series
+    that it concerns, one after the other; none: all. What one of them does not name it does not limit.
     """
 
     name: str
@@ -65,11 +66,13 @@ class Unknown:
     most: float
     changes: Changes
     choices: Mapping[str, Changes]
-    where: Mapping[str, Sequence[str]]
+    where: Sequence[Mapping[str, Sequence[str]]]
 
     def concerns(self, point: Point) -> bool:
         """Whether a run hangs on it."""
-        return all(getattr(point, name) in values for name, values in self.where.items())
+        return not self.where or any(
+            all(getattr(point, name) in values for name, values in one.items()) for one in self.where
+        )
 
     def at(self, share: float) -> float | str:
         """Return the value at a share of the range, 0 to 1."""
@@ -185,14 +188,7 @@ def _unknown(name: str, tree: Any, place: str, studies: Mapping[str, Any]) -> Un
         ("title", "says", "default"),
         ("unit", "range", "scale", "whole", "choices", "where", *changed),
     )
-    where = {
-        key: listed(value)
-        for key, value in check(
-            entry.get("where", {}), f"{place}: where", (), ("study", "panel", "series")
-        ).items()
-    }
-    for study in where.get("study", ()):
-        known(study, studies, f"{place}: where.study")
+    where = [_where(one, f"{place}: where", studies) for one in listed(entry.get("where", []))]
     choices = {
         str(choice): _changes(check(changes or {}, f"{place}: {choice}", (), ("set",)), place)
         for choice, changes in entry.get("choices", {}).items()
@@ -223,6 +219,15 @@ def _unknown(name: str, tree: Any, place: str, studies: Mapping[str, Any]) -> Un
     )
 
 
+def _where(tree: Any, place: str, studies: Mapping[str, Any]) -> dict[str, list[str]]:
+    found = {
+        key: listed(value) for key, value in check(tree, place, (), ("study", "panel", "series")).items()
+    }
+    for study in found.get("study", ()):
+        known(study, studies, f"{place}.study")
+    return found
+
+
 def _changes(entry: Mapping[str, Any], place: str) -> Changes:
     for name in (*entry.get("times", ()), *entry.get("plus", ())):
         known(name, COEFFICIENTS, place)
@@ -231,9 +236,10 @@ def _changes(entry: Mapping[str, Any], place: str) -> Changes:
 
 def _written(value: Any, x: float | str) -> Any:
     if isinstance(value, Mapping) and not isinstance(x, str):
-        return _rounded(
+        found = (
             value.get("base", 0.0) + value.get("per_x", 0.0) * x + value.get("per_ln_x", 0.0) * math.log(x)
         )
+        return round(found) if value.get("whole") else _rounded(found)
     return value.replace("{x}", x if isinstance(x, str) else f"{x:g}") if isinstance(value, str) else value
 
 
