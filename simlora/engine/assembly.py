@@ -278,6 +278,7 @@ class Assembly:
             yield ArrivalLoading(replica, loader)
         yield InFlightCopies(replica, kv, loader)
         if isinstance(kv, SwappedKV) and isinstance(self.eviction, Swapper):
+            kv.tree.fetched = loader.fetched
             yield UnifiedSwapper(replica, self.eviction, kv, self.adapters, self.policy.on_arrival)
 
 

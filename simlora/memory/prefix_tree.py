@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from mypy_extensions import i64
 
@@ -28,7 +28,8 @@ class PrefixTree:
     with it. `send(tokens, now, since)` starts the copy to the host of KV that is in HBM from `since` on, and returns
     when it is complete. `comes_back` keeps the `frontier`, which orders the host's segments whose parent is in HBM (an
     adapter need not be unless KV comes only `after_adapters`). `invalid_tokens` are in HBM while their adapter is not;
-    with `needs_adapter` they cannot be matched. A segment's last use is the end of its last request; with
+    with `needs_adapter` they cannot be matched, nor what a request begins with whose adapter was not in HBM when it
+    arrived: `fetched` are those for which it was loaded then. A segment's last use is the end of its last request; with
     `used_when_found`, the last match or, if only the request that added it used it, the end of that request.
 
     In token slots: `tokens` are in HBM or in flight to it, `held_tokens` of these are held by requests, and
@@ -49,6 +50,7 @@ class PrefixTree:
         "_send",
         "_used_when_found",
         "block_size",
+        "fetched",
         "frontier",
         "held_tokens",
         "host_tokens",
@@ -82,6 +84,7 @@ class PrefixTree:
         self._host_capacity_tokens: i64 = host_capacity_tokens
         self._send = send
         self.listeners: tuple[TreeListener, ...] = ()
+        self.fetched: Container[int] = ()
         self._branches: dict[int, Branch] = {}
         self._held: dict[int, Node] = {}  # by request: the last node that it holds
         worth = worth or LastUse()
@@ -125,7 +128,7 @@ class PrefixTree:
         node: Node | None = self._branches.get(request.adapter_id)
         path: list[Segment] = []
         done: i64 = 0
-        if self._needs_adapter and node is not None and not node.resident:
+        if self._needs_adapter and node is not None and (not node.resident or request.id in self.fetched):
             return path
         while node is not None and done < chain.count:
             segment = node.children.get(chain.key(done))

@@ -499,10 +499,11 @@ def test_without_dependencies_it_does_and_its_kv_is_invalid() -> None:
     assert (before.resident, before.tree.tokens, before.tree.invalid_tokens) == ([], 8, 8)
 
 
-def test_invalid_kv_is_prefilled_again_unless_it_is_matched() -> None:
-    """FastLibra §6.6: it cannot be matched."""
+@pytest.mark.parametrize("loader", ["blocking", "on_arrival"])
+def test_invalid_kv_is_prefilled_again_unless_it_is_matched(loader: str) -> None:
+    """FastLibra §6.6: it cannot be matched, as its adapter was not there when the request came."""
     swapper = lambda: CostModel(**NEVER, dependencies=False, matches_invalid=False)  # noqa: E731
-    ran = Ran(PRESSED.but(capacity=40), swapper)
+    ran = Ran(PRESSED.but(capacity=40, loader=loader), swapper)
     assert ran.table.cached_tokens.tolist() == [0, 0, 0]
     assert ran.table.ttft_s[2] == pytest.approx(load_s(1) + prefill_s(9))
     assert ran.tree.tokens == 8, "and is one copy with the old one"

@@ -29,6 +29,8 @@ from tests.engine.cases import (
 )
 
 ENDS = st.floats(2**-8, 8.0)
+BESIDE = ("asynchronous", "on_arrival", "cpu_assisted")
+"""Loaders whose copies overlap iterations."""
 ANY = st.one_of(
     cases(loaders=tuple(LOADERS), preemptions=("recompute", "swap")),
     family(loaders=tuple(LOADERS)),
@@ -70,7 +72,7 @@ def test_2_tokens_out_are_tokens_asked(case: Case) -> None:
     ):  # there a prefill may start again before its token
         counted = recorder.token_steps + len(finished)
         # A request that was preempted while it waited for weights had no token to be computed anew.
-        beside = recorder.preemptions if case.loader in ("asynchronous", "cpu_assisted") else 0
+        beside = recorder.preemptions if case.loader in BESIDE else 0
         assert counted + recorder.preemptions - beside <= asked <= counted + recorder.preemptions
     assert recorder.preemptions == table.preemptions.sum()
 
@@ -159,7 +161,7 @@ def test_6_no_replica_idles_beside_a_request(case: Case) -> None:
         for start_s, end_s in watch.ran:
             if start_s > free_s:
                 arrivals = served.arrival_s[served.finish_s > free_s]
-                beside = case.loader in ("asynchronous", "cpu_assisted")
+                beside = case.loader in BESIDE
                 assert start_s == arrivals.min() or (beside and start_s in {*arrivals, *watch.landings_s})
             free_s = end_s
         assert replica.busy_s == pytest.approx(sum(end_s - start_s for start_s, end_s in watch.ran))
