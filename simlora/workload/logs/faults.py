@@ -15,6 +15,8 @@ from simlora.workload.table import Table
 
 SHOWN = 3
 """Rows of one kind of fault that are listed; the others are counted."""
+MOST = 10
+"""Faults that are listed where each has a name of its own."""
 WHOLE = "(the file)"
 """The column of a fault that is no column's."""
 
@@ -64,6 +66,14 @@ def rows_at(
             Fault(name, text, says, int(rows[place]), len(rows) - SHOWN if last and len(rows) > SHOWN else 0)
         )
     return found
+
+
+def capped(faults: list[Fault], what: str) -> list[Fault]:
+    """Return faults of one kind, no more than MOST of them and how many others there are."""
+    rest = len(faults) - MOST
+    return (
+        faults if rest <= 0 else [*faults[:MOST], Fault(faults[0].column, f"{rest:,} more such {what}", "")]
+    )
 
 
 def in_words(cell: Any) -> str:

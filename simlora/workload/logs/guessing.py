@@ -119,6 +119,8 @@ def guess(
     """
     found: dict[str, Source] = {}
     faults: list[Fault] = []
+    taken = {source.column for source in given.values() if source}
+    free = [name for name in names if name not in taken and has_cells(name)]
     for ours, aliases in NAMES.items():
         if ours in given:
             source = given[ours]
@@ -133,8 +135,6 @@ def guess(
             elif source:
                 found[ours] = source
             continue
-        taken = {source.column for source in given.values() if source}
-        free = [name for name in names if name not in taken and has_cells(name)]
         fitting = next(filter(None, (_nearest_to_top(free, alias) for alias in aliases)), [])
         if len(fitting) > 1:
             both = " and ".join(map(shown, fitting))

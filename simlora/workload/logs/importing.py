@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace, narrow
 from simlora.workload.blocks import block_hashes, check_prefixes
 from simlora.workload.cells import Objects, objects
 from simlora.workload.columns import TOKENS_MAX, Flags, empty_cells, labels, nameless
-from simlora.workload.logs.faults import WHOLE, Fault, Faulty, in_words, of_rows
+from simlora.workload.logs.faults import SHOWN, WHOLE, Fault, Faulty, capped, of_rows
 from simlora.workload.logs.guessing import Source
 from simlora.workload.logs.reading import Log
 from simlora.workload.logs.times import numbers, times
@@ -53,6 +54,7 @@ FAILED = (
     "0",
 )
 STATUS_MUST = f"a code such as 200 or 429, or one of {', '.join((*WENT_WELL[:4], *FAILED[:5]))}"
+NO_SOURCE = Source("")
 AT_LEAST_1 = "a whole number of tokens, at least 1"
 NO_ERROR = ("none", "null", "false", "{}", "[]", "0")
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -145,8 +147,8 @@ def _without_failed(
         new = flags & ~bad
         bad |= flags
         if new.any():
-            words.append(
-                f"{name} is {in_words(table.columns[name][int(np.argmax(new))])} or the like in {new.sum():,}"
+            words += _counted(
+                table, name, new, must == AT_LEAST_1 or name == sources.get("status", NO_SOURCE).column
             )
             if failed == REFUSE and must != AT_LEAST_1:
                 faults += of_rows(table, name, new, f"{must} (--failed drop leaves such rows out)")
@@ -155,6 +157,19 @@ def _without_failed(
     done = "left out" if failed == DROP else "kept"
     notice = f"{bad.sum():,} of {len(table):,} requests failed and were {done}: {', '.join(words)}"
     return (table.at(np.flatnonzero(~bad)) if failed == DROP else table), [notice]
+
+
+def _counted(table: Table, name: str, rows: Flags, with_values: bool) -> list[str]:
+    """Return of how many rows a column says that they failed; of the commonest values each, where they are few."""
+    if not with_values:
+        return [f"{name} in {rows.sum():,}"]
+    cells = (
+        str(cell).strip() for cell, failed in zip(table.columns[name], rows.tolist(), strict=True) if failed
+    )
+    counts = Counter(cells).most_common()
+    found = [f"{name} {value} in {count:,}" for value, count in counts[:SHOWN]]
+    rest = sum(count for _, count in counts[SHOWN:])
+    return [*found, f"other {name} in {rest:,}"] if rest else found
 
 
 def _went(cells: Objects) -> NDArray[np.int8]:
@@ -206,9 +221,9 @@ def _arrivals(
 def _tokens(
     table: Table, sources: dict[str, Source], ours: str, faults: list[Fault], among: Flags | None = None
 ) -> Ints:
-    """Return counts of tokens [rows], 1 where there is none."""
+    """Return counts of tokens [rows], 0 where there is none."""
     if ours not in sources:
-        return np.ones(len(table), dtype=np.int64)
+        return np.zeros(len(table), dtype=np.int64)
     name = sources[ours].column
     return _whole(table, name, AT_LEAST_1, TOKENS_MAX, faults, among)
 
@@ -216,9 +231,9 @@ def _tokens(
 def _whole(
     table: Table, name: str, must: str, most: int, faults: list[Fault], among: Flags | None = None
 ) -> Ints:
-    """Return whole numbers from 1 to `most` [rows]; rows not `among` are not looked at. A wrong one is 1."""
+    """Return whole numbers from 1 to `most` [rows]; rows not `among` are not looked at. A wrong one is 0."""
     if not len(table):
-        return np.ones(0, dtype=np.int64)
+        return np.zeros(0, dtype=np.int64)
 
     def fitting(cells: Objects) -> Ints:
         values = numbers(cells)
@@ -226,9 +241,8 @@ def _whole(
         return np.where(fits, values, 0).astype(np.int64)
 
     found = table.columns[name].mapped(fitting)
-    wrong = found == 0
-    faults += of_rows(table, name, wrong if among is None else wrong & among, must)
-    return np.where(wrong, 1, found)
+    faults += of_rows(table, name, found == 0 if among is None else (found == 0) & among, must)
+    return found
 
 
 def _most(table: Table, sources: dict[str, Source], outputs: Ints, faults: list[Fault]) -> Ints:
@@ -238,7 +252,7 @@ def _most(table: Table, sources: dict[str, Source], outputs: Ints, faults: list[
     name = sources["max_output_tokens"].column
     given = ~table.columns[name].mapped(empty_cells)
     most = np.where(given, _tokens(table, sources, "max_output_tokens", faults, given), outputs)
-    short = given & (most < outputs) & (most > 1)
+    short = given & (most < outputs) & (most > 0)
     faults += of_rows(
         table, name, short, lambda at: f"at least the answer's {outputs[at]:,}; or --map max_output_tokens="
     )
@@ -302,15 +316,14 @@ def _ranks(
         return {}
     else:
         return {}
+    unknown = []
     for at, each in enumerate(used):
         if each not in ranks:
             rows = table.rows[adapter == at]
-            must = (
-                f"an adapter of {wishes.ranks}; {nearest(each, ranks)}"
-                if ranks
-                else f"an adapter of {wishes.ranks}"
-            )
-            faults.append(Fault(name, shown(each), must, int(rows[0]), len(rows) - 1))
+            hint = f"; {nearest(each, ranks)}" if ranks else ""
+            must = f"an adapter of {wishes.ranks}{hint}"
+            unknown.append(Fault(name, shown(each), must, int(rows[0]), len(rows) - 1))
+    faults += capped(unknown, "adapters")
     return ranks
 
 
@@ -341,7 +354,7 @@ def _ranks_of_file(
             )
         elif found.setdefault(each, rank) != rank:
             wrong.append((row, f"{shown(each)} again, of rank {rank}", f"of one rank, here {found[each]}"))
-    faults += [Fault(f"{path}: adapter", there, must, row) for row, there, must in wrong]
+    faults += capped([Fault(f"{path}: adapter", there, must, row) for row, there, must in wrong], "rows")
     faults += [Fault(f"{path}: {each.column}", each.there, each.must, each.row, each.more) for each in own]
     return found
 
@@ -355,7 +368,7 @@ def _ranks_of_column(
     rows = np.flatnonzero(among)[::-1]
     first = np.zeros(len(used) + 1, dtype=np.int64)
     first[adapter[rows]] = rows  # the last that is written is the first row
-    other = among & (ranks != ranks[first[adapter]])
+    other = among & (ranks != ranks[first[adapter]]) & (ranks > 0)
     faults += of_rows(
         table,
         name,
@@ -395,14 +408,14 @@ def _hashes(
         faults.append(Fault(name, str(error), "hashes of prefixes, or --map block_hashes= to leave them out"))
         return None, BLOCK_TOKENS[0]
     counts = np.array([len(each) for each in hashes])
-    some = counts > 0
+    some = (counts > 0) & (prompts > 0)
     for block_tokens in BLOCK_TOKENS:
         if (counts[some] == -(-prompts[some] // block_tokens)).all():
             return hashes, block_tokens
     for block_tokens in reversed(BLOCK_TOKENS):
         if (counts[some] <= -(-prompts[some] // block_tokens)).all():
             return hashes, block_tokens
-    long = counts > -(-prompts // BLOCK_TOKENS[0])
+    long = some & (counts > -(-prompts // BLOCK_TOKENS[0]))
     faults += of_rows(
         table, name, long, lambda at: f"one hash a block of 16 tokens or more, of {prompts[at]:,} tokens"
     )

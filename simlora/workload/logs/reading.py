@@ -16,7 +16,6 @@ from simlora.core.errors import InputError
 from simlora.core.files import expanded
 from simlora.workload.cells import Objects, Piece, objects, packed
 from simlora.workload.chunks import Chunk, Selection, open_text, read_csv, read_parquet, suffix_of
-from simlora.workload.columns import empty_cells
 from simlora.workload.logs.faults import WHOLE, Fault, rows_at
 from simlora.workload.logs.guessing import may_be_ours
 from simlora.workload.table import CHUNK_ROWS, Table, joined
@@ -46,7 +45,7 @@ class Log:
     def has_cells(self, name: str) -> bool:
         """Return whether any cell of a column is not empty."""
         cells = self.table.columns.get(name)
-        return cells is not None and not bool(cells.mapped(empty_cells).all())
+        return cells is not None and any(cell is not None and str(cell).strip() for cell in cells)
 
 
 class _Reader:

@@ -113,9 +113,10 @@ def _read(cells: Objects, small: str, is_given: bool) -> NDArray[np.int64]:
     for kind, unit, least, end in ranges:
         fits = (values >= least) & (values < end)
         found[fits, 0] = kind
-        found[fits, 1] = np.rint(values[fits] * UNITS[unit])
-    texts = np.flatnonzero([isinstance(cell, str | pd.Timestamp) for cell in cells] & (found[:, 0] == NONE))
-    if len(texts):
+        stamps = values[fits] * UNITS[unit]
+        found[fits, 1] = stamps if values.dtype == np.int64 else np.rint(stamps)
+    texts = [at for at in np.flatnonzero(found[:, 0] == NONE) if isinstance(cells[at], str | pd.Timestamp)]
+    if texts:
         found[texts] = _dates([str(cells[at]) for at in texts])
     return found
 
