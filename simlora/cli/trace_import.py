@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,7 @@ def import_log(path: str, rest: Sequence[str], options: argparse.Namespace) -> i
     faults += wrong
     if wishes.rate_rps is not None:
         sources.pop("arrival", None)
-    if log.names:
+    if len(log.table):
         show(_guessed(log, sources, wishes))
         faults += missing(log.names, sources, given, (wishes.rate_rps, log.rate_rps))
     try:
@@ -129,7 +129,7 @@ def _as_number(text: str) -> Any:
 
 def _guessed(log: Log, sources: dict[str, Source], wishes: Wishes) -> str:
     """Return which column of the log is taken for which of ours, as a table."""
-    from simlora.workload.logs.faults import columns, in_words
+    from simlora.workload.logs.faults import columns
     from simlora.workload.logs.guessing import OURS, tool_of
     from simlora.workload.logs.times import unit_of
 
@@ -156,7 +156,13 @@ def _guessed(log: Log, sources: dict[str, Source], wishes: Wishes) -> str:
                     ours,
                     source.column,
                     unit,
-                    in_words(next((cell for cell in cells if cell is not None), None)),
+                    _example(cells),
                 )
             )
     return f"{log.table.path}: {len(log.table):,} rows, {tool_of(log.names)}\n\n{columns(lines)}"
+
+
+def _example(cells: Iterable[object]) -> str:
+    """Return the first cell that is not empty, as it stands there, cut where it is long."""
+    text = str(next((cell for cell in cells if cell is not None), ""))
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -52,7 +52,7 @@ class Chunk:
     rows: Ints
 
 
-def read_csv(path: str, selection: Selection) -> Iterator[Chunk]:
+def _read_csv(path: str, selection: Selection) -> Iterator[Chunk]:
     """Yield the columns as text. The header is read as a row, so that longer rows are errors."""
     try:
         with open_text(path, newline="") as text:
@@ -95,7 +95,7 @@ def _read_jsonl(path: str, selection: Selection) -> Iterator[Chunk]:
         found = islice(_objects(path, text), selection.most)
         while chunk := list(islice(found, selection.chunk_rows)):
             rows, values = zip(*chunk, strict=True)
-            yield by_key(values, np.array(rows, dtype=np.int64), selection)
+            yield _by_key(values, np.array(rows, dtype=np.int64), selection)
 
 
 def _objects(path: str, lines: TextIO) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -130,10 +130,10 @@ def _read_json(path: str, selection: Selection) -> Iterator[Chunk]:
             f"{path} is JSON of another kind, must be a list of objects such as [{{...}}, {{...}}]"
         )
     values = values[: selection.most]
-    yield by_key(values, np.arange(1, len(values) + 1), selection)
+    yield _by_key(values, np.arange(1, len(values) + 1), selection)
 
 
-def by_key(values: Sequence[dict[str, Any]], rows: Ints, selection: Selection) -> Chunk:
+def _by_key(values: Sequence[dict[str, Any]], rows: Ints, selection: Selection) -> Chunk:
     """Return the keys of objects in the order in which they come, and a column for each."""
     names = filter(selection.has, dict.fromkeys(chain.from_iterable(values)))
     return Chunk({name: packed(objects([value.get(name) for value in values])) for name in names}, rows)
@@ -235,11 +235,11 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 Reader = Callable[[str, Selection], Iterator[Chunk]]
 READERS: dict[str, Reader] = {
-    ".csv": read_csv,
+    ".csv": _read_csv,
     ".parquet": read_parquet,
     ".jsonl": _read_jsonl,
 }
-FOREIGN: dict[str, Reader] = {".txt": read_csv, ".json": _read_json}
+FOREIGN: dict[str, Reader] = {".txt": _read_csv, ".json": _read_json}
 """Suffixes that others have published such tables under; we write none."""
 
 

@@ -384,7 +384,7 @@ def test_the_guess_is_printed_and_then_what_info_prints(capsys: Capture) -> None
         "",
         "ours           theirs                            unit          such as",
         "arrival        time                              s since 1970  1769860800",
-        "adapter        request.model                     name          'sql'",
+        "adapter        request.model                     name          sql",
         "rank           --rank 16",
         "prompt_tokens  response.usage.prompt_tokens      tokens        10",
         "output_tokens  response.usage.completion_tokens  tokens        4",
@@ -579,7 +579,7 @@ BAD: dict[str, Bad] = {
         ],
     ),
     "nothing in the file": ("", [], [("-", "(the file)", "empty", "at least one request")]),
-    "blank lines only": ("\n\n", [], [("-", "(the file)", "has no header in line 1", "CSV, JSON lines, ")]),
+    "blank lines only": ("\n\n", [], [("-", "(the file)", "no header in line 1", "CSV, JSON lines, ")]),
     "broken lines": (
         lines([gateway(T)]) + '{"time": 1769860801, "request"\n[1, 2]\n' + lines([gateway(T + 2, prompt=-1)]),
         ["--rank=8"],
@@ -618,8 +618,33 @@ BAD: dict[str, Bad] = {
     ),
     "a header that has a name twice": (
         "ts,model,model\n1,2,3\n",
+        ["--rank=8"],
+        [
+            ("-", "(the file)", "the column 'model' 2 times", "each column once"),
+            ("-", "prompt_tokens", "no column for it among ts, model", "the prompt's tokens: "),
+            ("-", "output_tokens", "no column for it among ts, model", "the answer's tokens: "),
+        ],
+    ),
+    "a row with more cells than the header": (
+        "ts,model,prompt_tokens,completion_tokens\n1769860800,sql,5,5\n1769860801,sql,5,5,5\n1769860802,sql,-5\n",
+        ["--rank=8"],
+        [
+            ("3", "(the file)", "5 cells", "4, as many as the header"),
+            ("4", "prompt_tokens", "'-5'", "a whole number of tokens, at least 1"),
+            ("4", "completion_tokens", "empty", "a whole number of tokens, at least 1"),
+        ],
+    ),
+    "half of a JSON report": (
+        json.dumps({"input_lens": [1, 2], "output_lens": [1, 2], "start_times": [0, 1]}, indent=1)[:40],
         [],
-        [("-", "(the file)", "has the column 'model' 2 times, must be once", "CSV, JSON lines, ")],
+        [
+            (
+                "-",
+                "(the file)",
+                "Unterminated string starting at: line 6 column 2 (char 33)",
+                "well-formed JSON, or an object ",
+            )
+        ],
     ),
     "ranks that differ in a column": (
         [gateway(T, rank=8), gateway(T, rank=16), gateway(T, rank=8), gateway(T, rank=0)],
@@ -647,7 +672,7 @@ BAD: dict[str, Bad] = {
     "every request failed": (
         [gateway(T, status=500)],
         ["--rank=8"],
-        [("-", "(the file)", "1 requests, all of them failed", "at least one that has not")],
+        [("-", "(the file)", "1 rows, and every one failed", "at least one that has not")],
     ),
     "text in no known coding": (
         b'{"time": "\xff"}\n',
@@ -694,14 +719,18 @@ def table_of(out: str, wanted: list[tuple[str, str, str, str]]) -> list[tuple[st
     ]
 
 
-def test_a_truncated_file_is_refused_with_what_is_wrong_before_its_end(capsys: Capture) -> None:
+@pytest.mark.parametrize("written", [as_jsonl, as_csv])
+def test_a_truncated_file_is_refused_with_what_is_wrong_before_its_end(
+    written: Callable[[list[Row]], str], capsys: Capture
+) -> None:
     rows = [gateway(T + at, prompt=-1 if at == 5 else 10, text=f"{at * 7919}" * 9) for at in range(5000)]
-    data = gzip.compress(lines(rows).encode())
-    Path("log.jsonl.gz").write_bytes(data[: len(data) // 2])
-    assert main(["import", "log.jsonl.gz", "out.csv", "--rank=8"]) == 2
+    log = written(rows)
+    data = gzip.compress(Path(log).read_bytes())
+    Path(f"{log}.gz").write_bytes(data[: len(data) // 2])
+    assert main(["import", f"{log}.gz", "out.csv", "--rank=8"]) == 2
     out = capsys.readouterr().out
     assert "(the file)                    cut short: Truncated compressed stream  whole; " in out
-    assert "6    response.usage.prompt_tokens" in out
+    assert f"{6 + (written is as_csv)}    response.usage.prompt_tokens" in out
     assert not Path("out.csv").exists()
 
 

@@ -72,7 +72,9 @@ def capped(faults: list[Fault], what: str) -> list[Fault]:
     """Return faults of one kind, no more than MOST of them and how many others there are."""
     rest = len(faults) - MOST
     return (
-        faults if rest <= 0 else [*faults[:MOST], Fault(faults[0].column, f"{rest:,} more such {what}", "")]
+        faults
+        if rest <= 0
+        else [*faults[:MOST], Fault(faults[0].column, f"{rest:,} more such {what}", "", faults[MOST - 1].row)]
     )
 
 

@@ -91,7 +91,7 @@ def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequen
     table, notices = _without_failed(log.table, sources, wishes.failed, faults)
     if not len(table) and len(log.table):
         faults.append(
-            Fault(WHOLE, f"{len(log.table):,} requests, all of them failed", "at least one that has not")
+            Fault(WHOLE, f"{len(log.table):,} rows, and every one failed", "at least one that has not")
         )
     since_s = _arrivals(table, sources, wishes, faults, notices)
     prompts = _tokens(table, sources, "prompt_tokens", faults)
@@ -316,12 +316,13 @@ def _ranks(
         return {}
     else:
         return {}
+    if not ranks:
+        return {}  # a fault of that file, which has been said
     unknown = []
     for at, each in enumerate(used):
         if each not in ranks:
             rows = table.rows[adapter == at]
-            hint = f"; {nearest(each, ranks)}" if ranks else ""
-            must = f"an adapter of {wishes.ranks}{hint}"
+            must = f"an adapter of {wishes.ranks}; {nearest(each, ranks)}"
             unknown.append(Fault(name, shown(each), must, int(rows[0]), len(rows) - 1))
     faults += capped(unknown, "adapters")
     return ranks
@@ -341,6 +342,9 @@ def _ranks_of_file(
         faults.append(Fault("--ranks", has, "a CSV with the columns adapter and rank"))
         return {}
     names = objects([None if cell is None else str(cell).strip() for cell in table.columns["adapter"]])
+    if not len(table):
+        faults.append(Fault("--ranks", f"{path} has no rows", "a row for each adapter"))
+        return {}
     own: list[Fault] = []
     ranks = _whole(table, "rank", f"a whole number from 1 to {RANK_MAX:,}", RANK_MAX, own)
     wrong: list[tuple[int, str, str]] = []

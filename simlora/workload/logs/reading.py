@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, TextIO
+from itertools import chain, islice
+from typing import Any, TextIO, TypeVar
 
 import numpy as np
 
@@ -15,12 +16,17 @@ from simlora.core.checks import shown
 from simlora.core.errors import InputError
 from simlora.core.files import expanded
 from simlora.workload.cells import Objects, Piece, objects, packed
-from simlora.workload.chunks import Chunk, Selection, open_text, read_csv, read_parquet, suffix_of
+from simlora.workload.chunks import Chunk, Selection, open_text, read_parquet, suffix_of
 from simlora.workload.logs.faults import WHOLE, Fault, rows_at
 from simlora.workload.logs.guessing import may_be_ours
 from simlora.workload.table import CHUNK_ROWS, Table, joined
 
 JSON = (".json", ".jsonl", ".ndjson")
+Value = TypeVar("Value")
+FIELD_MAX = 1 << 30
+"""Bytes of a cell: logs have prompts in them."""
+SEPARATORS = ",;\t|"
+"""Of a CSV file: the one that its header has most often, the comma where none is."""
 ARRAYS = ("input_lens", "output_lens", "start_times", "errors")
 """Of the arrays in a benchmark's result, those that are read; the others have tokens' times and texts."""
 LISTS = ("data", "requests", "logs", "records", "results", "rows", "items")
@@ -66,13 +72,14 @@ class _Reader:
                 with open_text(self.path) as text:
                     yield from self._of_json(text)
             else:
-                yield from map(self._flat, read_csv(self.path, Selection(None, None, CHUNK_ROWS)))
+                with open_text(self.path, newline="") as text:
+                    yield from self._of_csv(text)
         except UnicodeDecodeError:
             self.faults.append(Fault(WHOLE, "not text in UTF-8", "text in UTF-8, or Parquet"))
-        except (OSError, EOFError) as error:
+        except OSError as error:
             why = getattr(error, "strerror", None) or str(error)
             self.faults.append(Fault(WHOLE, f"cut short: {why}", "whole; compress or copy it again"))
-        except InputError as error:
+        except (InputError, csv.Error) as error:
             there = str(error).removeprefix(f"{self.path} ")
             self.faults.append(Fault(WHOLE, there, "CSV, JSON lines, a JSON report or Parquet"))
 
@@ -115,6 +122,39 @@ class _Reader:
     def _is_kept(self, name: str) -> bool:
         return name in self.named or may_be_ours(name)
 
+    def _of_csv(self, text: TextIO) -> Iterator[Chunk]:
+        """Yield the rows below a header; one with more cells than that is a fault, and its cells are left out."""
+        csv.field_size_limit(FIELD_MAX)
+        header = text.readline()
+        separator = max(SEPARATORS, key=header.count)
+        names = [name.strip() for name in next(csv.reader([header], delimiter=separator), [])]
+        if not any(names):
+            raise InputError("no header in line 1")
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            self.faults.append(
+                Fault(WHOLE, f"the column {shown(name)} {names.count(name)} times", "each column once")
+            )
+        self.names = dict.fromkeys(names)
+        kept = [(at, name) for at, name in enumerate(names) if self._is_kept(name)]
+        long: list[tuple[int, str]] = []
+        cells = csv.reader(text, delimiter=separator, skipinitialspace=True)
+        for rows, lines in _in_chunks((cells.line_num + 1, row) for row in cells if any(row)):
+            long += [
+                (row, f"{len(line):,} cells")
+                for row, line in zip(rows, lines, strict=True)
+                if len(line) > len(names)
+            ]
+            columns = {
+                name: packed(objects([line[at] or None if at < len(line) else None for line in lines]))
+                for at, name in kept
+            }
+            yield Chunk(columns, np.array(rows, dtype=np.int64))
+        if long:
+            must = f"{len(names):,}, as many as the header"
+            self.faults += rows_at(
+                np.array([row for row, _ in long]), WHOLE, [there for _, there in long], must
+            )
+
     def _of_json(self, text: TextIO) -> Iterator[Chunk]:
         """Yield the rows of an object a line, or of one JSON value that fills the file."""
         first = next((line for line in text if line.strip()), "")
@@ -126,7 +166,7 @@ class _Reader:
         if not isinstance(value, dict):
             value = _decoded(first + rest) if value is None else value
             if value is None:
-                yield from self._of_lines(io.StringIO(first + rest))
+                yield from self._of_lines(io.StringIO(first + rest), _why_not(first + rest))
                 return
         elif rest.strip():
             self.faults.append(Fault(WHOLE, "more than one run", "one run: keep one line of the file"))
@@ -161,40 +201,27 @@ class _Reader:
             self.faults.append(Fault(name, f"{has:,} values", f"{wanted:,}, as many as input_lens"))
         return records
 
-    def _of_lines(self, lines: Iterator[str] | TextIO) -> Iterator[Chunk]:
-        rows: list[int] = []
-        values: list[dict[str, Any]] = []
+    def _of_lines(self, lines: Iterable[str], why: str = "") -> Iterator[Chunk]:
+        """Yield the rows of an object a line; where no line is one, `why` the text is no JSON is the fault."""
         broken: list[tuple[int, str]] = []
-        blame: Exception | None = None
-        numbered = enumerate(lines, start=1)
-        while True:
-            try:
-                row, line = next(numbered)
-            except StopIteration:
-                break
-            except (OSError, UnicodeDecodeError) as error:
-                blame = error
-                break
-            if not line.strip():
-                continue
-            value = _decoded(line)
-            if isinstance(value, dict):
-                rows.append(row)
-                values.append(value)
-            else:
-                broken.append((row, shown(line.strip())))
-            if len(rows) == CHUNK_ROWS:
+
+        def decoded() -> Iterator[tuple[int, dict[str, Any]]]:
+            for row, line in enumerate(lines, start=1):
+                value = _decoded(line)
+                if isinstance(value, dict):
+                    yield row, value
+                elif line.strip():
+                    broken.append((row, shown(line.strip())))
+
+        try:
+            for rows, values in _in_chunks(decoded()):
                 yield self._of_objects(values, rows)
-                rows, values = [], []
-        if broken and not rows and not self.names:
-            self.faults.append(Fault(WHOLE, broken[0][1], "well-formed JSON", broken[0][0]))
-        elif broken:
-            at = np.array([row for row, _ in broken])
-            self.faults += rows_at(at, WHOLE, [text for _, text in broken], "a JSON object such as {...}")
-        if rows:
-            yield self._of_objects(values, rows)
-        if blame:
-            raise blame
+        finally:
+            if broken and not self.names:
+                self.faults.append(Fault(WHOLE, why or broken[0][1], "well-formed JSON, or an object a line"))
+            elif broken:
+                at = np.array([row for row, _ in broken])
+                self.faults += rows_at(at, WHOLE, [text for _, text in broken], "a JSON object such as {...}")
 
     def _of_objects(self, values: Sequence[dict[str, Any]], rows: Sequence[int]) -> Chunk:
         columns: dict[str, Piece] = {}
@@ -218,12 +245,40 @@ def read_log(path: str, named: Sequence[str] = ()) -> Log:
     return Log(table, tuple(reader.names), tuple(reader.faults), reader.rate_rps)
 
 
+def _in_chunks(rows: Iterator[tuple[int, Value]]) -> Iterator[tuple[list[int], list[Value]]]:
+    """Yield numbered rows, so many at a time; those before an error of the file come before it is raised."""
+    blame: Exception | None = None
+    while blame is None:
+        numbers: list[int] = []
+        values: list[Value] = []
+        try:
+            for number, value in islice(rows, CHUNK_ROWS):
+                numbers.append(number)
+                values.append(value)
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            blame = error
+        if numbers:
+            yield numbers, values
+        elif blame is None:
+            return
+    raise blame
+
+
 def _decoded(text: str) -> Any:
     """Return a JSON value, None where there is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def _why_not(text: str) -> str:
+    """Return why a text is no JSON."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return str(error)
+    return ""
 
 
 def _records(value: dict[str, Any]) -> list[Any] | None:
@@ -240,7 +295,11 @@ def _records(value: dict[str, Any]) -> list[Any] | None:
         return []
     lists = [value[key] for key in LISTS if isinstance(value.get(key), list)]
     is_request = any(map(may_be_ours, value))
-    if len(lists) == 1 and not is_request and any(isinstance(each, dict) for each in lists[0]):
+    if (
+        len(lists) == 1
+        and not is_request
+        and (not lists[0] or any(isinstance(each, dict) for each in lists[0]))
+    ):
         found: list[Any] = lists[0]
         return found
     return None
