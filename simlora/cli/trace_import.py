@@ -108,20 +108,25 @@ def _wishes(options: argparse.Namespace) -> Wishes:
     from simlora.core.adapter import RANK_MAX
     from simlora.workload.logs.importing import WITH_FAILED, Wishes
 
-    rank = options.rank and whole("--rank", _as_number(options.rank), least=1, most=RANK_MAX)
-    rate_rps = options.rate and _as_number(options.rate)
+    rank, rate_rps = _as_number(options.rank), _as_number(options.rate)
+    if rank is not None:
+        rank = whole("--rank", rank, least=1, most=RANK_MAX)
     if rate_rps not in (None, float("inf")):
         number("--rate", rate_rps, "requests per second", above=0)
-    if options.ranks and rank:
+    if options.ranks is not None and rank is not None:
         raise InputError("--ranks and --rank both say which rank an adapter has; give one of them")
+    if options.picture is not None:
+        raise InputError(
+            "simlora-trace import draws no picture; simlora-trace info does, of what import has written"
+        )
     failed = choice("--failed", options.failed, WITH_FAILED)
     return Wishes(options.ranks, rank, tuple(options.base_model), failed, rate_rps)
 
 
-def _as_number(text: str) -> Any:
-    """Return a text as a number, whole if it is; text that is none as it is."""
+def _as_number(text: str | None) -> Any:
+    """Return a text as a number, whole if it is; text that is none, and None, as it is."""
     try:
-        value = float(text)
+        value = float(text or "")
     except ValueError:
         return text
     return int(value) if value.is_integer() else value

@@ -578,7 +578,11 @@ BAD: dict[str, Bad] = {
             ),
         ],
     ),
-    "nothing in the file": ("", [], [("-", "(the file)", "empty", "at least one request")]),
+    "nothing in the file": (
+        "",
+        ["--map=status=code"],
+        [("-", "(the file)", "empty", "at least one request")],
+    ),
     "blank lines only": ("\n\n", [], [("-", "(the file)", "no header in line 1", "CSV, JSON lines, ")]),
     "broken lines": (
         lines([gateway(T)]) + '{"time": 1769860801, "request"\n[1, 2]\n' + lines([gateway(T + 2, prompt=-1)]),
@@ -752,6 +756,8 @@ def test_of_many_rows_with_one_fault_three_are_listed_and_the_others_counted(cap
         (["log.jsonl", "out.txt"], "out.txt has the suffix '.txt', must be one of .csv, .parquet, .jsonl"),
         (["log.jsonl", "log.jsonl"], "log.jsonl is the log to be read, must be another"),
         (["log.jsonl", "--rank=x"], "--rank is 'x', must be a whole number, at least 1 and at most 1,024"),
+        (["log.jsonl", "--rank="], "--rank is '', must be a whole number"),
+        (["log.jsonl", "--picture=a.png"], "simlora-trace import draws no picture; simlora-trace info does"),
         (["log.jsonl", "--rate=0"], "--rate is 0, must be greater than 0 requests per second"),
         (
             ["log.jsonl", "--rank=8", "--ranks=ranks.csv"],

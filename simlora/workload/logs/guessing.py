@@ -124,7 +124,7 @@ def guess(
     for ours, aliases in NAMES.items():
         if ours in given:
             source = given[ours]
-            if source and source.column not in names:
+            if source and names and source.column not in names:
                 faults.append(
                     Fault(
                         source.column,
@@ -132,7 +132,7 @@ def guess(
                         f"a column for {ours}; {nearest(source.column, names)}",
                     )
                 )
-            elif source:
+            elif source and names:
                 found[ours] = source
             continue
         fitting = next(filter(None, (_nearest_to_top(free, alias) for alias in aliases)), [])
