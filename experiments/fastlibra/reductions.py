@@ -58,9 +58,11 @@ def study(scenario: str, adapters: int) -> Study:
     return replace(found, settings={**found.settings, "workload.adapters": adapters})
 
 
-def cells(jobs: int = -1) -> list[Cell]:
-    """Return all cells. Runs what was not run before."""
-    studies = {(scenario, n): study(scenario, n) for scenario in SCENARIOS for n in ADAPTERS}
+def cells(
+    jobs: int = -1, scenarios: Iterable[str] = SCENARIOS, adapters: Iterable[int] = ADAPTERS, model: str = ""
+) -> list[Cell]:
+    """Return all cells, or those of some scenarios, numbers of adapters and a model. Runs what was not run before."""
+    studies = {(scenario, n): _only(study(scenario, n), model) for scenario in scenarios for n in adapters}
     outcomes = run_all([point for each in studies.values() for point in points(each)], jobs)
 
     def figures(point: Point, metric: str) -> float:
@@ -71,6 +73,11 @@ def cells(jobs: int = -1) -> list[Cell]:
         for (scenario, adapters), each in studies.items()
         for panel in each.panels
     ]
+
+
+def _only(of: Study, model: str) -> Study:
+    """Return a study with the panel of one model; with all, if none is named."""
+    return replace(of, panels=[panel for panel in of.panels if model in ("", panel.name)])
 
 
 def _cell(scenario: str, adapters: int, of: Study, panel: str, figures: Figures) -> Cell:
@@ -140,6 +147,23 @@ def translation() -> list[float]:
 def agent() -> list[float]:
     """Return the claim fl-agent: against S-LoRA, in the personal agent and in the others."""
     return _apart("agent", "slora")
+
+
+def alone_ttft(scenario: str) -> list[float]:
+    """Return by how many per cent TTFT is less than vLLM's and S-LoRA's, of Llama-7B with 100 adapters alone."""
+    found = cells(scenarios=[scenario], adapters=[100], model="7B")
+    return [reduction(found, "ttft_s", other) for other in OTHERS]
+
+
+def alone_peak(scenario: str) -> list[float]:
+    """Return the peak over vLLM's and S-LoRA's, of Llama-7B with 100 adapters alone.
+
+    Raises LookupError where one of them has no peak.
+    """
+    (found,) = cells(scenarios=[scenario], adapters=[100], model="7B")
+    if not all(found.peak_rps[other] for other in OTHERS):
+        raise LookupError(f"{scenario}: a system is past its limit at every rate")
+    return [found.peak_rps[OURS] / found.peak_rps[other] for other in OTHERS]
 
 
 def _apart(scenario: str, other: str) -> list[float]:

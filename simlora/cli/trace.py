@@ -1,4 +1,4 @@
-"""`simlora-trace list|show|info|convert`: which public traces there are, what one is like, and it in our own schema."""
+"""`simlora-trace list|show|info|convert|import`: public traces, what one is like, and any log in our own schema."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from simlora.cli.guarded import DONE, add_config_dir, command_parser, guarded_options, overrides_of
 from simlora.cli.messages import say, show
+from simlora.cli.trace_import import add_import_options, import_log
 from simlora.core.errors import InputError, nearest
 from simlora.core.files import expanded, whole_file
 
@@ -23,7 +24,8 @@ Look at traces of requests: those that are public, and your own.
   list                     the public traces that simlora reads
   show NAME                one of them: origin, licence, columns, checksums, how to get it, which adapters suit it
   info FILE [key=value]    what a trace is like: rates, bursts, lengths, reuse, popularity; and a picture
-  convert FILE OUT [...]   write it in our own schema, as .csv, .parquet or .jsonl"""
+  convert FILE OUT [...]   write it in our own schema, as .csv, .parquet or .jsonl
+  import LOG [OUT]         make such a file of your own log, whatever wrote it; without OUT only check it"""
 EXAMPLES = """\
 examples
   simlora-trace show mooncake
@@ -32,13 +34,25 @@ examples
   simlora-trace info AzureFunctionsInvocationTraceForTwoWeeksJan2021.txt workload.adapters=32 workload.stride=4
   simlora-trace convert BurstGPT_3.csv burst.parquet workload.start_s=3600 workload.duration_s=3600 seed=1
   simlora workload=file workload.path=burst.parquet
+  simlora-trace import access.jsonl.gz trace.parquet --base-model meta-llama/Llama-3.1-8B --ranks ranks.csv
+  simlora-trace import gateway.csv trace.csv --map arrival=ts:ms,adapter=tenant --rank 16 --failed refuse
+  simlora-trace import sglang.jsonl trace.csv --rate 4
 
 A file's format is told by its columns; --format names it otherwise: an entry of the list, or file for our own schema:
 arrival_s, adapter, rank, prompt_tokens, output_tokens[, max_output_tokens, session, block_hashes]. What a trace does
 not say (which adapter, in some how long or when) is drawn: the keys of its workload say how, as in a run, and seed=N
 with which seed; simlora-trace show NAME names that workload. A week of requests is not read whole unless
-workload.rows=null. Exit status: 0 done, 2 bad input, 130 interrupted."""
-WORDS = {"list": (), "show": ("NAME",), "info": ("FILE",), "convert": ("FILE", "OUT")}
+workload.rows=null.
+
+import takes what vllm bench serve --save-detailed, sglang.bench_serving --output-details, GuideLLM, AIPerf
+(profile_export.jsonl), inference-perf (per request), LiteLLM and OpenAI-compatible gateways write, Azure's traces and
+Mooncake's: JSON lines, JSON, CSV or Parquet, text also as .gz or .zst. It finds the columns by their names, prints
+which it takes, and checks every row. A row of the base model has no adapter. Requests that failed (status 429 or 5xx,
+an error, no tokens) are left out, with their number. If anything is wrong, all of it stands in one table, each with its
+row, its column, what there is and what it must be, and nothing is written.
+
+Exit status: 0 done, 2 bad input, 130 interrupted."""
+WORDS = {"list": (), "show": ("NAME",), "info": ("FILE",), "convert": ("FILE", "OUT"), "import": ("LOG",)}
 LIMITS = (
     "rows",
     "start_s",
@@ -62,14 +76,16 @@ def _parser() -> argparse.ArgumentParser:
         "simlora-trace",
         DESCRIPTION,
         EXAMPLES,
-        "simlora-trace [option ...] list | show NAME | info FILE [key=value ...] | convert FILE OUT [...]",
+        "simlora-trace [option ...] list | show NAME | info FILE [key=value ...] | convert FILE OUT [...] | "
+        "import LOG [OUT]",
     )
     add = parser.add_argument
-    add("command", metavar="command", help="list, show, info or convert")
+    add("command", metavar="command", help="list, show, info, convert or import")
     add("words", nargs="*", metavar="word", help="what it is about, as above")
     add_config_dir(parser)
     add("--format", metavar="NAME", help="the file's format (default: told by its columns)")
     add("--picture", type=Path, metavar="PATH", help="where info's picture goes (default: <file>.png, here)")
+    add_import_options(parser)
     return parser
 
 
@@ -84,6 +100,8 @@ def _run(options: argparse.Namespace) -> int:
         )
     if rest and options.command in ("list", "show"):
         raise InputError(f"simlora-trace {options.command} takes no {rest[0]!r}; see simlora-trace --help")
+    if options.command == "import":
+        return import_log(words[0], rest, options)
     options.overrides = rest
     rest = overrides_of(options)
     if options.command == "list":

@@ -55,7 +55,7 @@ class Chunk:
 def _read_csv(path: str, selection: Selection) -> Iterator[Chunk]:
     """Yield the columns as text. The header is read as a row, so that longer rows are errors."""
     try:
-        with _text(path, newline="") as text:
+        with open_text(path, newline="") as text:
             frames = pd.read_csv(
                 text,
                 header=None,
@@ -91,7 +91,7 @@ def _read_csv(path: str, selection: Selection) -> Iterator[Chunk]:
 
 def _read_jsonl(path: str, selection: Selection) -> Iterator[Chunk]:
     """Yield the columns of an object a line; a key that a line lacks is an empty cell."""
-    with _text(path) as text:
+    with open_text(path) as text:
         found = islice(_objects(path, text), selection.most)
         while chunk := list(islice(found, selection.chunk_rows)):
             rows, values = zip(*chunk, strict=True)
@@ -118,7 +118,7 @@ def _objects(path: str, lines: TextIO) -> Iterator[tuple[int, dict[str, Any]]]:
 def _read_json(path: str, selection: Selection) -> Iterator[Chunk]:
     """Yield the columns of a list of objects, in one chunk; the row of an object is its place in the list, from 1."""
     decode = json.JSONDecoder(object_pairs_hook=_unique_keys).decode
-    with _text(path) as text:
+    with open_text(path) as text:
         try:
             values = decode(text.read())
         except UnicodeDecodeError:
@@ -139,7 +139,7 @@ def _by_key(values: Sequence[dict[str, Any]], rows: Ints, selection: Selection) 
     return Chunk({name: packed(objects([value.get(name) for value in values])) for name in names}, rows)
 
 
-def _read_parquet(path: str, selection: Selection) -> Iterator[Chunk]:
+def read_parquet(path: str, selection: Selection) -> Iterator[Chunk]:
     with _parquet(path) as file:
         names = _names(file)
         _once(path, names)
@@ -200,7 +200,7 @@ def _parquet(path: str) -> Iterator[Any]:
 
 
 @contextmanager
-def _text(path: str, newline: str | None = None) -> Iterator[TextIO]:
+def open_text(path: str, newline: str | None = None) -> Iterator[TextIO]:
     """Give an open text, decompressed, once its beginning looks like text."""
     file = expanded(path)
     compression = COMPRESSION.get(file.suffix.lower())
@@ -236,7 +236,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 Reader = Callable[[str, Selection], Iterator[Chunk]]
 READERS: dict[str, Reader] = {
     ".csv": _read_csv,
-    ".parquet": _read_parquet,
+    ".parquet": read_parquet,
     ".jsonl": _read_jsonl,
 }
 FOREIGN: dict[str, Reader] = {".txt": _read_csv, ".json": _read_json}

@@ -53,13 +53,13 @@ def _floats(cells: Objects) -> Floats:
     if any(isinstance(cell, NOT_SCALAR) for cell in cells):
         raise TypeError
     filled = cells.copy()
-    filled[_empty(cells)] = np.nan
+    filled[empty_cells(cells)] = np.nan
     return filled.astype(np.float64)
 
 
 def _odd(cells: Objects) -> Flags:
     """Return which cells are not numbers, empty ones excepted."""
-    return np.array([not _is_number(cell) for cell in cells], dtype=np.bool_) & ~_empty(cells)
+    return np.array([not _is_number(cell) for cell in cells], dtype=np.bool_) & ~empty_cells(cells)
 
 
 def seconds(table: Table, name: str) -> Floats:
@@ -102,20 +102,20 @@ def names(table: Table, name: str) -> list[str | None]:
 def labels(table: Table, name: str) -> tuple[Counts, list[str]]:
     """Return the number of each cell's name [rows], -1 where it is empty, and the names, without white space around."""
     cells = table.columns[name]
-    refuse(table, name, cells.mapped(_nameless), "a name")
+    refuse(table, name, cells.mapped(nameless), "a name")
     found: dict[str, int] = {}
 
     def number(cells: Objects) -> NDArray[np.int32]:
         numbers = (
             -1 if empty else found.setdefault(str(cell).strip(), len(found))
-            for cell, empty in zip(cells, _empty(cells), strict=True)
+            for cell, empty in zip(cells, empty_cells(cells), strict=True)
         )
         return np.fromiter(numbers, dtype=np.int32, count=len(cells))
 
     return cells.mapped(number), list(found)
 
 
-def _nameless(cells: Objects) -> Flags:
+def nameless(cells: Objects) -> Flags:
     """Return which cells can be no name."""
     plain = (str, int, float, np.number, type(None))
     odd = (isinstance(cell, bool) or not isinstance(cell, plain) or _is_broken(cell) for cell in cells)
@@ -134,10 +134,11 @@ def _is_broken(cell: Any) -> bool:
 def empty(table: Table, name: str) -> Flags:
     """Return which cells of the column are empty [rows]; all of them where there is no such column."""
     cells = table.columns.get(name)
-    return np.ones(len(table), dtype=np.bool_) if cells is None else cells.mapped(_empty)
+    return np.ones(len(table), dtype=np.bool_) if cells is None else cells.mapped(empty_cells)
 
 
-def _empty(cells: Objects) -> Flags:
+def empty_cells(cells: Objects) -> Flags:
+    """Return which cells are empty: no value, or white space."""
     return np.array(
         [cell is None or (isinstance(cell, str) and not cell.strip()) for cell in cells], dtype=np.bool_
     )

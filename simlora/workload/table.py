@@ -69,10 +69,10 @@ def read_table(
         raise InputError(f"{path} is not text in UTF-8") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    return _joined(path, chunks, only)
+    return joined(path, chunks, only)
 
 
-def _joined(path: str, chunks: list[Chunk], only: Sequence[str] | None) -> Table:
+def joined(path: str, chunks: list[Chunk], only: Sequence[str] | None) -> Table:
     """Return one table of all chunks; where one has no such column, its cells are empty."""
     found = dict.fromkeys(name for chunk in chunks for name in chunk.columns)
     names = found if only is None else [name for name in only if name in found]

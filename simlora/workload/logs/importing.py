@@ -1,0 +1,426 @@
+"""A log checked row by row, and the trace that it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simlora.core.adapter import RANK_MAX
+from simlora.core.arrays import Floats, Ints
+from simlora.core.checks import shown
+from simlora.core.errors import InputError, nearest
+from simlora.core.random import stream
+from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace, narrow
+from simlora.workload.blocks import block_hashes, check_prefixes
+from simlora.workload.cells import Objects, objects
+from simlora.workload.columns import TOKENS_MAX, Flags, empty_cells, labels, nameless
+from simlora.workload.logs.faults import SHOWN, WHOLE, Fault, Faulty, capped, of_rows
+from simlora.workload.logs.guessing import Source
+from simlora.workload.logs.reading import Log
+from simlora.workload.logs.times import numbers, times
+from simlora.workload.table import Table, read_table
+
+UNKNOWN, WELL, BAD = 0, 1, 2
+"""How a request ended."""
+DROP, KEEP, REFUSE = "drop", "keep", "refuse"
+WITH_FAILED = (DROP, KEEP, REFUSE)
+WENT_WELL = (
+    "ok",
+    "success",
+    "successful",
+    "succeeded",
+    "completed",
+    "complete",
+    "finished",
+    "done",
+    "true",
+    "1",
+)
+FAILED = (
+    "fail",
+    "failed",
+    "failure",
+    "error",
+    "errored",
+    "cancelled",
+    "canceled",
+    "incomplete",
+    "timeout",
+    "false",
+    "0",
+)
+STATUS_MUST = f"a code such as 200 or 429, or one of {', '.join((*WENT_WELL[:4], *FAILED[:5]))}"
+NO_SOURCE = Source("")
+AT_LEAST_1 = "a whole number of tokens, at least 1"
+NO_ERROR = ("none", "null", "false", "{}", "[]", "0")
+BLOCK_TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048)
+"""Sizes of blocks, of which the one is taken that the numbers of a log's hashes fit."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user has said beside the columns.
+
+    `ranks` is a CSV with adapter and rank, or `rank` that of every adapter. Rows of a model in `base_models` have no
+    adapter. `failed` is DROP, KEEP or REFUSE. `rate_rps` draws arrivals where the log has none: a Poisson process, or
+    all at once where it is infinite.
+    """
+
+    ranks: str | None = None
+    rank: int | None = None
+    base_models: Sequence[str] = ()
+    failed: str = DROP
+    rate_rps: float | None = None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A log's requests as a trace, and what of the log has been left out or taken to be, as sentences."""
+
+    trace: Trace
+    notices: tuple[str, ...]
+
+
+def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequence[Fault] = ()) -> Checked:
+    """Return the trace that a log is. Raises Faulty for all that is wrong with it, `known` faults included."""
+    faults = [*log.faults, *known]
+    table, notices = _without_failed(log.table, sources, wishes.failed, faults)
+    if not len(table) and len(log.table):
+        faults.append(
+            Fault(WHOLE, f"{len(log.table):,} rows, and every one failed", "at least one that has not")
+        )
+    since_s = _arrivals(table, sources, wishes, faults, notices)
+    prompts = _tokens(table, sources, "prompt_tokens", faults)
+    outputs = _tokens(table, sources, "output_tokens", faults)
+    adapter, specs = _adapters(table, sources, wishes, faults, notices)
+    most = _most(table, sources, outputs, faults)
+    sessions = _sessions(table, sources, faults)
+    hashes, block_tokens = _hashes(table, sources, prompts, faults)
+    if faults:
+        raise Faulty(table.path, faults)
+    order = np.argsort(since_s, kind="stable")
+    back = np.flatnonzero(np.diff(since_s) < 0)
+    if len(back):
+        notices.append(f"row {table.rows[back[0] + 1]:,} came before the row above it; the rows were sorted")
+    trace = Trace(
+        arrival_s=since_s[order],
+        adapter=narrow(adapter[order]),
+        prompt_tokens=narrow(prompts[order]),
+        output_tokens=narrow(outputs[order]),
+        max_output_tokens=narrow(most[order]),
+        adapters=specs,
+        session=None if sessions is None else sessions[order].tolist(),
+        block_hashes=None if hashes is None else objects(hashes)[order].tolist(),
+        hash_block_tokens=block_tokens,
+        source=table.path,
+    )
+    return Checked(trace, tuple(notices))
+
+
+# Requests that failed ------------------------------------------------------------------------
+
+
+def _without_failed(
+    table: Table, sources: dict[str, Source], failed: str, faults: list[Fault]
+) -> tuple[Table, list[str]]:
+    """Return the requests that stay, and a sentence about the others."""
+    reasons: dict[str, tuple[str, Flags]] = {}
+    if "status" in sources:
+        name = sources["status"].column
+        went = table.columns[name].mapped(_went)
+        faults += of_rows(table, name, went == UNKNOWN, STATUS_MUST)
+        reasons[name] = ("that of a request that went well", went == BAD)
+    if "error" in sources:
+        name = sources["error"].column
+        reasons[name] = ("empty", table.columns[name].mapped(_is_error))
+    for ours in ("prompt_tokens", "output_tokens"):
+        if ours in sources:
+            name = sources[ours].column
+            reasons[name] = (AT_LEAST_1, table.columns[name].mapped(lambda cells: numbers(cells) == 0))
+    bad = np.zeros(len(table), dtype=np.bool_)
+    words = []
+    for name, (must, flags) in reasons.items():
+        new = flags & ~bad
+        bad |= flags
+        if new.any():
+            words += _counted(
+                table, name, new, must == AT_LEAST_1 or name == sources.get("status", NO_SOURCE).column
+            )
+            if failed == REFUSE and must != AT_LEAST_1:
+                faults += of_rows(table, name, new, f"{must} (--failed drop leaves such rows out)")
+    if not words or failed == REFUSE:
+        return table, []
+    done = "left out" if failed == DROP else "kept"
+    notice = f"{bad.sum():,} of {len(table):,} requests failed and were {done}: {', '.join(words)}"
+    return (table.at(np.flatnonzero(~bad)) if failed == DROP else table), [notice]
+
+
+def _counted(table: Table, name: str, rows: Flags, with_values: bool) -> list[str]:
+    """Return of how many rows a column says that they failed; of the commonest values each, where they are few."""
+    if not with_values:
+        return [f"{name} in {rows.sum():,}"]
+    cells = (
+        str(cell).strip() for cell, failed in zip(table.columns[name], rows.tolist(), strict=True) if failed
+    )
+    counts = Counter(cells).most_common()
+    found = [f"{name} {value} in {count:,}" for value, count in counts[:SHOWN]]
+    rest = sum(count for _, count in counts[SHOWN:])
+    return [*found, f"other {name} in {rest:,}"] if rest else found
+
+
+def _went(cells: Objects) -> NDArray[np.int8]:
+    """Return how each request ended."""
+    found = np.full(len(cells), UNKNOWN, dtype=np.int8)
+    for at, cell in enumerate(cells):
+        text = "" if cell is None else str(cell).strip().lower()
+        code = text.partition(" ")[0].removesuffix(".0")
+        if not text or code in WENT_WELL or text in WENT_WELL:
+            found[at] = WELL
+        elif text in FAILED:
+            found[at] = BAD
+        elif code.isdecimal() and int(code) >= 200:
+            found[at] = WELL if int(code) < 400 else BAD
+    return found
+
+
+def _is_error(cells: Objects) -> Flags:
+    """Return which cells say that something went wrong."""
+    texts = ["" if cell is None or cell != cell else str(cell).strip().lower() for cell in cells]
+    return np.array([bool(text) and text not in NO_ERROR for text in texts], dtype=np.bool_)
+
+
+# Columns of numbers --------------------------------------------------------------------------
+
+
+def _arrivals(
+    table: Table, sources: dict[str, Source], wishes: Wishes, faults: list[Fault], notices: list[str]
+) -> Floats:
+    """Return seconds since the first request [rows]."""
+    source = sources.get("arrival")
+    if wishes.rate_rps is not None:
+        if np.isinf(wishes.rate_rps):
+            notices.append("all requests arrive at once, as --rate inf says")
+            return np.zeros(len(table))
+        gaps_s = stream(0, "arrivals").exponential(1 / wishes.rate_rps, len(table))
+        notices.append(
+            f"arrivals are drawn, a Poisson process of {wishes.rate_rps:g} requests/s, as --rate says"
+        )
+        since_s: Floats = np.cumsum(gaps_s) - gaps_s[:1].sum()
+        return since_s
+    if source is None or not len(table):
+        return np.zeros(len(table))
+    found = times(table, source)
+    faults += found.faults
+    return found.since_s
+
+
+def _tokens(
+    table: Table, sources: dict[str, Source], ours: str, faults: list[Fault], among: Flags | None = None
+) -> Ints:
+    """Return counts of tokens [rows], 0 where there is none."""
+    if ours not in sources:
+        return np.zeros(len(table), dtype=np.int64)
+    name = sources[ours].column
+    return _whole(table, name, AT_LEAST_1, TOKENS_MAX, faults, among)
+
+
+def _whole(
+    table: Table, name: str, must: str, most: int, faults: list[Fault], among: Flags | None = None
+) -> Ints:
+    """Return whole numbers from 1 to `most` [rows]; rows not `among` are not looked at. A wrong one is 0."""
+    if not len(table):
+        return np.zeros(0, dtype=np.int64)
+
+    def fitting(cells: Objects) -> Ints:
+        values = numbers(cells)
+        fits = (values >= 1) & (values <= most) & (values == np.floor(values))
+        return np.where(fits, values, 0).astype(np.int64)
+
+    found = table.columns[name].mapped(fitting)
+    faults += of_rows(table, name, found == 0 if among is None else (found == 0) & among, must)
+    return found
+
+
+def _most(table: Table, sources: dict[str, Source], outputs: Ints, faults: list[Fault]) -> Ints:
+    """Return the caps of the answers [rows]: their lengths where the log has none."""
+    if "max_output_tokens" not in sources or not len(table):
+        return outputs
+    name = sources["max_output_tokens"].column
+    given = ~table.columns[name].mapped(empty_cells)
+    most = np.where(given, _tokens(table, sources, "max_output_tokens", faults, given), outputs)
+    short = given & (most < outputs) & (most > 0)
+    faults += of_rows(
+        table, name, short, lambda at: f"at least the answer's {outputs[at]:,}; or --map max_output_tokens="
+    )
+    return most
+
+
+# Names ---------------------------------------------------------------------------------------
+
+
+def _adapters(
+    table: Table, sources: dict[str, Source], wishes: Wishes, faults: list[Fault], notices: list[str]
+) -> tuple[Ints, tuple[AdapterSpec, ...]]:
+    """Return each row's adapter [rows] and the adapters."""
+    nothing = np.full(len(table), BASE_MODEL, dtype=np.int64)
+    if "adapter" not in sources:
+        notices.append(
+            "no column names an adapter or a model: every request is for the base model (--map adapter=COLUMN)"
+        )
+        return nothing, ()
+    if not len(table):
+        return nothing, ()
+    name = sources["adapter"].column
+    odd = table.columns[name].mapped(nameless)
+    if odd.any():
+        faults += of_rows(table, name, odd, "a name")
+        return nothing, ()
+    codes, found = labels(table, name)
+    if "model" in name.lower():
+        faults += of_rows(table, name, codes < 0, "a model's name; or --failed drop, where it failed")
+    for base in wishes.base_models:
+        if base not in found:
+            faults.append(Fault("--base-model", shown(base), f"a model of the log; {nearest(base, found)}"))
+    used = [each for each in found if each not in wishes.base_models]
+    numbered = {each: at for at, each in enumerate(used)}
+    renamed = np.array([*(numbered.get(each, BASE_MODEL) for each in found), BASE_MODEL], dtype=np.int64)
+    adapter: Ints = renamed[codes]
+    ranks = _ranks(table, sources, wishes, adapter, used, faults)
+    return adapter, tuple(AdapterSpec(each, ranks.get(each, 1)) for each in used)
+
+
+def _ranks(
+    table: Table,
+    sources: dict[str, Source],
+    wishes: Wishes,
+    adapter: Ints,
+    used: Sequence[str],
+    faults: list[Fault],
+) -> dict[str, int]:
+    """Return the rank of each adapter."""
+    name = sources["adapter"].column
+    if wishes.rank is not None:
+        return dict.fromkeys(used, wishes.rank)
+    if wishes.ranks is not None:
+        ranks = _ranks_of_file(wishes.ranks, used, wishes.base_models, faults)
+    elif "rank" in sources:
+        return _ranks_of_column(table, sources["rank"].column, adapter, used, faults)
+    elif used:
+        examples = ", ".join(map(shown, used[:3])) + (", ..." if len(used) > 3 else "")
+        how = "a rank each: --ranks FILE (a CSV with adapter,rank), or --rank 16 for all; --base-model NAME has none"
+        faults.append(Fault(name, f"every one of {len(used):,} adapters without a rank: {examples}", how))
+        return {}
+    else:
+        return {}
+    if not ranks:
+        return {}  # a fault of that file, which has been said
+    unknown = []
+    for at, each in enumerate(used):
+        if each not in ranks:
+            rows = table.rows[adapter == at]
+            must = f"an adapter of {wishes.ranks}; {nearest(each, ranks)}"
+            unknown.append(Fault(name, shown(each), must, int(rows[0]), len(rows) - 1))
+    faults += capped(unknown, "adapters")
+    return ranks
+
+
+def _ranks_of_file(
+    path: str, used: Sequence[str], base: Sequence[str], faults: list[Fault]
+) -> dict[str, int]:
+    """Return what a CSV of adapters and ranks says; its faults are those of adapters that no request has, too."""
+    try:
+        table = read_table(path)
+    except InputError as error:
+        faults.append(Fault("--ranks", str(error), "a CSV with the columns adapter and rank"))
+        return {}
+    if {"adapter", "rank"} - set(table.columns):
+        has = f"{path} with the columns {', '.join(table.columns)}"
+        faults.append(Fault("--ranks", has, "a CSV with the columns adapter and rank"))
+        return {}
+    names = objects([None if cell is None else str(cell).strip() for cell in table.columns["adapter"]])
+    if not len(table):
+        faults.append(Fault("--ranks", f"{path} has no rows", "a row for each adapter"))
+        return {}
+    own: list[Fault] = []
+    ranks = _whole(table, "rank", f"a whole number from 1 to {RANK_MAX:,}", RANK_MAX, own)
+    wrong: list[tuple[int, str, str]] = []
+    found: dict[str, int] = {}
+    for row, each, rank in zip(table.rows.tolist(), names.tolist(), ranks.tolist(), strict=True):
+        if each in base:
+            wrong.append((row, shown(each), "no base model: it has no rank"))
+        elif each not in used:
+            wrong.append(
+                (row, shown(each), f"an adapter of the log; {nearest(str(each), used)}" if used else "none")
+            )
+        elif found.setdefault(each, rank) != rank:
+            wrong.append((row, f"{shown(each)} again, of rank {rank}", f"of one rank, here {found[each]}"))
+    faults += capped([Fault(f"{path}: adapter", there, must, row) for row, there, must in wrong], "rows")
+    faults += [Fault(f"{path}: {each.column}", each.there, each.must, each.row, each.more) for each in own]
+    return found
+
+
+def _ranks_of_column(
+    table: Table, name: str, adapter: Ints, used: Sequence[str], faults: list[Fault]
+) -> dict[str, int]:
+    """Return the rank that an adapter has in its first row; another one in a later row is a fault."""
+    among = adapter != BASE_MODEL
+    ranks = _whole(table, name, f"a whole number from 1 to {RANK_MAX:,}", RANK_MAX, faults, among)
+    rows = np.flatnonzero(among)[::-1]
+    first = np.zeros(len(used) + 1, dtype=np.int64)
+    first[adapter[rows]] = rows  # the last that is written is the first row
+    other = among & (ranks != ranks[first[adapter]]) & (ranks > 0)
+    faults += of_rows(
+        table,
+        name,
+        other,
+        lambda at: f"{ranks[first[adapter[at]]]}, as {shown(used[adapter[at]])} has in its first row",
+    )
+    return {each: int(ranks[first[at]]) for at, each in enumerate(used)}
+
+
+# Prefixes ------------------------------------------------------------------------------------
+
+
+def _sessions(table: Table, sources: dict[str, Source], faults: list[Fault]) -> NDArray[np.object_] | None:
+    """Return each row's session [rows]."""
+    if "session" not in sources or not len(table):
+        return None
+    name = sources["session"].column
+    odd = table.columns[name].mapped(nameless)
+    faults += of_rows(table, name, odd, "a name")
+    if odd.any():
+        return None
+    codes, found = labels(table, name)
+    return objects([*found, None])[codes]
+
+
+def _hashes(
+    table: Table, sources: dict[str, Source], prompts: Ints, faults: list[Fault]
+) -> tuple[list[tuple[int, ...]] | None, int]:
+    """Return each row's hashes of blocks, and how many tokens a block has."""
+    if "block_hashes" not in sources or not len(table):
+        return None, BLOCK_TOKENS[0]
+    name = sources["block_hashes"].column
+    try:
+        hashes = block_hashes(table, name)
+        check_prefixes(table, name, hashes)
+    except InputError as error:
+        faults.append(Fault(name, str(error), "hashes of prefixes, or --map block_hashes= to leave them out"))
+        return None, BLOCK_TOKENS[0]
+    counts = np.array([len(each) for each in hashes])
+    some = (counts > 0) & (prompts > 0)
+    for block_tokens in BLOCK_TOKENS:
+        if (counts[some] == -(-prompts[some] // block_tokens)).all():
+            return hashes, block_tokens
+    for block_tokens in reversed(BLOCK_TOKENS):
+        if (counts[some] <= -(-prompts[some] // block_tokens)).all():
+            return hashes, block_tokens
+    long = some & (counts > -(-prompts // BLOCK_TOKENS[0]))
+    faults += of_rows(
+        table, name, long, lambda at: f"one hash a block of 16 tokens or more, of {prompts[at]:,} tokens"
+    )
+    return None, BLOCK_TOKENS[0]
