@@ -136,8 +136,8 @@ def test_guidellm() -> None:
     assert trace.max_output_tokens.tolist() == [100, 100]
 
 
-def test_aiperf() -> None:
-    """A record a line, with nanoseconds since 1970 and values beside their units."""
+def test_aiperf(capsys: Capture) -> None:
+    """A record a line, with nanoseconds since 1970 and values beside their units; the warm-up does not count."""
 
     def record(start_ns: int, prompt: int, output: int, error: Row | None = None) -> Row:
         metrics = {
@@ -160,10 +160,15 @@ def test_aiperf() -> None:
         record(start_ns + 1_500_000_000, 600, 12),
         record(start_ns, 1, 1, {"code": 499}),
     ]
-    Path("profile_export.jsonl").write_text(lines(rows))
+    warm_up = record(start_ns - 10**10, 5, 5)
+    warm_up["metadata"]["benchmark_phase"] = "warmup"
+    Path("profile_export.jsonl").write_text(lines([warm_up, *rows]))
     trace = imported("profile_export.jsonl")
     assert requests(trace) == [(0, None, None, 550, 9), (1.5, None, None, 600, 12)]
     assert list(trace.session or ()) == ["s1", "s1"]
+    err = capsys.readouterr().err
+    assert "1 of 4 requests were sent to warm up and were left out" in err
+    assert "1 of 3 requests failed and were left out: error in 1" in err
 
 
 @pytest.mark.parametrize("nested", [False, True])

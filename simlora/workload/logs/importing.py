@@ -25,6 +25,8 @@ from simlora.workload.logs.reading import Log
 from simlora.workload.logs.times import numbers, times
 from simlora.workload.table import Table, read_table
 
+WARM_UP = "warmup"
+"""What AIPerf calls the phase before the one that counts."""
 UNKNOWN, WELL, BAD = 0, 1, 2
 """How a request ended."""
 DROP, KEEP, REFUSE = "drop", "keep", "refuse"
@@ -79,7 +81,9 @@ class Checked:
 def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequence[Fault] = ()) -> Checked:
     """Return the trace that a log is. Raises Faulty for all that is wrong with it, `known` faults included."""
     faults = [*log.faults, *known]
-    table, notices = _without_failed(log.table, sources, wishes.failed, faults)
+    table, notices = _without_warm_up(log.table, sources)
+    table, failed = _without_failed(table, sources, wishes.failed, faults)
+    notices += failed
     if not len(table) and len(log.table):
         faults.append(
             Fault(WHOLE, f"{len(log.table):,} rows, and every one failed", "at least one that has not")
@@ -112,7 +116,20 @@ def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequen
     return Checked(trace, tuple(notices))
 
 
-# Requests that failed ------------------------------------------------------------------------
+# Requests that are left out ------------------------------------------------------------------
+
+
+def _without_warm_up(table: Table, sources: dict[str, Source]) -> tuple[Table, list[str]]:
+    """Return the requests that a benchmark has not sent to warm up, and a sentence about the others."""
+    if "phase" not in sources:
+        return table, []
+    warm = table.columns[sources["phase"].column].mapped(
+        lambda cells: np.array([str(cell).lower() == WARM_UP for cell in cells], dtype=np.bool_)
+    )
+    if not warm.any():
+        return table, []
+    notice = f"{warm.sum():,} of {len(table):,} requests were sent to warm up and were left out"
+    return table.at(np.flatnonzero(~warm)), [notice]
 
 
 def _without_failed(
