@@ -29,7 +29,7 @@ def add_import_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="columns, where the guess is wrong: arrival (with a unit: arrival=COLUMN:ms, or :s, :us, :ns), "
-        "adapter, rank, prompt_tokens, output_tokens, max_output_tokens, session, block_hashes, status, error; "
+        "adapter, rank, prompt_tokens, output_tokens, max_output_tokens, session, block_hashes, status, error, phase; "
         "nothing behind =: none",
     )
     add("--ranks", metavar="CSV", help="each adapter's rank: a file with the columns adapter and rank")
@@ -148,6 +148,7 @@ def _guessed(log: Log, sources: dict[str, Source], wishes: Wishes) -> str:
         "block_hashes": "hashes",
         "status": "",
         "error": "",
+        "phase": "",
     }
     for ours in OURS:
         if said.get(ours):

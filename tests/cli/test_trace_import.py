@@ -18,6 +18,8 @@ from simlora.workload.file import File
 Capture = pytest.CaptureFixture[str]
 Row = dict[str, Any]
 BASE = "meta-llama/Llama-3.1-8B"
+T = 1_769_860_800
+"""Seconds since 1970."""
 RANKS = "adapter,rank\nsql,16\nlegal,64\n"
 
 
@@ -134,8 +136,8 @@ def test_guidellm() -> None:
     assert trace.max_output_tokens.tolist() == [100, 100]
 
 
-def test_aiperf() -> None:
-    """A record a line, with nanoseconds since 1970 and values beside their units."""
+def test_aiperf(capsys: Capture) -> None:
+    """A record a line, with nanoseconds since 1970 and values beside their units; the warm-up does not count."""
 
     def record(start_ns: int, prompt: int, output: int, error: Row | None = None) -> Row:
         metrics = {
@@ -158,10 +160,15 @@ def test_aiperf() -> None:
         record(start_ns + 1_500_000_000, 600, 12),
         record(start_ns, 1, 1, {"code": 499}),
     ]
-    Path("profile_export.jsonl").write_text(lines(rows))
+    warm_up = record(start_ns - 10**10, 5, 5)
+    warm_up["metadata"]["benchmark_phase"] = "warmup"
+    Path("profile_export.jsonl").write_text(lines([warm_up, *rows]))
     trace = imported("profile_export.jsonl")
     assert requests(trace) == [(0, None, None, 550, 9), (1.5, None, None, 600, 12)]
     assert list(trace.session or ()) == ["s1", "s1"]
+    err = capsys.readouterr().err
+    assert "1 of 4 requests were sent to warm up and were left out" in err
+    assert "1 of 3 requests failed and were left out: error in 1" in err
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -436,10 +443,15 @@ def test_ranks_of_a_column_count_unless_others_are_given() -> None:
     assert [each.rank for each in imported(log, "--rank", "8").adapters] == [8]
 
 
+@pytest.mark.parametrize("written", [as_jsonl, as_parquet])
+def test_an_error_whose_fields_are_all_empty_is_none(written: Callable[[list[Row]], str]) -> None:
+    errors = [{"code": None, "message": ""}, {"code": 500, "message": ""}, None]
+    rows = [gateway(T + at, error=error) for at, error in enumerate(errors)]
+    assert [arrival_s for arrival_s, *_ in requests(imported(written(rows), "--rank=8"))] == [0, 2]
+
+
 # Bad logs: every fault in one table ----------------------------------------------------------
 
-T = 1_769_860_800
-"""Seconds since 1970."""
 Bad = tuple[str | bytes | list[Row], list[str], list[tuple[str, str, str, str]]]
 BAD: dict[str, Bad] = {
     "dates with and without zones": (
@@ -583,14 +595,17 @@ BAD: dict[str, Bad] = {
         ["--map=status=code"],
         [("-", "(the file)", "empty", "at least one request")],
     ),
-    "blank lines only": ("\n\n", [], [("-", "(the file)", "no header in line 1", "CSV, JSON lines, ")]),
-    "broken lines": (
-        lines([gateway(T)]) + '{"time": 1769860801, "request"\n[1, 2]\n' + lines([gateway(T + 2, prompt=-1)]),
+    "blank lines only": ("\n\n", [], [("-", "(the file)", "empty", "at least one request")]),
+    "broken lines below a blank one": (
+        "\n"
+        + lines([gateway(T)])
+        + '{"time": 1769860801, "request"\n[1, 2]\n'
+        + lines([gateway(T + 2, prompt=-1)]),
         ["--rank=8"],
         [
-            ("2", "(the file)", '\'{"time": 1769860801, "request"\'', "a JSON object such as {...}"),
-            ("3", "(the file)", "'[1, 2]'", "a JSON object such as {...}"),
-            ("4", "response.usage.prompt_tokens", "-1", "a whole number of tokens, at least 1"),
+            ("3", "(the file)", '\'{"time": 1769860801, "request"\'', "a JSON object such as {...}"),
+            ("4", "(the file)", "'[1, 2]'", "a JSON object such as {...}"),
+            ("5", "response.usage.prompt_tokens", "-1", "a whole number of tokens, at least 1"),
         ],
     ),
     "one column for two of ours, and one of ours twice": (
@@ -629,6 +644,7 @@ BAD: dict[str, Bad] = {
             ("-", "output_tokens", "no column for it among ts, model", "the answer's tokens: "),
         ],
     ),
+    "no header": ("\n1,2\n", [], [("-", "(the file)", "no header in line 1", "CSV, JSON lines, ")]),
     "a row with more cells than the header": (
         "ts,model,prompt_tokens,completion_tokens\n1769860800,sql,5,5\n1769860801,sql,5,5,5\n1769860802,sql,-5\n",
         ["--rank=8"],
@@ -691,7 +707,7 @@ def test_a_bad_log_is_refused_with_all_its_faults_in_one_table(
     name: str, tmp_path: Path, capsys: Capture
 ) -> None:
     content, options, faults = BAD[name]
-    is_csv = isinstance(content, str) and content[:1] not in ("{", "")
+    is_csv = isinstance(content, str) and content.strip()[:1] not in ("{", "")
     log = Path("log.csv" if is_csv else "log.jsonl")
     if isinstance(content, bytes):
         log.write_bytes(content)

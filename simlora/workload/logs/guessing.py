@@ -39,6 +39,7 @@ NAMES = {
         "block_hashes": "block_hashes hash_ids",
         "status": "status_code http_status response_status response_code status success",
         "error": "error errors error_message error_code exception",
+        "phase": "benchmark_phase",
     }.items()
 }
 """For each of ours the names that others use, the surest first. A path ends with one: usage.prompt_tokens."""

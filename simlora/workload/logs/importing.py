@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,24 +25,14 @@ from simlora.workload.logs.reading import Log
 from simlora.workload.logs.times import numbers, times
 from simlora.workload.table import Table, read_table
 
+WARM_UP = "warmup"
+"""What AIPerf calls the phase before the one that counts."""
 UNKNOWN, WELL, BAD = 0, 1, 2
 """How a request ended."""
 DROP, KEEP, REFUSE = "drop", "keep", "refuse"
 WITH_FAILED = (DROP, KEEP, REFUSE)
-WENT_WELL = (
-    "ok",
-    "success",
-    "successful",
-    "succeeded",
-    "completed",
-    "complete",
-    "finished",
-    "done",
-    "true",
-    "1",
-)
+WENT_WELL = ("ok", "success", "successful", "succeeded", "completed", "finished", "true", "1")
 FAILED = (
-    "fail",
     "failed",
     "failure",
     "error",
@@ -53,10 +44,12 @@ FAILED = (
     "false",
     "0",
 )
-STATUS_MUST = f"a code such as 200 or 429, or one of {', '.join((*WENT_WELL[:4], *FAILED[:5]))}"
-NO_SOURCE = Source("")
+STATUS_MUST = f"a code such as 200 or 429, or one of {', '.join((*WENT_WELL[:-1], *FAILED[:-1]))}"
+WELL_MUST = "that of a request that went well (--failed drop leaves such rows out)"
+NO_ERROR_MUST = "empty (--failed drop leaves such rows out)"
 AT_LEAST_1 = "a whole number of tokens, at least 1"
-NO_ERROR = ("none", "null", "false", "{}", "[]", "0")
+NOTHING = ("", "none", "null", "nan", "false", "[]", "0")
+"""What a column of errors has where there was none."""
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048)
 """Sizes of blocks, of which the one is taken that the numbers of a log's hashes fit."""
 
@@ -88,7 +81,9 @@ class Checked:
 def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequence[Fault] = ()) -> Checked:
     """Return the trace that a log is. Raises Faulty for all that is wrong with it, `known` faults included."""
     faults = [*log.faults, *known]
-    table, notices = _without_failed(log.table, sources, wishes.failed, faults)
+    table, notices = _without_warm_up(log.table, sources)
+    table, failed = _without_failed(table, sources, wishes.failed, faults)
+    notices += failed
     if not len(table) and len(log.table):
         faults.append(
             Fault(WHOLE, f"{len(log.table):,} rows, and every one failed", "at least one that has not")
@@ -121,37 +116,48 @@ def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequen
     return Checked(trace, tuple(notices))
 
 
-# Requests that failed ------------------------------------------------------------------------
+# Requests that are left out ------------------------------------------------------------------
+
+
+def _without_warm_up(table: Table, sources: dict[str, Source]) -> tuple[Table, list[str]]:
+    """Return the requests that a benchmark has not sent to warm up, and a sentence about the others."""
+    if "phase" not in sources:
+        return table, []
+    warm = table.columns[sources["phase"].column].mapped(
+        lambda cells: np.array([str(cell).lower() == WARM_UP for cell in cells], dtype=np.bool_)
+    )
+    if not warm.any():
+        return table, []
+    notice = f"{warm.sum():,} of {len(table):,} requests were sent to warm up and were left out"
+    return table.at(np.flatnonzero(~warm)), [notice]
 
 
 def _without_failed(
     table: Table, sources: dict[str, Source], failed: str, faults: list[Fault]
 ) -> tuple[Table, list[str]]:
     """Return the requests that stay, and a sentence about the others."""
-    reasons: dict[str, tuple[str, Flags]] = {}
+    reasons: list[tuple[str, str, Flags]] = []
     if "status" in sources:
         name = sources["status"].column
         went = table.columns[name].mapped(_went)
         faults += of_rows(table, name, went == UNKNOWN, STATUS_MUST)
-        reasons[name] = ("that of a request that went well", went == BAD)
+        reasons.append((name, WELL_MUST, went == BAD))
     if "error" in sources:
         name = sources["error"].column
-        reasons[name] = ("empty", table.columns[name].mapped(_is_error))
+        reasons.append((name, NO_ERROR_MUST, table.columns[name].mapped(_is_error)))
     for ours in ("prompt_tokens", "output_tokens"):
         if ours in sources:
             name = sources[ours].column
-            reasons[name] = (AT_LEAST_1, table.columns[name].mapped(lambda cells: numbers(cells) == 0))
+            reasons.append((name, AT_LEAST_1, table.columns[name].mapped(lambda cells: numbers(cells) == 0)))
     bad = np.zeros(len(table), dtype=np.bool_)
     words = []
-    for name, (must, flags) in reasons.items():
+    for name, must, flags in reasons:
         new = flags & ~bad
         bad |= flags
         if new.any():
-            words += _counted(
-                table, name, new, must == AT_LEAST_1 or name == sources.get("status", NO_SOURCE).column
-            )
-            if failed == REFUSE and must != AT_LEAST_1:
-                faults += of_rows(table, name, new, f"{must} (--failed drop leaves such rows out)")
+            words += [f"{name} in {new.sum():,}"] if must == NO_ERROR_MUST else _counted(table, name, new)
+            if failed == REFUSE and must != AT_LEAST_1:  # which is checked of every row that stays
+                faults += of_rows(table, name, new, must)
     if not words or failed == REFUSE:
         return table, []
     done = "left out" if failed == DROP else "kept"
@@ -159,10 +165,8 @@ def _without_failed(
     return (table.at(np.flatnonzero(~bad)) if failed == DROP else table), [notice]
 
 
-def _counted(table: Table, name: str, rows: Flags, with_values: bool) -> list[str]:
-    """Return of how many rows a column says that they failed; of the commonest values each, where they are few."""
-    if not with_values:
-        return [f"{name} in {rows.sum():,}"]
+def _counted(table: Table, name: str, rows: Flags) -> list[str]:
+    """Return in how many of some rows a column has each of its commonest values, and any other."""
     cells = (
         str(cell).strip() for cell, failed in zip(table.columns[name], rows.tolist(), strict=True) if failed
     )
@@ -188,9 +192,14 @@ def _went(cells: Objects) -> NDArray[np.int8]:
 
 
 def _is_error(cells: Objects) -> Flags:
-    """Return which cells say that something went wrong."""
-    texts = ["" if cell is None or cell != cell else str(cell).strip().lower() for cell in cells]
-    return np.array([bool(text) and text not in NO_ERROR for text in texts], dtype=np.bool_)
+    """Return which cells say that something went wrong; an object does where any of its values does."""
+    return np.array([_says_something(cell) for cell in cells], dtype=np.bool_)
+
+
+def _says_something(cell: Any) -> bool:
+    if isinstance(cell, dict):
+        return any(map(_says_something, cell.values()))
+    return cell is not None and str(cell).strip().lower() not in NOTHING
 
 
 # Columns of numbers --------------------------------------------------------------------------

@@ -157,16 +157,21 @@ class _Reader:
 
     def _of_json(self, text: TextIO) -> Iterator[Chunk]:
         """Yield the rows of an object a line, or of one JSON value that fills the file."""
-        first = next((line for line in text if line.strip()), "")
-        value = _decoded(first)
+        head = []
+        for line in text:
+            head.append(line)
+            if line.strip():
+                break
+        value = _decoded("".join(head))
         if isinstance(value, dict) and _records(value) is None:
-            yield from self._of_lines(chain([first], text))
+            yield from self._of_lines(chain(head, text))
             return
         rest = text.read()
         if not isinstance(value, dict):
-            value = _decoded(first + rest) if value is None else value
+            whole = "".join(head) + rest
+            value = _decoded(whole) if value is None else value
             if value is None:
-                yield from self._of_lines(io.StringIO(first + rest), _why_not(first + rest))
+                yield from self._of_lines(io.StringIO(whole), _why_not(whole))
                 return
         elif rest.strip():
             self.faults.append(Fault(WHOLE, "more than one run", "one run: keep one line of the file"))
