@@ -143,6 +143,22 @@ class PrefixTree:
             node = segment
         return path
 
+    def matched_tokens(self, request: Request) -> i64:
+        """Return the tokens in HBM that a request begins with, leaving at least one to prefill; nothing changes."""
+        chain = Chain(request, request.prompt_tokens - 1, self.block_size)
+        node: Node | None = self._branches.get(request.adapter_id)
+        done: i64 = 0
+        if self._needs_adapter and node is not None and not node.resident:
+            return 0
+        while node is not None and done < chain.count:
+            segment = node.children.get(chain.key(done))
+            if segment is None or not segment.resident:
+                break
+            same = segment.alike(chain)
+            done += same
+            node = segment if same == segment.count else None
+        return done * self.block_size
+
     def hold(self, request: Request, now_s: float) -> list[Segment]:
         """Hold the `cached_tokens` found for a request that starts; return the segments to bring from the host."""
         path = self.claim_prefix(request)

@@ -310,6 +310,18 @@ class ClusterView(Protocol):
         ...
 
     @property
+    def resident_adapters(self) -> NDArray[np.int64]:
+        """Number of adapters that each replica has in HBM or in flight to it `[replicas]`."""
+        ...
+
+    def cached_tokens(self, request: Request) -> NDArray[np.int64]:
+        """Leading tokens of a request's prompt whose KV each replica has in HBM, so that it needs no prefill.
+
+        `[replicas]`; zeros without `replica.prefix_caching`.
+        """
+        ...
+
+    @property
     def used_tokens(self) -> NDArray[np.int64]:
         """Token slots taken by KV and adapters of admitted requests, which cannot be evicted `[replicas]`."""
         ...
@@ -325,6 +337,11 @@ class ClusterView(Protocol):
         ...
 
     @property
+    def sent(self) -> LoadsView:
+        """The same as a router counts it that sees each answer: as of now, whatever `cluster.status_every_s` is."""
+        ...
+
+    @property
     def kv_token_budgets(self) -> NDArray[np.int64]:
         """Token slots of each replica's pool `[replicas]`."""
         ...
@@ -332,6 +349,11 @@ class ClusterView(Protocol):
     @property
     def max_num_seqs(self) -> int:
         """The most requests that a replica may run together."""
+        ...
+
+    @property
+    def max_loras(self) -> int | None:
+        """The most adapters that a replica's batch may have; None: no limit."""
         ...
 
     @property

@@ -51,6 +51,8 @@ from simlora.policies.routing.rank_aware import RankAware
 from simlora.policies.routing.rank_bands import RankBands
 from simlora.policies.routing.round_robin import RoundRobin
 from simlora.policies.routing.routing_table import RoutingTable
+from simlora.policies.routing.scored import Scored
+from simlora.policies.routing.scorers import SCORERS
 from simlora.policies.routing.session_bands import SessionBands
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scaling.by_queue import ByQueue
@@ -113,6 +115,11 @@ ROUTERS = {
     "adapter_affinity": AdapterAffinity,
     "rank_bands": lambda: RankBands(slack=2.0),
     "session_bands": lambda: SessionBands(slack=2.0, session_slack=1.0),
+    "scored": lambda: Scored(
+        {name: 1 + i / 8 for i, name in enumerate(SCORERS) if name != "kv_cost"},
+        {"lora_residency": {"queue": 1}, "balanced": {"gap": 2}},
+    ),
+    "kv_cost": lambda: Scored({"kv_cost": 1}),
 }
 MIGRATIONS: dict[str, Callable[[float], Migration]] = {
     "consolidate": Consolidate,

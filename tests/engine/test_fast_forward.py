@@ -267,6 +267,18 @@ def test_fast_forward_equals_the_plain_loop_behind_a_router_that_knows_loads(
     assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
+@pytest.mark.parametrize("router", ["scored", "kv_cost"])
+@given(case=st.one_of(shared_prefixes(loaders=tuple(LOADERS)), pressed()))
+@share(1 / 2)
+def test_fast_forward_equals_the_plain_loop_behind_a_router_that_knows_cached_kv(
+    router: str, case: Case
+) -> None:
+    case = case.but(router=router, replicas=max(case.replicas, 2))
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
+    assert_same(fast, plain)
+    event(f"found: {bool(fast.recorder.prefix_hit_rate)}")
+
+
 @given(
     st.one_of(
         family(loaders=tuple(LOADERS)),

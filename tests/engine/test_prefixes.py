@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import assume, given
+from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.replica.running_batch import prefill_work
+from simlora.policies.routing.base import Router
+from simlora.policies.views import ClusterView
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row, cases, divided, family
 
@@ -40,6 +46,28 @@ def test_a_cached_prefix_saves_its_prefill_but_not_the_attention_to_it() -> None
     )
     rows = table(ALIKE.but(eviction="lru"))
     assert rows.ttft_s[1] == pytest.approx(prefill_s)
+
+
+class Looks(Router):
+    """Sends the first two requests to replica 0 and the others to 1; notes what each would find at replica 0."""
+
+    def __init__(self) -> None:
+        self.found: list[int] = []
+
+    def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
+        self.found.append(int(view.cached_tokens(request)[0]))
+        return int(request.id > 1)
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_a_router_sees_what_is_cached_while_a_window_of_many_steps_displaces_it(fast_forward: bool) -> None:
+    rows = (Row(0.0, None, 17, 2, 2), Row(1.0, None, 9, 30, 30))
+    rows += tuple(Row(1.0 + i / 8, None, 17, 1, 1) for i in range(1, 8))
+    hashes = ((1, 2, 3, 4), (5, 6)) + ((1, 2, 3, 4),) * 7
+    case = Case(rows=rows, prefix_caching=True, block_hashes=hashes, reserve="paged", capacity=40, replicas=2)
+    scenario, router = case.scenario(fast_forward=fast_forward), Looks()
+    Simulation(replace(scenario, policies=replace(scenario.policies, router=router))).run()
+    assert router.found == [0, 0, 16, 16, 8, 4, 0, 0, 0]
 
 
 def test_chunks_of_what_is_not_cached_attend_to_what_is() -> None:

@@ -38,6 +38,17 @@ def test_nothing_is_found_before_its_request_is_prefilled(cache: PrefixTree) -> 
     assert sum(map(cache.size, cache.claim_prefix(request(1, 1, 2)))) == 8
 
 
+def test_a_look_at_what_is_there_changes_nothing(cache: PrefixTree) -> None:
+    served(cache, request(0, 1, 2, 3))
+    segments = cache.segments
+    assert cache.matched_tokens(request(1, 1, 2, 7)) == 8
+    assert cache.matched_tokens(request(2, 1, 2, 3, prompt=12)) == 8, "one token at least is left to prefill"
+    assert cache.matched_tokens(request(3, 1, 2, 3, adapter=B)) == 0
+    assert cache.segments == segments
+    cache.evict(8, 1.0)
+    assert cache.matched_tokens(request(4, 1, 2, 3)) == 4
+
+
 def test_one_token_at_least_is_left_to_prefill(cache: PrefixTree) -> None:
     served(cache, request(0, 1, 2, prompt=8))
     assert served(cache, request(1, 1, 2, prompt=8)) == 4

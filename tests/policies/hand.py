@@ -124,7 +124,17 @@ class Cluster:
         asked_requests: Sequence[int] = (0, 0, 0),
         adapters: Sequence[Adapter] = (A, B, C),
         shares: Mapping[int, Sequence[float]] | None = None,
+        max_loras: int | None = None,
+        resident_adapters: Sequence[int] | None = None,
+        cached_tokens: Sequence[int] | None = None,
+        used_tokens: Sequence[int] | None = None,
+        sent: LoadTracker | None = None,
     ) -> None:
+        nothing = [0] * len(outstanding)
+        self.max_loras = max_loras
+        self.resident_adapters = np.array(resident_adapters or nothing, dtype=np.int64)
+        self.used_tokens = np.array(used_tokens or nothing, dtype=np.int64)
+        self._cached_tokens = np.array(cached_tokens or nothing, dtype=np.int64)
         self.asked_tokens = np.array(asked_tokens, dtype=np.int64)
         self.asked_requests = np.array(asked_requests, dtype=np.int64)
         self.adapters = adapters
@@ -147,6 +157,10 @@ class Cluster:
                 self.loads.arrive(replica, request)
             for request in waiting:
                 self.loads.waiting.add(replica, request)
+        self.sent = sent or self.loads
+
+    def cached_tokens(self, request: Request) -> np.ndarray:
+        return self._cached_tokens
 
     def shares(self, adapter: Adapter | None, candidates: np.ndarray) -> np.ndarray | None:
         known = None if adapter is None else self._shares.get(adapter.id)

@@ -18,7 +18,7 @@ from simlora.engine.clock import Clock
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.placement import PlacementPlanner
-from simlora.engine.replica.ending import context_tokens, used_tokens
+from simlora.engine.replica.ending import cached_tokens, context_tokens, used_tokens
 from simlora.engine.scenario import Scenario
 from simlora.latency.models import LatencyModels
 
@@ -146,13 +146,15 @@ class ClusterView:
         loads: LoadTracker | None,
         history: LatencyHistory,
     ) -> None:
-        self._fleet, self._placement, self._loads = fleet, placement, loads
+        self._fleet, self._placement, self._loads, self._sent = fleet, placement, loads, loads
+        self._used_tokens: NDArray[np.int64] | None = None  # as of the last report
         self._latencies, self._kinds = latencies, scenario.kinds
         self._residency = Residency(fleet)
         self._load_s: dict[int, float] = {}  # by bytes
         self.rng = stream(scenario.seed, "router")
         self.outstanding: NDArray[np.int64] = fleet.outstanding
         self.max_num_seqs = scenario.replica.max_num_seqs
+        self.max_loras = scenario.replica.max_loras
         budgets = [scenario.config_of(id).kv_token_budget for id in range(scenario.cluster.replicas)]
         self.kv_token_budgets: NDArray[np.int64] = np.array(budgets, dtype=np.int64)
         self.kv_bytes_per_token = scenario.model.kv_bytes_per_token
@@ -176,6 +178,11 @@ class ClusterView:
         assert self._loads is not None, "only a router that is `informed` may read `loads`"
         return self._loads
 
+    @property
+    def sent(self) -> LoadTracker:
+        assert self._sent is not None, "only a router that is `informed` may read `sent`"
+        return self._sent
+
     def requests_of(self, replica: int) -> list[Request]:
         return sorted(self._fleet.replicas[replica].table.requests(), key=arrival_order)
 
@@ -184,6 +191,8 @@ class ClusterView:
 
     @property
     def used_tokens(self) -> NDArray[np.int64]:
+        if self._used_tokens is not None:
+            return self._used_tokens
         return np.array([used_tokens(replica) for replica in self._fleet.replicas], dtype=np.int64)
 
     @property
@@ -200,6 +209,14 @@ class ClusterView:
 
     def resident(self, adapter: Adapter) -> NDArray[np.bool_]:
         return self._residency.array(adapter.id)
+
+    @property
+    def resident_adapters(self) -> NDArray[np.int64]:
+        return np.array([len(cache.ready_s) for cache in self._fleet.caches], dtype=np.int64)
+
+    def cached_tokens(self, request: Request) -> NDArray[np.int64]:
+        found = [cached_tokens(replica, request) for replica in self._fleet.replicas]
+        return np.array(found, dtype=np.int64)
 
     def load_s(self, adapter: Adapter) -> float:
         known_s = self._load_s.get(adapter.size_bytes)
@@ -238,8 +255,8 @@ class BlindView:
 class StatusReports:
     """Status reports that replicas send at the first arrival of every `every_s` seconds.
 
-    `view` is that of the `cluster` for a router that relies on them: `outstanding` and `loads` are as of the last
-    report, the effect of later decisions left out; all else is as of now.
+    `view` is that of the `cluster` for a router that relies on them: `outstanding`, `loads` and `used_tokens` are as of
+    the last report, the effect of later decisions left out; all else is as of now.
     """
 
     def __init__(self, cluster: ClusterView, view: ClusterView, every_s: float) -> None:
@@ -252,4 +269,5 @@ class StatusReports:
         if interval > self._interval:
             self._interval = interval
             view.outstanding = cluster.outstanding.copy()
+            view._used_tokens = cluster.used_tokens
             view._loads = None if cluster._loads is None else cluster._loads.copy()

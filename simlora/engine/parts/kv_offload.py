@@ -71,6 +71,11 @@ class PrefixCachingKV(InFlightKV):
         self.tree.evict(beside - self.adapters.free_tokens(self.tokens()), now_s)
         return super().make_room(now_s, more, keep)
 
+    def matched_tokens(self, request: Request, running_tokens: int, now_s: float) -> int:
+        tree = self.tree
+        tree.evict(-self.adapters.free_tokens(running_tokens - tree.held_tokens + tree.tokens), now_s)
+        return tree.matched_tokens(request)
+
     def steps_until_full(self, most: int, now_s: float) -> int:
         """As without a cache. Where cached KV is dropped by its last use, its slots count as free.
 

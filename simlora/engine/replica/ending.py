@@ -31,6 +31,12 @@ def used_tokens(replica: Replica) -> int:
     return tokens
 
 
+def cached_tokens(replica: Replica, request: Request) -> int:
+    """Return the leading tokens of a request's prompt whose KV a replica has in HBM."""
+    kv = replica.kv
+    return kv.matched_tokens(request, used_tokens(replica) - kv.adapters.pinned_tokens, replica.clock.now)
+
+
 def steps_ahead(replica: Replica) -> int:
     """Return the decode steps that are over, and not counted yet."""
     window = replica.decoding

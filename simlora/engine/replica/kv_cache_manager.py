@@ -61,6 +61,10 @@ class KVCacheManager:
         """Return the tokens of an admitted request whose KV lies in the prefix cache."""
         return 0
 
+    def matched_tokens(self, request: Request, running_tokens: int, now_s: float) -> int:
+        """Return the cached tokens that a prompt begins with, while admitted requests hold so many slots."""
+        return 0
+
     def hold_again(self, request: Request, step: int) -> None:
         """Charge a request anew that was charged at an earlier step."""
         self.reservation.remove(request, step)
