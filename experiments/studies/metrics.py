@@ -59,6 +59,7 @@ METRICS = {
     "cost.energy_j_per_output_token": Metric("energy (J an output token)"),
     "scaling.mean_on": Metric("replicas on, on average"),
     "failures.restarted": Metric("requests begun anew"),
+    "replicas.requests": Metric("requests of the busiest replica"),
     "replicas.most_running": Metric("largest batch (requests)"),
     "replicas.kv_token_budget": Metric("KV pool (tokens)"),
 }

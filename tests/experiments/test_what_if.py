@@ -54,7 +54,7 @@ def test_what_is_asked_for_has_a_study() -> None:
         "autoscaling",
         "stale",
     }
-    assert asked | {"max_loras", "pool_share", "tenants"} <= STUDIES.keys()
+    assert asked | {"max_loras", "pool_share", "routers", "tenants"} <= STUDIES.keys()
 
 
 def test_x_is_written_into_the_key_that_it_stands_for(small: Study) -> None:

@@ -107,6 +107,7 @@ OF_SYSTEM: dict[str, dict[str, tuple[str, ...]]] = {
 
 FLEET = ("system=slora", *FUNCTIONS)
 PAGED = ("system=chunked_prefill", *BURSTY)
+SERVED = ("system=vllm", *TALKS, *CACHED, "cluster.replicas=3", "replica.max_loras=4")
 EXTRA: dict[str, tuple[str, ...]] = {
     "host-failure": (*FLEET, "router=most_idle", *FAILING),
     "host-failure-for-good": (
@@ -133,6 +134,9 @@ EXTRA: dict[str, tuple[str, ...]] = {
         "eviction=lru",
     ),
     "stale-status": (*FLEET, "router=rank_aware", "cluster.status_every_s=1.5"),
+    "llm-d": (*SERVED, "router=llm_d_lora", "cluster.status_every_s=0.05"),
+    "dynamo": (*SERVED, "router=dynamo"),
+    "kvaware": (*SERVED, "router=production_stack_kvaware"),
     "outstanding": (*FLEET, "cluster.max_outstanding=30"),
     "replica-groups": (
         *FLEET,
