@@ -244,7 +244,7 @@ def test_adapters_can_all_be_taken_for_the_same_size(calibration: str) -> None:
         InputError, match=r"replica\.adapter_tokens is 0, must be a whole number of token slots, at least 1"
     ):
         setup(calibration, "replica.adapter_tokens=0")
-    with pytest.raises(InputError, match=r"replica\.adapter_tokens is 'most', must be highest"):
+    with pytest.raises(InputError, match=r"replica\.adapter_tokens is 'most'; choose one of highest"):
         setup(calibration, "replica.adapter_tokens=most")
 
 

@@ -29,6 +29,9 @@ _PROMPTS: Final = SUMS.index("prompt_tokens")
 class Scorer:
     """Scores replicas from 0 to 1, the higher the better; one instance a router."""
 
+    def __init__(self) -> None:
+        """Take no parameters; a compiled class without this takes any."""
+
     def score(self, request: Request, candidates: Ids, view: ClusterView) -> Scores:
         """Return the score of each candidate `[candidates]`."""
         raise not_defined(self, "score")
