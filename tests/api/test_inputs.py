@@ -254,7 +254,7 @@ def test_other_code_of_the_process_does_not_matter_to_runs_of_ours() -> None:
 def test_a_policy_in_an_installed_package_is_the_users(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for kept in (inputs._libraries, inputs._is_foreign, inputs._is_named):
+    for kept in (inputs._libraries, inputs.is_foreign, inputs._is_named):
         kept.cache_clear()
     real = inputs._libraries()
     monkeypatch.setattr(inputs, "_libraries", lambda: [*real, code])
@@ -266,5 +266,5 @@ def test_a_policy_in_an_installed_package_is_the_users(
     forget(set())
     (code / "own_policy.py").write_text(POLICY.format(helper="own_helper") + "    more = 2\n")
     assert not is_kept(overrides)
-    for kept in (inputs._is_foreign, inputs._is_named):
+    for kept in (inputs.is_foreign, inputs._is_named):
         kept.cache_clear()

@@ -105,7 +105,7 @@ def test_a_table_that_is_none_of_a_sweeps_is_left_alone(
 def test_a_table_edited_by_hand_takes_more_rows() -> None:
     assert main([*SMALL, "seed=0", "--out=out"]) == 0
     table = read_sweep("out")
-    edited = table.astype({"seed": str, "ttft_s.mean": str}).assign(note="slow").drop(columns="load")
+    edited = table.astype({"seed": str, "ttft_s.mean": str}).copy().assign(note="slow").drop(columns="load")
     edited.to_parquet(Path("out", TABLE))
     assert main([*SMALL, "seed=1", "--out=out"]) == 0
     assert list(map(str, read_sweep("out")["seed"])) == ["0", "1"]
