@@ -116,7 +116,7 @@ def test_a_trace_is_shown_as_a_workload_of_ones_own_draws_it(
         "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,10,10\n1,b,8,10,10\n"
     )
     assert trace_main(["info", "t.csv", "--config-dir", "conf", "--picture", "t.png"]) == 0
-    assert "2 requests" in capsys.readouterr().out
+    assert "requests    2 in 1.00 s" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("folder", "said"), [("nowhere", "is no folder"), ("t,", "which Hydra cannot read")])
