@@ -29,7 +29,7 @@ def test_every_point_of_a_study_can_be_set_up(study: Study) -> None:
     for point in points(study):
         if (point.panel, point.series) not in seen:
             seen.add((point.panel, point.series))
-            prepare(*compose([*point.overrides, "workload.duration_s=20"]))
+            prepare(*compose([*point.overrides, "workload.duration_s=200"]))
 
 
 def test_the_what_if_calibrations_are_what_their_command_writes(
