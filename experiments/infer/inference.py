@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.claims.claim import Claim
-from experiments.infer.comparing import HOLDS, TARGET, factor, published
+from experiments.infer.comparing import HOLDS, LINEAR, TARGET, factor, published
 from experiments.infer.emulating import Emulator
 from experiments.infer.evaluating import Evaluation, asked, evaluate_all
 from experiments.infer.posterior import Posterior, posterior
@@ -188,4 +188,4 @@ def _change(unknowns: Unknowns, setting: Setting) -> float:
 
 def _share(difference: float) -> float:
     """Return a simulated number over the published one, from the difference of t."""
-    return float(np.sinh(TARGET + difference)) / 10.0
+    return float(np.sinh(TARGET + difference)) / LINEAR

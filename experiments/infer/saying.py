@@ -30,7 +30,8 @@ NOT_FOUND = "no setting found"
 def true_under(unknowns: Unknowns, one: Predicted) -> str:
     """Return the conditions under which a claim comes out, the fewest changes from the defaults."""
     if one.conditions is None:
-        return f"{NOT_FOUND}; the nearest is off by a factor of {factor(np.asarray(one.worst)):.2f}"
+        at = changed(unknowns, one.nearest) or "the defaults"
+        return f"{NOT_FOUND}; the nearest, at {at}, is off by a factor of {factor(np.asarray(one.worst)):.2f}"
     return changed(unknowns, one.conditions) or "as it is"
 
 

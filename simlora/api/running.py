@@ -171,6 +171,8 @@ def _rejections(requests: Requests, source: str, complete: bool) -> list[str]:
 def _tokenizers(setup: Setup, ttft_s: float) -> list[str]:
     """Return a notice if requests wait long for adapters' tokenizers, which a short run has at its beginning only."""
     scenario = setup.scenario
+    if not scenario.replica.adapter_tokenizers:
+        return []  # and no columns of a long trace are made
     waits_s = FrontEnd(scenario).tokenizers_s(scenario.trace)
     if not len(waits_s) or waits_s.mean() <= TOKENIZERS_SHARE * ttft_s:
         return []
