@@ -10,6 +10,7 @@ from math import inf
 import pandas as pd
 import pytest
 
+from experiments.torture.watch import watched
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.async_loading import AsyncLoading
@@ -140,6 +141,13 @@ def test_an_adapter_that_does_not_fit_beside_all_others_is_left_to_the_admission
     recorder = case.run()
     assert (recorder.requests().status == "finished").all()
     assert recorder.adapter_misses == 3
+
+
+def test_nor_does_it_take_more_than_the_part_of_memory_that_adapters_have() -> None:
+    """There is room for one adapter. That of the first request is idle when the third waits for the other."""
+    rows = Row(0.0, 0, 1, 1, 1), Row(2**-7, None, 2, 4, 4), Row(2**-7 + 2**-12, 1, 1, 1, 1)
+    case = Case(rows=rows, ranks=(1, 1), capacity=16, loader="on_arrival", eviction="lru", max_wait_tokens=0)
+    watched(case.but(adapter_memory="partition", adapter_region_tokens=4).scenario())
 
 
 def test_kernels_do_not_see_adapters_of_requests_that_do_not_run_yet() -> None:

@@ -109,9 +109,10 @@ class OverlappedLoader(AdapterLoader):
         unless cached KV leaves for it.
         """
         kv, cache = self._in_flight, self._cache
-        if adapter.kv_tokens > cache.adapter_room(kv.peak_tokens(), ()):
+        if adapter.kv_tokens > cache.adapter_room(kv.peak_tokens(), cache.ready_s):
             return False
-        if adapter.kv_tokens > cache.free_tokens(kv.tokens()):
+        divided = isinstance(cache, DividedAdapterCache)
+        if not divided and adapter.kv_tokens > cache.free_tokens(kv.tokens()):
             if kv.make_room(now_s, adapter.kv_tokens):
                 return False
             since_s = now_s
