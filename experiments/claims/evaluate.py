@@ -16,7 +16,7 @@ from experiments.studies.fitted import was_fitted
 from experiments.studies.points import Overrides, Point
 from experiments.studies.running import NoNumberError, figure_of, run_all, watched
 from experiments.studies.study import OOM
-from simlora.sweeps.outcome import Outcome
+from simlora.sweeps.outcome import DOES_NOT_FIT, RAN, Outcome
 
 Outcomes = Mapping[Overrides, Outcome]
 UNEXPLAINED = "Not explained yet."
@@ -105,8 +105,8 @@ def judge(claim: Claim, outcomes: Outcomes) -> Judged:
     try:
         return _HOW[claim.kind](claim, outcomes)
     except NoNumberError as missing:
-        verdict = verdicts.OFF if missing.does_not_fit else verdicts.NOT_SIMULATED
-        return Judged(OOM if missing.does_not_fit else None, verdict, str(missing))
+        verdict = verdicts.OFF if missing.status in (DOES_NOT_FIT, RAN) else verdicts.NOT_SIMULATED
+        return Judged(OOM if missing.status == DOES_NOT_FIT else None, verdict, str(missing))
 
 
 def looked_at(spots: Iterable[Spot | Limit], outcomes: Outcomes) -> list[Point]:
@@ -167,7 +167,7 @@ def _oom(claim: Claim, outcomes: Outcomes) -> Judged:
     try:
         found = _number(spot, outcomes)
     except NoNumberError as missing:
-        if not missing.does_not_fit:
+        if missing.status != DOES_NOT_FIT:
             raise
         return Judged(OOM, verdicts.HOLDS)
     return Judged(found, verdicts.OFF, "It fits in the simulation.")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 from experiments.claims.checks import Comparison
 from experiments.studies.command import ended
@@ -119,7 +120,7 @@ def fastlibra(module: str, name: str, *arguments: str) -> list[float]:
     return found
 
 
-def loraserve(module: str, name: str, *arguments: float) -> list[float]:
+def loraserve(module: str, name: str, *arguments: Any) -> list[float]:
     """What a function of one of LoRAServe's modules finds. Source: LoRAServe, sections III and V."""
     found = getattr(import_module(f"experiments.loraserve.{module}"), name)(*arguments)
     return list(found) if isinstance(found, list) else [float(found)]
@@ -155,6 +156,9 @@ NUMBERS: dict[str, Callable[[], list[float]]] = {
     "loraserve_ttft": partial(loraserve, "improvements", "ttft"),
     "loraserve_tbt": partial(loraserve, "improvements", "tbt"),
     "loraserve_storage": partial(loraserve, "servers", "fewest_adapters"),
+    "loraserve_four_servers": partial(loraserve, "scaling", "published_rates", [4]),
+    "loraserve_hundred_adapters": partial(loraserve, "rates", "throughput", [100]),
+    "loraserve_poisson": partial(loraserve, "improvements", "poisson"),
     "loraserve_scaling": partial(loraserve, "scaling", "published_rates"),
     "loraserve_top": partial(loraserve, "shares", "of_the_week"),
 }

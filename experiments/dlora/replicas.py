@@ -52,7 +52,7 @@ def queueing(point: Point) -> list[float]:
 
     It is the mean queueing delay over the mean latency, as the artifact plots it (`queueing_ratio`).
     """
-    found: list[float] = of_run(_overrides(point, timeline=False), _queueing)
+    found: list[float] = of_run(point, _queueing)
     return found
 
 
@@ -71,7 +71,9 @@ def imbalance() -> list[float]:
 
 def used(point: Point) -> Used:
     """Return how busy replicas are and how full their pools until the last request has come, from the timeline."""
-    found = simulate(_overrides(point, timeline=True))
+    found = simulate(
+        [each for each in point.overrides if not each.startswith("timeline=")] + ["timeline=true"]
+    )
     end_s = float(found.requests["arrival_s"].max())
     shares = [_used(samples, end_s) for _, samples in found.timeline.groupby("replica")]
     return Used([busy for busy, _ in shares], [memory for _, memory in shares])
@@ -85,11 +87,6 @@ def _used(samples: pd.DataFrame, end_s: float) -> tuple[float, float]:
         "capacity_tokens"
     ].to_numpy()
     return float(busy.sum()) / end_s, float((full * lasts_s).sum()) / end_s
-
-
-def _overrides(point: Point, timeline: bool) -> list[str]:
-    kept = [each for each in point.overrides if not each.startswith("timeline=")]
-    return [*kept, f"timeline={str(timeline).lower()}"]
 
 
 def _study(name: str) -> Study:

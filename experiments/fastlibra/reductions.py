@@ -23,7 +23,7 @@ from experiments.claims.spots import Curve, Figures, Limit
 from experiments.studies.command import ended, made, parser_of
 from experiments.studies.draw import COLOURS, INK, plain, write
 from experiments.studies.points import Point, points
-from experiments.studies.running import figure_of, run_all
+from experiments.studies.running import NoNumberError, figure_of, run_all
 from experiments.studies.study import Study, read
 from simlora.api.cache import HELP
 
@@ -158,11 +158,11 @@ def alone_ttft(scenario: str) -> list[float]:
 def alone_peak(scenario: str) -> list[float]:
     """Return the peak over vLLM's and S-LoRA's, of Llama-7B with 100 adapters alone.
 
-    Raises LookupError where one of them has no peak.
+    Raises NoNumberError where one of them has no peak.
     """
     (found,) = cells(scenarios=[scenario], adapters=[100], model="7B")
     if not all(found.peak_rps[other] for other in OTHERS):
-        raise LookupError(f"{scenario}: a system is past its limit at every rate")
+        raise NoNumberError(f"{scenario}: a system is past its limit at every rate")
     return [found.peak_rps[OURS] / found.peak_rps[other] for other in OTHERS]
 
 

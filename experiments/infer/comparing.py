@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.claims.claim import Claim
 from experiments.claims.evaluate import Outcomes, judge
-from experiments.claims.verdicts import HOLDS_WITHIN
+from experiments.claims.verdicts import HOLDS_WITHIN, NOT_SIMULATED
 from simlora.core import libm
 from simlora.core.arrays import Floats
 from simlora.core.errors import InputError
@@ -53,9 +53,12 @@ def published(claim: Claim) -> list[float]:
 def simulated(claim: Claim, outcomes: Outcomes) -> list[float] | None:
     """Return what is simulated for each of the numbers that a claim publishes; None where a run does not fit.
 
-    Of a ratio at several points that is published once it is the mean ratio; of one "up to" the largest.
+    Of a ratio at several points that is published once it is the mean ratio; of one "up to" the largest. Raises
+    InputError where a run cannot be simulated for another reason, such as a key that its configuration does not have.
     """
     found = judge(claim, outcomes)
+    if found.verdict == NOT_SIMULATED:
+        raise InputError(f"claim {claim.id} cannot be simulated: {found.why}")
     if found.errors is None:
         return None
     numbers = published(claim)

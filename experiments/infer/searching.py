@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from scipy.stats import qmc
 
 from experiments.claims.claim import Claim
@@ -82,6 +82,8 @@ def optimised(
 def _distribution(unknown: Unknown) -> BaseDistribution:
     if unknown.choices:
         return CategoricalDistribution(list(unknown.choices))
+    if unknown.whole:
+        return IntDistribution(int(unknown.least), int(unknown.most), log=unknown.scale == "log")
     return FloatDistribution(unknown.least, unknown.most, log=unknown.scale == "log")
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from experiments.studies import markdown
 from experiments.studies.command import into
 from experiments.studies.draw import COLOURS, legend_below, plain, save
+from experiments.studies.points import Point
 from experiments.studies.tables import of_run
 from simlora.results.result import Result
 
@@ -37,31 +38,29 @@ Waits = Mapping[tuple[str, int], Sequence[float]]
 """P95 of TTFT in seconds at each of RATES, by kernel and the other half's rank."""
 
 
-def overrides(kernel: str, beside: int, rate_rps: float, duration_s: float = DURATION_S) -> list[str]:
-    """Return the overrides of a run, half of whose requests are of the lowest rank or, beside that rank, all."""
-    return [
-        "system=slora_random",
-        f"kernel={kernel}",
-        "replica.tp=1",
-        "workload=synthetic",
-        "workload.adapters=2",
-        f"workload.ranks=[{LOWEST},{beside}]",
-        "workload/popularity=uniform",
-        "workload/prompt_tokens=fixed",
-        "workload.prompt_tokens.tokens=512",
-        "workload/output_tokens=fixed",
-        "workload.output_tokens.tokens=128",
-        f"workload.duration_s={duration_s}",
-        f"workload.arrivals.rate_rps={rate_rps}",
-        "timeline=false",
-        "report=false",
-        "progress=false",
-    ]
+def run(kernel: str, beside: int, rate_rps: float, duration_s: float = DURATION_S) -> Point:
+    """Return a run, half of whose requests are of the lowest rank or, beside that rank, all."""
+    settings = {
+        "system": "slora_random",
+        "kernel": kernel,
+        "replica.tp": 1,
+        "workload": "synthetic",
+        "workload.adapters": 2,
+        "workload.ranks": [LOWEST, beside],
+        "workload/popularity": "uniform",
+        "workload/prompt_tokens": "fixed",
+        "workload.prompt_tokens.tokens": 512,
+        "workload/output_tokens": "fixed",
+        "workload.output_tokens.tokens": 128,
+        "workload.duration_s": duration_s,
+        "workload.arrivals.rate_rps": rate_rps,
+    }
+    return Point("figure_1", kernel, f"rank_{beside}", rate_rps, settings)
 
 
 def p95_s(kernel: str, beside: int, rate_rps: float, duration_s: float = DURATION_S) -> float:
     """Return P95 of TTFT of the requests of the lowest rank."""
-    found: float = of_run(overrides(kernel, beside, rate_rps, duration_s), _p95_s)
+    found: float = of_run(run(kernel, beside, rate_rps, duration_s), _p95_s)
     return found
 
 

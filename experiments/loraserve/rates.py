@@ -11,7 +11,7 @@ which the claims are judged. What Toppings' own authors publish (CaraServe, Algo
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -47,25 +47,27 @@ Rates = Mapping[tuple[str, int], float]
 """Requests per second by system and number of adapters."""
 
 
-def rates(jobs: int = -1) -> dict[tuple[str, int], float]:
-    """Return what every system carries, with one seed."""
+def rates(
+    jobs: int = -1, systems: Iterable[str] = SYSTEMS, adapters: Iterable[int] = ADAPTERS
+) -> dict[tuple[str, int], float]:
+    """Return what every system, or some of them, carries, with one seed."""
     study = read(STUDY)
     cells = {
-        (system, adapters): Servers(study, panel, series, START_RPS[series])
-        for system, series in SYSTEMS.items()
-        for adapters, panel in ADAPTERS.items()
+        (system, n): Servers(study, ADAPTERS[n], SYSTEMS[system], START_RPS[SYSTEMS[system]])
+        for system in systems
+        for n in adapters
     }
     return dict(zip(cells, highest_rps(list(cells.values()), jobs), strict=True))
 
 
 def ahead(found: Rates, other: str) -> list[float]:
     """Return LoRAServe's rate over another system's, for each number of adapters."""
-    return [found[OURS, adapters] / found[other, adapters] for adapters in ADAPTERS]
+    return [rate / found[other, adapters] for (system, adapters), rate in found.items() if system == OURS]
 
 
-def throughput() -> list[float]:
+def throughput(adapters: Iterable[int] = ADAPTERS) -> list[float]:
     """Return the claim ls-f17-thr: the most over Toppings, and over S-LoRA."""
-    found = rates()
+    found = rates(systems=(OURS, THEIRS, *STATIC), adapters=adapters)
     return [max(ahead(found, THEIRS)), max(ratio for other in STATIC for ratio in ahead(found, other))]
 
 

@@ -10,7 +10,7 @@ from experiments.studies.points import Point
 from simlora.config.composing import choices
 from simlora.core.errors import InputError
 from simlora.sweeps import running
-from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED, Outcome, Overrides
+from simlora.sweeps.outcome import NOT_SIMULATED, RAN, Outcome, Overrides
 
 
 @dataclass
@@ -60,8 +60,8 @@ def run_all(points: Iterable[Point], jobs: int = -1, shown: bool | None = None) 
     new: dict[Overrides, Overrides] = {}
     for point in asked.values():
         if point.overrides not in known:
-            changed = _changed(point)
-            assert new.setdefault(point.overrides, changed) == changed, f"{point.key} is changed in two ways"
+            run = changed(point)
+            assert new.setdefault(point.overrides, run) == run, f"{point.key} is changed in two ways"
     simulated = _simulated(
         [*dict.fromkeys(new.values())], _watches[0].jobs if _watches and jobs == -1 else jobs, shown
     )
@@ -76,12 +76,11 @@ def run_all(points: Iterable[Point], jobs: int = -1, shown: bool | None = None) 
 
 
 class NoNumberError(InputError, LookupError):
-    """A point has no simulated number: it was not simulated, or what was simulated does not fit the memory."""
+    """There is no simulated number: it was not simulated, does not fit the memory, or what was simulated has none."""
 
-    def __init__(self, point: Point, outcome: Outcome) -> None:
-        reason = outcome.reason or "no request finished"
-        super().__init__(f"{point.series} ({point.panel}) at {point.x}: {reason}")
-        self.does_not_fit = outcome.status == DOES_NOT_FIT
+    def __init__(self, message: str, status: str = RAN) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def figure_of(outcomes: Mapping[Overrides, Outcome], point: Point, metric: str) -> float:
@@ -89,11 +88,13 @@ def figure_of(outcomes: Mapping[Overrides, Outcome], point: Point, metric: str) 
     outcome = outcomes[point.overrides]
     found = outcome.figure(metric)
     if found is None:
-        raise NoNumberError(point, outcome)
+        reason = outcome.reason or "no request finished"
+        raise NoNumberError(f"{point.series} ({point.panel}) at {point.x}: {reason}", outcome.status)
     return found
 
 
-def _changed(point: Point) -> Overrides:
+def changed(point: Point) -> Overrides:
+    """Return the overrides with which a point is run here: its own, or those that `under` makes of them."""
     for change in _changes:
         point = change(point)
     return point.overrides
