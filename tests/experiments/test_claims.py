@@ -212,9 +212,10 @@ def test_what_was_not_simulated_is_neither_held_nor_off(tmp_path: Path) -> None:
     assert row.reason == "fcfs (small) at 1: there is no system slora_bmm yet"
 
 
-def test_a_run_without_a_finished_request_has_no_number(tmp_path: Path) -> None:
+def test_a_value_of_a_run_without_a_finished_request_is_off(tmp_path: Path) -> None:
     row = row_of(tmp_path, VALUE, ran(None))
-    assert (row.verdict, row.reason) == (NOT_SIMULATED, "fcfs (small) at 1: no request finished")
+    assert (row.simulated, row.verdict) == (None, OFF)
+    assert "fcfs (small) at 1: no request finished" in row.reason
 
 
 def test_a_value_of_what_does_not_fit_is_off(tmp_path: Path) -> None:

@@ -15,19 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.claims import __main__ as board
+from experiments.claims import evaluate
 from experiments.infer import __main__ as command
-from experiments.infer.comparing import HOLDS, TARGET, factor, t
+from experiments.infer.comparing import HOLDS, TARGET, factor, simulated, t
 from experiments.infer.conditions import under
 from experiments.infer.emulating import Emulator
 from experiments.infer.evaluating import Evaluation, asked
 from experiments.infer.posterior import posterior
-from experiments.infer.searching import design, distance
+from experiments.infer.searching import design, distance, optimised
 from experiments.infer.unknowns import Unknowns, read
 from experiments.studies.points import Point, points
 from experiments.studies.running import run_all
 from experiments.studies.running import under as run_under
 from experiments.studies.study import read_all
 from simlora.core.errors import InputError
+from simlora.sweeps.outcome import NOT_SIMULATED, Outcome
 from tests.experiments.studied import a_study
 
 UNKNOWNS = """
@@ -298,3 +300,19 @@ def test_a_setting_is_printed_with_its_claims(
 def test_an_unknown_paper_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["caraserv"]) == 2
     assert "caraserve" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_for_another_reason_than_memory_ends_an_inference(paper: Unknowns) -> None:
+    claim = paper.fitted[0]
+    refused = {
+        point.overrides: Outcome(NOT_SIMULATED, reason="there is no key workload.skew")
+        for point in evaluate.looked_at(claim.spots_looked_at(), {})
+    }
+    with pytest.raises(InputError, match=rf"claim {claim.id} cannot be simulated: .*no key workload\.skew"):
+        simulated(claim, refused)
+
+
+def test_an_optimiser_looks_at_whole_numbers_of_what_is_counted(paper: Unknowns) -> None:
+    even = [Evaluation(asked(paper.defaults, 0, judged=False), {"rate-small": [1.0]}, 1, 0.0)]
+    found = optimised(paper, even, 2, 0, 1)
+    assert all(one.asked.values["answers"] == round(float(one.asked.values["answers"])) for one in found)

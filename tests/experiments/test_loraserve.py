@@ -244,7 +244,7 @@ def test_claims_are_the_most_over_toppings_and_over_either_static_placement(
 ) -> None:
     found = {(system, adapters): 40.0 for system in rates.SYSTEMS for adapters in rates.ADAPTERS}
     found |= {("Toppings", 50): 32.0, ("S-LoRA Random", 100): 20.0, ("S-LoRA Contiguous", 200): 16.0}
-    monkeypatch.setattr(rates, "rates", lambda: found)
+    monkeypatch.setattr(rates, "rates", lambda **_: found)
     assert rates.throughput() == [1.25, 2.5]
     assert rates.gpus() == pytest.approx([20.0, 60.0])
 
