@@ -1,0 +1,148 @@
+"""`simlora-plan [option …] [group=choice] [key=value] …`: the cheapest GPUs and flags that keep an SLO."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simlora.cli.guarded import (
+    DONE,
+    RUNS_ARE_KEPT,
+    add_config_dir,
+    command_parser,
+    guarded_options,
+    overrides_of,
+)
+from simlora.cli.messages import say, show
+from simlora.core.errors import InputError
+
+DESCRIPTION = """\
+Find the cheapest GPUs, and the engine's flags on them, that serve a traffic within an SLO; and print the command that
+starts each engine. What comes after the options says the traffic, the model and the SLO, as for simlora."""
+EXAMPLES = """\
+examples
+  simlora-plan model=llama_3_1_8b workload=per_adapter workload.adapters=60 slo.ttft_s=2 slo.tpot_s=0.06
+  simlora-plan workload=file workload.path=trace.csv slo.ttft_s=1 --gpus a10g,l40s,h100_80g --price l40s=1.9
+  simlora-plan workload=file workload.path=trace.csv --limit ttft_s.p95=1 --engines vllm,sglang
+  simlora-plan workload=file workload.path=trace.csv slo.ttft_s=1 --tune replica.max_loras=8,16,32
+
+A kind of machine is an engine on 1, 2, 4 or 8 GPUs. Each costs at least what its tokens take at the best batch; those
+that cannot be among the cheapest by that are not looked at. Of the others the fewest replicas are found, with the flags
+that let them be few: --max-loras, --max-num-seqs, --max-num-batched-tokens, --gpu-memory-utilization, the router, and
+prefix caching where requests share prefixes. --max-lora-rank and --max-cpu-loras follow from the adapters.
+A plan keeps the SLO with every seed. It says what binds, how much more traffic it carries, how sure it is by the error
+of its calibration, and what the next value of each flag does. A GPU without a price in conf/gpu needs --price.
+Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here): after an interruption the same command goes on where
+it was. Written are plan.json, plan.png, runs.parquet and kubernetes.yaml (of the first plan).
+Exit status: 0 done, 2 bad input, or no machine keeps the SLO, 130 interrupted."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return guarded_options(_parser(), argv, _run, RUNS_ARE_KEPT)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("simlora-plan", DESCRIPTION, EXAMPLES)
+    add = parser.add_argument
+    add("overrides", nargs="*", metavar="key=value", help="traffic, model and SLO, as for simlora")
+    add_config_dir(parser)
+    add("--engines", default="vllm", metavar="NAME,…", help="vllm, sglang or both (default: vllm)")
+    add("--gpus", metavar="NAME,…", help="kinds of GPU (default: every kind that has a price)")
+    add("--tp", default="1,2,4,8", metavar="N,…", help="GPUs of a replica (default: 1,2,4,8)")
+    add(
+        "--price",
+        action="append",
+        default=[],
+        metavar="GPU=USD",
+        help="rent of one GPU for an hour, in place of conf/gpu's; may be given several times",
+    )
+    add(
+        "--tune",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE,…",
+        help="the values that a key may take, instead of the usual ones; one value fixes it",
+    )
+    add(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="FIGURE=LIMIT",
+        help="a figure of summary.json that has to stay below, such as ttft_s.p95=1; may be given several times",
+    )
+    add(
+        "--attainment",
+        type=float,
+        metavar="SHARE",
+        help="least share of the requests within all slo.* targets (default: 0.95, if there is no --limit)",
+    )
+    add(
+        "--seeds", type=int, default=3, metavar="N", help="seeds with which a plan keeps the SLO (default: 3)"
+    )
+    add("--plans", type=int, default=3, metavar="N", help="plans to print, cheapest first (default: 3)")
+    add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
+    add("--out", type=Path, metavar="DIR", help="where the results go (default: outputs/plan)")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from simlora.planning import plan
+
+    found = plan(
+        overrides_of(options),
+        engines=_names(options.engines),
+        gpus=None if options.gpus is None else _names(options.gpus),
+        degrees=[_number("--tp", text, int) for text in _names(options.tp)],
+        prices={
+            key: _number(f"--price {key}", value, float) for key, value in _pairs("--price", options.price)
+        },
+        tune={
+            key: [yaml.safe_load(one) for one in _names(text)] for key, text in _pairs("--tune", options.tune)
+        },
+        limits={
+            key: _number(f"--limit {key}", value, float) for key, value in _pairs("--limit", options.limit)
+        },
+        attainment=options.attainment,
+        seeds=options.seeds,
+        plans=options.plans,
+        jobs=options.jobs,
+        tell=say,
+    )
+    folder = options.out or Path("outputs") / "plan"
+    found.save(folder)
+    show(found.text())
+    show(f"\nResults: {folder}/plan.png, plan.json, kubernetes.yaml, runs.parquet\n")
+    return DONE
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _pairs(option: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not value:
+            raise InputError(f"{option} {text!r} must be a name, = and a value")
+        pairs.append((name, value))
+    if len(dict(pairs)) < len(pairs):
+        raise InputError(f"{option} is given twice for one name; give each once")
+    return pairs
+
+
+def _number(what: str, text: str, kind: Any) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise InputError(f"{what} is {text!r}, must be a number") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

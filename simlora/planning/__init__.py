@@ -1,0 +1,8 @@
+"""Plans: which engine on which GPUs, how many, and with which flags, serves a traffic within an SLO most cheaply."""
+
+from __future__ import annotations
+
+from simlora.planning.plan import Plan
+from simlora.planning.search import plan
+
+__all__ = ["Plan", "plan"]

@@ -1,0 +1,110 @@
+"""A candidate: machines of one kind with their settings, whose runs say whether it keeps the SLO, or how nearly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from simlora.core.errors import InputError
+from simlora.metrics.saturation import PAST
+from simlora.metrics.slo import ATTAINMENT
+from simlora.planning.machines import Machine
+from simlora.planning.tuning import ROUTER, Settings
+from simlora.sweeps.grid import seeded
+from simlora.sweeps.outcome import RAN, Outcome, Overrides
+from simlora.sweeps.question import Question
+from simlora.sweeps.running import run_all
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """So many machines with the same settings. `more` are further overrides, such as of a counterfactual."""
+
+    machine: Machine
+    replicas: int
+    settings: Settings
+    more: Overrides = ()
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Rent of all of them."""
+        return self.replicas * self.machine.usd_per_hour
+
+    def overrides(self, seed: int) -> Overrides:
+        """Return the overrides of its run with a seed."""
+        chosen: dict[str, Any] = {**dict(self.settings), "cluster.replicas": self.replicas}
+        if self.replicas == 1:
+            chosen.pop(ROUTER, None)
+        kept = [one for one in self.machine.overrides if one.partition("=")[0] not in chosen]
+        return seeded(
+            (*kept, *(f"{key}={_written(value)}" for key, value in chosen.items()), *self.more), seed
+        )
+
+    def changed(self, **fields: Any) -> Candidate:
+        """Return a candidate with other fields."""
+        return replace(self, **fields)
+
+
+@dataclass
+class Trials:
+    """Runs of candidates; `runs` are all that were looked at, in their order."""
+
+    question: Question
+    jobs: int
+    runs: dict[tuple[Candidate, int], Outcome] = field(default_factory=dict)
+
+    def run(self, candidates: Iterable[Candidate], seeds: Sequence[int]) -> None:
+        """Run every candidate with every seed, in parallel."""
+        wanted = {
+            (one, seed): one.overrides(seed)
+            for one in candidates
+            for seed in seeds
+            if (one, seed) not in self.runs
+        }
+        found = run_all(wanted.values(), self.jobs, shown=False)
+        self.runs |= {key: found[overrides] for key, overrides in wanted.items()}
+
+    def outcomes(self, candidate: Candidate, seeds: Sequence[int]) -> list[Outcome]:
+        """Return the outcomes of a candidate, by seed. Raises InputError for a mistake in its configuration."""
+        self.run([candidate], seeds)
+        found = [self.runs[candidate, seed] for seed in seeds]
+        for one in found:
+            if one.status not in (RAN, "does not fit"):
+                raise InputError(one.reason)
+        return found
+
+    def met(self, candidate: Candidate, seeds: Sequence[int]) -> bool:
+        """Whether a candidate keeps the SLO with every seed."""
+        return all(one.status == RAN and self.question.met(one) for one in self.outcomes(candidate, seeds))
+
+    def score(self, candidate: Candidate, seeds: Sequence[int]) -> float:
+        """Return how nearly a candidate keeps the SLO: 1 or more if it does; below 0 where it does not fit."""
+        return min(
+            -1.0 if one.status != RAN else score(self.question, one)
+            for one in self.outcomes(candidate, seeds)
+        )
+
+
+def score(question: Question, outcome: Outcome) -> float:
+    """Return how nearly a run kept an SLO: the attainment, or a limit over its figure, over what is asked; the least.
+
+    A run past saturation has less the further it is past. The satisfaction of the requests (how far within their
+    targets they are on average) parts runs that are level, by a thousandth at most.
+    """
+    shares = []
+    for name in question.figures:
+        value = outcome.figure(name)
+        if name == ATTAINMENT:
+            shares.append((value or 0.0) / question.limit(name))
+        else:
+            shares.append(min(question.limit(name) / value, 1.0) if value else 0.0)
+    summary: Mapping[str, Any] = outcome.summary
+    load = summary["load"]
+    past = load["label"] == PAST
+    slack = 1e-3 * float(summary["slo"].get("satisfaction") or 0.0)
+    return min(shares) / (max(float(load["ratio"] or 1.0), 1.01) if past else 1.0) + slack
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,141 @@
+"""The flags of real engines: which key of simlora's each one is, and the command that starts such an engine."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simlora.core.errors import InputError, nearest
+
+PREFIX_CACHING = "replica.prefix_caching"
+MEMORY = "replica.gpu_memory_utilization"
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Values that vLLM's --max-lora-rank may have (vllm/config/lora.py, MaxLoRARanks)."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How an engine is started: the words before its flags, and its flags by simlora's keys."""
+
+    start: tuple[str, ...]
+    always: tuple[str, ...]
+    flags: Mapping[str, str]
+    prefix_caching: Mapping[bool, tuple[str, ...]]
+    image: str
+
+
+ENGINES = {
+    "vllm": Engine(
+        start=("vllm", "serve", "{model}"),
+        always=("--enable-lora",),
+        flags={
+            "replica.tp": "--tensor-parallel-size",
+            "replica.max_loras": "--max-loras",
+            "replica.max_lora_rank": "--max-lora-rank",
+            "replica.max_cpu_loras": "--max-cpu-loras",
+            "replica.max_num_seqs": "--max-num-seqs",
+            "scheduler.max_batched_tokens": "--max-num-batched-tokens",
+            MEMORY: "--gpu-memory-utilization",
+        },
+        prefix_caching={True: ("--enable-prefix-caching",), False: ("--no-enable-prefix-caching",)},
+        image="vllm/vllm-openai",
+    ),
+    "sglang": Engine(
+        start=("python", "-m", "sglang.launch_server", "--model-path", "{model}"),
+        always=("--enable-lora", "--enable-mixed-chunk"),
+        flags={
+            "replica.tp": "--tp-size",
+            "replica.max_loras": "--max-loras-per-batch",
+            "replica.max_lora_rank": "--max-lora-rank",
+            "replica.max_cpu_loras": "--max-loaded-loras",
+            "replica.max_num_seqs": "--max-running-requests",
+            "scheduler.max_batched_tokens": "--chunked-prefill-size",
+            MEMORY: "--mem-fraction-static",
+        },
+        prefix_caching={True: (), False: ("--disable-radix-cache",)},
+        image="lmsysorg/sglang",
+    ),
+}
+"""Sources: vLLM's and SGLang's documentation of their server arguments."""
+HUB = {
+    "llama_2_7b": "meta-llama/Llama-2-7b-chat-hf",
+    "llama_2_13b": "meta-llama/Llama-2-13b-chat-hf",
+    "llama_2_70b": "meta-llama/Llama-2-70b-chat-hf",
+    "llama_3_1_8b": "meta-llama/Llama-3.1-8B-Instruct",
+    "llama_3_3_70b": "meta-llama/Llama-3.3-70B-Instruct",
+    "mistral_7b": "mistralai/Mistral-7B-Instruct-v0.3",
+    "mixtral_8x7b": "mistralai/Mixtral-8x7B-Instruct-v0.1",
+    "qwen_2_5_7b": "Qwen/Qwen2.5-7B-Instruct",
+    "qwen3_8b": "Qwen/Qwen3-8B",
+    "qwen3_14b": "Qwen/Qwen3-14B",
+    "qwen3_32b": "Qwen/Qwen3-32B",
+    "qwen3_30b_a3b": "Qwen/Qwen3-30B-A3B",
+}
+"""Names on the Hugging Face hub of models as simlora names them; the instruction-tuned ones."""
+
+
+def engine(name: str) -> Engine:
+    """Return how an engine is started. Raises InputError for a system whose flags are not known."""
+    if name not in ENGINES:
+        raise InputError(f"the flags of {name} are not known; {nearest(name, ENGINES)}")
+    return ENGINES[name]
+
+
+def allowed_rank(rank: int) -> int:
+    """Return the lowest --max-lora-rank that holds a rank. Raises InputError where the engines have none so high."""
+    for value in RANKS:
+        if value >= rank:
+            return value
+    raise InputError(f"an adapter has rank {rank}; engines take ranks up to {RANKS[-1]}")
+
+
+def words(name: str, model: str, settings: Mapping[str, Any]) -> list[str]:
+    """Return the words of the command that starts an engine with the settings, those it has a flag for.
+
+    A setting that is null is left out: the engine has its own default. SGLang's share of memory is of weights and KV
+    alone; vLLM's, which `settings` have, is of activations too: these are taken off by `replica.activation_share`.
+    """
+    one = engine(name)
+    found = [word.format(model=HUB.get(model, model)) for word in one.start]
+    found += one.always
+    for key, flag in one.flags.items():
+        value = settings.get(key)
+        if value is None:
+            continue
+        if key == MEMORY and name == "sglang":
+            value = float(value) - float(settings.get("replica.activation_share", 0.0))
+        found += [flag, f"{value:.3g}" if isinstance(value, float) else str(value)]
+    found += one.prefix_caching[bool(settings.get(PREFIX_CACHING, False))]
+    return found
+
+
+def command(name: str, model: str, settings: Mapping[str, Any]) -> str:
+    """Return the command, a shell's line."""
+    return shlex.join(words(name, model, settings))
+
+
+def deployment(
+    name: str, model: str, settings: Mapping[str, Any], replicas: int, gpus: int
+) -> dict[str, Any]:
+    """Return a Kubernetes Deployment of so many replicas of an engine, of `gpus` GPUs each."""
+    label = f"{name}-{model}".replace("_", "-")
+    one = engine(name)
+    container = {
+        "name": name,
+        "image": one.image,
+        "command": words(name, model, settings),
+        "ports": [{"containerPort": 8000 if name == "vllm" else 30000}],
+        "resources": {"limits": {"nvidia.com/gpu": gpus}},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": label},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": label}},
+            "template": {"metadata": {"labels": {"app": label}}, "spec": {"containers": [container]}},
+        },
+    }

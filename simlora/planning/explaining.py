@@ -1,0 +1,133 @@
+"""What is known of a plan besides: what binds it, its headroom, how sure it is, and what each flag does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+from simlora.metrics.slo import ATTAINMENT
+from simlora.planning.candidate import Candidate, Trials
+from simlora.planning.plan import Beside, Planned
+from simlora.planning.tuning import SEQUENCES, SLOTS, Tuning
+from simlora.sweeps.outcome import RAN, Outcome, Overrides
+
+SLOWEST, STEPS = 3.0, 5
+"""Up to which factor iterations are slowed, and how often that range is halved, by ratio."""
+TRAFFIC_MOST = 4.0
+MEDIAN_OF_NORMAL = 0.6745
+"""Median of the size of a standard normal variable: a median error over it is a standard deviation."""
+TELLS = 0.01
+"""By how much the share of the SLO that is kept must grow for a part to count as what binds."""
+LOADS = 0.1
+"""Share of the requests' time that is cold start, from which loads are said to bind."""
+
+
+def explained(trials: Trials, one: Candidate, of: Tuning) -> Planned:
+    """Return a plan with all that is known of it."""
+    slower = highest(trials, one, SLOWEST, lambda factor: (_slowed(one, factor),))
+    busier = highest(trials, one, TRAFFIC_MOST, lambda factor: (f"speedup={factor:.4g}",))
+    error = one.machine.error
+    return Planned(
+        one,
+        tuple(trials.outcomes(one, trials.question.seeds)),
+        headroom=busier,
+        slower=slower,
+        sure=None
+        if error is None
+        else 0.5 * (1 + math.erf((slower - 1) / (error / MEDIAN_OF_NORMAL) / math.sqrt(2))),
+        binds=binding(trials, one, busier),
+        beside=beside(trials, one, of),
+    )
+
+
+def highest(trials: Trials, one: Candidate, most: float, more: Callable[[float], Overrides]) -> float:
+    """Return the highest factor, 1 to `most`, with whose further overrides the first seed still keeps the SLO."""
+    seeds = trials.question.seeds[:1]
+    low, high = 1.0, most
+    if trials.met(one.changed(more=more(high)), seeds):
+        return high
+    for _ in range(STEPS):
+        middle = math.sqrt(low * high)
+        if trials.met(one.changed(more=more(middle)), seeds):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _slowed(one: Candidate, factor: float) -> str:
+    slow = ",".join(f"{{replica:{id},at_s:0,factor:{factor:.6g}}}" for id in range(one.replicas))
+    return f"cluster.stragglers=[{slow}]"
+
+
+def binding(trials: Trials, one: Candidate, busier: float) -> str:
+    """Return what keeps the plan from serving more: the part without which the SLO is nearer, of traffic just above.
+
+    Each part is relaxed in turn: twice the slots, twice the KV, twice the sequences. Where none helps it is the GPU's
+    time, of answers if their pace is what misses, of prompts otherwise, or the loads of adapters.
+    """
+    seeds = trials.question.seeds[:1]
+    more = (f"speedup={1.1 * busier:.4g}",)
+    base = one.changed(more=more)
+    outcome = trials.outcomes(base, seeds)[0]
+    if outcome.status != RAN:
+        return "unknown"
+    settings = dict(one.settings)
+    adapters = int(outcome.summary["adapters"]["count"])
+    tokens = int(outcome.summary["run"]["kv_token_budget"])
+    parts = {"KV memory": base.changed(more=(*more, f"replica.kv_token_budget={2 * tokens}"))}
+    slots = int(settings.get(SLOTS) or one.machine.setting(SLOTS) or 0)
+    if 0 < slots < adapters:
+        relaxed = tuple(
+            (key, min(2 * slots, adapters) if key == SLOTS else value) for key, value in one.settings
+        )
+        parts[f"slots: {adapters} adapters over {slots}"] = base.changed(settings=relaxed)
+    sequences = int(settings.get(SEQUENCES) or one.machine.setting(SEQUENCES))
+    relaxed = tuple((key, 2 * sequences if key == SEQUENCES else value) for key, value in one.settings)
+    parts[f"sequences: {sequences} at once"] = base.changed(settings=relaxed)
+    trials.run(parts.values(), seeds)
+    now = trials.score(base, seeds)
+    gains = {name: trials.score(part, seeds) - now for name, part in parts.items()}
+    most = max(gains, key=lambda name: gains[name])
+    if gains[most] > TELLS:
+        return most
+    return _of_time(trials, outcome)
+
+
+def _of_time(trials: Trials, outcome: Outcome) -> str:
+    summary = outcome.summary
+    targets = summary["slo"]["targets"]
+    if (summary["cold_start_share"]["mean"] or 0.0) > LOADS:
+        return "loads of adapters"
+    figures = [name for name in trials.question.figures if name != ATTAINMENT]
+    of_answers = any(name.startswith(("tpot_s", "tbt_s", "latency_s")) for name in figures)
+    if targets.get("tpot_s") is not None:
+        of_answers = of_answers or (summary["tpot_s"]["p95"] or 0.0) > targets["tpot_s"]
+    return "decode: the GPU's time for answers" if of_answers else "prefill and decode: the GPU's time"
+
+
+def beside(trials: Trials, one: Candidate, of: Tuning) -> Sequence[Beside]:
+    """Return what one flag more or less does: how nearly the SLO is kept then, against the plan."""
+    seeds = trials.question.seeds
+    found = []
+    candidates = []
+    for settings in of.beside(one.settings, one.replicas):
+        ((key, value),) = (new for new, old in zip(settings, one.settings, strict=True) if new != old)
+        candidates.append((key, value, one.changed(settings=settings)))
+    trials.run([candidate for _, _, candidate in candidates], seeds)
+    for key, value, candidate in candidates:
+        outcomes = trials.outcomes(candidate, seeds)
+        ran = [outcome for outcome in outcomes if outcome.status == RAN]
+        found.append(
+            Beside(
+                key,
+                value,
+                trials.met(candidate, seeds),
+                {name: fmean(o.figure(name) or 0.0 for o in ran) for name in FIGURES} if ran else {},
+            )
+        )
+    return found
+
+
+FIGURES = ("slo.attainment", "ttft_s.p95", "tpot_s.p95")

@@ -1,0 +1,157 @@
+"""Machines that a plan may rent: an engine on some GPUs of a kind, what it costs, and how many are needed at least."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+
+from simlora.api.preparing import composed, ready
+from simlora.core.errors import InputError
+from simlora.core.trace import Trace
+from simlora.engine.scenario import Scenario
+from simlora.latency.iteration import IterationModel
+from simlora.planning.engine_flags import PREFIX_CACHING
+from simlora.sweeps.outcome import Overrides
+
+BATCHES = tuple(2**power for power in range(13))
+"""Sequences of a step and tokens of a pass, at which the least time of one is looked for."""
+TODAY = "replica.adapter_tokenizers=false"
+"""vLLM from 0.11 on; before, the first request of each adapter waits until its tokenizer is read."""
+DRAINED = 0.9
+"""Share of the work that must be done while requests arrive: a run counts as below saturation with a tenth left."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What the requests are like: means per second and of a request, and the adapters that they are for.
+
+    `rates_rps` `[adapters]` is the mean rate of each adapter, `ranks` `[adapters]` its rank.
+    """
+
+    requests: int
+    seconds: float
+    prompt_tokens: float
+    output_tokens: float
+    rates_rps: Sequence[float]
+    ranks: Sequence[int]
+    prefixes: bool
+
+    @property
+    def rate_rps(self) -> float:
+        """Requests per second."""
+        return self.requests / self.seconds
+
+    def active(self, latency_s: float, replicas: int) -> float:
+        """Return how many adapters a replica has at once on average, if each request stays for so long."""
+        return float(sum(1.0 - math.exp(-rate * latency_s / replicas) for rate in self.rates_rps))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An engine on `gpus` GPUs; `usd_per_hour` of all of them. At least `least` of these carry the traffic.
+
+    `settings` is its configuration by key, `notices` say what its calibration was not measured for. `error` is the
+    median error of a step by its calibration, None where it does not say.
+    """
+
+    engine: str
+    gpu: str
+    gpus: int
+    usd_per_hour: float
+    least: int
+    overrides: Overrides
+    settings: DictConfig
+    notices: Sequence[str]
+    error: float | None
+
+    @property
+    def name(self) -> str:
+        """What the machine is called: `vllm on 2 l40s`."""
+        return f"{self.engine} on {self.gpus} {self.gpu}"
+
+    def setting(self, key: str) -> Any:
+        """Return a value of its configuration; None for a key that it does not have."""
+        return OmegaConf.select(self.settings, key)
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """A machine that is not looked at, and why."""
+
+    name: str
+    reason: str
+
+
+def machine(
+    user: Overrides, engine: str, gpu: str, tp: int, price: float | None, extra: Mapping[str, Any]
+) -> tuple[Machine, Traffic] | Excluded:
+    """Return a machine with the traffic, or why it is not one. Raises InputError for a mistake in the overrides."""
+    name = f"{engine} on {tp} {gpu}"
+    chosen = [f"system={engine}", f"gpu={gpu}", f"replica.tp={tp}"]
+    if price is not None:
+        chosen.append(f"gpu.usd_per_hour={price!r}")
+    others = [one for one in user if one.partition("=")[0] not in ("system", "gpu", "replica.tp")]
+    overrides = (*chosen, TODAY, *others, *(f"{key}={value}" for key, value in extra.items()))
+    config, choices = composed(overrides)
+    per_gpu = OmegaConf.select(config, "gpu.usd_per_hour")
+    if per_gpu is None:
+        return Excluded(name, f"no price of a {gpu} is known; give one with --price {gpu}=USD")
+    try:
+        setup = ready(config, choices)
+    except InputError as refused:
+        return Excluded(name, str(refused))
+    found = traffic(setup.scenario.trace)
+    provenance = setup.scenario.calibration.provenance
+    error = (provenance.get("error") or {}).get("median")
+    return (
+        Machine(
+            engine,
+            gpu,
+            tp,
+            tp * float(per_gpu),
+            fewest(setup.scenario, found, bool(OmegaConf.select(config, PREFIX_CACHING))),
+            overrides,
+            config,
+            tuple(provenance.get("warnings", ())),
+            None if error is None else float(error),
+        ),
+        found,
+    )
+
+
+def traffic(trace: Trace) -> Traffic:
+    """Return what the requests of a trace are like. Raises InputError for less than two requests."""
+    if len(trace) < 2 or trace.arrival_s[-1] <= trace.arrival_s[0]:
+        raise InputError("a plan needs two requests at least that arrive at different times")
+    seconds = float(trace.arrival_s[-1] - trace.arrival_s[0])
+    counts = np.bincount(trace.adapter[trace.adapter >= 0], minlength=len(trace.adapters))
+    return Traffic(
+        len(trace),
+        seconds,
+        float(trace.prompt_tokens.mean()),
+        float(trace.output_tokens.mean()),
+        [float(count) / seconds for count in counts],
+        [adapter.rank for adapter in trace.adapters],
+        trace.session is not None or trace.block_hashes is not None,
+    )
+
+
+def fewest(scenario: Scenario, of: Traffic, cached: bool) -> int:
+    """Return how many replicas are needed at least: for the tokens alone, at the best batch, with empty contexts.
+
+    Prompts and answers may be of the same passes, so that the larger of the two counts; prompts not at all where their
+    prefixes may be cached.
+    """
+    model = IterationModel(scenario.calibration)
+    prompt_s = min(model.prefill_s(tokens, 0) / tokens for tokens in BATCHES)
+    answer_s = min(model.decode_s(sequences, 0.0) / sequences for sequences in BATCHES)
+    busy_s: float = max(
+        0.0 if cached else of.rate_rps * of.prompt_tokens * prompt_s,
+        of.rate_rps * max(of.output_tokens - 1.0, 0.0) * answer_s,
+    )
+    return max(1, math.ceil(DRAINED * busy_s))

@@ -1,0 +1,262 @@
+"""What a plan says: in words, as files, and as a picture of cost against attainment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from simlora.metrics.slo import ATTAINMENT
+from simlora.metrics.summary import json_safe
+from simlora.planning.candidate import Candidate, Trials
+from simlora.planning.engine_flags import command, deployment, engine
+from simlora.planning.machines import Excluded, Traffic
+from simlora.planning.tuning import ROUTER
+from simlora.results.files import writing
+from simlora.sweeps.outcome import RAN, Outcome
+from simlora.sweeps.question import Question
+
+FILES = ("runs.parquet", "plan.png", "kubernetes.yaml", "plan.json")
+SURE_ENOUGH = 0.9
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A flag with another value: whether the plan still keeps its SLO with every seed, and the means of figures."""
+
+    key: str
+    value: Any
+    met: bool
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One plan. `outcomes` are its runs by seed.
+
+    It still keeps the SLO with `headroom` times the traffic, and with iterations `slower` times as long. `sure` is the
+    probability that it holds, as far as the calibration's error goes: None where that is not known.
+    """
+
+    candidate: Candidate
+    outcomes: Sequence[Outcome]
+    headroom: float
+    slower: float
+    sure: float | None
+    binds: str
+    beside: Sequence[Beside]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Values of the engine's flags by simlora's keys."""
+        machine = self.candidate.machine
+        keys = (*engine(machine.engine).flags, "replica.prefix_caching")
+        found = {key: machine.setting(key) for key in keys} | dict(self.candidate.settings)
+        spent = float(machine.setting("replica.activation_bytes")) / float(
+            machine.setting("gpu.memory_bytes")
+        )
+        return found | {"replica.activation_share": spent}
+
+    @property
+    def command(self) -> str:
+        """The command that starts one replica."""
+        return command(self.candidate.machine.engine, self._model, self.settings)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """A Kubernetes Deployment of all replicas."""
+        one = self.candidate
+        return deployment(one.machine.engine, self._model, self.settings, one.replicas, one.machine.gpus)
+
+    @property
+    def _model(self) -> str:
+        return str(self.candidate.machine.setting("model.name"))
+
+    def figure(self, name: str) -> tuple[float, float, float]:
+        """Return mean, least and most over seeds of a figure."""
+        values = [one.figure(name) or 0.0 for one in self.outcomes]
+        return fmean(values), min(values), max(values)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What the JSON holds."""
+        one = self.candidate
+        return {
+            "engine": one.machine.engine,
+            "gpu": one.machine.gpu,
+            "gpus_per_replica": one.machine.gpus,
+            "replicas": one.replicas,
+            "usd_per_hour": one.usd_per_hour,
+            "settings": dict(one.settings),
+            "figures": {
+                name: dict(zip(("mean", "least", "most"), self.figure(name), strict=True)) for name in SHOWN
+            },
+            "headroom": self.headroom,
+            "slower": self.slower,
+            "sure": self.sure,
+            "binds": self.binds,
+            "beside": [
+                {"key": b.key, "value": b.value, "met": b.met, "figures": dict(b.figures)}
+                for b in self.beside
+            ],
+            "command": self.command,
+            "overrides": list(one.overrides(0)),
+            "notices": list(one.machine.notices),
+        }
+
+
+SHOWN = (ATTAINMENT, "ttft_s.p95", "tpot_s.p95", "throughput_tps")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cheapest plans, cheapest first, machines that were left out, and every run that was looked at."""
+
+    question: Question
+    traffic: Traffic
+    plans: Sequence[Planned]
+    excluded: Sequence[Excluded]
+    trials: Trials
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """A row a run: the machine, replicas, settings, cost and figures; further overrides where it had some."""
+        rows = []
+        for (one, seed), outcome in self.trials.runs.items():
+            row: dict[str, Any] = {
+                "engine": one.machine.engine,
+                "gpu": one.machine.gpu,
+                "gpus_per_replica": one.machine.gpus,
+                "replicas": one.replicas,
+                "usd_per_hour": one.usd_per_hour,
+                "seed": seed,
+                **{key: str(value) for key, value in one.settings},
+                "further": " ".join(one.more),
+                "status": outcome.status,
+            }
+            if outcome.status == RAN:
+                row["met"] = self.question.met(outcome)
+                row |= {name: outcome.figure(name) for name in SHOWN}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def text(self) -> str:
+        """Return the plans in words."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        of = self.traffic
+        yield (
+            f"Traffic: {of.rate_rps:.4g} requests/s of {of.prompt_tokens:.0f} and {of.output_tokens:.0f} tokens on "
+            f"average, {len(of.ranks)} adapters" + (f" of ranks up to {max(of.ranks)}" if of.ranks else "")
+        )
+        yield f"SLO: {self.question.slo}; kept with {len(self.question.seeds)} seeds"
+        for order, each in enumerate(self.plans, 1):
+            yield ""
+            yield from _plan_lines(order, each)
+        if self.excluded:
+            yield ""
+            yield "Not planned with"
+            for one in self.excluded:
+                yield f"  {one.name}: {one.reason}"
+
+    def save(self, folder: Path) -> None:
+        """Write plan.json, runs.parquet, plan.png and kubernetes.yaml into a folder, all of them or none."""
+        with writing(folder, FILES) as draft:
+            tree = {
+                "slo": self.question.slo,
+                "plans": [each.as_dict() for each in self.plans],
+                "excluded": [{"machine": one.name, "reason": one.reason} for one in self.excluded],
+                "runs": len(self.trials.runs),
+            }
+            (draft / "plan.json").write_text(json.dumps(json_safe(tree), indent=1) + "\n", encoding="utf-8")
+            manifest = yaml.safe_dump(self.plans[0].manifest, sort_keys=False)
+            (draft / "kubernetes.yaml").write_text(manifest, encoding="utf-8")
+            self.runs.to_parquet(draft / "runs.parquet")
+            self._draw(draft / "plan.png")
+
+    def _draw(self, path: Path) -> None:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot as plt
+
+        table = self.runs
+        table = table[(table["further"] == "") & (table["status"] == RAN)]
+        figure, ax = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+        for colour, ((engine_name, gpu, gpus), group) in zip(
+            COLOURS * 8, table.groupby(["engine", "gpu", "gpus_per_replica"], sort=False), strict=False
+        ):
+            label = f"{engine_name} on {gpus} {gpu}"
+            ax.scatter(
+                group["usd_per_hour"], 100 * group[ATTAINMENT], s=14, color=colour, alpha=0.55, label=label
+            )
+        for order, each in enumerate(self.plans, 1):
+            x, y = each.candidate.usd_per_hour, 100 * each.figure(ATTAINMENT)[0]
+            ax.scatter([x], [y], s=110, facecolors="none", edgecolors="black", linewidths=1.2)
+            ax.annotate(str(order), (x, y), xytext=(7, -13), textcoords="offset points")
+        if self.question.attainment is not None:
+            ax.axhline(100 * self.question.attainment, color="black", linewidth=0.8, linestyle=(0, (5, 3)))
+        ax.set(xlabel="USD per hour", ylabel="requests within the SLO (%)")
+        ax.set_title("Every run that was looked at; the plans by number", fontsize="medium")
+        ax.set_ylim(-3, 103)
+        for side in ("top", "right"):
+            ax.spines[side].set_visible(False)
+        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
+        figure.savefig(path, dpi=150)
+        plt.close(figure)
+
+
+COLOURS = ("#3b6fb6", "#d1792b", "#4a9a5b", "#b4464b", "#7a62a8", "#8a6d4f", "#c76aa0", "#6f7782")
+
+
+def _plan_lines(order: int, each: Planned) -> Iterator[str]:
+    one = each.candidate
+    attainment, least, most = each.figure(ATTAINMENT)
+    yield (
+        f"Plan {order}: {one.replicas} × {one.machine.name}, USD {one.usd_per_hour:.2f} an hour "
+        f"(USD {730 * one.usd_per_hour:,.0f} a month)"
+    )
+    yield (
+        f"  requests within the SLO {100 * attainment:.2f} % ({100 * least:.2f} to {100 * most:.2f} over seeds); "
+        f"p95 of TTFT {each.figure('ttft_s.p95')[0]:.3g} s, of TPOT {1e3 * each.figure('tpot_s.p95')[0]:.3g} ms"
+    )
+    yield f"  binds: {each.binds}; carries {each.headroom:.2f} times the traffic"
+    yield f"  sure: {_sure(each)}"
+    for notice in one.machine.notices:
+        yield f"  notice: {notice}"
+    router = dict(one.settings).get(ROUTER)
+    if one.replicas > 1 and router:
+        yield f"  router: {router}"
+    yield f"  run: {each.command}"
+    yield "  one flag more or less:"
+    flags = engine(one.machine.engine).flags
+    for b in each.beside:
+        name = flags.get(b.key, b.key)
+        words = (
+            "does not fit"
+            if not b.figures
+            else (
+                f"{100 * b.figures[ATTAINMENT]:.2f} %, TTFT {b.figures['ttft_s.p95']:.3g} s, "
+                f"TPOT {1e3 * b.figures['tpot_s.p95']:.3g} ms"
+            )
+        )
+        value = f"{b.value:g}" if isinstance(b.value, float) else b.value
+        yield f"    {name} {value}: {words}{'' if b.met or not b.figures else ', misses the SLO'}"
+
+
+def _sure(each: Planned) -> str:
+    holds = f"the SLO is kept until iterations take {each.slower:.2f} times as long"
+    if each.sure is None:
+        return f"{holds}; the calibration does not say its error"
+    error = each.candidate.machine.error
+    assert error is not None
+    return (
+        f"{holds}; the calibration is off by {100 * error:.0f} % at the median, "
+        f"so that the plan holds in {100 * each.sure:.0f} % of cases"
+    )

@@ -1,0 +1,246 @@
+"""The search for the cheapest plans: machines in the order of what they cost at least, then replicas, then flags."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from joblib import effective_n_jobs
+from omegaconf import OmegaConf
+
+from simlora.api.preparing import composed
+from simlora.config.composing import choices
+from simlora.config.own_folder import with_folder
+from simlora.core.checks import number, whole
+from simlora.core.errors import InputError, nearest
+from simlora.metrics.slo import ATTAINMENT
+from simlora.planning.candidate import Candidate, Trials
+from simlora.planning.engine_flags import ENGINES
+from simlora.planning.explaining import STEPS, explained
+from simlora.planning.machines import Excluded, Machine, Traffic, machine
+from simlora.planning.plan import Plan
+from simlora.planning.tuning import Tuning, fixed, tuning
+from simlora.sweeps.outcome import RAN, Overrides
+from simlora.sweeps.question import REPLICAS, asked
+
+DEGREES = (1, 2, 4, 8)
+"""GPUs of a machine: as far as one host goes."""
+MOST = 4096
+"""Machines of a kind, beyond which none is looked for."""
+NEARER, IDLE_MOST = 0.01, 2
+"""So many times in a row twice the replicas may bring the SLO no nearer than this."""
+OVERHEAD_S = 0.3
+"""Of a run beside the simulation: its configuration is composed, its workload made and its result kept."""
+
+
+def plan(
+    overrides: Sequence[str] = (),
+    *,
+    engines: Sequence[str] = ("vllm",),
+    gpus: Sequence[str] | None = None,
+    degrees: Sequence[int] = DEGREES,
+    prices: Mapping[str, float] | None = None,
+    tune: Mapping[str, Sequence[Any]] | None = None,
+    limits: Mapping[str, float] | None = None,
+    attainment: float | None = None,
+    seeds: int = 3,
+    plans: int = 3,
+    config_dir: str | Path | None = None,
+    jobs: int = -1,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Plan:
+    """Return the cheapest machines and flags with which `overrides`' traffic keeps an SLO.
+
+    `overrides` name the workload, the model and the SLO; `engines` systems whose flags are known, `gpus` kinds of GPU
+    (None: every kind that has a price), `degrees` GPUs of a replica, `prices` USD per hour of one GPU where the
+    configuration has none or another. `tune` gives the values of a key; else flags have the values of
+    planning/tuning.py. `limits` and `attainment` are those of `capacity`.
+
+    A machine costs at least what its tokens take at its best batch. Machines are looked at in that order, and not at
+    all once `plans` are known that cost less. Of each the fewest replicas are searched for: from that bound up with the
+    flags to begin with, then, by bisection, with flags that a climb over neighbouring values finds, as long as they
+    make the SLO nearer. A plan keeps it with each of `seeds` seeds. A climb may end short of the best flags: a plan is
+    an upper bound of the cost, and `experiments/planning` measures how far above an exhaustive grid's it is. The same
+    arguments always give the same plan. Runs are kept, so that an interrupted search goes on where it was.
+
+    `tell` hears sentences: what is looked at, and how long that will take. Raises InputError for a mistake, and where
+    no machine keeps the SLO.
+    """
+    user = with_folder(tuple(overrides), config_dir)
+    question = asked(user, REPLICAS, None, None, limits, attainment, seeds, 0.02)
+    whole("plans", plans, least=1)
+    looked_at, excluded = machines(tuple(user), engines, gpus, degrees, prices or {})
+    if not looked_at:
+        reasons = "; ".join(f"{one.name}: {one.reason}" for one in excluded[:3])
+        raise InputError(f"no machine is left to plan with ({reasons})")
+    traffic = looked_at[0][1]
+    trials = Trials(question, jobs)
+    found: list[Candidate] = []
+    failed: list[Excluded] = []
+    pace_s = OmegaConf.select(composed(user)[0], "slo.tpot_s")
+    looked_at.sort(key=lambda pair: (pair[0].least * pair[0].usd_per_hour, pair[0].name))
+    tell(_cost(trials, looked_at, len(excluded), plans, tuning(*looked_at[0], tune or {}, pace_s)))
+    for each, traffic in looked_at:
+        worst = sorted(one.usd_per_hour for one in found)[plans - 1] if len(found) >= plans else math.inf
+        most = MOST if worst == math.inf else math.ceil(worst / each.usd_per_hour) - 1
+        if each.least > most:
+            least = each.least * each.usd_per_hour
+            failed.append(
+                Excluded(each.name, f"costs USD {least:.2f} an hour at least, not less than the plans")
+            )
+            continue
+        before = len(trials.runs)
+        best = fewest(trials, each, tuning(each, traffic, tune or {}, pace_s), most)
+        runs = len(trials.runs) - before
+        if best is None:
+            many = "" if most == MOST else f" up to {most}, where it would be among the cheapest"
+            closest = max(
+                (key for key in [*trials.runs][before:]), key=lambda key: trials.score(key[0], [key[1]])
+            )
+            reached = trials.runs[closest].figure(ATTAINMENT) if trials.runs[closest].status == RAN else None
+            near = (
+                ""
+                if reached is None
+                else f"; the nearest is {closest[0].replicas} with {100 * reached:.1f} %"
+            )
+            why = f"no flags and replicas{many} were found that keep the SLO{near}"
+            failed.append(Excluded(each.name, f"{why} ({runs} runs)"))
+            tell(f"{each.name}: {why} ({runs} runs)")
+        else:
+            found.append(best)
+            tell(f"{each.name}: {best.replicas}, USD {best.usd_per_hour:.2f} an hour ({runs} runs)")
+    if not found:
+        reasons = "; ".join(f"{one.name}: {one.reason}" for one in failed[:3])
+        raise InputError(f"no machine keeps the SLO, {question.slo} ({reasons})")
+    found.sort(key=lambda one: (one.usd_per_hour, one.machine.name))
+    tell("what binds, and what a flag more or less does")
+    chosen = [
+        explained(trials, one, tuning(one.machine, traffic, tune or {}, pace_s)) for one in found[:plans]
+    ]
+    return Plan(question, traffic, chosen, [*excluded, *failed], trials)
+
+
+def _cost(
+    trials: Trials, looked_at: Sequence[tuple[Machine, Traffic]], excluded: int, plans: int, of: Tuning
+) -> str:
+    """Return what is looked at, and about how long that takes: one run is made for it, of the cheapest machine."""
+    first, traffic = looked_at[0]
+    start = of.start(first.least)
+    outcome = trials.outcomes(Candidate(first, first.least, start), trials.question.seeds[:1])[0]
+    beside, seeds = len(list(of.beside(start, 2))), len(trials.question.seeds)
+    each = 2 * beside + 3 * seeds
+    runs = len(looked_at) * each + plans * ((beside + 1) * seeds + 2 * STEPS)
+    cores = effective_n_jobs(trials.jobs)
+    minutes = runs * (outcome.seconds + OVERHEAD_S) / cores / 60
+    return (
+        f"{traffic.rate_rps:.4g} requests/s, {len(traffic.ranks)} adapters; {len(looked_at)} kinds of machine, "
+        f"{excluded} left out; up to about {runs:,} runs: {minutes:.1f} minutes on {cores} cores, less what is kept"
+    )
+
+
+def machines(
+    user: Overrides,
+    engines: Sequence[str],
+    gpus: Sequence[str] | None,
+    degrees: Sequence[int],
+    prices: Mapping[str, float],
+) -> tuple[list[tuple[Machine, Traffic]], list[Excluded]]:
+    """Return the machines with the traffic, and those left out."""
+    known = choices("gpu")
+    for name in (*(gpus or ()), *prices):
+        if name not in known:
+            raise InputError(f"there is no gpu={name}; {nearest(name, known)}")
+    for name, price in prices.items():
+        number(f"--price {name}", price, "USD per hour", above=0)
+    for name in engines:
+        if name not in ENGINES:
+            raise InputError(f"--engines {name}: its flags are not known; {nearest(name, ENGINES)}")
+    found: list[tuple[Machine, Traffic]] = []
+    excluded: list[Excluded] = []
+    for engine in engines:
+        for gpu in known if gpus is None else gpus:
+            for tp in degrees:
+                one = machine(user, engine, gpu, tp, prices.get(gpu), {})
+                if not isinstance(one, Excluded):
+                    one = machine(user, engine, gpu, tp, prices.get(gpu), fixed(one[1]))
+                if isinstance(one, Excluded):
+                    if gpus is not None or "no price" not in one.reason:
+                        excluded.append(one)
+                else:
+                    found.append(one)
+    return found, [*gathered(excluded)]
+
+
+def gathered(excluded: Sequence[Excluded]) -> Iterator[Excluded]:
+    """Yield machines that are left out, those of one GPU without a calibration as one."""
+    kept: dict[str, Excluded] = {}
+    for one in excluded:
+        engine, _, gpu = one.name.partition(" on ")
+        key = (
+            f"{engine} on {gpu.partition(' ')[2]}"
+            if one.reason.startswith("there is no calibration")
+            else one.name
+        )
+        kept.setdefault(key, Excluded(key, one.reason))
+    yield from kept.values()
+
+
+def fewest(trials: Trials, on: Machine, of: Tuning, most: int) -> Candidate | None:
+    """Return the fewest replicas, `most` at most, that keep the SLO with some flags; None if none are found."""
+    best = enough(trials, on, of, most)
+    low = on.least - 1
+    while best is not None and best.replicas - low > 1:
+        middle = (low + best.replicas) // 2
+        if better := climbed(trials, [best.changed(replicas=middle), *opening(on, of, middle)], of):
+            best = better
+        else:
+            low = middle
+    return best
+
+
+def enough(trials: Trials, on: Machine, of: Tuning, most: int) -> Candidate | None:
+    """Return replicas that keep the SLO, not the fewest: twice as many each time, until more bring it no nearer."""
+    first = trials.question.seeds[:1]
+    replicas, nearest_yet, idle = on.least, -math.inf, 0
+    starts: list[Candidate] = []
+    while idle < IDLE_MOST:
+        starts += opening(on, of, replicas)
+        trials.run(starts, first)
+        score = max(trials.score(one, first) for one in starts)
+        if score >= 1.0 or replicas == most:
+            break
+        idle = 0 if score > nearest_yet + NEARER else idle + 1
+        nearest_yet = max(score, nearest_yet)
+        replicas = min(2 * replicas, most)
+    return climbed(trials, starts, of)
+
+
+def opening(on: Machine, of: Tuning, replicas: int) -> list[Candidate]:
+    """Return so many machines with the flags to begin with, behind every router."""
+    start = of.start(replicas)
+    return [Candidate(on, replicas, one) for one in of.routed(start, replicas)]
+
+
+def climbed(trials: Trials, starts: Sequence[Candidate], of: Tuning) -> Candidate | None:
+    """Return a candidate that keeps the SLO with every seed, or None where the climb from the best start ends.
+
+    The first seed guides it until the SLO is kept with that one, then all of them.
+    """
+    seeds: Sequence[int] = trials.question.seeds[:1]
+    trials.run(starts, seeds)
+    current = max(starts, key=lambda one: trials.score(one, seeds))
+    while True:
+        if trials.met(current, seeds):
+            if len(seeds) == len(trials.question.seeds) or trials.met(current, trials.question.seeds):
+                return current
+            seeds = trials.question.seeds
+        beside = [
+            current.changed(settings=settings) for settings in of.beside(current.settings, current.replicas)
+        ]
+        trials.run(beside, seeds)
+        best = max(beside, key=lambda one: trials.score(one, seeds), default=current)
+        if trials.score(best, seeds) <= trials.score(current, seeds):
+            return None
+        current = best
