@@ -45,7 +45,7 @@ def draw(found: Inference) -> Figure:
             axes.axvline(BINS * unknown.share(unknown.default) - 0.5, color=COLOURS[1], linewidth=1.5)
         axes.tick_params(labelsize="small")
         plain(axes)
-    left.suptitle("Left of each range (dashed: even; line: default; shade: 90 %)", fontsize="medium")
+    left.suptitle("Left of each range (dashed: even; line: default)", fontsize="medium", x=0.02, ha="left")
     axes = right.subplots()
     for row, (one, index) in enumerate(rows):
         low, middle, high = (
