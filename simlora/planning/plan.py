@@ -196,17 +196,27 @@ class Plan:
             ax.scatter(
                 group["usd_per_hour"], 100 * group[ATTAINMENT], s=14, color=colour, alpha=0.55, label=label
             )
+        frontier = table.groupby("usd_per_hour")[ATTAINMENT].max().cummax()
+        ax.step(
+            frontier.index,
+            100 * frontier,
+            where="post",
+            color="#999999",
+            linewidth=1.0,
+            zorder=0,
+            label="the most",
+        )
         for order, each in enumerate(self.plans, 1):
             x, y = each.candidate.usd_per_hour, 100 * each.figure(ATTAINMENT)[0]
             ax.scatter([x], [y], s=110, facecolors="none", edgecolors="black", linewidths=1.2)
-            ax.annotate(str(order), (x, y), xytext=(7, -13), textcoords="offset points")
+            side = 8 if order % 2 else -14
+            ax.annotate(str(order), (x, y), xytext=(side, -14), textcoords="offset points")
         if self.question.attainment is not None:
             ax.axhline(100 * self.question.attainment, color="black", linewidth=0.8, linestyle=(0, (5, 3)))
         ax.set(xlabel="USD per hour", ylabel="requests within the SLO (%)")
         ax.set_title("Every run that was looked at; the plans by number", fontsize="medium")
         ax.set_ylim(-3, 103)
-        for side in ("top", "right"):
-            ax.spines[side].set_visible(False)
+        ax.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
         figure.savefig(path, dpi=150)
         plt.close(figure)

@@ -1,0 +1,66 @@
+"""The flags of real engines, as their users type them."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from simlora.core.errors import InputError
+from simlora.planning.engine_flags import RANKS, allowed_rank, command, deployment
+
+SETTINGS = {
+    "replica.tp": 2,
+    "replica.max_loras": 16,
+    "replica.max_lora_rank": 32,
+    "replica.max_cpu_loras": 60,
+    "replica.max_num_seqs": 256,
+    "scheduler.max_batched_tokens": 2048,
+    "replica.gpu_memory_utilization": 0.9,
+    "replica.prefix_caching": True,
+    "replica.activation_share": 0.05,
+}
+
+
+def test_vllm_is_started_with_the_flags_of_the_settings() -> None:
+    assert command("vllm", "llama_3_1_8b", SETTINGS) == (
+        "vllm serve meta-llama/Llama-3.1-8B-Instruct --enable-lora --tensor-parallel-size 2 --max-loras 16 "
+        "--max-lora-rank 32 --max-cpu-loras 60 --max-num-seqs 256 --max-num-batched-tokens 2048 "
+        "--gpu-memory-utilization 0.9 --enable-prefix-caching"
+    )
+
+
+def test_sglang_s_share_of_memory_is_without_activations_and_its_cache_is_on_unless_it_is_disabled() -> None:
+    words = shlex.split(command("sglang", "qwen3_8b", SETTINGS))
+    assert words[:5] == ["python", "-m", "sglang.launch_server", "--model-path", "Qwen/Qwen3-8B"]
+    assert words[words.index("--mem-fraction-static") + 1] == "0.85"
+    assert words[words.index("--max-loras-per-batch") + 1] == "16"
+    assert "--disable-radix-cache" not in words
+    assert "--disable-radix-cache" in command(
+        "sglang", "qwen3_8b", SETTINGS | {"replica.prefix_caching": False}
+    )
+
+
+def test_what_is_null_is_left_to_the_engine() -> None:
+    assert "--max-cpu-loras" not in command("vllm", "mistral_7b", SETTINGS | {"replica.max_cpu_loras": None})
+
+
+@pytest.mark.parametrize(("rank", "flag"), [(1, 8), (8, 8), (9, 16), (64, 64), (100, 128), (512, 512)])
+def test_an_engine_takes_the_lowest_of_its_ranks_that_holds_an_adapter_s(rank: int, flag: int) -> None:
+    assert allowed_rank(rank) == flag
+
+
+def test_a_rank_above_all_and_a_system_without_flags_are_refused() -> None:
+    with pytest.raises(InputError, match=f"rank 600; engines take ranks up to {RANKS[-1]}"):
+        allowed_rank(600)
+    with pytest.raises(InputError, match="flags of slora are not known"):
+        command("slora", "llama_7b", SETTINGS)
+
+
+def test_a_deployment_has_the_replicas_their_gpus_and_the_command() -> None:
+    tree = deployment("vllm", "llama_3_1_8b", SETTINGS, replicas=3, gpus=2)
+    container = tree["spec"]["template"]["spec"]["containers"][0]
+    assert tree["spec"]["replicas"] == 3
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 2
+    assert shlex.join(container["command"]) == command("vllm", "llama_3_1_8b", SETTINGS)
+    assert tree["metadata"]["name"] == "vllm-llama-3-1-8b", "a name that Kubernetes takes"

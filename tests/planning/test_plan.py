@@ -1,0 +1,169 @@
+"""Plans: the cheapest machines and flags that keep an SLO, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from simlora.api.preparing import composed, ready
+from simlora.core.errors import InputError
+from simlora.planning import Plan, plan
+from simlora.planning.machines import Excluded, Machine, Traffic, fewest, machine
+from simlora.planning.tuning import ROUTER, SEQUENCES, SLOTS, tuning
+from simlora.sweeps import capacity
+
+TRAFFIC = (
+    "model=llama_3_1_8b",
+    "workload=per_adapter",
+    "workload.adapters=24",
+    "workload.ranks=[8,16]",
+    "workload.rates_rps=[0.8,1.2]",
+    "workload.duration_s=80",
+    "slo.ttft_s=1",
+    "slo.tpot_s=0.05",
+)
+PRICES = {"l40s": 1.9, "h100_80g": 2.99}
+
+
+@pytest.fixture(scope="module")
+def found() -> Plan:
+    return plan(TRAFFIC, gpus=["l40s", "h100_80g"], degrees=[1], prices=PRICES, seeds=2, plans=2, jobs=1)
+
+
+def on(gpu: str = "l40s") -> tuple[Machine, Traffic]:
+    chosen = machine(TRAFFIC, "vllm", gpu, 1, 1.9, {})
+    assert not isinstance(chosen, Excluded)
+    return chosen
+
+
+def test_plans_are_the_cheapest_first_and_keep_the_slo_with_every_seed(found: Plan) -> None:
+    costs = [each.candidate.usd_per_hour for each in found.plans]
+    assert costs == sorted(costs)
+    for each in found.plans:
+        assert len(each.outcomes) == 2
+        assert all(found.question.met(outcome) for outcome in each.outcomes)
+        assert each.figure("slo.attainment")[1] >= 0.95
+
+
+def test_one_replica_less_keeps_it_with_no_flags_of_the_whole_grid(found: Plan) -> None:
+    """What the climb found is what an exhaustive grid finds: slots, sequences and routers, all of them."""
+    best = next(each.candidate for each in found.plans if each.candidate.replicas > 1)
+    of = tuning(*on(best.machine.gpu), {}, 0.05)
+    settings = dict(best.settings)
+    grid = []
+    for slots, sequences, router in product(of.ladders[SLOTS], (64, 256), of.ladders[ROUTER]):
+        changed = settings | {SLOTS: slots, SEQUENCES: sequences, ROUTER: router}
+        one = best.changed(replicas=best.replicas - 1, settings=tuple(changed.items()))
+        grid.append(one)
+    found.trials.run(grid, found.question.seeds)
+    kept = [one for one in grid if found.trials.met(one, found.question.seeds)]
+    assert kept == []
+
+
+def test_the_same_arguments_give_the_same_plan(found: Plan) -> None:
+    again = plan(TRAFFIC, gpus=["h100_80g", "l40s"], degrees=[1], prices=PRICES, seeds=2, plans=2, jobs=2)
+    assert again.text().splitlines()[1:] == found.text().splitlines()[1:]
+
+
+def test_fewer_replicas_than_the_tokens_need_are_never_enough(found: Plan) -> None:
+    for each in found.plans:
+        assert each.candidate.replicas >= each.candidate.machine.least
+
+
+def test_the_bound_is_below_what_capacity_finds() -> None:
+    """The bound of replicas at a rate, one over the rate that a replica carries, for requests of a single length."""
+    run = (
+        "system=vllm", "model=llama_3_1_8b", "gpu=l40s", "workload=synthetic", "workload.adapters=4",
+        "workload/prompt_tokens=fixed", "workload/output_tokens=fixed", "workload.duration_s=200", "slo.ttft_s=2",
+        "replica.max_loras=4", "replica.max_lora_rank=64", "replica.adapter_tokenizers=false",
+    )  # fmt: skip
+    carried = capacity(run, seeds=1, precision=0.1, longest=1, jobs=1).value
+    scenario = ready(*composed([*run, f"workload.arrivals.rate_rps={8 * carried:.6g}"])).scenario
+    chosen = machine((*run, f"workload.arrivals.rate_rps={8 * carried:.6g}"), "vllm", "l40s", 1, 1.0, {})
+    assert not isinstance(chosen, Excluded)
+    assert 1 <= fewest(scenario, chosen[1], cached=False) <= 8
+
+
+def test_the_search_begins_with_the_adapters_in_use_and_the_requests_of_little_s_law() -> None:
+    chosen, traffic = on()
+    start = dict(tuning(chosen, traffic, {}, 0.05).start(2))
+    stay_s = traffic.output_tokens * 0.05
+    active = sum(1 - math.exp(-rate * stay_s / 2) for rate in traffic.rates_rps)
+    assert start[SLOTS] >= active
+    assert start[SEQUENCES] >= 2 * traffic.rate_rps * stay_s / 2
+    assert start[SLOTS] in (1, 2, 4, 8, 16, 24)
+
+
+def test_what_is_asked_to_be_tuned_is_all_that_varies() -> None:
+    chosen, traffic = on()
+    of = tuning(chosen, traffic, {SLOTS: [8, 16], "scheduler.max_batched_tokens": [2048]}, 0.05)
+    assert of.ladders[SLOTS] == [8, 16]
+    assert {dict(each)[SLOTS] for each in of.beside(of.start(1), 1)} == {8, 16}
+    with pytest.raises(InputError, match=r"--tune replica\.block_size: vllm has no such flag"):
+        tuning(chosen, traffic, {"replica.block_size": [16]}, None)
+
+
+def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> None:
+    text = found.text()
+    best = found.plans[0]
+    assert best.command in text
+    assert f"--max-loras {dict(best.candidate.settings)[SLOTS]}" in best.command
+    assert "--max-lora-rank 16 --max-cpu-loras 24" in best.command
+    assert f"binds: {best.binds}" in text
+    assert best.sure is not None
+    assert 0.5 <= best.sure <= 1.0
+    assert best.slower >= 1.0
+    assert best.headroom >= 1.0
+    assert {each.key for each in best.beside} >= {SLOTS, SEQUENCES}
+
+
+def test_a_plan_is_saved_with_its_runs_its_picture_and_a_deployment(found: Plan, tmp_path: Path) -> None:
+    found.save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "kubernetes.yaml", "plan.json", "plan.png", "runs.parquet"
+    ]  # fmt: skip
+    tree = json.loads((tmp_path / "plan.json").read_text())
+    assert [each["usd_per_hour"] for each in tree["plans"]] == [
+        each.candidate.usd_per_hour for each in found.plans
+    ]
+    manifest = yaml.safe_load((tmp_path / "kubernetes.yaml").read_text())
+    assert manifest["spec"]["replicas"] == found.plans[0].candidate.replicas
+    runs = pd.read_parquet(tmp_path / "runs.parquet")
+    assert len(runs) == len(found.trials.runs)
+    assert np.isfinite(runs["usd_per_hour"]).all()
+
+
+def test_a_machine_without_a_price_is_left_out_and_why_is_said() -> None:
+    with pytest.raises(InputError, match="no price of a l40s is known; give one with --price l40s=USD"):
+        plan(TRAFFIC, gpus=["l40s"], degrees=[1])
+
+
+def test_a_model_too_large_for_a_gpu_is_left_out_and_why_is_said() -> None:
+    with pytest.raises(InputError, match=r"no machine is left to plan with .*GB"):
+        plan((*TRAFFIC, "model=llama_3_3_70b"), gpus=["l40s"], degrees=[1], prices=PRICES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"gpus": ["l40"]}, "there is no gpu=l40"),
+        ({"engines": ["slora"]}, "--engines slora: its flags are not known"),
+        ({"gpus": ["l40s"], "prices": {"l40s": -1.0}}, "--price l40s is -1"),
+        ({"plans": 0}, "plans is 0"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(arguments: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        plan(TRAFFIC, **arguments)  # type: ignore[arg-type]
+
+
+def test_an_slo_that_nothing_keeps_says_how_near_it_came() -> None:
+    with pytest.raises(InputError, match=r"no machine keeps the SLO, .*the nearest is \d+ with \d"):
+        plan((*TRAFFIC, "slo.tpot_s=0.001"), gpus=["l40s"], degrees=[1], prices=PRICES, seeds=1, jobs=1)
