@@ -13,6 +13,7 @@ from simlora.core.build import BUILD, WHY_INTERPRETED  # noqa: E402  # before an
 
 if TYPE_CHECKING:
     from simlora.api import Result, simulate
+    from simlora.planning import Plan, plan
     from simlora.sweeps import Capacity, Sweep, capacity, sweep
 
 __version__ = "0.1.0"
@@ -20,18 +21,22 @@ __all__ = [
     "BUILD",
     "WHY_INTERPRETED",
     "Capacity",
+    "Plan",
     "Result",
     "Sweep",
     "__version__",
     "capacity",
+    "plan",
     "simulate",
     "sweep",
 ]
 _ROOMS = {
     "Capacity": "simlora.sweeps",
+    "Plan": "simlora.planning",
     "Result": "simlora.api",
     "Sweep": "simlora.sweeps",
     "capacity": "simlora.sweeps",
+    "plan": "simlora.planning",
     "simulate": "simlora.api",
     "sweep": "simlora.sweeps",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simlora.planning.plan import Plan
+from simlora.planning.planned import Plan
 from simlora.planning.search import plan
 
 __all__ = ["Plan", "plan"]

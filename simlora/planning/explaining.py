@@ -8,7 +8,7 @@ from statistics import fmean
 
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.candidate import Candidate, Trials
-from simlora.planning.plan import Beside, Planned
+from simlora.planning.planned import Beside, Planned
 from simlora.planning.tuning import SEQUENCES, SLOTS, Tuning
 from simlora.sweeps.outcome import RAN, Outcome, Overrides
 

@@ -20,7 +20,7 @@ from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.engine_flags import ENGINES
 from simlora.planning.explaining import STEPS, explained
 from simlora.planning.machines import Excluded, Machine, Traffic, machine
-from simlora.planning.plan import Plan
+from simlora.planning.planned import Plan
 from simlora.planning.tuning import Tuning, fixed, tuning
 from simlora.sweeps.outcome import RAN, Overrides
 from simlora.sweeps.question import REPLICAS, asked

@@ -14,6 +14,7 @@ COMMANDS = {
     "simlora": "simlora.cli",
     "simlora-sweep": "simlora.cli.sweep",
     "simlora-capacity": "simlora.cli.capacity",
+    "simlora-plan": "simlora.cli.plan",
     "simlora-report": "simlora.cli.report",
     "simlora-trace": "simlora.cli.trace",
     "simlora-calibrate": "simlora.cli.calibrate",

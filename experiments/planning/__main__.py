@@ -1,0 +1,151 @@
+"""Plans against an exhaustive grid: `python -m experiments.planning [DEPLOYMENT …] [--seeds N]`.
+
+Of each made-up deployment the grid has every machine, every number of replicas that does not cost more than the plan,
+and every combination of the flags' values. Printed are what the plan costs and the cheapest of the grid, and the runs
+that each needed: the search's beside those of the grid.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from experiments.studies import markdown
+from experiments.studies.command import ended, parser_of
+from experiments.studies.reading import check, known, load
+from simlora.api.cache import HELP
+from simlora.planning import Plan, plan
+from simlora.planning.candidate import Candidate, Trials
+from simlora.planning.machines import Machine
+from simlora.planning.search import machines
+from simlora.planning.tuning import Tuning, tuning
+
+DEPLOYMENTS = Path(__file__).with_name("deployments.yaml")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A traffic with an SLO, and what may be rented and tuned."""
+
+    overrides: Sequence[str]
+    gpus: Sequence[str]
+    prices: Mapping[str, float]
+    tune: Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a plan costs and how many runs the search needed; the cheapest of the grid, and the grid's runs."""
+
+    usd_per_hour: float
+    runs: int
+    least_usd_per_hour: float
+    grid_runs: int
+
+
+def deployments() -> dict[str, Deployment]:
+    """Return the deployments by name. Raises InputError for a file that is not as it must be."""
+    tree = check(load(DEPLOYMENTS), str(DEPLOYMENTS), ("prices", "tune", "always", "deployments"), ())
+    found = {}
+    for name, entry in tree["deployments"].items():
+        one = check(entry, f"{DEPLOYMENTS}: {name}", ("gpus", "set"), ())
+        prices = {gpu: tree["prices"][gpu] for gpu in one["gpus"] if gpu in tree["prices"]}
+        found[name] = Deployment((*tree["always"], *one["set"]), one["gpus"], prices, tree["tune"])
+    return found
+
+
+def compare(of: Deployment, seeds: int, jobs: int) -> Compared:
+    """Return a plan's cost beside the cheapest of the grid."""
+    found = plan(
+        of.overrides,
+        gpus=of.gpus,
+        degrees=[1],
+        prices=of.prices,
+        tune=of.tune,
+        seeds=seeds,
+        plans=1,
+        jobs=jobs,
+    )
+    usd = found.plans[0].candidate.usd_per_hour
+    searched = sum(not one.more for one, _ in found.trials.runs)
+    least, runs = cheapest(found, of, usd)
+    return Compared(usd, searched, least, runs)
+
+
+def cheapest(found: Plan, of: Deployment, usd: float) -> tuple[float, int]:
+    """Return the cheapest of the grid up to a cost, and how many runs the whole grid up to there has.
+
+    Candidates are run in the order of their cost, until one keeps the SLO with every seed.
+    """
+    seeds = found.question.seeds
+    trials = Trials(found.question, found.trials.jobs)
+    pace_s = next((float(o.partition("=")[2]) for o in of.overrides if o.startswith("slo.tpot_s=")), None)
+    pairs, _ = machines(tuple(of.overrides), ["vllm"], of.gpus, [1], of.prices)
+    by_cost: list[tuple[float, list[Candidate]]] = []
+    for on, traffic in pairs:
+        flags = tuning(on, traffic, of.tune, pace_s)
+        for replicas in range(1, math.floor(usd / on.usd_per_hour + 1e-9) + 1):
+            by_cost.append((replicas * on.usd_per_hour, [*grid(on, flags, replicas)]))
+    by_cost.sort(key=lambda pair: pair[0])
+    runs = len(seeds) * sum(len(group) for _, group in by_cost)
+    for cost, group in by_cost:
+        trials.run(group, seeds[:1])
+        if any(trials.met(one, seeds[:1]) and trials.met(one, seeds) for one in group):
+            return cost, runs
+    return math.inf, runs
+
+
+def grid(on: Machine, flags: Tuning, replicas: int) -> Iterator[Candidate]:
+    """Yield every combination of the flags' values; of one replica with one router."""
+    ladders = {
+        key: (ladder if key != "router" or replicas > 1 else ladder[:1])
+        for key, ladder in flags.ladders.items()
+    }
+    for values in product(*ladders.values()):
+        yield Candidate(on, replicas, tuple(zip(ladders, values, strict=True)))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line a deployment, as soon as it is known. Returns the exit status."""
+    parser = parser_of("experiments.planning", __doc__, HELP)
+    parser.add_argument("names", nargs="*", metavar="DEPLOYMENT", help="which (default: all ten)")
+    parser.add_argument("--seeds", type=int, default=2, help="seeds with which the SLO is kept (default: 2)")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
+    options = parser.parse_args(arguments)
+    return ended(lambda: _say(options.names, options.seeds, options.jobs))
+
+
+def _say(names: Sequence[str], seeds: int, jobs: int) -> None:
+    every = deployments()
+    rows, above, shares = [], [], []
+    for name in names or every:
+        one = compare(every[known(name, every, "DEPLOYMENT")], seeds, jobs)
+        above.append(one.usd_per_hour / one.least_usd_per_hour - 1)
+        shares.append(one.runs / one.grid_runs)
+        rows.append(
+            [
+                name,
+                f"USD {one.usd_per_hour:.2f}",
+                f"USD {one.least_usd_per_hour:.2f}",
+                f"{one.runs:,}",
+                f"{one.grid_runs:,}",
+            ]
+        )
+        print(" ".join(rows[-1]), flush=True)
+    print()
+    print(
+        markdown.table(["deployment", "the plan, an hour", "the grid's cheapest", "runs", "the grid's"], rows)
+    )
+    print(
+        f"\nAbove the grid's cheapest by {100 * sum(above) / len(above):.1f} % on average, {100 * max(above):.1f} % at "
+        f"most; {100 * sum(shares) / len(shares):.0f} % of the grid's runs on average."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
