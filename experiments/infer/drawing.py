@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import fill
+
 import matplotlib
 import numpy as np
 
@@ -14,7 +16,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-WIDE = 10.0
+WIDE, TITLE_CHARACTERS = 10.0, 62
 
 
 def draw(found: Inference) -> Figure:
@@ -31,7 +33,7 @@ def draw(found: Inference) -> Figure:
         axes.bar(places, heights * len(heights), 0.92, color=COLOURS[0])
         axes.axhline(1.0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
         title = f"{unknown.title}, {unknown.unit}" if unknown.unit else unknown.title
-        axes.set_title(title, fontsize="small", loc="left")
+        axes.set_title(fill(title, TITLE_CHARACTERS), fontsize="small", loc="left")
         axes.set_yticks([])
         if unknown.choices:
             axes.set_xticks(places, list(unknown.choices), fontsize="small")
