@@ -2,7 +2,7 @@
 
 A run's configuration is its overrides over simlora's conf/, its latencies are in simlora's calibrations/, and what
 it makes of them is simlora's code. So all of these files go into one hash, and a cached run is found again only
-while none of them has changed. Left out are the rooms that show results, or ask for runs, and that no result depends on.
+while none of them has changed. Left out are the rooms that show results or ask for runs: no result depends on them.
 """
 
 from __future__ import annotations

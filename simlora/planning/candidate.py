@@ -41,6 +41,15 @@ class Candidate:
             (*kept, *(f"{key}={_written(value)}" for key, value in chosen.items()), *self.more), seed
         )
 
+    def slowed(self, factor: float) -> Candidate:
+        """Return the candidate with iterations of all replicas so many times as long."""
+        slow = ",".join(f"{{replica:{id},at_s:0,factor:{factor:.6g}}}" for id in range(self.replicas))
+        return replace(self, more=(f"cluster.stragglers=[{slow}]",))
+
+    def faster(self, factor: float) -> Candidate:
+        """Return the candidate with the same requests, arriving so many times as fast."""
+        return replace(self, more=(f"speedup={factor:.4g}",))
+
     def changed(self, **fields: Any) -> Candidate:
         """Return a candidate with other fields."""
         return replace(self, **fields)

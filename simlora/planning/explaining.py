@@ -10,13 +10,15 @@ from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.planned import Beside, Planned
 from simlora.planning.tuning import SEQUENCES, SLOTS, Tuning
-from simlora.sweeps.outcome import RAN, Outcome, Overrides
+from simlora.sweeps.outcome import RAN, Outcome
 
 SLOWEST, STEPS = 3.0, 5
 """Up to which factor iterations are slowed, and how often that range is halved, by ratio."""
 TRAFFIC_MOST = 4.0
 MEDIAN_OF_NORMAL = 0.6745
 """Median of the size of a standard normal variable: a median error over it is a standard deviation."""
+BEYOND = 1.1
+"""Times the most traffic that a plan carries, at which what binds it is looked for."""
 TELLS = 0.01
 """By how much the share of the SLO that is kept must grow for a part to count as what binds."""
 LOADS = 0.1
@@ -25,8 +27,8 @@ LOADS = 0.1
 
 def explained(trials: Trials, one: Candidate, of: Tuning) -> Planned:
     """Return a plan with all that is known of it."""
-    slower = highest(trials, one, SLOWEST, lambda factor: (_slowed(one, factor),))
-    busier = highest(trials, one, TRAFFIC_MOST, lambda factor: (f"speedup={factor:.4g}",))
+    slower = highest(trials, one.slowed, SLOWEST)
+    busier = highest(trials, one.faster, TRAFFIC_MOST)
     error = one.machine.error
     return Planned(
         one,
@@ -41,24 +43,19 @@ def explained(trials: Trials, one: Candidate, of: Tuning) -> Planned:
     )
 
 
-def highest(trials: Trials, one: Candidate, most: float, more: Callable[[float], Overrides]) -> float:
-    """Return the highest factor, 1 to `most`, with whose further overrides the first seed still keeps the SLO."""
+def highest(trials: Trials, harder: Callable[[float], Candidate], most: float) -> float:
+    """Return the highest factor, 1 to `most`, with which what `harder` makes keeps the SLO with the first seed."""
     seeds = trials.question.seeds[:1]
     low, high = 1.0, most
-    if trials.met(one.changed(more=more(high)), seeds):
+    if trials.met(harder(high), seeds):
         return high
     for _ in range(STEPS):
         middle = math.sqrt(low * high)
-        if trials.met(one.changed(more=more(middle)), seeds):
+        if trials.met(harder(middle), seeds):
             low = middle
         else:
             high = middle
     return low
-
-
-def _slowed(one: Candidate, factor: float) -> str:
-    slow = ",".join(f"{{replica:{id},at_s:0,factor:{factor:.6g}}}" for id in range(one.replicas))
-    return f"cluster.stragglers=[{slow}]"
 
 
 def binding(trials: Trials, one: Candidate, busier: float) -> str:
@@ -68,15 +65,14 @@ def binding(trials: Trials, one: Candidate, busier: float) -> str:
     time, of answers if their pace is what misses, of prompts otherwise, or the loads of adapters.
     """
     seeds = trials.question.seeds[:1]
-    more = (f"speedup={1.1 * busier:.4g}",)
-    base = one.changed(more=more)
+    base = one.faster(BEYOND * busier)
     outcome = trials.outcomes(base, seeds)[0]
     if outcome.status != RAN:
         return "unknown"
     settings = dict(one.settings)
     adapters = int(outcome.summary["adapters"]["count"])
     tokens = int(outcome.summary["run"]["kv_token_budget"])
-    parts = {"KV memory": base.changed(more=(*more, f"replica.kv_token_budget={2 * tokens}"))}
+    parts = {"KV memory": base.changed(more=(*base.more, f"replica.kv_token_budget={2 * tokens}"))}
     slots = int(settings.get(SLOTS) or one.machine.setting(SLOTS) or 0)
     if 0 < slots < adapters:
         relaxed = tuple(

@@ -18,7 +18,7 @@ from simlora.core.errors import InputError, nearest
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.engine_flags import ENGINES
-from simlora.planning.explaining import STEPS, explained
+from simlora.planning.explaining import MEDIAN_OF_NORMAL, STEPS, explained
 from simlora.planning.machines import Excluded, Machine, Traffic, machine
 from simlora.planning.planned import Plan
 from simlora.planning.tuning import Tuning, fixed, tuning
@@ -31,6 +31,10 @@ MOST = 4096
 """Machines of a kind, beyond which none is looked for."""
 NEARER, IDLE_MOST = 0.01, 2
 """So many times in a row twice the replicas may bring the SLO no nearer than this."""
+USUAL_ERROR = 0.1
+"""Median error of a step where a calibration does not say its own."""
+SPARED = 1e-3
+"""By how much nearer to the SLO a plan with longer iterations must be for its flags to be changed."""
 OVERHEAD_S = 0.3
 """Of a run beside the simulation: its configuration is composed, its workload made and its result kept."""
 
@@ -116,9 +120,10 @@ def plan(
         raise InputError(f"no machine keeps the SLO, {question.slo} ({reasons})")
     found.sort(key=lambda one: (one.usd_per_hour, one.machine.name))
     tell("what binds, and what a flag more or less does")
-    chosen = [
-        explained(trials, one, tuning(one.machine, traffic, tune or {}, pace_s)) for one in found[:plans]
-    ]
+    chosen = []
+    for one in found[:plans]:
+        of = tuning(one.machine, traffic, tune or {}, pace_s)
+        chosen.append(explained(trials, steadied(trials, one, of), of))
     return Plan(question, traffic, chosen, [*excluded, *failed], trials)
 
 
@@ -221,6 +226,32 @@ def opening(on: Machine, of: Tuning, replicas: int) -> list[Candidate]:
     """Return so many machines with the flags to begin with, behind every router."""
     start = of.start(replicas)
     return [Candidate(on, replicas, one) for one in of.routed(start, replicas)]
+
+
+def steadied(trials: Trials, start: Candidate, of: Tuning) -> Candidate:
+    """Return as many machines with flags that keep the SLO with more to spare.
+
+    A climb like `climbed`'s, with iterations longer by a standard deviation of the calibration's error.
+    """
+    harder = 1 + (start.machine.error or USUAL_ERROR) / MEDIAN_OF_NORMAL
+    first = trials.question.seeds[:1]
+    current = start
+    while True:
+        beside = [
+            current.changed(settings=settings) for settings in of.beside(current.settings, current.replicas)
+        ]
+        trials.run([one.slowed(harder) for one in beside], first)
+        better = [
+            (score, one)
+            for one in beside
+            if (score := trials.score(one.slowed(harder), first))
+            > trials.score(current.slowed(harder), first) + SPARED
+        ]
+        better.sort(key=lambda pair: -pair[0])
+        kept = next((one for _, one in better if trials.met(one, trials.question.seeds)), None)
+        if kept is None:
+            return current
+        current = kept
 
 
 def climbed(trials: Trials, starts: Sequence[Candidate], of: Tuning) -> Candidate | None:
