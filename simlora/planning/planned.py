@@ -209,7 +209,7 @@ class Plan:
         for order, each in enumerate(self.plans, 1):
             x, y = each.candidate.usd_per_hour, 100 * each.figure(ATTAINMENT)[0]
             ax.scatter([x], [y], s=110, facecolors="none", edgecolors="black", linewidths=1.2)
-            side = 8 if order % 2 else -14
+            side = -14 if order % 2 else 8
             ax.annotate(str(order), (x, y), xytext=(side, -14), textcoords="offset points")
         if self.question.attainment is not None:
             ax.axhline(100 * self.question.attainment, color="black", linewidth=0.8, linestyle=(0, (5, 3)))
