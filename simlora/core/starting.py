@@ -10,6 +10,7 @@ COMMANDS = (
     "simlora",
     "simlora-calibrate",
     "simlora-capacity",
+    "simlora-plan",
     "simlora-profile",
     "simlora-report",
     "simlora-sweep",

@@ -43,7 +43,12 @@ NOTHING, KEPT = (
     "the runs that were finished are kept, and the same command goes on from there",
 )
 LINES = {"simlora": "this run leaves no results", "simlora-report": "no page was written"}
-LINES |= {"simlora-sweep": KEPT, "simlora-capacity": KEPT, "simlora-trace": "nothing was written"}
+LINES |= {
+    "simlora-sweep": KEPT,
+    "simlora-capacity": KEPT,
+    "simlora-plan": KEPT,
+    "simlora-trace": "nothing was written",
+}
 WORDS = {"simlora-trace": ("info", "t.csv"), "simlora-report": ("a",)}
 
 
@@ -73,6 +78,7 @@ def test_a_command_may_be_stopped_while_it_is_imported(tmp_path: Path, command: 
         *(("simlora", where) for where in ("hydra", "pandas", "simlora.engine.scenario")),
         *(("simlora-sweep", where) for where in ("simlora.sweeps.table", "joblib")),
         ("simlora-capacity", "simlora.sweeps.question"),
+        ("simlora-plan", "simlora.planning.search"),
         ("simlora-report", "simlora.sweeps.comparing"),
         ("simlora-trace", "simlora.workload.catalogue"),
     ],
@@ -81,7 +87,9 @@ def test_and_while_what_it_needs_is_imported(tmp_path: Path, command: str, where
     assert stopped(tmp_path, command, where) == (130, f"simlora: interrupted; {LINES[command]}\n")
 
 
-@pytest.mark.parametrize("command", ["simlora", "simlora-sweep", "simlora-capacity", "simlora-trace"])
+@pytest.mark.parametrize(
+    "command", ["simlora", "simlora-sweep", "simlora-capacity", "simlora-plan", "simlora-trace"]
+)
 def test_and_while_its_configuration_is_composed(tmp_path: Path, command: str) -> None:
     assert stopped(tmp_path, command, "", COMPOSING) == (130, f"simlora: interrupted; {LINES[command]}\n")
 
