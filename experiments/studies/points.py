@@ -10,7 +10,7 @@ from experiments.studies.study import Panel, Series, Study
 from simlora.sweeps.outcome import Overrides
 
 ALWAYS = {"timeline": False, "report": False, "progress": False}
-"""Nobody looks at the pictures of a single run here."""
+"""A study draws its own pictures; those of a single run are not needed."""
 
 
 @dataclass(frozen=True)

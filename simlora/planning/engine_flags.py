@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,41 +91,45 @@ def allowed_rank(rank: int) -> int:
     raise InputError(f"an adapter has rank {rank}; engines take ranks up to {RANKS[-1]}")
 
 
-def words(name: str, model: str, settings: Mapping[str, Any]) -> list[str]:
+def flag(name: str, key: str, value: Any, activation_share: float) -> tuple[str, str]:
+    """Return an engine's flag for a key, and its value as the engine means it.
+
+    SGLang's share of memory is of weights and KV alone; simlora's and vLLM's is of activations too, which take
+    `activation_share` of the GPU.
+    """
+    if key == MEMORY and name == "sglang":
+        value = float(value) - activation_share
+    return engine(name).flags.get(key, key), f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def words(name: str, model: str, settings: Mapping[str, Any], activation_share: float = 0.0) -> list[str]:
     """Return the words of the command that starts an engine with the settings, those it has a flag for.
 
-    A setting that is null is left out: the engine has its own default. SGLang's share of memory is of weights and KV
-    alone; vLLM's, which `settings` have, is of activations too: these are taken off by `replica.activation_share`.
+    A setting that is null is left out: the engine has its own default.
     """
     one = engine(name)
     found = [word.format(model=HUB.get(model, model)) for word in one.start]
     found += one.always
-    for key, flag in one.flags.items():
-        value = settings.get(key)
-        if value is None:
-            continue
-        if key == MEMORY and name == "sglang":
-            value = float(value) - float(settings.get("replica.activation_share", 0.0))
-        found += [flag, f"{value:.3g}" if isinstance(value, float) else str(value)]
+    for key in one.flags:
+        if (value := settings.get(key)) is not None:
+            found += flag(name, key, value, activation_share)
     found += one.prefix_caching[bool(settings.get(PREFIX_CACHING, False))]
     return found
 
 
-def command(name: str, model: str, settings: Mapping[str, Any]) -> str:
+def command(name: str, model: str, settings: Mapping[str, Any], activation_share: float = 0.0) -> str:
     """Return the command, a shell's line."""
-    return shlex.join(words(name, model, settings))
+    return shlex.join(words(name, model, settings, activation_share))
 
 
-def deployment(
-    name: str, model: str, settings: Mapping[str, Any], replicas: int, gpus: int
-) -> dict[str, Any]:
-    """Return a Kubernetes Deployment of so many replicas of an engine, of `gpus` GPUs each."""
+def deployment(name: str, model: str, command: Sequence[str], replicas: int, gpus: int) -> dict[str, Any]:
+    """Return a Kubernetes Deployment of so many replicas, of `gpus` GPUs each, started with the words of a command."""
     label = f"{name}-{model}".replace("_", "-")
     one = engine(name)
     container = {
         "name": name,
         "image": one.image,
-        "command": words(name, model, settings),
+        "command": [*command],
         "ports": [{"containerPort": 8000 if name == "vllm" else 30000}],
         "resources": {"limits": {"nvidia.com/gpu": gpus}},
     }

@@ -8,13 +8,12 @@ from statistics import fmean
 
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.candidate import Candidate, Trials
-from simlora.planning.planned import Beside, Planned
+from simlora.planning.planned import SLOWEST, TRAFFIC_MOST, Beside, Planned
 from simlora.planning.tuning import SEQUENCES, SLOTS, Tuning
 from simlora.sweeps.outcome import RAN, Outcome
 
-SLOWEST, STEPS = 3.0, 5
-"""Up to which factor iterations are slowed, and how often that range is halved, by ratio."""
-TRAFFIC_MOST = 4.0
+STEPS = 5
+"""How often the range of a factor is halved, by ratio."""
 MEDIAN_OF_NORMAL = 0.6745
 """Median of the size of a standard normal variable: a median error over it is a standard deviation."""
 BEYOND = 1.1

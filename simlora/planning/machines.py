@@ -74,6 +74,11 @@ class Machine:
         """What the machine is called: `vllm on 2 l40s`."""
         return f"{self.engine} on {self.gpus} {self.gpu}"
 
+    @property
+    def activation_share(self) -> float:
+        """The share of a GPU's memory that activations take."""
+        return float(self.setting("replica.activation_bytes")) / float(self.setting("gpu.memory_bytes"))
+
     def setting(self, key: str) -> Any:
         """Return a value of its configuration; None for a key that it does not have."""
         return OmegaConf.select(self.settings, key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +16,16 @@ import yaml
 from simlora.metrics.slo import ATTAINMENT
 from simlora.metrics.summary import json_safe
 from simlora.planning.candidate import Candidate, Trials
-from simlora.planning.engine_flags import command, deployment, engine
+from simlora.planning.engine_flags import PREFIX_CACHING, deployment, engine, flag, words
 from simlora.planning.machines import Excluded, Traffic
 from simlora.planning.tuning import ROUTER
 from simlora.results.files import writing
 from simlora.sweeps.outcome import RAN, Outcome
 from simlora.sweeps.question import Question
 
+SLOWEST, TRAFFIC_MOST = 3.0, 4.0
+"""Up to which factors iterations are slowed, and requests sped up."""
 FILES = ("runs.parquet", "plan.png", "kubernetes.yaml", "plan.json")
-SURE_ENOUGH = 0.9
 
 
 @dataclass(frozen=True)
@@ -56,23 +58,25 @@ class Planned:
     def settings(self) -> dict[str, Any]:
         """Values of the engine's flags by simlora's keys."""
         machine = self.candidate.machine
-        keys = (*engine(machine.engine).flags, "replica.prefix_caching")
-        found = {key: machine.setting(key) for key in keys} | dict(self.candidate.settings)
-        spent = float(machine.setting("replica.activation_bytes")) / float(
-            machine.setting("gpu.memory_bytes")
-        )
-        return found | {"replica.activation_share": spent}
+        keys = (*engine(machine.engine).flags, PREFIX_CACHING)
+        return {key: machine.setting(key) for key in keys} | dict(self.candidate.settings)
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the command that starts one replica."""
+        machine = self.candidate.machine
+        return words(machine.engine, self._model, self.settings, machine.activation_share)
 
     @property
     def command(self) -> str:
-        """The command that starts one replica."""
-        return command(self.candidate.machine.engine, self._model, self.settings)
+        """The command, a shell's line."""
+        return shlex.join(self.words)
 
     @property
     def manifest(self) -> dict[str, Any]:
         """A Kubernetes Deployment of all replicas."""
         one = self.candidate
-        return deployment(one.machine.engine, self._model, self.settings, one.replicas, one.machine.gpus)
+        return deployment(one.machine.engine, self._model, self.words, one.replicas, one.machine.gpus)
 
     @property
     def _model(self) -> str:
@@ -236,7 +240,7 @@ def _plan_lines(order: int, each: Planned) -> Iterator[str]:
         f"  requests within the SLO {100 * attainment:.2f} % ({100 * least:.2f} to {100 * most:.2f} over seeds); "
         f"p95 of TTFT {each.figure('ttft_s.p95')[0]:.3g} s, of TPOT {1e3 * each.figure('tpot_s.p95')[0]:.3g} ms"
     )
-    yield f"  binds: {each.binds}; carries {each.headroom:.2f} times the traffic"
+    yield f"  binds: {each.binds}; carries {_at_least(each.headroom, TRAFFIC_MOST)} times the traffic"
     yield f"  sure: {_sure(each)}"
     for notice in one.machine.notices:
         yield f"  notice: {notice}"
@@ -245,23 +249,23 @@ def _plan_lines(order: int, each: Planned) -> Iterator[str]:
         yield f"  router: {router}"
     yield f"  run: {each.command}"
     yield "  one flag more or less:"
-    flags = engine(one.machine.engine).flags
     for b in each.beside:
-        name = flags.get(b.key, b.key)
-        words = (
-            "does not fit"
-            if not b.figures
-            else (
+        name, value = flag(one.machine.engine, b.key, b.value, one.machine.activation_share)
+        said = "does not fit"
+        if b.figures:
+            said = (
                 f"{100 * b.figures[ATTAINMENT]:.2f} %, TTFT {b.figures['ttft_s.p95']:.3g} s, "
-                f"TPOT {1e3 * b.figures['tpot_s.p95']:.3g} ms"
+                f"TPOT {1e3 * b.figures['tpot_s.p95']:.3g} ms{'' if b.met else ', misses the SLO'}"
             )
-        )
-        value = f"{b.value:g}" if isinstance(b.value, float) else b.value
-        yield f"    {name} {value}: {words}{'' if b.met or not b.figures else ', misses the SLO'}"
+        yield f"    {name} {value}: {said}"
+
+
+def _at_least(factor: float, most: float) -> str:
+    return f"{'at least ' if factor >= most else ''}{factor:.2f}"
 
 
 def _sure(each: Planned) -> str:
-    holds = f"the SLO is kept until iterations take {each.slower:.2f} times as long"
+    holds = f"the SLO is kept until iterations take {_at_least(each.slower, SLOWEST)} times as long"
     if each.sure is None:
         return f"{holds}; the calibration does not say its error"
     error = each.candidate.machine.error

@@ -17,6 +17,7 @@ ROUTERS = ("round_robin", "most_idle", "adapter_affinity", "rank_aware", "gie_lo
 UNTUNED = (RANK, ON_HOST)
 """Follow from the adapters: the lowest rank that holds all of them, and room for all on the host."""
 TYPICAL_TPOT_S = 0.04
+"""The pace of tokens from which the search begins where slo.tpot_s is not set; any other only begins elsewhere."""
 Settings = tuple[tuple[str, Any], ...]
 """Values by key, in the order of the ladders."""
 

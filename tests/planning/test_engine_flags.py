@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.planning.engine_flags import RANKS, allowed_rank, command, deployment
+from simlora.planning.engine_flags import RANKS, allowed_rank, command, deployment, words
 
 SETTINGS = {
     "replica.tp": 2,
@@ -18,7 +18,6 @@ SETTINGS = {
     "scheduler.max_batched_tokens": 2048,
     "replica.gpu_memory_utilization": 0.9,
     "replica.prefix_caching": True,
-    "replica.activation_share": 0.05,
 }
 
 
@@ -31,7 +30,7 @@ def test_vllm_is_started_with_the_flags_of_the_settings() -> None:
 
 
 def test_sglang_s_share_of_memory_is_without_activations_and_its_cache_is_on_unless_it_is_disabled() -> None:
-    words = shlex.split(command("sglang", "qwen3_8b", SETTINGS))
+    words = shlex.split(command("sglang", "qwen3_8b", SETTINGS, activation_share=0.05))
     assert words[:5] == ["python", "-m", "sglang.launch_server", "--model-path", "Qwen/Qwen3-8B"]
     assert words[words.index("--mem-fraction-static") + 1] == "0.85"
     assert words[words.index("--max-loras-per-batch") + 1] == "16"
@@ -58,7 +57,7 @@ def test_a_rank_above_all_and_a_system_without_flags_are_refused() -> None:
 
 
 def test_a_deployment_has_the_replicas_their_gpus_and_the_command() -> None:
-    tree = deployment("vllm", "llama_3_1_8b", SETTINGS, replicas=3, gpus=2)
+    tree = deployment("vllm", "llama_3_1_8b", words("vllm", "llama_3_1_8b", SETTINGS), replicas=3, gpus=2)
     container = tree["spec"]["template"]["spec"]["containers"][0]
     assert tree["spec"]["replicas"] == 3
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 2
