@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from simlora.api import Result, simulate
     from simlora.planning import Plan, plan
     from simlora.sweeps import Capacity, Sweep, capacity, sweep
+    from simlora.validation import Validation, validate
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,21 +25,25 @@ __all__ = [
     "Plan",
     "Result",
     "Sweep",
+    "Validation",
     "__version__",
     "capacity",
     "plan",
     "simulate",
     "sweep",
+    "validate",
 ]
 _ROOMS = {
     "Capacity": "simlora.sweeps",
     "Plan": "simlora.planning",
     "Result": "simlora.api",
     "Sweep": "simlora.sweeps",
+    "Validation": "simlora.validation",
     "capacity": "simlora.sweeps",
     "plan": "simlora.planning",
     "simulate": "simlora.api",
     "sweep": "simlora.sweeps",
+    "validate": "simlora.validation",
 }
 
 

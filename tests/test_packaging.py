@@ -67,6 +67,7 @@ def test_the_wheel_declares_the_commands(wheel: zipfile.ZipFile) -> None:
     assert entry_points["console_scripts"]["simlora"] == "simlora.cli:main"
     assert entry_points["console_scripts"]["simlora-capacity"] == "simlora.cli.capacity:main"
     assert entry_points["console_scripts"]["simlora-plan"] == "simlora.cli.plan:main"
+    assert entry_points["console_scripts"]["simlora-validate"] == "simlora.cli.validate:main"
     assert entry_points["console_scripts"]["simlora-sweep"] == "simlora.cli.sweep:main"
     assert entry_points["console_scripts"]["simlora-trace"] == "simlora.cli.trace:main"
     assert entry_points["console_scripts"]["simlora-calibrate"] == "simlora.cli.calibrate:main"

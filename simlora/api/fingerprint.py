@@ -17,7 +17,7 @@ from pathlib import Path
 from simlora.api.facts import versions
 
 ROOT = Path(__file__).resolve().parents[1]
-SHOWING = ("report", "cli", "results", "sweeps", "planning")
+SHOWING = ("report", "cli", "results", "sweeps", "planning", "validation")
 SUFFIXES = (".py", ".yaml", ".json", ".csv")
 
 

@@ -34,6 +34,28 @@ def nested(values: Mapping[str, Any], head: Mapping[str, Any] | None = None) -> 
     return tree
 
 
+def text_of(calibration: Calibration, digits: int = 6) -> str:
+    """Return a calibration as its file, its coefficients to so many digits."""
+    head = {
+        "gpu": calibration.gpu,
+        "model": calibration.model,
+        "tp": calibration.tp,
+        "provenance": dict(calibration.provenance),
+    }
+    rounded = {name: float(f"{value:.{digits}g}") for name, value in calibration.coefficients.items()}
+    return yaml.safe_dump(_whole_keys(nested(rounded, head)), sort_keys=False, width=110)
+
+
+def _whole_keys(tree: object) -> object:
+    """Return the tree with counts, which are texts in dotted names, as the whole numbers that they are."""
+    if not isinstance(tree, dict):
+        return tree
+    return {
+        int(key) if isinstance(key, str) and key.isdigit() else key: _whole_keys(value)
+        for key, value in tree.items()
+    }
+
+
 def committed(name: str) -> dict[str, Any]:
     """Return what the file of a calibration that comes with simlora holds."""
     tree: dict[str, Any] = yaml.safe_load((CALIBRATIONS / f"{name}.yaml").read_text(encoding="utf-8"))

@@ -9,8 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from simlora.cli.guarded import DONE, command_parser, guarded_options
 from simlora.cli.messages import say, show
 from simlora.core.errors import InputError, nearest
@@ -107,9 +105,11 @@ def _short(text: str, most: int = 90) -> str:
 
 
 def _show(options: argparse.Namespace) -> int:
+    from simlora.calibrate.calibration_file import text_of
+
     if len(options.names) != 1:
         raise InputError("simlora-calibrate show takes the name of one calibration")
-    show(_text(_named(options.names[0])).rstrip())
+    show(text_of(_named(options.names[0])).rstrip())
     return DONE
 
 
@@ -189,10 +189,10 @@ def _asked(options: argparse.Namespace) -> tuple[Gpu, ModelShape, KernelTimes]:
 
 
 def _save(found: Calibration, model: ModelShape, options: argparse.Namespace) -> None:
-    from simlora.calibrate.calibration_file import save
+    from simlora.calibrate.calibration_file import save, text_of
 
     out = options.out or Path(f"{found.path}.yaml")
-    save(out, _text(found))
+    save(out, text_of(found))
     chosen = f"model={options.model}" if model.name == options.model else _overrides(model)
     show(f"wrote {out}; a run with it:\n")
     show(
@@ -209,29 +209,6 @@ def _overrides(model: ModelShape) -> str:
         if name not in ("experts", "experts_per_token") or model.experts > 1
     )
     return " ".join(f"++model.{name}={value}" for name, value in shown)
-
-
-def _text(calibration: Calibration) -> str:
-    from simlora.calibrate.calibration_file import nested
-
-    head = {
-        "gpu": calibration.gpu,
-        "model": calibration.model,
-        "tp": calibration.tp,
-        "provenance": dict(calibration.provenance),
-    }
-    rounded = {name: float(f"{value:.6g}") for name, value in calibration.coefficients.items()}
-    return yaml.safe_dump(_whole_keys(nested(rounded, head)), sort_keys=False, width=110)
-
-
-def _whole_keys(tree: object) -> object:
-    """Return the tree with counts, which are texts in dotted names, as the whole numbers that they are."""
-    if not isinstance(tree, dict):
-        return tree
-    return {
-        int(key) if isinstance(key, str) and key.isdigit() else key: _whole_keys(value)
-        for key, value in tree.items()
-    }
 
 
 if __name__ == "__main__":

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from simlora.workload.logs.reading import Log
 
 
-def add_import_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that only `import` has."""
-    add = parser.add_argument_group("options of import").add_argument
+def add_import_options(parser: argparse.ArgumentParser, title: str = "options of import") -> Any:
+    """Add the options that say what a log does not; return their group."""
+    group = parser.add_argument_group(title)
+    add = group.add_argument
     add(
         "--map",
         metavar="OURS=THEIRS,...",
@@ -48,6 +49,7 @@ def add_import_options(parser: argparse.ArgumentParser) -> None:
         help="requests that failed: drop (default), keep or refuse",
     )
     add("--rate", metavar="RPS", help="draw arrivals, so many a second, for a log that has none (or inf)")
+    return group
 
 
 def import_log(path: str, rest: Sequence[str], options: argparse.Namespace) -> int:
@@ -62,6 +64,10 @@ def import_log(path: str, rest: Sequence[str], options: argparse.Namespace) -> i
     from simlora.workload.logs.importing import imported
     from simlora.workload.logs.reading import read_log
 
+    if options.picture is not None:
+        raise InputError(
+            "simlora-trace import draws no picture; simlora-trace info does, of what import has written"
+        )
     if len(rest) > 1:
         raise InputError(f"simlora-trace import takes no {rest[1]!r}; see simlora-trace --help")
     out = rest[0] if rest else None
@@ -69,7 +75,7 @@ def import_log(path: str, rest: Sequence[str], options: argparse.Namespace) -> i
         check_suffix(out)
         if Path(out).exists() and expanded(path).exists() and os.path.samefile(expanded(path), out):
             raise InputError(f"{out} is the log to be read, must be another")
-    wishes = _wishes(options)
+    wishes = wishes_of(options)
     given, faults = given_map(options.map)
     with working(f"reading {path}"):
         log = read_log(path, [source.column for source in given.values() if source])
@@ -103,7 +109,7 @@ def import_log(path: str, rest: Sequence[str], options: argparse.Namespace) -> i
     return DONE
 
 
-def _wishes(options: argparse.Namespace) -> Wishes:
+def wishes_of(options: argparse.Namespace) -> Wishes:
     """Return what the options say. Raises InputError for one out of its range."""
     from simlora.core.adapter import RANK_MAX
     from simlora.workload.logs.importing import WITH_FAILED, Wishes
@@ -115,10 +121,6 @@ def _wishes(options: argparse.Namespace) -> Wishes:
         number("--rate", rate_rps, "requests per second", above=0)
     if options.ranks is not None and rank is not None:
         raise InputError("--ranks and --rank both say which rank an adapter has; give one of them")
-    if options.picture is not None:
-        raise InputError(
-            "simlora-trace import draws no picture; simlora-trace info does, of what import has written"
-        )
     failed = choice("--failed", options.failed, WITH_FAILED)
     return Wishes(options.ranks, rank, tuple(options.base_model), failed, rate_rps)
 

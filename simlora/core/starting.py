@@ -15,6 +15,7 @@ COMMANDS = (
     "simlora-report",
     "simlora-sweep",
     "simlora-trace",
+    "simlora-validate",
     "-m",
 )
 """What `sys.argv` begins with; -m, of `python -m simlora`, is there only until the module is found."""

@@ -11,11 +11,11 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from simlora.api.preparing import composed, ready
+from simlora.config.engine_flags import PREFIX_CACHING
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
 from simlora.engine.scenario import Scenario
 from simlora.latency.iteration import IterationModel
-from simlora.planning.engine_flags import PREFIX_CACHING
 from simlora.sweeps.outcome import Overrides
 
 BATCHES = tuple(2**power for power in range(13))

@@ -13,10 +13,10 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from simlora.config.engine_flags import PREFIX_CACHING, deployment, engine, flag, words
 from simlora.metrics.slo import ATTAINMENT
 from simlora.metrics.summary import json_safe
 from simlora.planning.candidate import Candidate, Trials
-from simlora.planning.engine_flags import PREFIX_CACHING, deployment, engine, flag, words
 from simlora.planning.machines import Excluded, Traffic
 from simlora.planning.tuning import ROUTER
 from simlora.results.files import writing

@@ -12,12 +12,12 @@ from omegaconf import OmegaConf
 
 from simlora.api.preparing import composed
 from simlora.config.composing import choices
+from simlora.config.engine_flags import ENGINES
 from simlora.config.own_folder import with_folder
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError, nearest
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.candidate import Candidate, Trials
-from simlora.planning.engine_flags import ENGINES
 from simlora.planning.explaining import MEDIAN_OF_NORMAL, STEPS, explained
 from simlora.planning.machines import Excluded, Machine, Traffic, machine
 from simlora.planning.planned import Plan

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simlora.config.engine_flags import MEMORY, PREFIX_CACHING, allowed_rank, engine
 from simlora.core.errors import InputError
-from simlora.planning.engine_flags import MEMORY, PREFIX_CACHING, allowed_rank, engine
 from simlora.planning.machines import Machine, Traffic
 
 SLOTS, RANK, ON_HOST = "replica.max_loras", "replica.max_lora_rank", "replica.max_cpu_loras"

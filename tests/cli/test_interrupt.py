@@ -47,9 +47,10 @@ LINES |= {
     "simlora-sweep": KEPT,
     "simlora-capacity": KEPT,
     "simlora-plan": KEPT,
+    "simlora-validate": KEPT,
     "simlora-trace": "nothing was written",
 }
-WORDS = {"simlora-trace": ("info", "t.csv"), "simlora-report": ("a",)}
+WORDS = {"simlora-trace": ("info", "t.csv"), "simlora-report": ("a",), "simlora-validate": ("t.csv",)}
 
 
 def stopped(folder: Path, command: str, where: str, code: str = "") -> tuple[int, str]:
@@ -79,6 +80,7 @@ def test_a_command_may_be_stopped_while_it_is_imported(tmp_path: Path, command: 
         *(("simlora-sweep", where) for where in ("simlora.sweeps.table", "joblib")),
         ("simlora-capacity", "simlora.sweeps.question"),
         ("simlora-plan", "simlora.planning.search"),
+        ("simlora-validate", "simlora.validation.measured"),
         ("simlora-report", "simlora.sweeps.comparing"),
         ("simlora-trace", "simlora.workload.catalogue"),
     ],

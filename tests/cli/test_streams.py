@@ -15,6 +15,7 @@ COMMANDS = {
     "simlora-sweep": "simlora.cli.sweep",
     "simlora-capacity": "simlora.cli.capacity",
     "simlora-plan": "simlora.cli.plan",
+    "simlora-validate": "simlora.cli.validate",
     "simlora-report": "simlora.cli.report",
     "simlora-trace": "simlora.cli.trace",
     "simlora-calibrate": "simlora.cli.calibrate",

@@ -43,6 +43,24 @@ NAMES = {
     }.items()
 }
 """For each of ours the names that others use, the surest first. A path ends with one: usage.prompt_tokens."""
+MEASURED = {
+    ours: tuple(names.split())
+    for ours, names in {
+        "ttft": """
+            ttfts ttft_s ttft_ms ttft time_to_first_token_ms time_to_first_token_s time_to_first_token.value
+            time_to_first_token first_token_latency_ms first_token_latency
+        """,
+        "latency": """
+            latency_s latency_ms e2e_latency_s e2e_latency_ms e2e_latency request_latency.value request_latency
+            duration_ms response_time_ms latencies latency
+        """,
+        "first_token": "completionstarttime first_token_time first_token_at first_token_timestamp",
+        "end": "end_time request_end_ns ended_at finished_at completed_at",
+        "gaps": "itls inter_token_latencies",
+        "token_times": "output_token_times token_timestamps",
+    }.items()
+}
+"""What a server did with a request: two durations, two moments, the times between tokens, and the moments of tokens."""
 Rates = tuple[float | None, float | None]
 OURS = tuple(NAMES)
 REQUIRED = ("arrival", "prompt_tokens", "output_tokens")
@@ -79,16 +97,20 @@ def tool_of(names: Sequence[str]) -> str:
 
 
 @cache
-def may_be_ours(name: str) -> bool:
-    """Return whether a column's name is one of those that are looked for."""
-    return any(_fits(name, alias) for aliases in NAMES.values() for alias in aliases)
+def may_be_ours(name: str, measured: bool = False) -> bool:
+    """Return whether a column's name is one of those that are looked for; `measured`: those of MEASURED, too."""
+    looked_for = [*NAMES.values(), *(MEASURED.values() if measured else ())]
+    return any(_fits(name, alias) for aliases in looked_for for alias in aliases)
 
 
-def given_map(texts: Sequence[str]) -> tuple[dict[str, Source | None], list[Fault]]:
+def given_map(
+    texts: Sequence[str], known: Sequence[str] = OURS
+) -> tuple[dict[str, Source | None], list[Fault]]:
     """Return what --map says, `arrival=timestamp:ms,adapter=model`; None: no column, by an empty name.
 
-    Raises InputError for a text of another form or a column of ours that there is not. A fault is one of ours that is
-    named twice, or one of theirs that is to be two of ours.
+    `known` are the columns of ours that may be named. Raises InputError for a text of another form or a column of ours
+    that there is not. A fault is one of ours that is named twice, or one of theirs that is to be
+    two of ours.
     """
     found: dict[str, Source | None] = {}
     faults: list[Fault] = []
@@ -97,8 +119,8 @@ def given_map(texts: Sequence[str]) -> tuple[dict[str, Source | None], list[Faul
         ours = "arrival" if ours == "arrival_s" else ours
         if not equals:
             raise InputError(f"--map has {shown(part)}, must be ours=theirs, such as arrival=timestamp")
-        if ours not in OURS:
-            raise InputError(f"--map has no column {shown(ours)} of ours; {nearest(ours, OURS)}")
+        if ours not in known:
+            raise InputError(f"--map has no column {shown(ours)} of ours; {nearest(ours, known)}")
         name, colon, unit = column.rpartition(":")
         source = Source(name, unit) if colon and unit in UNITS else Source(column)
         if ours in found:
@@ -112,17 +134,21 @@ def given_map(texts: Sequence[str]) -> tuple[dict[str, Source | None], list[Faul
 
 
 def guess(
-    names: Sequence[str], has_cells: Callable[[str], bool], given: Mapping[str, Source | None]
+    names: Sequence[str],
+    has_cells: Callable[[str], bool],
+    given: Mapping[str, Source | None],
+    looked_for: Mapping[str, Sequence[str]] = NAMES,
 ) -> tuple[dict[str, Source], list[Fault]]:
     """Return the column of the log for each of ours that it has, and what is wrong about that.
 
-    `names` are the log's columns; one in which no cell `has_cells` is passed over, unless it is `given`.
+    `looked_for` has the names that others use for ours. `names` are the log's columns; one in which no cell `has_cells`
+    is passed over, unless it is `given`.
     """
     found: dict[str, Source] = {}
     faults: list[Fault] = []
     taken = {source.column for source in given.values() if source}
     free = [name for name in names if name not in taken and has_cells(name)]
-    for ours, aliases in NAMES.items():
+    for ours, aliases in looked_for.items():
         if ours in given:
             source = given[ours]
             if source and names and source.column not in names:

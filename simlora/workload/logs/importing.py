@@ -72,10 +72,14 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Checked:
-    """A log's requests as a trace, and what of the log has been left out or taken to be, as sentences."""
+    """A log's requests as a trace, and what of the log has been left out or taken to be, as sentences.
+
+    `rows` [requests] is where each of them stands in the file.
+    """
 
     trace: Trace
     notices: tuple[str, ...]
+    rows: Ints
 
 
 def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequence[Fault] = ()) -> Checked:
@@ -113,7 +117,7 @@ def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequen
         hash_block_tokens=block_tokens,
         source=table.path,
     )
-    return Checked(trace, tuple(notices))
+    return Checked(trace, tuple(notices), table.rows[order].astype(np.int64))
 
 
 # Requests that are left out ------------------------------------------------------------------

@@ -29,6 +29,8 @@ SEPARATORS = ",;\t|"
 """Of a CSV file: the one that its header has most often, the comma where none is."""
 ARRAYS = ("input_lens", "output_lens", "start_times", "errors")
 """Of the arrays in a benchmark's result, those that are read; the others have tokens' times and texts."""
+MEASURED_ARRAYS = ("ttfts", "itls")
+"""Those that say what the server did."""
 LISTS = ("data", "requests", "logs", "records", "results", "rows", "items")
 """Where an answer of an API, or an export, keeps its list of requests."""
 SUMMARY = ("request_throughput", "total_input_tokens")
@@ -40,13 +42,14 @@ AS_ONE = ("error", "errors")
 class Log:
     """The columns of a log that may be ours, the names of all that it has, and what of it cannot be read.
 
-    `rate_rps` is what a benchmark says of itself, None where it says nothing.
+    `rate_rps` and `max_concurrency` are what a benchmark says of itself, None where it says nothing.
     """
 
     table: Table
     names: tuple[str, ...]
     faults: tuple[Fault, ...]
     rate_rps: float | None = None
+    max_concurrency: int | None = None
 
     def has_cells(self, name: str) -> bool:
         """Return whether any cell of a column is not empty."""
@@ -57,11 +60,12 @@ class Log:
 class _Reader:
     """Reads one file; collects names and faults beside the chunks that it yields."""
 
-    def __init__(self, path: str, named: Sequence[str]) -> None:
-        self.path, self.named = path, set(named)
+    def __init__(self, path: str, named: Sequence[str], measured: bool) -> None:
+        self.path, self.named, self.measured = path, set(named), measured
         self.names: dict[str, None] = {}
         self.faults: list[Fault] = []
         self.rate_rps: float | None = None
+        self.max_concurrency: int | None = None
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the log's rows; an error of the file becomes a fault, behind what could be read."""
@@ -120,7 +124,7 @@ class _Reader:
         return found
 
     def _is_kept(self, name: str) -> bool:
-        return name in self.named or may_be_ours(name)
+        return name in self.named or may_be_ours(name, self.measured)
 
     def _of_csv(self, text: TextIO) -> Iterator[Chunk]:
         """Yield the rows below a header; one with more cells than that is a fault, and its cells are left out."""
@@ -163,7 +167,7 @@ class _Reader:
             if line.strip():
                 break
         value = _decoded("".join(head))
-        if isinstance(value, dict) and _records(value) is None:
+        if isinstance(value, dict) and self._records(value) is None:
             yield from self._of_lines(chain(head, text))
             return
         rest = text.read()
@@ -191,9 +195,11 @@ class _Reader:
 
     def _of_report(self, value: dict[str, Any]) -> list[Any]:
         """Return the requests in a report, none where there are only sums, which is a fault."""
-        records = _records(value)
+        records = self._records(value)
         if records is None:
             records = [value]
+        most = value.get("max_concurrency")
+        self.max_concurrency = most if isinstance(most, int) and most > 0 else None
         rate = value.get("request_rate")
         self.rate_rps = float(rate) if isinstance(rate, int | float | str) and _is_float(rate) else None
         if not records and any(key in value for key in SUMMARY):
@@ -202,9 +208,44 @@ class _Reader:
                 "profile_export.jsonl"
             )
             self.faults.append(Fault(WHOLE, "a summary of a run", must))
-        for name, (has, wanted) in _uneven(value).items():
+        for name, (has, wanted) in self._uneven(value).items():
             self.faults.append(Fault(name, f"{has:,} values", f"{wanted:,}, as many as input_lens"))
         return records
+
+    def _records(self, value: dict[str, Any]) -> list[Any] | None:
+        """Return the requests that an object holds, none of a summary; None where it is itself a request."""
+        if isinstance(value.get("input_lens"), list):
+            names = [name for name in self._arrays() if isinstance(value.get(name), list)]
+            return [
+                dict(zip(names, cells, strict=False))
+                for cells in zip(*(value[name] for name in names), strict=False)
+            ]
+        if isinstance(value.get("benchmarks"), list):
+            return list(chain.from_iterable(map(_of_benchmark, value["benchmarks"])))
+        if any(key in value for key in SUMMARY):
+            return []
+        lists = [value[key] for key in LISTS if isinstance(value.get(key), list)]
+        is_request = any(map(may_be_ours, value))
+        if (
+            len(lists) == 1
+            and not is_request
+            and (not lists[0] or any(isinstance(each, dict) for each in lists[0]))
+        ):
+            found: list[Any] = lists[0]
+            return found
+        return None
+
+    def _uneven(self, value: dict[str, Any]) -> dict[str, tuple[int, int]]:
+        """Return the arrays that are not as long as input_lens: how long they are, and how long that is."""
+        wanted = value.get("input_lens")
+        if not isinstance(wanted, list):
+            return {}
+        lengths = {name: len(value[name]) for name in self._arrays() if isinstance(value.get(name), list)}
+        return {name: (length, len(wanted)) for name, length in lengths.items() if length != len(wanted)}
+
+    def _arrays(self) -> tuple[str, ...]:
+        """Return the arrays of a benchmark's result that are read."""
+        return (*ARRAYS, *MEASURED_ARRAYS) if self.measured else ARRAYS
 
     def _of_lines(self, lines: Iterable[str], why: str = "") -> Iterator[Chunk]:
         """Yield the rows of an object a line; where no line is one, `why` the text is no JSON is the fault."""
@@ -235,19 +276,22 @@ class _Reader:
         return Chunk(columns, np.array(rows, dtype=np.int64))
 
 
-def read_log(path: str, named: Sequence[str] = ()) -> Log:
-    """Return a log: of its columns those that may be ours, and those `named`. Raises InputError for no such file."""
+def read_log(path: str, named: Sequence[str] = (), measured: bool = False) -> Log:
+    """Return a log: of its columns those that may be ours, and those `named`.
+
+    `measured`: what the server did with the requests, too. Raises InputError for no such file.
+    """
     file = expanded(path)
     if not file.exists():
         raise InputError(f"{path} does not exist")
     if file.is_dir():
         raise InputError(f"{path} is a folder, must be a file")
-    reader = _Reader(path, named)
+    reader = _Reader(path, named, measured)
     chunks = [] if not file.stat().st_size else list(reader.chunks())
     table = joined(path, chunks, None)
     if not len(table) and not reader.faults:
         reader.faults.append(Fault(WHOLE, "empty", "at least one request"))
-    return Log(table, tuple(reader.names), tuple(reader.faults), reader.rate_rps)
+    return Log(table, tuple(reader.names), tuple(reader.faults), reader.rate_rps, reader.max_concurrency)
 
 
 def _in_chunks(rows: Iterator[tuple[int, Value]]) -> Iterator[tuple[list[int], list[Value]]]:
@@ -286,30 +330,6 @@ def _why_not(text: str) -> str:
     return ""
 
 
-def _records(value: dict[str, Any]) -> list[Any] | None:
-    """Return the requests that an object holds, none of a summary; None where it is itself a request."""
-    if isinstance(value.get("input_lens"), list):
-        names = [name for name in ARRAYS if isinstance(value.get(name), list)]
-        return [
-            dict(zip(names, cells, strict=False))
-            for cells in zip(*(value[name] for name in names), strict=False)
-        ]
-    if isinstance(value.get("benchmarks"), list):
-        return list(chain.from_iterable(map(_of_benchmark, value["benchmarks"])))
-    if any(key in value for key in SUMMARY):
-        return []
-    lists = [value[key] for key in LISTS if isinstance(value.get(key), list)]
-    is_request = any(map(may_be_ours, value))
-    if (
-        len(lists) == 1
-        and not is_request
-        and (not lists[0] or any(isinstance(each, dict) for each in lists[0]))
-    ):
-        found: list[Any] = lists[0]
-        return found
-    return None
-
-
 def _of_benchmark(value: Any) -> Iterator[dict[str, Any]]:
     """Yield the requests of one of GuideLLM's benchmarks, each with how it ended."""
     requests = value.get("requests") if isinstance(value, dict) else None
@@ -322,15 +342,6 @@ def _of_benchmark(value: Any) -> Iterator[dict[str, Any]]:
                     **record,
                     **({"request_args": arguments} if isinstance(arguments, dict) else {}),
                 }
-
-
-def _uneven(value: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return the arrays that are not as long as input_lens: how long they are, and how long that is."""
-    wanted = value.get("input_lens")
-    if not isinstance(wanted, list):
-        return {}
-    lengths = {name: len(value[name]) for name in ARRAYS if isinstance(value.get(name), list)}
-    return {name: (length, len(wanted)) for name, length in lengths.items() if length != len(wanted)}
 
 
 def _is_float(value: Any) -> bool:

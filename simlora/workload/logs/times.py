@@ -43,17 +43,21 @@ MUST = "a time: a date such as 2026-01-31T12:00:00Z, or a number"
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds since the first request [rows], what their column holds, and which cells hold something else."""
+    """Seconds since the first request [rows], what their column holds, and which cells hold something else.
+
+    `first_ns` is when that request was, from 1970 or another start.
+    """
 
     since_s: Floats
     unit: str
     faults: tuple[Fault, ...]
+    first_ns: int = 0
 
 
 def times(table: Table, source: Source) -> Times:
     """Return a column as times. Where its source has no unit, numbers have one by their size, and by their name."""
     name = source.column
-    small = source.unit or _unit_in(name) or ("ms" if MILLISECONDS.issubset(table.columns) else "s")
+    small = source.unit or unit_in(name) or ("ms" if MILLISECONDS.issubset(table.columns) else "s")
     read = table.columns[name].mapped(lambda cells: _read(cells, small, source.unit is not None))
     kinds, stamps_ns = read[:, 0], read[:, 1]
     counts = np.bincount(kinds, minlength=max(KINDS) + 1)
@@ -68,7 +72,10 @@ def times(table: Table, source: Source) -> Times:
     first_ns = stamps_ns[fits].min() if counts[usual] else 0
     says = {RELATIVE: f"{small} since some start", ZONED: "dates", ZONELESS: "dates without a zone: all UTC"}
     return Times(
-        np.where(fits, stamps_ns - first_ns, 0) / 1e9, says.get(usual, KINDS.get(usual, "")), tuple(faults)
+        np.where(fits, stamps_ns - first_ns, 0) / 1e9,
+        says.get(usual, KINDS.get(usual, "")),
+        tuple(faults),
+        int(first_ns),
     )
 
 
@@ -77,7 +84,7 @@ def unit_of(table: Table, source: Source) -> str:
     return times(table, source).unit
 
 
-def _unit_in(name: str) -> str | None:
+def unit_in(name: str) -> str | None:
     """Return the unit that a column's name ends with."""
     found = NAMED_UNIT.search(name)
     if found is None:

@@ -6,8 +6,16 @@ import shlex
 
 import pytest
 
+from simlora.config.engine_flags import (
+    PREFIX_CACHING,
+    RANKS,
+    allowed_rank,
+    command,
+    deployment,
+    started,
+    words,
+)
 from simlora.core.errors import InputError
-from simlora.planning.engine_flags import RANKS, allowed_rank, command, deployment, words
 
 SETTINGS = {
     "replica.tp": 2,
@@ -63,3 +71,48 @@ def test_a_deployment_has_the_replicas_their_gpus_and_the_command() -> None:
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 2
     assert shlex.join(container["command"]) == command("vllm", "llama_3_1_8b", SETTINGS)
     assert tree["metadata"]["name"] == "vllm-llama-3-1-8b", "a name that Kubernetes takes"
+
+
+def test_a_command_is_read_back_as_overrides() -> None:
+    found = started(command("vllm", "llama_3_1_8b", SETTINGS) + " --port 8000 --max-model-len=8192")
+    assert found.overrides[:2] == ("system=vllm", "model=llama_3_1_8b")
+    assert set(found.overrides[2:-1]) == {
+        f"{key}={value}" for key, value in SETTINGS.items() if key != PREFIX_CACHING
+    }
+    assert found.overrides[-1] == "replica.prefix_caching=true"
+    assert found.unknown == ("--port 8000", "--max-model-len 8192")
+    assert found.left == ()
+
+
+def test_what_a_command_does_not_say_is_the_engine_s_own_default_or_left() -> None:
+    found = started("python -m vllm.entrypoints.openai.api_server --model my/own --enable_lora --max_loras 4")
+    assert found.overrides == (
+        "system=vllm",
+        "replica.max_loras=4",
+        "replica.max_lora_rank=16",
+        "replica.gpu_memory_utilization=0.9",
+        "replica.max_cpu_loras=4",
+        "replica.prefix_caching=true",
+    )
+    assert found.left == ("--tensor-parallel-size", "--max-num-seqs", "--max-num-batched-tokens")
+
+
+def test_sglang_s_command_is_read_with_its_share_of_memory_as_simlora_means_it() -> None:
+    text = command("sglang", "qwen3_8b", SETTINGS | {PREFIX_CACHING: False}, activation_share=0.05)
+    found = started(text, activation_share=0.05)
+    assert "replica.gpu_memory_utilization=0.9" in found.overrides
+    assert "replica.prefix_caching=false" in found.overrides
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("python serve.py", "starts no engine whose flags are known"),
+        ("vllm serve 'unclosed", "cannot be read as a shell's line"),
+        ("vllm serve m --max-loras many", "has --max-loras many, must be a number"),
+        ("vllm serve m --max-loras", "has --max-loras , must be a number"),
+    ],
+)
+def test_a_command_that_cannot_be_read_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        started(text)

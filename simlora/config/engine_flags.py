@@ -17,13 +17,21 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 @dataclass(frozen=True)
 class Engine:
-    """How an engine is started: the words before its flags, and its flags by simlora's keys."""
+    """How an engine is started: the words before its flags, and its flags by simlora's keys.
+
+    `module` and `model_flag` are in a command that starts it as a module; `defaults` are the engine's own values, by
+    simlora's keys, where they are the same on every GPU. `caches` is whether it caches prefixes without being told.
+    """
 
     start: tuple[str, ...]
     always: tuple[str, ...]
     flags: Mapping[str, str]
     prefix_caching: Mapping[bool, tuple[str, ...]]
     image: str
+    module: str
+    model_flag: str
+    defaults: Mapping[str, Any]
+    caches: bool = True
 
 
 ENGINES = {
@@ -41,6 +49,9 @@ ENGINES = {
         },
         prefix_caching={True: ("--enable-prefix-caching",), False: ("--no-enable-prefix-caching",)},
         image="vllm/vllm-openai",
+        module="vllm.entrypoints.openai.api_server",
+        model_flag="--model",
+        defaults={"replica.max_loras": 1, "replica.max_lora_rank": 16, MEMORY: 0.9},
     ),
     "sglang": Engine(
         start=("python", "-m", "sglang.launch_server", "--model-path", "{model}"),
@@ -56,6 +67,9 @@ ENGINES = {
         },
         prefix_caching={True: (), False: ("--disable-radix-cache",)},
         image="lmsysorg/sglang",
+        module="sglang.launch_server",
+        model_flag="--model-path",
+        defaults={"replica.max_loras": 8},
     ),
 }
 """Sources: vLLM's and SGLang's documentation of their server arguments."""
@@ -120,6 +134,97 @@ def words(name: str, model: str, settings: Mapping[str, Any], activation_share: 
 def command(name: str, model: str, settings: Mapping[str, Any], activation_share: float = 0.0) -> str:
     """Return the command, a shell's line."""
     return shlex.join(words(name, model, settings, activation_share))
+
+
+@dataclass(frozen=True)
+class Started:
+    """What a command that starts an engine says, in simlora's terms.
+
+    `overrides` choose the system and the model, and set keys; `unknown` are flags that simlora has nothing for, and
+    `left` those that the command does not set and whose values the engine takes from its version and GPU.
+    """
+
+    engine: str
+    overrides: tuple[str, ...]
+    unknown: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def started(text: str, activation_share: float = 0.0) -> Started:
+    """Read a command such as `vllm serve meta-llama/Llama-3.1-8B-Instruct --enable-lora --max-loras 8`.
+
+    Flags that are not there have the engine's own default. Raises InputError for a command that starts no engine that
+    is known.
+    """
+    try:
+        given = shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"the command {text!r} cannot be read as a shell's line: {error}") from None
+    name = next((one for one in ENGINES if _starts(ENGINES[one], given)), None)
+    if name is None:
+        raise InputError(
+            f"the command {text!r} starts no engine whose flags are known, such as vllm serve MODEL --enable-lora"
+        )
+    one = ENGINES[name]
+    model, flags = _flags(one, given)
+    keys = {flag: key for key, flag in one.flags.items()}
+    settings: dict[str, Any] = dict(one.defaults)
+    caches, unknown = one.caches, []
+    for flag, value in flags:
+        if flag in keys:
+            settings[keys[flag]] = _value(flag, value)
+        elif (flag,) in one.prefix_caching.values():
+            caches = next(on for on, words in one.prefix_caching.items() if words == (flag,))
+        elif flag not in (*one.always, one.model_flag):
+            unknown.append(flag if value is None else f"{flag} {value}")
+    if name == "vllm":
+        settings.setdefault("replica.max_cpu_loras", settings["replica.max_loras"])
+    elif MEMORY in settings:
+        settings[MEMORY] = round(settings[MEMORY] + activation_share, 4)
+    names = {hub: ours for ours, hub in HUB.items()}
+    chosen = [f"system={name}", *([f"model={names[model]}"] if model in names else [])]
+    overrides = (
+        *chosen,
+        *(f"{key}={value}" for key, value in settings.items()),
+        f"{PREFIX_CACHING}={str(caches).lower()}",
+    )
+    return Started(
+        name, overrides, tuple(unknown), tuple(flag for flag, key in keys.items() if key not in settings)
+    )
+
+
+def _starts(one: Engine, given: Sequence[str]) -> bool:
+    """Return whether words start an engine: by its command, or as a module of Python's."""
+    return one.module in given or (one.start[0] != "python" and [*given[:2]] == [*one.start[:2]])
+
+
+def _flags(one: Engine, given: Sequence[str]) -> tuple[str, list[tuple[str, str | None]]]:
+    """Return the model of a command, "" where it has none, and its flags with their values."""
+    flags: list[tuple[str, str | None]] = []
+    alone: list[str] = []
+    switches = {*one.always, *(flag for words in one.prefix_caching.values() for flag in words)}
+    for word in given[given.index(one.module) + 1 :] if one.module in given else given[2:]:
+        if word.startswith("--"):
+            flag, equals, value = word.partition("=")
+            flags.append((flag.replace("_", "-"), value if equals else None))
+        elif flags and flags[-1][1] is None and flags[-1][0] not in switches:
+            flags[-1] = (flags[-1][0], word)
+        else:
+            alone.append(word)
+    if alone and one.module not in given:
+        model = alone[0]
+    else:
+        model = next((value or "" for flag, value in flags if flag == one.model_flag), "")
+    return model, flags
+
+
+def _value(flag: str, text: str | None) -> Any:
+    """Return a flag's value as a number. Raises InputError where it is none."""
+    try:
+        number = float(text or "")
+    except ValueError:
+        raise InputError(f"the command has {flag} {text or ''}, must be a number") from None
+    return int(number) if number.is_integer() else number
 
 
 def deployment(name: str, model: str, command: Sequence[str], replicas: int, gpus: int) -> dict[str, Any]:

@@ -1,0 +1,178 @@
+"""What a server did, as benchmarks and gateways write it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simlora.core.errors import InputError
+from simlora.validation.measured import Measured, Unsaid, read_measured
+from simlora.workload.logs.faults import Faulty
+from simlora.workload.logs.importing import Wishes
+
+TWO = {"input_lens": [100, 50], "output_lens": [3, 2], "errors": ["", ""]}
+VLLM = TWO | {"start_times": [5.0, 6.5], "ttfts": [0.2, 0.1], "itls": [[0.02, 0.03], [0.04]]}
+GUIDELLM = {
+    "benchmarks": [
+        {
+            "requests": {
+                "successful": [
+                    {
+                        "request_start_time": 1_760_000_000.0,
+                        "info": {"timings": {"request_start": 1_760_000_000.0}},
+                        "prompt_tokens": 100,
+                        "output_tokens": 3,
+                        "time_to_first_token_ms": 200.0,
+                        "request_latency": 0.25,
+                    },
+                    {
+                        "request_start_time": 1_760_000_001.5,
+                        "info": {"timings": {"request_start": 1_760_000_001.5}},
+                        "prompt_tokens": 50,
+                        "output_tokens": 2,
+                        "time_to_first_token_ms": 100.0,
+                        "request_latency": 0.14,
+                    },
+                ]
+            }
+        }
+    ]
+}
+AIPERF = [
+    {
+        "metadata": {"request_start_ns": 10**18 + start_ns, "benchmark_phase": "profiling"},
+        "metrics": {
+            "input_sequence_length": {"value": prompt, "unit": "tokens"},
+            "output_sequence_length": {"value": output, "unit": "tokens"},
+            "time_to_first_token": {"value": ttft_ms, "unit": "ms"},
+            "request_latency": {"value": latency_ms, "unit": "ms"},
+        },
+    }
+    for start_ns, prompt, output, ttft_ms, latency_ms in (
+        (0, 100, 3, 200, 250),
+        (1_500_000_000, 50, 2, 100, 140),
+    )
+]
+INFERENCE_PERF = [
+    {
+        "start_time": 5.0,
+        "end_time": 5.25,
+        "info": {"input_tokens": 100, "output_tokens": 3, "output_token_times": [5.2, 5.22, 5.25]},
+    },
+    {
+        "start_time": 6.5,
+        "end_time": 6.64,
+        "info": {"input_tokens": 50, "output_tokens": 2, "output_token_times": [6.6, 6.64]},
+    },
+]
+LITELLM = [
+    {
+        "startTime": "2026-01-31T12:00:00.000Z",
+        "completionStartTime": "2026-01-31T12:00:00.200Z",
+        "endTime": "2026-01-31T12:00:00.250Z",
+        "prompt_tokens": 100,
+        "completion_tokens": 3,
+    },
+    {
+        "startTime": "2026-01-31T12:00:01.500Z",
+        "completionStartTime": "2026-01-31T12:00:01.600Z",
+        "endTime": "2026-01-31T12:00:01.640Z",
+        "prompt_tokens": 50,
+        "completion_tokens": 2,
+    },
+]
+
+
+def read(log: Any, folder: Path, unsaid: Unsaid | None = None) -> Measured:
+    path = folder / "log.json"
+    path.write_text(json.dumps(log), encoding="utf-8")
+    return read_measured(str(path), unsaid or Unsaid())
+
+
+@pytest.mark.parametrize(
+    ("log", "tool", "has_gaps"),
+    [
+        (VLLM, "a result of vllm bench serve", True),
+        (GUIDELLM, "a report of GuideLLM", False),
+        (AIPERF, "AIPerf's records", False),
+        (INFERENCE_PERF, "inference-perf's requests", True),
+        (LITELLM, "LiteLLM's log", False),
+    ],
+)
+def test_each_tool_s_times_are_found(log: Any, tool: str, has_gaps: bool, tmp_path: Path) -> None:
+    found = read(log, tmp_path)
+    assert found.tool == tool
+    assert found.trace.arrival_s.tolist() == pytest.approx([0.0, 1.5])
+    assert found.trace.prompt_tokens.tolist() == [100, 50]
+    assert found.ttft_s.tolist() == pytest.approx([0.2, 0.1], abs=1e-6)
+    assert found.latency_s.tolist() == pytest.approx([0.25, 0.14], abs=1e-6)
+    assert found.tpot_s.tolist() == pytest.approx([0.025, 0.04], abs=1e-6)
+    assert (found.gaps_s is not None) == has_gaps
+
+
+def test_failed_requests_are_left_out_and_each_of_the_others_keeps_its_times(tmp_path: Path) -> None:
+    log = {
+        "input_lens": [10, 20, 30],
+        "output_lens": [2, 0, 2],
+        "errors": ["", "500", ""],
+        "start_times": [3.0, 2.0, 1.0],
+        "ttfts": [0.3, 0.0, 0.1],
+        "itls": [[0.03], [], [0.01]],
+    }
+    found = read(log, tmp_path)
+    assert found.trace.prompt_tokens.tolist() == [30, 10], "in the order of arrival"
+    assert found.ttft_s.tolist() == [0.1, 0.3]
+    assert [each.tolist() for each in found.gaps_s or ()] == [[0.01], [0.03]]
+    assert any("1 of 3 requests failed and were left out" in notice for notice in found.notices)
+
+
+def test_requests_of_a_limited_concurrency_are_sent_when_others_end(tmp_path: Path) -> None:
+    log = {
+        "max_concurrency": 2,
+        "request_rate": "inf",
+        "input_lens": [10, 20, 30],
+        "output_lens": [2, 2, 2],
+        "errors": ["", "", ""],
+        "ttfts": [0.3, 0.1, 0.1],
+        "itls": [[0.7], [0.1], [0.1]],
+    }
+    found = read(log, tmp_path)
+    assert found.trace.arrival_s.tolist() == pytest.approx([0.0, 0.0, 0.2])
+    assert any("each request is sent when one of 2 ends" in notice for notice in found.notices)
+
+
+def test_adapters_that_the_log_does_not_name_are_drawn(tmp_path: Path) -> None:
+    found = read(VLLM, tmp_path, Unsaid(wishes=Wishes(rank=16), adapters=4))
+    assert [adapter.rank for adapter in found.trace.adapters] == [16] * 4
+    assert set(found.trace.adapter.tolist()) <= set(range(4))
+    with pytest.raises(InputError, match="--adapters needs --rank"):
+        read(VLLM, tmp_path, Unsaid(adapters=4))
+
+
+def test_a_summary_without_requests_says_how_to_get_them(tmp_path: Path) -> None:
+    with pytest.raises(Faulty) as error:
+        read({"request_throughput": 3.0, "total_input_tokens": 100}, tmp_path)
+    assert any("vllm bench serve --save-detailed" in fault.must for fault in error.value.faults)
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    log = [
+        {"timestamp": 1, "prompt_tokens": 10, "output_tokens": 2, "ttft": 0.1},
+        {"timestamp": 2, "prompt_tokens": -1, "output_tokens": 2, "ttft": 0.2},
+    ]
+    with pytest.raises(Faulty) as error:
+        read(log, tmp_path)
+    assert [fault.column for fault in error.value.faults] == ["prompt_tokens"]
+    log[1]["prompt_tokens"] = 1
+    with pytest.raises(Faulty) as error:
+        read(log, tmp_path)
+    (fault,) = error.value.faults
+    assert fault.there == "a duration without a unit"
+    found = read(log, tmp_path, Unsaid(columns=["ttft=ttft:ms"]))
+    assert found.ttft_s.tolist() == pytest.approx([0.0001, 0.0002])
+    assert np.isnan(found.latency_s).all()
+    assert "tpot_s" not in found.summary()

@@ -1,0 +1,160 @@
+"""A server is simulated again from its benchmark's result: here a simulation whose calibration is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simlora
+from experiments.validation.server import BUSY, CONFIG, EIGHT, SERVER, TRAFFIC, as_rows, served, written
+from simlora.calibrate.scaling import HOST_TIME, LORA, PROMPTS, parts_of, scaled, with_host
+from simlora.core.errors import InputError
+from simlora.latency.calibration import Calibration
+from simlora.validation.measured import Unsaid, read_measured
+from simlora.validation.replay import kv_tokens_in
+from simlora.validation.steps import decode_steps
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def slow_host() -> dict[str, Any]:
+    """The result of a server whose host takes 1.6 times as long as the calibration says."""
+    return served([*SERVER, *BUSY], lambda calibration: scaled(calibration, HOST_TIME, 1.6))
+
+
+def test_a_server_that_is_as_calibrated_has_no_error_and_no_part_to_blame(tmp_path: Path) -> None:
+    path = written(as_rows(served([*SERVER, *TRAFFIC])), tmp_path / "result.json")
+    found = simlora.validate(path, CONFIG)
+    for name, part, measured, simulated in found.figures():
+        of_tokens = name == "ITL"  # whose percentiles are those of a histogram, within 0.4 %
+        assert simulated == pytest.approx(measured, rel=0.004 if of_tokens else 1e-6), (name, part)
+    assert found.parts == ()
+    assert "no part of the calibration is to blame" in found.text()
+
+
+def test_the_part_that_differs_is_blamed_by_its_factor(slow_host: dict[str, Any], tmp_path: Path) -> None:
+    found = simlora.validate(written(slow_host, tmp_path / "result.json"), CONFIG, unsaid=EIGHT, jobs=1)
+    best, *others = found.parts
+    assert best.name == HOST_TIME
+    assert best.factor == pytest.approx(1.6, rel=0.05)
+    assert best.left < 0.1 * found.base.error
+    assert all(part.both > best.both for part in others)
+    assert found.verdict.startswith("To blame: host, 1.6")
+
+
+def test_the_fitted_host_predicts_another_run_of_the_same_server(
+    slow_host: dict[str, Any], tmp_path: Path
+) -> None:
+    fitted = simlora.validate(
+        written(slow_host, tmp_path / "result.json"), CONFIG, unsaid=EIGHT, fit=True, blame=False
+    ).fitted
+    assert fitted is not None
+    assert fitted.step_s / fitted.before.need("host.intercept_s") == pytest.approx(1.6, rel=0.25)
+    other = served([*SERVER, *TRAFFIC], lambda calibration: scaled(calibration, HOST_TIME, 1.6))
+    path = written(other, tmp_path / "other.json")
+    as_it_came, as_fitted = (
+        simlora.validate(path, [*CONFIG, *more], unsaid=EIGHT, blame=False, out=tmp_path / "other").base.error
+        for more in ((), (f"calibration={fitted.path}",))
+    )
+    assert as_fitted < 0.3 * as_it_came
+
+
+def test_the_size_of_the_kv_cache_is_compared_and_then_simulated(tmp_path: Path) -> None:
+    path = written(served([*SERVER, *TRAFFIC]), tmp_path / "result.json")
+    log = tmp_path / "vllm.log"
+    log.write_text("INFO loading\nINFO kv_cache_utils.py GPU KV cache size: 100,000 tokens\nINFO ready\n")
+    found = simlora.validate(path, CONFIG, unsaid=EIGHT, kv_tokens=kv_tokens_in(log), blame=False)
+    measured, own = found.kv_tokens
+    assert measured == 100_000
+    assert own > measured
+    assert found.base.result.summary["run"]["kv_token_budget"] == measured
+    assert f"tokens           100,000      {own:,}" in found.text()
+
+
+@pytest.mark.parametrize(
+    ("line", "tokens"),
+    [
+        ("# GPU blocks: 7391, # CPU blocks: 2048", 7391 * 16),
+        ("max_total_num_tokens=423,111, chunked_prefill_size=8192", 423_111),
+    ],
+)
+def test_other_engines_lines_about_their_kv_cache_are_read(line: str, tokens: int, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(f"{line}\n")
+    assert kv_tokens_in(tmp_path / "log") == tokens
+
+
+def test_a_log_without_such_a_line_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("ready\n")
+    with pytest.raises(InputError, match="has no line about the KV cache, such as"):
+        kv_tokens_in(tmp_path / "log")
+
+
+def test_steps_are_what_the_tokens_of_requests_alone_and_together_show(tmp_path: Path) -> None:
+    """Two requests: the first alone for a while, then both; the second's prompt delays one token of the first."""
+    result = {
+        "input_lens": [100, 50],
+        "output_lens": [56, 31],
+        "start_times": [0.0, 0.3],
+        "ttfts": [0.1, 0.055],
+        "itls": [[0.01] * 24 + [0.04, *([0.02] * 30)], [0.02] * 30],
+        "errors": ["", ""],
+    }
+    steps = decode_steps(read_measured(str(written(result, tmp_path / "result.json")), Unsaid()))
+    assert steps is not None
+    assert steps.batch.tolist() == [1, 2]
+    assert steps.seconds.tolist() == pytest.approx([0.01, 0.02])
+    alone, together = steps.context_tokens.tolist()
+    assert alone == pytest.approx(100 + 13, abs=1)
+    assert together == pytest.approx(150 + 26 + 2 * 15, abs=3)
+
+
+@pytest.mark.parametrize(("part", "factor"), [(HOST_TIME, 2.0), (PROMPTS, 0.5), (LORA, 3.0)])
+def test_a_part_is_scaled_and_back_again_and_no_other_part_changes(part: str, factor: float) -> None:
+    before = _composed()
+    after = scaled(before, part, factor)
+    changed = {name for name, value in after.coefficients.items() if value != before.coefficients[name]}
+    assert changed
+    back = scaled(after, part, 1 / factor).coefficients
+    assert back == pytest.approx(before.coefficients)
+    assert parts_of(after) == parts_of(before)
+
+
+def test_a_host_s_time_is_in_each_pass_and_each_step() -> None:
+    before = _composed()
+    step_s, sequence_s = before.need("host.intercept_s"), before.need("host.per_sequence_s")
+    after = with_host(before, step_s + 0.001, sequence_s + 1e-5)
+    for name, more_s in (
+        ("prefill.pass_s_by_tokens.512", 0.001),
+        ("decode.step_s_by_batch.16", 0.001 + 16e-5),
+        ("decode.per_context_token_s_by_batch.16", 0.0),
+    ):
+        assert after.need(name) - before.need(name) == pytest.approx(more_s, abs=1e-12)
+
+
+def test_what_cannot_be_fitted_is_said(tmp_path: Path) -> None:
+    result = served([*SERVER, *TRAFFIC])
+    whole = ["system=vllm", "gpu=h100_64g", "model=llama_3_1_8b"]
+    with pytest.raises(InputError, match=r"calibration h100_64g-llama_3_1_8b-tp1-vllm has no host part"):
+        simlora.validate(
+            written(result, tmp_path / "result.json"), whole, unsaid=EIGHT, fit=True, blame=False
+        )
+    del result["itls"]
+    result["latency_s"] = [9.0] * len(result["ttfts"])
+    with pytest.raises(InputError, match="--fit needs the times of single tokens of one server"):
+        simlora.validate(
+            written(result, tmp_path / "result.json"), CONFIG, unsaid=EIGHT, fit=True, blame=False
+        )
+
+
+def _composed() -> Calibration:
+    from simlora.api.preparing import composed, ready
+
+    scenario = ready(*composed([*CONFIG, "workload=per_adapter", *TRAFFIC])).scenario
+    return replace(scenario.calibration)
