@@ -14,19 +14,21 @@ from simlora.core.build import BUILD, WHY_INTERPRETED  # noqa: E402  # before an
 if TYPE_CHECKING:
     from simlora.api import Result, simulate
     from simlora.planning import Plan, plan
-    from simlora.sweeps import Capacity, Sweep, capacity, sweep
+    from simlora.sweeps import Capacities, Capacity, Sweep, capacities, capacity, sweep
     from simlora.validation import Validation, validate
 
 __version__ = "0.1.0"
 __all__ = [
     "BUILD",
     "WHY_INTERPRETED",
+    "Capacities",
     "Capacity",
     "Plan",
     "Result",
     "Sweep",
     "Validation",
     "__version__",
+    "capacities",
     "capacity",
     "plan",
     "simulate",
@@ -34,11 +36,13 @@ __all__ = [
     "validate",
 ]
 _ROOMS = {
+    "Capacities": "simlora.sweeps",
     "Capacity": "simlora.sweeps",
     "Plan": "simlora.planning",
     "Result": "simlora.api",
     "Sweep": "simlora.sweeps",
     "Validation": "simlora.validation",
+    "capacities": "simlora.sweeps",
     "capacity": "simlora.sweeps",
     "plan": "simlora.planning",
     "simulate": "simlora.api",

@@ -91,7 +91,8 @@ def markdown(study: Study) -> str:
             study.text.rstrip(),
             "```",
             "",
-            f"`simlora system={NAME}` runs it. It was trial {study.found.number} of {len(tried)}"
+            f"`simlora system={NAME} gpu=a100_80g model=llama_2_7b` runs it. "
+            f"It was trial {study.found.number} of {len(tried)}"
             + (f", without its own {', '.join(study.found.left_out)}" if study.found.left_out else "")
             + f": slots that together add less than {100 * WORTH:g} % are as S-LoRA has them.",
             "",

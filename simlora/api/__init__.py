@@ -26,4 +26,6 @@ def simulate(
 
     overrides = with_folder(overrides, config_dir)
     config, choices = composed(overrides)
-    return run(ready(config, choices), command=shlex.join(["simlora", *overrides]), progress=progress)
+    return run(
+        ready(config, choices, overrides), command=shlex.join(["simlora", *overrides]), progress=progress
+    )

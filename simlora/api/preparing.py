@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from simlora.api.inputs import Inputs, files_of, with_code
 from simlora.api.operating_points import filled
 from simlora.api.running import run
+from simlora.config.changed import changed
 from simlora.config.composing import compose
 from simlora.config.mistakes import COMPOSING, in_plain_words
 from simlora.config.own_folder import files
@@ -18,14 +19,16 @@ from simlora.config.setup import Setup, prepare, resolved
 from simlora.results.result import Result
 
 
-def ready(config: DictConfig, choices: Mapping[str, str]) -> Setup:
+def ready(config: DictConfig, choices: Mapping[str, str], overrides: Sequence[str] = ()) -> Setup:
     """Build everything that a configuration describes; what it leaves to be measured by simulating is found first.
 
+    Of `overrides` only the user's own folder of configurations counts, where the system may be from.
     Raises InputError for the first thing wrong.
     """
-    config, notices = filled(config, choices)
-    setup = prepare(config, choices)
-    return replace(setup, notices=(*notices, *setup.notices))
+    complete, notices = filled(config, choices)
+    setup = prepare(complete, choices)
+    about = {**setup.about, "changed": changed(config, choices, overrides)}
+    return replace(setup, about=about, notices=(*notices, *setup.notices))
 
 
 def composed(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
@@ -47,5 +50,5 @@ def simulated(overrides: Sequence[str]) -> tuple[Result, Inputs]:
     config, choices = composed(overrides)
     tree = resolved(config)
     read = replace(files_of(tree), files={**own.files, **files_of(tree).files})
-    result = run(ready(config, choices), command=shlex.join(["simlora", *overrides]))
+    result = run(ready(config, choices, overrides), command=shlex.join(["simlora", *overrides]))
     return result, with_code(read, tree)

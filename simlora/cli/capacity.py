@@ -10,6 +10,7 @@ from pathlib import Path
 from simlora.cli.guarded import (
     DONE,
     RUNS_ARE_KEPT,
+    add_across,
     add_config_dir,
     command_parser,
     guarded_options,
@@ -20,21 +21,29 @@ from simlora.core.errors import InputError
 
 DESCRIPTION = """\
 Find the highest request rate that a configuration serves within an SLO, or with --replicas the fewest replicas that
-serve the rate it has. What comes after the options is written as for simlora; simlora --help lists it."""
+serve the rate it has. What comes after the options is written as for simlora; simlora --help lists it. A key with
+several values compares configurations: system=slora,fastlibra."""
 EXAMPLES = """\
 examples
-  simlora-capacity system=slora gpu=a10g         the rate at which 95 % get their first token within slo.ttft_s
-  simlora-capacity --limit ttft_s.p95=10 system=loraserve workload=loraserve cluster.replicas=4
-  simlora-capacity --replicas slo.ttft_s=2 slo.tpot_s=0.1 --attainment 0.9 workload=maf workload.arrivals.rate_rps=40
-  simlora-capacity workload=file workload.path=trace.csv slo.ttft_s=2     how much more of your own traffic it carries
-  simlora-capacity --key workload.adapters --limit ttft_s.p99=6 system=vllm workload=per_adapter
+  simlora-capacity gpu=a10g model=llama_7b slo.ttft_s=2             the rate at which 95 % get their first token in time
+  simlora-capacity gpu=a10g model=llama_7b system=slora,slora_lcfs slo.ttft_s=2   two systems side by side
+  simlora-capacity gpu=a10g,a100_80g model=llama_7b slo.ttft_s=2       two GPUs
+  simlora-capacity --limit ttft_s.p95=10 system=loraserve gpu=a100_40g model=llama_7b workload=loraserve \\
+      cluster.replicas=4
+  simlora-capacity --replicas --attainment 0.9 gpu=a10g model=llama_7b slo.ttft_s=2 slo.tpot_s=0.1 workload=maf \\
+      workload.arrivals.rate_rps=40
+  simlora-capacity gpu=a10g model=llama_7b workload=file workload.path=trace.csv slo.ttft_s=2    of your own traffic
+  simlora-capacity --key workload.adapters --limit ttft_s.p99=6 gpu=h100_64g model=llama_3_1_8b system=vllm \\
+      workload=per_adapter
+  simlora-capacity --across gpu,model system=slora,vllm slo.ttft_s=2    each on the GPU that it brings along
 
 Each of --seeds seeds is searched by itself, the same for every system; the interval is over seeds. A run past
 saturation does not meet the SLO. Runs get longer until the answer no longer moves, as a short one ends before a queue
 is long. A trace of your own (workload=file) is as long as it is; it is sped up or slowed down.
 Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here): after an interruption the same command goes on where
 it was, and more --seeds or a finer --precision only adds runs. Written are capacity.json, runs.parquet (a row a run)
-and capacity.png. Exit status: 0 done, 2 bad input, 130 interrupted."""
+and capacity.png; of several configurations these in folders 0, 1, …, and capacities.json and capacities.png.
+Exit status: 0 done, 2 bad input, 130 interrupted."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,7 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("simlora-capacity", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
-    add("overrides", nargs="*", metavar="key=value", help="the configuration, as for simlora")
+    add(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="the configuration, as for simlora; several values, as for simlora -m, are compared",
+    )
     add_config_dir(parser)
     add(
         "--replicas", action="store_true", help="find the fewest cluster.replicas instead of the highest rate"
@@ -85,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TIMES",
         help="runs get at most so many times as long as configured; 1: as configured (default: 64)",
     )
+    add_across(parser)
     add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
     add("--out", type=Path, metavar="DIR", help="where the results go (default: outputs/capacity)")
     return parser
@@ -97,9 +112,9 @@ def _run(options: argparse.Namespace) -> int:
     if len(limits) < len(options.limit):
         raise InputError("--limit is given twice for one figure; give each once")
     folder = options.out or Path("outputs") / "capacity"
-    from simlora.sweeps import capacity
+    from simlora.sweeps import capacities
 
-    found = capacity(
+    compared = capacities(
         overrides_of(options),
         find="replicas" if options.replicas else "rate",
         limits=limits,
@@ -113,14 +128,24 @@ def _run(options: argparse.Namespace) -> int:
         longest=options.longest,
         jobs=options.jobs,
         progress=sys.stderr.isatty(),
+        across=options.across,
     )
-    found.save(folder)
-    for warning in found.warnings:
-        say(f"notice: {warning}")
-    if found.doubt:
-        say(f"notice: a run may mix what files were before an edit and after: {found.doubt}")
-    show(found.text())
-    show(f"\nResults: {folder}/capacity.png, capacity.json, runs.parquet\n")
+    several = len(compared.found) > 1
+    for name, one in compared.found.items():
+        of = f"of {name}, " if several else ""
+        for warning in one.warnings:
+            say(f"notice: {of}{warning}")
+        if one.doubt:
+            say(f"notice: {of}a run may mix what files were before an edit and after: {one.doubt}")
+    if several:
+        compared.save(folder)
+        show(compared.text())
+        show(f"\nResults: {folder}/capacities.png, capacities.json, and of each {folder}/0/capacity.png, …\n")
+    else:
+        (found,) = compared.found.values()
+        found.save(folder)
+        show(found.text())
+        show(f"\nResults: {folder}/capacity.png, capacity.json, runs.parquet\n")
     return DONE
 
 

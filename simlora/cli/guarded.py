@@ -96,6 +96,18 @@ def add_config_dir(parser: ArgumentParser) -> None:
     )
 
 
+def add_across(parser: ArgumentParser) -> None:
+    """Give a command that compares the option --across."""
+    parser.add_argument(
+        "--across",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="what sides may differ in, of gpu, model, engine, slo and calibration, such as --across gpu,model "
+        "(default: nothing but what is varied itself, such as gpu=a10g,l40s; each system may have its own engine)",
+    )
+
+
 def overrides_of(options: Namespace) -> list[str]:
     """Return the overrides of a command that has --config-dir. Raises InputError if that is no folder."""
     from simlora.config.own_folder import own_folder

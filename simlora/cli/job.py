@@ -17,6 +17,7 @@ from simlora.api.preparing import ready
 from simlora.api.progress import working
 from simlora.cli.guarded import BAD_INPUT, INTERRUPTED
 from simlora.cli.messages import say, show
+from simlora.config.own_folder import own_folder
 from simlora.config.setup import Setup
 from simlora.core.errors import InputError
 from simlora.report.terminal import summary_table
@@ -61,7 +62,8 @@ def _simulate(config: DictConfig) -> None:
         raise InputError("hydra.run.dir is empty, must be the folder for the results")
     folder = Path(hydra.runtime.output_dir)
     with working("preparing the workload", False if config.get("progress") is False else None):
-        setup = ready(config, {str(group): choice for group, choice in hydra.runtime.choices.items()})
+        choices = {str(group): choice for group, choice in hydra.runtime.choices.items()}
+        setup = ready(config, choices, [own_folder(folder) for folder in _own_folders()])
     _notify(setup.notices)
     try:
         result = run(setup, command=_command(), progress=_progress(setup), folder=folder)
@@ -100,10 +102,14 @@ def _progress(setup: Setup) -> bool:
 
 def _command() -> str:
     """Return the shell command that makes this run again, in whatever folder its user likes."""
-    hydra = HydraConfig.get()
-    extra = [source.path for source in hydra.runtime.config_sources if source.provider == "command-line"]
-    folders = [word for path in extra for word in ("--config-dir", path)]
-    return shlex.join(["simlora", *folders, *map(str, hydra.overrides.task)])
+    folders = [word for path in _own_folders() for word in ("--config-dir", path)]
+    return shlex.join(["simlora", *folders, *map(str, HydraConfig.get().overrides.task)])
+
+
+def _own_folders() -> list[str]:
+    """Return the user's own folders of configurations."""
+    sources = HydraConfig.get().runtime.config_sources
+    return [source.path for source in sources if source.provider == "command-line"]
 
 
 def _near(path: Path) -> str:

@@ -27,9 +27,10 @@ starts each engine. What comes after the options says the traffic, the model and
 EXAMPLES = """\
 examples
   simlora-plan model=llama_3_1_8b workload=per_adapter workload.adapters=60 slo.ttft_s=2 slo.tpot_s=0.06
-  simlora-plan workload=file workload.path=trace.csv slo.ttft_s=1 --gpus a10g,l40s,h100_80g --price l40s=1.9
-  simlora-plan workload=file workload.path=trace.csv --limit ttft_s.p95=1 --engines vllm,sglang
-  simlora-plan workload=file workload.path=trace.csv slo.ttft_s=1 --tune replica.max_loras=8,16,32
+  simlora-plan model=llama_3_1_8b workload=file workload.path=trace.csv slo.ttft_s=1 --gpus l40s,h100_80g \\
+      --price l40s=1.9
+  simlora-plan model=llama_3_1_8b workload=file workload.path=trace.csv --limit ttft_s.p95=1 --engines vllm,sglang
+  simlora-plan model=llama_3_1_8b workload=file workload.path=trace.csv slo.ttft_s=1 --tune replica.max_loras=8,16,32
 
 A kind of machine is an engine on 1, 2, 4 or 8 GPUs. Each costs at least what its tokens take at the best batch; those
 that cannot be among the cheapest by that are not looked at. Of the others the fewest replicas are found, with the flags

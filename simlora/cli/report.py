@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from simlora.cli.guarded import DONE, command_parser, guarded_options
+from simlora.cli.guarded import DONE, add_across, command_parser, guarded_options
 from simlora.cli.messages import say, show
 from simlora.core.errors import InputError
 from simlora.report.format import counted, size
@@ -19,11 +19,14 @@ Write one page that compares runs: SLO attainment over rate, how long requests t
 table with intervals and winners. It stands alone: any browser opens it, and it loads nothing from the network."""
 EXAMPLES = """\
 examples
-  simlora system=slora hydra.run.dir=a
-  simlora system=vllm hydra.run.dir=b
+  simlora system=slora gpu=a10g model=llama_7b hydra.run.dir=a
+  simlora system=vllm gpu=a10g model=llama_7b hydra.run.dir=b
   simlora-report a b                                       two runs: distributions and a table
 
-  simlora-sweep system=slora,dlora workload.rate_rps=1,2,3,4 --seeds 5
+  simlora system=vllm gpu=l40s model=llama_7b hydra.run.dir=c
+  simlora-report b c --across gpu                          two runs on two GPUs
+
+  simlora-sweep system=slora,fastlibra gpu=a10g model=llama_7b workload.rate_rps=1,2,3,4 --seeds 5
   simlora-report outputs/sweep                             curves with intervals, a line a system
   simlora-report outputs/sweep --figure tpot_s.p95         and another figure of summary.json
   simlora-report outputs/sweep --x cluster.replicas --by system --out replicas.html
@@ -31,7 +34,8 @@ examples
 What is compared: folders of runs (summary.json, requests.parquet and config.yaml), and of sweeps (sweep.parquet). Runs
 that differ in their seed only are averaged; with two seeds or more there are intervals, and winners. Seeds that change
 nothing, as of a trace read from a file, count as one run. A sweep keeps no requests, so that distributions are drawn of
-folders of runs. Systems bring their own model and GPU: the page says where these differ, and gpu=, model= set them.
+folders of runs. The page begins with the GPU, model, engine, SLO and calibration of each side. Runs that differ in
+one of these are refused unless --across, --by, --x or the grid of a sweep asks for it.
 Colours follow the browser's light or dark theme.
 Exit status: 0 done, 2 bad input, 130 interrupted."""
 
@@ -81,18 +85,21 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FIGURE",
         help="a figure of summary.json to draw too, such as kv.hit_rate; may be given several times",
     )
+    add_across(parser)
     return parser
 
 
 def _run(options: argparse.Namespace, command: str) -> int:
     from simlora.report.comparison import write_comparison
+    from simlora.report.sides import heading
     from simlora.sweeps.comparing import compare
 
     if options.out.is_dir():
         raise InputError(
             f"--out {options.out} is a folder, must be a file such as {options.out / 'page.html'}"
         )
-    found = compare(options.paths, options.x, options.by, options.figure, command)
+    found = compare(options.paths, options.x, options.by, options.figure, command, options.across)
+    show(f"{heading(found.sides)}\n")
     for notice in found.notices:
         say(f"notice: {notice}")
     try:

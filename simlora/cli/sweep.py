@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from simlora.cli.guarded import (
     DONE,
     RUNS_ARE_KEPT,
+    add_across,
     add_config_dir,
     command_parser,
     guarded_options,
@@ -27,15 +28,19 @@ Simulate every combination of the values that keys are given, with every seed, a
 choices are written as for simlora -m: a,b,c or range(1,9); simlora --help lists them."""
 EXAMPLES = """\
 examples
-  simlora-sweep system=slora,dlora,fastlibra workload.rate_rps=1,2,3,4 --seeds 5
-  simlora-sweep 'cluster.replicas=range(1,9)' workload.rate_rps=8 --figure ttft_s.p95 --figure slo.attainment
-  simlora-sweep system=slora,slora_lcfs workload.rate_rps=2 --seeds 20 --against system=slora
-  simlora-sweep system=slora,vllm workload.rate_rps=1,2 --seeds 50 --backend dask --address tcp://10.0.0.1:8786
+  simlora-sweep system=slora,slora_lcfs,fastlibra gpu=a10g model=llama_7b workload.rate_rps=1,2,3,4 --seeds 5
+  simlora-sweep 'cluster.replicas=range(1,9)' gpu=a10g model=llama_7b workload.rate_rps=8 --figure ttft_s.p95
+  simlora-sweep system=slora,slora_lcfs gpu=a10g model=llama_7b workload.rate_rps=2 --seeds 20 --against system=slora
+  simlora-sweep gpu=a10g,a100_80g model=llama_7b workload.rate_rps=1,2,4          the grid asks for two GPUs
+  simlora-sweep system=slora,vllm --across gpu,model workload.rate_rps=1,2        each on the GPU that it brings along
+  simlora-sweep system=slora,vllm gpu=a10g model=llama_7b workload.rate_rps=1,2 --seeds 50 --backend dask \\
+      --address tcp://10.0.0.1:8786
 
 Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here) as they end: killed, the same command goes on where it
 was, and another grid runs only what is new. sweep.parquet has a row a run: key, what was varied, seed, status, reason,
-load, device, and every number of summary.json; a run that is refused or fails is a row with its reason. Sweeps into the
-same folder, later or at the same time, add their rows. simlora-report DIR draws it, with winners.
+load, device, side.* (GPU, model, engine, SLO and calibration), and every number of summary.json; a run that is refused
+or fails is a row with its reason. Sweeps into the same folder, later or at the same time, add their rows.
+simlora-report DIR draws it, with winners.
 Exit status: 0 done, 2 bad input, 130 interrupted."""
 FIGURES = ("slo.attainment", "ttft_s.mean", "tpot_s.mean")
 
@@ -68,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="print differences from this value, with the same random numbers",
     )
+    add_across(parser)
     add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
     add(
         "--backend",
@@ -113,7 +119,9 @@ def _run(options: argparse.Namespace) -> int:
         backend=options.backend,
         address=options.address,
         progress=sys.stderr.isatty(),
+        across=options.across,
     )
+    show(f"{found.heading}\n")
     _warn(found)
     for figure in options.figure or FIGURES:
         show(f"{found.text(figure, options.against)}\n")

@@ -210,7 +210,7 @@ def _convert(path: str, out: str, named: str | None, overrides: Sequence[str]) -
     with working(f"reading {path}"):
         _, trace, _ = _read(path, named, overrides)
         write(trace, out)
-    run = f"simlora workload=file workload.path={out}"
+    run = f"simlora gpu=a10g model=llama_7b workload=file workload.path={out}"
     if trace.has_hashes and trace.hash_block_tokens != File.hash_block_tokens:
         run += f" workload.hash_block_tokens={trace.hash_block_tokens}"
     show(f"{out}: {len(trace):,} requests, {len(trace.adapters):,} adapters\nRun it: {run}")

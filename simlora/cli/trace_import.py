@@ -98,7 +98,7 @@ def import_log(path: str, rest: Sequence[str], options: argparse.Namespace) -> i
     if out is not None:
         write(trace, out)
     show(f"\n{out or path}\nour own schema\n\n{facts_in_words(facts(trace))}\n")
-    run = f"simlora workload=file workload.path={out}"
+    run = f"simlora gpu=a10g model=llama_7b workload=file workload.path={out}"
     if trace.has_hashes and trace.hash_block_tokens != File.hash_block_tokens:
         run += f" workload.hash_block_tokens={trace.hash_block_tokens}"
     show(

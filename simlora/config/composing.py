@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache, lru_cache
 from pathlib import Path
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
@@ -71,10 +73,24 @@ def _groups() -> frozenset[str]:
 @lru_cache(maxsize=256)  # half a megabyte each
 def _composed(overrides: tuple[str, ...], digest: str) -> tuple[DictConfig, dict[str, str]]:
     """Compose; `digest` is of the user's own configurations, which may be edited in between."""
-    with crossed(), initialize_config_dir(str(FOLDER), job_name="simlora", version_base=VERSION_BASE):
+    with (
+        crossed(),
+        _beside_a_run(),
+        initialize_config_dir(str(FOLDER), job_name="simlora", version_base=VERSION_BASE),
+    ):
         config = hydra_compose(NAME, overrides=list(overrides), return_hydra_config=True)
     choices = {str(group): str(choice) for group, choice in config.hydra.runtime.choices.items()}
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), choices
+
+
+@contextmanager
+def _beside_a_run() -> Iterator[None]:
+    """Let Hydra compose again within a run that it has started itself: it has one composer at a time."""
+    running, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
+    try:
+        yield
+    finally:
+        GlobalHydra.instance().hydra = running
 
 
 def _digest(overrides: Sequence[str]) -> str:

@@ -251,6 +251,7 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
         "system": choices.get("system") or "custom",
         "model": scenario.model.name,
         "gpu": gpu.name,
+        "engine": tree["engine"],
         "tp": scenario.replica.tp,
         "replicas": scenario.cluster.replicas,
         "kv_token_budget": scenario.replica.kv_token_budget,

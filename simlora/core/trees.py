@@ -6,6 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
+def branch(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the mapping of a name in a tree, an empty one where there is none."""
+    found = tree.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted name and the value of every non-mapping in a tree, in its order."""
     for name, value in tree.items():

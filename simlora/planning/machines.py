@@ -12,11 +12,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from simlora.api.preparing import composed, ready
 from simlora.config.engine_flags import PREFIX_CACHING
+from simlora.config.setup import resolved
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
 from simlora.engine.scenario import Scenario
 from simlora.latency.iteration import IterationModel
+from simlora.report.sides import Side
 from simlora.sweeps.outcome import Overrides
+from simlora.sweeps.sides import of_tree, sides
 
 BATCHES = tuple(2**power for power in range(13))
 """Sequences of a step and tokens of a pass, at which the least time of one is looked for."""
@@ -55,8 +58,8 @@ class Traffic:
 class Machine:
     """An engine on `gpus` GPUs; `usd_per_hour` of all of them. At least `least` of these carry the traffic.
 
-    `settings` is its configuration by key, `notices` say what its calibration was not measured for. `error` is the
-    median error of a step by its calibration, None where it does not say.
+    `settings` is its configuration by key, `side` what it runs on and is judged by. `notices` say what its calibration
+    was not measured for, `error` is the median error of a step by it, None where it does not say.
     """
 
     engine: str
@@ -66,6 +69,7 @@ class Machine:
     least: int
     overrides: Overrides
     settings: DictConfig
+    side: Side
     notices: Sequence[str]
     error: float | None
 
@@ -122,6 +126,7 @@ def machine(
             fewest(setup.scenario, found, bool(OmegaConf.select(config, PREFIX_CACHING))),
             overrides,
             config,
+            sides([{**of_tree(resolved(config)), "kind": provenance.get("kind"), "name": name}])[0],
             tuple(provenance.get("warnings", ())),
             None if error is None else float(error),
         ),

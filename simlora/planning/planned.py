@@ -19,6 +19,7 @@ from simlora.metrics.summary import json_safe
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.machines import Excluded, Traffic
 from simlora.planning.tuning import ROUTER
+from simlora.report.sides import CONDITIONS, heading
 from simlora.results.files import writing
 from simlora.sweeps.outcome import RAN, Outcome
 from simlora.sweeps.question import Question
@@ -94,6 +95,7 @@ class Planned:
             "engine": one.machine.engine,
             "gpu": one.machine.gpu,
             "gpus_per_replica": one.machine.gpus,
+            "side": {name: getattr(one.machine.side, name) for name in CONDITIONS},
             "replicas": one.replicas,
             "usd_per_hour": one.usd_per_hour,
             "settings": dict(one.settings),
@@ -159,6 +161,7 @@ class Plan:
             f"Traffic: {of.rate_rps:.4g} requests/s of {of.prompt_tokens:.0f} and {of.output_tokens:.0f} tokens on "
             f"average, {len(of.ranks)} adapters" + (f" of ranks up to {max(of.ranks)}" if of.ranks else "")
         )
+        yield heading(list(dict.fromkeys(each.candidate.machine.side for each in self.plans)))
         yield f"SLO: {self.question.slo}; kept with {len(self.question.seeds)} seeds"
         for order, each in enumerate(self.plans, 1):
             yield ""

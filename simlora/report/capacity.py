@@ -55,3 +55,18 @@ def plot_capacity(
     ax.legend(frameon=False, fontsize=9)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def plot_capacities(found: pd.DataFrame, unit: str, ax: Axes) -> None:
+    """Draw the answer of each configuration with its interval, the first one at the top."""
+    places = list(range(len(found)))
+    for place, row in zip(places, found.to_dict("records"), strict=True):
+        if not math.isnan(row["low"]):
+            ax.plot([row["low"], row["high"]], [place, place], color=BLUE, alpha=0.4, linewidth=5)
+        ax.scatter([row["value"]], [place], s=36, color=BLUE, zorder=3)
+    ax.set_yticks(places, found["configuration"].tolist(), fontsize=9)
+    ax.set_ylim(len(found) - 0.5, -0.5)
+    ax.set_xlim(left=0)
+    ax.set_xlabel(unit)
+    ax.grid(axis="x", color="#e6e8eb")
+    ax.spines[["top", "right"]].set_visible(False)

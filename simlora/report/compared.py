@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simlora.report.sides import Side
+
 SHARES: NDArray[np.float64] = np.linspace(0.0, 0.995, 200)
 """Of requests: where distributions are drawn."""
 
@@ -17,6 +19,7 @@ SHARES: NDArray[np.float64] = np.linspace(0.0, 0.995, 200)
 class Comparison:
     """What there is to be seen of runs of several configurations.
 
+    `sides` are the lines, by what they run on and are judged by.
     `lines` are the names of configurations, over `x`, a numeric key, where one is varied. `means` has a row for each
     line and x of every figure: line, x, estimate, low, high, runs, failed, load, and mark: best, tie or "". `columns`
     are the figures of the table, `asked` those to be drawn that are not drawn anyway, `cost` is the
@@ -30,7 +33,7 @@ class Comparison:
     by: Sequence[str]
     lines: Sequence[str]
     runs: int
-    targets: Sequence[str]
+    sides: Sequence[Side]
     means: Mapping[str, pd.DataFrame]
     columns: Sequence[str]
     asked: Sequence[str]

@@ -23,6 +23,7 @@ from simlora.report.vega import Spec
 
 MOST_LINES = len(PALETTE)
 MOST_LOST = 100
+SIDE_TITLES = {"gpu": "GPU", "model": "model", "engine": "engine", "slo": "SLO", "calibration": "calibration"}
 
 
 def write_comparison(path: Path, comparison: Comparison) -> None:
@@ -67,9 +68,19 @@ def _header(found: Comparison) -> Html:
         tag("p", "simlora · comparison of simulated runs", class_="eyebrow"),
         tag("h1", f"{counted(found.runs, 'run')} compared", tag("small", f"{what}{over}")),
         tag("p", " · ".join(found.sources), class_="lede"),
-        tag("p", f"SLO: {'; or '.join(found.targets)}.", class_="note") if found.targets else EMPTY,
+        _sides(found),
         join(tag("p", notice, class_="note") for notice in notices),
     )
+
+
+def _sides(found: Comparison) -> Html:
+    """Return what each side runs on and is judged by: a sentence where it is the same for all."""
+    if len(found.sides) == 1:
+        return tag("p", f"All run {found.sides[0].conditions}.", class_="note")
+    titles = ("configuration", *SIDE_TITLES.values())
+    body = ([side.name, *(getattr(side, name) for name in SIDE_TITLES)] for side in found.sides)
+    what = "What each configuration runs on and is judged by."
+    return section("Sides", what, table(titles, body, texts=len(titles)))
 
 
 def _shown(found: Comparison) -> Sequence[str]:

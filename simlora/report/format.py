@@ -141,6 +141,28 @@ def system_name(system: str) -> str:
     return system
 
 
+def with_changes(system: str, changes: Mapping[str, Any]) -> str:
+    """Return what a system is called of which keys were changed: `slora + scheduler=lcfs + max_loras=8`.
+
+    This is the one rule for terminals, tables, legends and pages. `changes` are by dotted keys, as
+    `simlora.config.changed` finds them.
+    """
+    return " + ".join(
+        [system, *(f"{key.rpartition('.')[2]}={plain(value)}" for key, value in changes.items())]
+    )
+
+
+def plain(value: Any) -> str:
+    """Return a value as a reader would write it, the same for 1 and 1.0."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list):
+        return f"[{','.join(map(plain, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{plain(one)}' for key, one in value.items())}}}"
+    return digits_of(value)
+
+
 def digits_of(x: Any) -> str:
     """Return a value of a key as it would be written."""
     return f"{x:g}" if isinstance(x, int | float) else str(x)
@@ -165,7 +187,8 @@ def headline(summary: dict[str, Any]) -> tuple[str, str]:
     ]
     where = " and ".join(f"{kind['replicas']} × {_gpu(kind)}" for kind in kinds)
     where = f" on {where}" if gpu and replicas else ""
-    return system_name(str(run.get("system") or "simlora")), f"{model}{where}"
+    name = system_name(str(run.get("system") or "simlora"))
+    return with_changes(name, run.get("changed") or {}), f"{model}{where}"
 
 
 def device_in_words(summary: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simlora.sweeps.answer import Capacity
 from simlora.sweeps.search import capacity
+from simlora.sweeps.several import Capacities, capacities
 from simlora.sweeps.table import Sweep, sweep
 
-__all__ = ["Capacity", "Sweep", "capacity", "sweep"]
+__all__ = ["Capacities", "Capacity", "Sweep", "capacities", "capacity", "sweep"]

@@ -18,6 +18,7 @@ from simlora.core import libm
 from simlora.core.errors import InputError, nearest
 from simlora.metrics.saturation import UNKNOWN
 from simlora.metrics.summary import json_safe
+from simlora.report.sides import CONDITIONS, Side
 from simlora.results.files import writing
 from simlora.sweeps.question import LEAST, LONGEST, RATE, REPLICAS, STEP, Question
 from simlora.sweeps.statistics import CONFIDENCE, interval
@@ -34,7 +35,8 @@ class Capacity:
 
     Looking for a rate, `seeds` has the highest `value` that met the SLO and the lowest that did not, `beyond`; looking
     for replicas the fewest that met it, and one less; NaN where one is enough. `load` says how near to saturation the
-    run at `value` was, `arrivals_s` for how many seconds its requests arrived. `shorter` is the answer of shorter
+    run at `value` was, `arrivals_s` for how many seconds its requests arrived. `side` says what the configuration is
+    called, runs on and is judged by. `shorter` is the answer of shorter
     runs, None where these are as configured. `doubt` says why the answer may mix what files were before an edit
     and after; "" if it does not. `warnings` say what the calibration was not measured for, and the error to expect.
     """
@@ -42,6 +44,7 @@ class Capacity:
     question: Question
     seeds: pd.DataFrame
     runs: pd.DataFrame
+    side: Side
     shorter: Capacity | None = None
     doubt: str = ""
     warnings: Sequence[str] = ()
@@ -142,6 +145,7 @@ class Capacity:
                 "lengths": self.lengths,
                 "settled": self.settled,
                 "key": question.key,
+                "side": {"name": self.side.name} | {name: getattr(self.side, name) for name in CONDITIONS},
                 "slo": {"limits": dict(question.limits), "attainment": question.attainment},
                 "seeds": self.seeds.to_dict("records"),
                 "runs": len(self.runs),
@@ -152,14 +156,9 @@ class Capacity:
         return tree
 
     def text(self) -> str:
-        """Return the answer and a line a seed."""
-        question, (low, high) = self.question, self.interval
-        if question.find == REPLICAS:
-            first = f"{self.value:.0f} replicas are enough with every seed"
-        else:
-            first = f"{self.value:.4g} {question.unit}"
-            first += ", one seed" if math.isnan(low) else f" [{low:.4g}, {high:.4g}], {self._of_what}"
-        lines = [first, f"within {question.slo}", self._how_long, ""]
+        """Return what the configuration runs on, the answer and a line a seed."""
+        question = self.question
+        lines = [self.side.text(), "", self.words, f"within {question.slo}", self._how_long, ""]
         lines.append(
             f"{'seed':>6}{'met at':>12}{'missed at':>12}"
             + "".join(f"{name:>22}" for name in question.figures)
@@ -169,6 +168,17 @@ class Capacity:
             figures = "".join(f"{row[name]:>22.4g}" for name in question.figures)
             lines.append(f"{row['seed']:>6}{row['value']:>12.5g}{beyond:>12}{figures}  {row['load']}")
         return "\n".join(lines)
+
+    @property
+    def words(self) -> str:
+        """The answer in words."""
+        low, high = self.interval
+        if self.question.find == REPLICAS:
+            return f"{self.value:.0f} replicas are enough with every seed"
+        first = f"{self.value:.4g} {self.question.unit}"
+        return (
+            f"{first}, one seed" if math.isnan(low) else f"{first} [{low:.4g}, {high:.4g}], {self._of_what}"
+        )
 
     def save(self, folder: Path) -> None:
         """Write runs.parquet, capacity.png and capacity.json into a folder. Raises InputError if that cannot be."""
@@ -196,7 +206,9 @@ class Capacity:
         limit = question.limit(name)
         span = self.interval if question.find == RATE else (math.nan, math.nan)
         longest = self.runs[self.runs["times"] == question.times]
-        return plot_capacity(longest, name, limit, self.value, span, question.unit, ax)
+        drawn = plot_capacity(longest, name, limit, self.value, span, question.unit, ax)
+        drawn.set_title(f"{self.side.name}: {self.side.model} on {self.side.gpu}", fontsize=9)
+        return drawn
 
     def _ends(self, name: str) -> NDArray[np.float64]:
         return self.seeds[name].to_numpy(dtype=np.float64)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from simlora.core.errors import InputError, nearest
 from simlora.metrics.slo import ATTAINMENT, is_finished
 from simlora.metrics.summary import TIMES
 from simlora.report.compared import SHARES, Comparison
-from simlora.report.format import digits_of, targets_in_words
+from simlora.report.format import digits_of
 from simlora.results.files import load_results
 from simlora.sweeps.differing import (
     alike,
@@ -21,12 +22,13 @@ from simlora.sweeps.differing import (
     axis_of,
     is_numeric,
     label_of,
-    on_several,
     unlike,
     varying,
 )
-from simlora.sweeps.gathering import GPU_HOURS, gather
+from simlora.sweeps.gathering import GPU_HOURS, SOURCE, gather
+from simlora.sweeps.naming import names_of
 from simlora.sweeps.outcome import RAN
+from simlora.sweeps.sides import SIDE, allowed, asks, check, facts_in, sides
 from simlora.sweeps.statistics import echoes
 from simlora.sweeps.winners import marked
 
@@ -40,13 +42,20 @@ def compare(
     by: Sequence[str] = (),
     figures: Sequence[str] = (),
     command: str = "",
+    across: str | Sequence[str] = (),
 ) -> Comparison:
     """Read runs and sweeps, and return what there is to be seen of them.
 
     `x` is the numeric key that curves are drawn over, `by` those whose values make a line each; what is not given is
     found: whatever varies. Runs that differ in neither are averaged, as seeds are. `figures` are to be drawn, too.
-    Raises InputError for what cannot be read, does not vary or is not there, and if no run has any figures.
+
+    All have the same GPU, model, SLO and calibration, and one engine a system, but for what `x` and `by` name, what
+    the grid of a sweep varies, and what `across` allows to differ: of gpu, model, engine, slo and calibration.
+
+    Raises InputError for what cannot be read, does not vary or is not there, where runs differ so, and if no run has
+    any figures.
     """
+    allow = allowed(across)
     runs = gather(paths)
     table = _with_gpu_seconds(runs.table)
     if not (table["status"] == RAN).any():
@@ -56,13 +65,23 @@ def compare(
     _check(table, runs.keys, x, by, figures)
     vary = varying(table, runs.keys)
     axis = x or axis_of(table, [key for key in vary if key not in by])
+    if "system" in table and table[f"{SIDE}system"].notna().all():
+        table = table.assign(system=names_of(table, (*by, *([axis] if axis else []))))
+        vary = varying(table, runs.keys)
     names = tuple(by) or tuple(key for key in vary if key != axis)
-    labels = zip(*(table[name] for name in names), strict=True) if names else [()] * len(table)
-    places = {
-        "line": [label_of(names, values) for values in labels],
-        "x": pd.to_numeric(table[axis]) if axis else "",
-    }
+    places = {"line": _lines(table, names), "x": pd.to_numeric(table[axis]) if axis else ""}
     table = pd.concat([table, pd.DataFrame(places, index=table.index)], axis=1)
+    rows = table.to_dict("records")
+    asked = _asked(table, runs.keys, (*by, *([x] if x else [])))
+    of_asked = ({key: row[key] for key in asked} for row in rows)
+    check(
+        [
+            own | facts_in(row) | {"name": row["folder"] or row["line"]}
+            for own, row in zip(of_asked, rows, strict=True)
+        ],
+        asked,
+        allow,
+    )
     runs_of_all, again = len(table), echoes(table, ["line", "x"])
     left_out = alike(table[again])
     table = table[~again].reset_index(drop=True)
@@ -79,7 +98,7 @@ def compare(
         by=names,
         lines=lines,
         runs=runs_of_all,
-        targets=_targets(table),
+        sides=sides(facts_in(row) | {"name": _full_name(row, names)} for row in rows),
         means={figure: marked(table, figure, lines) for figure in drawn if figure in table},
         columns=tuple(figure for figure in columns if figure in table),
         asked=tuple(figures),
@@ -90,7 +109,6 @@ def compare(
             *runs.notices,
             *averaged(axis, names, vary),
             *unlike(table, runs.keys, axis, names, vary),
-            *on_several(table, axis, names),
             *left_out,
         ),
     )
@@ -121,17 +139,29 @@ def _with_gpu_seconds(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([table, (1000.0 * taken_s / finished).rename(COSTS[1])], axis=1)
 
 
-def _targets(table: pd.DataFrame) -> tuple[str, ...]:
-    """Return the SLOs that were set, in words."""
-    prefix = "slo.targets."
-    ran = table[table["status"] == RAN]
-    targets = ran[[column for column in map(str, ran.columns) if column.startswith(prefix)]].drop_duplicates()
-    return tuple(
-        targets_in_words(
-            {str(name).removeprefix(prefix): value for name, value in row.items() if value == value}
-        )
-        for row in targets.to_dict("records")
-    )
+def _lines(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Return the line of each run: by the values of `names`; by its system where nothing varies."""
+    if not names and "system" in table and table["system"].nunique() == 1:
+        return table["system"].astype(str).tolist()
+    labels = zip(*(table[name] for name in names), strict=True) if names else [()] * len(table)
+    return [label_of(names, values) for values in labels]
+
+
+def _full_name(row: Mapping[Any, Any], names: Sequence[str]) -> str:
+    """Return what a run's line is called, with its system where the line does not say it."""
+    system, line = row.get("system"), str(row["line"])
+    return f"{system}, {line}" if names and "system" not in names and isinstance(system, str) else line
+
+
+def _asked(table: pd.DataFrame, keys: Sequence[str], named: Sequence[str]) -> list[str]:
+    """Return the keys by which a difference in GPU, model, engine, SLO or calibration is asked for.
+
+    They are those `named` as an axis or a line, and what the grid of one sweep varies. A difference between folders
+    may have gone unseen.
+    """
+    grids = table[table["folder"] == ""].groupby(SOURCE, sort=False)
+    varied = (key for key in keys if asks(key) and (grids[key].nunique() > 1).any())
+    return list(dict.fromkeys([*(key for key in named if asks(key)), *varied]))
 
 
 def _quantiles(table: pd.DataFrame) -> dict[str, dict[str, dict[str, NDArray[np.float64]]]]:

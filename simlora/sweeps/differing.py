@@ -7,14 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from simlora.report.format import ABSENT, digits_of
+from simlora.report.format import ABSENT, plain
 from simlora.sweeps.gathering import FIRST, SOURCE
-from simlora.sweeps.table import DEVICE
 
 PREFERRED = ("workload.rate_rps", "workload.arrivals.rate_rps", "speedup")
 """Of the numbers that vary, what curves are drawn over."""
-ASKED = ("workload", "speedup", "slo", "window", "until_s", "cluster")
-"""Groups of keys that say what is asked of systems, and how much there is to serve it."""
+ASKED = ("workload", "speedup", "window", "until_s", "cluster")
+"""Groups of keys that say what is asked of systems, and how much there is to serve it; `sides` looks at the SLO."""
 MOST_KEYS = 6
 """Keys, or lines, that are named in a notice."""
 
@@ -38,13 +37,7 @@ def varying(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
 
 def _plain(value: Any) -> str:
     """Return a value as a reader would write it, the same for 1 and 1.0, and for all that is not there."""
-    if value is None or value != value:  # NaN
-        return ABSENT
-    return (
-        digits_of(float(value))
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else str(value)
-    )
+    return ABSENT if value is None or value != value else plain(value)  # NaN
 
 
 def is_numeric(column: pd.Series[Any]) -> bool:
@@ -88,20 +81,6 @@ def unlike(
     return [
         f"These runs also differ in {', '.join(others[:MOST_KEYS])}{more}, which their names here do not say."
     ]
-
-
-def on_several(table: pd.DataFrame, axis: str | None, names: Sequence[str]) -> list[str]:
-    """Return which lines ran on which models and GPUs, if these are not the same and not what is compared."""
-    if DEVICE not in table or {"model", "gpu"} & {axis, *names}:
-        return []
-    found = table.dropna(subset=[DEVICE]).groupby(DEVICE, sort=False)["line"].unique()
-    if len(found) < 2:
-        return []
-    words = []
-    for device, lines in found.items():
-        more = f" and {len(lines) - MOST_KEYS} more" if len(lines) > MOST_KEYS else ""
-        words.append(f"{device} ({', '.join(lines[:MOST_KEYS])}{more})")
-    return [f"Not all ran the same model on the same GPU, which may be what differs: {'; '.join(words)}."]
 
 
 def alike(again: pd.DataFrame) -> list[str]:

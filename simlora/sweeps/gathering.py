@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +11,17 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
+from simlora.config.changed import snake
 from simlora.config.setup import KEYS, OUTPUTS
 from simlora.config.targets import POLICIES
 from simlora.core.errors import InputError
 from simlora.core.trees import leaves
 from simlora.latency.yaml_text import read_yaml
 from simlora.metrics.saturation import UNKNOWN
-from simlora.report.format import device_in_words
+from simlora.metrics.slo import TARGETS
+from simlora.report.format import device_in_words, targets_in_words
 from simlora.sweeps.outcome import RAN
+from simlora.sweeps.sides import FACTS, SIDE, columns_of, kind_of, of_run
 from simlora.sweeps.statistics import INDEPENDENT
 from simlora.sweeps.table import DEVICE, TABLE, WARNING, figures, is_share, read_sweep
 
@@ -113,6 +115,14 @@ def _single(folder: Path) -> tuple[dict[str, Any], list[str]]:
         "gpus": float(gpus),
         DEVICE: device_in_words(summary),
         WARNING: " ".join(_provenance(summary).get("warnings") or ()),
+        **columns_of(
+            {
+                **of_run(summary, config),
+                "kind": kind_of(summary),
+                "system": run.get("system"),
+                "changed": run.get("changed"),
+            }
+        ),
         **found,
     }
     return row, [*values]
@@ -133,8 +143,7 @@ def _warnings(table: pd.DataFrame) -> Iterator[str]:
 def _policies(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the policies by the names of their files: MostIdle as most_idle."""
     targets = {key: (config.get(key) or {}).get("_target_", "") for key in POLICIES}
-    names = {key: str(target).rpartition(".")[2] for key, target in targets.items()}
-    return {key: re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() for key, name in names.items()}
+    return {key: snake(str(target)) for key, target in targets.items()}
 
 
 def _configured(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -163,6 +172,9 @@ def _sweep(folder: Path) -> tuple[pd.DataFrame, list[str]]:
     groups = {*KEYS, "system"} - _NOT_KEYS
     keys = [key for key in columns[:place] if key not in ("key", "source")]
     keys += [key for key in columns[place + 1 :] if key.partition(".")[0] in groups]
+    table = _with_facts(table)
+    if "system" not in keys and table[f"{SIDE}system"].notna().all():
+        table, keys = table.assign(system=table[f"{SIDE}system"]), ["system", *keys]
     gpus = pd.Series(1.0, table.index)
     known = [key for key in ("cluster.replicas", "replica.tp") if key in keys]
     for key in known:
@@ -171,6 +183,26 @@ def _sweep(folder: Path) -> tuple[pd.DataFrame, list[str]]:
     table = table.drop(columns=SOURCE, errors="ignore")
     own = pd.DataFrame({SOURCE: str(folder), "folder": "", "gpus": gpus}, index=table.index)
     return pd.concat([table.assign(seed=table["seed"].astype(str)), own], axis=1), keys
+
+
+def _with_facts(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a sweep's table with all columns that say what its rows ran on, as far as it is known.
+
+    A table of an older simlora has none of them: it says model and GPU in one text, and targets as figures.
+    """
+    more = {f"{SIDE}{fact}": None for fact in FACTS if f"{SIDE}{fact}" not in table}
+    table = table.assign(**more)
+    if f"{SIDE}system" in more and "system" in table:
+        table[f"{SIDE}system"] = table["system"].astype(str)
+    if f"{SIDE}gpu" in more and DEVICE in table:
+        words = table[DEVICE].str.partition(" on ")
+        table[f"{SIDE}model"], table[f"{SIDE}gpu"] = words[0], words[2]
+    if f"{SIDE}slo" in more:
+        targets = {name: table[f"slo.targets.{name}"] for name in TARGETS if f"slo.targets.{name}" in table}
+        rows = pd.DataFrame(targets, index=table.index).to_dict("records")
+        set_ones = ({str(name): value for name, value in row.items() if value == value} for row in rows)
+        table[f"{SIDE}slo"] = [targets_in_words(row) if row else None for row in set_ones]
+    return table
 
 
 def _repeats(table: pd.DataFrame) -> pd.Series[bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -13,12 +13,15 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from simlora.api.preparing import composed
+from simlora.config.changed import changed
 from simlora.config.mistakes import in_plain_words
 from simlora.config.overrides import check_overrides
 from simlora.config.own_folder import KEY as OWN_FOLDER
+from simlora.config.setup import resolved
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import Overrides
+from simlora.sweeps.sides import of_tree
 from simlora.sweeps.values import read
 
 QUIET = ("timeline=false", "report=false", "progress=false")
@@ -27,11 +30,15 @@ SEEDS_MOST = 100_000
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a grid: the values of all keys that are set, the seed, and the overrides that say all of it."""
+    """One run of a grid: the values of all keys that are set, the seed, and the overrides that say all of it.
+
+    `facts` say what it runs on and is judged by (`sides.CONDITIONS`), its `system`, and what was `changed` of that.
+    """
 
     values: Mapping[str, Any]
     seed: int
     overrides: Overrides
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -54,12 +61,18 @@ class Grid:
         A seed is the same random numbers in every cell, so that what is compared are systems and not draws; a workload
         that has a seed of its own gets it too. Raises InputError for a combination that cannot be composed.
         """
+        for values, overrides in self.configurations():
+            facts = facts_of(overrides)
+            for seed in self.seeds:
+                yield Cell(values, seed, seeded(overrides, seed), facts)
+
+    def configurations(self) -> Iterator[tuple[Mapping[str, Any], Overrides]]:
+        """Yield the values of all keys that are set, and the overrides, of each combination."""
         for written in product(*self.axes.values()):
             varied = tuple(f"{key}={value}" for key, value in zip(self.axes, written, strict=True))
             pairs = (override.partition("=") for override in (*varied, *self.fixed))
             values = {key: read(value) for key, equals, value in pairs if equals and key != "seed"}
-            for seed in self.seeds:
-                yield Cell(values, seed, seeded((*self.fixed, *varied), seed))
+            yield values, (*self.fixed, *varied)
 
 
 def grid(overrides: Sequence[str], seeds: int = 1) -> Grid:
@@ -89,6 +102,20 @@ def grid(overrides: Sequence[str], seeds: int = 1) -> Grid:
     config, _ = composed([*fixed, *(f"{key}={values[0]}" for key, values in axes.items())])
     first = whole("seed", OmegaConf.select(config, "seed"), least=0)
     return Grid(tuple(fixed), axes, range(first, first + count))
+
+
+def facts_of(overrides: Overrides) -> dict[str, Any]:
+    """Return what a configuration runs on and is judged by, its `system`, and what was `changed` of that.
+
+    Raises InputError for overrides that cannot be composed; what cannot be resolved has no conditions.
+    """
+    config, choices = composed(overrides)
+    try:
+        conditions = of_tree(resolved(config))
+    except InputError:  # which is the run's reason to be refused
+        conditions = {}
+    system = choices.get("system") or "custom"
+    return {"system": system, "changed": changed(config, choices, overrides), **conditions}
 
 
 @lru_cache(maxsize=256)  # a search asks again at every rate

@@ -17,7 +17,7 @@ from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError
 from simlora.metrics.saturation import PAST
 from simlora.metrics.slo import ATTAINMENT, TARGETS
-from simlora.sweeps.grid import seeded
+from simlora.sweeps.grid import facts_of, seeded
 from simlora.sweeps.outcome import Outcome, Overrides
 
 RATE, REPLICAS = "rate", "replicas"
@@ -37,6 +37,7 @@ class Question:
 
     `seeds` are those that are searched for; a rate below `least` is not looked at. `step`: the first one from `start`.
     `lasts` are the keys that make a run longer, as configured; runs are `times` as long, and `longest` times at most.
+    `facts` say what the configuration runs on and is judged by, as those of a sweep's cell.
     """
 
     overrides: Overrides
@@ -52,6 +53,7 @@ class Question:
     step: float = STEP
     lasts: Mapping[str, float] = field(default_factory=dict)
     longest: int = LONGEST
+    facts: Mapping[str, Any] = field(default_factory=dict)
     times: int = 1
 
     @property
@@ -72,7 +74,7 @@ class Question:
     @property
     def slo(self) -> str:
         """The SLO in words: `ttft_s.p95 < 10`."""
-        words = [f"{name} < {limit:g}" for name, limit in self.limits.items()]
+        words = _limits_in_words(self.limits)
         if self.attainment is not None:
             words.append(f"{100 * self.attainment:.6g} % of the requests within every slo.*")
         return ", ".join(words)
@@ -148,6 +150,9 @@ def asked(
             "an autoscaler says how many replicas there are; look for replicas with autoscaler=fixed"
         )
     checked, attainment = _slo(config, limits or {}, attainment)
+    facts = facts_of(tuple(overrides))
+    if attainment is None:
+        facts["slo"] = ", ".join(_limits_in_words(checked))
     first = whole("seed", OmegaConf.select(config, "seed"), least=0)
     chosen = REPLICAS_KEY if find == REPLICAS else _key(key, config)
     configured = OmegaConf.select(config, chosen)
@@ -169,7 +174,12 @@ def asked(
         step=number("step", step, "times the rate", above=1, most=STEP),
         lasts={} if chosen in (lasting := lasts(config)) else lasting,
         longest=whole("longest", longest, "times the configured length", least=1, most=LONGEST_MOST),
+        facts=facts,
     )
+
+
+def _limits_in_words(limits: Mapping[str, float]) -> list[str]:
+    return [f"{name} < {limit:g}" for name, limit in limits.items()]
 
 
 def _slo(

@@ -15,10 +15,13 @@ from simlora.config.own_folder import with_folder
 from simlora.core.bisection import Bracket
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
+from simlora.report.sides import Side
 from simlora.sweeps.answer import Capacity
+from simlora.sweeps.naming import system_named
 from simlora.sweeps.outcome import NOT_KEPT, RAN, Outcome
 from simlora.sweeps.question import LONGER, LONGEST, RATE, STEP, Question, asked
 from simlora.sweeps.running import run_all
+from simlora.sweeps.sides import kind_of, sides
 
 
 def capacity(
@@ -183,7 +186,14 @@ class _Search:
         seeds = pd.DataFrame(found).astype({"value": float, "beyond": float})
         doubts = [one.reason for one in self.outcomes.values() if one.reason.startswith(NOT_KEPT)]
         warnings = next((one.warnings for one in self.outcomes.values() if one.warnings), ())
-        return Capacity(question, seeds, runs, shorter, doubts[0] if doubts else "", warnings)
+        return Capacity(question, seeds, runs, self._side(), shorter, doubts[0] if doubts else "", warnings)
+
+    def _side(self) -> Side:
+        """Return what the configuration runs on and is judged by."""
+        facts = self.question.facts
+        kinds = (kind_of(one.summary) for one in self.outcomes.values() if one.status == RAN)
+        name = system_named(facts["system"], facts["changed"])
+        return sides([{**facts, "kind": next(kinds, ""), "name": name}])[0]
 
     def _facts(self, outcome: Outcome) -> dict[str, Any]:
         figures = {name: outcome.figure(name) for name in self.question.figures}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +23,16 @@ from simlora.core.locks import locked
 from simlora.core.trees import leaves
 from simlora.metrics.saturation import LOADS
 from simlora.report.format import device_in_words
+from simlora.report.sides import Side, heading
 from simlora.results.files import cannot_write, writing
 from simlora.sweeps import statistics
 from simlora.sweeps.backends import LOKY
 from simlora.sweeps.backends import backend as spread
-from simlora.sweeps.grid import Cell, grid
+from simlora.sweeps.grid import Cell, Grid, grid
+from simlora.sweeps.naming import names_of, system_named
 from simlora.sweeps.outcome import RAN, Outcome, Overrides
 from simlora.sweeps.running import each_run
+from simlora.sweeps.sides import FACTS, SIDE, allowed, check, columns_of, facts_in, kind_of, sides
 from simlora.sweeps.values import cell as kept
 from simlora.sweeps.values import of_one_kind, read
 
@@ -47,7 +50,7 @@ EVERY_S = 20.0
 """Seconds between two writes of the table while runs go on."""
 RUN = "overrides"
 """The overrides of a run, as one text; runs that have the same are of the same configuration."""
-TEXTS = ("key", "source", RUN, "status", "reason", DEVICE, WARNING)
+TEXTS = ("key", "source", RUN, "status", "reason", DEVICE, WARNING, *(f"{SIDE}{fact}" for fact in FACTS))
 """Columns that are text in every row that has them."""
 SHARES = ("attainment", "satisfaction", "hit_rate", "given_up_share", "merged_share", "hbm_share")
 """Last words of the places of figures that are shares."""
@@ -63,10 +66,24 @@ class Sweep:
     configuration, of the files that it names and of simlora's own. `axes` are the columns that were varied. `status` is
     ran, does not fit, not simulated (the configuration was refused) or failed (an error, or a file that it reads has
     changed since the sweep began), with a `reason` but for the first. `warning`: what its calibration warns of.
+    Columns that begin with `side.` say what a row ran on and was judged by: gpu, model, engine, slo, calibration, its
+    kind, the system, and as JSON what was changed of that.
     """
 
     table: pd.DataFrame
     axes: Sequence[str]
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """What was compared: on which GPU, model, engine, SLO and calibration each configuration ran."""
+        rows = self.table.to_dict("records")
+        names = names_of(self.table, self.axes)
+        return sides(facts_in(row) | {"name": name} for name, row in zip(names, rows, strict=True))
+
+    @property
+    def heading(self) -> str:
+        """The sides, a line each."""
+        return heading(self.sides)
 
     def aggregate(self, figure: str, by: Sequence[str] | None = None) -> pd.DataFrame:
         """Return a figure over seeds with its 95 % interval, for each combination of what was varied.
@@ -94,13 +111,21 @@ class Sweep:
         cells = table.astype(object).map(
             lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)
         )
-        return f"{title}\n{cells.replace('nan', '').to_string(index=False)}"
+        return f"{title}\n{self._with_names(cells.replace('nan', '')).to_string(index=False)}"
 
     def plot(self, figure: str, x: str, ax: Axes | None = None) -> Axes:
         """Draw a figure over seeds with intervals over one of the axes, a line for each combination of the others."""
         from simlora.report.sweeps import plot_sweep
 
-        return plot_sweep(self.aggregate(figure), figure, x, [axis for axis in self.axes if axis != x], ax)
+        means = self._with_names(self.aggregate(figure))
+        return plot_sweep(means, figure, x, [axis for axis in self.axes if axis != x], ax)
+
+    def _with_names(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a table whose systems are called by what was changed of them, too."""
+        if "system" not in table:
+            return table
+        called = dict(zip(self.table["system"], names_of(self.table, self.axes), strict=True))
+        return table.assign(system=table["system"].map(called))
 
 
 def sweep(
@@ -113,6 +138,7 @@ def sweep(
     backend: str = LOKY,
     address: str | None = None,
     progress: bool = False,
+    across: str | Sequence[str] = (),
 ) -> Sweep:
     """Simulate every combination of the values that keys are given, with every seed, and return one table.
 
@@ -124,13 +150,20 @@ def sweep(
 
     `config_dir` is a folder of your own configurations.
 
-    With `out`, a folder, the table is `sweep.parquet` there, to which later sweeps add their rows. Raises InputError
-    for a grid that cannot be read, and if every run of it is refused.
+    With `out`, a folder, the table is `sweep.parquet` there, to which later sweeps add their rows.
+
+    All runs have the same GPU, model, SLO and calibration, and one engine a system, but for what the grid itself varies
+    (`gpu=`, `slo.ttft_s=1,2`) and for what `across` allows to differ: of gpu, model, engine, slo and calibration. A
+    system that brings a GPU of its own has not asked for that.
+
+    Raises InputError for a grid that cannot be read, where runs differ so, and if every run of it is refused.
     """
     if jobs != -1:
         whole("jobs", jobs, "processes", least=1)
     asked = grid(with_folder(overrides, config_dir), seeds)
+    allow = allowed(across)
     cells = {cell.overrides: cell for cell in asked.cells()}
+    _check_sides(asked, cells.values(), allow)
     table = Table(list(asked.axes), list(cells), expanded(out) if out is not None else None)
     with spread(backend, address), bar(len(cells), "runs", progress) as tell:
         runs = each_run(list(cells), jobs, table.cache, keep_going=True)
@@ -138,6 +171,15 @@ def sweep(
             table.add(cells[run], outcome)
             tell(done)
     return table.finished()
+
+
+def _check_sides(asked: Grid, cells: Iterable[Cell], across: frozenset[str]) -> None:
+    """Raise InputError where runs differ in a condition that was not asked to differ."""
+    rows = []
+    for cell in cells:
+        name = system_named(cell.facts["system"], cell.facts["changed"], asked.axes)
+        rows.append({**cell.values, **cell.facts, "name": name})
+    check(rows, list(asked.axes), across)
 
 
 class Table:
@@ -243,6 +285,7 @@ def row_of(cache: Cache, cell: Cell, outcome: Outcome) -> dict[str, Any]:
         DEVICE: device_in_words(outcome.summary) if ran else None,
         WARNING: " ".join(outcome.warnings) if ran else None,
     }
+    found |= columns_of({**cell.facts, "kind": kind_of(outcome.summary) if ran else None})
     return found | {"seconds": outcome.seconds, **dict(figures(outcome.summary))}
 
 

@@ -32,6 +32,7 @@ def test_it_shows_a_rate_and_says_where_the_rest_is(
     out = capsys.readouterr().out
     said = json.loads((tmp_path / "outputs/capacity/capacity.json").read_text())
     assert out.startswith(
+        "slora: llama_7b on a10g, engine slora, SLO TTFT < 6 s, calibration a10g-llama_7b-tp1 (published)\n\n"
         f"{said['value']:.4g} requests/s, one seed\nwithin 95 % of the requests within every slo.*"
     )
     assert "Results: outputs/capacity/capacity.png, capacity.json, runs.parquet" in out
@@ -98,6 +99,48 @@ def test_an_interruption_says_how_to_go_on(
     def stopped(*overrides: object, **asked: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simlora.sweeps.capacity", stopped)
+    monkeypatch.setattr("simlora.sweeps.capacities", stopped)
     assert main(SMALL) == 130
     assert "the same command goes on from there" in capsys.readouterr().err
+
+
+def test_several_systems_are_searched_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SMALL, "system=slora,slora_lcfs", "slo.ttft_s=2", "--longest=1"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith(
+        "slora; slora_lcfs: llama_7b on a10g, engine slora, SLO TTFT < 2 s, calibration "
+    )
+    assert [line.split()[0] for line in out[2:4]] == ["slora", "slora_lcfs"]
+    said = json.loads((tmp_path / "outputs/capacity/capacities.json").read_text())
+    assert [(one["name"], one["folder"]) for one in said] == [("slora", "0"), ("slora_lcfs", "1")]
+    alone = json.loads((tmp_path / "outputs/capacity/1/capacity.json").read_text())
+    assert {"name": "slora_lcfs", "folder": "1", **alone} == said[1]
+    assert alone["side"]["gpu"] == "a10g"
+    assert (tmp_path / "outputs/capacity/capacities.png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["system=slora,vllm"], "the sides differ in gpu: a10g (slora), h100_64g (vllm); and in model: "),
+        (
+            ["workload.arrivals.rate_rps=1,2"],
+            "workload.arrivals.rate_rps is what is searched for; give it one ",
+        ),
+        (["--across=gpus"], "--across 'gpus' is nothing that sides may differ in; did you mean gpu"),
+    ],
+)
+def test_unfair_searches_are_refused_before_anything_is_simulated(
+    arguments: list[str],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("simlora.sweeps.several.capacity", None)
+    assert main([*SMALL, *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"simlora: error: {sentence}")
+    assert list(tmp_path.iterdir()) == []

@@ -13,6 +13,7 @@ import simlora
 from simlora.api.own_code import OwnCodeFailed
 from simlora.cli import main as run_main
 from simlora.cli.capacity import main as capacity_main
+from simlora.cli.plan import main as plan_main
 from simlora.cli.sweep import main as sweep_main
 from simlora.cli.trace import main as trace_main
 from simlora.core.errors import InputError
@@ -26,6 +27,19 @@ class Mine(Router):
         return int(candidates[{which}])
 """
 SMALL = ("gpu=a10g", "model=llama_7b", "workload.duration_s=20", "cluster.replicas=2", "router=mine")
+
+PLANNED = (
+    "model=llama_3_1_8b",
+    "workload=short",
+    "slo.ttft_s=5",
+    "--gpus=l40s",
+    "--price=l40s=1.9",
+    "--tp=1",
+    "--seeds=1",
+    "--plans=1",
+    "--tune=replica.max_loras=8",
+    "--jobs=1",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +78,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 "--jobs=1",
             ]
         ),
+        lambda: plan_main(["--config-dir", "conf", *PLANNED, "--out=out"]),
     ],
-    ids=["simlora", "simlora-sweep", "simlora-capacity"],
+    ids=["simlora", "simlora-sweep", "simlora-capacity", "simlora-plan"],
 )
 def test_a_folder_of_ones_own_adds_choices_to_every_command(command: Callable[[], int], own: Path) -> None:
     assert command() == 0
@@ -77,6 +92,17 @@ def test_and_to_python(own: Path) -> None:
     assert set(found.requests["replica"]) == {0}
     table = simlora.sweep([*SMALL, "workload.rate_rps=1,2"], config_dir=own / "conf", jobs=1).table
     assert table["status"].tolist() == ["ran", "ran"]
+
+
+def test_and_to_searches_from_python(own: Path) -> None:
+    limits, searched = {"ttft_s.p95": 2.0}, {"seeds": 1, "longest": 1, "jobs": 1, "precision": 0.5}
+    found = simlora.capacity(SMALL, config_dir="conf", limits=limits, **searched)
+    assert found.side.name == "slora + router=mine"
+    several = simlora.capacities(
+        [*SMALL[:-1], "router=round_robin,mine"], config_dir="conf", limits=limits, **searched
+    )
+    assert list(several.found) == ["slora, round_robin", "slora, mine"]
+    assert several.found["slora, mine"].value == found.value
 
 
 def test_a_row_of_a_sweep_is_run_again_by_its_overrides(own: Path) -> None:

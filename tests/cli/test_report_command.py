@@ -28,7 +28,9 @@ def sweep() -> Path:
 def test_it_writes_a_page_and_says_where(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(sweep())]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("12 runs, 2 lines over workload.rate_rps\nReport: comparison.html, ")
+    first, *rest = out.split("\n\n")
+    assert first == "slora; vllm: SLO TTFT < 6 s"
+    assert rest[0].startswith("12 runs, 2 lines over workload.rate_rps\nReport: comparison.html, ")
     text = Path("comparison.html").read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
     assert sorted(path.name for path in Path().iterdir()) == ["comparison.html", "sweep"]
@@ -49,7 +51,7 @@ def test_what_is_not_as_expected_is_noticed(capsys: pytest.CaptureFixture[str]) 
     assert main(["a", "b"]) == 0
     captured = capsys.readouterr()
     assert "notice: b is the very run that a is" in captured.err
-    assert captured.out.startswith("1 run, 1 line\n")
+    assert "\n\n1 run, 1 line\n" in captured.out
 
 
 @pytest.mark.parametrize(

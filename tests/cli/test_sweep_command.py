@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from simlora.cli.report import main as report_main
 from simlora.cli.sweep import main
 
 SMALL = (
@@ -29,7 +30,11 @@ def test_it_shows_means_and_says_where_the_table_is(
 ) -> None:
     assert main([*SMALL, "--figure", "ttft_s.p95"]) == 0
     out = capsys.readouterr().out
-    lines = out.splitlines()
+    sides, _, *lines = out.splitlines()
+    assert sides == (
+        "slora + kv_token_budget=14500; slora_lcfs + kv_token_budget=14500: llama_7b on a10g, engine slora, "
+        "SLO TTFT < 6 s, calibration a10g-llama_7b-tp1 (published)"
+    )
     assert lines[0] == "ttft_s.p95: median over seeds, 95 % interval"
     assert lines[1].split() == [
         "system",
@@ -41,11 +46,11 @@ def test_it_shows_means_and_says_where_the_table_is(
         "failed",
         "load",
     ]
-    assert [line.split()[:2] for line in lines[2:6]] == [
-        ["slora", "1"],
-        ["slora", "2"],
-        ["slora_lcfs", "1"],
-        ["slora_lcfs", "2"],
+    assert [(line.split()[0], line.split()[3]) for line in lines[2:6]] == [
+        ("slora", "1"),
+        ("slora", "2"),
+        ("slora_lcfs", "1"),
+        ("slora_lcfs", "2"),
     ]
     assert "Results: outputs/sweep/sweep.parquet, 8 runs" in out
     assert len(pd.read_parquet(tmp_path / "outputs/sweep/sweep.parquet")) == 8
@@ -54,7 +59,9 @@ def test_it_shows_means_and_says_where_the_table_is(
 def test_differences_are_from_a_value_that_was_varied(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--figure=ttft_s.p95", "--against", "system=slora", "--out=here"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("ttft_s.p95: difference from system=slora, seed by seed, 95 % interval")
+    assert out.splitlines()[2].startswith(
+        "ttft_s.p95: difference from system=slora, seed by seed, 95 % interval"
+    )
     assert main([*SMALL, "--against=gpu=a10g"]) == 2
     assert "--against 'gpu=a10g' is no value of what is varied; choose one of system, workload.rate_rps" in (
         capsys.readouterr().err
@@ -76,7 +83,7 @@ def test_runs_without_figures_are_noticed(capsys: pytest.CaptureFixture[str]) ->
     assert main([*SMALL[2:3], "replica.kv_token_budget=10,14500", "--jobs=1", "--figure=ttft_s.mean"]) == 0
     captured = capsys.readouterr()
     assert "notice: 1 of 2 runs have no figures; the first: every one of the" in captured.err
-    assert captured.out.splitlines()[2].split() == ["10", "0", "1"]  # no figures, no runs, one that failed
+    assert captured.out.splitlines()[4].split() == ["10", "0", "1"]  # no figures, no runs, one that failed
 
 
 @pytest.mark.parametrize(
@@ -127,3 +134,32 @@ def test_an_interruption_says_how_to_go_on(
     monkeypatch.setattr("simlora.sweeps.sweep", stopped)
     assert main(SMALL) == 130
     assert "the same command goes on from there" in capsys.readouterr().err
+
+
+def test_systems_with_a_gpu_of_their_own_are_compared_if_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    grid = ["system=slora,vllm", "workload.duration_s=20", "--jobs=1"]
+    assert main(grid) == 2
+    assert capsys.readouterr().err == (
+        "simlora: error: the sides differ in gpu: a10g (slora), h100_64g (vllm); and in model: llama_7b (slora), "
+        "llama_3_1_8b (vllm); set gpu= and model= alike for all, or allow it with --across gpu,model\n"
+    )
+    assert not Path("outputs").exists()
+    assert main([*grid, "--across", "gpu,model", "--out=both"]) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("slora: llama_7b on a10g, engine slora, ")
+    assert second.startswith("vllm: llama_3_1_8b on h100_64g, engine vllm, ")
+    assert report_main(["both"]) == 2  # the page is asked for anew
+    assert "or allow it with --across gpu,model" in capsys.readouterr().err
+    assert report_main(["both", "--across=gpu", "--across=model"]) == 0
+    assert capsys.readouterr().out.startswith("slora: llama_7b on a10g, engine slora, ")
+
+
+def test_a_changed_system_is_called_by_what_was_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    grid = ["system=slora", "scheduler=lcfs", "workload.rate_rps=1,2", "workload.duration_s=20"]
+    assert main([*grid, "--jobs=1", "--out=here"]) == 0
+    assert capsys.readouterr().out.startswith("slora + scheduler=lcfs: llama_7b on a10g, ")
+    assert main(["system=slora", *grid[2:], "--jobs=1", "--out=here"]) == 0
+    capsys.readouterr()
+    assert report_main(["here"]) == 0
+    assert "\n\n4 runs, 2 lines over workload.rate_rps\n" in capsys.readouterr().out
+    assert '"slora + scheduler=lcfs"' in Path("comparison.html").read_text()

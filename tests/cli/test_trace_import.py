@@ -398,7 +398,7 @@ def test_the_guess_is_printed_and_then_what_info_prints(capsys: Capture) -> None
         "status         status                                          200",
     ]
     facts, _, run = rest.rpartition("\n\n")
-    assert run == "Run it: simlora workload=file workload.path=out.csv\n"
+    assert run == "Run it: simlora gpu=a10g model=llama_7b workload=file workload.path=out.csv\n"
     assert main(["info", "out.csv"]) == 0
     assert facts in capsys.readouterr().out
 

@@ -42,7 +42,7 @@ def cells(found: Any, figure: str = "slo.attainment") -> dict[tuple[str, Any], d
 def test_a_sweep_is_curves_over_rate_with_a_line_a_system(sweep):
     found = compare([sweep])
     assert (found.x, found.by, found.lines) == ("workload.rate_rps", ("system",), ("slora", "vllm"))
-    assert (found.runs, found.targets, found.notices) == (12, ("TTFT < 6 s",), ())
+    assert (found.runs, found.notices) == (12, ())
     at = cells(found)["slora", 2.0]
     values = 0.6 + np.array(NOISE)
     assert at["estimate"] == pytest.approx(values.mean())
@@ -113,7 +113,7 @@ def test_runs_that_differ_in_their_seed_are_averaged(tmp_path):
 def test_curves_over_a_number_that_folders_vary_come_with_distributions_to_choose(tmp_path):
     folders = [make_run(tmp_path / str(rate), workload={"rate_rps": rate, "seed": 0}) for rate in (4, 1, 2)]
     found = compare(folders)
-    assert (found.x, found.lines) == ("workload.rate_rps", ("all runs",))
+    assert (found.x, found.lines) == ("workload.rate_rps", ("slora",))
     assert list(found.quantiles) == ["1", "2", "4"]
     page = Page(render(found))
     assert [attrs["value"] for tag, attrs in page.elements if tag == "option"] == ["1", "2", "4"]
@@ -150,18 +150,53 @@ def test_a_comparison_says_where_more_differs_than_its_lines_say(tmp_path):
         make_run(tmp_path / name, system=name, gpu_name=gpu, slo={"ttft_s": target}, speedup=1)
         for name, gpu, target in (("slora", "a10g", 2), ("vllm", "h100_80g", 6))
     ]
-    found = compare(folders)
+    with pytest.raises(
+        InputError, match=r"differ in gpu: a10g \(.*slora\), h100_80g \(.*vllm\); .* --across gpu$"
+    ):
+        compare(folders)
+    found = compare(folders, across="gpu")
     assert found.lines == ("slora", "vllm")
-    assert found.notices == (
-        "These runs also differ in slo.ttft_s, which their names here do not say.",
-        "Not all ran the same model on the same GPU, which may be what differs: llama_7b on a10g (slora); "
-        "llama_7b on h100_80g (vllm).",
+    assert [(side.name, side.gpu) for side in found.sides] == [("slora", "a10g"), ("vllm", "h100_80g")]
+    text = Page(render(found)).text
+    assert "configuration GPU model engine SLO calibration slora a10g llama_7b" in " ".join(text.split())
+    by_gpu = compare(folders, by=["gpu"])
+    assert by_gpu.notices == ("Runs that differ in system are averaged, too.",)
+    assert [side.name for side in by_gpu.sides] == ["slora, a10g", "vllm, h100_80g"]
+
+
+def test_a_page_says_once_what_all_run_on(sweep, tmp_path):
+    assert "All run SLO TTFT < 6 s." in Page(render(compare([sweep]))).text  # a table of an older simlora
+    page = Page(render(compare([make_run(tmp_path / "run")])))
+    assert (
+        "All run llama_7b on a10g, engine slora, SLO TTFT < 6 s, calibration a10g-llama_7b-tp1" in page.text
     )
-    assert "llama_7b on h100_80g (vllm)" in Page(render(found)).text
-    assert compare(folders, by=["gpu"]).notices == (
-        "Runs that differ in system are averaged, too.",
-        "These runs also differ in slo.ttft_s, which their names here do not say.",
-    )
+
+
+def test_an_older_table_says_gpu_and_model_in_one_text(tmp_path):
+    sweep = make_sweep(tmp_path, steady)
+    table = pd.read_parquet(sweep / "sweep.parquet")
+    table["device"] = table["system"].map({"slora": "llama_7b on a10g", "vllm": "llama_7b on l40s"})
+    table.to_parquet(sweep / "sweep.parquet", index=False)
+    with pytest.raises(InputError, match=r"gpu: a10g \(slora\), l40s \(vllm\)"):
+        compare([sweep])
+    assert [side.gpu for side in compare([sweep], across="gpu").sides] == ["a10g", "l40s"]
+
+
+def test_a_grid_asks_for_what_it_varies_and_two_grids_do_not(tmp_path):
+    def of(folder: str, *gpus: str) -> Path:
+        made = [make_sweep(tmp_path / f"{folder}-{gpu}", steady, ("slora",)) for gpu in gpus]
+        tables = [pd.read_parquet(one / "sweep.parquet") for one in made]
+        for gpu, table in zip(gpus, tables, strict=True):
+            table.insert(3, "gpu", gpu)
+            table["side.gpu"] = gpu
+        pd.concat(tables).to_parquet(made[0] / "sweep.parquet", index=False)
+        return made[0]
+
+    assert compare([of("both", "a10g", "l40s")]).lines == ("a10g", "l40s")
+    two = [of("one", "a10g"), of("other", "l40s")]
+    with pytest.raises(InputError, match=r"differ in gpu: a10g .*, l40s .* --across gpu$"):
+        compare(two)
+    assert len(compare(two, across=["gpu"]).sides) == 2
 
 
 def test_seeds_that_change_nothing_are_one_run(tmp_path):

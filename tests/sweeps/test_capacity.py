@@ -264,7 +264,8 @@ def test_it_is_written_and_drawn(tmp_path: Path) -> None:
 
 
 def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
-    lines = found().text().splitlines()
+    side, _, *lines = found().text().splitlines()
+    assert side == found().side.text()
     assert lines[0].endswith("], 95 % interval over seeds")
     assert lines[0].startswith(f"{found().value:.4g} requests/s [")
     assert lines[1] == "within 95 % of the requests within every slo.*"
@@ -384,7 +385,7 @@ def test_a_bound_ends_it_and_the_answer_says_so() -> None:
     bounded = found(*SHORT, longest=4)
     assert [one["times"] for one in bounded.lengths] == [1, 4]
     assert not bounded.settled
-    assert "so not settled: allow a higher --longest" in bounded.text().splitlines()[2]
+    assert "so not settled: allow a higher --longest" in bounded.text().splitlines()[4]
     assert "--longest=4" in bounded.command
     assert "as configured; longer runs may answer otherwise" in found(*SHORT).text()
 
@@ -519,4 +520,4 @@ def test_a_trace_from_a_file_is_sped_up(tmp_path: Path) -> None:
     assert answer.question.unit == "times the trace's rate"
     assert answer.value > 1
     assert answer.interval == pytest.approx((answer.value, answer.seeds["beyond"][0])), "seeds change nothing"
-    assert "all seeds are the same run, as of a trace from a file" in answer.text().splitlines()[0]
+    assert "all seeds are the same run, as of a trace from a file" in answer.text().splitlines()[2]

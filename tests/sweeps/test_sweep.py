@@ -180,7 +180,10 @@ def test_means_differences_text_and_picture(small: Sweep) -> None:
     assert len(lines) == 2 + 4
     assert "difference from system=slora" in small.text("ttft_s.mean", "system=slora")
     ax = small.plot("ttft_s.mean", "workload.rate_rps")
-    assert [line.get_label() for line in ax.get_lines()] == ["slora", "slora_lcfs"]
+    assert [line.get_label() for line in ax.get_lines()] == [
+        "slora + kv_token_budget=14500",
+        "slora_lcfs + kv_token_budget=14500",
+    ]
     with pytest.raises(InputError, match="'gpu=a10g' is no value of what was varied; choose one of system"):
         small.text("ttft_s.mean", "gpu=a10g")
 

@@ -1,0 +1,197 @@
+"""Comparisons are fair: sides are alike in what is not compared, unless a difference is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simlora
+from simlora.api.preparing import composed
+from simlora.config.changed import changed
+from simlora.config.setup import resolved
+from simlora.core.errors import InputError
+from simlora.report.format import with_changes
+from simlora.report.sides import Side, heading
+from simlora.sweeps.grid import facts_of, grid
+from simlora.sweeps.sides import allowed, asks, check, of_run, of_tree, sides
+from simlora.sweeps.table import _check_sides
+
+ALIKE = ("gpu=a10g", "model=llama_7b")
+
+
+def checked(*overrides: str, across: str = "") -> None:
+    """Check the sides of a grid, as a sweep does before it runs."""
+    asked = grid(overrides)
+    _check_sides(asked, list(asked.cells()), allowed(across) if across else frozenset())
+
+
+# What is refused, and what is not
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("system=slora,fastlibra",), "differ in gpu: a10g (slora), npu_64g (fastlibra); set gpu= alike"),
+        (
+            ("system=slora,dlora", "gpu=a800_80g", "model=llama_2_7b"),
+            "differ in slo: TTFT < 6 s (slora), Time per token < 500 ms (dlora); set slo.* alike for all, or allow it "
+            "with --across slo",
+        ),
+        (
+            ("system=slora,vllm", "gpu=a10g"),
+            "differ in model: llama_7b (slora), llama_3_1_8b (vllm); set model= alike",
+        ),
+    ],
+)
+def test_a_difference_that_a_system_brings_along_is_refused(overrides: tuple[str, ...], said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        checked(*overrides)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("system=slora,fastlibra,slora_lcfs", *ALIKE),
+        ("system=slora,vllm", *ALIKE),  # an engine belongs to its system, and a calibration to its engine
+        ("gpu=a10g,a100_80g", "model=llama_7b"),
+        ("system=slora,fastlibra", "gpu=a10g,a100_80g", "model=llama_7b,llama_13b"),
+        ("slo.ttft_s=1,2",),
+        ("engine=null,vllm_packed",),
+        ("calibration=null,a100_80g-llama_7b-tp1",),
+        ("cluster.replica_groups=[],[{gpu: a100_80g, replicas: 1}]", "cluster.replicas=2"),
+        ("replica.tp=1,2", "gpu=a100_80g", "model=llama_2_7b"),  # GPUs of one kind
+    ],
+)
+def test_what_the_grid_varies_is_asked_for(overrides: tuple[str, ...]) -> None:
+    checked(*overrides)
+
+
+def test_across_allows_what_it_names_and_nothing_else() -> None:
+    systems = "system=slora,vllm"
+    checked(systems, across="gpu,model")
+    with pytest.raises(InputError, match=r"differ in model: .* --across model$"):
+        checked(systems, across="gpu")
+    assert allowed(["gpu", "slo, engine"]) == {"gpu", "slo", "engine"}
+    with pytest.raises(
+        InputError, match="--across 'gpus' is nothing that sides may differ in; did you mean gpu"
+    ):
+        allowed("gpus")
+
+
+def run(name: str, **facts: Any) -> dict[str, Any]:
+    conditions = {
+        "gpu": "a10g",
+        "model": "m",
+        "engine": "slora",
+        "slo": "TTFT < 6 s",
+        "calibration": "a10g-m-tp1",
+    }
+    return {"name": name, "system": name, **conditions, **facts}
+
+
+def test_an_engine_may_differ_between_systems_not_within_one() -> None:
+    other = {"engine": "vllm", "calibration": "a10g-m-tp1-vllm"}
+    check([run("slora"), run("vllm", **other)], [], frozenset())
+    with pytest.raises(
+        InputError, match=r"differ in engine: slora \(slora\), vllm \(again\); set engine= alike"
+    ):
+        check([run("slora"), run("again", **other) | {"system": "slora"}], [], frozenset())
+
+
+def test_a_calibration_of_another_name_is_a_difference() -> None:
+    check([run("a"), run("b", calibration="a10g-m-tp2")], [], frozenset())
+    with pytest.raises(
+        InputError, match=r"differ in calibration: that of its GPU, .* \(a\), mine.yaml \(b\)"
+    ):
+        check([run("a"), run("b", calibration="mine.yaml")], [], frozenset())
+
+
+def test_what_is_not_known_is_no_difference() -> None:
+    check([run("a"), run("b", gpu=None, slo=float("nan"), calibration="–")], [], frozenset())
+
+
+def test_runs_of_one_value_must_still_be_alike() -> None:
+    rows = [run("a", **{"slo.ttft_s": 1}), run("b", **{"slo.ttft_s": 2}, slo="TTFT < 2 s")]
+    check(rows, ["slo.ttft_s"], frozenset())
+    with pytest.raises(InputError, match="differ in slo"):
+        check([*rows, run("c", **{"slo.ttft_s": 2}, slo="TPOT < 1 s")], ["slo.ttft_s"], frozenset())
+
+
+def test_which_keys_ask_for_which_difference() -> None:
+    keys = ("gpu", "+gpu", "gpu.memory_bytes", "slo.ttft_s", "engine", "gpus", "workload.rate_rps")
+    assert [asks(key) for key in keys] == ["gpu", "gpu", "gpu", "slo", "engine", None, None]
+
+
+# What each side is
+
+
+def test_sides_are_configurations_that_are_alike() -> None:
+    rows = [run("a", kind="published"), run("b", kind=None), run("c", gpu="l40s")]
+    one, two = sides(rows)
+    assert one == Side(("a", "b"), "a10g", "m", "slora", "TTFT < 6 s", "a10g-m-tp1 (published)")
+    assert heading([one, two]) == (
+        "a; b: m on a10g, engine slora, SLO TTFT < 6 s, calibration a10g-m-tp1 (published)\n"
+        "c: m on l40s, engine slora, SLO TTFT < 6 s, calibration a10g-m-tp1"
+    )
+    many = Side(tuple("abcdefgh"), "–", "–", "–", "–", "–")
+    assert many.text() == "a; b; c; d; e; f and 2 more: GPU, model, SLO and calibration are not known"
+
+
+def test_a_configuration_and_its_run_say_the_same() -> None:
+    overrides = [
+        *ALIKE,
+        "cluster.replicas=2",
+        "cluster.replica_groups=[{gpu: a100_80g, replicas: 1}]",
+        "workload.duration_s=10",
+        "slo.classes=[{name: gold, share: 0.2, ttft_s: 1}, {name: free, share: 0.8, ttft_s: 10}]",
+    ]
+    tree = resolved(composed(overrides)[0])
+    found = of_run(simlora.simulate(overrides).summary, tree)
+    assert found == of_tree(tree)
+    assert found["gpu"] == "a10g and a100_80g"
+    assert found["slo"].endswith("gold: TTFT < 1 s; free: TTFT < 10 s")
+
+
+# What a changed system is called
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        (("system=slora", "gpu=a10g", "workload.rate_rps=3", "cluster.replicas=4", "slo.ttft_s=1"), "slora"),
+        (("system=slora", "scheduler=earliest_deadline"), "slora + scheduler=earliest_deadline"),
+        (("system=slora", "scheduler=fcfs"), "slora"),
+        (("system=vllm", "replica.max_loras=32"), "vllm + max_loras=32"),
+        (("system=vllm", "scheduler.max_batched_tokens=512"), "vllm + max_batched_tokens=512"),
+        (("system=vllm", "engine=null", "kernel=mbgmv"), "vllm + kernel=mbgmv + engine=null"),
+        (("system=slora", "replica.target_modules=[q,k]"), "slora + target_modules=[q,k]"),
+        (
+            ("system=slora", "router._target_=mine.LeastLoaded", "+router.limit=3"),
+            "slora + router=least_loaded + limit=3",
+        ),
+        (("system=slora", "parts=[mine.Stalls]"), "slora + parts=[mine.Stalls]"),
+        (("system=loraserve", "placement.operating_points={8: 4000}"), "loraserve"),
+    ],
+)
+def test_a_system_is_called_by_what_was_changed_of_it(overrides: tuple[str, ...], name: str) -> None:
+    facts = facts_of(overrides)
+    assert with_changes(facts["system"], facts["changed"]) == name
+
+
+def test_a_system_of_ones_own_is_compared_with_itself(tmp_path: Path) -> None:
+    (tmp_path / "system").mkdir()
+    (tmp_path / "system" / "mine.yaml").write_text(
+        "# @package _global_\ndefaults: [slora, {override /scheduler: lcfs}]\n"
+    )
+    overrides = [f"hydra.searchpath=['file://{tmp_path}']", "system=mine", "replica.max_num_seqs=7"]
+    config, choices = composed(overrides)
+    assert changed(config, choices, overrides) == {"replica.max_num_seqs": 7}
+
+
+def test_a_run_its_terminal_and_its_page_have_the_name() -> None:
+    result = simlora.simulate(["system=slora", "scheduler=lcfs", "workload.duration_s=10"])
+    assert result.summary["run"]["changed"] == {"scheduler": "lcfs"}
+    assert result.summary["run"]["engine"] is None
