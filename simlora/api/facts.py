@@ -74,12 +74,13 @@ def _host_facts(simulation: Simulation) -> dict[str, Any]:
             "host_remote_loads": list(stores.remote_loads),
             "host_storage_loads": list(stores.storage_loads),
         }
-    scenario = simulation.scenario
-    hosts = scenario.cluster.hosts
-    held = scenario.replica.max_cpu_loras
-    every = len(simulation.adapters) if held is None else min(held, len(simulation.adapters))
-    sizes = sorted((adapter.size_bytes for adapter in simulation.adapters), reverse=True)[:every]
-    return {"host_adapters": [every] * hosts, "host_bytes": [sum(sizes)] * hosts, "host_refused": 0}
+    scenario, count = simulation.scenario, len(simulation.adapters)
+    sizes = sorted((adapter.size_bytes for adapter in simulation.adapters), reverse=True)
+    held = []
+    for host in range(scenario.cluster.hosts):
+        limits = [scenario.config_of(id).max_cpu_loras for id in scenario.cluster.replicas_of(host)]
+        held.append(max(count if limit is None else min(limit, count) for limit in limits))
+    return {"host_adapters": held, "host_bytes": [sum(sizes[:most]) for most in held], "host_refused": 0}
 
 
 def kv_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:

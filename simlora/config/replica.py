@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -57,16 +57,20 @@ def budgets_by_rate(trace: Trace, slots: int, replicas: int, engines: int) -> tu
     return tuple(budgets)
 
 
-def check_ranks(replica: ReplicaConfig, trace: Trace) -> None:
-    """Raise InputError if the trace has an adapter of a higher rank than the slots hold."""
-    if replica.adapter_memory != "slots" or not trace.adapters:
+def check_ranks(replicas: Sequence[ReplicaConfig], trace: Trace) -> None:
+    """Raise InputError if the trace has an adapter of a higher rank than the slots of any kind of replica hold."""
+    if not trace.adapters:
         return
-    assert replica.max_lora_rank is not None
     highest = max(trace.adapters, key=lambda adapter: adapter.rank)
-    if highest.rank > replica.max_lora_rank:
+    most = max(each.highest_rank for each in replicas)
+    if highest.rank > most:
+        of = (
+            "replica.max_lora_rank"
+            if len(replicas) == 1
+            else "the highest replica.max_lora_rank of all replicas"
+        )
         raise InputError(
-            f"adapter {highest.name} has rank {highest.rank}, must be at most replica.max_lora_rank, which is "
-            f"{replica.max_lora_rank}"
+            f"adapter {highest.name} has rank {highest.rank}, must be at most {of}, which is {most}"
         )
 
 

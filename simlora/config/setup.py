@@ -7,10 +7,11 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from simlora.config.calibration import calibration_for
@@ -111,7 +112,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     limits, chunks = section(tree, "replica", REPLICA_KEYS), scheduler().chunks
     replica = replica_config(limits, gpu, model, cluster.config.engines_per_gpu, chunks)
     calibration, notices = calibration_for(tree["calibration"], gpu, model, replica, tree["engine"])
-    others, more = other_kinds(cluster.written.get("replica_groups"), limits, model, tree["engine"], chunks)
+    others, more = other_kinds(tree, limits, gpu, model, chunks, partial(_kernel_with, config))
     policies = _policies(tree, scheduler, [calibration, *(kind.calibration for kind in others)])
     scaling = cluster.scaling(make(tree, "autoscaler", Autoscaler), model)
     slo = section(tree, "slo", (*TARGETS, "classes"))
@@ -123,7 +124,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         number("until_missed", until_missed, "of the requests", least=0, most=1)
     speedup = number("speedup", tree["speedup"], above=0)
     trace = workload(tree).build(seed).sped_up(speedup)
-    check_ranks(replica, trace)
+    check_ranks([replica, *(kind.replica for kind in others)], trace)
     targets = with_classes(targets, slo.get("classes"), trace.adapters, seed)
     window = _window(*margins_s, trace)
     scenario = Scenario(
@@ -150,7 +151,12 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         workload=_workload_facts(scenario, choices),
         window=window,
         config=yaml.safe_dump(tree, sort_keys=False, allow_unicode=True),
-        notices=(*notices, *more, *trace.notices, *_nothing_to_share(replica, trace)),
+        notices=(
+            *notices,
+            *more,
+            *trace.notices,
+            *_nothing_to_share([kind.replica for kind in scenario.kinds], trace),
+        ),
         **shows,
     )
 
@@ -190,10 +196,12 @@ def resolved(config: DictConfig) -> dict[str, Any]:
         raise in_plain_words(error) from error
 
 
-def _nothing_to_share(replica: ReplicaConfig, trace: Trace) -> tuple[str, ...]:
-    if replica.host_kv_tokens and not replica.prefix_caching:
+def _nothing_to_share(replicas: Sequence[ReplicaConfig], trace: Trace) -> tuple[str, ...]:
+    """Return a notice if cached KV, which all replicas have or none, is of no use."""
+    caches = replicas[0].prefix_caching
+    if not caches and any(each.host_kv_tokens for each in replicas):
         return ("replica.host_kv_bytes keeps nothing: replica.prefix_caching is false.",)
-    if not replica.prefix_caching or trace.has_prefixes:
+    if not caches or trace.has_prefixes:
         return ()
     return (
         "replica.prefix_caching finds nothing: the workload says neither session nor block_hashes of its requests.",
@@ -203,23 +211,31 @@ def _nothing_to_share(replica: ReplicaConfig, trace: Trace) -> tuple[str, ...]:
 def _policies(
     tree: Tree, scheduler: Callable[[], Scheduler], calibrations: Sequence[Calibration]
 ) -> Policies:
-    loader, kernel = factory(tree, "loader", Loader), None
+    loader = factory(tree, "loader", Loader)
     for calibration in calibrations:  # raises for a coefficient that every run needs
         IterationModel(calibration)
         AdapterLoad(calibration)
         if loader().assists:
             CpuLora(calibration, layers=1)
-        kernel = factory(tree, "kernel", Kernel, calibration)
-    assert kernel is not None, "there are replicas of at least one kind"
     return Policies(
         scheduler=scheduler,
         loader=loader,
         eviction=factory(tree, "eviction", Eviction),
-        kernel=kernel,
+        kernel=factory(tree, "kernel", Kernel, calibrations[0]),
         router=make(tree, "router", Router),
         placement=make(tree, "placement", Placement),
         migration=make(tree, "migration", Migration),
     )
+
+
+def _kernel_with(
+    config: DictConfig, limits: Mapping[str, Any], calibration: Calibration
+) -> Callable[[Calibration], Kernel]:
+    """Return what makes the kernels of replicas whose section `replica` is `limits`: it may refer to that section."""
+    own = OmegaConf.create(plain(config, resolve=False))
+    own["replica"] = dict(limits)
+    kernel = OmegaConf.to_container(own["kernel"], resolve=True)
+    return factory({"kernel": kernel}, "kernel", Kernel, calibration)
 
 
 def _margins_s(tree: Tree) -> tuple[float, float]:
@@ -262,9 +278,13 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
                 "replicas": kind.replicas,
                 "tp": kind.replica.tp,
                 "kv_token_budget": kind.replica.kv_token_budget,
+                "max_prefill_tokens": kind.replica.max_num_batched_tokens,
+                "replica": dict(written.get("replica", {})),
                 "calibration": kind.calibration.describe(),
             }
-            for kind in scenario.cluster.replica_groups
+            for kind, written in zip(
+                scenario.cluster.replica_groups, tree["cluster"]["replica_groups"], strict=True
+            )
         ],
         "policies": {slot: with_target(tree, slot)["_target_"] for slot in POLICIES},
         "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
@@ -67,8 +68,11 @@ def check(scenario: Scenario) -> None:
     """Raise InputError for the first setting that a part of the scenario's replicas cannot work with."""
     made = [getattr(make, "func", make) for make in scenario.parts]
     own = [part for part in made if isinstance(part, type) and issubclass(part, Part)]
+    alike = replace(scenario.cluster, replica_groups=())
+    others = dict.fromkeys(kind.replica for kind in scenario.cluster.replica_groups)
+    each = [scenario, *(replace(scenario, replica=replica, cluster=alike) for replica in others)]
     for part in (*WITH_REQUIREMENTS, *own):
-        for problem in part.requires(scenario):
+        for problem in chain.from_iterable(map(part.requires, each)):
             raise InputError(problem)
 
 
@@ -192,7 +196,7 @@ class Assembly:
         pooled = not (config.divided or config.own_region)
         if not config.prefix_caching:
             return InFlightKV(rule, cache, batch, link, pooled)
-        blocks = self.scenario.cache_block_tokens, config.host_kv_tokens
+        blocks = self.scenario.cache_block_tokens_with(config), config.host_kv_tokens
         if isinstance(eviction, Swapper):
             by_worth = partial(tree_by_worth, eviction, link, *blocks)
             return SwappedKV(rule, cache, batch, link, pooled, by_worth, self.recorder)

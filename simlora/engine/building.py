@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
+from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Kind, Scenario
 from simlora.latency.collectives import folded
 from simlora.latency.cpu_lora import CpuLora
@@ -28,7 +29,7 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
     calibration = folded(own, scenario.model, config.target_modules, config.lora_communication)
     return LatencyModels(
         iteration=IterationModel(calibration),
-        kernel=scenario.policies.kernel(calibration),
+        kernel=(kind.kernel or scenario.policies.kernel)(calibration),
         load=AdapterLoad(own),
         merge=Merge(own) if scenario.policies.merges else None,
         flush_s=own.need("adapter_load.flush_s") if config.adapter_memory == "contiguous" else 0.0,
@@ -38,9 +39,9 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
     )
 
 
-def adapters(scenario: Scenario) -> tuple[Adapter, ...]:
-    """Return the adapters of the trace, by id, as large as memory lays them out."""
-    config, model = scenario.replica, scenario.model
+def adapters(scenario: Scenario, config: ReplicaConfig | None = None) -> tuple[Adapter, ...]:
+    """Return the adapters of the trace, by id, as large as a replica's memory lays them out; None: the base one's."""
+    config, model = config or scenario.replica, scenario.model
     found = tuple(
         model.adapter(id, spec.name, spec.rank, config.target_modules)
         for id, spec in enumerate(scenario.trace.adapters)
@@ -61,7 +62,7 @@ def adapters(scenario: Scenario) -> tuple[Adapter, ...]:
 
 def requests(
     scenario: Scenario,
-    adapters: tuple[Adapter, ...],
+    adapters: Sequence[Adapter],
     entered_s: NDArray[np.float64],
     ids: NDArray[np.int64] | None = None,
 ) -> Iterator[Request]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from simlora.core.adapter import RANK_MAX
 from simlora.core.checks import choice, number, switch, whole
@@ -19,6 +20,8 @@ HIGHEST = "highest"
 DIVIDED = ("partition", "slots")
 """Memory that is divided once and for all between KV and adapters."""
 PREEMPTIONS = ("recompute", "swap")
+ANY_RANK: Final = 1 << 30
+"""More than any adapter's rank: without slots there is no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +82,17 @@ class ReplicaConfig:
     def pool_tokens(self) -> int:
         """Token slots of the pool; of a divided one, of both its parts."""
         return self.kv_token_budget + (self.adapter_region_tokens if self.divided else 0)
+
+    @cached_property
+    def highest_rank(self) -> int:
+        """The highest rank of an adapter that it can serve: `max_lora_rank` where adapters lie in slots, else any."""
+        if self.adapter_memory == "slots" and self.max_lora_rank is not None:
+            return self.max_lora_rank
+        return ANY_RANK
+
+    def holds(self, rank: int) -> bool:
+        """Whether it can serve an adapter of that rank."""
+        return rank <= self.highest_rank
 
     @cached_property
     def surely_tokens(self) -> int:

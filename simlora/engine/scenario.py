@@ -60,12 +60,16 @@ class Policies:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Replicas that are alike: how many, on which GPU, with what limits, and how long things take on it."""
+    """Replicas that are alike: how many, on which GPU, with what limits, and how long things take on it.
+
+    `kernel` is what LoRA adds to an iteration with these limits; None: the policies' kernel, as for the base replica.
+    """
 
     replicas: int
     replica: ReplicaConfig
     calibration: Calibration
     gpu: Gpu | None = None
+    kernel: Callable[[Calibration], Kernel] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +102,8 @@ class ClusterConfig:
     None: it is always current. `host_cores`: CPU cores that `replicas_per_host` replicas share, for a loader that
     assists. `adapter_pool`: replicated, where every host holds all adapters; or distributed, where each host holds
     those that the placement gives to its replicas, up to `host_memory_bytes`, and fetches others over the `network`, or
-    from `storage` if no host holds them. `replica_groups`: the last of the `replicas`, group by group, on other GPUs.
+    from `storage` if no host holds them. `replica_groups`: the last of the `replicas`, group by group, on other GPUs or
+    with other limits.
     """
 
     replicas: int
@@ -193,11 +198,25 @@ class Scenario:
             whole("cluster.least_replicas", self.scaling.least_replicas, "replicas", least=1, most=most)
             if policies.migration.period_s is not None:
                 raise InputError("an autoscaler needs migration=stay")
+            self._check_ranks_always_held()
         for slot, policy in ("placement", policies.placement), ("migration", policies.migration):
             if cluster.replica_groups and policy.assumes_alike:
                 raise InputError(
                     f"cluster.replica_groups needs another {slot}: this one takes all replicas for alike"
                 )
+
+    def _check_ranks_always_held(self) -> None:
+        """Raise InputError if an autoscaler may switch off all replicas that hold the highest rank."""
+        least, adapters = self.scaling.least_replicas, self.trace.adapters
+        if not self.cluster.replica_groups or not adapters:
+            return
+        highest = max(adapters, key=lambda adapter: adapter.rank)
+        most = max(self.config_of(id).highest_rank for id in range(least))
+        if highest.rank > most:
+            raise InputError(
+                f"adapter {highest.name} has rank {highest.rank}, must be at most {most} with an autoscaler, the "
+                f"highest replica.max_lora_rank of the first cluster.least_replicas={least} replicas, which stay on"
+            )
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
@@ -211,13 +230,28 @@ class Scenario:
         """Of which of the `kinds` each replica is `[replicas]`."""
         return np.repeat(np.arange(len(self.kinds)), [kind.replicas for kind in self.kinds])
 
+    @cached_property
+    def firsts(self) -> list[int]:
+        """The first replica of each of the `kinds`."""
+        found: list[int] = np.unique(self.kind_of, return_index=True)[1].tolist()
+        return found
+
     def config_of(self, replica: int) -> ReplicaConfig:
         """Return the limits of one replica."""
         if self.cluster.kv_token_budgets:
             return replace(self.replica, kv_token_budget=self.cluster.kv_token_budgets[replica])
         return self.kinds[int(self.kind_of[replica])].replica
 
+    @cached_property
+    def highest_ranks(self) -> NDArray[np.int64]:
+        """The highest rank of an adapter that each replica can hold `[replicas]`."""
+        return np.array([kind.replica.highest_rank for kind in self.kinds], dtype=np.int64)[self.kind_of]
+
     @property
     def cache_block_tokens(self) -> int:
-        """Tokens of a block of cached KV: the trace's where it has hashes, or else those of memory."""
-        return self.trace.hash_block_tokens if self.trace.has_hashes else self.replica.block_size
+        """Tokens of a block of the base replica's cached KV."""
+        return self.cache_block_tokens_with(self.replica)
+
+    def cache_block_tokens_with(self, config: ReplicaConfig) -> int:
+        """Return the tokens of a block of cached KV: the trace's where it has hashes, or else those of memory."""
+        return self.trace.hash_block_tokens if self.trace.has_hashes else config.block_size

@@ -347,13 +347,18 @@ class ClusterView(Protocol):
         ...
 
     @property
-    def max_num_seqs(self) -> int:
-        """The most requests that a replica may run together."""
+    def max_num_seqs(self) -> NDArray[np.int64]:
+        """The most requests that each replica may run together `[replicas]`."""
         ...
 
     @property
-    def max_loras(self) -> int | None:
-        """The most adapters that a replica's batch may have; None: no limit."""
+    def max_loras(self) -> NDArray[np.float64]:
+        """The most adapters that each replica's batch may have `[replicas]`; inf: no limit."""
+        ...
+
+    @property
+    def max_lora_ranks(self) -> NDArray[np.int64]:
+        """The highest rank of an adapter that each replica can hold `[replicas]`; without slots any: 2**30."""
         ...
 
     @property

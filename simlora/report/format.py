@@ -185,7 +185,7 @@ def headline(summary: dict[str, Any]) -> tuple[str, str]:
         {"gpu": gpu, "tp": tp, "replicas": (replicas or 0) - sum(kind["replicas"] for kind in others)},
         *others,
     ]
-    where = " and ".join(f"{kind['replicas']} × {_gpu(kind)}" for kind in kinds)
+    where = " and ".join(f"{kind['replicas']} × {_gpu(kind)}{_own_keys(kind)}" for kind in kinds)
     where = f" on {where}" if gpu and replicas else ""
     name = system_name(str(run.get("system") or "simlora"))
     return with_changes(name, run.get("changed") or {}), f"{model}{where}"
@@ -200,6 +200,12 @@ def device_in_words(summary: Mapping[str, Any]) -> str:
 
 def _gpu(kind: Mapping[str, Any]) -> str:
     return f"{kind['gpu']} (TP {kind['tp']})" if kind["tp"] != 1 else str(kind["gpu"])
+
+
+def _own_keys(kind: Mapping[str, Any]) -> str:
+    """Return the keys of the section `replica` that a kind of replica has of its own: ` with max_loras=4`."""
+    own = kind.get("replica") or {}
+    return f" with {', '.join(f'{key}={digits_of(value)}' for key, value in own.items())}" if own else ""
 
 
 def workload_in_words(summary: dict[str, Any]) -> str:

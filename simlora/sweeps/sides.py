@@ -41,7 +41,8 @@ def of_tree(tree: Mapping[str, Any]) -> dict[str, str]:
     """Return the CONDITIONS of a resolved configuration, in words."""
     slo, cluster = branch(tree, "slo"), branch(tree, "cluster")
     groups = _mappings(cluster.get("replica_groups"))
-    gpus = [str(branch(tree, "gpu").get("name", ABSENT)), *(str(group.get("gpu")) for group in groups)]
+    own = str(branch(tree, "gpu").get("name", ABSENT))
+    gpus = [own, *(_gpu_of(group.get("gpu", own)) for group in groups)]
     classes = {
         str(one.get("name")): {name: one[name] for name in TARGETS if one.get(name) is not None}
         for one in _mappings(slo.get("classes"))
@@ -60,6 +61,11 @@ def of_tree(tree: Mapping[str, Any]) -> dict[str, str]:
 def _mappings(found: Any) -> list[Mapping[str, Any]]:
     """Return the mappings of a list; none of what is no list, which the run refuses with its reason."""
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def _gpu_of(value: Any) -> str:
+    """Return the name of a group's GPU: a name, or a section like `gpu`."""
+    return str(value.get("name", ABSENT)) if isinstance(value, Mapping) else str(value)
 
 
 def of_run(summary: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, str]:

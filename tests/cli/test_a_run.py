@@ -50,6 +50,25 @@ def test_a_run_that_merges_leaves_what_it_decided_too(simlora: Command):
     assert "out/decisions.parquet" not in simlora.files()
 
 
+def test_a_replica_of_its_own_for_a_high_rank(simlora: Command):
+    """As a user types it; the larger slots leave less to KV."""
+    groups = "[{replicas: 1, replica: {max_lora_rank: 256, max_loras: 4}}]"
+    run = ("calibration=null", "system=vllm", "cluster.replicas=3", f"cluster.replica_groups={groups}")
+    policies = ("placement=by_max_rank", "router=most_idle")
+    load = ("workload=synthetic", "workload.adapters=32", "workload.ranks=[8,8,8,256]")
+    ended = simlora(*run, *policies, *load, "workload.arrivals.rate_rps=2", *SHORT, "hydra.run.dir=out")
+    assert ended.status == 0, ended.err
+    where = "2 × h100_64g and 1 × h100_64g with max_lora_rank=256, max_loras=4"
+    assert where in " ".join(ended.out.split())
+    summary = simlora.summary("out")
+    (other,) = summary["run"]["others"]
+    assert other["replica"] == {"max_lora_rank": 256, "max_loras": 4}
+    pools = [replica["kv_token_budget"] for replica in summary["replicas"]]
+    assert pools[0] == pools[1] > pools[2] == other["kv_token_budget"]
+    table = pd.read_parquet(simlora.folder / "out/requests.parquet")
+    assert ((table["rank"] == 256) == (table["replica"] == 2)).all()
+
+
 def test_plans_that_could_not_be_solved_are_said_once(simlora: Command):
     ended = simlora(
         "calibration=null",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -273,8 +274,36 @@ def test_others_have_their_own_pool_and_gpus_and_else_what_all_have() -> None:
     "others, message",
     [
         ("3", "cluster.replica_groups is 3, must be a list, such as [{gpu: a100_80g, replicas: 2}]"),
-        ("[{gpu: a10}]", "cluster.replica_groups has {'gpu': 'a10'}, must have gpu and replicas"),
-        ("[{gpu: a10, replicas: 1, model: b}]", "must have gpu and replicas, and may have tp"),
+        ("[{gpu: a10}]", "cluster.replica_groups has {'gpu': 'a10'}, must have replicas, and may have gpu"),
+        (
+            "[{gpu: a10, replicas: 1, model: b}]",
+            "there is no key cluster.replica_groups.model; cluster.replica_groups has",
+        ),
+        (
+            "[{replicas: 1, max_num_seqs: 4}]",
+            "no key cluster.replica_groups.max_num_seqs; it goes below replica: {replica: {max_num_seqs: ...}}",
+        ),
+        (
+            "[{replicas: 1, replica: {max_num_seq: 4}}]",
+            "cluster.replica_groups: there is no key replica.max_num_seq; did you mean replica.max_num_seqs?",
+        ),
+        (
+            "[{replicas: 1, replica: {reserve: full}}]",
+            "cluster.replica_groups has replica.reserve, which holds for all replicas; set replica.reserve outside",
+        ),
+        ("[{replicas: 1, replica: 4}]", "replica of cluster.replica_groups is 4, must have keys, such as"),
+        (
+            "[{replicas: 1, tp: 1, replica: {tp: 1}}]",
+            "cluster.replica_groups gives both tp and replica.tp, must give one of them",
+        ),
+        (
+            "[{replicas: 1, replica: {max_lora_rank: 64}}]",
+            "cluster.replica_groups has replica.max_lora_rank, which needs replica.adapter_memory=slots",
+        ),
+        (
+            "[{replicas: 1, replica: {max_num_seqs: 0}}]",
+            "cluster.replica_groups: on a10g, replica.max_num_seqs is 0, must be",
+        ),
         (
             "[{gpu: a11, replicas: 1}]",
             "gpu of cluster.replica_groups is 'a11', which is unknown; did you mean a10",
@@ -298,6 +327,24 @@ def test_others_that_cannot_be_are_said_plainly(calibration: str, others: str, m
     with pytest.raises(InputError) as error:
         setup(calibration, "cluster.replicas=2", f"cluster.replica_groups={others}")
     assert message in str(error.value)
+
+
+def test_others_on_the_same_gpu_keep_its_pool_and_calibration(calibration: str) -> None:
+    own = "{replicas: 1, replica: {max_num_seqs: 9, max_wait_tokens: 3}}"
+    groups = f"[{own}, {{replicas: 1, tp: 1, kv_token_budget: 50}}]"
+    made = setup(
+        calibration, "cluster.replicas=3", "replica.kv_token_budget=1000", f"cluster.replica_groups={groups}"
+    )
+    scenario = made.scenario
+    first, one, two = scenario.kinds
+    assert one.replica == replace(first.replica, max_num_seqs=9, max_wait_tokens=3)
+    assert two.replica == replace(first.replica, kv_token_budget=50)
+    assert one.calibration == two.calibration == first.calibration
+    assert (one.gpu, two.gpu) == (first.gpu, first.gpu)
+    assert [kind["replica"] for kind in made.about["others"]] == [
+        {"max_num_seqs": 9, "max_wait_tokens": 3},
+        {},
+    ]
 
 
 def test_others_whose_gpu_is_too_small_do_not_fit(calibration: str) -> None:

@@ -10,6 +10,7 @@ from experiments.scenarios import scenario
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
 from simlora.core.errors import DoesNotFit, InputError
+from simlora.engine.building import latency_models
 from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.eviction.lru import Lru
 from simlora.policies.eviction.lru_in_turn import LruInTurn
@@ -55,6 +56,25 @@ def test_slots_that_leave_nothing_to_kv_do_not_fit() -> None:
 def test_an_adapter_above_the_highest_rank_is_named() -> None:
     with pytest.raises(InputError, match=r"has rank 64, must be at most replica\.max_lora_rank, which is 32"):
         pool("replica.max_lora_rank=32", "workload.ranks=[8,64]")
+
+
+LARGE = "cluster.replica_groups=[{replicas: 1, replica: {max_lora_rank: 256, max_loras: 4}}]"
+
+
+def test_slots_of_a_higher_rank_have_a_pool_and_a_kernel_of_their_own() -> None:
+    ranks, seats = "workload.ranks=[8,256]", "replica.max_num_seqs=2048"
+    run = scenario(["system=vllm", ranks, seats, "cluster.replicas=2", LARGE, *SHORT])
+    small, large = run.kinds
+    alone = pool("replica.max_lora_rank=256", "replica.max_loras=4", ranks)
+    assert large.replica.kv_token_budget == alone != small.replica.kv_token_budget
+    shrink = [latency_models(run, kind).kernel.shrink for kind in run.kinds]
+    assert shrink[1] == pytest.approx(shrink[0] * (256 * 4) / (64 * 8))
+
+
+def test_no_slot_of_any_kind_holds_a_rank_above_the_highest() -> None:
+    says = r"has rank 512, must be at most the highest replica\.max_lora_rank of all replicas, which is 256"
+    with pytest.raises(InputError, match=says):
+        scenario(["system=vllm", "workload.ranks=[8,512]", "cluster.replicas=2", LARGE, *SHORT])
 
 
 @pytest.mark.parametrize("key", ["max_loras", "max_lora_rank"])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
@@ -38,6 +38,7 @@ from simlora.policies.migration.consolidate import Consolidate
 from simlora.policies.migration.selective_ilp import SelectiveIlp
 from simlora.policies.migration.stay import Stay
 from simlora.policies.placement.burst_tolerance import BurstTolerance
+from simlora.policies.placement.by_max_rank import ByMaxRank
 from simlora.policies.placement.by_speed import BySpeed
 from simlora.policies.placement.contiguous import Contiguous
 from simlora.policies.placement.random import Random as RandomPlacement
@@ -130,6 +131,7 @@ MIGRATIONS: dict[str, Callable[[float], Migration]] = {
 PLACEMENTS = {"replicate_all": ReplicateAll, "burst_tolerance": lambda: BurstTolerance(request_tokens=16)}
 BINDING = {
     "by_speed": BySpeed,
+    "by_max_rank": ByMaxRank,
     "random": RandomPlacement,
     "contiguous": Contiguous,
     "rank_demand": lambda: RankDemand({1: 400.0, 8: 300.0}, period_s=2**-2, trend_periods=3),
@@ -263,6 +265,7 @@ class Case:
     eviction: str = "on_demand"
     kernel: str = "mbgmv"
     max_loras: int | None = None
+    max_lora_rank: int | None = None
     adapter_memory: str = "unified"
     adapter_region_tokens: int = 0
     max_cpu_loras: int | None = None
@@ -290,6 +293,7 @@ class Case:
     boot_s: float = 2**-3
     warm_up_adapters: int = 0
     others: int = 0
+    own: Mapping[str, Any] = field(default_factory=dict)
     ttft_targets_s: tuple[float, ...] | None = None
     replicas_per_host: int = 1
     host_cores: int = 128
@@ -334,6 +338,7 @@ class Case:
             preemption=self.preemption,
             tp=self.tp,
             max_loras=self.max_loras,
+            max_lora_rank=self.max_lora_rank,
             adapter_memory=self.adapter_memory,
             adapter_region_tokens=self.adapter_region_tokens,
             max_cpu_loras=self.max_cpu_loras,
@@ -343,8 +348,8 @@ class Case:
         )
 
     def larger(self, limits: ReplicaConfig) -> ReplicaConfig:
-        """The limits of the others: half as much memory again."""
-        return replace(limits, kv_token_budget=limits.kv_token_budget * 3 // 2)
+        """The limits of the others: half as much memory again, and what is their own."""
+        return replace(limits, **({"kv_token_budget": limits.kv_token_budget * 3 // 2} | dict(self.own)))
 
     def scenario(self, *, fast_forward: bool = True, timeline: bool = True) -> Scenario:
         """The case as the engine takes it."""
@@ -602,6 +607,38 @@ def failing(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def with_other_limits(draw: st.DrawFn, case: Case) -> Case:
+    """The same where the others have limits of their own, and maybe slots of another rank, which may be too low."""
+    own: dict[str, Any] = {
+        "max_num_seqs": draw(st.sampled_from((1, 2, 1000))),
+        "max_num_batched_tokens": draw(st.sampled_from((40, 1000))),
+        "max_wait_tokens": draw(st.integers(0, 5)),
+        "block_size": draw(st.sampled_from((1, 4, 16))),
+        "preemption": draw(st.sampled_from(("recompute", "swap"))),
+    }
+    if draw(st.booleans()):
+        return case.but(own=own | {"max_loras": draw(st.sampled_from((None, 1, 2)))})
+    high, low = max(case.ranks), draw(st.sampled_from(case.ranks))
+    # An autoscaler keeps the first replicas on, which hold all ranks then.
+    of_others, of_first = (high, low) if case.autoscaler == "fixed" and draw(st.booleans()) else (low, high)
+    slots, own_slots = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    return case.but(
+        adapter_memory="slots",
+        eviction=draw(st.sampled_from(("lru", "lru_in_turn"))),
+        max_loras=slots,
+        max_lora_rank=of_first,
+        adapter_region_tokens=4 * of_first * slots,
+        own=own
+        | {
+            "max_loras": own_slots,
+            "max_lora_rank": of_others,
+            "adapter_region_tokens": 4 * of_others * own_slots,
+            "max_cpu_loras": None if case.adapter_pool == "distributed" else draw(st.sampled_from((None, 3))),
+        },
+    )
+
+
+@st.composite
 def fleets(draw: st.DrawFn) -> Case:
     """Scenarios whose replicas come and go, are slow for a while, fail, and are of two kinds, or some of it."""
     case = draw(failing() if draw(st.booleans()) else placed())
@@ -619,13 +656,14 @@ def fleets(draw: st.DrawFn) -> Case:
         case = case.but(stragglers=slow(case.replicas))
     if draw(st.booleans()):
         case = case.but(slow_links=slow(-(-case.replicas // case.replicas_per_host)))
+    case = case.but(autoscaler=draw(st.sampled_from(tuple(AUTOSCALERS))))
     if case.placement != "rank_demand" and draw(st.booleans()):
         case = case.but(others=draw(st.integers(1, case.replicas - 1)))
+        case = draw(with_other_limits(case)) if draw(st.booleans()) else case
     if case.scheduler == "earliest_deadline" or draw(st.booleans()):
         targets = st.sampled_from((2**-4, 0.25, 8.0, math.inf))
         case = case.but(ttft_targets_s=tuple(draw(targets) for _ in range(len(case.ranks) + 1)))
     return case.but(
-        autoscaler=draw(st.sampled_from(tuple(AUTOSCALERS))),
         least_replicas=draw(st.sampled_from((1, 1, 2))),
         boot_s=draw(st.sampled_from((0.0, 2**-3, 0.7))),
         warm_up_adapters=draw(st.sampled_from((0, 2))),

@@ -76,6 +76,25 @@ def test_a_new_replica_takes_requests_when_it_has_booted(scripted) -> None:
     assert scalings(simulation) == [(0.0, 1, 1, 0, 0), (0.25, 2, 1, 1, 0), (0.25 + BOOT_S, 2, 2, 0, 0)]
 
 
+def test_a_new_replica_warms_up_with_the_ranks_that_it_holds(scripted) -> None:
+    """Of three adapters the one of rank 8 is asked for most; the slots of the second replica are of rank 1."""
+    rows = (*(row(0.0, 0) for _ in range(3)), row(0.0, 1), row(0.0, 2), row(0.5, 2))
+    memory = {"adapter_memory": "slots", "max_loras": 3, "max_lora_rank": 8, "adapter_region_tokens": 3 * 32}
+    own = {"max_lora_rank": 1, "max_loras": 2, "adapter_region_tokens": 2 * 4}
+    known = {
+        "ranks": (8, 1, 1),
+        "replicas": 2,
+        "others": 1,
+        "own": own,
+        "eviction": "lru",
+        "warm_up_adapters": 2,
+    }
+    simulation, _ = scripted(1, 2, rows=rows, **known, **memory)
+    assert sorted(simulation.fleet.caches[1].ready_s) == [1, 2]
+    assert simulation.fleet.caches[1].adapter_tokens == 2 * 4
+    assert simulation.recorder.requests().replica.tolist() == [0, 0, 0, 0, 0, 1]
+
+
 def test_it_costs_from_the_start_of_its_boot_until_it_is_off(scripted) -> None:
     simulation, _ = scripted(1, 2, rows=(row(0.0, output_tokens=60),))
     ends_s = lasts_s(60)

@@ -21,6 +21,10 @@ def test_every_request_ends_whichever_replicas_come_and_go(case: Case, fast_forw
     assert (done.admitted_s <= done.first_token_s).all()
     assert (done.cold_start_s + done.kv_cold_start_s <= done.queue_s + 1e-9).all()
     assert simulation.fleet.outstanding.sum() == 0
+    ran = table[table.replica >= 0]
+    highest = simulation.scenario.highest_ranks[ran.replica]
+    ranks = [0 if case.rows[id].adapter is None else case.ranks[case.rows[id].adapter] for id in ran.index]
+    assert (highest >= ranks).all(), "a request ran where its rank is not held"
     assert all(holds_nothing(replica) for replica in simulation.fleet.replicas), "everything is given back"
     lasts_s = simulation.recorder.last_s
     assert (simulation.autoscaling.on_s >= 0.0).all()

@@ -141,6 +141,7 @@ def test_so_do_several_cores(case: Case, cores: int, size: int):
         ("router=random",),
         ("router=routing_table", "placement=contiguous"),
         ("cluster.replica_groups=[{gpu: a100_80g, replicas: 1, kv_token_budget: 9000}]",),
+        ("cluster.replica_groups=[{replicas: 1, replica: {adapter_tokens: 300, max_num_seqs: 4}}]",),
         ("scheduler=early_abort", "workload.arrivals.rate_rps=30", "slo.ttft_s=2"),
         ("until_s=12",),
     ],

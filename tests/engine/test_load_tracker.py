@@ -43,8 +43,8 @@ class Audit(Router):
         for replica in candidates.tolist():
             present = view.requests_of(replica)
             waiting = list(self.simulation.fleet.replicas[replica].table.queue)
-            self.check(view.loads.all, replica, present, view.max_num_seqs)
-            self.check(view.loads.waiting, replica, waiting, view.max_num_seqs)
+            self.check(view.loads.all, replica, present, int(view.max_num_seqs[replica]))
+            self.check(view.loads.waiting, replica, waiting, int(view.max_num_seqs[replica]))
             adapters = {r.adapter.id: r.adapter.kv_tokens for r in present if r.adapter is not None}
             held = sum(r.prompt_tokens + r.max_output_tokens for r in present) + sum(adapters.values())
             assert view.loads.held_tokens[replica] == held

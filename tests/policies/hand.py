@@ -125,13 +125,16 @@ class Cluster:
         adapters: Sequence[Adapter] = (A, B, C),
         shares: Mapping[int, Sequence[float]] | None = None,
         max_loras: int | None = None,
+        max_lora_ranks: Sequence[int] | None = None,
         resident_adapters: Sequence[int] | None = None,
         cached_tokens: Sequence[int] | None = None,
         used_tokens: Sequence[int] | None = None,
         sent: LoadTracker | None = None,
     ) -> None:
         nothing = [0] * len(outstanding)
-        self.max_loras = max_loras
+        slots = np.inf if max_loras is None else max_loras
+        self.max_loras = np.full(len(outstanding), slots, dtype=np.float64)
+        self.max_lora_ranks = np.array(max_lora_ranks or [1 << 30] * len(outstanding), dtype=np.int64)
         self.resident_adapters = np.array(resident_adapters or nothing, dtype=np.int64)
         self.used_tokens = np.array(used_tokens or nothing, dtype=np.int64)
         self._cached_tokens = np.array(cached_tokens or nothing, dtype=np.int64)
@@ -142,8 +145,8 @@ class Cluster:
         self.outstanding = np.array(outstanding, dtype=np.int64)
         self.open = np.ones(len(outstanding), dtype=np.bool_)
         self.rng = np.random.default_rng(0)
-        self.max_num_seqs = max_num_seqs
-        self.loads = LoadTracker(len(outstanding), max_num_seqs)
+        self.max_num_seqs = np.full(len(outstanding), max_num_seqs, dtype=np.int64)
+        self.loads = LoadTracker([max_num_seqs] * len(outstanding))
         self.history_rps = None if history_rps is None else np.array(history_rps, dtype=np.float64)
         self._at, self._load_s, self._execution_s = at or {}, adapter_load_s, executions_s
         alike = isinstance(iteration, IterationModel | None)

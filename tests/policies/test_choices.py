@@ -16,6 +16,7 @@ from simlora.policies.loading.base import Miss
 from simlora.policies.loading.blocking import Blocking
 from simlora.policies.loading.cached import Cached
 from simlora.policies.loading.prefetching import Prefetching
+from simlora.policies.placement.by_max_rank import ByMaxRank
 from simlora.policies.placement.dedicated import Dedicated
 from simlora.policies.placement.replicate_all import ReplicateAll
 from simlora.policies.routing.most_idle import MostIdle
@@ -64,6 +65,19 @@ def test_random_is_as_likely_for_every_candidate() -> None:
 
 def test_replicate_all_leaves_every_adapter_everywhere() -> None:
     assert ReplicateAll().place((A, B), Cluster()) == ({}, {}, {})
+
+
+def test_by_max_rank_gives_adapters_to_the_smallest_slots_that_hold_them() -> None:
+    adapters = tuple(Adapter(i, f"a{i}", rank, 128, 8) for i, rank in enumerate((8, 16, 17, 256, 512)))
+    serves, preloads, _ = ByMaxRank().place(adapters, Cluster((0,) * 4, max_lora_ranks=(256, 16, 64, 16)))
+    assert {id: replicas.tolist() for id, replicas in serves.items()} == {
+        0: [1, 3],
+        1: [1, 3],
+        2: [2],
+        3: [0],
+    }
+    assert not preloads
+    assert not ByMaxRank().place(adapters, Cluster((0,) * 4)).serves, "all hold the same"
 
 
 @pytest.mark.parametrize("replicas, at", [(1, [0, 0, 0]), (2, [0, 1, 0]), (3, [0, 1, 2])])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
@@ -42,6 +43,17 @@ def test_what_does_not_fit_into_the_fullest_goes_to_the_next() -> None:
 def test_nobody_moves_unless_all_can() -> None:
     view = cluster(some(1, 2, 3), some(4, 5), some(6, 7, 8, 9))
     assert moves(view, most_requests=4) == []
+
+
+def test_nobody_moves_to_slots_that_do_not_hold_the_rank() -> None:
+    high = Adapter(0, "high", 64, 512, 32)
+    held = (
+        [Request(1, None, 1.0, 9, 1)] * 2,
+        [Request(2, high, 2.0, 9, 1)],
+        [Request(3, None, 3.0, 9, 1)] * 2,
+    )
+    assert moves(cluster(*held, max_lora_ranks=(16, 64, 64))) == [(2, 1, 2)]
+    assert moves(cluster(*held, max_lora_ranks=(16, 64, 16))) == []
 
 
 def test_memory_counts_too() -> None:

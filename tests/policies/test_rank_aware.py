@@ -203,7 +203,7 @@ def test_first_fit_leaves_out_who_has_no_memory() -> None:
     assert FirstFit().route(request, BOTH, Cluster((0, 0), budgets=(1100, 1102))) == 0
 
 
-def test_first_fit_knows_the_batch_size_of_its_replicas() -> None:
-    view = Cluster((2, 0))
-    view.max_num_seqs = 2
+def test_first_fit_knows_the_batch_size_of_each_replica() -> None:
+    view = Cluster((2, 2))
+    view.max_num_seqs = np.array([2, 3])
     assert FirstFit().route(Request(0, None, 0.0, 1, 1), BOTH, view) == 1

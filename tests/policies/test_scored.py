@@ -85,7 +85,7 @@ def test_load_aware_is_half_without_a_queue_and_nothing_at_the_threshold() -> No
 
 
 def test_in_flight_is_what_the_router_has_sent_and_not_what_replicas_report() -> None:
-    sent = LoadTracker(2, 1000)
+    sent = LoadTracker([1000, 1000])
     sent.arrive(0, requests(A)[0])
     view = cluster(((), ()), ((A, A), ()), sent=sent)
     assert scores("in_flight", view, prompt()) == [0, 1]

@@ -148,6 +148,11 @@ def test_the_headline_names_every_kind_of_gpu() -> None:
     run = {"system": "slora", "model": "llama_7b", "gpu": "a10g", "tp": 1, "replicas": 5}
     run["others"] = [{"gpu": "h100_80g", "tp": 2, "replicas": 2}]
     assert headline({"run": run}) == ("S-LoRA", "llama_7b on 3 × a10g and 2 × h100_80g (TP 2)")
+    run["others"] = [
+        {"gpu": "a10g", "tp": 1, "replicas": 2, "replica": {"max_lora_rank": 256, "max_loras": 4}}
+    ]
+    where = "llama_7b on 3 × a10g and 2 × a10g with max_lora_rank=256, max_loras=4"
+    assert headline({"run": run}) == ("S-LoRA", where)
 
 
 def test_the_table_says_what_it_cost_and_what_tenants_got() -> None:

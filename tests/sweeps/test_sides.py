@@ -195,3 +195,9 @@ def test_a_run_its_terminal_and_its_page_have_the_name() -> None:
     result = simlora.simulate(["system=slora", "scheduler=lcfs", "workload.duration_s=10"])
     assert result.summary["run"]["changed"] == {"scheduler": "lcfs"}
     assert result.summary["run"]["engine"] is None
+
+
+def test_a_group_of_replicas_is_on_the_base_replica_s_gpu_unless_it_says_another() -> None:
+    tree = {"gpu": {"name": "a10g"}, "model": {"name": "llama_7b"}}
+    groups = [{"replicas": 1, "replica": {"max_num_seqs": 4}}, {"replicas": 1, "gpu": {"name": "mine"}}]
+    assert of_tree(tree | {"cluster": {"replica_groups": groups}})["gpu"] == "a10g and mine"

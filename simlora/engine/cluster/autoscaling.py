@@ -134,9 +134,10 @@ class Autoscaling:
         if self._booting.get(id) != boot or self._recorder.all_ended():
             return
         often = sorted(self._asked, key=lambda adapter: (-self._asked[adapter], adapter.id))
-        wanted = often[: self._config.warm_up_adapters]
+        replica, cache = self._fleet.replicas[id], self._fleet.caches[id]
+        fit = [adapter for adapter in often if replica.config.holds(adapter.rank)]
+        wanted = [self._fleet.adapters[id][adapter.id] for adapter in fit[: self._config.warm_up_adapters]]
         if wanted:
-            replica, cache = self._fleet.replicas[id], self._fleet.caches[id]
             handing_over(replica).load(wanted, clock.now)
             ready_s = max((cache.ready_s[each.id] for each in wanted if each in cache), default=clock.now)
             yield Moment(ready_s, SCALING, 1 + id)

@@ -153,9 +153,14 @@ class ClusterView:
         self._load_s: dict[int, float] = {}  # by bytes
         self.rng = stream(scenario.seed, "router")
         self.outstanding: NDArray[np.int64] = fleet.outstanding
-        self.max_num_seqs = scenario.replica.max_num_seqs
-        self.max_loras = scenario.replica.max_loras
-        budgets = [scenario.config_of(id).kv_token_budget for id in range(scenario.cluster.replicas)]
+        limits = [scenario.config_of(id) for id in range(scenario.cluster.replicas)]
+        self.max_num_seqs: NDArray[np.int64] = np.array(
+            [each.max_num_seqs for each in limits], dtype=np.int64
+        )
+        most = [inf if each.max_loras is None else each.max_loras for each in limits]
+        self.max_loras: NDArray[np.float64] = np.array(most, dtype=np.float64)
+        self.max_lora_ranks: NDArray[np.int64] = scenario.highest_ranks
+        budgets = [each.kv_token_budget for each in limits]
         self.kv_token_budgets: NDArray[np.int64] = np.array(budgets, dtype=np.int64)
         self.kv_bytes_per_token = scenario.model.kv_bytes_per_token
         alike = [(each.iteration, each.kernel) for each in latencies]
@@ -249,6 +254,7 @@ class BlindView:
     def __init__(self, view: ClusterView) -> None:
         self.rng, self.shares = view.rng, view.shares
         self.max_num_seqs, self.kv_token_budgets = view.max_num_seqs, view.kv_token_budgets
+        self.max_loras, self.max_lora_ranks = view.max_loras, view.max_lora_ranks
         self.kv_bytes_per_token, self.models = view.kv_bytes_per_token, view.models
 
 

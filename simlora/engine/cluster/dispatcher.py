@@ -117,7 +117,8 @@ class Dispatcher:
         chosen = index(self._route(request, candidates, self._view))  # it may be one of numpy's numbers
         assert 0 <= chosen < len(self._outstanding), f"{type(self._router).__name__} chose replica {chosen}"
         replica = self._fleet.replicas[chosen]
-        reason = unservable(request, replica.config)
+        self._fleet.bind(request, chosen)
+        reason = unservable(request, request.adapter, replica.config)
         if reason:
             self._recorder.reject(request, chosen, self._clock.now, reason)
             return None
@@ -138,11 +139,17 @@ class Dispatcher:
         return found
 
     def _without_candidates(self, request: Request, handoff: Handoff | None) -> None:
-        """No replica may serve a request now: it waits for one that is expected, or is rejected."""
-        if self._fleet.is_expected:
-            self._fleet.unassigned.append(handoff or Handoff(request))
-        else:
-            self._recorder.reject(request, -1, self._clock.now, "no replica is left")
+        """No replica may serve a request now: it waits for one that is expected, or is rejected.
+
+        If some are open, they do not hold its adapter's rank. Then only failed hosts that come back are waited for, as
+        an autoscaler does not look at ranks.
+        """
+        fleet, some_open = self._fleet, bool(self._fleet.open.any())
+        if fleet.returning > 0 if some_open else fleet.is_expected:
+            fleet.unassigned.append(handoff or Handoff(request))
+            return
+        reason = f"no replica is left that holds rank {request.rank}" if some_open else "no replica is left"
+        self._recorder.reject(request, -1, self._clock.now, reason)
 
     def end(self, replica: int, request: Request) -> None:
         """A request has ended at a replica."""
@@ -162,6 +169,7 @@ class Dispatcher:
         """A request goes from one replica to another, at a boundary of the first."""
         self.withdraw(source, handoff.request)
         self._outstanding[target] += 1
+        self._fleet.bind(handoff.request, target)
         for listener in self.on_assign:
             listener(target, handoff.request)
         handing_over(self._fleet.replicas[target]).receive(handoff, source)
@@ -174,6 +182,11 @@ class Dispatcher:
 
     def large_enough(self, replicas: Ids, request: Request) -> Ids:
         """Return those of some replicas whose kind could serve a request; all of them if none could."""
-        could = np.array([not unservable(request, kind.replica) for kind in self._scenario.kinds])
-        found = replicas[could[self._scenario.kind_of[replicas]]]
+        could = [
+            not unservable(request, self._fleet.adapter_of(request, first), kind.replica)
+            for first, kind in zip(self._scenario.firsts, self._scenario.kinds, strict=True)
+        ]
+        if all(could):
+            return replicas
+        found = replicas[np.array(could)[self._scenario.kind_of[replicas]]]
         return found if len(found) else replicas

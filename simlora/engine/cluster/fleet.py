@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.clock import URGENT, Clock
 from simlora.engine.handoff import Handoff
@@ -25,11 +26,14 @@ class Fleet:
     A replica is `open`, and takes requests, if it is `alive` (its host has not failed) and `on` (neither switched off
     nor draining). `booting` are those that will be on, by the number of the boot. While no replica is open, requests
     are `unassigned` as long as one `is_expected`: `returning` failed hosts will come back, or the fleet `grows`.
-    `on_replace` is called with each replica in whose place an empty one was put.
+    `on_replace` is called with each replica in whose place an empty one was put. `adapters` are those of each replica,
+    by id, as large as its memory lays them out, and `highest_ranks` `[replicas]` the highest rank that each holds.
     """
 
-    def __init__(self, size: int, clock: Clock) -> None:
-        self.clock = clock
+    def __init__(self, clock: Clock, adapters: Sequence[Sequence[Adapter]], highest_ranks: Ids) -> None:
+        self.clock, self.adapters, size = clock, adapters, len(adapters)
+        self._highest_ranks, self._rank_of_all = highest_ranks, int(highest_ranks.min())
+        self._sizes_differ = any(own is not adapters[0] for own in adapters)
         self.replicas: list[Replica] = []
         self.caches: list[AdapterCache] = []
         self.everywhere: Ids = np.arange(size, dtype=np.int64)
@@ -49,6 +53,15 @@ class Fleet:
         self._make = make
         self.replicas = [make(id) for id in self.everywhere.tolist()]
         self.caches = [replica.kv.adapters for replica in self.replicas]
+
+    def bind(self, request: Request, replica: int) -> None:
+        """A request goes to a replica, whose memory may lay its adapter out in other sizes than another's."""
+        if self._sizes_differ and request.adapter is not None:
+            request.adapter = self.adapters[replica][request.adapter_id]
+
+    def adapter_of(self, request: Request, replica: int) -> Adapter | None:
+        """Return a request's adapter as large as the memory of a replica lays it out."""
+        return None if request.adapter is None else self.adapters[replica][request.adapter_id]
 
     def start(self, ids: Iterable[int]) -> None:
         """Start those of some replicas that are open."""
@@ -91,6 +104,13 @@ class Fleet:
             return replicas
         found = replicas[self.open[replicas]]
         return found if len(found) else self.everywhere[self.open]
+
+    def that_hold(self, replicas: Ids, request: Request) -> Ids:
+        """Return those of some replicas that hold the rank of a request's adapter; there may be none."""
+        if request.rank <= self._rank_of_all:
+            return replicas
+        hold = self._highest_ranks[replicas] >= request.rank
+        return replicas if hold.all() else replicas[hold]
 
     @property
     def provisioned(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -96,9 +98,10 @@ class Load:
 class LoadTracker:
     """Of every replica: the requests that have not left (`all`), and those of them that wait (`waiting`)."""
 
-    def __init__(self, replicas: int, batch_size: int) -> None:
-        self.all = Load([ReplicaLoad(batch_size) for _ in range(replicas)])
-        self.waiting = Load([ReplicaLoad(batch_size) for _ in range(replicas)])
+    def __init__(self, batch_sizes: Sequence[int]) -> None:
+        """Begin without requests; `batch_sizes` are the requests of a full batch of each replica."""
+        self.all = Load([ReplicaLoad(size) for size in batch_sizes])
+        self.waiting = Load([ReplicaLoad(size) for size in batch_sizes])
 
     @property
     def held_tokens(self) -> Ints:
@@ -107,7 +110,7 @@ class LoadTracker:
 
     def copy(self) -> LoadTracker:
         """Return a snapshot, to be read."""
-        found = LoadTracker(0, 1)
+        found = LoadTracker(())
         found.all, found.waiting = self.all.copy(), self.waiting.copy()
         return found
 

@@ -56,7 +56,7 @@ class Migrator:
             placed = target in self._dispatcher.candidates(request)
             if request not in here[source] or request.id in self._moving or not placed:
                 continue
-            if unservable(request, replica.config):
+            if unservable(request, self._fleet.adapter_of(request, target), replica.config):
                 continue
             loads = adapter is not None and adapter not in replica.kv.adapters
             loads = loads and (request.adapter_id, target) not in loading
@@ -64,10 +64,10 @@ class Migrator:
             self._moving[request.id] = decided_s, loads, plan.reason
             handing_over(replicas[source]).send(request, target)
             if self._policy.brings and adapter is not None:
-                handing_over(replica).bring(adapter)
+                handing_over(replica).bring(self._fleet.adapters[target][adapter.id])
         for adapter, target in plan.copies:
-            if self._fleet.open[target]:
-                handing_over(replicas[target]).bring(adapter)
+            if self._fleet.open[target] and replicas[target].config.holds(adapter.rank):
+                handing_over(replicas[target]).bring(self._fleet.adapters[target][adapter.id])
 
     def forget(self, replica: int, request: Request) -> None:
         """A request is no longer at the replica that it was to leave."""

@@ -40,6 +40,7 @@ class PlacementPlanner:
         self.adapters, self._recorder = adapters, recorder
         self._host_of, self._every_host = cluster.host_of, frozenset(range(cluster.hosts))
         self._placed = Placed()
+        self._ranks = scenario.highest_ranks
         self.serves: Replicas = NOTHING
         self.hosts: Hosts = {}
         self.on_plan: Callable[[Hosts], int] = lambda hosts: 0
@@ -99,9 +100,33 @@ class PlacementPlanner:
             self.asked[request.adapter.id] += self._outputs[request.id]
 
     def _place(self, view: ClusterView) -> None:
-        self._placed = self._placement.place(self.adapters, view)
+        self._placed = self._where_held(self._placement.place(self.adapters, view))
         self.serves = serves = self._placed.serves
         self.hosts = {adapter.id: self._hosts_of(serves.get(adapter.id)) for adapter in self.adapters}
+
+    def _where_held(self, placed: Placed) -> Placed:
+        """Return a placement without the replicas that do not hold an adapter's rank.
+
+        An adapter that has none left is served by all that hold it. One whose rank no replica holds stays where it is:
+        its requests are rejected.
+        """
+        high = [each for each in self.adapters if self._ranks.min() < each.rank <= self._ranks.max()]
+        if not high:
+            return placed
+        serves, preloads, shares = dict(placed.serves), dict(placed.preloads), dict(placed.shares)
+        everywhere = np.arange(len(self._ranks), dtype=np.int64)
+        for adapter in high:
+            id, hold = adapter.id, self._ranks >= adapter.rank
+            known = serves.get(id, everywhere)
+            left = known[hold[known]]
+            serves[id] = left if len(left) else everywhere[hold]
+            if id in preloads:
+                preloads[id] = preloads[id][hold[preloads[id]]]
+            if id in shares:
+                parts = shares.pop(id)[hold[known]]
+                if len(parts):
+                    shares[id] = parts / parts.sum()
+        return Placed(serves, preloads, shares)
 
     def _hosts_of(self, replicas: NDArray[np.int64] | None) -> Set[int]:
         if replicas is None:

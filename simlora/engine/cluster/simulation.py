@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from simlora.core.adapter import Adapter
 from simlora.core.interrupts import held_back
 from simlora.core.request import Request
 from simlora.engine import building
@@ -75,14 +76,14 @@ class Simulation:
         cluster, policies = scenario.cluster, scenario.policies
         self.scenario, self.clock = scenario, Clock(scenario.cluster.replicas)
         self.recorder = recorder = self._recorder()
-        self.fleet = fleet = Fleet(cluster.replicas, self.clock)
         self.adapters = adapters = building.adapters(scenario)
+        self.fleet = fleet = Fleet(self.clock, self._adapters_by_replica(), scenario.highest_ranks)
         self._outputs = self._true_outputs()
         latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
         distributed, informed = cluster.adapter_pool == "distributed", policies.router.informed
         self.store = AdapterStore(cluster, adapters, recorder, self.clock) if distributed else None
         self.placement = PlacementPlanner(scenario, adapters, self._outputs, recorder)
-        self.loads = LoadTracker(cluster.replicas, scenario.replica.max_num_seqs) if informed else None
+        self.loads = LoadTracker(self._batch_sizes()) if informed else None
         self.history = LatencyHistory(self.clock, _asks_for_executions(scenario))
         seen = partial(ClusterView, scenario, fleet, latencies, self.placement, self.loads, self.history)
         self.view = view = seen()
@@ -102,6 +103,19 @@ class Simulation:
     def _true_outputs(self) -> Sequence[int]:
         """Return the output lengths by request: the trace's own column, as numbers of Python."""
         return self.scenario.trace.output_tokens.data
+
+    def _adapters_by_replica(self) -> list[tuple[Adapter, ...]]:
+        """Return the adapters of each replica, by id: the same tuple where they have the same sizes."""
+        scenario, by_kind = self.scenario, [self.adapters]
+        for kind in scenario.cluster.replica_groups:
+            found = building.adapters(scenario, kind.replica)
+            by_kind.append(next((known for known in by_kind if known == found), found))
+        return [by_kind[kind] for kind in scenario.kind_of.tolist()]
+
+    def _batch_sizes(self) -> list[int]:
+        """Return how many requests each replica may run together."""
+        sizes = [kind.replica.max_num_seqs for kind in self.scenario.kinds]
+        return [sizes[kind] for kind in self.scenario.kind_of.tolist()]
 
     def _recorder(self) -> Recorder:
         scenario, clock, until_missed = self.scenario, self.clock, self.scenario.until_missed
@@ -132,7 +146,7 @@ class Simulation:
                 clock=self.clock,
                 scenario=scenario,
                 latency=latencies[scenario.kind_of[id]],
-                adapters=self.adapters,
+                adapters=self.fleet.adapters[id],
                 outputs=self._outputs,
                 recorder=self.recorder,
                 on_end=self.dispatcher.end,
@@ -158,7 +172,7 @@ class Simulation:
             self.store.begin(self.placement.hosts)
         for id, replicas in preloads.items():
             for replica in replicas[fleet.open[replicas]].tolist():
-                preload(fleet.replicas[replica], self.adapters[id])
+                preload(fleet.replicas[replica], fleet.adapters[replica][id])
 
     def _listen(self, reports: StatusReports | None) -> None:
         """Have the mechanisms that this run has called when something happens, and no others; the order counts."""
@@ -169,7 +183,7 @@ class Simulation:
         if scaling.active or cluster.failures:
             dispatcher.narrow += (self.fleet.open_among,)
         if cluster.replica_groups:
-            dispatcher.narrow += (dispatcher.large_enough,)
+            dispatcher.narrow += (self.fleet.that_hold, dispatcher.large_enough)
         if reports is not None:
             dispatcher.before_route += (reports.refresh,)
         if self.loads is not None:
@@ -224,9 +238,9 @@ class Simulation:
                 turns.close()
         return self._ended()
 
-    def _of_trace(self, ids: NDArray[np.int64] | None = None) -> Iterator[Request]:
-        """Make the requests of the trace, or those with some ids."""
-        return building.requests(self.scenario, self.adapters, self._entered_s, ids)
+    def _of_trace(self, ids: NDArray[np.int64] | None = None, replica: int = 0) -> Iterator[Request]:
+        """Make the requests of the trace, or those with some ids, which go to that replica."""
+        return building.requests(self.scenario, self.fleet.adapters[replica], self._entered_s, ids)
 
     def _play_in_turns(
         self, turns: Turns | Workers, progress: Callable[[int], None], let_through: Callable[[], None]

@@ -24,7 +24,7 @@ from simlora.metrics import shares
 from simlora.metrics.recorder import Recorder
 
 MakeRequests = Callable[..., Iterator[Request]]
-"""Makes the requests whose `ids` are given."""
+"""Makes the requests whose `ids` are given, with the adapters of the `replica` that is given."""
 
 
 def can_fork() -> bool:
@@ -177,7 +177,7 @@ def _work(
                 continue
             given, until_s = question
             for id, ids in given:
-                for request in requests(ids=ids):
+                for request in requests(ids=ids, replica=id):
                     turns.give(by_id[id], request)
             turns.advance(until_s)
             pipe.send((rows.share(), turns.busy))

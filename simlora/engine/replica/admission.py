@@ -155,17 +155,26 @@ def reservation(config: ReplicaConfig) -> Reservation:
     return Paged(config.kv_token_budget, config.block_size, config.watermark)
 
 
-def unservable(request: Request, config: ReplicaConfig) -> str:
-    """Return why a request could never run on such a replica, even alone; empty if it could."""
+def unservable(request: Request, adapter: Adapter | None, config: ReplicaConfig) -> str:
+    """Return why a request could never run on such a replica, even alone; empty if it could.
+
+    `adapter` is the request's, as large as the replica's memory lays it out.
+    """
     prompt, held = request.prompt_tokens, request.prompt_tokens + request.max_output_tokens
-    adapter_tokens = request.adapter.kv_tokens if request.adapter is not None else 0
+    adapter_tokens = 0
+    if adapter is not None:
+        adapter_tokens = adapter.kv_tokens
+        if adapter.rank > config.highest_rank:
+            return (
+                f"its adapter has rank {adapter.rank}, more than replica.max_lora_rank {config.highest_rank}"
+            )
     if prompt <= config.max_num_batched_tokens and held + adapter_tokens < config.surely_tokens:
         if adapter_tokens <= config.surely_adapter_tokens:
             return ""
     if prompt > config.max_num_batched_tokens:
         return f"the prompt is longer than replica.max_num_batched_tokens {config.max_num_batched_tokens}"
     if config.adapter_memory != "unified":
-        if not _fits_apart(request, config, adapter_tokens):
+        if not _fits_apart(request, adapter, config):
             return f"its adapter does not fit replica.adapter_region_tokens {config.adapter_region_tokens}"
         adapter_tokens = 0 if config.divided else adapter_tokens
     if held + config.block_size + adapter_tokens < config.kv_token_budget:
@@ -177,10 +186,12 @@ def unservable(request: Request, config: ReplicaConfig) -> str:
     return f"prompt, output and adapter do not fit replica.kv_token_budget {config.kv_token_budget}"
 
 
-def _fits_apart(request: Request, config: ReplicaConfig, adapter_tokens: int) -> bool:
+def _fits_apart(request: Request, adapter: Adapter | None, config: ReplicaConfig) -> bool:
     """Return whether the adapters' own memory can hold the request's adapter, alone."""
     if config.divided:
-        return adapter_tokens <= config.adapter_region_tokens
+        return adapter is None or adapter.kv_tokens <= config.adapter_region_tokens
+    if adapter is not request.adapter:  # on another replica it has another size
+        request = Request(request.id, adapter, 0.0, request.prompt_tokens, request.max_output_tokens)
     region = adapter_region(config.adapter_memory, config.adapter_region_tokens)
     assert region is not None
     region.begin(())

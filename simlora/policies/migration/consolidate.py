@@ -12,7 +12,8 @@ class Consolidate(Migration):
     """Every `period_s` seconds, empties the replica with the fewest requests, so that it can be released.
 
     This happens only if the others, fullest first, can take all of its requests. Each has room for `most_requests`
-    (None: replica.max_num_seqs) and memory for prompts and declared outputs. Replicas without requests get none.
+    (None: replica.max_num_seqs) and memory for prompts and declared outputs, and holds their adapters' ranks. Replicas
+    without requests get none.
     Source: Punica (MLSys'24) §5.1.
     """
 
@@ -26,11 +27,13 @@ class Consolidate(Migration):
         busy = [replica for replica, count in enumerate(view.outstanding.tolist()) if count]
         if len(busy) < 2:
             return Plan()
-        most = self.most_requests or view.max_num_seqs
         # Of replicas with equally few requests the highest id is emptied; of equally full ones the lowest fills first.
         source = min(busy, key=lambda replica: (view.outstanding[replica], -replica))
         targets = sorted((r for r in busy if r != source), key=lambda replica: -view.outstanding[replica])
-        seats = {replica: most - int(view.outstanding[replica]) for replica in targets}
+        seats = {
+            replica: (self.most_requests or int(view.max_num_seqs[replica])) - int(view.outstanding[replica])
+            for replica in targets
+        }
         room = {
             replica: int(view.kv_token_budgets[replica]) - sum(map(_held_tokens, view.requests_of(replica)))
             for replica in targets
@@ -38,7 +41,8 @@ class Consolidate(Migration):
         found = []
         for request in view.requests_of(source):
             need = _held_tokens(request)
-            target = next((r for r in targets if seats[r] > 0 and room[r] >= need), None)
+            holding = (r for r in targets if view.max_lora_ranks[r] >= request.rank)
+            target = next((r for r in holding if seats[r] > 0 and room[r] >= need), None)
             if target is None:
                 return Plan()
             seats[target] -= 1

@@ -27,7 +27,8 @@ class Placed(NamedTuple):
 
     An adapter that is not in `serves`, and the base model, may be served by any replica. One that is not in `preloads`
     is loaded when it is needed; preloads that do not fit are left out. `shares` are for routers that use them: the
-    replicas of an adapter that is not in `shares` have equal shares.
+    replicas of an adapter that is not in `shares` have equal shares. Replicas that do not hold an adapter's rank
+    (`view.max_lora_ranks`) are left out of all three; if none is left, all that hold it serve it.
     """
 
     serves: Replicas = NOTHING

@@ -32,7 +32,7 @@ class FirstFit(Router):
         self.most_requests = most_requests
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
-        most = self.most_requests or view.max_num_seqs
+        most = view.max_num_seqs if self.most_requests is None else self.most_requests
         held = view.loads.held_tokens + request.declared_tokens
         room = (view.outstanding < most) & (held <= view.kv_token_budgets)
         open_to = candidates[room[candidates]]

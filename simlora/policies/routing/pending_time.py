@@ -86,13 +86,13 @@ class PendingTime(Router):
             there = sorted(view.holders(adapter))
         chosen, least, given_up, may = -1, inf, -1, set(replicas)
         for replica in there:
-            cost = self._batches(loads[replica], view.max_num_seqs)
+            cost = self._batches(loads[replica])
             if replica in may and cost < least:
                 chosen, least = replica, cost
         if adapter is not None and there and self.loads:
             for replica in replicas:
                 spare = -1 if replica in there else self._spare(replica, loads[replica].users)
-                cost = self._batches(loads[replica], view.max_num_seqs) + view.load_s(adapter)
+                cost = self._batches(loads[replica]) + view.load_s(adapter)
                 if spare >= 0 and cost < least:
                     chosen, least, given_up = replica, cost, spare
         if chosen < 0:
@@ -105,8 +105,9 @@ class PendingTime(Router):
             there.append(chosen)
         return chosen
 
-    def _batches(self, load: ReplicaLoad, size: int) -> float:
+    def _batches(self, load: ReplicaLoad) -> float:
         """Return a replica's batches: those that can run merged by their share, and the rest, rounded down."""
+        size = load.batch_size
         return self.merged_share * load.full_batches + (load.requests - size * load.full_batches) // size
 
     def _holding(self, adapter_id: int, view: ClusterView) -> list[int]:
@@ -128,13 +129,13 @@ class PendingTime(Router):
 
     def _shortest(self, request: Request, view: ClusterView, replicas: list[int], there: set[int]) -> int:
         """Return the first of these replicas with the shortest pending time; `there` have the adapter."""
-        loads, adapter_id, size = view.loads.all.replicas, request.adapter_id, view.max_num_seqs
+        loads, adapter_id = view.loads.all.replicas, request.adapter_id
         merged_saves, execution_s = 1 - self.merged_share, self._execution_s(view)
         load_s = 0.0 if request.adapter is None else view.load_s(request.adapter)
         chosen, shortest_s = replicas[0], inf
         for replica in replicas:
             load = loads[replica]
-            full = load.full_batches
+            full, size = load.full_batches, load.batch_size
             if (load.users.get(adapter_id, 0) + 1) % size == 0:
                 full += 1
             seconds = ((load.requests + 1) / size - merged_saves * full) * execution_s

@@ -96,7 +96,7 @@ class LoraAffinity(Scorer):
         running, queued = running_adapters(replica, view), view.loads.waiting.replicas[replica]
         if id in running:
             return 1.0
-        if view.max_loras is None or len(running) + queued.adapters < view.max_loras:
+        if len(running) + queued.adapters < view.max_loras[replica]:
             return 0.8
         return 0.6 if id in queued.users else 0.0
 
@@ -129,9 +129,9 @@ class LoraLoadState(Scorer):
 
     def score(self, request: Request, candidates: Ids, view: ClusterView) -> Scores:
         loaded = view.resident_adapters[candidates]
-        room = np.ones(len(candidates))
-        if view.max_loras is not None:
-            room = np.maximum(view.max_loras - loaded, 0) / view.max_loras
+        slots, room = view.max_loras[candidates], np.ones(len(candidates))
+        limited = np.isfinite(slots)
+        room[limited] = np.maximum(slots[limited] - loaded[limited], 0) / slots[limited]
         if request.adapter is None:
             return room
         there = view.resident(request.adapter)[candidates]
