@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -50,6 +51,18 @@ def test_the_policy_changes_who_goes_first(folder: Path) -> None:
     assert ours["arrival_s"].equals(theirs["arrival_s"])
     short = ours["prompt_tokens"] < ours["prompt_tokens"].median()
     assert ours["ttft_s"][short].mean() < 0.8 * theirs["ttft_s"][short].mean()
+
+
+def test_an_eviction_sees_how_often_and_when_adapters_were_used(folder: Path) -> None:
+    (folder / "least_used.py").write_text(block("python", "An eviction that keeps"))
+    many = ("workload=synthetic", "workload/popularity=zipf", "workload.adapters=100", "workload.ranks=[8,64]")
+    tight = ("replica.kv_token_budget=9000", "workload.arrivals.rate_rps=0.8", "workload.duration_s=400")
+    loads = {}
+    for name in ("least_used.LeastFrequentlyUsed", "simlora.policies.eviction.lru.Lru"):
+        run(folder, "simlora", f"eviction._target_={name}", *many, *tight, "report=false", "hydra.run.dir=out")
+        loads[name] = json.loads((folder / "out" / "summary.json").read_text())["adapters"]["loads"]
+    ours, lru = loads.values()
+    assert ours < lru
 
 
 def test_a_sweep_takes_it_beside_others_in_any_number_of_processes(folder: Path) -> None:

@@ -26,7 +26,7 @@ from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.routing.base import Router
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scheduling.base import Abort, Pause, Resume, Scheduler, SchedulerOutput
-from simlora.policies.views import ClusterView, FleetView, ReplicaView
+from simlora.policies.views import ClusterView, FleetView, IdleView, ReplicaView
 
 Policy = TypeVar("Policy")
 SAME = "answers the same question in two ways"
@@ -149,8 +149,7 @@ class WatchedEviction(Eviction):
         promise(set(again) <= set(in_use) - missing, "loads again what is not in use, or was not there")
         return again
 
-    def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
-        idle = tuple(idle)
+    def victims(self, idle: IdleView, short_tokens: int) -> Iterable[Adapter]:
         twin = list(_twin(self.policy).victims(idle, short_tokens))
         victims = list(self.policy.victims(idle, short_tokens))
         promise(victims == twin, SAME)

@@ -160,9 +160,18 @@ class Assembly:
     def _cache(self, region: AdapterRegion | None) -> AdapterCache:
         """Return the adapters in HBM."""
         config, victims, sweeps = self.config, self.eviction.victims, self.eviction.sweeps
+        clock, load, tp = self.clock, self.latency.load, config.tp
+
+        def now_s() -> float:
+            return clock.now
+
+        def load_s(adapter: Adapter) -> float:
+            return load.load_s(adapter.size_bytes // tp)
+
+        tokens = config.kv_token_budget
         if config.divided:
-            return DividedAdapterCache(config.kv_token_budget, victims, config.adapter_region_tokens, sweeps)
-        cache = AdapterCache(config.kv_token_budget, victims, sweeps)
+            return DividedAdapterCache(tokens, victims, config.adapter_region_tokens, sweeps, now_s, load_s)
+        cache = AdapterCache(tokens, victims, sweeps, now_s, load_s)
         if region is not None:
             cache.on_evict += (region.drop,)
         return cache

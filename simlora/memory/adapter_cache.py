@@ -6,12 +6,21 @@ not need their slots; an eviction policy says which leaves first. A load holds i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Set
+from collections.abc import Callable, Collection, Container, Iterable, Set
 
 from simlora.core.adapter import Adapter
+from simlora.memory.idle_adapters import IdleAdapters, LoadTime, Now
 
-Victims = Callable[[Iterable[Adapter], int], Iterable[Adapter]]
+Victims = Callable[[IdleAdapters, int], Iterable[Adapter]]
 """An eviction policy's method: idle adapters (least recently used first), slots short."""
+
+
+def _no_time() -> float:
+    return 0.0
+
+
+def _loaded_at_once(adapter: Adapter) -> float:
+    return 0.0
 
 
 class AdapterCache:
@@ -20,26 +29,41 @@ class AdapterCache:
     `ready_s` has the time at which each resident adapter's load ends, by id; `pins` the running requests that use it.
     `pinned_tokens` are the slots of the pinned adapters, `adapter_tokens` of all resident ones. `on_change` is
     called with each adapter that comes or leaves, (id, whether it is resident now), `on_evict` with all that leave at
-    once. With `sweeps` false, the policy keeps all idle adapters while there is room, and is not asked.
+    once. With `sweeps` false, the policy keeps all idle adapters while there is room, and is not asked. `uses` counts
+    the requests that have begun to use each adapter, by id, and `last_uses_s` has when the last of them was gone.
     """
 
     __slots__ = (
         "_adapters",
         "_idle",
+        "_load_s",
+        "_now_s",
         "_prefetched",
         "_sweeps",
         "_victims",
         "adapter_tokens",
         "capacity",
+        "last_uses_s",
         "on_change",
         "on_evict",
         "pinned_tokens",
         "pins",
         "ready_s",
+        "uses",
     )
 
-    def __init__(self, capacity: int, victims: Victims, sweeps: bool = True) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        victims: Victims,
+        sweeps: bool = True,
+        now_s: Now = _no_time,
+        load_s: LoadTime = _loaded_at_once,
+    ) -> None:
         self.capacity = capacity
+        self._now_s, self._load_s = now_s, load_s
+        self.uses: dict[int, int] = {}
+        self.last_uses_s: dict[int, float] = {}
         self.adapter_tokens = 0
         self.pinned_tokens = 0
         self.pins: dict[int, int] = {}
@@ -100,6 +124,7 @@ class AdapterCache:
                 del self._prefetched[id]
             self.pinned_tokens += adapter.kv_tokens
         self.pins[id] = users + 1
+        self.uses[id] = self.uses.get(id, 0) + 1
 
     def unpin(self, adapter: Adapter) -> None:
         """A request that used this adapter is gone."""
@@ -111,11 +136,12 @@ class AdapterCache:
         del self.pins[id]
         self.pinned_tokens -= adapter.kv_tokens
         self._idle[id] = adapter
+        self.last_uses_s[id] = self._now_s()
 
     def sweep(self) -> None:
         """Evict the idle adapters that the policy does not keep; called when requests have finished."""
         if self._sweeps and self._idle:
-            self.evict(self._victims(self._idle.values(), 0))
+            self.evict(self._victims(self._among(self._idle.values()), 0))
 
     def make_room(self, kv_tokens: int, more: int = 0, keep: Container[int] = ()) -> int:
         """Evict until `kv_tokens` of KV, all adapters and `more` slots fit; return the slots still short.
@@ -132,13 +158,17 @@ class AdapterCache:
         if self._idle:
             before = self.adapter_tokens
             idle = [a for a in self._idle.values() if a.id not in keep] if keep else self._idle.values()
-            self.evict(self._victims(idle, short))
+            self.evict(self._victims(self._among(idle), short))
             short += self.adapter_tokens - before
         while short > 0 and self._prefetched:
             adapter = self._prefetched[next(reversed(self._prefetched))]
             self.evict((adapter,))
             short -= adapter.kv_tokens
         return short
+
+    def _among(self, idle: Collection[Adapter]) -> IdleAdapters:
+        """Return some of the idle adapters with what is known of them."""
+        return IdleAdapters(idle, self.uses, self.last_uses_s, self._now_s, self._load_s)
 
     def free_tokens(self, kv_tokens: int) -> int:
         """Return the slots that KV can still take without an eviction."""
@@ -169,8 +199,16 @@ class DividedAdapterCache(AdapterCache):
 
     __slots__ = ("adapter_capacity",)
 
-    def __init__(self, capacity: int, victims: Victims, adapter_capacity: int, sweeps: bool = True) -> None:
-        super().__init__(capacity, victims, sweeps)
+    def __init__(
+        self,
+        capacity: int,
+        victims: Victims,
+        adapter_capacity: int,
+        sweeps: bool = True,
+        now_s: Now = _no_time,
+        load_s: LoadTime = _loaded_at_once,
+    ) -> None:
+        super().__init__(capacity, victims, sweeps, now_s, load_s)
         self.adapter_capacity = adapter_capacity
 
     @property

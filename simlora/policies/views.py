@@ -86,6 +86,26 @@ class Admission(Protocol):
         ...
 
 
+class IdleView(Protocol):
+    """Adapters in HBM that no running request of a replica uses, least recently used first."""
+
+    def __iter__(self) -> Iterator[Adapter]: ...
+    def __len__(self) -> int: ...
+    @property
+    def now_s(self) -> float: ...
+    def uses(self, adapter: Adapter) -> int:
+        """Requests that have begun to use the adapter here, whether or not it left HBM meanwhile."""
+        ...
+
+    def last_use_s(self, adapter: Adapter) -> float:
+        """Time at which the last of them was gone."""
+        ...
+
+    def load_s(self, adapter: Adapter) -> float:
+        """Seconds in which the adapter would be loaded, on a link that nothing else uses."""
+        ...
+
+
 class ReplicaView(Protocol):
     """One replica at an iteration boundary."""
 
@@ -168,6 +188,14 @@ class ReplicaView(Protocol):
 
     def in_use(self, adapter: Adapter) -> bool:
         """Whether an admitted request uses the adapter: a running, loading, partly prefilled or paused one."""
+        ...
+
+    def uses(self, adapter: Adapter) -> int:
+        """Requests that have been admitted with the adapter here."""
+        ...
+
+    def last_use_s(self, adapter: Adapter) -> float:
+        """Time at which the last of them was gone: now while one is there, -inf before the first."""
         ...
 
     def upcoming(self) -> Iterable[Request]:

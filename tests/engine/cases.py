@@ -23,6 +23,7 @@ from simlora.latency.kernels import Bgmv, Mbgmv, Merged, PaddedBmm, Vllm
 from simlora.metrics.recorder import Recorder
 from simlora.policies.eviction.banded_lru import BandedLru
 from simlora.policies.eviction.cost_model import CostModel
+from simlora.policies.eviction.gdsf import Gdsf
 from simlora.policies.eviction.latest import Latest
 from simlora.policies.eviction.lru import Lru
 from simlora.policies.eviction.lru_in_turn import LruInTurn
@@ -159,7 +160,13 @@ SWAPPERS: dict[str, Callable[[], Swapper]] = {
     "banded_lru": lambda: BandedLru(every_s=2**-4),
     "banded_lru_without_tree": lambda: BandedLru(every_s=2**-4, dependencies=False),
 }
-EVICTIONS = {"on_demand": OnDemand, "lru": Lru, "lru_in_turn": LruInTurn, "latest": Latest} | SWAPPERS
+EVICTIONS = {
+    "on_demand": OnDemand,
+    "lru": Lru,
+    "gdsf": Gdsf,
+    "lru_in_turn": LruInTurn,
+    "latest": Latest,
+} | SWAPPERS
 KERNELS = {
     "mbgmv": Mbgmv,
     "bgmv": Bgmv,

@@ -10,6 +10,7 @@ from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
 from simlora.core.errors import not_defined
+from simlora.policies.views import IdleView
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -24,10 +25,11 @@ class Eviction:
         return True
 
     @abstractmethod
-    def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
+    def victims(self, idle: IdleView, short_tokens: int) -> Iterable[Adapter]:
         """Return the adapters of `idle` (least recently used first) to evict, to free `short_tokens` slots.
 
-        Called with 0 whenever requests have finished, and whenever slots are short.
+        `idle` also shows the time, and of each adapter its uses, its last use and what a load takes. Called with 0
+        whenever requests have finished, and whenever slots are short.
         """
         raise not_defined(self, "victims")
 

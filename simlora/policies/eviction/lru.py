@@ -8,6 +8,7 @@ from mypy_extensions import mypyc_attr
 
 from simlora.core.adapter import Adapter
 from simlora.policies.eviction.base import Eviction
+from simlora.policies.views import IdleView
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -18,7 +19,7 @@ class Lru(Eviction):
     def sweeps(self) -> bool:
         return type(self).victims is not Lru.victims
 
-    def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
+    def victims(self, idle: IdleView, short_tokens: int) -> Iterable[Adapter]:
         found: list[Adapter] = []
         for adapter in idle:
             if short_tokens <= 0:

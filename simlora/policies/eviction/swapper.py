@@ -11,6 +11,7 @@ from simlora.core.adapter import Adapter
 from simlora.core.checks import LEAST_PERIOD_S, GivenBool, GivenFloat, number, switch
 from simlora.core.errors import InputError, not_defined
 from simlora.policies.eviction.base import Eviction
+from simlora.policies.views import IdleView
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -69,7 +70,7 @@ class Swapper(Eviction):
     def sweeps(self) -> bool:
         return type(self).victims is not Swapper.victims
 
-    def victims(self, idle: Iterable[Adapter], short_tokens: int) -> Iterable[Adapter]:
+    def victims(self, idle: IdleView, short_tokens: int) -> Iterable[Adapter]:
         """Return nothing: adapters leave in the common order with KV."""
         return ()
 
