@@ -55,11 +55,18 @@ def test_the_policy_changes_who_goes_first(folder: Path) -> None:
 
 def test_an_eviction_sees_how_often_and_when_adapters_were_used(folder: Path) -> None:
     (folder / "least_used.py").write_text(block("python", "An eviction that keeps"))
-    many = ("workload=synthetic", "workload/popularity=zipf", "workload.adapters=100", "workload.ranks=[8,64]")
+    many = (
+        "workload=synthetic",
+        "workload/popularity=zipf",
+        "workload.adapters=100",
+        "workload.ranks=[8,64]",
+    )
     tight = ("replica.kv_token_budget=9000", "workload.arrivals.rate_rps=0.8", "workload.duration_s=400")
     loads = {}
     for name in ("least_used.LeastFrequentlyUsed", "simlora.policies.eviction.lru.Lru"):
-        run(folder, "simlora", f"eviction._target_={name}", *many, *tight, "report=false", "hydra.run.dir=out")
+        run(
+            folder, "simlora", f"eviction._target_={name}", *many, *tight, "report=false", "hydra.run.dir=out"
+        )
         loads[name] = json.loads((folder / "out" / "summary.json").read_text())["adapters"]["loads"]
     ours, lru = loads.values()
     assert ours < lru

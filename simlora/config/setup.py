@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from simlora.config.calibration import calibration_for
 from simlora.config.cluster import cluster_keys
+from simlora.config.engine_flags import ENGINES, PREFIX_CACHING, command
 from simlora.config.kinds import other_kinds
 from simlora.config.making import factory, make, with_target
 from simlora.config.mistakes import in_plain_words
@@ -28,6 +29,7 @@ from simlora.config.workloads import workload
 from simlora.core.checks import number, switch, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
+from simlora.core.trees import leaves
 from simlora.engine.assembly import check
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Policies, Scenario
@@ -272,6 +274,8 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
         "replicas": scenario.cluster.replicas,
         "kv_token_budget": scenario.replica.kv_token_budget,
         "max_prefill_tokens": scenario.replica.max_num_batched_tokens,
+        "max_loras": _slots(scenario.replica),
+        "serve": _serve(tree, scenario, choices),
         "others": [
             {
                 "gpu": kind.gpu.name if kind.gpu is not None else "",
@@ -279,6 +283,7 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
                 "tp": kind.replica.tp,
                 "kv_token_budget": kind.replica.kv_token_budget,
                 "max_prefill_tokens": kind.replica.max_num_batched_tokens,
+                "max_loras": _slots(kind.replica),
                 "replica": dict(written.get("replica", {})),
                 "calibration": kind.calibration.describe(),
             }
@@ -289,6 +294,22 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
         "policies": {slot: with_target(tree, slot)["_target_"] for slot in POLICIES},
         "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
     }
+
+
+def _slots(replica: ReplicaConfig) -> int | None:
+    """Return the adapter slots of a replica; None where adapters do not lie in slots."""
+    return replica.max_loras if replica.adapter_memory == "slots" else None
+
+
+def _serve(tree: Tree, scenario: Scenario, choices: Mapping[str, str]) -> str | None:
+    """Return the command that starts the engine that is simulated; None where its flags are not known."""
+    name = choices.get("system", "")
+    if name not in ENGINES:
+        return None
+    values = dict(leaves(tree))
+    settings = {key: values.get(key) for key in (*ENGINES[name].flags, PREFIX_CACHING)}
+    share = (values.get("replica.activation_bytes") or 0.0) / values["gpu.memory_bytes"]
+    return command(name, scenario.model.name, settings, share)
 
 
 def _workload_facts(scenario: Scenario, choices: Mapping[str, str]) -> dict[str, Any]:

@@ -54,6 +54,12 @@ def latency_cdf(values_s: Numbers) -> Spec:
     return curve(at_s * factor, shares, unit, [0, 1], height=170)
 
 
+def length_cdf(tokens: Numbers) -> Spec:
+    """Return the share of requests at or below each number of tokens, up to the 99.5th percentile."""
+    at, shares = cdf(tokens, points=300)
+    return curve(at, shares, "tokens", [0, 1], height=170)
+
+
 def share_cdf(values: Numbers, title: str) -> Spec:
     """Return the share of finished requests at or below each share, in per cent."""
     at, shares = cdf(values, points=300)

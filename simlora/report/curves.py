@@ -78,13 +78,15 @@ def _means(rows: pd.DataFrame, grid: NDArray[np.float64]) -> dict[str, NDArray[n
 
 MEANS = ("ttft_s", "cold_start_s", "kv_cold_start_s", "blocked_s")
 """Columns of which by_adapter returns means."""
+TAILS = ("ttft_s", "latency_s")
+"""Columns of which it returns 95th percentiles."""
 
 
 def by_adapter(requests: Requests) -> pd.DataFrame:
     """Return one row an adapter, most requested first, ties by name.
 
-    Columns: adapter ("" is the base model), rank, requests, finished, and means over finished requests: ttft_s,
-    cold_start_s, kv_cold_start_s and blocked_s.
+    Columns: adapter ("" is the base model), rank, requests, finished, and of finished requests means, ttft_s,
+    cold_start_s, kv_cold_start_s and blocked_s, and 95th percentiles, ttft_p95_s and latency_p95_s.
     """
     done = is_finished(requests)
     adapter = _adapters(requests["adapter"])
@@ -97,6 +99,14 @@ def by_adapter(requests: Requests) -> pd.DataFrame:
             **{
                 name: requests[name].where(done).groupby(adapter, observed=False).mean().to_numpy()
                 for name in MEANS
+            },
+            **{
+                f"{name[:-2]}_p95_s": requests[name]
+                .where(done)
+                .groupby(adapter, observed=False)
+                .quantile(0.95)
+                .to_numpy()
+                for name in TAILS
             },
         }
     )

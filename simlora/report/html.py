@@ -14,7 +14,7 @@ from dataclasses import replace
 from importlib import resources
 from typing import Any
 
-from simlora.report import adapters, fleet, hosts, merging, provenance, replicas, sections
+from simlora.report import adapters, fleet, hosts, merging, over_time, provenance, replicas, sections, slots
 from simlora.report.format import headline
 from simlora.report.markup import Html, embedded_json, join, tag
 from simlora.report.results import RunResults
@@ -33,8 +33,11 @@ def render(results: RunResults) -> str:
         sections.slo(results, specs),
         fleet.tenants(results.summary),
         sections.latency(results, specs),
+        over_time.over_time(results, specs),
         replicas.replicas(results, specs, page),
         adapters.adapters(results, specs),
+        slots.slots(results, specs),
+        sections.lengths(results, specs),
         fleet.scaling(results, specs),
         hosts.hosts(results),
         hosts.slowness(results.summary),

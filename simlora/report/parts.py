@@ -64,6 +64,11 @@ def facts_table(facts: Mapping[str, Any]) -> Html:
     return rows(["", ""], ([label(name), quantity(name, value)] for name, value in plain)) if plain else EMPTY
 
 
+def without_zeros(facts: Mapping[str, Any], kept: Iterable[str] = ()) -> dict[str, Any]:
+    """Return facts but those that are 0 and not among the `kept`: what a system has not got."""
+    return {name: value for name, value in facts.items() if value or name in kept}
+
+
 def quantity(name: str, value: Any) -> str:
     """Return a value as its name says: `load_s` a time, `load_bytes` a size, `hit_rate` a share."""
     if not is_number(value):

@@ -79,8 +79,20 @@ def how_it_was_made(results: RunResults) -> Html:
         "How it was made",
         "",
         tag("pre", summary["command"], class_="command") if summary.get("command") else EMPTY,
+        _serve(summary),
         tag("p", f"seed {summary.get('seed', ABSENT)} · {versions}", class_="note"),
-        folded("What was run", facts_table(dict(_values(summary.get("run") or {})))),
+        folded(
+            "What was run", facts_table({k: v for k, v in _values(summary.get("run") or {}) if k != "serve"})
+        ),
         folded("Simulation and KV cache figures", facts_table(cost)),
         folded("Full configuration", tag("pre", results.config) if results.config else EMPTY),
     )
+
+
+def _serve(summary: Mapping[str, Any]) -> Html:
+    """Return the command of the engine that was simulated; nothing where its flags are not known."""
+    command = (summary.get("run") or {}).get("serve")
+    if not command:
+        return EMPTY
+    said = "The engine with the flags that were simulated, once for each replica:"
+    return join([tag("p", said, class_="note"), tag("pre", command, class_="command")])

@@ -94,7 +94,7 @@ def _kv_facts(facts: Mapping[str, Any]) -> Html:
 def _replica_table(found: list[Mapping[str, Any]]) -> Html:
     """Return whatever plain numbers the summary has of each replica."""
     names = dict.fromkeys(
-        name for one in found for name, value in one.items() if not isinstance(value, dict | list)
+        name for one in found for name, value in one.items() if value and not isinstance(value, dict | list)
     )
     if not names:
         return EMPTY

@@ -16,6 +16,8 @@ from simlora.metrics.window import counted
 REQUEST_COLUMNS = [
     "adapter",
     "rank",
+    "replica",
+    "prompt_tokens",
     "output_tokens",
     "arrival_s",
     "status",

@@ -147,6 +147,7 @@ def latency(results: RunResults, specs: dict[str, Spec]) -> Html:
     percentiles = (
         [name, *(seconds(results.summary[metric][statistic]) for statistic in STATISTICS)]
         for metric, name in METRIC_NAMES.items()
+        if metric in TIMES or any(results.summary[metric][statistic] for statistic in STATISTICS)
     )
     return section(
         "How long it took",
@@ -154,6 +155,29 @@ def latency(results: RunResults, specs: dict[str, Spec]) -> Html:
         "TBT is over all tokens, everything else over finished requests.",
         tag("div", *shown, class_="three"),
         rows(["", *STATISTICS], percentiles),
+    )
+
+
+def lengths(results: RunResults, specs: dict[str, Spec]) -> Html:
+    """Return the distributions of prompts and answers; nothing without requests."""
+    if results.rows.empty:
+        return EMPTY
+    shown, body = [], []
+    for name, title in (("prompt_tokens", "Prompts"), ("output_tokens", "Answers")):
+        values = results.rows[name].to_numpy(dtype=np.float64)
+        values = values[~np.isnan(values)]
+        if not len(values):
+            continue
+        specs[f"lengths-{name}"] = charts.length_cdf(values)
+        drawn = chart(f"lengths-{name}", f"Distribution of {name.replace('_', ' ')}")
+        shown.append(tag("div", tag("h3", title), drawn))
+        middle = (count(round(float(value))) for value in np.percentile(values, (50, 95, 99)))
+        body.append([title, count(round(float(values.mean()))), *middle, count(int(values.max()))])
+    return section(
+        "Lengths",
+        "Share of requests at or below each number of tokens, drawn up to the 99.5th percentile.",
+        tag("div", *shown, class_="two"),
+        rows(["tokens", "mean", "p50", "p95", "p99", "most"], body),
     )
 
 

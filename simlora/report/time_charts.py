@@ -19,6 +19,7 @@ from simlora.report.vega import (
     Numbers,
     Spec,
     hover,
+    known,
     rounded,
     rows,
     series,
@@ -48,6 +49,41 @@ def timeline(level: str, times_s: Numbers, colour: str) -> Spec:
             hover({"x": x, "y": y}, [("t", x["title"], ",.4~g"), (level, level, ",.1f")]),
         ],
     }
+
+
+def lines(
+    frame: pd.DataFrame,
+    shown: Mapping[str, tuple[str, str]],
+    end_s: float,
+    factor: float = 1.0,
+    most: float | None = None,
+    share: bool = False,
+) -> Spec:
+    """Return columns of a frame with `time_s` as lines over time, each with its title and colour.
+
+    Values are multiplied by the factor. `most` ends the axis, and is drawn; shares go from 0 to 1.
+    """
+    _, per_unit = clock_unit(end_s)
+    x = time_axis(np.array([end_s]))
+    y: Spec = {"type": "quantitative", "title": None, "axis": {"minExtent": 56, "tickCount": 4}}
+    if share:
+        y |= {"axis": {"minExtent": 56, "format": "%", "tickCount": 4}, "scale": {"domain": [0, 1]}}
+    elif most is not None:
+        y |= {"scale": {"domain": [0, most]}}
+    columns = {name: known(frame[name].to_numpy(dtype=np.float64) * factor) for name in shown}
+    t = rounded(frame["time_s"].to_numpy(dtype=np.float64) * per_unit)
+    values = [dict(zip(("t", *columns), row, strict=True)) for row in zip(t, *columns.values(), strict=True)]
+    number = ".1%" if share else ",.4~g"
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "line", "color": f"var(--{colour})", "strokeWidth": 1.6},
+            "encoding": {"x": x, "y": y | {"field": name}},
+        }
+        for name, (_, colour) in shown.items()
+    ]
+    tips = [("t", x["title"], ",.4~g"), *((name, title, number) for name, (title, _) in shown.items())]
+    layers.append(hover({"x": x, "y": y | {"field": next(iter(shown))}}, tips))
+    return {"height": 120, "data": {"values": values}, "layer": layers}
 
 
 def with_bands(chart: Spec, times_s: Numbers, bands: Iterable[tuple[str, float, float]]) -> Spec:

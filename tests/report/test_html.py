@@ -259,7 +259,8 @@ def test_a_run_that_rejected_everything_has_a_page():
     rejected = page_of(table(*(lost("rejected", reason="prompt too long") for _ in range(40))))
     assert "prompt too long" in rejected.text
     assert "No request has one" in rejected.text
-    assert set(rejected.data["charts"]) == {"attainment-ttft_s", "popularity"}
+    lengths = {"lengths-prompt_tokens", "lengths-output_tokens"}
+    assert set(rejected.data["charts"]) == {"attainment-ttft_s", "popularity", *lengths}
 
 
 def test_what_loads_cost_is_shown_where_they_cost_anything():
@@ -271,7 +272,7 @@ def test_what_loads_cost_is_shown_where_they_cost_anything():
     waited = [finished(latency_s=4.0, cold_start_s=0.5, kv_cold_start_s=0.5) for _ in range(20)]
     words = " ".join(page_of(table(*waited)).text.split())
     assert "500 ms for its own adapter, 500 ms for its KV on the host and 0 s because of others" in words
-    assert "adapter rank requests TTFT cold start KV cold start blocked" in words
+    assert "adapter rank requests TTFT TTFT p95 latency p95 cold start KV cold start" in words
     assert "cold-starts" in page.data["charts"]
     quick = page_of(table(*(finished() for _ in range(20))))
     assert "Cold starts" not in quick.text

@@ -161,6 +161,28 @@ def test_every_figure_has_something_in_it(page):
         assert marks, part[:200]
 
 
+def test_every_figure_can_be_saved_as_svg_and_as_csv(tmp_path):
+    """The page with its policy taken out, so that a script of ours may press the buttons and see what is saved."""
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", a_run(tmp_path).read_text())
+    press = """<script>
+      const show = (kind, text) => {
+        const shown = document.createElement("pre");
+        document.body.append(Object.assign(shown, { className: "saved", textContent: `${kind} ${text}` }));
+      };
+      URL.createObjectURL = (blob) => { blob.text().then((text) => show(blob.type, text)); return "#"; };
+      setTimeout(() => document.querySelectorAll(".save button").forEach((button) => button.click()), 3000);
+    </script></body>"""
+    pressed = tmp_path / "pressed.html"
+    pressed.write_text(press.join(text.rsplit("</body>", 1)), encoding="utf-8")
+    found = seen(pressed, tmp_path)
+    saved = re.findall(r'<pre class="saved">(\S+) (.*?)</pre>', found.dom, re.DOTALL)
+    kinds = [kind for kind, _ in saved]
+    assert kinds.count("text/csv") == kinds.count("image/svg+xml") == len(found.sizes)
+    for kind, body in saved:
+        assert "var(--" not in body, "a colour that only the page knows"
+        assert kind != "text/csv" or len(body.splitlines()) > 1, "a table without rows"
+
+
 def test_nothing_is_asked_of_the_network(page):
     assert page.requests == []
 
