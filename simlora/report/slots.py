@@ -54,26 +54,33 @@ def spells(requests: Requests) -> pd.DataFrame:
 def waited(requests: Requests, found: pd.DataFrame, slots: Mapping[int, int]) -> NDArray[np.bool_]:
     """Return which requests [requests] came when other adapters were in use in all `slots` of their replica."""
     arrival_s, queue_s = column(requests, "arrival_s"), column(requests, "queue_s")
-    adapter, replica = _numbered(requests), requests["replica"].to_numpy()
+    adapter, replica = _numbered(requests), column(requests, "replica").astype(np.int64)
     late = np.zeros(len(arrival_s), dtype=np.bool_)
-    of_replica, of_adapter = found["replica"].to_numpy(), found["adapter"].to_numpy()
-    begins_s, ends_s = found["begin_s"].to_numpy(), found["end_s"].to_numpy()
-    for id, most in slots.items():
-        there = of_replica == id
-        here = np.flatnonzero((replica == id) & (adapter >= 0) & (queue_s > 0))
-        full = here[_level(begins_s[there], ends_s[there], arrival_s[here]) >= most]
-        for one in np.unique(adapter[full]).tolist():
-            own, mine = there & (of_adapter == one), full[adapter[full] == one]
-            late[mine] = _level(begins_s[own], ends_s[own], arrival_s[mine]) == 0
+    asked = np.flatnonzero((replica >= 0) & (adapter >= 0) & (queue_s > 0))
+    if not len(asked) or found.empty:
+        return late
+    most = np.array([slots[id] for id in range(len(slots))])[replica[asked]]
+    of_replica = found["replica"].to_numpy(dtype=np.int64)
+    in_use = _level(found, of_replica, replica[asked], arrival_s[asked])
+    adapters = int(adapter.max()) + 1
+    of_both = of_replica * adapters + found["adapter"].to_numpy(dtype=np.int64)
+    own = _level(found, of_both, replica[asked] * adapters + adapter[asked], arrival_s[asked])
+    late[asked] = (in_use >= most) & (own == 0)
     return late
 
 
 def _level(
-    begins_s: NDArray[np.float64], ends_s: NDArray[np.float64], at_s: NDArray[np.float64]
+    found: pd.DataFrame, group: NDArray[np.int64], asked: NDArray[np.int64], at_s: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Return how many stretches of time hold each moment [moments]."""
-    begun = np.searchsorted(np.sort(begins_s), at_s, "right")
-    return np.asarray(begun - np.searchsorted(np.sort(ends_s), at_s, "right"), dtype=np.int64)
+    """Return how many spells of the group that is `asked` hold each moment [moments]; `group` is that of each spell."""
+    span_s = (
+        float(max(found["end_s"].max(), at_s.max())) + 1.0
+    )  # so that groups lie behind each other on one axis
+    begun, ended = (
+        np.searchsorted(np.sort(group * span_s + found[name].to_numpy()), asked * span_s + at_s, "right")
+        for name in ("begin_s", "end_s")
+    )
+    return np.asarray(begun - ended, dtype=np.int64)
 
 
 def _numbered(requests: Requests) -> NDArray[np.int64]:
