@@ -137,7 +137,8 @@ def _warn(found: Sweep) -> None:
     if again := int(echoes(found.table, found.axes).sum()):
         say(
             f"notice: {again:,} runs did the very same as another seed of their configuration, to the last digit; "
-            "where nothing is drawn, as of a trace read from a file, intervals say nothing"
+            "where nothing is drawn, as of a trace read from a file, intervals say nothing "
+            "(workload.resample_block_s=60 draws it anew with each seed, of its own blocks of 60 s)"
         )
     ran = found.table["status"] == RAN
     if len(unsure := found.table[ran & (found.table["reason"] != "")]):

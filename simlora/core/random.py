@@ -19,6 +19,7 @@ STREAMS = (
     "stragglers",
     "slow_links",
     "tenants",
+    "blocks",
 )
 """All random streams. New names go to the end, or old seeds change their meaning.
 

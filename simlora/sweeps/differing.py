@@ -89,5 +89,6 @@ def alike(again: pd.DataFrame) -> list[str]:
         return []
     return [
         f"{len(again):,} runs did the very same as the first seed of their configuration, to the last digit, and count "
-        "as one with it: nothing in them is drawn, as where a trace has been read from a file. One run has no interval."
+        "as one with it: nothing in them is drawn, as where a trace was read from a file. One run has no interval. "
+        "workload.resample_block_s=60 draws such a trace anew with each seed, of its own blocks of 60 s."
     ]

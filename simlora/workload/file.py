@@ -8,13 +8,14 @@ import numpy as np
 
 from simlora.core.adapter import RANK_MAX
 from simlora.core.arrays import Counts, Floats, Ints
-from simlora.core.checks import shown, whole
+from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import AdapterSpec, Trace, narrow
 from simlora.workload.blocks import block_hashes, check_prefixes
 from simlora.workload.cells import objects
 from simlora.workload.chunks import known
 from simlora.workload.columns import empty, labels, refuse, seconds, tokens, whole_numbers
+from simlora.workload.resampling import resampled
 from simlora.workload.table import Table, check_names, read_table
 
 REQUIRED = ("arrival_s", "adapter", "rank", "prompt_tokens", "output_tokens")
@@ -35,19 +36,28 @@ class File:
     block_hashes are whole numbers, apart by spaces or as a list, one for each `hash_block_tokens` tokens of the
     prompt: equal numbers mean equal tokens, there and in all blocks before. Rows of one session without them begin
     with all that was said in it before. Rows need not be sorted. If the first arrival is late (LATE_S), times are
-    counted from it on, with a notice.
+    counted from it on, with a notice. With `resample_block_s` the seed draws blocks of the trace of so many seconds
+    (`resampling.py`); without, every seed has the same requests.
     """
 
     path: str | None = None
     hash_block_tokens: int = 16
+    resample_block_s: float | None = None
 
     def __post_init__(self) -> None:
         whole("workload.hash_block_tokens", self.hash_block_tokens, "tokens", least=1)
+        if self.resample_block_s is not None:
+            number("workload.resample_block_s", self.resample_block_s, "seconds", above=0)
         if not self.path:
             raise InputError(f"workload.path is not set, must be a trace file: {known()}")
 
     def build(self, seed: int) -> Trace:
-        """Return the trace; nothing in it depends on `seed`. Raises InputError for the first thing wrong."""
+        """Return the trace; `seed` draws its blocks if it is resampled. Raises InputError for the first thing wrong."""
+        trace = self._read()
+        return trace if self.resample_block_s is None else resampled(trace, self.resample_block_s, seed)
+
+    def _read(self) -> Trace:
+        """Return the trace as the file has it."""
         table = read_table(str(self.path))
         check_names(table, REQUIRED, OPTIONAL)
         arrival_s = seconds(table, "arrival_s")
