@@ -227,9 +227,14 @@ def _value(flag: str, text: str | None) -> Any:
     return int(number) if number.is_integer() else number
 
 
-def deployment(name: str, model: str, command: Sequence[str], replicas: int, gpus: int) -> dict[str, Any]:
-    """Return a Kubernetes Deployment of so many replicas, of `gpus` GPUs each, started with the words of a command."""
-    label = f"{name}-{model}".replace("_", "-")
+def deployment(
+    name: str, model: str, command: Sequence[str], replicas: int, gpus: int, kind: str = ""
+) -> dict[str, Any]:
+    """Return a Kubernetes Deployment of so many replicas, of `gpus` GPUs each, started with the words of a command.
+
+    `kind` ends its name, where there are others.
+    """
+    label = "-".join(part for part in (name, model, kind) if part).replace("_", "-")
     one = engine(name)
     container = {
         "name": name,

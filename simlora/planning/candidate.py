@@ -9,8 +9,9 @@ from typing import Any
 from simlora.core.errors import InputError
 from simlora.metrics.saturation import PAST
 from simlora.metrics.slo import ATTAINMENT
+from simlora.planning.apart import Apart
 from simlora.planning.machines import Machine
-from simlora.planning.tuning import ROUTER, Settings
+from simlora.planning.tuning import RANK, ROUTER, Settings, Tuning
 from simlora.sweeps.grid import seeded
 from simlora.sweeps.outcome import RAN, Outcome, Overrides
 from simlora.sweeps.question import Question
@@ -19,12 +20,16 @@ from simlora.sweeps.running import run_all
 
 @dataclass(frozen=True)
 class Candidate:
-    """So many machines with the same settings. `more` are further overrides, such as of a counterfactual."""
+    """So many machines with the same settings, but for those that are set `apart`.
+
+    `more` are further overrides, such as of a counterfactual.
+    """
 
     machine: Machine
     replicas: int
     settings: Settings
     more: Overrides = ()
+    apart: Apart | None = None
 
     @property
     def usd_per_hour(self) -> float:
@@ -36,10 +41,25 @@ class Candidate:
         chosen: dict[str, Any] = {**dict(self.settings), "cluster.replicas": self.replicas}
         if self.replicas == 1:
             chosen.pop(ROUTER, None)
+        if self.apart is not None:
+            chosen[RANK] = self.apart.rank
         kept = [one for one in self.machine.overrides if one.partition("=")[0] not in chosen]
         return seeded(
-            (*kept, *(f"{key}={_written(value)}" for key, value in chosen.items()), *self.more), seed
+            (
+                *kept,
+                *(f"{key}={_written(value)}" for key, value in chosen.items()),
+                *(() if self.apart is None else self.apart.overrides),
+                *self.more,
+            ),
+            seed,
         )
+
+    def beside(self, of: Tuning) -> list[Candidate]:
+        """Return the candidates of which one setting is another, or one thing about the replicas that are apart."""
+        found = [replace(self, settings=settings) for settings in of.beside(self.settings, self.replicas)]
+        if self.apart is not None:
+            found += [replace(self, apart=apart) for apart in self.apart.beside(self.replicas)]
+        return found
 
     def slowed(self, factor: float) -> Candidate:
         """Return the candidate with iterations of all replicas so many times as long."""

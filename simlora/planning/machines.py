@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from simlora.api.preparing import composed, ready
 from simlora.config.engine_flags import PREFIX_CACHING
 from simlora.config.setup import resolved
+from simlora.config.workloads import workload
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
 from simlora.engine.scenario import Scenario
@@ -97,24 +98,35 @@ class Excluded:
 
 
 def machine(
-    user: Overrides, engine: str, gpu: str, tp: int, price: float | None, extra: Mapping[str, Any]
+    user: Overrides,
+    engine: str,
+    gpu: str,
+    tp: int,
+    price: float | None,
+    follows: Callable[[Traffic], Mapping[str, Any]],
 ) -> tuple[Machine, Traffic] | Excluded:
-    """Return a machine with the traffic, or why it is not one. Raises InputError for a mistake in the overrides."""
+    """Return a machine with the traffic, or why it is not one. Raises InputError for a mistake in the overrides.
+
+    `follows` returns the keys that follow from the traffic, with their values.
+    """
     name = f"{engine} on {tp} {gpu}"
     chosen = [f"system={engine}", f"gpu={gpu}", f"replica.tp={tp}"]
     if price is not None:
         chosen.append(f"gpu.usd_per_hour={price!r}")
     others = [one for one in user if one.partition("=")[0] not in ("system", "gpu", "replica.tp")]
-    overrides = (*chosen, TODAY, *others, *(f"{key}={value}" for key, value in extra.items()))
+    overrides = (*chosen, TODAY, *others)
     config, choices = composed(overrides)
     per_gpu = OmegaConf.select(config, "gpu.usd_per_hour")
     if per_gpu is None:
         return Excluded(name, f"no price of a {gpu} is known; give one with --price {gpu}=USD")
+    tree = resolved(config)
     try:
+        found = traffic(workload(tree).build(int(tree["seed"])).sped_up(float(tree["speedup"])))
+        overrides = (*overrides, *(f"{key}={value}" for key, value in follows(found).items()))
+        config, choices = composed(overrides)
         setup = ready(config, choices)
     except InputError as refused:
         return Excluded(name, str(refused))
-    found = traffic(setup.scenario.trace)
     provenance = setup.scenario.calibration.provenance
     error = (provenance.get("error") or {}).get("median")
     return (

@@ -18,7 +18,7 @@ from simlora.metrics.slo import ATTAINMENT
 from simlora.metrics.summary import json_safe
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.machines import Excluded, Traffic
-from simlora.planning.tuning import ROUTER
+from simlora.planning.tuning import RANK, ROUTER, SLOTS
 from simlora.report.sides import CONDITIONS, heading
 from simlora.results.files import writing
 from simlora.sweeps.outcome import RAN, Outcome
@@ -63,21 +63,29 @@ class Planned:
         return {key: machine.setting(key) for key in keys} | dict(self.candidate.settings)
 
     @property
-    def words(self) -> list[str]:
-        """The words of the command that starts one replica."""
+    def kinds(self) -> list[tuple[int, str, list[str]]]:
+        """Kinds of replica: how many, for which ranks, "" for all, and the words of the command that starts one."""
+        one, apart, machine = self.candidate, self.candidate.apart, self.candidate.machine
+
+        def started(more: Mapping[str, Any]) -> list[str]:
+            return words(machine.engine, self._model, self.settings | dict(more), machine.activation_share)
+
+        if apart is None:
+            return [(one.replicas, "", started({}))]
+        large = {RANK: apart.highest, SLOTS: apart.slots}
+        return [
+            (one.replicas - apart.replicas, f"ranks up to {apart.rank}", started({RANK: apart.rank})),
+            (apart.replicas, f"ranks above {apart.rank}", started(large)),
+        ]
+
+    @property
+    def manifests(self) -> list[dict[str, Any]]:
+        """A Kubernetes Deployment for each kind of replica."""
         machine = self.candidate.machine
-        return words(machine.engine, self._model, self.settings, machine.activation_share)
-
-    @property
-    def command(self) -> str:
-        """The command, a shell's line."""
-        return shlex.join(self.words)
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        """A Kubernetes Deployment of all replicas."""
-        one = self.candidate
-        return deployment(one.machine.engine, self._model, self.words, one.replicas, one.machine.gpus)
+        return [
+            deployment(machine.engine, self._model, command, count, machine.gpus, ranks.replace(" ", "-"))
+            for count, ranks, command in self.kinds
+        ]
 
     @property
     def _model(self) -> str:
@@ -110,7 +118,10 @@ class Planned:
                 {"key": b.key, "value": b.value, "met": b.met, "figures": dict(b.figures)}
                 for b in self.beside
             ],
-            "command": self.command,
+            "kinds": [
+                {"replicas": count, "adapters": ranks or "all", "command": shlex.join(command)}
+                for count, ranks, command in self.kinds
+            ],
             "overrides": list(one.overrides(0)),
             "notices": list(one.machine.notices),
         }
@@ -142,6 +153,7 @@ class Plan:
                 "usd_per_hour": one.usd_per_hour,
                 "seed": seed,
                 **{key: str(value) for key, value in one.settings},
+                "apart": "" if one.apart is None else " ".join(one.apart.overrides),
                 "further": " ".join(one.more),
                 "status": outcome.status,
             }
@@ -155,6 +167,12 @@ class Plan:
         """Return the plans in words."""
         return "\n".join(self._lines())
 
+    @property
+    def _seeds_are_one(self) -> bool:
+        """Whether the runs of a plan do not differ by their seed."""
+        runs = [[one.figure(name) for name in SHOWN] for one in self.plans[0].outcomes]
+        return len(runs) > 1 and all(run == runs[0] for run in runs)
+
     def _lines(self) -> Iterator[str]:
         of = self.traffic
         yield (
@@ -163,6 +181,11 @@ class Plan:
         )
         yield heading(list(dict.fromkeys(each.candidate.machine.side for each in self.plans)))
         yield f"SLO: {self.question.slo}; kept with {len(self.question.seeds)} seeds"
+        if self._seeds_are_one:
+            yield (
+                "  every seed gave the very same run, as of a trace read from a file; workload.resample_block_s=60 "
+                "draws it anew with each"
+            )
         for order, each in enumerate(self.plans, 1):
             yield ""
             yield from _plan_lines(order, each)
@@ -182,7 +205,7 @@ class Plan:
                 "runs": len(self.trials.runs),
             }
             (draft / "plan.json").write_text(json.dumps(json_safe(tree), indent=1) + "\n", encoding="utf-8")
-            manifest = yaml.safe_dump(self.plans[0].manifest, sort_keys=False)
+            manifest = yaml.safe_dump_all(self.plans[0].manifests, sort_keys=False)
             (draft / "kubernetes.yaml").write_text(manifest, encoding="utf-8")
             self.runs.to_parquet(draft / "runs.parquet")
             self._draw(draft / "plan.png")
@@ -250,7 +273,8 @@ def _plan_lines(order: int, each: Planned) -> Iterator[str]:
     router = dict(one.settings).get(ROUTER)
     if one.replicas > 1 and router:
         yield f"  router: {router}"
-    yield f"  run: {each.command}"
+    for count, ranks, command in each.kinds:
+        yield f"  run{f' {count} for {ranks}' if ranks else ''}: {shlex.join(command)}"
     yield "  one flag more or less:"
     for b in each.beside:
         name, value = flag(one.machine.engine, b.key, b.value, one.machine.activation_share)

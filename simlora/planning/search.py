@@ -12,11 +12,12 @@ from omegaconf import OmegaConf
 
 from simlora.api.preparing import composed
 from simlora.config.composing import choices
-from simlora.config.engine_flags import ENGINES
+from simlora.config.engine_flags import ENGINES, allowed_rank
 from simlora.config.own_folder import with_folder
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError, nearest
 from simlora.metrics.slo import ATTAINMENT
+from simlora.planning.apart import ways
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.explaining import MEDIAN_OF_NORMAL, STEPS, explained
 from simlora.planning.machines import Excluded, Machine, Traffic, machine
@@ -96,7 +97,9 @@ def plan(
             )
             continue
         before = len(trials.runs)
-        best = fewest(trials, each, tuning(each, traffic, tune or {}, pace_s), most)
+        of = tuning(each, traffic, tune or {}, pace_s)
+        best = fewest(trials, each, of, most)
+        best = with_some_apart(trials, each, best, of, most)
         runs = len(trials.runs) - before
         if best is None:
             many = "" if most == MOST else f" up to {most}, where it would be among the cheapest"
@@ -167,9 +170,7 @@ def machines(
     for engine in engines:
         for gpu in known if gpus is None else gpus:
             for tp in degrees:
-                one = machine(user, engine, gpu, tp, prices.get(gpu), {})
-                if not isinstance(one, Excluded):
-                    one = machine(user, engine, gpu, tp, prices.get(gpu), fixed(one[1]))
+                one = machine(user, engine, gpu, tp, prices.get(gpu), fixed)
                 if isinstance(one, Excluded):
                     if gpus is not None or "no price" not in one.reason:
                         excluded.append(one)
@@ -228,6 +229,42 @@ def opening(on: Machine, of: Tuning, replicas: int) -> list[Candidate]:
     return [Candidate(on, replicas, one) for one in of.routed(start, replicas)]
 
 
+def with_some_apart(
+    trials: Trials, on: Machine, best: Candidate | None, of: Tuning, most: int
+) -> Candidate | None:
+    """Return fewer machines than `best` that keep the SLO because some are for adapters of high ranks alone, or `best`.
+
+    Slots are as large as the highest rank that they hold, in memory and in the time of a step. From one replica fewer
+    than the best, or from twice as many each time where there is none, each way to divide them is tried, and the
+    nearest to the SLO is climbed from; then one fewer, as long as the SLO is kept.
+    """
+    if len({allowed_rank(rank) for rank in of.of.ranks}) < 2 or any(
+        one.startswith("placement=") for one in on.overrides
+    ):
+        return best  # as the user has said where adapters are served
+    replicas = max(on.least, 2) if best is None else best.replicas - 1
+    nearest_yet = -math.inf
+    while max(on.least, 2) <= replicas <= most:
+        settings = dict.fromkeys([of.start(replicas), *([] if best is None else [best.settings])])
+        starts = [
+            candidate
+            for apart in ways(of.of, replicas, of.stay_s)
+            for own in settings
+            for candidate in (Candidate(on, replicas, one, apart=apart) for one in of.routed(own, replicas))
+        ]
+        found = climbed(trials, starts, of) if starts else None
+        if found is not None:
+            best, replicas = found, replicas - 1
+            continue
+        if best is not None or not starts:
+            return best
+        score = max(trials.score(one, trials.question.seeds[:1]) for one in starts)
+        if score <= nearest_yet + NEARER:
+            return None
+        nearest_yet, replicas = score, 2 * replicas
+    return best
+
+
 def steadied(trials: Trials, start: Candidate, of: Tuning) -> Candidate:
     """Return as many machines with flags that keep the SLO with more to spare.
 
@@ -237,9 +274,7 @@ def steadied(trials: Trials, start: Candidate, of: Tuning) -> Candidate:
     first = trials.question.seeds[:1]
     current = start
     while True:
-        beside = [
-            current.changed(settings=settings) for settings in of.beside(current.settings, current.replicas)
-        ]
+        beside = current.beside(of)
         trials.run([one.slowed(harder) for one in beside], first)
         better = [
             (score, one)
@@ -267,9 +302,7 @@ def climbed(trials: Trials, starts: Sequence[Candidate], of: Tuning) -> Candidat
             if len(seeds) == len(trials.question.seeds) or trials.met(current, trials.question.seeds):
                 return current
             seeds = trials.question.seeds
-        beside = [
-            current.changed(settings=settings) for settings in of.beside(current.settings, current.replicas)
-        ]
+        beside = current.beside(of)
         trials.run(beside, seeds)
         best = max(beside, key=lambda one: trials.score(one, seeds), default=current)
         if trials.score(best, seeds) <= trials.score(current, seeds):

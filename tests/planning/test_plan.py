@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -15,8 +17,9 @@ import yaml
 from simlora.api.preparing import composed, ready
 from simlora.core.errors import InputError
 from simlora.planning import Plan, plan
+from simlora.planning.apart import ways
 from simlora.planning.machines import Excluded, Machine, Traffic, fewest, machine
-from simlora.planning.tuning import ROUTER, SEQUENCES, SLOTS, tuning
+from simlora.planning.tuning import ROUTER, SEQUENCES, SLOTS, fixed, tuning
 from simlora.sweeps import capacity
 
 TRAFFIC = (
@@ -38,7 +41,7 @@ def found() -> Plan:
 
 
 def on(gpu: str = "l40s") -> tuple[Machine, Traffic]:
-    chosen = machine(TRAFFIC, "vllm", gpu, 1, 1.9, {})
+    chosen = machine(TRAFFIC, "vllm", gpu, 1, 1.9, fixed)
     assert not isinstance(chosen, Excluded)
     return chosen
 
@@ -86,7 +89,7 @@ def test_the_bound_is_below_what_capacity_finds() -> None:
     )  # fmt: skip
     carried = capacity(run, seeds=1, precision=0.1, longest=1, jobs=1).value
     scenario = ready(*composed([*run, f"workload.arrivals.rate_rps={8 * carried:.6g}"])).scenario
-    chosen = machine((*run, f"workload.arrivals.rate_rps={8 * carried:.6g}"), "vllm", "l40s", 1, 1.0, {})
+    chosen = machine((*run, f"workload.arrivals.rate_rps={8 * carried:.6g}"), "vllm", "l40s", 1, 1.0, fixed)
     assert not isinstance(chosen, Excluded)
     assert 1 <= fewest(scenario, chosen[1], cached=False) <= 8
 
@@ -113,9 +116,11 @@ def test_what_is_asked_to_be_tuned_is_all_that_varies() -> None:
 def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> None:
     text = found.text()
     best = found.plans[0]
-    assert best.command in text
-    assert f"--max-loras {dict(best.candidate.settings)[SLOTS]}" in best.command
-    assert "--max-lora-rank 16 --max-cpu-loras 24" in best.command
+    ((_, _, words),) = best.kinds
+    command = shlex.join(words)
+    assert command in text
+    assert f"--max-loras {dict(best.candidate.settings)[SLOTS]}" in command
+    assert "--max-lora-rank 16 --max-cpu-loras 24" in command
     assert f"binds: {best.binds}" in text
     assert best.sure is not None
     assert 0.5 <= best.sure <= 1.0
@@ -167,3 +172,44 @@ def test_bad_input_is_refused_in_one_sentence(arguments: dict[str, object], said
 def test_an_slo_that_nothing_keeps_says_how_near_it_came() -> None:
     with pytest.raises(InputError, match=r"no machine keeps the SLO, .*the nearest is \d+ with \d"):
         plan((*TRAFFIC, "slo.tpot_s=0.001"), gpus=["l40s"], degrees=[1], prices=PRICES, seeds=1, jobs=1)
+
+
+def test_large_ranks_get_replicas_of_their_own_where_slots_of_their_rank_would_cost_all_others(
+    tmp_path: Path,
+) -> None:
+    """With slots of rank 256 for all adapters no number of replicas keeps the pace: their kernels take too long."""
+    mixed = [
+        one
+        for one in TRAFFIC
+        if not one.startswith(("workload.ranks", "workload.rates_rps", "workload.adapters", "slo.tpot_s"))
+    ]
+    mixed += ["workload.adapters=32", "workload.ranks=[8,8,8,8,8,8,8,256]", "workload.rates_rps=[0.4]"]
+    mixed += ["slo.tpot_s=0.06"]
+    found = plan(mixed, gpus=["h100_80g"], degrees=[1], seeds=1, plans=1, jobs=1)
+    (best,) = found.plans
+    apart = best.candidate.apart
+    assert apart is not None
+    assert (apart.rank, apart.highest) == (8, 256)
+    (small, up_to, of_small), (large, above, of_large) = best.kinds
+    assert (up_to, above) == ("ranks up to 8", "ranks above 8")
+    assert small + large == best.candidate.replicas
+    assert of_small[of_small.index("--max-lora-rank") + 1] == "8"
+    assert of_large[of_large.index("--max-lora-rank") + 1] == "256"
+    assert f"run {large} for ranks above 8: vllm serve" in found.text()
+    found.save(tmp_path)
+    names = [
+        tree["metadata"]["name"] for tree in yaml.safe_load_all((tmp_path / "kubernetes.yaml").read_text())
+    ]
+    assert names == ["vllm-llama-3-1-8b-ranks-up-to-8", "vllm-llama-3-1-8b-ranks-above-8"]
+
+
+def test_replicas_are_set_apart_by_the_share_of_the_requests_and_slots_by_the_adapters_in_use() -> None:
+    of = Traffic(1000, 100.0, 100.0, 100.0, [1.0] * 8 + [1.0, 1.0], [8] * 8 + [64, 64], False)
+    found = list(ways(of, replicas=5, stay_s=2.0))
+    assert [(one.replicas, one.slots, one.rank, one.highest) for one in found] == [
+        (1, 2, 8, 64),
+        (2, 2, 8, 64),
+    ]
+    assert list(ways(replace(of, ranks=[8] * 10), 5, 2.0)) == [], "one rank"
+    near = {(one.replicas, one.slots) for one in found[0].beside(replicas=2)}
+    assert near == {(1, 1)}, "a replica is left for the others, and there are two such adapters"
