@@ -32,6 +32,8 @@ MOST = 4096
 """Machines of a kind, beyond which none is looked for."""
 NEARER, IDLE_MOST = 0.01, 2
 """So many times in a row twice the replicas may bring the SLO no nearer than this."""
+HOPEFUL = 0.8
+"""How near to the SLO fewer replicas, some of them apart, must be for their flags to be climbed."""
 USUAL_ERROR = 0.1
 """Median error of a step where a calibration does not say its own."""
 SPARED = 1e-3
@@ -243,7 +245,7 @@ def with_some_apart(
     ):
         return best  # as the user has said where adapters are served
     replicas = max(on.least, 2) if best is None else best.replicas - 1
-    nearest_yet = -math.inf
+    nearest_yet, first = -math.inf, trials.question.seeds[:1]
     while max(on.least, 2) <= replicas <= most:
         settings = dict.fromkeys([of.start(replicas), *([] if best is None else [best.settings])])
         starts = [
@@ -252,13 +254,16 @@ def with_some_apart(
             for own in settings
             for candidate in (Candidate(on, replicas, one, apart=apart) for one in of.routed(own, replicas))
         ]
-        found = climbed(trials, starts, of) if starts else None
+        if not starts:
+            return best
+        trials.run(starts, first)
+        score = max(trials.score(one, first) for one in starts)
+        found = climbed(trials, starts, of) if best is None or score >= HOPEFUL else None
         if found is not None:
             best, replicas = found, replicas - 1
             continue
-        if best is not None or not starts:
+        if best is not None:
             return best
-        score = max(trials.score(one, trials.question.seeds[:1]) for one in starts)
         if score <= nearest_yet + NEARER:
             return None
         nearest_yet, replicas = score, 2 * replicas
