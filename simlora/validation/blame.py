@@ -10,7 +10,9 @@ from typing import Any
 
 from simlora.calibrate.calibration_file import save, text_of
 from simlora.calibrate.scaling import LOADS, LORA, parts_of, scaled
+from simlora.config.engine_flags import PREFIX_CACHING
 from simlora.latency.calibration import Calibration
+from simlora.sweeps.grid import QUIET
 from simlora.sweeps.outcome import RAN, Outcome, Overrides
 from simlora.sweeps.running import run_all
 
@@ -30,8 +32,16 @@ HALVINGS = 4
 """How often the step between factors is halved about the best one."""
 NEAR = 0.03
 """An error below which nothing is looked for."""
-EXPLAINS = 0.75
-"""A part explains an error where it leaves less than this share of it."""
+EXPLAINS, EXPLAINS_MOST = 0.5, 0.15
+"""A part or a flag explains an error where it leaves less than this share of it, and no more than this."""
+SEQUENCES, BATCHED, KV = "replica.max_num_seqs", "scheduler.max_batched_tokens", "replica.kv_token_budget"
+FLAGS: Mapping[str, Sequence[int]] = {
+    SEQUENCES: (64, 128, 256, 512, 1024),
+    BATCHED: (512, 1024, 2048, 4096, 8192, 16384),
+}
+"""Values of the engine's flags that are tried: a server may have been started with others than it is said."""
+KV_SHARES = (0.5, 0.7, 0.85, 1.2)
+"""Sizes of the KV cache that are tried where it is not known, as shares of the configured one."""
 ALIKE = 1.25
 """Parts that leave less than so many times the least error cannot be told apart."""
 
@@ -52,6 +62,20 @@ class Part:
     def both(self) -> float:
         """The mean of the two errors."""
         return self.left if self.steps_left is None else (self.left + self.steps_left) / 2
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A key of the configuration with another value: the mean error of the figures that is `left`."""
+
+    key: str
+    value: int | bool
+    left: float
+
+
+def explains(left: float, error: float) -> bool:
+    """Return whether what leaves so much of an error explains it."""
+    return left < EXPLAINS * error and left <= EXPLAINS_MOST
 
 
 def error_of(measured: Mapping[str, Any], simulated: Mapping[str, Any]) -> float:
@@ -111,9 +135,30 @@ def blamed(
     return sorted(parts, key=lambda part: (part.both, part.name))
 
 
+def flags_tried(
+    measured: Mapping[str, Any], now: Mapping[str, Any], user: Overrides, knows_kv: bool, jobs: int
+) -> list[Flag]:
+    """Return the error that is left with another value of one flag of the engine, the least first.
+
+    `now` are the values of the configuration by key; `knows_kv`: the size of the KV cache was measured.
+    """
+    wanted: list[tuple[str, int | bool]] = [
+        (key, value) for key, values in FLAGS.items() if now.get(key) for value in values if value != now[key]
+    ]
+    if not knows_kv:
+        wanted += [(KV, int(now[KV] * share)) for share in KV_SHARES]
+    if now.get(PREFIX_CACHING) is not None:
+        wanted.append((PREFIX_CACHING, not now[PREFIX_CACHING]))
+    runs = {one: (*user, f"{one[0]}={str(one[1]).lower()}", *QUIET) for one in wanted}
+    outcomes = run_all(runs.values(), jobs=jobs)
+    found = [Flag(*one, _left(measured, outcomes[overrides])) for one, overrides in runs.items()]
+    return sorted(found, key=lambda flag: (flag.left, flag.key, flag.value))
+
+
 def runs_of(calibration: Calibration) -> int:
     """Return how many runs the search takes at most."""
-    return len(parts_of(calibration)) * (len(OCTAVES) + 2 * HALVINGS)
+    parts = len(parts_of(calibration)) * (len(OCTAVES) + 2 * HALVINGS)
+    return parts + sum(map(len, FLAGS.values())) + len(KV_SHARES)
 
 
 def _best(tried: Mapping[float, Part]) -> float:

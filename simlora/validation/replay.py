@@ -7,11 +7,15 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from simlora.api.preparing import composed, ready
 from simlora.api.running import run
 from simlora.calibrate.calibration_file import save, text_of
 from simlora.calibrate.scaling import with_host
+from simlora.config.engine_flags import PREFIX_CACHING
 from simlora.config.own_folder import with_folder
 from simlora.config.setup import Setup
 from simlora.core.arrays import Floats
@@ -20,7 +24,7 @@ from simlora.core.errors import InputError
 from simlora.core.files import expanded
 from simlora.latency.calibration import Calibration
 from simlora.sweeps.grid import QUIET
-from simlora.validation.blame import NEAR, blamed, error_of, runs_of
+from simlora.validation.blame import BATCHED, KV, NEAR, SEQUENCES, blamed, error_of, flags_tried, runs_of
 from simlora.validation.measured import Measured, Unsaid, read_measured
 from simlora.validation.steps import DecodeSteps, calibrated_s, decode_steps, error_of_steps, host_of, rows_of
 from simlora.validation.validated import Compared, Fitted, Validation
@@ -84,6 +88,7 @@ def validate(
         kv_tokens=(kv_tokens, own_kv_tokens),
         steps=() if steps is None else rows_of(steps, _expected_s(setup, steps, setup.scenario.calibration)),
         parts=(),
+        flags=(),
         fitted=None,
     )
     if blame and base.error >= NEAR:
@@ -103,6 +108,9 @@ def validate(
                 lambda one: None if steps is None else error_of_steps(steps, _expected_s(setup, steps, one)),
                 bool(found.trace.adapters),
                 jobs,
+            ),
+            flags=flags_tried(
+                found.summary(), _values(setup, found), tuple(user), kv_tokens is not None, jobs
             ),
         )
     if fit:
@@ -130,6 +138,17 @@ def _simulated(found: Measured, overrides: Sequence[str]) -> tuple[Setup, Compar
     setup = ready(*composed([*overrides, "progress=false"]))
     result = run(setup, command=shlex.join(["simlora", *overrides]))
     return setup, Compared(result, error_of(found.summary(), result.summary))
+
+
+def _values(setup: Setup, found: Measured) -> dict[str, Any]:
+    """Return the values of flags that may be others; prefix caching only where requests share prefixes."""
+    replica, tree = setup.scenario.replica, yaml.safe_load(setup.config)
+    values = {
+        SEQUENCES: replica.max_num_seqs,
+        BATCHED: (tree.get("scheduler") or {}).get("max_batched_tokens"),
+        KV: replica.kv_token_budget,
+    }
+    return values | ({PREFIX_CACHING: replica.prefix_caching} if found.trace.has_prefixes else {})
 
 
 def _expected_s(setup: Setup, steps: DecodeSteps, calibration: Calibration) -> Floats:

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.calibrate.scaling import HOST, HOST_SEQUENCE
+from simlora.config.engine_flags import ENGINES
 from simlora.latency.calibration import Calibration
 from simlora.metrics.summary import json_safe
 from simlora.results.files import writing
 from simlora.results.result import Result
-from simlora.validation.blame import ALIKE, EXPLAINS, NEAR, Part, place
+from simlora.validation.blame import ALIKE, NEAR, Flag, Part, explains, place
 from simlora.validation.measured import Measured
 from simlora.validation.steps import StepRow
 
@@ -27,6 +28,8 @@ FIGURES = {
     "E2EL": "latency_s",
 }
 """Times of requests and tokens by the names that benchmarks print."""
+SHOWN = 3
+"""Flags that are listed."""
 OF_TIMES = ("mean", "p50", "p99")
 FILES = ("validation.png", "validation.json", "requests.parquet", "run/report.html")
 
@@ -56,7 +59,8 @@ class Validation:
 
     `kv_tokens` are those of the KV cache, as the engine reports them (None: not known) and as the configuration has
     them. `steps` are decode steps, measured and as the calibration says, empty where the log has no times of tokens.
-    `parts` are those of the calibration, that which explains the error best first, empty where it was not looked for.
+    `parts` are those of the calibration, that which explains the error best first, and `flags` the engine's with other
+    values; both empty where that was not looked for.
     """
 
     measured: Measured
@@ -67,6 +71,7 @@ class Validation:
     kv_tokens: tuple[int | None, int]
     steps: Sequence[StepRow]
     parts: Sequence[Part]
+    flags: Sequence[Flag]
     fitted: Fitted | None
 
     def figures(self, run: Compared | None = None) -> Iterator[tuple[str, str, float, float]]:
@@ -144,6 +149,8 @@ class Validation:
         for part in self.parts:
             steps = "" if part.steps_left is None else f"{100 * part.steps_left:.1f} %"
             lines.append(f"{part.name:<24} {part.factor:>7.2f} {100 * part.left:>9.1f} % {steps:>10}")
+        lines.append("And if one flag of the engine has another value than the configuration says:")
+        lines += [f"{self._named(one):<32} {100 * one.left:>9.1f} %" for one in self.flags[:SHOWN]]
         lines.append(self.verdict)
         return "\n".join(lines)
 
@@ -156,10 +163,23 @@ class Validation:
     def verdict(self) -> str:
         """Which part of the calibration is to blame, as a sentence."""
         best = self.parts[0]
-        if best.left > EXPLAINS * self.base.error:
-            return "No single part explains the error: look at the KV cache, the engine's flags, or several parts."
+        flag = self.flags[0] if self.flags else None
+        if flag is not None and flag.left < best.left and explains(flag.left, self.base.error):
+            return (
+                f"To blame: the configuration, if the server had {self._named(flag)}; check the command that started "
+                "it. No part of the calibration explains the error as well."
+            )
+        if not explains(best.left, self.base.error):
+            return "No single part or flag explains the error: it may be several, or what is not simulated."
         others = f" It cannot be told apart from: {', '.join(self.alike)}." if self.alike else ""
         return f"To blame: {best.name}, {best.factor:.2f} times as long as the calibration says.{others}"
+
+    def _named(self, flag: Flag) -> str:
+        """Return a flag as the engine calls it, or the key where it does not."""
+        engine = ENGINES.get(str(self.about.get("system")))
+        name = None if engine is None else engine.flags.get(flag.key)
+        value = str(flag.value).lower()
+        return f"{flag.key}={value}" if name is None else f"{name} {value}"
 
     def _fit(self) -> str:
         if self.fitted is None:
@@ -205,6 +225,7 @@ class Validation:
             "kv_tokens": {"measured": there, "configured": own},
             "decode_steps": [vars(row) for row in self.steps],
             "parts": [vars(part) for part in self.parts],
+            "flags": [vars(flag) for flag in self.flags],
             "verdict": self.verdict if self.parts else None,
             "notices": list(self.notices),
         }

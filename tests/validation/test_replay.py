@@ -49,6 +49,17 @@ def test_the_part_that_differs_is_blamed_by_its_factor(slow_host: dict[str, Any]
     assert found.verdict.startswith("To blame: host, 1.6")
 
 
+def test_a_flag_that_differs_is_blamed_before_any_part_of_the_calibration(tmp_path: Path) -> None:
+    few = served(
+        [*SERVER, *BUSY, "workload.rates_rps=[3]", "workload.duration_s=40", "replica.max_num_seqs=64"]
+    )
+    found = simlora.validate(written(few, tmp_path / "result.json"), CONFIG, unsaid=EIGHT, jobs=1)
+    best = found.flags[0]
+    assert (best.key, best.value) == ("replica.max_num_seqs", 64)
+    assert best.left < 0.2 * found.base.error
+    assert found.verdict.startswith("To blame: the configuration, if the server had --max-num-seqs 64")
+
+
 def test_the_fitted_host_predicts_another_run_of_the_same_server(
     slow_host: dict[str, Any], tmp_path: Path
 ) -> None:

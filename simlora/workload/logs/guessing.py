@@ -27,12 +27,12 @@ NAMES = {
         "prompt_tokens": """
             prompt_tokens input_tokens prompt_token_count input_token_count context_tokens input_length
             prompt_length input_lens input_len prompt_len input_sequence_length.value request_tokens
-            num_prompt_tokens num_input_tokens tokens_in isl
+            num_prompt_tokens num_input_tokens tokens_in input_toks isl
         """,
         "output_tokens": """
             output_tokens completion_tokens generated_tokens output_token_count completion_token_count
             output_length output_lens output_len completion_length output_sequence_length.value
-            response_tokens generation_tokens num_output_tokens num_generated_tokens tokens_out osl
+            response_tokens generation_tokens num_output_tokens num_generated_tokens tokens_out output_toks osl
         """,
         "max_output_tokens": "max_output_tokens max_completion_tokens max_tokens max_new_tokens",
         "session": "session session_id x_correlation_id conversation_id chat_id thread_id",
@@ -54,8 +54,8 @@ MEASURED = {
             latency_s latency_ms e2e_latency_s e2e_latency_ms e2e_latency request_latency.value request_latency
             duration_ms response_time_ms latencies latency
         """,
-        "first_token": "completionstarttime first_token_time first_token_at first_token_timestamp",
-        "end": "end_time request_end_ns ended_at finished_at completed_at",
+        "first_token": "completionstarttime first_token_time first_token_at first_token_timestamp first_token_ts",
+        "end": "end_time request_end_ns ended_at finished_at completed_at last_token_ts",
         "gaps": "itls inter_token_latencies",
         "token_times": "output_token_times token_timestamps",
     }.items()
