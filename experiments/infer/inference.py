@@ -19,14 +19,17 @@ from simlora.core.arrays import Floats
 SEEDS = (1, 2, 3)
 """Of what is predicted in the end; the search has seed 0 throughout, so that settings differ by nothing else."""
 NEAR_DRAWN = 1 << 11
+PROMISING = 2
+"""Settings that are simulated with all seeds to see whether a claim comes out, for each claim."""
 
 
 @dataclass(frozen=True)
 class Predicted:
     """A claim: what t is off by with the defaults and with settings that are left, `[settings and seeds, numbers]`.
 
-    `nearest` is the evaluation that comes nearest to the published numbers, `worst` its largest difference of t;
-    `conditions` is the setting nearest to the defaults under which all numbers hold, None if none was found.
+    `nearest` is the setting that comes nearest to the published numbers, of `looked_at` different ones, and `worst` its
+    largest difference of t; `conditions` is the setting nearest to the defaults under which all numbers hold, None if
+    none was found. Both are of means over SEEDS.
     """
 
     claim: Claim
@@ -35,6 +38,7 @@ class Predicted:
     left: Floats
     nearest: Setting
     worst: float
+    looked_at: int
     conditions: Setting | None
 
     @property
@@ -72,6 +76,7 @@ class Inference:
     left: Posterior
     predicted: Sequence[Predicted]
     settings: int
+    evaluations: int
     runs: int
     seconds: float
 
@@ -104,13 +109,15 @@ def infer(unknowns: Unknowns, jobs: int, tell: Callable[[str], None]) -> Inferen
     drawn = [asked(setting, seed, judged=True) for setting in left.drawn(budget.draws) for seed in SEEDS]
     defaults = [asked(unknowns.defaults, seed, judged=True) for seed in SEEDS]
     last = evaluate_all(unknowns, [*defaults, *drawn], jobs, "what is left: settings")
-    found += evaluate_all(
-        unknowns,
-        [asked(setting, 0, judged=True) for setting in _nearest(unknowns, claims, found + last)],
-        jobs,
-        "claim by claim: settings",
-    )
     every = found + last
+    for at in range(budget.rounds):
+        missing = [claim for claim in claims if _far(claim, every).min() > HOLDS]
+        wanted = [asked(setting, 0, judged=True) for setting in _nearest(unknowns, missing, every, at)]
+        every += evaluate_all(
+            unknowns, wanted, jobs, f"claim by claim, {at + 1} of {budget.rounds}: settings"
+        )
+    sure = [asked(each, seed, judged=True) for each in _promising(unknowns, claims, every) for seed in SEEDS]
+    every += evaluate_all(unknowns, sure, jobs, "seed by seed: settings")
     return Inference(
         unknowns,
         left,
@@ -120,6 +127,7 @@ def infer(unknowns: Unknowns, jobs: int, tell: Callable[[str], None]) -> Inferen
             )
             for claim in claims
         ],
+        len({one.asked.setting for one in every}),
         len(every),
         sum(one.runs for one in every),
         sum(one.seconds for one in every),
@@ -130,7 +138,7 @@ def _cost(unknowns: Unknowns, default: Evaluation, fitted: Evaluation) -> str:
     """Say how long it takes at most: with settings for every claim, to see whether it can come out."""
     budget = unknowns.budget
     judged = 1 + min(budget.judged, budget.design) + len(SEEDS) * (1 + budget.draws)
-    judged += len(unknowns.fitted) + len(unknowns.judged)
+    judged += (len(unknowns.fitted) + len(unknowns.judged)) * (budget.rounds + len(SEEDS) * PROMISING)
     alone = budget.design - min(budget.judged, budget.design) + budget.search
     minutes = (judged * default.seconds + alone * fitted.seconds) / 60
     return (
@@ -140,16 +148,41 @@ def _cost(unknowns: Unknowns, default: Evaluation, fitted: Evaluation) -> str:
     )
 
 
-def _nearest(unknowns: Unknowns, claims: Sequence[Claim], found: Sequence[Evaluation]) -> list[Setting]:
-    """Return for each claim the setting at which an emulator expects it to come out, of settings over all ranges."""
-    candidates = design(unknowns, NEAR_DRAWN, 2)
+def _nearest(
+    unknowns: Unknowns, claims: Sequence[Claim], found: Sequence[Evaluation], at: int
+) -> list[Setting]:
+    """Return for each claim the setting at which it may come out best, by an emulator, of settings over all ranges."""
+    candidates = design(unknowns, NEAR_DRAWN, 2 + at)
     told = Emulator(unknowns, claims, found).differences(candidates)
     chosen = {}
     for claim in claims:
         mean, deviation = told[claim.id]
-        setting = candidates[int(np.argmin((np.abs(mean) + deviation).max(1)))]
+        setting = candidates[int(np.argmin((np.abs(mean) - deviation).max(1)))]
         chosen[tuple(setting.items())] = setting
     return list(chosen.values())
+
+
+def _promising(unknowns: Unknowns, claims: Sequence[Claim], found: Sequence[Evaluation]) -> list[Setting]:
+    """Return the settings to be simulated with all SEEDS: a few for each claim, of those that have it simulated.
+
+    They are those nearest to the defaults under which it holds with the seeds that there are; if fewer are, those at
+    which it is nearest.
+    """
+    chosen: dict[tuple[tuple[str, float | str], ...], None] = {}
+    for claim in claims:
+        settings = [one.asked for one in found if claim.id in one.numbers]
+        far = _far(claim, found)
+        holds = [at for at in np.argsort(far, kind="stable") if far[at] <= HOLDS]
+        holds.sort(key=lambda at: _change(unknowns, settings[at].values))
+        order = [*holds, *np.argsort(far, kind="stable")]
+        distinct = dict.fromkeys(settings[at].setting for at in order)
+        chosen |= dict.fromkeys([*distinct][:PROMISING])
+    return [dict(setting) for setting in chosen]
+
+
+def _far(claim: Claim, found: Sequence[Evaluation]) -> Floats:
+    """Return the largest difference of t of a claim's numbers for each evaluation that has them."""
+    return np.asarray([np.abs(differences(claim, one)).max() for one in found if claim.id in one.numbers])
 
 
 def _predicted(
@@ -160,17 +193,29 @@ def _predicted(
     drawn: Sequence[Evaluation],
     every: Sequence[Evaluation],
 ) -> Predicted:
-    having = [one for one in every if claim.id in one.numbers]
-    worst = np.asarray([np.abs(differences(claim, one)).max() for one in having])
-    holding = [one for one, most in zip(having, worst, strict=True) if most <= HOLDS]
+    seeds: dict[tuple[tuple[str, float | str], ...], dict[int, Floats]] = {}
+    for one in every:
+        if claim.id in one.numbers:
+            seeds.setdefault(one.asked.setting, {})[one.asked.seed] = differences(claim, one)
+    worst = {
+        setting: float(np.abs(np.mean([by_seed[seed] for seed in SEEDS], axis=0)).max())
+        for setting, by_seed in seeds.items()
+        if by_seed.keys() >= set(SEEDS)
+    }
+    nearest = min(worst, key=lambda setting: worst[setting])
     return Predicted(
         claim,
         fitted,
         np.stack([differences(claim, one) for one in defaults]),
         np.stack([differences(claim, one) for one in drawn]),
-        having[int(worst.argmin())].asked.values,
-        float(worst.min()),
-        min((one.asked.values for one in holding), key=lambda each: _change(unknowns, each), default=None),
+        dict(nearest),
+        worst[nearest],
+        len(seeds),
+        min(
+            (dict(setting) for setting, most in worst.items() if most <= HOLDS),
+            key=lambda each: _change(unknowns, each),
+            default=None,
+        ),
     )
 
 

@@ -1,8 +1,9 @@
 """Which settings the fitted claims leave, by the emulator: a weight for each of many settings drawn over the ranges.
 
-The claims are taken to be met with an error of their own, of a standard deviation s of t that is unknown too: what the
-simulator leaves out. s has the same prior weight in every factor from LEAST to MOST, and is averaged over. The numbers
-of a claim count together as one, as they are of the same runs.
+Each claim is taken to be met with an error of its own, of a standard deviation s of t that is unknown too: what the
+simulator leaves out. s has the same prior weight in every factor from LEAST to MOST, and is averaged over, claim by
+claim: a claim that no setting explains thus weighs little, and does not make the others say less. The numbers of a
+claim count together as one, as they are of the same runs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.claims.claim import Claim
 from experiments.infer.emulating import Emulator
 from experiments.infer.searching import design
 from experiments.infer.unknowns import Setting, Unknown, Unknowns
@@ -20,6 +20,7 @@ from simlora.core import libm
 from simlora.core.arrays import Floats
 
 DRAWN, LEAST, MOST, STEPS = 1 << 13, 0.05, 2.0, 12
+SPREADS = np.geomspace(LEAST, MOST, STEPS)
 SEED = 1
 BINS = 10
 TELLS_BITS = 0.2
@@ -28,11 +29,11 @@ TELLS_BITS = 0.2
 
 @dataclass(frozen=True)
 class Posterior:
-    """Settings, their weights `[settings]`, which sum to 1, and the mean of s."""
+    """Settings, their weights `[settings]`, which sum to 1, and the mean of s by claim."""
 
     settings: Sequence[Setting]
     weights: Floats
-    spread: float
+    spreads: Mapping[str, float]
 
     def interval(self, unknown: Unknown) -> tuple[float, float]:
         """Return the 90 % interval of an unknown with a range."""
@@ -75,19 +76,15 @@ def posterior(unknowns: Unknowns, emulator: Emulator) -> Posterior:
     """Return what the fitted claims leave of the ranges."""
     settings = design(unknowns, DRAWN, SEED)[1:]
     found = emulator.differences(settings)
-    logs = np.stack([_log_likelihood(found, unknowns.fitted, s) for s in np.geomspace(LEAST, MOST, STEPS)])
-    joint = libm.exp(logs - logs.max())
-    by_spread = joint.sum(1) / joint.sum()
-    weights = joint.sum(0) / joint.sum()
-    return Posterior(settings, weights, float(np.geomspace(LEAST, MOST, STEPS) @ by_spread))
+    likelihoods = {claim.id: _likelihoods(*found[claim.id]) for claim in unknowns.fitted}
+    total = np.sum([libm.log(each.mean(0)) for each in likelihoods.values()], axis=0)
+    weights = libm.exp(total - total.max())
+    weights /= weights.sum()
+    spreads = {name: float(SPREADS @ (each / each.sum(0) @ weights)) for name, each in likelihoods.items()}
+    return Posterior(settings, weights, spreads)
 
 
-def _log_likelihood(
-    found: Mapping[str, tuple[Floats, Floats]], claims: Sequence[Claim], spread: float
-) -> Floats:
-    total = 0.0
-    for claim in claims:
-        mean, deviation = found[claim.id]
-        variance = deviation**2 + spread**2
-        total = total - 0.5 * np.mean(mean**2 / variance + libm.log(variance), axis=1)
-    return np.asarray(total)
+def _likelihoods(mean: Floats, deviation: Floats) -> Floats:
+    """Return the likelihood of one claim for each s, up to a factor, `[STEPS, settings]`."""
+    variance = deviation**2 + SPREADS[:, None, None] ** 2
+    return libm.exp(-0.5 * np.mean(mean**2 / variance + libm.log(variance), axis=2))

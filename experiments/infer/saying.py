@@ -31,7 +31,10 @@ def true_under(unknowns: Unknowns, one: Predicted) -> str:
     """Return the conditions under which a claim comes out, the fewest changes from the defaults."""
     if one.conditions is None:
         at = changed(unknowns, one.nearest) or "the defaults"
-        return f"{NOT_FOUND}; the nearest, at {at}, is off by a factor of {factor(np.asarray(one.worst)):.2f}"
+        return (
+            f"{NOT_FOUND} of {one.looked_at}; the nearest, at {at}, is off by a factor of "
+            f"{factor(np.asarray(one.worst)):.2f}"
+        )
     return changed(unknowns, one.conditions) or "as it is"
 
 
@@ -41,7 +44,7 @@ def changed(unknowns: Unknowns, setting: Setting) -> str:
     for unknown in unknowns.unknowns:
         value = setting[unknown.name]
         if value != unknown.default:
-            parts.append(f"{unknown.name}={value if isinstance(value, str) else f'{value:.3g}'}")
+            parts.append(f"{unknown.name}={value if isinstance(value, str) else f'{value:g}'}")
     return " ".join(parts)
 
 
@@ -65,8 +68,11 @@ def summary(found: Inference) -> list[str]:
     judged = [one for one in found.predicted if not one.fitted]
     numbers = [inside for one in judged for inside in one.within()]
     said = [
-        f"{found.settings} settings, {found.runs:,} runs, which took {found.seconds / 60:.0f} minutes of one core; "
-        f"s, the error of the claims that no setting explains, is {100 * math.expm1(found.left.spread):.0f} %."
+        f"{found.settings} settings, {found.evaluations} with their seeds, {found.runs:,} runs, which took "
+        f"{found.seconds / 60:.0f} minutes of one core.",
+        "What no setting explains of each claim fitted (s): "
+        + ", ".join(f"{name} {100 * math.expm1(s):.0f} %" for name, s in found.left.spreads.items())
+        + ".",
     ]
     for fitted, name in ((True, "fitted"), (False, "held back")):
         default = float(found.factors(fitted, default=True)[0])

@@ -66,7 +66,10 @@ def optimised(
     found: list[Evaluation] = []
     while len(found) < count:
         trials = [study.ask(space) for _ in range(min(AT_ONCE, count - len(found)))]
-        settings = [{name: _rounded(trial.params[name]) for name in space} for trial in trials]
+        settings = [
+            {each.name: each.rounded(trial.params[each.name]) for each in unknowns.unknowns}
+            for trial in trials
+        ]
         new = evaluate_all(
             unknowns,
             [asked(setting, seed, judged=False) for setting in settings],
@@ -85,7 +88,3 @@ def _distribution(unknown: Unknown) -> BaseDistribution:
     if unknown.whole:
         return IntDistribution(int(unknown.least), int(unknown.most), log=unknown.scale == "log")
     return FloatDistribution(unknown.least, unknown.most, log=unknown.scale == "log")
-
-
-def _rounded(value: float | str) -> float | str:
-    return value if isinstance(value, str) else float(f"{value:.6g}")

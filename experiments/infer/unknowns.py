@@ -84,6 +84,12 @@ class Unknown:
             value = self.least + share * (self.most - self.least)
         return float(round(value)) if self.whole else value
 
+    def rounded(self, value: float | str) -> float | str:
+        """Return a value with the digits that it is printed with, so that --at finds what was simulated."""
+        if isinstance(value, str):
+            return value
+        return min(max(float(f"{value:.3g}"), self.least), self.most)
+
     def share(self, value: float | str) -> float:
         """Return where in the range a value lies, 0 to 1; of a choice the middle of its part."""
         if isinstance(value, str):
@@ -98,12 +104,14 @@ class Budget:
     """How many settings are simulated: in an even design, by the optimiser, and drawn from what is left in the end.
 
     Of the design so many have the claims held back simulated, too, which cost more where they are of large clusters.
+    Claims that no setting has brought out are looked for `rounds` times, each time at a setting of their own.
     """
 
     design: int = 64
     judged: int = 64
     search: int = 64
     draws: int = 16
+    rounds: int = 4
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,7 @@ class Unknowns:
     def setting(self, shares: Sequence[float]) -> dict[str, float | str]:
         """Return the setting at these shares `[unknowns]` of the ranges."""
         return {
-            each.name: _rounded(each.at(share)) for each, share in zip(self.unknowns, shares, strict=True)
+            each.name: each.rounded(each.at(share)) for each, share in zip(self.unknowns, shares, strict=True)
         }
 
     def parsed(self, text: str) -> dict[str, float | str]:
@@ -174,9 +182,7 @@ def read(folder: Path) -> Unknowns:
         [_unknown(name, entry, f"{path}: {name}", studies) for name, entry in tree["unknowns"].items()],
         fitted,
         judged,
-        Budget(
-            **check(tree.get("budget", {}), f"{path}: budget", (), ("design", "judged", "search", "draws"))
-        ),
+        Budget(**check(tree.get("budget", {}), f"{path}: budget", (), tuple(Budget.__dataclass_fields__))),
     )
 
 
@@ -239,10 +245,5 @@ def _written(value: Any, x: float | str) -> Any:
         found = (
             value.get("base", 0.0) + value.get("per_x", 0.0) * x + value.get("per_ln_x", 0.0) * math.log(x)
         )
-        return round(found) if value.get("whole") else _rounded(found)
+        return round(found) if value.get("whole") else float(f"{found:.6g}")
     return value.replace("{x}", x if isinstance(x, str) else f"{x:g}") if isinstance(value, str) else value
-
-
-def _rounded(value: float | str) -> float | str:
-    """Return a number with six digits, so that a setting reads, and is found again, as it is written."""
-    return value if isinstance(value, str) else float(f"{value:.6g}")

@@ -20,10 +20,12 @@ from experiments.infer import __main__ as command
 from experiments.infer.comparing import HOLDS, TARGET, factor, simulated, t
 from experiments.infer.conditions import under
 from experiments.infer.emulating import Emulator
-from experiments.infer.evaluating import Evaluation, asked
+from experiments.infer.evaluating import Evaluation, asked, evaluate_all
+from experiments.infer.inference import SEEDS, infer
 from experiments.infer.posterior import posterior
-from experiments.infer.searching import design, distance, optimised
-from experiments.infer.unknowns import Unknowns, read
+from experiments.infer.saying import NOT_FOUND, true_under
+from experiments.infer.searching import design, differences, distance, optimised
+from experiments.infer.unknowns import Budget, Unknowns, read
 from experiments.studies.points import Point, points
 from experiments.studies.running import run_all
 from experiments.studies.running import under as run_under
@@ -295,6 +297,31 @@ def test_a_setting_is_printed_with_its_claims(
     printed = capsys.readouterr().out
     assert "rate-small: 0.9" in printed
     assert "rate-large: 1.5" in printed
+
+
+def test_a_claim_comes_out_at_a_setting_if_the_mean_over_seeds_does_at_the_setting_as_printed(
+    paper: Unknowns,
+) -> None:
+    found = infer(replace(paper, budget=Budget(8, 8, 4, 2, 1)), 1, lambda _: None)
+    printed = [(one, true_under(paper, one)) for one in found.predicted]
+    assert any(NOT_FOUND not in text for _, text in printed)
+    for one, text in printed:
+        if NOT_FOUND not in text:
+            setting = paper.parsed("" if text == "as it is" else text)
+            again = evaluate_all(paper, [asked(setting, seed, judged=True) for seed in SEEDS], 1)
+            assert np.abs(np.mean([differences(one.claim, each) for each in again], axis=0)).max() <= HOLDS
+
+
+def test_a_claim_that_no_setting_explains_does_not_hide_what_another_tells(paper: Unknowns) -> None:
+    tells, (hopeless,) = made_up(paper, 8.0), paper.judged
+    both = replace(paper, fitted=[*paper.fitted, hopeless])
+    evaluations = [
+        replace(one, numbers={**one.numbers, hopeless.id: [float(hopeless.published[0]) * 9]})
+        for one in tells
+    ]
+    found = posterior(both, Emulator(both, both.fitted, evaluations))
+    assert found.bits(paper.unknowns[0]) > 0.5
+    assert found.spreads[hopeless.id] > 3 * found.spreads[paper.fitted[0].id]
 
 
 def test_an_unknown_paper_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
