@@ -28,12 +28,15 @@ from simlora.api.progress import bar
 Numbers = Mapping[str, Sequence[float] | None]
 """Simulated numbers of each claim, one for each that is published; None where its runs do not fit the memory."""
 
+Key = tuple[tuple[str, float | str], ...]
+"""A setting that can be looked up."""
+
 
 @dataclass(frozen=True)
 class Asked:
     """A setting with a seed, and whether the claims held back are simulated too."""
 
-    setting: tuple[tuple[str, float | str], ...]
+    setting: Key
     seed: int
     judged: bool
 

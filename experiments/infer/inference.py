@@ -8,19 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.claims.claim import Claim
-from experiments.infer.comparing import HOLDS, LINEAR, TARGET, factor, published
+from experiments.infer.coming_out import PROMISING, conditions, expected, off_by, promising
+from experiments.infer.comparing import LINEAR, TARGET, factor, published
 from experiments.infer.emulating import Emulator
 from experiments.infer.evaluating import Evaluation, asked, evaluate_all
 from experiments.infer.posterior import Posterior, posterior
-from experiments.infer.searching import design, differences, optimised
+from experiments.infer.searching import design, differences, optimised, with_seeds
 from experiments.infer.unknowns import Setting, Unknowns
 from simlora.core.arrays import Floats
 
 SEEDS = (1, 2, 3)
-"""Of what is predicted in the end; the search has seed 0 throughout, so that settings differ by nothing else."""
-NEAR_DRAWN = 1 << 11
-PROMISING = 2
-"""Settings that are simulated with all seeds to see whether a claim comes out, for each claim."""
+"""Of what is predicted in the end. The search has the same seeds, from 0 on, in all settings, so that these differ by
+nothing else."""
 
 
 @dataclass(frozen=True)
@@ -97,27 +96,28 @@ def infer(unknowns: Unknowns, jobs: int, tell: Callable[[str], None]) -> Inferen
     claims, budget = [*unknowns.fitted, *unknowns.judged], unknowns.budget
     first = [asked(unknowns.defaults, 0, judged) for judged in (True, False)]
     tell(_cost(unknowns, *evaluate_all(unknowns, first, jobs, "defaults: settings")))
-    even = evaluate_all(
-        unknowns,
-        [asked(each, 0, at <= budget.judged) for at, each in enumerate(design(unknowns, budget.design))],
-        jobs,
-        "design: settings",
-    )
-    found = even + optimised(unknowns, even, budget.search, 0, jobs)
+    seeds, settings = range(budget.seeds), design(unknowns, budget.design)
+    judged = [at <= budget.judged for at in range(len(settings))]
+    even = evaluate_all(unknowns, with_seeds(settings, seeds, judged), jobs, "design: settings and seeds")
+    found = even + optimised(unknowns, even, budget.search, seeds, jobs)
     fitting = Emulator(unknowns, unknowns.fitted, found)
     left = posterior(unknowns, fitting)
     drawn = [asked(setting, seed, judged=True) for setting in left.drawn(budget.draws) for seed in SEEDS]
     defaults = [asked(unknowns.defaults, seed, judged=True) for seed in SEEDS]
     last = evaluate_all(unknowns, [*defaults, *drawn], jobs, "what is left: settings")
     every = found + last
-    for at in range(budget.rounds):
-        missing = [claim for claim in claims if _far(claim, every).min() > HOLDS]
-        wanted = [asked(setting, 0, judged=True) for setting in _nearest(unknowns, missing, every, at)]
+    for turn in range(budget.rounds):
+        wanted = expected(unknowns, claims, every, turn)
         every += evaluate_all(
-            unknowns, wanted, jobs, f"claim by claim, {at + 1} of {budget.rounds}: settings"
+            unknowns,
+            with_seeds(wanted, seeds, [True] * len(wanted)),
+            jobs,
+            f"claim by claim, {turn + 1} of {budget.rounds}: settings and seeds",
         )
-    sure = [asked(each, seed, judged=True) for each in _promising(unknowns, claims, every) for seed in SEEDS]
-    every += evaluate_all(unknowns, sure, jobs, "seed by seed: settings")
+    likely = promising(unknowns, claims, every)
+    every += evaluate_all(
+        unknowns, with_seeds(likely, SEEDS, [True] * len(likely)), jobs, "seed by seed: settings and seeds"
+    )
     return Inference(
         unknowns,
         left,
@@ -137,52 +137,16 @@ def infer(unknowns: Unknowns, jobs: int, tell: Callable[[str], None]) -> Inferen
 def _cost(unknowns: Unknowns, default: Evaluation, fitted: Evaluation) -> str:
     """Say how long it takes at most: with settings for every claim, to see whether it can come out."""
     budget = unknowns.budget
-    judged = 1 + min(budget.judged, budget.design) + len(SEEDS) * (1 + budget.draws)
-    judged += (len(unknowns.fitted) + len(unknowns.judged)) * (budget.rounds + len(SEEDS) * PROMISING)
-    alone = budget.design - min(budget.judged, budget.design) + budget.search
+    claims = len(unknowns.fitted) + len(unknowns.judged)
+    judged = budget.seeds * (1 + min(budget.judged, budget.design) + claims * budget.rounds)
+    judged += len(SEEDS) * (1 + budget.draws + claims * PROMISING)
+    alone = budget.seeds * (budget.design - min(budget.judged, budget.design) + budget.search)
     minutes = (judged * default.seconds + alone * fitted.seconds) / 60
     return (
         f"up to {judged} settings of {default.runs} runs ({default.seconds:.1f} s of one core with the defaults) and "
         f"{alone} of the {fitted.runs} that are fitted ({fitted.seconds:.1f} s): about {minutes:.0f} minutes "
         "of one core, less what is kept already"
     )
-
-
-def _nearest(
-    unknowns: Unknowns, claims: Sequence[Claim], found: Sequence[Evaluation], at: int
-) -> list[Setting]:
-    """Return for each claim the setting at which it may come out best, by an emulator, of settings over all ranges."""
-    candidates = design(unknowns, NEAR_DRAWN, 2 + at)
-    told = Emulator(unknowns, claims, found).differences(candidates)
-    chosen = {}
-    for claim in claims:
-        mean, deviation = told[claim.id]
-        setting = candidates[int(np.argmin((np.abs(mean) - deviation).max(1)))]
-        chosen[tuple(setting.items())] = setting
-    return list(chosen.values())
-
-
-def _promising(unknowns: Unknowns, claims: Sequence[Claim], found: Sequence[Evaluation]) -> list[Setting]:
-    """Return the settings to be simulated with all SEEDS: a few for each claim, of those that have it simulated.
-
-    They are those nearest to the defaults under which it holds with the seeds that there are; if fewer are, those at
-    which it is nearest.
-    """
-    chosen: dict[tuple[tuple[str, float | str], ...], None] = {}
-    for claim in claims:
-        settings = [one.asked for one in found if claim.id in one.numbers]
-        far = _far(claim, found)
-        holds = [at for at in np.argsort(far, kind="stable") if far[at] <= HOLDS]
-        holds.sort(key=lambda at: _change(unknowns, settings[at].values))
-        order = [*holds, *np.argsort(far, kind="stable")]
-        distinct = dict.fromkeys(settings[at].setting for at in order)
-        chosen |= dict.fromkeys([*distinct][:PROMISING])
-    return [dict(setting) for setting in chosen]
-
-
-def _far(claim: Claim, found: Sequence[Evaluation]) -> Floats:
-    """Return the largest difference of t of a claim's numbers for each evaluation that has them."""
-    return np.asarray([np.abs(differences(claim, one)).max() for one in found if claim.id in one.numbers])
 
 
 def _predicted(
@@ -193,42 +157,18 @@ def _predicted(
     drawn: Sequence[Evaluation],
     every: Sequence[Evaluation],
 ) -> Predicted:
-    seeds: dict[tuple[tuple[str, float | str], ...], dict[int, Floats]] = {}
-    for one in every:
-        if claim.id in one.numbers:
-            seeds.setdefault(one.asked.setting, {})[one.asked.seed] = differences(claim, one)
-    worst = {
-        setting: float(np.abs(np.mean([by_seed[seed] for seed in SEEDS], axis=0)).max())
-        for setting, by_seed in seeds.items()
-        if by_seed.keys() >= set(SEEDS)
-    }
-    nearest = min(worst, key=lambda setting: worst[setting])
+    far = off_by(claim, every, SEEDS)
+    nearest = min(far, key=lambda setting: far[setting])
     return Predicted(
         claim,
         fitted,
         np.stack([differences(claim, one) for one in defaults]),
         np.stack([differences(claim, one) for one in drawn]),
         dict(nearest),
-        worst[nearest],
-        len(seeds),
-        min(
-            (dict(setting) for setting, most in worst.items() if most <= HOLDS),
-            key=lambda each: _change(unknowns, each),
-            default=None,
-        ),
+        far[nearest],
+        len(off_by(claim, every)),
+        conditions(unknowns, far),
     )
-
-
-def _change(unknowns: Unknowns, setting: Setting) -> float:
-    """Return how far a setting is from the defaults: shares of the ranges, added up; another reading is 1."""
-    total = 0.0
-    for unknown in unknowns.unknowns:
-        value = setting[unknown.name]
-        if unknown.choices:
-            total += float(value != unknown.default)
-        else:
-            total += abs(unknown.share(value) - unknown.share(unknown.default))
-    return total
 
 
 def _share(difference: float) -> float:

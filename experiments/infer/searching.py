@@ -12,8 +12,8 @@ from scipy.stats import qmc
 
 from experiments.claims.claim import Claim
 from experiments.infer.comparing import TARGET, published, t
-from experiments.infer.evaluating import Evaluation, asked, evaluate_all
-from experiments.infer.unknowns import Unknown, Unknowns
+from experiments.infer.evaluating import Asked, Evaluation, asked, evaluate_all
+from experiments.infer.unknowns import Setting, Unknown, Unknowns
 from simlora.core.arrays import Floats
 
 AT_ONCE = 8
@@ -39,15 +39,31 @@ def differences(claim: Claim, evaluation: Evaluation) -> Floats:
     return np.full(len(numbers), MISSING) if found is None else t(found, numbers) - TARGET
 
 
-def distance(claims: Sequence[Claim], evaluation: Evaluation) -> float:
-    """Return the root of the mean square of the differences of t; each claim counts once, however many numbers."""
-    return float(np.sqrt(np.mean([np.mean(differences(claim, evaluation) ** 2) for claim in claims])))
+def distance(claims: Sequence[Claim], seeds: Sequence[Evaluation]) -> float:
+    """Return the root of the mean square of the differences of t of one setting, each the mean over its seeds.
+
+    Each claim counts once, however many numbers it has.
+    """
+    means = [np.mean([differences(claim, one) for one in seeds], axis=0) for claim in claims]
+    return float(np.sqrt(np.mean([np.mean(mean**2) for mean in means])))
+
+
+def with_seeds(settings: Sequence[Setting], seeds: Sequence[int], judged: Sequence[bool]) -> list[Asked]:
+    """Return a question for each setting and seed, those of one setting side by side."""
+    return [
+        asked(setting, seed, claims)
+        for setting, claims in zip(settings, judged, strict=True)
+        for seed in seeds
+    ]
 
 
 def optimised(
-    unknowns: Unknowns, known: Sequence[Evaluation], count: int, seed: int, jobs: int
+    unknowns: Unknowns, known: Sequence[Evaluation], count: int, seeds: Sequence[int], jobs: int
 ) -> list[Evaluation]:
-    """Return evaluations of settings that an optimiser looks for, of the fitted claims alone; `known` teach it."""
+    """Return evaluations of settings that an optimiser looks for, of the fitted claims alone.
+
+    `known` teach it. They, and what is returned, have the evaluations with all `seeds` of a setting side by side.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     space = {each.name: _distribution(each) for each in unknowns.unknowns}
     with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
@@ -55,31 +71,34 @@ def optimised(
             seed=SEED, multivariate=True, constant_liar=True, n_startup_trials=1
         )
     study = optuna.create_study(sampler=sampler)
-    for evaluation in known:
+    for one in batched(known, len(seeds)):
         study.add_trial(
             optuna.trial.create_trial(
-                params=evaluation.asked.values,
-                distributions=space,
-                value=distance(unknowns.fitted, evaluation),
+                params=one[0].asked.values, distributions=space, value=distance(unknowns.fitted, one)
             )
         )
     found: list[Evaluation] = []
-    while len(found) < count:
-        trials = [study.ask(space) for _ in range(min(AT_ONCE, count - len(found)))]
+    for begun in range(0, count, AT_ONCE):
+        trials = [study.ask(space) for _ in range(min(AT_ONCE, count - begun))]
         settings = [
             {each.name: each.rounded(trial.params[each.name]) for each in unknowns.unknowns}
             for trial in trials
         ]
         new = evaluate_all(
             unknowns,
-            [asked(setting, seed, judged=False) for setting in settings],
+            with_seeds(settings, seeds, [False] * len(settings)),
             jobs,
-            f"optimiser, {len(found)} of {count}: settings",
+            f"optimiser, {begun} of {count}: settings",
         )
-        for trial, evaluation in zip(trials, new, strict=True):
-            study.tell(trial, distance(unknowns.fitted, evaluation))
+        for trial, one in zip(trials, batched(new, len(seeds)), strict=True):
+            study.tell(trial, distance(unknowns.fitted, one))
         found += new
     return found
+
+
+def batched(evaluations: Sequence[Evaluation], count: int) -> list[Sequence[Evaluation]]:
+    """Return the evaluations of each setting, where `count` of one stand side by side."""
+    return [evaluations[at : at + count] for at in range(0, len(evaluations), count)]
 
 
 def _distribution(unknown: Unknown) -> BaseDistribution:

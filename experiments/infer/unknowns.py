@@ -104,7 +104,8 @@ class Budget:
     """How many settings are simulated: in an even design, by the optimiser, and drawn from what is left in the end.
 
     Of the design so many have the claims held back simulated, too, which cost more where they are of large clusters.
-    Claims that no setting has brought out are looked for `rounds` times, each time at a setting of their own.
+    Claims that no setting has brought out are looked for `rounds` times, each time at a setting of their own. Each
+    setting is simulated with `seeds` seeds, where one run varies as much as the unknowns change it.
     """
 
     design: int = 64
@@ -112,6 +113,7 @@ class Budget:
     search: int = 64
     draws: int = 16
     rounds: int = 4
+    seeds: int = 1
 
 
 @dataclass(frozen=True)

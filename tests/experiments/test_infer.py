@@ -258,8 +258,8 @@ def test_a_claim_without_a_number_counts_as_far_off(paper: Unknowns) -> None:
         Evaluation(asked(paper.defaults, 0, judged=True), {"rate-small": numbers}, 1, 0.1)
         for numbers in (None, [0.9])
     )
-    assert distance(paper.fitted, right) == pytest.approx(0)
-    assert distance(paper.fitted, none) == pytest.approx(3)
+    assert distance(paper.fitted, [right]) == pytest.approx(0)
+    assert distance(paper.fitted, [none]) == pytest.approx(3)
 
 
 # The command
@@ -302,7 +302,7 @@ def test_a_setting_is_printed_with_its_claims(
 def test_a_claim_comes_out_at_a_setting_if_the_mean_over_seeds_does_at_the_setting_as_printed(
     paper: Unknowns,
 ) -> None:
-    found = infer(replace(paper, budget=Budget(8, 8, 4, 2, 1)), 1, lambda _: None)
+    found = infer(replace(paper, budget=Budget(8, 8, 4, 2, 1, 2)), 1, lambda _: None)
     printed = [(one, true_under(paper, one)) for one in found.predicted]
     assert any(NOT_FOUND not in text for _, text in printed)
     for one, text in printed:
@@ -341,5 +341,5 @@ def test_a_run_that_fails_for_another_reason_than_memory_ends_an_inference(paper
 
 def test_an_optimiser_looks_at_whole_numbers_of_what_is_counted(paper: Unknowns) -> None:
     even = [Evaluation(asked(paper.defaults, 0, judged=False), {"rate-small": [1.0]}, 1, 0.0)]
-    found = optimised(paper, even, 2, 0, 1)
+    found = optimised(paper, even, 2, (0,), 1)
     assert all(one.asked.values["answers"] == round(float(one.asked.values["answers"])) for one in found)

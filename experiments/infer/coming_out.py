@@ -1,0 +1,89 @@
+"""Under which settings a claim comes out: the mean of each number over seeds, never one lucky run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from experiments.claims.claim import Claim
+from experiments.infer.comparing import HOLDS
+from experiments.infer.emulating import Emulator
+from experiments.infer.evaluating import Evaluation, Key
+from experiments.infer.searching import design, differences
+from experiments.infer.unknowns import Setting, Unknowns
+
+CANDIDATES = 1 << 11
+PROMISING = 2
+"""Settings that are simulated with all seeds to see whether a claim comes out, for each claim."""
+
+
+def off_by(claim: Claim, found: Iterable[Evaluation], seeds: Sequence[int] = ()) -> dict[Key, float]:
+    """Return the largest difference of t of a claim's numbers, each the mean over seeds, by setting.
+
+    With `seeds` only settings that have all of them, and the mean is over these; otherwise over those that there are.
+    """
+    by_setting: dict[Key, dict[int, list[float]]] = {}
+    for one in found:
+        if claim.id in one.numbers:
+            by_setting.setdefault(one.asked.setting, {})[one.asked.seed] = [*differences(claim, one)]
+    return {
+        setting: float(np.abs(np.mean([having[seed] for seed in seeds or sorted(having)], axis=0)).max())
+        for setting, having in by_setting.items()
+        if having.keys() >= {*seeds}
+    }
+
+
+def expected(
+    unknowns: Unknowns, claims: Sequence[Claim], found: Sequence[Evaluation], turn: int
+) -> list[Setting]:
+    """Return for each claim that has not come out the setting at which, as far as an emulator knows, it may yet.
+
+    Candidates lie all over the ranges, and are others in each turn.
+    """
+    missing = [claim for claim in claims if min(off_by(claim, found).values()) > HOLDS]
+    if not missing:
+        return []
+    candidates = design(unknowns, CANDIDATES, 2 + turn)
+    told = Emulator(unknowns, missing, found).differences(candidates)
+    chosen: dict[Key, Setting] = {}
+    for mean, deviation in told.values():
+        setting = candidates[int(np.argmin((np.abs(mean) - deviation).max(1)))]
+        chosen[tuple(setting.items())] = setting
+    return [*chosen.values()]
+
+
+def promising(unknowns: Unknowns, claims: Sequence[Claim], found: Sequence[Evaluation]) -> list[Setting]:
+    """Return the settings to be simulated with all seeds, PROMISING for each claim.
+
+    They are those nearest to the defaults under which it holds with the seeds that there are; if fewer are, those at
+    which it is nearest.
+    """
+    chosen: dict[Key, None] = {}
+    for claim in claims:
+        far = off_by(claim, found)
+        order = sorted(far, key=lambda setting: (far[setting] > HOLDS, _rank(unknowns, setting, far)))
+        chosen |= dict.fromkeys(order[:PROMISING])
+    return [dict(setting) for setting in chosen]
+
+
+def conditions(unknowns: Unknowns, far: dict[Key, float]) -> Setting | None:
+    """Return the setting nearest to the defaults at which a claim holds; None if at none."""
+    holds = [setting for setting, most in far.items() if most <= HOLDS]
+    return dict(min(holds, key=lambda setting: changes(unknowns, dict(setting)))) if holds else None
+
+
+def changes(unknowns: Unknowns, setting: Setting) -> float:
+    """Return how far a setting is from the defaults: shares of the ranges, added up; another reading is 1."""
+    total = 0.0
+    for unknown in unknowns.unknowns:
+        value = setting[unknown.name]
+        if unknown.choices:
+            total += float(value != unknown.default)
+        else:
+            total += abs(unknown.share(value) - unknown.share(unknown.default))
+    return total
+
+
+def _rank(unknowns: Unknowns, setting: Key, far: dict[Key, float]) -> float:
+    return changes(unknowns, dict(setting)) if far[setting] <= HOLDS else far[setting]
