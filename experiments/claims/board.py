@@ -36,6 +36,7 @@ COLUMNS = (
     "why it does not hold",
 )
 AS_IT_IS = "as it is"
+NOT_LOOKED_FOR = "not looked for"
 
 
 def as_json(rows: Sequence[Row], notes: Sequence[str]) -> dict[str, Any]:
@@ -82,6 +83,7 @@ def markdown(rows: Sequence[Row], notes: Sequence[str], command: str, conditions
     papers = list(dict.fromkeys(row.paper for row in rows))
     holding = sum(row.verdict == HOLDS for row in rows)
     fitted = sum(row.verdict == HOLDS and row.fitted > 0 for row in rows)
+    chosen = sum(row.verdict == HOLDS and row.chosen != "" for row in rows)
     lines = ["# What the papers claim, and what simlora says", "", f"{summary(rows)}", ""]
     for verdict, count in counts(rows).items():
         lines.append(f"* **{count} {verdict}**: {MEANING[verdict]}.")
@@ -90,12 +92,14 @@ def markdown(rows: Sequence[Row], notes: Sequence[str], command: str, conditions
         f"Written by `{command}`, with its figures; do not edit it. What a claim compares, and how a sentence of a "
         "paper is read, stands in `experiments/<paper>/claims.yaml`. Errors are relative, and absolute where 0 was "
         "published. *Fitted*: to how many of the claim's runs coefficients were fitted; that is so for at least one "
-        f"run of {fitted} of the {holding} claims that hold. Nothing is fitted to make a claim come out. *Figure*: "
+        f"run of {fitted} of the {holding} claims that hold. Nothing else is fitted to make a claim come out, but for "
+        f"what stands there as chosen, of {chosen} of those that hold. *Figure*: "
         "those points that claims of this page look at, simulated, and hollow what was printed or measured; "
         "`python -m experiments.<paper> <figure>` draws all of it, and the experiments that a reason names. Where "
         "it is a command, that prints the numbers. *True under*: unpublished conditions under which a claim comes out, "
         "found by `python -m experiments.infer <paper>` within ranges that the paper's sentences bound "
-        "([what must have been so](papers.md)); a claim that was fitted there never holds by that. What a "
+        "([what must have been so](papers.md)); a claim that was fitted there never holds by that, and "
+        f"{NOT_LOOKED_FOR} means that the claim is not among those of the inference. What a "
         "reason says was measured by the authors is in their published runs.",
         "",
         *[line for note in notes for line in (note, "")],
@@ -118,8 +122,10 @@ def _cells(row: Row, condition: str) -> tuple[str, ...]:
         shown(row.published),
         shown(row.simulated),
         error_shown(row.published, row.errors),
-        f"{row.fitted} of {row.runs}" if row.fitted else "",
-        condition or (AS_IT_IS if row.verdict == HOLDS else ""),
+        "; ".join(
+            [*([f"{row.fitted} of {row.runs}"] if row.fitted else []), *([row.chosen] if row.chosen else [])]
+        ),
+        condition or (AS_IT_IS if row.verdict == HOLDS else NOT_LOOKED_FOR),
         ", ".join(_figure(row.paper, study) for study in row.studies)
         or (f"`{row.command}`" if row.command else ""),
         row.reason,

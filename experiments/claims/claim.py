@@ -32,7 +32,17 @@ EVALUATED = {
 QUOTED = re.compile(r"\{([^}]*)\}")
 """What stands for a number in a reason."""
 REQUIRED = ("id", "where", "metric", "kind", "published")
-OPTIONAL = ("simulated", "computed", "ratios", "checks", "formula", "sense", "disagreement", "reason")
+OPTIONAL = (
+    "simulated",
+    "computed",
+    "ratios",
+    "checks",
+    "formula",
+    "sense",
+    "disagreement",
+    "chosen",
+    "reason",
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,7 @@ class Claim:
     each pair is about. `computed` names what computes the numbers, where they are none of a study.
 
     `disagreement` is a number with its source that the paper or its artifact gives elsewhere for the same run.
+    `chosen` is what of the configuration was chosen by this claim, which it thus does not confirm.
     `reason` says why the claim does not come out, and is shown only then. Where it has `{study panel series x metric}`
     the simulated number stands in the end; `evidence` are these spots.
     """
@@ -61,6 +72,7 @@ class Claim:
     checks: Sequence[tuple[str, Mapping[str, Any]]]
     formula: str
     disagreement: Mapping[str, Any] | None
+    chosen: str
     reason: str
     evidence: Mapping[str, Spot | Limit]
 
@@ -118,6 +130,7 @@ def _claim(tree: Any, place: str, studies: Mapping[str, Study], seeds: Sequence[
         checks=[_check(one, place, studies, seeds) for one in listed(entry.get("checks", []))],
         formula=entry.get("formula", ""),
         disagreement=_disagreement(entry.get("disagreement"), place),
+        chosen=entry.get("chosen", ""),
         reason=reason,
         evidence={
             text: read_spot(text, f"{place}: reason", studies, seeds) for text in QUOTED.findall(reason)

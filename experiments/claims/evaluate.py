@@ -28,7 +28,8 @@ class Row:
 
     `errors` are relative to the published values (absolute where 0 was published), None where nothing is. `studies`
     are the figures and tables that have the claim's runs, of which there are `runs`; coefficients were fitted to
-    `fitted` of them. Simulating them took `seconds`. `command` prints the numbers of a claim that no study has.
+    `fitted` of them, and `chosen` was chosen by the claim itself. Simulating them took `seconds`. `command` prints the
+    numbers of a claim that no study has.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Row:
     command: str
     runs: int
     fitted: int
+    chosen: str
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
@@ -87,6 +89,7 @@ def evaluate(paper: str, claim: Claim, outcomes: Outcomes) -> Row:
         command="" if studies else command(claim.formula, claim.computed),
         runs=len(used),
         fitted=sum(fitted),
+        chosen=claim.chosen,
         seconds=round(sum(outcomes[key].seconds for key in used), 3),
     )
 

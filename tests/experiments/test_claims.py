@@ -148,6 +148,7 @@ def test_a_row_has_both_numbers_the_verdict_and_the_seconds(tmp_path: Path) -> N
         "command": "",
         "runs": 1,
         "fitted": 0,
+        "chosen": "",
         "seconds": 2.5,
     }
 
@@ -662,7 +663,7 @@ def test_the_page_and_the_terminal_show_every_claim(tmp_path: Path) -> None:
     off, holds = (page.index(f"| {verdict} | `a-value`") for verdict in ("**off**", "holds"))
     assert off < holds, "the worst come first"
     link = "[figure_1](figures/paper/figure_1.png) ([YAML](../experiments/paper/figure_1.yaml))"
-    assert f"| 1 | 2 | +100.0 % |  |  | {link} | Because it rained. |" in page
+    assert f"| 1 | 2 | +100.0 % |  | not looked for | {link} | Because it rained. |" in page
     assert "Written by `python -m experiments.claims`, with its figures" in page
 
 
