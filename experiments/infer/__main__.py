@@ -27,6 +27,8 @@ BUDGET = {
     "judged": "of these so many with the claims held back",
     "search": "settings that the optimiser tries",
     "draws": "settings that are judged in the end",
+    "rounds": "settings at which each claim that has not come out is looked for",
+    "seeds": "seeds of each setting in the search",
 }
 PAGES = PROJECT / "docs" / "inferred"
 
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("paper", help=f"one of {', '.join(papers())}")
     parser.add_argument(
-        "--at", metavar="SETTING", help='print the claims under one setting, "load_ms=12 cores=2"'
+        "--at", metavar="SETTING", help='print the claims under one setting, "load_ms=12 cpu_slower=2"'
     )
     for name, does in BUDGET.items():
         parser.add_argument(
