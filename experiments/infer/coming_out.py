@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from scipy.special import ndtr
 
 from experiments.claims.claim import Claim
 from experiments.infer.comparing import HOLDS
@@ -37,9 +38,9 @@ def off_by(claim: Claim, found: Iterable[Evaluation], seeds: Sequence[int] = ())
 def expected(
     unknowns: Unknowns, claims: Sequence[Claim], found: Sequence[Evaluation], turn: int
 ) -> list[Setting]:
-    """Return for each claim that has not come out the setting at which, as far as an emulator knows, it may yet.
+    """Return for each claim that has not come out the setting at which it most probably does, by an emulator.
 
-    Candidates lie all over the ranges, and are others in each turn.
+    Candidates lie all over the ranges, and are others in each turn. Where none has a chance it is the nearest.
     """
     missing = [claim for claim in claims if min(off_by(claim, found).values()) > HOLDS]
     if not missing:
@@ -48,7 +49,9 @@ def expected(
     told = Emulator(unknowns, missing, found).differences(candidates)
     chosen: dict[Key, Setting] = {}
     for mean, deviation in told.values():
-        setting = candidates[int(np.argmin((np.abs(mean) - deviation).max(1)))]
+        chance = np.prod(ndtr((HOLDS - mean) / deviation) - ndtr((-HOLDS - mean) / deviation), axis=1)
+        best = np.argmax(chance) if chance.max() > 0 else np.argmin(np.abs(mean).max(1))
+        setting = candidates[int(best)]
         chosen[tuple(setting.items())] = setting
     return [*chosen.values()]
 

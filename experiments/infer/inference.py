@@ -97,40 +97,40 @@ def infer(unknowns: Unknowns, jobs: int, tell: Callable[[str], None]) -> Inferen
     first = [asked(unknowns.defaults, 0, judged) for judged in (True, False)]
     tell(_cost(unknowns, *evaluate_all(unknowns, first, jobs, "defaults: settings")))
     seeds, settings = range(budget.seeds), design(unknowns, budget.design)
-    judged = [at <= budget.judged for at in range(len(settings))]
-    even = evaluate_all(unknowns, with_seeds(settings, seeds, judged), jobs, "design: settings and seeds")
-    found = even + optimised(unknowns, even, budget.search, seeds, jobs)
-    fitting = Emulator(unknowns, unknowns.fitted, found)
-    left = posterior(unknowns, fitting)
-    drawn = [asked(setting, seed, judged=True) for setting in left.drawn(budget.draws) for seed in SEEDS]
-    defaults = [asked(unknowns.defaults, seed, judged=True) for seed in SEEDS]
-    last = evaluate_all(unknowns, [*defaults, *drawn], jobs, "what is left: settings")
-    every = found + last
-    for turn in range(budget.rounds):
-        wanted = expected(unknowns, claims, every, turn)
-        every += evaluate_all(
-            unknowns,
-            with_seeds(wanted, seeds, [True] * len(wanted)),
-            jobs,
-            f"claim by claim, {turn + 1} of {budget.rounds}: settings and seeds",
-        )
-    likely = promising(unknowns, claims, every)
-    every += evaluate_all(
-        unknowns, with_seeds(likely, SEEDS, [True] * len(likely)), jobs, "seed by seed: settings and seeds"
+    even = evaluate_all(
+        unknowns,
+        with_seeds(settings[: budget.judged + 1], seeds, judged=True)
+        + with_seeds(settings[budget.judged + 1 :], seeds, judged=False),
+        jobs,
+        "design: settings and seeds",
     )
+    found = even + optimised(unknowns, even, budget.search, seeds, jobs)
+    left = posterior(unknowns, Emulator(unknowns, unknowns.fitted, found))
+    ends = with_seeds([unknowns.defaults, *left.drawn(budget.draws)], SEEDS, judged=True)
+    last = evaluate_all(unknowns, ends, jobs, "what is left: settings and seeds")
+    every = {one.asked: one for one in found + last}
+    for turn in range(budget.rounds):
+        wanted = with_seeds(expected(unknowns, claims, [*every.values()], turn), seeds, judged=True)
+        shown = f"claim by claim, {turn + 1} of {budget.rounds}: settings and seeds"
+        every |= {one.asked: one for one in evaluate_all(unknowns, wanted, jobs, shown)}
+    likely = with_seeds(promising(unknowns, claims, [*every.values()]), SEEDS, judged=True)
+    every |= {
+        one.asked: one for one in evaluate_all(unknowns, likely, jobs, "seed by seed: settings and seeds")
+    }
+    evaluated = [*every.values()]
     return Inference(
         unknowns,
         left,
         [
             _predicted(
-                unknowns, claim, claim in unknowns.fitted, last[: len(SEEDS)], last[len(SEEDS) :], every
+                unknowns, claim, claim in unknowns.fitted, last[: len(SEEDS)], last[len(SEEDS) :], evaluated
             )
             for claim in claims
         ],
-        len({one.asked.setting for one in every}),
-        len(every),
-        sum(one.runs for one in every),
-        sum(one.seconds for one in every),
+        len({one.asked.setting for one in evaluated}),
+        len(evaluated),
+        sum(one.runs for one in evaluated),
+        sum(one.seconds for one in evaluated),
     )
 
 
@@ -155,9 +155,9 @@ def _predicted(
     fitted: bool,
     defaults: Sequence[Evaluation],
     drawn: Sequence[Evaluation],
-    every: Sequence[Evaluation],
+    evaluated: Sequence[Evaluation],
 ) -> Predicted:
-    far = off_by(claim, every, SEEDS)
+    far = off_by(claim, evaluated, SEEDS)
     nearest = min(far, key=lambda setting: far[setting])
     return Predicted(
         claim,
@@ -166,7 +166,7 @@ def _predicted(
         np.stack([differences(claim, one) for one in drawn]),
         dict(nearest),
         far[nearest],
-        len(off_by(claim, every)),
+        len(off_by(claim, evaluated)),
         conditions(unknowns, far),
     )
 

@@ -48,13 +48,9 @@ def distance(claims: Sequence[Claim], seeds: Sequence[Evaluation]) -> float:
     return float(np.sqrt(np.mean([np.mean(mean**2) for mean in means])))
 
 
-def with_seeds(settings: Sequence[Setting], seeds: Sequence[int], judged: Sequence[bool]) -> list[Asked]:
+def with_seeds(settings: Sequence[Setting], seeds: Sequence[int], judged: bool) -> list[Asked]:
     """Return a question for each setting and seed, those of one setting side by side."""
-    return [
-        asked(setting, seed, claims)
-        for setting, claims in zip(settings, judged, strict=True)
-        for seed in seeds
-    ]
+    return [asked(setting, seed, judged) for setting in settings for seed in seeds]
 
 
 def optimised(
@@ -86,7 +82,7 @@ def optimised(
         ]
         new = evaluate_all(
             unknowns,
-            with_seeds(settings, seeds, [False] * len(settings)),
+            with_seeds(settings, seeds, judged=False),
             jobs,
             f"optimiser, {begun} of {count}: settings",
         )

@@ -149,7 +149,8 @@ class Validation:
         for part in self.parts:
             steps = "" if part.steps_left is None else f"{100 * part.steps_left:.1f} %"
             lines.append(f"{part.name:<24} {part.factor:>7.2f} {100 * part.left:>9.1f} % {steps:>10}")
-        lines.append("And if one flag of the engine has another value than the configuration says:")
+        if self.flags:
+            lines.append("And if one flag of the engine has another value than the configuration says:")
         lines += [f"{self._named(one):<32} {100 * one.left:>9.1f} %" for one in self.flags[:SHOWN]]
         lines.append(self.verdict)
         return "\n".join(lines)

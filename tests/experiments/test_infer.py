@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from experiments.claims import __main__ as board
 from experiments.claims import evaluate
 from experiments.infer import __main__ as command
+from experiments.infer.coming_out import expected, off_by
 from experiments.infer.comparing import HOLDS, TARGET, factor, simulated, t
 from experiments.infer.conditions import under
 from experiments.infer.emulating import Emulator
@@ -302,7 +303,8 @@ def test_a_setting_is_printed_with_its_claims(
 def test_a_claim_comes_out_at_a_setting_if_the_mean_over_seeds_does_at_the_setting_as_printed(
     paper: Unknowns,
 ) -> None:
-    found = infer(replace(paper, budget=Budget(8, 8, 4, 2, 1, 2)), 1, lambda _: None)
+    budget = Budget(design=8, judged=8, search=4, draws=2, rounds=1, seeds=2)
+    found = infer(replace(paper, budget=budget), 1, lambda _: None)
     printed = [(one, true_under(paper, one)) for one in found.predicted]
     assert any(NOT_FOUND not in text for _, text in printed)
     for one, text in printed:
@@ -310,6 +312,16 @@ def test_a_claim_comes_out_at_a_setting_if_the_mean_over_seeds_does_at_the_setti
             setting = paper.parsed("" if text == "as it is" else text)
             again = evaluate_all(paper, [asked(setting, seed, judged=True) for seed in SEEDS], 1)
             assert np.abs(np.mean([differences(one.claim, each) for each in again], axis=0)).max() <= HOLDS
+
+
+def test_a_claim_that_has_not_come_out_is_looked_for_where_it_most_probably_does(paper: Unknowns) -> None:
+    alone = replace(paper, judged=[])
+    off = [
+        one for one in made_up(paper, 8.0) if off_by(paper.fitted[0], [one])[one.asked.setting] > 2 * HOLDS
+    ]
+    (setting,) = expected(alone, paper.fitted, off, 0)
+    assert float(setting["load_ms"]) == pytest.approx(8, rel=0.2)
+    assert expected(alone, paper.fitted, made_up(paper, 20.0), 0) == []  # the defaults are 20
 
 
 def test_a_claim_that_no_setting_explains_does_not_hide_what_another_tells(paper: Unknowns) -> None:
