@@ -7,6 +7,7 @@ small. Source: what vLLM and SGLang do; sizes between two are padded to the next
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -61,6 +62,17 @@ class Graphs:
         if size not in self._steps:
             self._steps[size] = Step(self, size)
         return self._steps[size](batch, used)
+
+    def record(self, kernel: str, most_rows: int, most_tokens: int) -> None:
+        """Record every step that batches of up to `most_rows` sequences, with contexts of up to `most_tokens`, need."""
+        pages = [LEAST_PAGES]
+        while pages[-1] * PAGE_TOKENS < most_tokens:
+            pages.append(2 * pages[-1])
+        enough = next((index + 1 for index, rows in enumerate(ROWS) if rows >= most_rows), len(ROWS))
+        for rows, count, highest in product(ROWS[:enough], pages, sorted({0, *self.adapters.ranks})):
+            size = Size(rows, count, kernel if highest else "", highest)
+            if size not in self._steps:
+                self._steps[size] = Step(self, size)
 
 
 class Step:

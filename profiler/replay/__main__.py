@@ -16,7 +16,7 @@ from rich.progress import Progress
 from profiler.device import CHOICES, Device, choose
 from profiler.fit import fit_iterations
 from profiler.folder import made
-from profiler.model.engine import SPARE_TOKENS, Engine, Live
+from profiler.model.engine import SPARE_TOKENS, Engine
 from profiler.replay.compare import Compared, Served, compare
 from profiler.replay.device_runner import serve
 from profiler.replay.draw import draw
@@ -145,7 +145,7 @@ def _words(name: str) -> str:
 
 def replay(device: Device, judged: Scenario, other: Scenario, rounds: int = 4) -> list[Compared]:
     """Serve and simulate the judged trace: with its calibration, and with one that is fitted to the other trace."""
-    engine = _engine(device, judged)
+    engine = _engine(device, judged, other)
     served: dict[str, list[Served]] = {"other": [], "judged": []}
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:
         # In turn, other, judged, judged, other: a machine that is slow for a while, or slower all the time,
@@ -173,16 +173,16 @@ def replay(device: Device, judged: Scenario, other: Scenario, rounds: int = 4) -
     ]
 
 
-def _engine(device: Device, scenario: Scenario) -> Engine:
-    """Return a device that has run before: its first iterations take longer than any after them."""
-    room = scenario.replica.kv_token_budget + scenario.replica.max_num_seqs * SPARE_TOKENS
-    ranks = [adapter.rank for adapter in scenario.trace.adapters]
-    engine = Engine(scenario.model, device, room, ranks or [8], scenario.seed)
-    first = Live(0, 0, [0] * 16)
-    engine.prefill([first], KERNEL)
-    for _ in range(8):
-        engine.decode([first], KERNEL)
-    engine.leave(first)
+def _engine(device: Device, judged: Scenario, other: Scenario) -> Engine:
+    """Return a device that has run before, with whatever both traces ask of it."""
+    replica = judged.replica
+    room = replica.kv_token_budget + replica.max_num_seqs * SPARE_TOKENS
+    ranks = [adapter.rank for adapter in judged.trace.adapters]
+    engine = Engine(judged.model, device, room, ranks or [8], judged.seed)
+    longest = max(
+        int((each.trace.prompt_tokens + each.trace.output_tokens).max()) for each in (judged, other)
+    )
+    engine.warm(KERNEL, replica.max_num_seqs, min(longest, room - SPARE_TOKENS))
     return engine
 
 
