@@ -41,7 +41,8 @@ Examples
 Keys
   device=auto     auto, cuda or cpu
   model=null      a model of simlora's; null is llama_2_7b on a GPU, llama_16m on a CPU
-  plan=quick      quick (minutes), full, cpu_lora (the host alone, for models of any size), or a YAML file of points
+  plan=quick      quick (minutes), long (what quick leaves out), full, cpu_lora (the host alone, for models of any
+                  size), or a YAML file of points
   kernels=null    of LoRA, as in kernels=[mbgmv]; null is all that run on the device
   threads=1       of a CPU that is the device
   seed=0          of random weights, of pages, and of the order in which points are timed

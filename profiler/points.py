@@ -54,7 +54,7 @@ class Plan:
 
 
 def read(name: str, kernels: Sequence[str], memories: Sequence[str], cores: int) -> Plan:
-    """Read `quick`, `full`, `cpu_lora` or a YAML file's path: for these kernels and host memories, and so many cores.
+    """Read a plan of PLANS by name, or a YAML file by path: for these kernels and host memories, and so many cores.
 
     Raises InputError, naming file and key, for what is not a plan.
     """

@@ -15,6 +15,8 @@ BASE_MODEL = -1
 """Instead of an adapter's index: the row uses none."""
 TILE_TOKENS = 32
 """Tokens of one segment that a program of the prefill kernel takes at once."""
+ALIGNED_INTS = 4
+"""Of 32 bits, in the 16 bytes at which Triton wants pointers to begin."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,11 @@ def prefill_work(segments: Sequence[tuple[int, int]], pages: Pages) -> PrefillWo
             firsts = range(begin, begin + tokens, TILE_TOKENS)
             tiles += [(adapter, first, min(first + TILE_TOKENS, begin + tokens)) for first in firsts]
         begin += tokens
-    columns = torch.tensor(tiles, dtype=torch.int32).reshape(-1, 3).T.contiguous().to(pages.a.device)
-    adapter, first, end = columns
+    # One copy to the device. Every column begins at 16 bytes: for a pointer that does not, Triton compiles a kernel
+    # anew, which may take seconds.
+    columns = torch.zeros((3, -(-len(tiles) // ALIGNED_INTS) * ALIGNED_INTS), dtype=torch.int32)
+    columns[:, : len(tiles)] = torch.tensor(tiles, dtype=torch.int32).reshape(-1, 3).T
+    adapter, first, end = columns.to(pages.a.device)[:, : len(tiles)]
     used = [adapter for adapter, tokens in segments if tokens]
     return PrefillWork(adapter, first, end, tuple(segments), begin, _padded(used, pages))
 

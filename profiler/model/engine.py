@@ -82,8 +82,7 @@ class Engine:
     def warm(self, kernel: str, most_sequences: int, most_tokens: int) -> None:
         """Run each kind of iteration once: the first of a kind compiles its kernels, or records its step.
 
-        On an H100 the first prefill with an adapter takes seconds instead of 25 ms, and the first step of a size 60 ms
-        instead of 10.
+        On an H100 the first step of a size took 60 ms instead of 10.
         """
         of_rank = {rank: adapter for adapter, rank in enumerate(self.adapters.ranks)}
         lengths = [1 << power for power in range(4, max(5, most_tokens.bit_length()))]

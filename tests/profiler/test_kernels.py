@@ -146,6 +146,14 @@ def test_segments_without_tokens_launch_nothing() -> None:
     assert torch.equal(found, before)
 
 
+@pytest.mark.parametrize("tokens", [1, 33, 70, 129])
+def test_a_kernel_is_compiled_once_for_any_number_of_tiles(tokens: int) -> None:
+    """Triton compiles a kernel anew for pointers that do not begin at 16 bytes."""
+    work = prefill_work([(0, tokens)], random_pages([8], 32, 32, torch.float16, CPU))
+    assert work.end.tolist()[-1] == tokens
+    assert [column.data_ptr() % 16 for column in (work.adapter, work.first, work.end)] == [0, 0, 0]
+
+
 # What is refused before any launch
 
 

@@ -204,3 +204,16 @@ def test_padding_writes_into_nobodys_page_alone() -> None:
     mine = {(running.cache.table(one.id)[0], 11) for one in live}
     nobodys = running.cache.table(NOBODY)[0]
     assert {tuple(place) for place in changed} - {(nobodys, 0)} == mine
+
+
+def test_an_engine_that_is_warm_has_recorded_every_step_that_a_trace_needs() -> None:
+    running = padded_engine()
+    assert running.graphs is not None
+    running.warm("mbgmv", most_sequences=3, most_tokens=200)
+    recorded = set(running.graphs._steps)
+    live = [Live(id, adapter, prompt(90 + 50 * id)) for id, adapter in enumerate((BASE_MODEL, 2, 0))]
+    for one in live:
+        running.enter(one)
+    for batch in (live[:1], live[:2], live):
+        running.graphs.decode(running._batch(batch), "mbgmv", [one.adapter for one in batch])
+    assert set(running.graphs._steps) == recorded

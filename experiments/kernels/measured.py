@@ -1,0 +1,69 @@
+"""`python -m experiments.kernels.measured`: do the kernel times that calibrations are composed of hold on a real GPU?
+
+Whole iterations that simlora-profile timed on one H100 (`profiler/measured`), beside sums of kernels of NVIDIA's tables
+for the same GPU, model and contexts. What is left over is the host's part, and the difference between the
+engines: the profiler's is plain PyTorch in float16, with decode steps recorded as CUDA graphs and prefills that are not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import profiler
+from simlora.calibrate.host import kernels_s
+from simlora.cli.guarded import DONE, guarded
+from simlora.latency.curve import Curve
+from simlora.latency.parts.kernel_times import KernelTimes, shipped
+
+FOLDER = Path(profiler.__file__).with_name("measured")
+GPU, ENGINE = "h100_80g", "vllm"
+PREFILLS = (64, 256, 512, 1024, 2048, 4096)
+STEPS = ((1, 128), (8, 128), (32, 128), (128, 128), (1, 1024), (8, 1024), (32, 1024), (8, 4096))
+"""Batches, and the context of each sequence."""
+
+
+def rows(model: str) -> Iterator[tuple[str, int, int, float, float]]:
+    """Return kind, requests, tokens of each, and the seconds measured and by kernels, of what was measured."""
+    table = pd.read_parquet(FOLDER / f"{GPU}-{model}" / "measurements.parquet")
+    table = table[table["kernel"] == ""]
+    medians = table.groupby(["section", "requests", "tokens"])["seconds"].median()
+    times = shipped()[GPU, model, 1, ENGINE]
+    points = [("prefill", 1, tokens) for tokens in PREFILLS] + [("decode", *step) for step in STEPS]
+    for kind, requests, tokens in points:
+        if (kind, requests, tokens) in medians:
+            measured_s = float(medians[kind, requests, tokens])
+            yield kind, requests, tokens, measured_s, _kernels_s(times, kind, requests, tokens)
+
+
+def _kernels_s(times: KernelTimes, kind: str, requests: int, tokens: int) -> float:
+    if kind == "prefill":
+        return Curve(dict(times.pass_s)).at(tokens)
+    return float(kernels_s(times, np.array([requests]), np.array([requests * tokens]))[0])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a row an iteration; 0 when done, 130 when interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.kernels.measured", description=__doc__)
+    parser.parse_args(argv)
+    return guarded(_say, "interrupted; nothing is kept")
+
+
+def _say() -> int:
+    print(
+        f"{'model':14}{'iteration':10}{'requests':>9}{'tokens':>8}{'measured':>12}{'kernels':>12}{'left over':>12}"
+    )
+    for model in sorted(each.name.removeprefix(f"{GPU}-") for each in FOLDER.iterdir()):
+        for kind, requests, tokens, measured_s, by_kernels_s in rows(model):
+            cells = (f"{1e3 * s:9.2f} ms" for s in (measured_s, by_kernels_s, measured_s - by_kernels_s))
+            print(f"{model:14}{kind:10}{requests:9}{tokens:8}{''.join(cells)}")
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
