@@ -1,8 +1,8 @@
 """`python -m experiments.kernels.measured`: do the kernel times that calibrations are composed of hold on a real GPU?
 
 Whole iterations that simlora-profile timed on one H100 (`profiler/measured`), beside sums of kernels of NVIDIA's tables
-for the same GPU, model and contexts. What is left over is the host's part, and the difference between the
-engines: the profiler's is plain PyTorch in float16, with decode steps recorded as CUDA graphs and prefills that are not.
+for the same GPU, model and contexts. What is left over is the host's part, and the difference between the engines: the
+profiler's is plain PyTorch in float16, with decode steps recorded as CUDA graphs and prefills that are not.
 """
 
 from __future__ import annotations
