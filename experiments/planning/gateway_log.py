@@ -1,4 +1,4 @@
-"""A gateway's log, made up, to try the way from a log to a plan: `python -m experiments.planning.gateway_log LOG.jsonl.gz`.
+"""A made-up gateway log, to try the way to a plan: `python -m experiments.planning.gateway_log LOG.jsonl.gz`.
 
 JSON lines with the columns of an OpenAI-compatible gateway: ISO dates with a zone, the adapter as `model`, nested token
 counts, 3 % of the requests for the base model itself, and 1 % refused with status 429. Sixty tenants, whose shares fall
@@ -37,7 +37,7 @@ def lines(requests: int, seed: int = 0) -> Iterator[str]:
     tenants = rng.choice(TENANTS, requests, p=shares / shares.sum())
     of_base_model, refused = (rng.random(requests) < share for share in (OF_BASE_MODEL, REFUSED))
     tokens = {
-        name: np.clip(rng.lognormal(np.log(median), sigma, requests), 1, most).astype(int)
+        name: np.clip(median * rng.lognormal(0.0, sigma, requests), 1, most).astype(int)
         for name, (median, sigma, most) in LENGTHS.items()
     }
     for row in range(requests):
