@@ -8,7 +8,7 @@ from statistics import fmean
 
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.candidate import Candidate, Trials
-from simlora.planning.planned import SLOWEST, TRAFFIC_MOST, Beside, Planned
+from simlora.planning.planned import BEYOND, SLOWEST, TRAFFIC_MOST, Beside, Planned
 from simlora.planning.tuning import SEQUENCES, SLOTS, Tuning
 from simlora.sweeps.outcome import RAN, Outcome
 
@@ -16,8 +16,6 @@ STEPS = 5
 """How often the range of a factor is halved, by ratio."""
 MEDIAN_OF_NORMAL = 0.6745
 """Median of the size of a standard normal variable: a median error over it is a standard deviation."""
-BEYOND = 1.1
-"""Times the most traffic that a plan carries, at which what binds it is looked for."""
 TELLS = 0.01
 """By how much the share of the SLO that is kept must grow for a part to count as what binds."""
 LOADS = 0.1

@@ -26,6 +26,8 @@ from simlora.sweeps.question import Question
 
 SLOWEST, TRAFFIC_MOST = 3.0, 4.0
 """Up to which factors iterations are slowed, and requests sped up."""
+BEYOND = 1.1
+"""Times the most traffic that a plan carries, at which what binds it is looked for."""
 FILES = ("runs.parquet", "plan.png", "kubernetes.yaml", "plan.json")
 
 
@@ -239,13 +241,14 @@ class Plan:
         for order, each in enumerate(self.plans, 1):
             x, y = each.candidate.usd_per_hour, 100 * each.figure(ATTAINMENT)[0]
             ax.scatter([x], [y], s=110, facecolors="none", edgecolors="black", linewidths=1.2)
-            side = -14 if order % 2 else 8
-            ax.annotate(str(order), (x, y), xytext=(side, -14), textcoords="offset points")
+            side = -12 if order % 2 else 6
+            ax.annotate(str(order), (x, y), xytext=(side, 6), textcoords="offset points")
         if self.question.attainment is not None:
             ax.axhline(100 * self.question.attainment, color="black", linewidth=0.8, linestyle=(0, (5, 3)))
         ax.set(xlabel="USD per hour", ylabel="requests within the SLO (%)")
         ax.set_title("Every run that was looked at; the plans by number", fontsize="medium")
-        ax.set_ylim(-3, 103)
+        ax.set_ylim(-3, 109)
+        ax.set_yticks(range(0, 101, 20))
         ax.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
         figure.savefig(path, dpi=150)
@@ -266,7 +269,10 @@ def _plan_lines(order: int, each: Planned) -> Iterator[str]:
         f"  requests within the SLO {100 * attainment:.2f} % ({100 * least:.2f} to {100 * most:.2f} over seeds); "
         f"p95 of TTFT {each.figure('ttft_s.p95')[0]:.3g} s, of TPOT {1e3 * each.figure('tpot_s.p95')[0]:.3g} ms"
     )
-    yield f"  binds: {each.binds}; carries {_at_least(each.headroom, TRAFFIC_MOST)} times the traffic"
+    yield (
+        f"  binds: {each.binds} (at {BEYOND * each.headroom:.2f} times the traffic); carries "
+        f"{_at_least(each.headroom, TRAFFIC_MOST)} times the traffic"
+    )
     yield f"  sure: {_sure(each)}"
     for notice in one.machine.notices:
         yield f"  notice: {notice}"

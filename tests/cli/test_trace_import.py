@@ -437,6 +437,22 @@ def test_failed_requests_are_kept_if_they_have_tokens() -> None:
     assert len(imported(as_jsonl(rows), "--rank=8", "--failed=keep")) == 2
 
 
+def test_a_model_that_looks_like_a_base_model_is_told(capsys: Capture) -> None:
+    """Every other model is an adapter; so is this one, unless `--base-model` says otherwise."""
+    rows = [
+        {"timestamp": 1.7e9 + at, "model": model, "prompt_tokens": 5, "completion_tokens": 7}
+        for at, model in enumerate(("tenant-1", "meta-llama/Llama-3.1-8B-Instruct", "tenant-2"))
+    ]
+    Path("log.jsonl").write_text(lines(rows))
+    assert main(["import", "log.jsonl", "--rank", "8"]) == 0
+    said = capsys.readouterr().err
+    assert "if it is the base model: --base-model meta-llama/Llama-3.1-8B-Instruct" in said
+    assert (
+        main(["import", "log.jsonl", "--rank", "8", "--base-model", "meta-llama/Llama-3.1-8B-Instruct"]) == 0
+    )
+    assert "--base-model" not in capsys.readouterr().err
+
+
 def test_ranks_of_a_column_count_unless_others_are_given() -> None:
     log = as_jsonl([gateway(1_769_860_800, lora_rank=32), gateway(1_769_860_801, lora_rank=32)])
     assert [each.rank for each in imported(log).adapters] == [32]

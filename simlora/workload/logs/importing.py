@@ -299,6 +299,11 @@ def _adapters(
         if base not in found:
             faults.append(Fault("--base-model", shown(base), f"a model of the log; {nearest(base, found)}"))
     used = [each for each in found if each not in wishes.base_models]
+    if len(published := [each for each in used if "/" in each]) < len(used):
+        notices += [
+            f"{shown(each)} counts as an adapter; if it is the base model: --base-model {each}"
+            for each in published[:SHOWN]
+        ]
     numbered = {each: at for at, each in enumerate(used)}
     renamed = np.array([*(numbered.get(each, BASE_MODEL) for each in found), BASE_MODEL], dtype=np.int64)
     adapter: Ints = renamed[codes]
