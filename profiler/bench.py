@@ -68,7 +68,7 @@ class Bench:
             case "cpu_sync":
                 return host.sync_samples_s(TIMED)
             case _:
-                raise AssertionError(f"nobody times {point.section}")
+                raise AssertionError(f"there is no timing of {point.section}")
         for one in live:
             self.engine.leave(one)
         return found

@@ -26,7 +26,7 @@ from simlora.hardware.model import ModelShape
 
 CONF = Path(__file__).with_name("conf")
 MODELS = {"cpu": "llama_16m", "cuda": "llama_2_7b"}
-"""What is profiled when nobody chooses a model."""
+"""The model that is profiled by default, by kind of device."""
 HELP = """\
 simlora-profile measures what the simulator assumes: the base model's iterations, LoRA kernels, copies and merges of
 adapters, LoRA on CPU cores. It writes a calibration that simlora runs with, and a report of how good it is.

@@ -77,7 +77,7 @@ def calibration(
 
 
 def commit() -> str:
-    """Return the commit that this code is of, with a + if files were changed since; empty if nobody can say."""
+    """Return the commit that this code is of, with a + if files were changed since; empty where git does not say."""
     here = Path(__file__).resolve().parent
     try:
         said = subprocess.run(

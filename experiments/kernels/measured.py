@@ -58,7 +58,7 @@ def _say() -> int:
     print(
         f"{'model':14}{'iteration':10}{'requests':>9}{'tokens':>8}{'measured':>12}{'kernels':>12}{'left over':>12}"
     )
-    for model in sorted(each.name.removeprefix(f"{GPU}-") for each in FOLDER.iterdir()):
+    for model in sorted(each.name.removeprefix(f"{GPU}-") for each in FOLDER.glob(f"{GPU}-*")):
         for kind, requests, tokens, measured_s, by_kernels_s in rows(model):
             cells = (f"{1e3 * s:9.2f} ms" for s in (measured_s, by_kernels_s, measured_s - by_kernels_s))
             print(f"{model:14}{kind:10}{requests:9}{tokens:8}{''.join(cells)}")

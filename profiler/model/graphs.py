@@ -22,7 +22,7 @@ ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256)
 KERNELS = ("", "bgmv", "mbgmv")
 """Whose launches do not depend on what only the host knows: "" is the base model alone."""
 LEAST_PAGES = 16
-NOBODY = -1
+PADDING = -1
 """The sequence that owns the page which padding writes to."""
 
 
@@ -40,8 +40,8 @@ class Graphs:
 
     def __init__(self, model: Llama, cache: KvCache, adapters: Adapters, captures: bool) -> None:
         self.model, self.cache, self.adapters, self.captures = model, cache, adapters, captures
-        cache.grow(NOBODY, 1)
-        self.nobodys_page = cache.table(NOBODY)[0]
+        cache.grow(PADDING, 1)
+        self.padding_page = cache.table(PADDING)[0]
         self.pool = torch.cuda.graph_pool_handle() if captures else None
         self._steps: dict[Size, Step] = {}
 
@@ -85,9 +85,9 @@ class Step:
         self._batch = DecodeBatch(
             tokens=torch.zeros(rows, dtype=torch.int64, device=device),
             positions=torch.zeros(rows, dtype=torch.int64, device=device),
-            slots=torch.full((rows,), graphs.nobodys_page * PAGE_TOKENS, device=device),
+            slots=torch.full((rows,), graphs.padding_page * PAGE_TOKENS, device=device),
             contexts=torch.ones(rows, dtype=torch.int32, device=device),
-            table=torch.full((rows, size.pages), graphs.nobodys_page, dtype=torch.int32, device=device),
+            table=torch.full((rows, size.pages), graphs.padding_page, dtype=torch.int32, device=device),
             lengths=(size.pages * PAGE_TOKENS,) * rows,
         )
         self._work = DecodeWork(self._adapter, (BASE_MODEL,) * rows, size.padded_rank)
@@ -102,14 +102,14 @@ class Step:
         for buffer, given, padding in (
             (mine.tokens, batch.tokens, 0),
             (mine.positions, batch.positions, 0),
-            (mine.slots, batch.slots, self._graphs.nobodys_page * PAGE_TOKENS),
+            (mine.slots, batch.slots, self._graphs.padding_page * PAGE_TOKENS),
             (mine.contexts, batch.contexts, 1),
             (self._adapter, torch.tensor(used, dtype=torch.int32), BASE_MODEL),
         ):
             buffer[:rows].copy_(given)
             buffer[rows:].fill_(padding)
         mine.table[:rows, :pages].copy_(batch.table)
-        mine.table[rows:].fill_(self._graphs.nobodys_page)
+        mine.table[rows:].fill_(self._graphs.padding_page)
         if self._graph is None:
             return self._run()[:rows]
         self._graph.replay()

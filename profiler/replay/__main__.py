@@ -50,7 +50,7 @@ SMALL = (
     "replica.kv_token_budget=6000",
     "replica.max_num_seqs=16",
 )
-"""What is served when nobody says otherwise, by a CPU: half a minute, of which it is busy for two thirds."""
+"""The default trace on a CPU: half a minute, of which the CPU is busy for two thirds."""
 LARGE = (
     "workload=slora",
     "workload.rate_rps=10",
@@ -96,7 +96,8 @@ def _run(options: argparse.Namespace) -> int:
     whole("--rounds", options.rounds, least=1)
     judged, other = scenarios(device, options.overrides, options.calibration)
     out = made(options.out, f"--out {options.out}")
-    found = replay(device, judged, other, options.rounds)
+    found, practice = replay(device, judged, other, options.rounds)
+    practice.to_parquet(out / "iterations_other.parquet")
     for number, each in enumerate(found):
         each.iterations.to_parquet(out / f"iterations_{number}.parquet")
         each.simulated.to_parquet(out / f"simulated_{number}.parquet")
@@ -143,8 +144,13 @@ def _words(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
-def replay(device: Device, judged: Scenario, other: Scenario, rounds: int = 4) -> list[Compared]:
-    """Serve and simulate the judged trace: with its calibration, and with one that is fitted to the other trace."""
+def replay(
+    device: Device, judged: Scenario, other: Scenario, rounds: int = 4
+) -> tuple[list[Compared], pd.DataFrame]:
+    """Serve and simulate the judged trace: with its calibration, and with one that is fitted to the other trace.
+
+    Returns both comparisons, and the iterations of the other trace.
+    """
     engine = _engine(device, judged, other)
     served: dict[str, list[Served]] = {"other": [], "judged": []}
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:
@@ -167,10 +173,11 @@ def replay(device: Device, judged: Scenario, other: Scenario, rounds: int = 4) -
         coefficients=coefficients,
         path=f"a calibration fitted to {len(practice)} iterations of another trace",
     )
-    return [
+    compared = [
         compare(scenario, served["judged"], Simulation(scenario).run().requests())
         for scenario in (judged, replace(judged, calibration=of_trace))
     ]
+    return compared, practice
 
 
 def _engine(device: Device, judged: Scenario, other: Scenario) -> Engine:

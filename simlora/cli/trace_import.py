@@ -16,8 +16,8 @@ from simlora.core.files import expanded
 
 if TYPE_CHECKING:
     from simlora.workload.logs.guessing import Source
-    from simlora.workload.logs.importing import Wishes
     from simlora.workload.logs.reading import Log
+    from simlora.workload.logs.wishes import Wishes
 
 
 def add_import_options(parser: argparse.ArgumentParser, title: str = "options of import") -> Any:
@@ -112,7 +112,7 @@ def import_log(path: str, rest: Sequence[str], options: argparse.Namespace) -> i
 def wishes_of(options: argparse.Namespace) -> Wishes:
     """Return what the options say. Raises InputError for one out of its range."""
     from simlora.core.adapter import RANK_MAX
-    from simlora.workload.logs.importing import WITH_FAILED, Wishes
+    from simlora.workload.logs.wishes import WITH_FAILED, Wishes
 
     rank, rate_rps = _as_number(options.rank), _as_number(options.rate)
     if rank is not None:

@@ -17,9 +17,10 @@ from simlora.core.trace import AdapterSpec, Trace
 from simlora.metrics.summary import distribution
 from simlora.workload.logs.faults import Fault, Faulty, of_rows
 from simlora.workload.logs.guessing import MEASURED, OURS, UNITS, Source, given_map, guess, missing, tool_of
-from simlora.workload.logs.importing import Wishes, imported
+from simlora.workload.logs.importing import imported
 from simlora.workload.logs.reading import Log, read_log
 from simlora.workload.logs.times import numbers, times, unit_in
+from simlora.workload.logs.wishes import Wishes
 
 KNOWN = (*OURS, *MEASURED)
 IN_UNITS = {

@@ -437,7 +437,7 @@ def test_failed_requests_are_kept_if_they_have_tokens() -> None:
     assert len(imported(as_jsonl(rows), "--rank=8", "--failed=keep")) == 2
 
 
-def test_a_model_that_looks_like_a_base_model_is_told(capsys: Capture) -> None:
+def test_an_adapter_that_looks_like_a_base_model_is_named_in_a_notice(capsys: Capture) -> None:
     """Every other model is an adapter; so is this one, unless `--base-model` says otherwise."""
     rows = [
         {"timestamp": 1.7e9 + at, "model": model, "prompt_tokens": 5, "completion_tokens": 7}

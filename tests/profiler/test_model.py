@@ -10,7 +10,7 @@ from profiler.kernels.work import BASE_MODEL
 from profiler.model.attention import decode_attention, decode_attention_in_torch, prefill_attention
 from profiler.model.cache import PAGE_TOKENS, KvCache
 from profiler.model.engine import Engine, Live
-from profiler.model.graphs import NOBODY, Graphs
+from profiler.model.graphs import PADDING, Graphs
 from profiler.model.lora import ON_GPU, Adapters, ways
 from simlora.core.errors import InputError
 from simlora.hardware.model import ModelShape
@@ -193,7 +193,7 @@ def test_steps_of_one_size_share_their_buffers() -> None:
     assert [size.rows for size in running.graphs._steps] == [4, 2]
 
 
-def test_padding_writes_into_nobodys_page_alone() -> None:
+def test_padding_writes_into_its_own_page_alone() -> None:
     running = padded_engine()
     live = [Live(id, BASE_MODEL, prompt(10)) for id in range(3)]
     running.prefill(live, "")
@@ -202,8 +202,8 @@ def test_padding_writes_into_nobodys_page_alone() -> None:
     running.decode(live, "")
     changed = (running.cache.keys != before).any(dim=(0, 3, 4)).nonzero().tolist()
     mine = {(running.cache.table(one.id)[0], 11) for one in live}
-    nobodys = running.cache.table(NOBODY)[0]
-    assert {tuple(place) for place in changed} - {(nobodys, 0)} == mine
+    of_padding = running.cache.table(PADDING)[0]
+    assert {tuple(place) for place in changed} - {(of_padding, 0)} == mine
 
 
 def test_an_engine_that_is_warm_has_recorded_every_step_that_a_trace_needs() -> None:

@@ -284,7 +284,8 @@ def test_a_trace_is_really_served(tmp_path: Path) -> None:
         "workload.output_tokens.hi=16",
     ]
     device = choose("cpu", threads=1)
-    by_profile, by_trace = replay(device, *scenarios(device, overrides, path), rounds=1)
+    (by_profile, by_trace), practice = replay(device, *scenarios(device, overrides, path), rounds=1)
+    assert (practice.seconds > 0).all()
     (run,) = by_profile.runs
     assert (run.requests.status == "finished").all()
     assert len(run.requests) == len(by_trace.simulated) == 12

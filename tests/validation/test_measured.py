@@ -12,7 +12,7 @@ import pytest
 from simlora.core.errors import InputError
 from simlora.validation.measured import Measured, Unsaid, read_measured
 from simlora.workload.logs.faults import Faulty
-from simlora.workload.logs.importing import Wishes
+from simlora.workload.logs.wishes import Wishes
 
 TWO = {"input_lens": [100, 50], "output_lens": [3, 2], "errors": ["", ""]}
 VLLM = TWO | {"start_times": [5.0, 6.5], "ttfts": [0.2, 0.1], "itls": [[0.02, 0.03], [0.04]]}

@@ -10,27 +10,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simlora.core.adapter import RANK_MAX
 from simlora.core.arrays import Floats, Ints
-from simlora.core.checks import shown
-from simlora.core.errors import InputError, nearest
+from simlora.core.errors import InputError
 from simlora.core.random import stream
-from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace, narrow
+from simlora.core.trace import Trace, narrow
 from simlora.workload.blocks import block_hashes, check_prefixes
 from simlora.workload.cells import Objects, objects
 from simlora.workload.columns import TOKENS_MAX, Flags, empty_cells, labels, nameless
-from simlora.workload.logs.faults import SHOWN, WHOLE, Fault, Faulty, capped, of_rows
+from simlora.workload.logs.adapters import adapters
+from simlora.workload.logs.counts import counts
+from simlora.workload.logs.faults import SHOWN, WHOLE, Fault, Faulty, of_rows
 from simlora.workload.logs.guessing import Source
 from simlora.workload.logs.reading import Log
 from simlora.workload.logs.times import numbers, times
-from simlora.workload.table import Table, read_table
+from simlora.workload.logs.wishes import DROP, REFUSE, Wishes
+from simlora.workload.table import Table
 
 WARM_UP = "warmup"
 """What AIPerf calls the phase before the one that counts."""
 UNKNOWN, WELL, BAD = 0, 1, 2
 """How a request ended."""
-DROP, KEEP, REFUSE = "drop", "keep", "refuse"
-WITH_FAILED = (DROP, KEEP, REFUSE)
 WENT_WELL = ("ok", "success", "successful", "succeeded", "completed", "finished", "true", "1")
 FAILED = (
     "failed",
@@ -52,22 +51,6 @@ NOTHING = ("", "none", "null", "nan", "false", "[]", "0")
 """What a column of errors has where there was none."""
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048)
 """Sizes of blocks, of which the one is taken that the numbers of a log's hashes fit."""
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the user has said beside the columns.
-
-    `ranks` is a CSV with adapter and rank, or `rank` that of every adapter. Rows of a model in `base_models` have no
-    adapter. `failed` is DROP, KEEP or REFUSE. `rate_rps` draws arrivals where the log has none: a Poisson process, or
-    all at once where it is infinite.
-    """
-
-    ranks: str | None = None
-    rank: int | None = None
-    base_models: Sequence[str] = ()
-    failed: str = DROP
-    rate_rps: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +78,7 @@ def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequen
     since_s = _arrivals(table, sources, wishes, faults, notices)
     prompts = _tokens(table, sources, "prompt_tokens", faults)
     outputs = _tokens(table, sources, "output_tokens", faults)
-    adapter, specs = _adapters(table, sources, wishes, faults, notices)
+    adapter, specs = adapters(table, sources, wishes, faults, notices)
     most = _most(table, sources, outputs, faults)
     sessions = _sessions(table, sources, faults)
     hashes, block_tokens = _hashes(table, sources, prompts, faults)
@@ -238,24 +221,7 @@ def _tokens(
     if ours not in sources:
         return np.zeros(len(table), dtype=np.int64)
     name = sources[ours].column
-    return _whole(table, name, AT_LEAST_1, TOKENS_MAX, faults, among)
-
-
-def _whole(
-    table: Table, name: str, must: str, most: int, faults: list[Fault], among: Flags | None = None
-) -> Ints:
-    """Return whole numbers from 1 to `most` [rows]; rows not `among` are not looked at. A wrong one is 0."""
-    if not len(table):
-        return np.zeros(0, dtype=np.int64)
-
-    def fitting(cells: Objects) -> Ints:
-        values = numbers(cells)
-        fits = (values >= 1) & (values <= most) & (values == np.floor(values))
-        return np.where(fits, values, 0).astype(np.int64)
-
-    found = table.columns[name].mapped(fitting)
-    faults += of_rows(table, name, found == 0 if among is None else (found == 0) & among, must)
-    return found
+    return counts(table, name, AT_LEAST_1, TOKENS_MAX, faults, among)
 
 
 def _most(table: Table, sources: dict[str, Source], outputs: Ints, faults: list[Fault]) -> Ints:
@@ -270,134 +236,6 @@ def _most(table: Table, sources: dict[str, Source], outputs: Ints, faults: list[
         table, name, short, lambda at: f"at least the answer's {outputs[at]:,}; or --map max_output_tokens="
     )
     return most
-
-
-# Names ---------------------------------------------------------------------------------------
-
-
-def _adapters(
-    table: Table, sources: dict[str, Source], wishes: Wishes, faults: list[Fault], notices: list[str]
-) -> tuple[Ints, tuple[AdapterSpec, ...]]:
-    """Return each row's adapter [rows] and the adapters."""
-    nothing = np.full(len(table), BASE_MODEL, dtype=np.int64)
-    if "adapter" not in sources:
-        notices.append(
-            "no column names an adapter or a model: every request is for the base model (--map adapter=COLUMN)"
-        )
-        return nothing, ()
-    if not len(table):
-        return nothing, ()
-    name = sources["adapter"].column
-    odd = table.columns[name].mapped(nameless)
-    if odd.any():
-        faults += of_rows(table, name, odd, "a name")
-        return nothing, ()
-    codes, found = labels(table, name)
-    if "model" in name.lower():
-        faults += of_rows(table, name, codes < 0, "a model's name; or --failed drop, where it failed")
-    for base in wishes.base_models:
-        if base not in found:
-            faults.append(Fault("--base-model", shown(base), f"a model of the log; {nearest(base, found)}"))
-    used = [each for each in found if each not in wishes.base_models]
-    if len(published := [each for each in used if "/" in each]) < len(used):
-        notices += [
-            f"{shown(each)} counts as an adapter; if it is the base model: --base-model {each}"
-            for each in published[:SHOWN]
-        ]
-    numbered = {each: at for at, each in enumerate(used)}
-    renamed = np.array([*(numbered.get(each, BASE_MODEL) for each in found), BASE_MODEL], dtype=np.int64)
-    adapter: Ints = renamed[codes]
-    ranks = _ranks(table, sources, wishes, adapter, used, faults)
-    return adapter, tuple(AdapterSpec(each, ranks.get(each, 1)) for each in used)
-
-
-def _ranks(
-    table: Table,
-    sources: dict[str, Source],
-    wishes: Wishes,
-    adapter: Ints,
-    used: Sequence[str],
-    faults: list[Fault],
-) -> dict[str, int]:
-    """Return the rank of each adapter."""
-    name = sources["adapter"].column
-    if wishes.rank is not None:
-        return dict.fromkeys(used, wishes.rank)
-    if wishes.ranks is not None:
-        ranks = _ranks_of_file(wishes.ranks, used, wishes.base_models, faults)
-    elif "rank" in sources:
-        return _ranks_of_column(table, sources["rank"].column, adapter, used, faults)
-    elif used:
-        examples = ", ".join(map(shown, used[:3])) + (", ..." if len(used) > 3 else "")
-        how = "a rank each: --ranks FILE (a CSV with adapter,rank), or --rank 16 for all; --base-model NAME has none"
-        faults.append(Fault(name, f"every one of {len(used):,} adapters without a rank: {examples}", how))
-        return {}
-    else:
-        return {}
-    if not ranks:
-        return {}  # a fault of that file, which has been said
-    unknown = []
-    for at, each in enumerate(used):
-        if each not in ranks:
-            rows = table.rows[adapter == at]
-            must = f"an adapter of {wishes.ranks}; {nearest(each, ranks)}"
-            unknown.append(Fault(name, shown(each), must, int(rows[0]), len(rows) - 1))
-    faults += capped(unknown, "adapters")
-    return ranks
-
-
-def _ranks_of_file(
-    path: str, used: Sequence[str], base: Sequence[str], faults: list[Fault]
-) -> dict[str, int]:
-    """Return what a CSV of adapters and ranks says; its faults are those of adapters that no request has, too."""
-    try:
-        table = read_table(path)
-    except InputError as error:
-        faults.append(Fault("--ranks", str(error), "a CSV with the columns adapter and rank"))
-        return {}
-    if {"adapter", "rank"} - set(table.columns):
-        has = f"{path} with the columns {', '.join(table.columns)}"
-        faults.append(Fault("--ranks", has, "a CSV with the columns adapter and rank"))
-        return {}
-    names = objects([None if cell is None else str(cell).strip() for cell in table.columns["adapter"]])
-    if not len(table):
-        faults.append(Fault("--ranks", f"{path} has no rows", "a row for each adapter"))
-        return {}
-    own: list[Fault] = []
-    ranks = _whole(table, "rank", f"a whole number from 1 to {RANK_MAX:,}", RANK_MAX, own)
-    wrong: list[tuple[int, str, str]] = []
-    found: dict[str, int] = {}
-    for row, each, rank in zip(table.rows.tolist(), names.tolist(), ranks.tolist(), strict=True):
-        if each in base:
-            wrong.append((row, shown(each), "no base model: it has no rank"))
-        elif each not in used:
-            wrong.append(
-                (row, shown(each), f"an adapter of the log; {nearest(str(each), used)}" if used else "none")
-            )
-        elif found.setdefault(each, rank) != rank:
-            wrong.append((row, f"{shown(each)} again, of rank {rank}", f"of one rank, here {found[each]}"))
-    faults += capped([Fault(f"{path}: adapter", there, must, row) for row, there, must in wrong], "rows")
-    faults += [Fault(f"{path}: {each.column}", each.there, each.must, each.row, each.more) for each in own]
-    return found
-
-
-def _ranks_of_column(
-    table: Table, name: str, adapter: Ints, used: Sequence[str], faults: list[Fault]
-) -> dict[str, int]:
-    """Return the rank that an adapter has in its first row; another one in a later row is a fault."""
-    among = adapter != BASE_MODEL
-    ranks = _whole(table, name, f"a whole number from 1 to {RANK_MAX:,}", RANK_MAX, faults, among)
-    rows = np.flatnonzero(among)[::-1]
-    first = np.zeros(len(used) + 1, dtype=np.int64)
-    first[adapter[rows]] = rows  # the last that is written is the first row
-    other = among & (ranks != ranks[first[adapter]]) & (ranks > 0)
-    faults += of_rows(
-        table,
-        name,
-        other,
-        lambda at: f"{ranks[first[adapter[at]]]}, as {shown(used[adapter[at]])} has in its first row",
-    )
-    return {each: int(ranks[first[at]]) for at, each in enumerate(used)}
 
 
 # Prefixes ------------------------------------------------------------------------------------
