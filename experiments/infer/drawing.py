@@ -48,7 +48,7 @@ def draw(found: Inference) -> Figure:
         axes.tick_params(labelsize="small")
         plain(axes)
     left.suptitle("Left of each range (dashed: even; line: default)", fontsize="medium", x=0.02, ha="left")
-    axes = right.subplots()
+    axes, least = right.subplots(), np.inf
     for row, (one, index) in enumerate(rows):
         low, middle, high = (
             np.sinh(TARGET + q) / LINEAR for q in np.quantile(one.left[:, index], (0.05, 0.5, 0.95))
@@ -56,11 +56,13 @@ def draw(found: Inference) -> Figure:
         colour = COLOURS[2] if one.fitted else COLOURS[0]
         axes.plot([low, high], [row, row], color=colour, linewidth=3, solid_capstyle="butt")
         axes.plot(middle, row, "o", color=colour, markersize=4)
-        axes.plot(
-            np.sinh(TARGET + one.default[:, index].mean()) / LINEAR, row, "x", color=COLOURS[1], markersize=5
-        )
+        by_default = np.sinh(TARGET + one.default[:, index].mean()) / LINEAR
+        axes.plot(by_default, row, "x", color=COLOURS[1], markersize=5)
+        least = min(least, low, by_default)
     axes.axvline(1.0, color=INK, linewidth=0.8)
     axes.set_xscale("symlog", linthresh=0.1)
+    if least > 0.0:
+        axes.set_xlim(left=0.0)  # the scale itself would begin at -1
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_ylim(-1, len(rows))
     axes.set_yticks(
@@ -69,5 +71,5 @@ def draw(found: Inference) -> Figure:
     axes.invert_yaxis()
     axes.set_xlabel("simulated over published")
     plain(axes)
-    right.suptitle("90 % intervals of fitted and of held-back claims (x: defaults)", fontsize="medium")
+    right.suptitle("90 % intervals of claims: fitted green, held back blue (x: defaults)", fontsize="medium")
     return figure
