@@ -100,7 +100,7 @@ def dlora_lora_cost() -> list[float]:
 
 
 def dlora_imbalance() -> list[float]:
-    """Share of queueing on the worst replica over that on the best, by seed. Source: dLoRA (OSDI'24) Figure 2(b)."""
+    """Share of queueing on the worst replica over that on the best, mean over seeds. Source: dLoRA Figure 2(b)."""
     from experiments.dlora.replicas import imbalance
 
     return imbalance()
@@ -137,10 +137,13 @@ NUMBERS: dict[str, Callable[[], list[float]]] = {
     "fastlibra_peak": partial(fastlibra, "reductions", "peak"),
     "fastlibra_translation": partial(fastlibra, "reductions", "translation"),
     "fastlibra_agent": partial(fastlibra, "reductions", "agent"),
-    "fastlibra_chatbot_ttft": partial(fastlibra, "reductions", "alone_ttft", "chatbot"),
+    "fastlibra_chatbot_ttft": partial(fastlibra, "reductions", "alone", "ttft_s", "chatbot"),
+    "fastlibra_chatbot_tpot": partial(fastlibra, "reductions", "alone", "tpot_s", "chatbot"),
     "fastlibra_chatbot_peak": partial(fastlibra, "reductions", "alone_peak", "chatbot"),
-    "fastlibra_translation_alone": partial(fastlibra, "reductions", "alone_ttft", "translation"),
-    "fastlibra_agent_alone": partial(fastlibra, "reductions", "alone_ttft", "agent"),
+    "fastlibra_translation_ttft": partial(fastlibra, "reductions", "alone", "ttft_s", "translation"),
+    "fastlibra_agent_ttft": partial(fastlibra, "reductions", "alone", "ttft_s", "agent"),
+    "fastlibra_chatbot_wom": partial(fastlibra, "averages", "without_in", "chatbot", "wom"),
+    "fastlibra_chatbot_wos": partial(fastlibra, "averages", "without_in", "chatbot", "wos"),
     "fastlibra_hbm": partial(fastlibra, "averages", "hbm"),
     "fastlibra_hits": partial(fastlibra, "averages", "hits"),
     "fastlibra_wom": partial(fastlibra, "averages", "without", "wom"),

@@ -63,10 +63,9 @@ def _queueing(result: Result) -> list[float]:
 
 
 def imbalance() -> list[float]:
-    """Return, by seed, the share of queueing on Figure 2(b)'s worst replica over that on the best."""
-    return [
-        max(each) / min(each) for each in map(queueing, _runs(_study("figure_2b"), "vllm_uniform", SPREAD))
-    ]
+    """Return the share of queueing on Figure 2(b)'s worst replica over that on the best, the mean over seeds."""
+    shares = map(queueing, _runs(_study("figure_2b"), "vllm_uniform", SPREAD))
+    return [fmean(max(each) / min(each) for each in shares)]
 
 
 def used(point: Point) -> Used:

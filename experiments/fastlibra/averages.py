@@ -26,19 +26,16 @@ SEEDS = range(5)
 """Of the ablations, which differ by less than one seed can tell."""
 
 
-def _read(name: str, seed: int = 0) -> tuple[Study, Figures]:
-    """Return a study and its figures. Runs what was not run before."""
-    study = read(FOLDER / f"{name}.yaml")
-    if seed:
-        study = replace(study, settings={**study.settings, "seed": seed})
-    outcomes = run_all(points(study))
+def _figures(of: Study) -> Figures:
+    """Return the figures of a study's runs. Runs what was not run before."""
+    outcomes = run_all(points(of))
 
     def figures(point: Point, metric: str) -> float:
         if metric == FOUND and point.series == KEEPS_NO_KV:
             return 0.0
         return figure_of(outcomes, point, metric)
 
-    return study, figures
+    return figures
 
 
 def without(part: str, study: str = "figure_15") -> list[float]:
@@ -48,10 +45,18 @@ def without(part: str, study: str = "figure_15") -> list[float]:
 
 def each_seed(part: str, study: str) -> list[list[float]]:
     """Return the same for every seed."""
-    return [_without(part, *_read(study, seed)) for seed in SEEDS]
+    of = read(FOLDER / f"{study}.yaml")
+    return [_without(part, replace(of, settings={**of.settings, "seed": seed})) for seed in SEEDS]
 
 
-def _without(part: str, of: Study, figures: Figures) -> list[float]:
+def without_in(scenario: str, part: str) -> list[float]:
+    """Return the same of one scenario and one seed."""
+    of = read(FOLDER / "figure_15.yaml")
+    return _without(part, replace(of, panels=[panel for panel in of.panels if panel.name == scenario]))
+
+
+def _without(part: str, of: Study) -> list[float]:
+    figures = _figures(replace(of, series=[each for each in of.series if each.name in (OURS, part)]))
     ratios: dict[str, list[float]] = {TTFT: [], TPOT: []}
     lost = []
     for panel in of.panels:
@@ -73,7 +78,8 @@ def _points(
     study: str, value: Callable[[Figures, Study, str, str, object], float], other: str
 ) -> list[float]:
     """Return FastLibra's value over another system's at every point of a study."""
-    of, figures = _read(study)
+    of = read(FOLDER / f"{study}.yaml")
+    figures = _figures(of)
     return [
         value(figures, of, panel.name, OURS, x) / value(figures, of, panel.name, other, x)
         for panel in of.panels

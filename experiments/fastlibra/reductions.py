@@ -149,10 +149,10 @@ def agent() -> list[float]:
     return _apart("agent", "slora")
 
 
-def alone_ttft(scenario: str) -> list[float]:
-    """Return by how many per cent TTFT is less than vLLM's and S-LoRA's, of Llama-7B with 100 adapters alone."""
+def alone(metric: str, scenario: str) -> list[float]:
+    """Return by how many per cent TTFT or TPOT is less than others', of Llama-7B with 100 adapters alone."""
     found = cells(scenarios=[scenario], adapters=[100], model="7B")
-    return [reduction(found, "ttft_s", other) for other in OTHERS]
+    return [reduction(found, metric, other) for other in OTHERS]
 
 
 def alone_peak(scenario: str) -> list[float]:

@@ -12,10 +12,10 @@ from pathlib import Path
 from experiments.claims.numbers import shown
 from experiments.infer.comparing import published
 from experiments.infer.drawing import draw
-from experiments.infer.evaluating import asked, evaluate_all
+from experiments.infer.evaluating import Evaluator, place, read_table, write_table
 from experiments.infer.inference import SEEDS, infer
 from experiments.infer.saying import as_json, page, terminal
-from experiments.infer.unknowns import Unknowns, read
+from experiments.infer.unknowns import read
 from experiments.studies.command import PROJECT, ended, made
 from experiments.studies.draw import write
 from experiments.studies.reading import known
@@ -50,6 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--at", metavar="SETTING", help='print the claims under one setting, "load_ms=12 cpu_slower=2"'
     )
+    parser.add_argument(
+        "--fit",
+        metavar="CLAIM,…",
+        default="",
+        help="fit these claims, and judge those that unknowns.yaml says",
+    )
+    parser.add_argument(
+        "--kept",
+        action="store_true",
+        help="take evaluations from the table beside the page, whatever changed in simlora since it was written",
+    )
     for name, does in BUDGET.items():
         parser.add_argument(
             f"--{name}", type=int, metavar="N", help=f"{does} (default: as unknowns.yaml says)"
@@ -64,29 +75,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     have = papers()
-    unknowns = read(have[known(options.paper, have, "PAPER")])
+    fit = [name for name in options.fit.split(",") if name]
+    unknowns = read(have[known(options.paper, have, "PAPER")], fit)
     if options.at is not None:
-        _print_at(unknowns, options.at, options.jobs)
+        _print_at(Evaluator(unknowns, options.jobs), options.at)
         return
     out = made(options.out)
     asked_for = {name: value for name in BUDGET if (value := getattr(options, name)) is not None}
     unknowns = replace(unknowns, budget=replace(unknowns.budget, **asked_for))
-    found = infer(unknowns, options.jobs, lambda text: print(text, flush=True))
+    evaluated, files = Evaluator(unknowns, options.jobs), out / unknowns.paper
+    table = files.with_suffix(".csv")
+    if options.kept:
+        evaluated.done |= {one.place: one for one in read_table(unknowns, table)}
+    found = infer(evaluated, lambda text: print(text, flush=True))
     for line in terminal(found):
         print(line)
-    picture = out / f"{unknowns.paper}.png"
-    write(draw(found), picture)
-    command = f"python -m experiments.infer {unknowns.paper}"
-    (out / f"{unknowns.paper}.md").write_text(page(found, picture.name, command), encoding="utf-8")
-    (out / f"{unknowns.paper}.json").write_text(json.dumps(as_json(found), indent=1) + "\n", encoding="utf-8")
-    print(f"wrote {unknowns.paper}.md, .png and .json in {out}")
+    write(draw(found), files.with_suffix(".png"))
+    command = " ".join(
+        ["python -m experiments.infer", unknowns.paper, *(["--fit", options.fit] if fit else [])]
+    )
+    files.with_suffix(".md").write_text(page(found, f"{unknowns.paper}.png", command), encoding="utf-8")
+    files.with_suffix(".json").write_text(json.dumps(as_json(found), indent=1) + "\n", encoding="utf-8")
+    write_table(unknowns, found.evaluations, table)
+    print(f"wrote {unknowns.paper}.md, .png, .json and .csv in {out}")
 
 
-def _print_at(unknowns: Unknowns, text: str, jobs: int) -> None:
+def _print_at(evaluated: Evaluator, text: str) -> None:
+    unknowns = evaluated.unknowns
     setting = unknowns.parsed(text)
-    found = evaluate_all(unknowns, [asked(setting, seed, judged=True) for seed in (0, *SEEDS)], jobs)
+    claims = [*unknowns.fitted, *unknowns.judged]
+    found = evaluated([(place(setting, seed), claims) for seed in (0, *SEEDS)])
     print("published, and simulated with four seeds")
-    for claim in (*unknowns.fitted, *unknowns.judged):
+    for claim in claims:
         rows = [one.numbers[claim.id] for one in found]
         print(f"{claim.id}: {shown(published(claim))}")
         for row in rows:

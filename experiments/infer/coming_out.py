@@ -27,7 +27,7 @@ def off_by(claim: Claim, found: Iterable[Evaluation], seeds: Sequence[int] = ())
     by_setting: dict[Key, dict[int, list[float]]] = {}
     for one in found:
         if claim.id in one.numbers:
-            by_setting.setdefault(one.asked.setting, {})[one.asked.seed] = [*differences(claim, one)]
+            by_setting.setdefault(one.place.setting, {})[one.place.seed] = [*differences(claim, one)]
     return {
         setting: float(np.abs(np.mean([having[seed] for seed in seeds or sorted(having)], axis=0)).max())
         for setting, having in by_setting.items()
@@ -37,8 +37,8 @@ def off_by(claim: Claim, found: Iterable[Evaluation], seeds: Sequence[int] = ())
 
 def expected(
     unknowns: Unknowns, claims: Sequence[Claim], found: Sequence[Evaluation], turn: int
-) -> list[Setting]:
-    """Return for each claim that has not come out the setting at which it most probably does, by an emulator.
+) -> list[tuple[Claim, Setting]]:
+    """Return each claim that has not come out with the setting at which it most probably does, by an emulator.
 
     Candidates lie all over the ranges, and are others in each turn. Where none has a chance it is the nearest.
     """
@@ -47,27 +47,29 @@ def expected(
         return []
     candidates = design(unknowns, CANDIDATES, 2 + turn)
     told = Emulator(unknowns, missing, found).differences(candidates)
-    chosen: dict[Key, Setting] = {}
-    for mean, deviation in told.values():
+    chosen = []
+    for claim in missing:
+        mean, deviation = told[claim.id]
         chance = np.prod(ndtr((HOLDS - mean) / deviation) - ndtr((-HOLDS - mean) / deviation), axis=1)
         best = np.argmax(chance) if chance.max() > 0 else np.argmin(np.abs(mean).max(1))
-        setting = candidates[int(best)]
-        chosen[tuple(setting.items())] = setting
-    return [*chosen.values()]
+        chosen.append((claim, candidates[int(best)]))
+    return chosen
 
 
-def promising(unknowns: Unknowns, claims: Sequence[Claim], found: Sequence[Evaluation]) -> list[Setting]:
-    """Return the settings to be simulated with all seeds, PROMISING for each claim.
+def promising(
+    unknowns: Unknowns, claims: Sequence[Claim], found: Sequence[Evaluation]
+) -> list[tuple[Claim, Setting]]:
+    """Return each claim with the settings at which it is to be simulated with all seeds, PROMISING of them.
 
     They are those nearest to the defaults under which it holds with the seeds that there are; if fewer are, those at
     which it is nearest.
     """
-    chosen: dict[Key, None] = {}
+    chosen = []
     for claim in claims:
         far = off_by(claim, found)
         order = sorted(far, key=lambda setting: (far[setting] > HOLDS, _rank(unknowns, setting, far)))
-        chosen |= dict.fromkeys(order[:PROMISING])
-    return [dict(setting) for setting in chosen]
+        chosen += [(claim, dict(setting)) for setting in order[:PROMISING]]
+    return chosen
 
 
 def conditions(unknowns: Unknowns, far: dict[Key, float]) -> Setting | None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import cho_solve
+from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from experiments.claims.claim import Claim
+from experiments.infer.comparing import factor
 from experiments.infer.evaluating import Evaluation
 from experiments.infer.searching import differences
 from experiments.infer.unknowns import Setting, Unknowns
@@ -18,6 +22,8 @@ from simlora.core.arrays import Floats
 
 LONGEST = 20.0
 """Length of correlation, in widths of the range, from which an unknown says nothing."""
+NINETY = float(norm.ppf(0.95))
+"""Standard deviations on either side of the mean within which nine of ten lie."""
 
 
 def features(unknowns: Unknowns, settings: Sequence[Setting]) -> Floats:
@@ -32,6 +38,19 @@ def features(unknowns: Unknowns, settings: Sequence[Setting]) -> Floats:
     return np.asarray(columns).T
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """How well the processes of a claim predict evaluations that they are not trained on, all numbers together.
+
+    `factor`: median error factor. `spread`: that of the mean, which knows nothing of the unknowns. `inside`: share of
+    the evaluations within the 90 % interval that is predicted for them.
+    """
+
+    factor: float
+    spread: float
+    inside: float
+
+
 class Emulator:
     """One process a number, each trained on all evaluations that have it."""
 
@@ -42,7 +61,7 @@ class Emulator:
         self.processes: dict[str, list[GaussianProcessRegressor]] = {}
         for claim in claims:
             having = [one for one in evaluations if claim.id in one.numbers]
-            rows = features(unknowns, [one.asked.values for one in having])
+            rows = features(unknowns, [one.place.values for one in having])
             targets = np.asarray([differences(claim, one) for one in having])
             self.processes[claim.id] = [_process(rows, column) for column in targets.T]
 
@@ -60,6 +79,31 @@ class Emulator:
                 np.stack([spread for _, spread in told], 1),
             )
         return found
+
+    def left_out(self) -> dict[str, LeftOut]:
+        """Return by claim how well each evaluation is predicted by all others, with the kernel that all chose."""
+        found = {}
+        for name, processes in self.processes.items():
+            errors, deviations, apart = (
+                np.concatenate(each) for each in zip(*map(_left_out, processes), strict=True)
+            )
+            found[name] = LeftOut(
+                float(np.median(factor(errors))),
+                float(np.median(factor(apart))),
+                float(np.mean(np.abs(errors) <= NINETY * deviations)),
+            )
+        return found
+
+
+def _left_out(process: GaussianProcessRegressor) -> tuple[Floats, Floats, Floats]:
+    """Return each training point's error when left out, its predicted deviation, and its distance from the mean.
+
+    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, equations 5.10 to 5.12.
+    """
+    inverse = cho_solve((process.L_, True), np.eye(len(process.L_)))
+    width = process._y_train_std
+    errors = process.alpha_.ravel() / np.diag(inverse)
+    return errors * width, width / np.sqrt(np.diag(inverse)), process.y_train_ * width
 
 
 def _process(rows: Floats, values: Floats) -> GaussianProcessRegressor:

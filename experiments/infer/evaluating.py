@@ -1,11 +1,17 @@
-"""A setting, simulated: the numbers of each claim under it. What was evaluated before is read from disk."""
+"""A setting, simulated: the numbers of each claim under it. What was evaluated before is read from disk.
+
+Evaluations are also written as a table beside the page (`docs/inferred/<paper>.csv`), a row a setting and seed, from
+which the page can be written again when simlora has changed since, and which others may look at.
+"""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,27 +24,32 @@ from experiments.claims import evaluate
 from experiments.claims.claim import Claim
 from experiments.infer import comparing, conditions
 from experiments.infer import unknowns as reading
-from experiments.infer.comparing import simulated
+from experiments.infer.comparing import published, simulated
 from experiments.infer.conditions import under
-from experiments.infer.unknowns import Setting, Unknowns, read
+from experiments.infer.unknowns import Setting, Unknowns
 from experiments.studies import running
 from simlora.api.cache import open_cache
 from simlora.api.progress import bar
+from simlora.core.errors import InputError
+from simlora.sweeps.outcome import Overrides
 
 Numbers = Mapping[str, Sequence[float] | None]
 """Simulated numbers of each claim, one for each that is published; None where its runs do not fit the memory."""
+
+ABOUT = ("seed", "runs", "seconds")
+DIGITS = 6
+"""Significant digits of a number that is kept, so that it is the same from the table."""
 
 Key = tuple[tuple[str, float | str], ...]
 """A setting that can be looked up."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A setting with a seed, and whether the claims held back are simulated too."""
+class Place:
+    """A setting with a seed of everything random."""
 
     setting: Key
     seed: int
-    judged: bool
 
     @property
     def values(self) -> dict[str, float | str]:
@@ -48,55 +59,104 @@ class Asked:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was simulated of a setting, and what that took on one core."""
+    """What was simulated at a place: the numbers of each claim that was asked for, and what they took on one core.
 
-    asked: Asked
+    A run that several claims look at counts for the first of them.
+    """
+
+    place: Place
     numbers: Numbers
-    runs: int
-    seconds: float
+    runs: Mapping[str, int]
+    seconds: Mapping[str, float]
 
 
-def asked(setting: Setting, seed: int, judged: bool) -> Asked:
-    """Return a question."""
-    return Asked(tuple(setting.items()), seed, judged)
+Asked = tuple[Place, Sequence[Claim]]
+"""Claims at a place."""
 
 
-def evaluate_all(unknowns: Unknowns, wanted: Iterable[Asked], jobs: int, shown: str = "") -> list[Evaluation]:
-    """Return an evaluation for each question, in their order; `shown` heads the progress bar."""
-    wanted = list(wanted)
-    kept = {one: _kept(unknowns, one) for one in wanted}
-    missing = [one for one, found in kept.items() if found is None]
-    if missing:
-        with bar(len(missing), shown or "settings", None) as tell:
-            pool = Parallel(n_jobs=min(jobs, len(missing)) if jobs > 0 else jobs, return_as="generator")
-            for done, found in enumerate(
-                pool(delayed(_simulated)(unknowns.folder, one) for one in missing), 1
-            ):
-                _keep(unknowns, found)
-                kept[found.asked] = found
-                tell(done)
-    return [found for one in wanted if (found := kept[one]) is not None]
+def place(setting: Setting, seed: int) -> Place:
+    """Return a place."""
+    return Place(tuple(setting.items()), seed)
 
 
-def _simulated(folder: Path, one: Asked) -> Evaluation:
-    unknowns = _read(folder)
-    claims = [*unknowns.fitted, *(unknowns.judged if one.judged else ())]
-    change = partial(under, unknowns, one.values, one.seed)
+@dataclass
+class Evaluator:
+    """Evaluations of one paper's settings, by `jobs` processes (-1: one a core).
+
+    `done` has what was asked for so far, by place; a table's may be put there beforehand, and is not simulated then.
+    """
+
+    unknowns: Unknowns
+    jobs: int
+    done: dict[Place, Evaluation] = field(default_factory=dict)
+
+    @property
+    def all(self) -> list[Evaluation]:
+        """Everything that has been asked for, and what a table had."""
+        return [*self.done.values()]
+
+    def __call__(self, wanted: Iterable[Asked], shown: str = "settings") -> list[Evaluation]:
+        """Return the evaluation of each place, in their order; `shown` heads the progress bar."""
+        wanted = list(wanted)
+        missing: dict[Place, dict[str, Claim]] = {}
+        for at, claims in wanted:
+            for claim in claims:
+                if not self._has(at, claim):
+                    missing.setdefault(at, {})[claim.id] = claim
+        if missing:
+            with bar(len(missing), shown, None) as tell:
+                jobs = min(self.jobs, len(missing)) if self.jobs > 0 else self.jobs
+                pool = Parallel(n_jobs=jobs, return_as="generator")
+                simulated = pool(
+                    delayed(_simulated)(self.unknowns, at, [*claims.values()])
+                    for at, claims in missing.items()
+                )
+                for count, found in enumerate(simulated, 1):
+                    _keep(self.unknowns, found)
+                    self._add(found)
+                    tell(count)
+        return [self.done[at] for at, _ in wanted]
+
+    def _has(self, at: Place, claim: Claim) -> bool:
+        if at in self.done and claim.id in self.done[at].numbers:
+            return True
+        found = _kept(self.unknowns, at, claim)
+        if found is not None:
+            self._add(found)
+        return found is not None
+
+    def _add(self, found: Evaluation) -> None:
+        old = self.done.get(found.place, Evaluation(found.place, {}, {}, {}))
+        self.done[found.place] = Evaluation(
+            found.place,
+            {**old.numbers, **found.numbers},
+            {**old.runs, **found.runs},
+            {**old.seconds, **found.seconds},
+        )
+
+
+def _simulated(unknowns: Unknowns, at: Place, claims: Sequence[Claim]) -> Evaluation:
+    change = partial(under, unknowns, at.values, at.seed)
+    counted: set[Overrides] = set()
+    numbers, runs, seconds = {}, {}, {}
     with running.under(change), running.watched(jobs=1) as watch:
-        numbers = {claim.id: _numbers(claim) for claim in claims}
-    seconds = sum(outcome.seconds for outcome in watch.outcomes.values())
-    return Evaluation(one, numbers, len(watch.outcomes), round(seconds, 3))
+        for claim in claims:
+            numbers[claim.id] = _numbers(claim)
+            new = {running.changed(point): point.overrides for point in watch.points.values()}
+            new = {run: asked for run, asked in new.items() if run not in counted}
+            counted |= new.keys()
+            runs[claim.id] = len(new)
+            seconds[claim.id] = round(sum(watch.outcomes[asked].seconds for asked in new.values()), 3)
+    return Evaluation(at, numbers, runs, seconds)
 
 
 def _numbers(claim: Claim) -> list[float] | None:
-    return simulated(claim, evaluate.simulated([*claim.spots_looked_at()], {}))
+    found = simulated(claim, evaluate.simulated([*claim.spots_looked_at()], {}))
+    return None if found is None else [float(f"{number:.{DIGITS}g}") for number in found]
 
 
-_read = cache(read)
-
-
-def _question(unknowns: Unknowns, one: Asked) -> list[Any]:
-    return [unknowns.paper, _digest(unknowns.folder), one.setting, one.seed, one.judged]
+def _question(unknowns: Unknowns, at: Place, claim: str) -> list[Any]:
+    return [unknowns.paper, _digest(unknowns.folder), at.setting, at.seed, claim]
 
 
 @cache
@@ -108,14 +168,68 @@ def _digest(folder: Path) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def _kept(unknowns: Unknowns, one: Asked) -> Evaluation | None:
-    cache, question = open_cache(), _question(unknowns, one)
-    text = json.dumps(question)
-    found = cache.read(cache.named(question), "question", text, "evaluation")
-    return None if found is None else Evaluation(one, **found)
+def _kept(unknowns: Unknowns, at: Place, claim: Claim) -> Evaluation | None:
+    store, question = open_cache(), _question(unknowns, at, claim.id)
+    found = store.read(store.named(question), "question", json.dumps(question), "evaluation")
+    return None if found is None else Evaluation(at, *({claim.id: value} for value in found))
 
 
 def _keep(unknowns: Unknowns, found: Evaluation) -> None:
-    cache, question = open_cache(), _question(unknowns, found.asked)
-    evaluation = {"numbers": found.numbers, "runs": found.runs, "seconds": found.seconds}
-    cache.write(cache.named(question), {"question": json.dumps(question), "evaluation": evaluation})
+    store = open_cache()
+    for claim, numbers in found.numbers.items():
+        question = _question(unknowns, found.place, claim)
+        evaluation = [numbers, found.runs[claim], found.seconds[claim]]
+        store.write(store.named(question), {"question": json.dumps(question), "evaluation": evaluation})
+
+
+# The table: a row a place, with the unknowns, the seed, runs and seconds, then a column a number: empty where it was
+# not asked for, inf where its runs do not fit the memory.
+
+
+def write_table(unknowns: Unknowns, evaluations: Iterable[Evaluation], path: Path) -> None:
+    """Write evaluations as CSV."""
+    counts = _counts(unknowns)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        names = [each.name for each in unknowns.unknowns]
+        rows.writerow([*names, *ABOUT, *(column for claim in counts for column in _columns(claim, counts))])
+        for one in evaluations:
+            cells: list[float | str] = []
+            for claim, count in counts.items():
+                numbers = one.numbers.get(claim, [""] * count)
+                cells += [math.inf] * count if numbers is None else numbers
+            about = (one.place.seed, sum(one.runs.values()), round(sum(one.seconds.values()), 3))
+            rows.writerow([*one.place.values.values(), *about, *cells])
+
+
+def read_table(unknowns: Unknowns, path: Path) -> Iterator[Evaluation]:
+    """Yield the evaluations of a table. Raises InputError for one that is of other unknowns or claims."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; without --kept it is written") from None
+    counts = _counts(unknowns)
+    needed = {*ABOUT, *(each.name for each in unknowns.unknowns)}
+    needed |= {column for claim in counts for column in _columns(claim, counts)}
+    for row in rows:
+        if missing := sorted(needed - row.keys()):
+            raise InputError(f"{path} has no column {missing[0]!r}: it is of other unknowns or claims")
+        numbers: dict[str, list[float] | None] = {}
+        for claim in counts:
+            cells = [row[column] for column in _columns(claim, counts)]
+            if "" not in cells:
+                found = [float(cell) for cell in cells]
+                numbers[claim] = None if math.inf in found else found
+        at = place({each.name: each.named(row[each.name]) for each in unknowns.unknowns}, int(row["seed"]))
+        first = next(iter(numbers))
+        yield Evaluation(at, numbers, {first: int(row["runs"])}, {first: float(row["seconds"])})
+
+
+def _counts(unknowns: Unknowns) -> dict[str, int]:
+    """Return how many numbers each claim has."""
+    return {claim.id: len(published(claim)) for claim in (*unknowns.fitted, *unknowns.judged)}
+
+
+def _columns(claim: str, counts: Mapping[str, int]) -> list[str]:
+    return [f"{claim} {index}" for index in range(counts[claim])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from experiments.claims.claim import Claim
 from experiments.infer.coming_out import PROMISING, conditions, expected, off_by, promising
 from experiments.infer.comparing import LINEAR, TARGET, factor, published
-from experiments.infer.emulating import Emulator
-from experiments.infer.evaluating import Evaluation, asked, evaluate_all
+from experiments.infer.emulating import Emulator, LeftOut
+from experiments.infer.evaluating import Asked, Evaluation, Evaluator, place
 from experiments.infer.posterior import Posterior, posterior
 from experiments.infer.searching import design, differences, optimised, with_seeds
 from experiments.infer.unknowns import Setting, Unknowns
@@ -73,11 +73,24 @@ class Inference:
 
     unknowns: Unknowns
     left: Posterior
+    emulated: Mapping[str, LeftOut]
     predicted: Sequence[Predicted]
-    settings: int
-    evaluations: int
-    runs: int
-    seconds: float
+    evaluations: Sequence[Evaluation]
+
+    @property
+    def settings(self) -> int:
+        """How many different settings were simulated."""
+        return len({one.place.setting for one in self.evaluations})
+
+    @property
+    def runs(self) -> int:
+        """How many runs that took."""
+        return sum(sum(one.runs.values()) for one in self.evaluations)
+
+    @property
+    def seconds(self) -> float:
+        """How long they took, one after the other."""
+        return sum(sum(one.seconds.values()) for one in self.evaluations)
 
     def factors(self, fitted: bool, default: bool) -> Floats:
         """Return the median error factor over numbers of claims, for each setting that is left, or for the defaults.
@@ -91,61 +104,65 @@ class Inference:
         return np.asarray(np.median(factor(np.concatenate(means, axis=1)), axis=1))
 
 
-def infer(unknowns: Unknowns, jobs: int, tell: Callable[[str], None]) -> Inference:
+def infer(evaluated: Evaluator, tell: Callable[[str], None]) -> Inference:
     """Return what the claims say of the unknowns. `tell` hears what is about to be simulated, and what it costs."""
-    claims, budget = [*unknowns.fitted, *unknowns.judged], unknowns.budget
-    first = [asked(unknowns.defaults, 0, judged) for judged in (True, False)]
-    tell(_cost(unknowns, *evaluate_all(unknowns, first, jobs, "defaults: settings")))
+    unknowns = evaluated.unknowns
+    fitted, claims, budget = unknowns.fitted, [*unknowns.fitted, *unknowns.judged], unknowns.budget
+    (default,) = evaluated([(place(unknowns.defaults, 0), claims)], "defaults: settings")
+    tell(_cost(unknowns, default))
     seeds, settings = range(budget.seeds), design(unknowns, budget.design)
-    even = evaluate_all(
-        unknowns,
-        with_seeds(settings[: budget.judged + 1], seeds, judged=True)
-        + with_seeds(settings[budget.judged + 1 :], seeds, judged=False),
-        jobs,
+    even = evaluated(
+        with_seeds(settings[: budget.judged + 1], seeds, claims)
+        + with_seeds(settings[budget.judged + 1 :], seeds, fitted),
         "design: settings and seeds",
     )
-    found = even + optimised(unknowns, even, budget.search, seeds, jobs)
-    left = posterior(unknowns, Emulator(unknowns, unknowns.fitted, found))
-    ends = with_seeds([unknowns.defaults, *left.drawn(budget.draws)], SEEDS, judged=True)
-    last = evaluate_all(unknowns, ends, jobs, "what is left: settings and seeds")
-    every = {one.asked: one for one in found + last}
+    found = even + optimised(evaluated, even, budget.search, seeds)
+    emulator = Emulator(unknowns, fitted, found)
+    left = posterior(unknowns, emulator)
+    ends = with_seeds([unknowns.defaults, *left.drawn(budget.draws)], SEEDS, claims)
+    last = evaluated(ends, "what is left: settings and seeds")
     for turn in range(budget.rounds):
-        wanted = with_seeds(expected(unknowns, claims, [*every.values()], turn), seeds, judged=True)
-        shown = f"claim by claim, {turn + 1} of {budget.rounds}: settings and seeds"
-        every |= {one.asked: one for one in evaluate_all(unknowns, wanted, jobs, shown)}
-    likely = with_seeds(promising(unknowns, claims, [*every.values()]), SEEDS, judged=True)
-    every |= {
-        one.asked: one for one in evaluate_all(unknowns, likely, jobs, "seed by seed: settings and seeds")
-    }
-    evaluated = [*every.values()]
+        wanted = expected(unknowns, claims, evaluated.all, turn)
+        evaluated(_alone(wanted, seeds), f"claim by claim, {turn + 1} of {budget.rounds}: settings and seeds")
+    likely = promising(unknowns, claims, evaluated.all)
+    evaluated(_alone(likely, SEEDS), "seed by seed: settings and seeds")
     return Inference(
         unknowns,
         left,
+        emulator.left_out(),
         [
             _predicted(
-                unknowns, claim, claim in unknowns.fitted, last[: len(SEEDS)], last[len(SEEDS) :], evaluated
+                unknowns,
+                claim,
+                claim in unknowns.fitted,
+                last[: len(SEEDS)],
+                last[len(SEEDS) :],
+                evaluated.all,
             )
             for claim in claims
         ],
-        len({one.asked.setting for one in evaluated}),
-        len(evaluated),
-        sum(one.runs for one in evaluated),
-        sum(one.seconds for one in evaluated),
+        evaluated.all,
     )
 
 
-def _cost(unknowns: Unknowns, default: Evaluation, fitted: Evaluation) -> str:
-    """Say how long it takes at most: with settings for every claim, to see whether it can come out."""
+def _alone(chosen: Iterable[tuple[Claim, Setting]], seeds: Sequence[int]) -> list[Asked]:
+    """Ask for each claim at its own setting, and for no other there."""
+    return [asked for claim, setting in chosen for asked in with_seeds([setting], seeds, [claim])]
+
+
+def _cost(unknowns: Unknowns, default: Evaluation) -> str:
+    """Say how long it takes at most, by what each claim takes with the defaults."""
     budget = unknowns.budget
-    claims = len(unknowns.fitted) + len(unknowns.judged)
-    judged = budget.seeds * (1 + min(budget.judged, budget.design) + claims * budget.rounds)
-    judged += len(SEEDS) * (1 + budget.draws + claims * PROMISING)
     alone = budget.seeds * (budget.design - min(budget.judged, budget.design) + budget.search)
-    minutes = (judged * default.seconds + alone * fitted.seconds) / 60
+    every = budget.seeds * (1 + min(budget.judged, budget.design)) + len(SEEDS) * (1 + budget.draws)
+    each = budget.seeds * budget.rounds + len(SEEDS) * PROMISING
+    all_s = sum(default.seconds.values())
+    fitted_s = sum(default.seconds.get(claim.id, 0.0) for claim in unknowns.fitted)
+    minutes = (alone * fitted_s + (every + each) * all_s) / 60
     return (
-        f"up to {judged} settings of {default.runs} runs ({default.seconds:.1f} s of one core with the defaults) and "
-        f"{alone} of the {fitted.runs} that are fitted ({fitted.seconds:.1f} s): about {minutes:.0f} minutes "
-        "of one core, less what is kept already"
+        f"{alone} settings for the claims that are fitted ({fitted_s:.0f} s of one core with the defaults), {every} "
+        f"for all claims ({sum(default.runs.values())} runs, {all_s:.0f} s), and up to {each} for each claim by "
+        f"itself: at most {minutes:.0f} minutes of one core, less what is kept already"
     )
 
 

@@ -68,10 +68,17 @@ def summary(found: Inference) -> list[str]:
     judged = [one for one in found.predicted if not one.fitted]
     numbers = [inside for one in judged for inside in one.within()]
     said = [
-        f"{found.settings} settings, {found.evaluations} with their seeds, {found.runs:,} runs, which took "
+        f"{found.settings} settings, {len(found.evaluations)} with their seeds, {found.runs:,} runs, which took "
         f"{found.seconds / 60:.0f} minutes of one core.",
         "What no setting explains of each claim fitted (s): "
         + ", ".join(f"{name} {100 * math.expm1(s):.0f} %" for name, s in found.left.spreads.items())
+        + ".",
+        "Gaussian processes stand for the simulator between the settings that were simulated. Of one that is left out "
+        "they predict the number within a median factor of "
+        + ", ".join(
+            f"{one.factor:.2f} ({name}; the mean of all: {one.spread:.2f}; {one.inside:.0%} within 90 % intervals)"
+            for name, one in found.emulated.items()
+        )
         + ".",
     ]
     for fitted, name in ((True, "fitted"), (False, "held back")):

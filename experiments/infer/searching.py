@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import optuna
@@ -12,7 +12,7 @@ from scipy.stats import qmc
 
 from experiments.claims.claim import Claim
 from experiments.infer.comparing import TARGET, published, t
-from experiments.infer.evaluating import Asked, Evaluation, asked, evaluate_all
+from experiments.infer.evaluating import Asked, Evaluation, Evaluator, place
 from experiments.infer.unknowns import Setting, Unknown, Unknowns
 from simlora.core.arrays import Floats
 
@@ -48,18 +48,19 @@ def distance(claims: Sequence[Claim], seeds: Sequence[Evaluation]) -> float:
     return float(np.sqrt(np.mean([np.mean(mean**2) for mean in means])))
 
 
-def with_seeds(settings: Sequence[Setting], seeds: Sequence[int], judged: bool) -> list[Asked]:
-    """Return a question for each setting and seed, those of one setting side by side."""
-    return [asked(setting, seed, judged) for setting in settings for seed in seeds]
+def with_seeds(settings: Iterable[Setting], seeds: Sequence[int], claims: Sequence[Claim]) -> list[Asked]:
+    """Ask for claims at each setting with each seed, those of one setting side by side."""
+    return [(place(setting, seed), claims) for setting in settings for seed in seeds]
 
 
 def optimised(
-    unknowns: Unknowns, known: Sequence[Evaluation], count: int, seeds: Sequence[int], jobs: int
+    evaluated: Evaluator, known: Sequence[Evaluation], count: int, seeds: Sequence[int]
 ) -> list[Evaluation]:
     """Return evaluations of settings that an optimiser looks for, of the fitted claims alone.
 
     `known` teach it. They, and what is returned, have the evaluations with all `seeds` of a setting side by side.
     """
+    unknowns = evaluated.unknowns
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     space = {each.name: _distribution(each) for each in unknowns.unknowns}
     with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
@@ -70,7 +71,7 @@ def optimised(
     for one in batched(known, len(seeds)):
         study.add_trial(
             optuna.trial.create_trial(
-                params=one[0].asked.values, distributions=space, value=distance(unknowns.fitted, one)
+                params=one[0].place.values, distributions=space, value=distance(unknowns.fitted, one)
             )
         )
     found: list[Evaluation] = []
@@ -80,11 +81,8 @@ def optimised(
             {each.name: each.rounded(trial.params[each.name]) for each in unknowns.unknowns}
             for trial in trials
         ]
-        new = evaluate_all(
-            unknowns,
-            with_seeds(settings, seeds, judged=False),
-            jobs,
-            f"optimiser, {begun} of {count}: settings",
+        new = evaluated(
+            with_seeds(settings, seeds, unknowns.fitted), f"optimiser, {begun} of {count}: settings and seeds"
         )
         for trial, one in zip(trials, batched(new, len(seeds)), strict=True):
             study.tell(trial, distance(unknowns.fitted, one))

@@ -90,6 +90,10 @@ class Unknown:
             return value
         return min(max(float(f"{value:.3g}"), self.least), self.most)
 
+    def named(self, text: str) -> float | str:
+        """Return the value that is written so."""
+        return text if self.choices else float(text)
+
     def share(self, value: float | str) -> float:
         """Return where in the range a value lies, 0 to 1; of a choice the middle of its part."""
         if isinstance(value, str):
@@ -162,8 +166,12 @@ class Unknowns:
         return found
 
 
-def read(folder: Path) -> Unknowns:
-    """Return the unknowns of a paper's folder. Raises InputError, naming file and key, for what does not say right."""
+def read(folder: Path, fit: Sequence[str] = ()) -> Unknowns:
+    """Return the unknowns of a paper's folder.
+
+    With `fit`, claims of the paper or of unknowns.yaml, these are fitted in place of those that it says; the others
+    that it says are judged. Raises InputError, naming file and key, for what does not say right.
+    """
     path = folder / "unknowns.yaml"
     tree = check(load(path), str(path), ("unknowns", "fit", "judge"), ("claims", "budget"))
     studies = read_all(folder)
@@ -175,6 +183,10 @@ def read(folder: Path) -> Unknowns:
         return [claims[known(name, claims, f"{path}: {key}")] for name in listed(tree[key])]
 
     fitted, judged = named("fit"), named("judge")
+    if fit:
+        chosen = [claims[known(name, claims, "--fit")] for name in fit]
+        judged = [one for one in (*fitted, *judged) if one not in chosen]
+        fitted = chosen
     both = {one.id for one in fitted} & {one.id for one in judged}
     if both:
         raise InputError(f"{path}: {min(both)} is fitted and judged; a claim is one or the other")

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.gaussian_process import GaussianProcessRegressor
 
 from experiments.claims import __main__ as board
 from experiments.claims import evaluate
@@ -21,7 +22,7 @@ from experiments.infer.coming_out import expected, off_by
 from experiments.infer.comparing import HOLDS, TARGET, factor, simulated, t
 from experiments.infer.conditions import under
 from experiments.infer.emulating import Emulator
-from experiments.infer.evaluating import Evaluation, asked, evaluate_all
+from experiments.infer.evaluating import Evaluation, Evaluator, Numbers, Place, place, read_table, write_table
 from experiments.infer.inference import SEEDS, infer
 from experiments.infer.posterior import posterior
 from experiments.infer.saying import NOT_FOUND, true_under
@@ -86,6 +87,10 @@ def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Unknowns:
 def at(paper: Unknowns, **changes: Any) -> dict[str, Any]:
     """Return the defaults with changes."""
     return paper.defaults | changes
+
+
+def found_at(at: Place, numbers: Numbers) -> Evaluation:
+    return Evaluation(at, numbers, {next(iter(numbers)): 1}, {next(iter(numbers)): 0.1})
 
 
 def a_point(paper: Unknowns, series: str = "fcfs") -> Point:
@@ -228,7 +233,7 @@ def made_up(paper: Unknowns, true_load_ms: float) -> list[Evaluation]:
         return published * (true_load_ms / load_ms) ** 0.5
 
     return [
-        Evaluation(asked(setting, 0, judged=True), {"rate-small": [number(setting["load_ms"])]}, 1, 0.1)
+        found_at(place(setting, 0), {"rate-small": [number(setting["load_ms"])]})
         for setting in design(paper, 32)
     ]
 
@@ -247,6 +252,21 @@ def test_the_interval_holds_the_condition_under_which_the_claim_was_made(
     assert found.weights.sum() == pytest.approx(1)
 
 
+def test_an_evaluation_that_is_left_out_is_predicted_by_the_others(paper: Unknowns) -> None:
+    evaluations = made_up(paper, 8.0)
+    emulator = Emulator(paper, paper.fitted, evaluations)
+    (process,) = emulator.processes["rate-small"]
+    one = emulator.left_out()["rate-small"]
+    rows, values = process.X_train_, process.y_train_.ravel()
+    errors = []
+    for index in range(len(values)):  # by the definition: trained again without it, with the same kernel
+        others = np.arange(len(values)) != index
+        again = GaussianProcessRegressor(process.kernel_, optimizer=None).fit(rows[others], values[others])
+        errors.append(float(again.predict(rows[[index]])[0] - values[index]) * process._y_train_std)
+    assert one.factor == pytest.approx(float(np.median(factor(np.asarray(errors)))), rel=1e-6)
+    assert one.factor < 1.1 < one.spread
+
+
 def test_draws_follow_the_weights(paper: Unknowns) -> None:
     found = posterior(paper, Emulator(paper, paper.fitted, made_up(paper, 8.0)))
     drawn = np.asarray([float(setting["load_ms"]) for setting in found.drawn(1000)])
@@ -255,10 +275,7 @@ def test_draws_follow_the_weights(paper: Unknowns) -> None:
 
 
 def test_a_claim_without_a_number_counts_as_far_off(paper: Unknowns) -> None:
-    none, right = (
-        Evaluation(asked(paper.defaults, 0, judged=True), {"rate-small": numbers}, 1, 0.1)
-        for numbers in (None, [0.9])
-    )
+    none, right = (found_at(place(paper.defaults, 0), {"rate-small": numbers}) for numbers in (None, [0.9]))
     assert distance(paper.fitted, [right]) == pytest.approx(0)
     assert distance(paper.fitted, [none]) == pytest.approx(3)
 
@@ -273,7 +290,7 @@ def test_an_inference_is_written_and_read_again_from_what_is_kept(
     arguments = ["paper", "--design", "4", "--search", "2", "--draws", "2", "--jobs", "1", "--out"]
     assert command.main([*arguments, str(tmp_path / "one")]) == 0
     printed = capsys.readouterr().out
-    assert "settings of 2 runs" in printed
+    assert "for all claims (2 runs, " in printed
     assert "published lies within" in (tmp_path / "one" / "paper.md").read_text()
     written = json.loads((tmp_path / "one" / "paper.json").read_text())
     assert set(written["claims"]) == {"rate-small", "rate-large"}
@@ -290,6 +307,57 @@ def test_an_inference_is_written_and_read_again_from_what_is_kept(
     assert conditions["rate-large"] == written["claims"]["rate-large"]["true_under"]
 
 
+def test_a_page_is_written_again_from_its_table_though_nothing_is_kept(
+    paper: Unknowns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "papers", lambda: {"paper": paper.folder})
+    arguments = [
+        "paper",
+        "--design",
+        "4",
+        "--search",
+        "2",
+        "--draws",
+        "2",
+        "--jobs",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    assert command.main(arguments) == 0
+    first = {name: (tmp_path / name).read_bytes() for name in ("paper.md", "paper.json", "paper.csv")}
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "nothing"))
+    monkeypatch.setattr("experiments.infer.evaluating._simulated", None)
+    assert command.main([*arguments, "--kept"]) == 0
+    assert {name: (tmp_path / name).read_bytes() for name in first} == first
+
+
+def test_a_table_tells_a_claim_that_does_not_fit_from_one_that_was_not_asked_for(
+    paper: Unknowns, tmp_path: Path
+) -> None:
+    rows = [
+        found_at(place(paper.defaults, 0), {"rate-small": None, "rate-large": [1.5]}),
+        found_at(place(at(paper, order="last"), 1), {"rate-small": [0.9]}),
+    ]
+    write_table(paper, rows, tmp_path / "table.csv")
+    assert list(read_table(paper, tmp_path / "table.csv")) == rows
+
+
+def test_other_claims_can_be_fitted(paper: Unknowns) -> None:
+    found = read(paper.folder, ["rate-large"])
+    assert [one.id for one in found.fitted] == ["rate-large"]
+    assert [one.id for one in found.judged] == ["rate-small"]
+    with pytest.raises(InputError, match="--fit"):
+        read(paper.folder, ["rate-lagre"])
+
+
+def test_a_table_of_other_unknowns_is_refused(paper: Unknowns, tmp_path: Path) -> None:
+    row = found_at(place(paper.defaults, 0), {"rate-small": [1.0]})
+    write_table(replace(paper, judged=[]), [row], tmp_path / "t.csv")
+    with pytest.raises(InputError, match="'rate-large 0'"):
+        list(read_table(paper, tmp_path / "t.csv"))
+
+
 def test_a_setting_is_printed_with_its_claims(
     paper: Unknowns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -304,22 +372,22 @@ def test_a_claim_comes_out_at_a_setting_if_the_mean_over_seeds_does_at_the_setti
     paper: Unknowns,
 ) -> None:
     budget = Budget(design=8, judged=8, search=4, draws=2, rounds=1, seeds=2)
-    found = infer(replace(paper, budget=budget), 1, lambda _: None)
+    found = infer(Evaluator(replace(paper, budget=budget), 1), lambda _: None)
     printed = [(one, true_under(paper, one)) for one in found.predicted]
     assert any(NOT_FOUND not in text for _, text in printed)
     for one, text in printed:
         if NOT_FOUND not in text:
             setting = paper.parsed("" if text == "as it is" else text)
-            again = evaluate_all(paper, [asked(setting, seed, judged=True) for seed in SEEDS], 1)
+            again = Evaluator(paper, 1)([(place(setting, seed), [one.claim]) for seed in SEEDS])
             assert np.abs(np.mean([differences(one.claim, each) for each in again], axis=0)).max() <= HOLDS
 
 
 def test_a_claim_that_has_not_come_out_is_looked_for_where_it_most_probably_does(paper: Unknowns) -> None:
     alone = replace(paper, judged=[])
     off = [
-        one for one in made_up(paper, 8.0) if off_by(paper.fitted[0], [one])[one.asked.setting] > 2 * HOLDS
+        one for one in made_up(paper, 8.0) if off_by(paper.fitted[0], [one])[one.place.setting] > 2 * HOLDS
     ]
-    (setting,) = expected(alone, paper.fitted, off, 0)
+    ((_, setting),) = expected(alone, paper.fitted, off, 0)
     assert float(setting["load_ms"]) == pytest.approx(8, rel=0.2)
     assert expected(alone, paper.fitted, made_up(paper, 20.0), 0) == []  # the defaults are 20
 
@@ -352,6 +420,6 @@ def test_a_run_that_fails_for_another_reason_than_memory_ends_an_inference(paper
 
 
 def test_an_optimiser_looks_at_whole_numbers_of_what_is_counted(paper: Unknowns) -> None:
-    even = [Evaluation(asked(paper.defaults, 0, judged=False), {"rate-small": [1.0]}, 1, 0.0)]
-    found = optimised(paper, even, 2, (0,), 1)
-    assert all(one.asked.values["answers"] == round(float(one.asked.values["answers"])) for one in found)
+    even = [found_at(place(paper.defaults, 0), {"rate-small": [1.0]})]
+    found = optimised(Evaluator(paper, 1), even, 2, (0,))
+    assert all(one.place.values["answers"] == round(float(one.place.values["answers"])) for one in found)
