@@ -201,8 +201,8 @@ def _about(name: str, path: str) -> str:
 
 def _convert(path: str, out: str, named: str | None, overrides: Sequence[str]) -> int:
     from simlora.api.progress import working
+    from simlora.cli.trace_text import next_commands
     from simlora.workload.export import check_suffix, write
-    from simlora.workload.file import File
 
     check_suffix(out)
     if Path(out).exists() and expanded(path).exists() and os.path.samefile(expanded(path), out):
@@ -210,10 +210,7 @@ def _convert(path: str, out: str, named: str | None, overrides: Sequence[str]) -
     with working(f"reading {path}"):
         _, trace, _ = _read(path, named, overrides)
         write(trace, out)
-    run = f"simlora gpu=a10g model=llama_7b workload=file workload.path={out}"
-    if trace.has_hashes and trace.hash_block_tokens != File.hash_block_tokens:
-        run += f" workload.hash_block_tokens={trace.hash_block_tokens}"
-    show(f"{out}: {len(trace):,} requests, {len(trace.adapters):,} adapters\nRun it: {run}")
+    show(f"{out}: {len(trace):,} requests, {len(trace.adapters):,} adapters\n{next_commands(out, trace)}")
     return DONE
 
 

@@ -55,10 +55,10 @@ def add_import_options(parser: argparse.ArgumentParser, title: str = "options of
 def import_log(path: str, rest: Sequence[str], options: argparse.Namespace) -> int:
     """Import a log, print what is guessed, wrong and there, and return the exit status."""
     from simlora.api.progress import working
-    from simlora.cli.trace_text import facts_in_words
+    from simlora.cli.trace_text import facts_in_words, next_commands
+    from simlora.config.engine_flags import model_named
     from simlora.workload.export import check_suffix, write
     from simlora.workload.facts import facts
-    from simlora.workload.file import File
     from simlora.workload.logs.faults import Faulty, as_table
     from simlora.workload.logs.guessing import given_map, guess, missing
     from simlora.workload.logs.importing import imported
@@ -98,14 +98,11 @@ def import_log(path: str, rest: Sequence[str], options: argparse.Namespace) -> i
     if out is not None:
         write(trace, out)
     show(f"\n{out or path}\nour own schema\n\n{facts_in_words(facts(trace))}\n")
-    run = f"simlora gpu=a10g model=llama_7b workload=file workload.path={out}"
-    if trace.has_hashes and trace.hash_block_tokens != File.hash_block_tokens:
-        run += f" workload.hash_block_tokens={trace.hash_block_tokens}"
-    show(
-        f"Run it: {run}"
-        if out is not None
-        else f"Nothing was written; name a file to write it: simlora-trace import {path} trace.parquet"
-    )
+    if out is None:
+        show(f"Nothing was written; name a file to write it: simlora-trace import {path} trace.parquet")
+    else:
+        known = [model for name in wishes.base_models if (model := model_named(name))]
+        show(next_commands(out, trace, *known[:1]))
     return DONE
 
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from simlora.config.engine_flags import allowed_rank
 from simlora.report.format import digits, percent
 from simlora.workload.facts import QUANTILES, Facts, Rates
+from simlora.workload.file import File
+
+if TYPE_CHECKING:
+    from simlora.core.trace import Trace
 
 ONE = "one adapter for all"
 UNITS = (("days", 86_400), ("h", 3_600), ("min", 60))
@@ -50,6 +57,20 @@ def facts_in_words(found: Facts) -> str:
     if shares.base_model:
         lines.append(f"{'base model':<12}{shares.base_model:,} requests")
     return "\n".join(lines)
+
+
+def next_commands(path: str, trace: Trace, model: str | None = None) -> str:
+    """Return the commands that run a file of a trace and, where simlora has its model, that plan for it."""
+    workload = f"workload=file workload.path={path}"
+    if trace.has_hashes and trace.hash_block_tokens != File.hash_block_tokens:
+        workload += f" workload.hash_block_tokens={trace.hash_block_tokens}"
+    if model is None:
+        return f"Run it: simlora gpu=a10g model=llama_7b {workload}"
+    rank = allowed_rank(max((adapter.rank for adapter in trace.adapters), default=1))
+    return (
+        f"Run it: simlora system=vllm gpu=h100_80g model={model} replica.max_lora_rank={rank} {workload}\n"
+        f"Plan for it: simlora-plan model={model} {workload} slo.ttft_s=2 slo.tpot_s=0.1"
+    )
 
 
 def _peak(rates: Rates) -> str:

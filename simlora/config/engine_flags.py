@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,6 +89,20 @@ HUB = {
     "qwen3_30b_a3b": "Qwen/Qwen3-30B-A3B",
 }
 """Names on the Hugging Face hub of models as simlora names them; the instruction-tuned ones."""
+
+
+def model_named(name: str) -> str | None:
+    """Return simlora's name of a model that the hub, a log or a command names; None if it has none of that name.
+
+    `meta-llama/Llama-3.1-8B` is found as its instruction-tuned sibling is: their shapes are the same.
+    """
+    plain = {_plain(hub): ours for ours, hub in HUB.items()} | {_plain(ours): ours for ours in HUB}
+    return plain.get(_plain(name))
+
+
+def _plain(name: str) -> str:
+    last = name.rsplit("/", 1)[-1].lower().replace("_", "-").replace(".", "-")
+    return re.sub(r"(-(instruct|chat|it|hf|v0-\d|meta))+$", "", last).removeprefix("meta-")
 
 
 def engine(name: str) -> Engine:
@@ -181,8 +196,8 @@ def started(text: str, activation_share: float = 0.0) -> Started:
         settings.setdefault("replica.max_cpu_loras", settings["replica.max_loras"])
     elif MEMORY in settings:
         settings[MEMORY] = round(settings[MEMORY] + activation_share, 4)
-    names = {hub: ours for ours, hub in HUB.items()}
-    chosen = [f"system={name}", *([f"model={names[model]}"] if model in names else [])]
+    ours = model_named(model)
+    chosen = [f"system={name}", *([f"model={ours}"] if ours else [])]
     overrides = (
         *chosen,
         *(f"{key}={value}" for key, value in settings.items()),

@@ -297,7 +297,7 @@ def as_jsonl(rows: list[Row]) -> str:
 
 
 def as_jsonl_gz(rows: list[Row]) -> str:
-    Path("log.jsonl.gz").write_bytes(gzip.compress(lines(rows).encode()))
+    Path("log.jsonl.gz").write_bytes(gzip.compress(lines(rows).encode(), mtime=0))
     return "log.jsonl.gz"
 
 
@@ -450,7 +450,23 @@ def test_an_adapter_that_looks_like_a_base_model_is_named_in_a_notice(capsys: Ca
     assert (
         main(["import", "log.jsonl", "--rank", "8", "--base-model", "meta-llama/Llama-3.1-8B-Instruct"]) == 0
     )
-    assert "--base-model" not in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "--base-model" not in printed.err
+    assert "a file to write it" in printed.out
+
+
+def test_what_comes_next_is_for_the_model_of_the_log(capsys: Capture) -> None:
+    base = "meta-llama/Llama-3.1-8B"
+    log = as_jsonl([gateway(1_769_860_800), gateway(1_769_860_801), gateway(1_769_860_802, model=base)])
+    named = ["--rank", "48", "--base-model", base]
+    assert main(["import", log, "out.csv", *named]) == 0
+    run, plan = capsys.readouterr().out.splitlines()[-2:]
+    assert run.startswith(
+        "Run it: simlora system=vllm gpu=h100_80g model=llama_3_1_8b replica.max_lora_rank=64 "
+    )
+    assert plan.startswith(
+        "Plan for it: simlora-plan model=llama_3_1_8b workload=file workload.path=out.csv "
+    )
 
 
 def test_ranks_of_a_column_count_unless_others_are_given() -> None:
@@ -761,7 +777,7 @@ def test_a_truncated_file_is_refused_with_what_is_wrong_before_its_end(
 ) -> None:
     rows = [gateway(T + at, prompt=-1 if at == 5 else 10, text=f"{at * 7919}" * 9) for at in range(5000)]
     log = written(rows)
-    data = gzip.compress(Path(log).read_bytes())
+    data = gzip.compress(Path(log).read_bytes(), mtime=0)
     Path(f"{log}.gz").write_bytes(data[: len(data) // 2])
     assert main(["import", f"{log}.gz", "out.csv", "--rank=8"]) == 2
     out = capsys.readouterr().out

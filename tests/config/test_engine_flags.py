@@ -12,6 +12,7 @@ from simlora.config.engine_flags import (
     allowed_rank,
     command,
     deployment,
+    model_named,
     started,
     words,
 )
@@ -35,6 +36,21 @@ def test_vllm_is_started_with_the_flags_of_the_settings() -> None:
         "--max-lora-rank 32 --max-cpu-loras 60 --max-num-seqs 256 --max-num-batched-tokens 2048 "
         "--gpu-memory-utilization 0.9 --enable-prefix-caching"
     )
+
+
+@pytest.mark.parametrize(
+    ("named", "ours"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama_3_1_8b"),
+        ("meta-llama/Meta-Llama-3.1-8B", "llama_3_1_8b"),
+        ("llama-2-7b-hf", "llama_2_7b"),
+        ("llama_2_7b", "llama_2_7b"),
+        ("Qwen/Qwen3-30B-A3B", "qwen3_30b_a3b"),
+        ("acme/sql-adapter", None),
+    ],
+)
+def test_a_model_is_known_by_the_names_that_people_have_for_it(named: str, ours: str | None) -> None:
+    assert model_named(named) == ours
 
 
 def test_sglang_s_share_of_memory_is_without_activations_and_its_cache_is_on_unless_it_is_disabled() -> None:
