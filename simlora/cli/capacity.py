@@ -17,6 +17,7 @@ from simlora.cli.guarded import (
     overrides_of,
 )
 from simlora.cli.messages import say, show
+from simlora.cli.pairs import numbers
 from simlora.core.errors import InputError
 
 DESCRIPTION = """\
@@ -108,16 +109,13 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> int:
     if options.replicas and options.key:
         raise InputError("--replicas and --key cannot be given together: --replicas varies cluster.replicas")
-    limits = dict(_limit(text) for text in options.limit)
-    if len(limits) < len(options.limit):
-        raise InputError("--limit is given twice for one figure; give each once")
     folder = options.out or Path("outputs") / "capacity"
     from simlora.sweeps import capacities
 
     compared = capacities(
         overrides_of(options),
         find="replicas" if options.replicas else "rate",
-        limits=limits,
+        limits=numbers("--limit", options.limit, "ttft_s.p95=10"),
         attainment=options.attainment,
         seeds=options.seeds,
         precision=options.precision,
@@ -147,17 +145,6 @@ def _run(options: argparse.Namespace) -> int:
         show(found.text())
         show(f"\nResults: {folder}/capacity.png, capacity.json, runs.parquet\n")
     return DONE
-
-
-def _limit(text: str) -> tuple[str, float]:
-    name, equals, value = text.partition("=")
-    try:
-        return name, float(value)
-    except ValueError:
-        must = "must be a figure and its limit, such as ttft_s.p95=10"
-        raise InputError(
-            f"--limit {text!r} {must}" if equals else f"--limit {text!r} has no =, {must}"
-        ) from None
 
 
 if __name__ == "__main__":

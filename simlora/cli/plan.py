@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -19,7 +18,7 @@ from simlora.cli.guarded import (
     overrides_of,
 )
 from simlora.cli.messages import say, show
-from simlora.core.errors import InputError
+from simlora.cli.pairs import as_number, numbers, pairs
 
 DESCRIPTION = """\
 Find the cheapest GPUs, and the engine's flags on them, that serve a traffic within an SLO; and print the command that
@@ -99,16 +98,13 @@ def _run(options: argparse.Namespace) -> int:
         overrides_of(options),
         engines=_names(options.engines),
         gpus=None if options.gpus is None else _names(options.gpus),
-        degrees=[_number("--tp", text, int) for text in _names(options.tp)],
-        prices={
-            key: _number(f"--price {key}", value, float) for key, value in _pairs("--price", options.price)
-        },
+        degrees=[as_number("--tp", text, int) for text in _names(options.tp)],
+        prices=numbers("--price", options.price, "l40s=1.9"),
         tune={
-            key: [yaml.safe_load(one) for one in _names(text)] for key, text in _pairs("--tune", options.tune)
+            key: [yaml.safe_load(one) for one in _names(text)]
+            for key, text in pairs("--tune", options.tune, "replica.max_loras=8,16").items()
         },
-        limits={
-            key: _number(f"--limit {key}", value, float) for key, value in _pairs("--limit", options.limit)
-        },
+        limits=numbers("--limit", options.limit, "ttft_s.p95=1"),
         attainment=options.attainment,
         seeds=options.seeds,
         plans=options.plans,
@@ -124,25 +120,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _pairs(option: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = []
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not value:
-            raise InputError(f"{option} {text!r} must be a name, = and a value")
-        pairs.append((name, value))
-    if len(dict(pairs)) < len(pairs):
-        raise InputError(f"{option} is given twice for one name; give each once")
-    return pairs
-
-
-def _number(what: str, text: str, kind: Any) -> Any:
-    try:
-        return kind(text)
-    except ValueError:
-        raise InputError(f"{what} is {text!r}, must be a number") from None
 
 
 if __name__ == "__main__":

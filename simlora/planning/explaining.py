@@ -41,8 +41,8 @@ def explained(trials: Trials, one: Candidate, of: Tuning) -> Planned:
 
 
 def highest(trials: Trials, harder: Callable[[float], Candidate], most: float) -> float:
-    """Return the highest factor, 1 to `most`, with which what `harder` makes keeps the SLO with the first seed."""
-    seeds = trials.question.seeds[:1]
+    """Return the highest factor, 1 to `most`, with which what `harder` makes keeps the SLO with every seed."""
+    seeds = trials.question.seeds
     low, high = 1.0, most
     if trials.met(harder(high), seeds):
         return high

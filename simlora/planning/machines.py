@@ -118,7 +118,7 @@ def machine(
     config, choices = composed(overrides)
     per_gpu = OmegaConf.select(config, "gpu.usd_per_hour")
     if per_gpu is None:
-        return Excluded(name, f"no price of a {gpu} is known; give one with --price {gpu}=USD")
+        return Excluded(name, f"no price of gpu={gpu} is known; give one with --price {gpu}=USD")
     tree = resolved(config)
     try:
         found = traffic(workload(tree).build(int(tree["seed"])).sped_up(float(tree["speedup"])))

@@ -141,7 +141,7 @@ def _cost(
     outcome = trials.outcomes(Candidate(first, first.least, start), trials.question.seeds[:1])[0]
     beside, seeds = len(list(of.beside(start, 2))), len(trials.question.seeds)
     each = 2 * beside + 3 * seeds
-    runs = len(looked_at) * each + plans * ((beside + 1) * seeds + 2 * STEPS)
+    runs = len(looked_at) * each + plans * seeds * (beside + 1 + 2 * (STEPS + 1))
     cores = effective_n_jobs(trials.jobs)
     minutes = runs * (outcome.seconds + OVERHEAD_S) / cores / 60
     return (

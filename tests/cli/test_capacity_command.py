@@ -54,12 +54,12 @@ def test_your_own_trace_is_sped_up(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--limit=ttft_s.p95"], "--limit 'ttft_s.p95' has no =, must be a figure and its limit"),
-        (["--limit=ttft_s.p95=soon"], "--limit 'ttft_s.p95=soon' must be a figure and its limit"),
+        (["--limit=ttft_s.p95"], "--limit 'ttft_s.p95' must be NAME=VALUE, such as ttft_s.p95=10"),
+        (["--limit=ttft_s.p95=soon"], "--limit ttft_s.p95 is 'soon', must be a number"),
         (["--replicas", "--key=workload.adapters"], "--replicas and --key cannot be given together"),
         (["--seeds=0"], "seeds is 0"),
         (["--jobs=0"], "jobs is 0, must be a whole number of processes, at least 1"),
-        (["--limit=ttft_s.p95=1", "--limit=ttft_s.p95=2"], "--limit is given twice for one figure"),
+        (["--limit=ttft_s.p95=1", "--limit=ttft_s.p95=2"], "--limit is given twice for ttft_s.p95"),
         (["gpu=b200"], "there is no gpu 'b200'"),
     ],
 )

@@ -49,10 +49,10 @@ def test_it_says_what_it_will_cost_then_the_plan_and_where_the_rest_is(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "no price of a l40s is known; give one with --price l40s=USD"),
-        (("--price", "l40s"), "--price 'l40s' must be a name, = and a value"),
+        (("--gpus=a800_80g",), "no price of gpu=a800_80g is known; give one with --price a800_80g=USD"),
+        (("--price", "l40s"), "--price 'l40s' must be NAME=VALUE, such as l40s=1.9"),
         (("--price", "l40s=cheap"), "--price l40s is 'cheap', must be a number"),
-        (("--price=l40s=1", "--price=l40s=2"), "--price is given twice for one name"),
+        (("--price=l40s=1", "--price=l40s=2"), "--price is given twice for l40s; give each once"),
         (("--price=l40s=1", "--tp=two"), "--tp is 'two', must be a number"),
         (("--price=l40s=1", "--tune=replica.slots=2"), "--tune replica.slots: vllm has no such flag"),
     ],

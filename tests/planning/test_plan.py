@@ -146,8 +146,8 @@ def test_a_plan_is_saved_with_its_runs_its_picture_and_a_deployment(found: Plan,
 
 
 def test_a_machine_without_a_price_is_left_out_and_why_is_said() -> None:
-    with pytest.raises(InputError, match="no price of a l40s is known; give one with --price l40s=USD"):
-        plan(TRAFFIC, gpus=["l40s"], degrees=[1])
+    with pytest.raises(InputError, match="no price of gpu=a800_80g is known; give one with --price a800_80g"):
+        plan(TRAFFIC, gpus=["a800_80g"], degrees=[1])
 
 
 def test_a_model_too_large_for_a_gpu_is_left_out_and_why_is_said() -> None:
