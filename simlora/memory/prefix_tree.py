@@ -159,6 +159,22 @@ class PrefixTree:
             node = segment if same == segment.count else None
         return done * self.block_size
 
+    def begins_on_host(self, request: Request) -> bool:
+        """Return whether some of the cached KV that a prompt begins with is on the host only; nothing changes."""
+        chain = Chain(request, request.prompt_tokens - 1, self.block_size)
+        node: Node | None = self._branches.get(request.adapter_id)
+        done: i64 = 0
+        while node is not None and done < chain.count:
+            segment = node.children.get(chain.key(done))
+            if segment is None:
+                break
+            if not segment.resident:
+                return True
+            same = segment.alike(chain)
+            done += same
+            node = segment if same == segment.count else None
+        return False
+
     def hold(self, request: Request, now_s: float) -> list[Segment]:
         """Hold the `cached_tokens` found for a request that starts; return the segments to bring from the host."""
         path = self.claim_prefix(request)

@@ -475,6 +475,32 @@ def test_inside_the_band_nothing_moves(idle: float, comes: bool) -> None:
     assert (ran.resident, ran.tree.tokens) == ([0] if comes else [], 48)
 
 
+# From the arrival on ------------------------------------------------------------------------
+
+
+def queued(prompt: int, loader: str) -> Ran:
+    """As TWICE, but the third request comes 2^-10 s into the prefill of another one with such a prompt."""
+    rows = (*TWICE.rows[:2], Row(8.0, None, prompt, 2, 2), Row(8.0 + 2**-10, None, 9, 2, 2))
+    of = case(*rows, hashes=((1, 4), (), (), (1, 4)), capacity=20, loader=loader)
+    return Ran(of, lambda: BandedLru(**NEVER))
+
+
+def test_kv_on_the_host_comes_from_the_arrival_on_where_slots_are_free() -> None:
+    """Ten slots are. The copy is over before the prefill that the request waits for."""
+    assert 2**-10 + LATENCY_S + copy_s(8) < prefill_s(8)
+    late, early = (queued(8, loader) for loader in ("asynchronous", "on_arrival"))
+    assert late.kv_cold_start_s[3] == pytest.approx(LATENCY_S + copy_s(8))
+    assert early.kv_cold_start_s[3] == 0.0
+    assert late.link.kv_tokens_in == early.link.kv_tokens_in == 8
+    assert early.table.cached_tokens[3] == 8
+
+
+def test_kv_that_does_not_fit_then_is_left_to_the_admission() -> None:
+    late, early = (queued(15, loader) for loader in ("asynchronous", "on_arrival"))
+    assert early.kv_cold_start_s == late.kv_cold_start_s
+    assert early.table.ttft_s.tolist() == late.table.ttft_s.tolist()
+
+
 # Adapters and their KV ----------------------------------------------------------------------
 
 PRESSED = case(*ADAPTERS, hashes=((1, 4), (), (1, 4)))

@@ -289,20 +289,24 @@ class AsyncLoading(Deferring):
 
 
 class ArrivalLoading(Part):
-    """Loads the adapters of requests as they arrive, before they are admitted. Source: FastLibra §4.2.
+    """Loads the adapters of requests, and brings their KV from the host, as they arrive. Source: FastLibra §4.2, §4.3.
 
-    What is free is known at iteration boundaries only: a load is entered at the next one, and has gone on since the
-    arrival. One that does not fit then is left to the admission.
+    What is free is known at iteration boundaries only: a copy is entered at the next one, and has gone on since the
+    arrival. What does not fit then is left to the admission.
     """
 
     def __init__(self, replica: Replica, loader: OverlappedLoader) -> None:
-        self._clock, self._cache, self._loader = replica.clock, replica.kv.adapters, loader
+        kv = replica.kv
+        assert isinstance(kv, InFlightKV), "copies overlap iterations, and their slots are not known"
+        self._clock, self._kv, self._cache, self._loader = replica.clock, kv, kv.adapters, loader
         self._arrived: dict[int, tuple[Request, float]] = {}  # since the last boundary, and when
 
     def on_queue(self, request: Request, waits: bool) -> None:
         if not waits:
             self._arrived.pop(request.id, None)
-        elif request.adapter is not None and request.adapter not in self._cache:
+        elif (request.adapter is not None and request.adapter not in self._cache) or self._kv.is_on_host(
+            request
+        ):
             self._arrived[request.id] = request, self._clock.now
 
     def on_arrival(self) -> bool:
@@ -313,9 +317,11 @@ class ArrivalLoading(Part):
             return
         for request, since_s in self._arrived.values():
             adapter = request.adapter
-            assert adapter is not None
-            if adapter not in self._cache and self._loader.fetch(adapter, since_s, now_s):
+            if adapter is not None and adapter not in self._cache:
+                if not self._loader.fetch(adapter, since_s, now_s):
+                    continue
                 self._loader.fetched.add(request.id)
+            self._kv.fetch(request, since_s, now_s)
         self._arrived.clear()
 
     def on_release(self, request: Request, now_s: float) -> None:

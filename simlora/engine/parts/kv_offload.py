@@ -118,6 +118,25 @@ class PrefixCachingKV(InFlightKV):
             own_s[place] = max(own_s[place], tree.ready_s(request))
         return own_s
 
+    def is_on_host(self, request: Request) -> bool:
+        return self.tree.begins_on_host(request)
+
+    def fetch(self, request: Request, since_s: float, now_s: float) -> None:
+        """As far as slots are free. The copy has gone on since then, unless its slots are still being copied out."""
+        tree, link = self.tree, self.host_link
+        for segment in tree.claim_prefix(request):
+            if segment.resident:
+                continue
+            tokens = tree.size(segment)
+            if tokens > self.adapters.free_tokens(self.tokens()):
+                break
+            writable_s = self.claim_writable_s(now_s, tokens)
+            begin_s = since_s if writable_s == now_s else writable_s
+            segment.ready_s = link.bring_kv(tokens, max(begin_s, segment.ready_s))
+            segment.used_s = now_s
+            tree.enter(segment)
+            link.kv_tokens_in += tokens
+
     def shared_tokens(self, request: Request) -> int:
         return self.tree.shared_tokens(request)
 

@@ -164,6 +164,13 @@ class InFlightKV(KVCacheManager):
         free = self.adapters.free_tokens(self.tokens()) - in_flight
         return min(most, self.reservation.steps_until_full(max(free, 0), self.batch.step, most))
 
+    def is_on_host(self, request: Request) -> bool:
+        """Return whether some of the cached KV that a waiting request begins with is on the host only."""
+        return False
+
+    def fetch(self, request: Request, since_s: float, now_s: float) -> None:
+        """Bring KV from the host that a waiting request begins with, asked for at `since_s`, before this boundary."""
+
     def peak_tokens(self) -> int:
         """Return the most slots that the KV of the admitted requests will take, as far as the reservation knows."""
         return self.reservation.peak_tokens(self.batch.step)

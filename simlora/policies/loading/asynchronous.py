@@ -16,8 +16,8 @@ class Asynchronous(Loader):
     """The admitted request alone waits for its weights and for its KV on the host; the running batch goes on.
 
     The request holds its seat and its memory while it waits. The copy begins when the request is admitted or, with
-    `on_arrival`, when it arrives, if its adapter fits beside all others then. Source: Punica §5.2; FastLibra §4.2
-    ("when a query arrives"), §4.3. FastLibra also brings KV from the host then; here KV comes at the admission.
+    `on_arrival`, when it arrives: that of its adapter, if it fits beside all others then, and that of cached KV from
+    the host, as far as slots are free. Source: Punica §5.2; FastLibra §4.2 ("when a query arrives"), §4.3.
     """
 
     overlaps: ClassVar[bool] = True
