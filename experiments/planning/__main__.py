@@ -85,9 +85,9 @@ def cheapest(found: Plan, of: Deployment, usd: float) -> tuple[float, int]:
     seeds = found.question.seeds
     trials = Trials(found.question, found.trials.jobs)
     pace_s = next((float(o.partition("=")[2]) for o in of.overrides if o.startswith("slo.tpot_s=")), None)
-    pairs, _ = machines(tuple(of.overrides), ["vllm"], of.gpus, [1], of.prices)
+    kinds, traffic, _ = machines(tuple(of.overrides), ["vllm"], of.gpus, [1], of.prices)
     by_cost: list[tuple[float, list[Candidate]]] = []
-    for on, traffic in pairs:
+    for on in kinds:
         flags = tuning(on, traffic, of.tune, pace_s)
         for replicas in range(1, math.floor(usd / on.usd_per_hour + 1e-9) + 1):
             by_cost.append((replicas * on.usd_per_hour, [*grid(on, flags, replicas)]))

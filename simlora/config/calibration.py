@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from simlora.config.engine_flags import ENGINES
 from simlora.core.checks import shown
 from simlora.core.errors import InputError, nearest
 from simlora.engine.replica_config import ReplicaConfig
@@ -18,21 +19,31 @@ from simlora.latency.parts.kernel_times import BATCHES
 
 
 def calibration_for(
-    choice: Any, gpu: Gpu, model: ModelShape, replica: ReplicaConfig, engine: Any
+    choice: Any, gpu: Gpu, model: ModelShape, replica: ReplicaConfig, engine: Any, system: str = ""
 ) -> tuple[Calibration, list[str]]:
     """Return the calibration and notices about what it was not made for.
 
     A choice of None is by GPU, model, tp and engine: one that was fitted as a whole if there is one, else one composed
-    of parts. Raises InputError if there is neither.
+    of parts. `system` is what is simulated, "" where that is not known. Raises InputError if there is neither.
     """
+    another = _another(system, engine)
     name = f"{gpu.name}-{model.name}-tp{replica.tp}" + _engine(engine)
     parts = composed(gpu, model, replica.tp, engine) if choice in (None, name) else None
     if parts is not None and name not in calibrations.names():
-        warnings = [warning(parts), *_beyond(parts, replica)]
+        warnings = [warning(parts), *_beyond(parts, replica), *another]
         return replace(parts, provenance={**parts.provenance, "warnings": warnings}), warnings
     found = _calibration(choice, name, gpu.name, model.name, replica.tp)
     folded(found[0], model, replica.target_modules)  # raises for a coefficient that several GPUs need
-    return found
+    return found[0], [*found[1], *another]
+
+
+def _another(system: str, engine: Any) -> list[str]:
+    """Say that a real engine is simulated with the steps of another one."""
+    if system not in ENGINES or engine == system:
+        return []
+    return [
+        f"system={system} takes the kernels and the host of engine {engine}, as none were measured of {system}."
+    ]
 
 
 def _beyond(parts: Calibration, replica: ReplicaConfig) -> list[str]:

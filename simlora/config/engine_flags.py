@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,9 @@ from simlora.core.errors import InputError, nearest
 
 PREFIX_CACHING = "replica.prefix_caching"
 MEMORY = "replica.gpu_memory_utilization"
+OF_LORA = ("replica.max_loras", "replica.max_lora_rank", "replica.max_cpu_loras")
+CONTEXT_STEP = 256
+"""Tokens to a multiple of which the longest request is rounded up."""
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM's --max-lora-rank may have (vllm/config/lora.py, MaxLoRARanks)."""
 
@@ -20,15 +23,21 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 class Engine:
     """How an engine is started: the words before its flags, and its flags by simlora's keys.
 
-    `module` and `model_flag` are in a command that starts it as a module; `defaults` are the engine's own values, by
-    simlora's keys, where they are the same on every GPU. `caches` is whether it caches prefixes without being told.
+    `lora` are words that serving adapters needs, `environment` are variables that it needs to load them while it runs,
+    and `adapters` says how they are named to it. `context` is the flag of the longest request. `module` and
+    `model_flag` are in a command that starts it as a module; `defaults` are the engine's own values, by simlora's keys,
+    where they are the same on every GPU. `caches` is whether it caches prefixes without being told.
     """
 
     start: tuple[str, ...]
     always: tuple[str, ...]
+    lora: tuple[str, ...]
+    context: str
     flags: Mapping[str, str]
     prefix_caching: Mapping[bool, tuple[str, ...]]
     image: str
+    environment: Mapping[str, str]
+    adapters: str
     module: str
     model_flag: str
     defaults: Mapping[str, Any]
@@ -38,7 +47,9 @@ class Engine:
 ENGINES = {
     "vllm": Engine(
         start=("vllm", "serve", "{model}"),
-        always=("--enable-lora",),
+        always=(),
+        lora=("--enable-lora",),
+        context="--max-model-len",
         flags={
             "replica.tp": "--tensor-parallel-size",
             "replica.max_loras": "--max-loras",
@@ -50,13 +61,17 @@ ENGINES = {
         },
         prefix_caching={True: ("--enable-prefix-caching",), False: ("--no-enable-prefix-caching",)},
         image="vllm/vllm-openai",
+        environment={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
+        adapters="--lora-modules NAME=PATH …, or POST /v1/load_lora_adapter with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
         module="vllm.entrypoints.openai.api_server",
         model_flag="--model",
         defaults={"replica.max_loras": 1, "replica.max_lora_rank": 16, MEMORY: 0.9},
     ),
     "sglang": Engine(
         start=("python", "-m", "sglang.launch_server", "--model-path", "{model}"),
-        always=("--enable-lora", "--enable-mixed-chunk"),
+        always=("--enable-mixed-chunk",),
+        lora=("--enable-lora", "--lora-target-modules", "all"),
+        context="--context-length",
         flags={
             "replica.tp": "--tp-size",
             "replica.max_loras": "--max-loras-per-batch",
@@ -68,6 +83,8 @@ ENGINES = {
         },
         prefix_caching={True: (), False: ("--disable-radix-cache",)},
         image="lmsysorg/sglang",
+        environment={},
+        adapters="--lora-paths NAME=PATH …, or POST /load_lora_adapter",
         module="sglang.launch_server",
         model_flag="--model-path",
         defaults={"replica.max_loras": 8},
@@ -131,24 +148,44 @@ def flag(name: str, key: str, value: Any, activation_share: float) -> tuple[str,
     return engine(name).flags.get(key, key), f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def words(name: str, model: str, settings: Mapping[str, Any], activation_share: float = 0.0) -> list[str]:
+def activation_share(setting: Callable[[str], Any]) -> float:
+    """Return the share of a GPU's memory that activations take, by a configuration's values by key."""
+    logits = (setting("replica.max_num_seqs") or 0) * (setting("model.vocab") or 0)
+    per_logit = setting("replica.activation_bytes_per_logit") or 0.0
+    size_bytes = (setting("replica.activation_bytes") or 0) + per_logit * logits
+    return float(size_bytes / setting("gpu.memory_bytes"))
+
+
+def words(
+    name: str,
+    model: str,
+    settings: Mapping[str, Any],
+    activation_share: float = 0.0,
+    context_tokens: int | None = None,
+    adapters: bool = True,
+) -> list[str]:
     """Return the words of the command that starts an engine with the settings, those it has a flag for.
 
-    A setting that is null is left out: the engine has its own default.
+    A setting that is null or not there is left out: the engine has its own default. `context_tokens` are those of the
+    longest request, and without `adapters` nothing of LoRA is said.
     """
     one = engine(name)
     found = [word.format(model=HUB.get(model, model)) for word in one.start]
     found += one.always
+    found += one.lora if adapters else ()
     for key in one.flags:
-        if (value := settings.get(key)) is not None:
+        if (value := settings.get(key)) is not None and (adapters or key not in OF_LORA):
             found += flag(name, key, value, activation_share)
-    found += one.prefix_caching[bool(settings.get(PREFIX_CACHING, False))]
+    if context_tokens is not None:
+        found += one.context, str(-(-context_tokens // CONTEXT_STEP) * CONTEXT_STEP)
+    if (caches := settings.get(PREFIX_CACHING)) is not None:
+        found += one.prefix_caching[bool(caches)]
     return found
 
 
-def command(name: str, model: str, settings: Mapping[str, Any], activation_share: float = 0.0) -> str:
+def command(name: str, model: str, settings: Mapping[str, Any], **more: Any) -> str:
     """Return the command, a shell's line."""
-    return shlex.join(words(name, model, settings, activation_share))
+    return shlex.join(words(name, model, settings, **more))
 
 
 @dataclass(frozen=True)
@@ -190,7 +227,7 @@ def started(text: str, activation_share: float = 0.0) -> Started:
             settings[keys[flag]] = _value(flag, value)
         elif (flag,) in one.prefix_caching.values():
             caches = next(on for on, words in one.prefix_caching.items() if words == (flag,))
-        elif flag not in (*one.always, one.model_flag):
+        elif flag not in (*one.always, *one.lora, one.model_flag):
             unknown.append(flag if value is None else f"{flag} {value}")
     if name == "vllm":
         settings.setdefault("replica.max_cpu_loras", settings["replica.max_loras"])
@@ -217,7 +254,7 @@ def _flags(one: Engine, given: Sequence[str]) -> tuple[str, list[tuple[str, str 
     """Return the model of a command, "" where it has none, and its flags with their values."""
     flags: list[tuple[str, str | None]] = []
     alone: list[str] = []
-    switches = {*one.always, *(flag for words in one.prefix_caching.values() for flag in words)}
+    switches = {*one.always, *one.lora, *(flag for words in one.prefix_caching.values() for flag in words)}
     for word in given[given.index(one.module) + 1 :] if one.module in given else given[2:]:
         if word.startswith("--"):
             flag, equals, value = word.partition("=")
@@ -243,7 +280,12 @@ def _value(flag: str, text: str | None) -> Any:
 
 
 def deployment(
-    name: str, model: str, command: Sequence[str], replicas: int, gpus: int, kind: str = ""
+    name: str,
+    model: str,
+    command: Sequence[str],
+    replicas: int,
+    gpus: int,
+    kind: str = "",
 ) -> dict[str, Any]:
     """Return a Kubernetes Deployment of so many replicas, of `gpus` GPUs each, started with the words of a command.
 
@@ -258,6 +300,8 @@ def deployment(
         "ports": [{"containerPort": 8000 if name == "vllm" else 30000}],
         "resources": {"limits": {"nvidia.com/gpu": gpus}},
     }
+    if one.environment and one.lora[0] in command:
+        container["env"] = [{"name": key, "value": value} for key, value in one.environment.items()]
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

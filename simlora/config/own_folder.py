@@ -43,3 +43,8 @@ def files(overrides: Iterable[str]) -> list[Path]:
                 if str(place).startswith(SCHEME):
                     found += sorted(Path(str(place).removeprefix(SCHEME)).rglob("*.yaml"))
     return found
+
+
+def own_choices(group: str, overrides: Iterable[str]) -> list[str]:
+    """Return the names that the folders which these overrides add have of a group, such as `gpu`."""
+    return [path.stem for path in files(overrides) if path.parent.name == group]

@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from simlora.config.calibration import calibration_for
 from simlora.config.cluster import cluster_keys
-from simlora.config.engine_flags import ENGINES, PREFIX_CACHING, command
+from simlora.config.engine_flags import ENGINES, PREFIX_CACHING, activation_share, command
 from simlora.config.kinds import other_kinds
 from simlora.config.making import factory, make, with_target
 from simlora.config.mistakes import in_plain_words
@@ -50,6 +50,7 @@ from simlora.policies.placement.base import Placement
 from simlora.policies.routing.base import Router
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scheduling.base import Scheduler
+from simlora.workload.facts import longest_tokens
 
 OUTPUTS = ("report", "timeline", "perfetto", "progress", "cores")
 """Keys that say what is shown, and how the results are computed, not what is simulated."""
@@ -113,7 +114,9 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     scheduler = factory(tree, "scheduler", Scheduler)
     limits, chunks = section(tree, "replica", REPLICA_KEYS), scheduler().chunks
     replica = replica_config(limits, gpu, model, cluster.config.engines_per_gpu, chunks)
-    calibration, notices = calibration_for(tree["calibration"], gpu, model, replica, tree["engine"])
+    calibration, notices = calibration_for(
+        tree["calibration"], gpu, model, replica, tree["engine"], choices.get("system", "")
+    )
     others, more = other_kinds(tree, limits, gpu, model, chunks, partial(_kernel_with, config))
     policies = _policies(tree, scheduler, [calibration, *(kind.calibration for kind in others)])
     scaling = cluster.scaling(make(tree, "autoscaler", Autoscaler), model)
@@ -308,8 +311,14 @@ def _serve(tree: Tree, scenario: Scenario, choices: Mapping[str, str]) -> str | 
         return None
     values = dict(leaves(tree))
     settings = {key: values.get(key) for key in (*ENGINES[name].flags, PREFIX_CACHING)}
-    share = (values.get("replica.activation_bytes") or 0.0) / values["gpu.memory_bytes"]
-    return command(name, scenario.model.name, settings, share)
+    return command(
+        name,
+        scenario.model.name,
+        settings,
+        activation_share=activation_share(values.get),
+        context_tokens=longest_tokens(scenario.trace),
+        adapters=bool(scenario.trace.adapters),
+    )
 
 
 def _workload_facts(scenario: Scenario, choices: Mapping[str, str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
+from simlora.metrics.saturation import PAST
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.planned import BEYOND, SLOWEST, TRAFFIC_MOST, Beside, Planned
@@ -29,6 +30,7 @@ def explained(trials: Trials, one: Candidate, of: Tuning) -> Planned:
     error = one.machine.error
     return Planned(
         one,
+        of.of,
         tuple(trials.outcomes(one, trials.question.seeds)),
         headroom=busier,
         slower=slower,
@@ -117,6 +119,7 @@ def beside(trials: Trials, one: Candidate, of: Tuning) -> Sequence[Beside]:
                 key,
                 value,
                 trials.met(candidate, seeds),
+                any(outcome.summary["load"]["label"] == PAST for outcome in ran),
                 {name: fmean(o.figure(name) or 0.0 for o in ran) for name in FIGURES} if ran else {},
             )
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,19 @@ from simlora.latency.iteration import IterationModel
 from simlora.report.sides import Side
 from simlora.sweeps.outcome import Overrides
 from simlora.sweeps.sides import of_tree, sides
+from simlora.workload.facts import longest_tokens
 
 BATCHES = tuple(2**power for power in range(13))
 """Sequences of a step and tokens of a pass, at which the least time of one is looked for."""
 TODAY = "replica.adapter_tokenizers=false"
 """vLLM from 0.11 on; before, the first request of each adapter waits until its tokenizer is read."""
+WITHOUT_ADAPTERS = (
+    "kernel=merged",
+    "eviction=lru",
+    "replica.adapter_memory=unified",
+    "replica.max_loras=null",
+)
+"""An engine that is started without LoRA: no slots, and no kernels."""
 DRAINED = 0.9
 """Share of the work that must be done while requests arrive: a run counts as below saturation with a tenth left."""
 
@@ -34,7 +42,8 @@ DRAINED = 0.9
 class Traffic:
     """What the requests are like: means per second and of a request, and the adapters that they are for.
 
-    `rates_rps` `[adapters]` is the mean rate of each adapter, `ranks` `[adapters]` its rank.
+    `rates_rps` `[adapters]` is the mean rate of each adapter, `ranks` `[adapters]` its rank. `prefixes`: requests may
+    share some. `longest_tokens` are of the longest request, with the longest answer that it allows.
     """
 
     requests: int
@@ -44,6 +53,7 @@ class Traffic:
     rates_rps: Sequence[float]
     ranks: Sequence[int]
     prefixes: bool
+    longest_tokens: int
 
     @property
     def rate_rps(self) -> float:
@@ -59,8 +69,8 @@ class Traffic:
 class Machine:
     """An engine on `gpus` GPUs; `usd_per_hour` of all of them. At least `least` of these carry the traffic.
 
-    `settings` is its configuration by key, `side` what it runs on and is judged by. `notices` say what its calibration
-    was not measured for, `error` is the median error of a step by it, None where it does not say.
+    `settings` is its configuration by key, `side` what it runs on and is judged by. `error` is the median error of a
+    step by its calibration, None where that does not say.
     """
 
     engine: str
@@ -71,18 +81,12 @@ class Machine:
     overrides: Overrides
     settings: DictConfig
     side: Side
-    notices: Sequence[str]
     error: float | None
 
     @property
     def name(self) -> str:
         """What the machine is called: `vllm on 2 l40s`."""
         return f"{self.engine} on {self.gpus} {self.gpu}"
-
-    @property
-    def activation_share(self) -> float:
-        """The share of a GPU's memory that activations take."""
-        return float(self.setting("replica.activation_bytes")) / float(self.setting("gpu.memory_bytes"))
 
     def setting(self, key: str) -> Any:
         """Return a value of its configuration; None for a key that it does not have."""
@@ -103,47 +107,56 @@ def machine(
     gpu: str,
     tp: int,
     price: float | None,
-    follows: Callable[[Traffic], Mapping[str, Any]],
-) -> tuple[Machine, Traffic] | Excluded:
-    """Return a machine with the traffic, or why it is not one. Raises InputError for a mistake in the overrides.
+    of: Traffic,
+    follows: Mapping[str, Any],
+) -> Machine | Excluded:
+    """Return a machine for a traffic, or why it is not one. Raises InputError for a mistake in the overrides.
 
-    `follows` returns the keys that follow from the traffic, with their values.
+    `follows` are the keys that follow from the traffic, with their values; the user's own stand.
     """
     name = f"{engine} on {tp} {gpu}"
-    chosen = [f"system={engine}", f"gpu={gpu}", f"replica.tp={tp}"]
+    chosen = [f"system={engine}", f"gpu={gpu}", f"replica.tp={tp}", TODAY]
     if price is not None:
         chosen.append(f"gpu.usd_per_hour={price!r}")
-    others = [one for one in user if one.partition("=")[0] not in ("system", "gpu", "replica.tp")]
-    overrides = (*chosen, TODAY, *others)
+    given = {key_of(one) for one in user}
+    overrides = (
+        *chosen,
+        *(() if of.ranks else WITHOUT_ADAPTERS),
+        *(f"{key}={value}" for key, value in follows.items() if key not in given),
+        *user,
+    )
     config, choices = composed(overrides)
     per_gpu = OmegaConf.select(config, "gpu.usd_per_hour")
     if per_gpu is None:
         return Excluded(name, f"no price of gpu={gpu} is known; give one with --price {gpu}=USD")
-    tree = resolved(config)
     try:
-        found = traffic(workload(tree).build(int(tree["seed"])).sped_up(float(tree["speedup"])))
-        overrides = (*overrides, *(f"{key}={value}" for key, value in follows(found).items()))
-        config, choices = composed(overrides)
         setup = ready(config, choices)
     except InputError as refused:
         return Excluded(name, str(refused))
     provenance = setup.scenario.calibration.provenance
     error = (provenance.get("error") or {}).get("median")
-    return (
-        Machine(
-            engine,
-            gpu,
-            tp,
-            tp * float(per_gpu),
-            fewest(setup.scenario, found, bool(OmegaConf.select(config, PREFIX_CACHING))),
-            overrides,
-            config,
-            sides([{**of_tree(resolved(config)), "kind": provenance.get("kind"), "name": name}])[0],
-            tuple(provenance.get("warnings", ())),
-            None if error is None else float(error),
-        ),
-        found,
+    return Machine(
+        engine,
+        gpu,
+        tp,
+        tp * float(per_gpu),
+        fewest(setup.scenario, of, bool(OmegaConf.select(config, PREFIX_CACHING)) or of.prefixes),
+        overrides,
+        config,
+        sides([{**of_tree(resolved(config)), "kind": provenance.get("kind"), "name": name}])[0],
+        None if error is None else float(error),
     )
+
+
+def key_of(override: str) -> str:
+    """Return the key of an override, `replica.max_loras` of `+replica.max_loras=8`."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+def traffic_of(user: Overrides, engine: str) -> Traffic:
+    """Return what the requests are like that overrides name. Raises InputError for a mistake in them."""
+    tree = resolved(composed((f"system={engine}", TODAY, *user))[0])
+    return traffic(workload(tree).build(int(tree["seed"])).sped_up(float(tree["speedup"])))
 
 
 def traffic(trace: Trace) -> Traffic:
@@ -160,6 +173,7 @@ def traffic(trace: Trace) -> Traffic:
         [float(count) / seconds for count in counts],
         [adapter.rank for adapter in trace.adapters],
         trace.session is not None or trace.block_hashes is not None,
+        longest_tokens(trace),
     )
 
 

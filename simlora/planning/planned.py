@@ -13,15 +13,23 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from simlora.config.engine_flags import PREFIX_CACHING, deployment, engine, flag, words
+from simlora.config.engine_flags import (
+    PREFIX_CACHING,
+    activation_share,
+    deployment,
+    engine,
+    flag,
+    words,
+)
 from simlora.metrics.slo import ATTAINMENT
 from simlora.metrics.summary import json_safe
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.machines import Excluded, Traffic
-from simlora.planning.tuning import RANK, ROUTER, SLOTS
+from simlora.planning.tuning import RANK, ROUTER, ROUTERS, SLOTS
 from simlora.report.sides import CONDITIONS, heading
 from simlora.results.files import writing
-from simlora.sweeps.outcome import RAN, Outcome
+from simlora.sweeps.grid import QUIET
+from simlora.sweeps.outcome import RAN, Outcome, Overrides
 from simlora.sweeps.question import Question
 
 SLOWEST, TRAFFIC_MOST = 3.0, 4.0
@@ -33,11 +41,15 @@ FILES = ("runs.parquet", "plan.png", "kubernetes.yaml", "plan.json")
 
 @dataclass(frozen=True)
 class Beside:
-    """A flag with another value: whether the plan still keeps its SLO with every seed, and the means of figures."""
+    """A flag with another value: whether the plan still keeps its SLO with every seed, and the means of figures.
+
+    `past`: with some seed it is past saturation.
+    """
 
     key: str
     value: Any
     met: bool
+    past: bool
     figures: Mapping[str, float]
 
 
@@ -50,6 +62,7 @@ class Planned:
     """
 
     candidate: Candidate
+    traffic: Traffic
     outcomes: Sequence[Outcome]
     headroom: float
     slower: float
@@ -61,8 +74,24 @@ class Planned:
     def settings(self) -> dict[str, Any]:
         """Values of the engine's flags by simlora's keys."""
         machine = self.candidate.machine
-        keys = (*engine(machine.engine).flags, PREFIX_CACHING)
+        keys = [*engine(machine.engine).flags, *([PREFIX_CACHING] if self.traffic.prefixes else [])]
         return {key: machine.setting(key) for key in keys} | dict(self.candidate.settings)
+
+    @property
+    def notices(self) -> list[str]:
+        """What the calibration was not measured for, of all that was run with it."""
+        return list(dict.fromkeys(said for one in self.outcomes for said in one.warnings))
+
+    @property
+    def extrapolates(self) -> bool:
+        """Whether something is beyond what was measured, or by roofline from another GPU."""
+        return any("extrapolated" in said or "roofline" in said for said in self.notices)
+
+    @property
+    def activation_share(self) -> float:
+        """Share of a GPU's memory that activations take."""
+        settings = dict(self.candidate.settings)
+        return activation_share(lambda key: settings.get(key, self.candidate.machine.setting(key)))
 
     @property
     def kinds(self) -> list[tuple[int, str, list[str]]]:
@@ -70,7 +99,14 @@ class Planned:
         one, apart, machine = self.candidate, self.candidate.apart, self.candidate.machine
 
         def started(more: Mapping[str, Any]) -> list[str]:
-            return words(machine.engine, self._model, self.settings | dict(more), machine.activation_share)
+            return words(
+                machine.engine,
+                self._model,
+                self.settings | dict(more),
+                self.activation_share,
+                self.traffic.longest_tokens,
+                adapters=bool(self.traffic.ranks),
+            )
 
         if apart is None:
             return [(one.replicas, "", started({}))]
@@ -92,6 +128,13 @@ class Planned:
     @property
     def _model(self) -> str:
         return str(self.candidate.machine.setting("model.name"))
+
+    @property
+    def checked(self) -> Overrides:
+        """Overrides with which simlora-capacity finds how much of the traffic the plan carries."""
+        return tuple(
+            one for one in self.candidate.overrides(0) if one not in QUIET and not one.startswith("seed=")
+        )
 
     def figure(self, name: str) -> tuple[float, float, float]:
         """Return mean, least and most over seeds of a figure."""
@@ -125,7 +168,7 @@ class Planned:
                 for count, ranks, command in self.kinds
             ],
             "overrides": list(one.overrides(0)),
-            "notices": list(one.machine.notices),
+            "notices": self.notices,
         }
 
 
@@ -274,21 +317,24 @@ def _plan_lines(order: int, each: Planned) -> Iterator[str]:
         f"{_at_least(each.headroom, TRAFFIC_MOST)} times the traffic"
     )
     yield f"  sure: {_sure(each)}"
-    for notice in one.machine.notices:
+    for notice in each.notices:
         yield f"  notice: {notice}"
-    router = dict(one.settings).get(ROUTER)
-    if one.replicas > 1 and router:
-        yield f"  router: {router}"
+    if one.replicas > 1:
+        yield f"  router: {_router(one)}"
     for count, ranks, command in each.kinds:
         yield f"  run{f' {count} for {ranks}' if ranks else ''}: {shlex.join(command)}"
+    if each.traffic.ranks:
+        yield f"  adapters: {engine(one.machine.engine).adapters}"
+    yield f"  check: simlora-capacity {shlex.join(each.checked)}"
     yield "  one flag more or less:"
     for b in each.beside:
-        name, value = flag(one.machine.engine, b.key, b.value, one.machine.activation_share)
+        name, value = flag(one.machine.engine, b.key, b.value, each.activation_share)
         said = "does not fit"
         if b.figures:
+            missed = "" if b.met else ", past saturation" if b.past else ", misses the SLO"
             said = (
                 f"{100 * b.figures[ATTAINMENT]:.2f} %, TTFT {b.figures['ttft_s.p95']:.3g} s, "
-                f"TPOT {1e3 * b.figures['tpot_s.p95']:.3g} ms{'' if b.met else ', misses the SLO'}"
+                f"TPOT {1e3 * b.figures['tpot_s.p95']:.3g} ms{missed}"
             )
         yield f"    {name} {value}: {said}"
 
@@ -303,7 +349,16 @@ def _sure(each: Planned) -> str:
         return f"{holds}; the calibration does not say its error"
     error = each.candidate.machine.error
     assert error is not None
+    beyond = " (which does not count what the notices say is extrapolated)" if each.extrapolates else ""
     return (
         f"{holds}; the calibration is off by {100 * error:.0f} % at the median, "
-        f"so that the plan holds in {100 * each.sure:.0f} % of cases"
+        f"so that the plan holds in {100 * each.sure:.0f} % of cases{beyond}"
     )
+
+
+def _router(one: Candidate) -> str:
+    """Return what a plan's router is called, and where a user finds one."""
+    name = dict(one.settings).get(ROUTER)
+    if name is not None:
+        return f"{name}{f' ({ROUTERS[name]})' if name in ROUTERS else ''}"
+    return ", ".join(own for own in one.machine.overrides if own.startswith(ROUTER))

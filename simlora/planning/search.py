@@ -13,14 +13,14 @@ from omegaconf import OmegaConf
 from simlora.api.preparing import composed
 from simlora.config.composing import choices
 from simlora.config.engine_flags import ENGINES, allowed_rank
-from simlora.config.own_folder import with_folder
+from simlora.config.own_folder import own_choices, with_folder
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError, nearest
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.apart import ways
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.explaining import MEDIAN_OF_NORMAL, STEPS, explained
-from simlora.planning.machines import Excluded, Machine, Traffic, machine
+from simlora.planning.machines import Excluded, Machine, Traffic, key_of, machine, traffic_of
 from simlora.planning.planned import Plan
 from simlora.planning.tuning import Tuning, fixed, tuning
 from simlora.sweeps.outcome import RAN, Overrides
@@ -38,6 +38,13 @@ USUAL_ERROR = 0.1
 """Median error of a step where a calibration does not say its own."""
 SPARED = 1e-3
 """By how much nearer to the SLO a plan with longer iterations must be for its flags to be changed."""
+FOUND = {
+    "cluster.replicas": "",
+    "gpu": ", or give --gpus",
+    "system": ", or give --engines",
+    "replica.tp": ", or give --tp",
+}
+"""Keys that no override may set, and what does."""
 OVERHEAD_S = 0.3
 """Of a run beside the simulation: its configuration is composed, its workload made and its result kept."""
 
@@ -75,21 +82,24 @@ def plan(
     `tell` hears sentences: what is looked at, and how long that will take. Raises InputError for a mistake, and where
     no machine keeps the SLO.
     """
-    user = with_folder(tuple(overrides), config_dir)
+    user = tuple(with_folder(tuple(overrides), config_dir))
+    for key in map(key_of, user):
+        if key in FOUND:
+            raise InputError(f"{key} is what a plan finds; leave it out{FOUND[key]}")
     question = asked(user, REPLICAS, None, None, limits, attainment, seeds, 0.02)
     whole("plans", plans, least=1)
-    looked_at, excluded = machines(tuple(user), engines, gpus, degrees, prices or {})
+    looked_at, traffic, excluded = machines(user, engines, gpus, degrees, prices or {})
     if not looked_at:
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in excluded[:3])
         raise InputError(f"no machine is left to plan with ({reasons})")
-    traffic = looked_at[0][1]
     trials = Trials(question, jobs)
     found: list[Candidate] = []
     failed: list[Excluded] = []
     pace_s = OmegaConf.select(composed(user)[0], "slo.tpot_s")
-    looked_at.sort(key=lambda pair: (pair[0].least * pair[0].usd_per_hour, pair[0].name))
-    tell(_cost(trials, looked_at, len(excluded), plans, tuning(*looked_at[0], tune or {}, pace_s)))
-    for each, traffic in looked_at:
+    looked_at.sort(key=lambda one: (one.least * one.usd_per_hour, one.name))
+    of = tuning(looked_at[0], traffic, tune or {}, pace_s)
+    tell(_cost(trials, looked_at, len(excluded), plans, of))
+    for each in looked_at:
         worst = sorted(one.usd_per_hour for one in found)[plans - 1] if len(found) >= plans else math.inf
         most = MOST if worst == math.inf else math.ceil(worst / each.usd_per_hour) - 1
         if each.least > most:
@@ -132,11 +142,9 @@ def plan(
     return Plan(question, traffic, chosen, [*excluded, *failed], trials)
 
 
-def _cost(
-    trials: Trials, looked_at: Sequence[tuple[Machine, Traffic]], excluded: int, plans: int, of: Tuning
-) -> str:
+def _cost(trials: Trials, looked_at: Sequence[Machine], excluded: int, plans: int, of: Tuning) -> str:
     """Return what is looked at, and about how long that takes: one run is made for it, of the cheapest machine."""
-    first, traffic = looked_at[0]
+    first, traffic = looked_at[0], of.of
     start = of.start(first.least)
     outcome = trials.outcomes(Candidate(first, first.least, start), trials.question.seeds[:1])[0]
     beside, seeds = len(list(of.beside(start, 2))), len(trials.question.seeds)
@@ -156,9 +164,9 @@ def machines(
     gpus: Sequence[str] | None,
     degrees: Sequence[int],
     prices: Mapping[str, float],
-) -> tuple[list[tuple[Machine, Traffic]], list[Excluded]]:
-    """Return the machines with the traffic, and those left out."""
-    known = choices("gpu")
+) -> tuple[list[Machine], Traffic, list[Excluded]]:
+    """Return the machines, the traffic, and the machines that are left out."""
+    known = [*choices("gpu"), *own_choices("gpu", user)]
     for name in (*(gpus or ()), *prices):
         if name not in known:
             raise InputError(f"there is no gpu={name}; {nearest(name, known)}")
@@ -167,18 +175,19 @@ def machines(
     for name in engines:
         if name not in ENGINES:
             raise InputError(f"--engines {name}: its flags are not known; {nearest(name, ENGINES)}")
-    found: list[tuple[Machine, Traffic]] = []
+    of = traffic_of(user, engines[0])
+    follows = fixed(of)
+    found: list[Machine] = []
     excluded: list[Excluded] = []
     for engine in engines:
         for gpu in known if gpus is None else gpus:
             for tp in degrees:
-                one = machine(user, engine, gpu, tp, prices.get(gpu), fixed)
-                if isinstance(one, Excluded):
-                    if gpus is not None or "no price" not in one.reason:
-                        excluded.append(one)
-                else:
+                one = machine(user, engine, gpu, tp, prices.get(gpu), of, follows)
+                if isinstance(one, Machine):
                     found.append(one)
-    return found, [*gathered(excluded)]
+                elif gpus is not None or "no price" not in one.reason:
+                    excluded.append(one)
+    return found, of, [*gathered(excluded)]
 
 
 def gathered(excluded: Sequence[Excluded]) -> Iterator[Excluded]:

@@ -6,14 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simlora.config.engine_flags import MEMORY, PREFIX_CACHING, allowed_rank, engine
-from simlora.core.errors import InputError
-from simlora.planning.machines import Machine, Traffic
+from simlora.config.composing import choices
+from simlora.config.engine_flags import MEMORY, PREFIX_CACHING, RANKS, allowed_rank, engine
+from simlora.config.own_folder import own_choices
+from simlora.core.checks import number
+from simlora.core.errors import InputError, nearest
+from simlora.planning.machines import Machine, Traffic, key_of
 
 SLOTS, RANK, ON_HOST = "replica.max_loras", "replica.max_lora_rank", "replica.max_cpu_loras"
 SEQUENCES, TOKENS, ROUTER = "replica.max_num_seqs", "scheduler.max_batched_tokens", "router"
-ROUTERS = ("round_robin", "most_idle", "adapter_affinity", "rank_aware", "gie_lora")
-"""The last is what Gateway API's Inference Extension does with adapters; `--tune router=` takes any other."""
+ROUTERS = {
+    "round_robin": "any load balancer",
+    "most_idle": "fewest requests in flight: NGINX least_conn, Envoy LEAST_REQUEST",
+    "adapter_affinity": "replicas that have the adapter, while their load allows: llm-d's LoRA scorers are alike",
+    "rank_aware": "CaraServe's Algorithm 1, which no product has",
+    "gie_lora": "Gateway API Inference Extension with the LoRA affinity scorer",
+}
+"""Routers that are tried, and where a user finds one like it; `--tune router=` takes any other."""
 UNTUNED = (RANK, ON_HOST)
 """Follow from the adapters: the lowest rank that holds all of them, and room for all on the host."""
 TYPICAL_TPOT_S = 0.04
@@ -77,14 +86,11 @@ def fixed(of: Traffic) -> dict[str, Any]:
 def tuning(machine: Machine, of: Traffic, asked: Mapping[str, Sequence[Any]], tpot_s: float | None) -> Tuning:
     """Return what may be tuned of a machine: what is asked for, else the engine's flags and the router.
 
-    `tpot_s` is the target of a token's time, None where there is none. Raises InputError for a key that the engine has
-    no flag for.
+    A key that the user's overrides set has that value alone. `tpot_s` is the target of a token's time, None where there
+    is none. Raises InputError for a key that the engine has no flag for, and for a value that it cannot have.
     """
-    flags = engine(machine.engine).flags
-    for key in asked:
-        if key not in flags and key not in (ROUTER, PREFIX_CACHING):
-            known = ", ".join((*flags, PREFIX_CACHING))
-            raise InputError(f"--tune {key}: {machine.engine} has no such flag; it has {known} and {ROUTER}")
+    for key, values in asked.items():
+        _check(key, values, machine)
     adapters = len(of.ranks)
     ladders: dict[str, Sequence[Any]] = {}
     if adapters:
@@ -97,13 +103,40 @@ def tuning(machine: Machine, of: Traffic, asked: Mapping[str, Sequence[Any]], tp
     }
     if of.prefixes:
         ladders[PREFIX_CACHING] = [False, True]
+    given = {key_of(one) for one in machine.overrides}
+    if any(key == "scheduler" or key.startswith("scheduler._target_") for key in given):
+        ladders.pop(TOKENS)  # which another scheduler need not have
+    if any(key == ROUTER or key.startswith("router.") for key in given):
+        ladders.pop(ROUTER)
+    ladders |= {key: [machine.setting(key)] for key in ladders if key in given}
     ladders |= {key: list(values) for key, values in asked.items()}
     for key in UNTUNED:
         if key not in asked:
             ladders.pop(key, None)
-    configured = {key: machine.setting(key) for key in ladders} | {
-        TOKENS: 2048,
-        MEMORY: 0.9,
-        ROUTER: "most_idle",
-    }
+    usual = {TOKENS: 2048, MEMORY: 0.9, ROUTER: "most_idle", PREFIX_CACHING: True}
+    configured = {key: usual.get(key, machine.setting(key)) for key in ladders}
     return Tuning(ladders, configured, of, of.output_tokens * (tpot_s or TYPICAL_TPOT_S))
+
+
+def _check(key: str, values: Sequence[Any], machine: Machine) -> None:
+    """Raise InputError for a key of --tune that is no flag of the engine, or a value that it cannot have."""
+    flags = engine(machine.engine).flags
+    if key == "replica.tp":
+        raise InputError("--tune replica.tp: the GPUs of a replica are what --tp says")
+    if key == ROUTER:
+        known = [*choices("router"), *own_choices("router", machine.overrides)]
+        for value in values:
+            if value not in known:
+                raise InputError(f"--tune router: there is no router {value!r}; {nearest(str(value), known)}")
+        return
+    if key == PREFIX_CACHING:
+        if not all(isinstance(value, bool) for value in values):
+            raise InputError(f"--tune {key}: has {list(values)}, must be true, false or both")
+        return
+    if key not in flags:
+        known = [*flags, PREFIX_CACHING, ROUTER]
+        raise InputError(f"--tune {key}: {machine.engine} has no such flag; it has {', '.join(known)}")
+    for value in values:
+        number(f"--tune {key}", value, above=0)
+        if key == RANK and value not in RANKS:
+            raise InputError(f"--tune {key}: is {value}, must be one of {', '.join(map(str, RANKS))}")

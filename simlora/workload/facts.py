@@ -86,6 +86,13 @@ class Facts:
     """With one adapter for all: what adapters of their own take away."""
 
 
+def longest_tokens(trace: Trace) -> int:
+    """Return the most tokens that a request may have: of its prompt and of the longest answer that it allows."""
+    if not len(trace):
+        return 0
+    return int((trace.prompt_tokens.astype(np.int64) + trace.max_output_tokens).max())
+
+
 def facts(trace: Trace) -> Facts:
     """Return the facts of a trace with at least one request."""
     one = replace(trace, adapter=base_model(len(trace)), adapters=(), history_rps=None)

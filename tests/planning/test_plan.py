@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from dataclasses import replace
 from itertools import product
@@ -18,8 +19,8 @@ from simlora.api.preparing import composed, ready
 from simlora.core.errors import InputError
 from simlora.planning import Plan, plan
 from simlora.planning.apart import ways
-from simlora.planning.machines import Excluded, Machine, Traffic, fewest, machine
-from simlora.planning.tuning import ROUTER, SEQUENCES, SLOTS, fixed, tuning
+from simlora.planning.machines import Excluded, Machine, Traffic, fewest, machine, traffic_of
+from simlora.planning.tuning import PREFIX_CACHING, RANK, ROUTER, SEQUENCES, SLOTS, fixed, tuning
 from simlora.sweeps import capacity
 
 TRAFFIC = (
@@ -32,6 +33,7 @@ TRAFFIC = (
     "slo.ttft_s=1",
     "slo.tpot_s=0.05",
 )
+OTHERS = tuple(one for one in TRAFFIC if not one.startswith("workload"))
 PRICES = {"l40s": 1.9, "h100_80g": 2.99}
 
 
@@ -40,10 +42,11 @@ def found() -> Plan:
     return plan(TRAFFIC, gpus=["l40s", "h100_80g"], degrees=[1], prices=PRICES, seeds=2, plans=2, jobs=1)
 
 
-def on(gpu: str = "l40s") -> tuple[Machine, Traffic]:
-    chosen = machine(TRAFFIC, "vllm", gpu, 1, 1.9, fixed)
+def on(gpu: str = "l40s", user: tuple[str, ...] = TRAFFIC) -> tuple[Machine, Traffic]:
+    of = traffic_of(user, "vllm")
+    chosen = machine(user, "vllm", gpu, 1, 1.9, of, fixed(of))
     assert not isinstance(chosen, Excluded)
-    return chosen
+    return chosen, of
 
 
 def test_plans_are_the_cheapest_first_and_keep_the_slo_with_every_seed(found: Plan) -> None:
@@ -89,9 +92,8 @@ def test_the_bound_is_below_what_capacity_finds() -> None:
     )  # fmt: skip
     carried = capacity(run, seeds=1, precision=0.1, longest=1, jobs=1).value
     scenario = ready(*composed([*run, f"workload.arrivals.rate_rps={8 * carried:.6g}"])).scenario
-    chosen = machine((*run, f"workload.arrivals.rate_rps={8 * carried:.6g}"), "vllm", "l40s", 1, 1.0, fixed)
-    assert not isinstance(chosen, Excluded)
-    assert 1 <= fewest(scenario, chosen[1], cached=False) <= 8
+    _, of = on(user=(*run[1:2], *run[3:], f"workload.arrivals.rate_rps={8 * carried:.6g}"))
+    assert 1 <= fewest(scenario, of, cached=False) <= 8
 
 
 def test_the_search_begins_with_the_adapters_in_use_and_the_requests_of_little_s_law() -> None:
@@ -113,6 +115,68 @@ def test_what_is_asked_to_be_tuned_is_all_that_varies() -> None:
         tuning(chosen, traffic, {"replica.block_size": [16]}, None)
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"replica.tp": [2]}, "--tune replica.tp: the GPUs of a replica are what --tp says"),
+        ({SEQUENCES: ["many"]}, "--tune replica.max_num_seqs is 'many', must be a finite number"),
+        ({RANK: [20]}, "--tune replica.max_lora_rank: is 20, must be one of 8, 16, 32"),
+        ({ROUTER: ["most_idel"]}, "there is no router 'most_idel'; did you mean most_idle"),
+        ({PREFIX_CACHING: ["on"]}, "must be true, false or both"),
+    ],
+)
+def test_a_value_that_a_flag_cannot_have_is_refused(asked: dict[str, list[object]], said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        tuning(*on(), asked, None)
+
+
+def test_what_the_user_sets_is_not_tuned() -> None:
+    own = (*TRAFFIC, f"{SLOTS}=4", f"{RANK}=64", "router=round_robin", "scheduler._target_=mine.Mine")
+    of = traffic_of(TRAFFIC, "vllm")
+    chosen = machine(own[:-1], "vllm", "l40s", 1, 1.9, of, fixed(of))
+    assert isinstance(chosen, Machine)
+    found = tuning(replace(chosen, overrides=(*chosen.overrides, own[-1])), of, {}, None)
+    assert found.ladders[SLOTS] == [4]
+    assert ROUTER not in found.ladders
+    assert "scheduler.max_batched_tokens" not in found.ladders, "another scheduler need not have it"
+    assert chosen.setting(RANK) == 64
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [("gpu=l40s", "give --gpus"), ("replica.tp=2", "give --tp"), ("cluster.replicas=3", "leave it out")],
+)
+def test_what_a_plan_finds_cannot_be_given(key: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        plan((*TRAFFIC, key), gpus=["l40s"])
+
+
+def test_traffic_that_cannot_be_read_is_no_matter_of_machines() -> None:
+    with pytest.raises(InputError, match=r"^none\.csv does not exist"):
+        plan(("workload=file", "workload.path=none.csv", "slo.ttft_s=1"))
+
+
+def test_without_adapters_nothing_is_kept_for_lora() -> None:
+    base = (*OTHERS, "workload=synthetic", "workload.adapters=0", "workload.duration_s=30")
+    found = plan(base, gpus=["l40s"], degrees=[1], seeds=1, plans=1, jobs=1)
+    ((_, _, words),) = found.plans[0].kinds
+    assert not any("lora" in word for word in words)
+    assert "adapters:" not in found.text()
+
+
+def test_prefixes_are_cached_where_requests_may_share_them() -> None:
+    talks = (
+        *OTHERS,
+        "workload=chatbot",
+        "workload.adapters=8",
+        "workload.duration_s=60",
+        "workload.rate_rps=1",
+    )
+    chosen, of = on(user=talks)
+    assert dict(tuning(chosen, of, {}, None).start(1))[PREFIX_CACHING] is True
+    assert chosen.least == fewest(ready(*composed(chosen.overrides)).scenario, of, cached=True)
+
+
 def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> None:
     text = found.text()
     best = found.plans[0]
@@ -121,6 +185,10 @@ def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> N
     assert command in text
     assert f"--max-loras {dict(best.candidate.settings)[SLOTS]}" in command
     assert "--max-lora-rank 16 --max-cpu-loras 24" in command
+    assert "prefix-caching" not in command, "no request shares a prefix"
+    longest = int(words[words.index("--max-model-len") + 1])
+    assert longest >= found.traffic.longest_tokens > longest - 256
+    assert "adapters: --lora-modules NAME=PATH" in text
     assert f"binds: {best.binds}" in text
     assert best.sure is not None
     assert 0.5 <= best.sure <= 1.0
@@ -204,7 +272,7 @@ def test_large_ranks_get_replicas_of_their_own_where_slots_of_their_rank_would_c
 
 
 def test_replicas_are_set_apart_by_the_share_of_the_requests_and_slots_by_the_adapters_in_use() -> None:
-    of = Traffic(1000, 100.0, 100.0, 100.0, [1.0] * 8 + [1.0, 1.0], [8] * 8 + [64, 64], False)
+    of = Traffic(1000, 100.0, 100.0, 100.0, [1.0] * 8 + [1.0, 1.0], [8] * 8 + [64, 64], False, 200)
     found = list(ways(of, replicas=5, stay_s=2.0))
     assert [(one.replicas, one.slots, one.rank, one.highest) for one in found] == [
         (1, 2, 8, 64),
