@@ -134,7 +134,7 @@ def markdown(study: Study) -> str:
             f"{refused} are none that simlora runs. The policies under `own` there are of no paper. "
             "They were written with an eye on training workloads (`experiments/cross_table/world.yaml` says which), "
             "scheduler=chunked_slo after a search without it had been judged on the held-out ones, and had not come "
-            "out ahead. The first {len(begun)} are the slots of the published systems "
+            f"out ahead. The first {len(begun)} are the slots of the published systems "
             f"({', '.join(begun)}); then the best of these with one slot changed at a time; then, until there are "
             f"{study.search.proposed}, what Optuna's TPE proposes; at last the best of all with one slot or value "
             "changed at a time, then with all of these changes at once that were for the better, and again around the "

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
 
+from simlora.api.fingerprint import ROOT
 from simlora.api.inputs import is_foreign
 from simlora.core.errors import InputError
 
@@ -14,18 +18,53 @@ class OwnCodeFailed(InputError):
     """The user's own code raised an error during a run, which is this one's `__cause__`."""
 
 
-def in_a_sentence(error: Exception) -> Exception:
-    """Return the error as it is, or, if the user's own code raised it or is what called, OwnCodeFailed."""
-    own = [
-        (frame, line) for frame, line in walk_tb(error.__traceback__) if is_foreign(frame.f_code.co_filename)
-    ]
-    if not own:
+def in_a_sentence(error: Exception, own: Iterable[str] = ()) -> Exception:
+    """Return the error as it is, or, if the user's own code raised it or is what called, OwnCodeFailed.
+
+    `own` are the dotted names of the user's own policies: what simlora finds wrong with one, by its name, is a sentence
+    as well.
+    """
+    if isinstance(error, InputError):
         return error
-    frame, line = own[-1]
+    frames = [(frame, line) for frame, line in walk_tb(error.__traceback__) if not _is_library(frame)]
+    foreign = [is_foreign(frame.f_code.co_filename) for frame, _ in frames]
+    begin = len(foreign)
+    while begin and foreign[begin - 1]:
+        begin -= 1
+    if begin < len(frames):
+        (called, _), (frame, line) = (
+            frames[begin],
+            frames[-1],
+        )  # what simlora called, and what that called at last
+    elif broken := [name for name in own if name.rpartition(".")[2] in str(error)]:
+        return OwnCodeFailed(f"{error}; simlora-check {broken[0]} says which rule it breaks")
+    elif any(foreign):
+        frame, line = frames[len(foreign) - 1 - foreign[::-1].index(True)]
+        called = frame
+    else:
+        return error
     file = frame.f_code.co_filename
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     source = linecache.getline(file, line).strip()
-    return OwnCodeFailed(f"{_name(frame)} raised {said}; {file}, line {line}: {source}")
+    return OwnCodeFailed(f"{_name(called)} raised {said}; {file}, line {line}: {source}")
+
+
+@contextmanager
+def failing_in_a_sentence(own: Iterable[str] = ()) -> Iterator[None]:
+    """Raise errors of what runs inside as `in_a_sentence` says them; of the policies in `own` some may be simlora's."""
+    try:
+        yield
+    except Exception as error:
+        told = in_a_sentence(error, [name for name in own if not name.startswith("simlora.")])
+        if told is error:
+            raise
+        raise told from error
+
+
+def _is_library(frame: FrameType) -> bool:
+    """Whether a frame is neither the user's nor simlora's."""
+    file = frame.f_code.co_filename
+    return not is_foreign(file) and Path(file).is_absolute() and ROOT not in Path(file).resolve().parents
 
 
 def _name(frame: FrameType) -> str:

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from simlora.api.inputs import Inputs, files_of, with_code
 from simlora.api.operating_points import filled
+from simlora.api.own_code import failing_in_a_sentence
 from simlora.api.running import run
 from simlora.config.changed import changed
 from simlora.config.composing import compose
@@ -25,8 +26,9 @@ def ready(config: DictConfig, choices: Mapping[str, str], overrides: Sequence[st
     Of `overrides` only the user's own folder of configurations counts, where the system may be from.
     Raises InputError for the first thing wrong.
     """
-    complete, notices = filled(config, choices)
-    setup = prepare(complete, choices)
+    with failing_in_a_sentence():
+        complete, notices = filled(config, choices)
+        setup = prepare(complete, choices)
     about = {**setup.about, "changed": changed(config, choices, overrides)}
     return replace(setup, about=about, notices=(*notices, *setup.notices))
 

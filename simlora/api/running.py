@@ -22,7 +22,7 @@ from simlora.api.facts import (
     slowness_facts,
     versions,
 )
-from simlora.api.own_code import in_a_sentence
+from simlora.api.own_code import failing_in_a_sentence
 from simlora.api.progress import bar
 from simlora.api.timed import Timed
 from simlora.config.setup import Setup
@@ -62,7 +62,8 @@ def run(
     """
     policies = setup.scenario.policies
     migration = Timed(policies.migration)
-    simulation = Simulation(replace(setup.scenario, policies=replace(policies, migration=migration)))
+    with failing_in_a_sentence(setup.about["policies"].values()):
+        simulation = Simulation(replace(setup.scenario, policies=replace(policies, migration=migration)))
     file = None
     if len(setup.scenario.trace) > ROW_GROUP:
         file = RequestsFile(None if folder is None else Path(folder))
@@ -70,16 +71,14 @@ def run(
     started = time.perf_counter()
     complete = False
     try:
-        with bar(len(setup.scenario.trace), "requests", progress) as tell:
+        with (
+            failing_in_a_sentence(setup.about["policies"].values()),
+            bar(len(setup.scenario.trace), "requests", progress) as tell,
+        ):
             simulation.run(tell, setup.cores)
         complete = True
     except KeyboardInterrupt:
         pass
-    except Exception as error:
-        told = in_a_sentence(error)
-        if told is error:
-            raise
-        raise told from error
     wall_s = time.perf_counter() - started
     requests = _requests(simulation.recorder, file)
     result = _result(setup, simulation, requests, wall_s, migration.wall_s, command, complete)

@@ -32,7 +32,7 @@ from simlora.core.trace import Trace
 from simlora.core.trees import leaves
 from simlora.engine.assembly import check
 from simlora.engine.replica_config import ReplicaConfig
-from simlora.engine.scenario import Policies, Scenario
+from simlora.engine.scenario import Kind, Policies, Scenario
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
@@ -278,7 +278,7 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
         "kv_token_budget": scenario.replica.kv_token_budget,
         "max_prefill_tokens": scenario.replica.max_num_batched_tokens,
         "max_loras": _slots(scenario.replica),
-        "serve": _serve(tree, scenario, choices),
+        "serve": _serve(dict(leaves(tree)), scenario, choices),
         "others": [
             {
                 "gpu": kind.gpu.name if kind.gpu is not None else "",
@@ -288,6 +288,7 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
                 "max_prefill_tokens": kind.replica.max_num_batched_tokens,
                 "max_loras": _slots(kind.replica),
                 "replica": dict(written.get("replica", {})),
+                "serve": _serve(dict(leaves(tree)) | _of_kind(kind, written), scenario, choices),
                 "calibration": kind.calibration.describe(),
             }
             for kind, written in zip(
@@ -304,12 +305,21 @@ def _slots(replica: ReplicaConfig) -> int | None:
     return replica.max_loras if replica.adapter_memory == "slots" else None
 
 
-def _serve(tree: Tree, scenario: Scenario, choices: Mapping[str, str]) -> str | None:
-    """Return the command that starts the engine that is simulated; None where its flags are not known."""
+def _of_kind(kind: Kind, written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values by key that a kind of replica has of its own."""
+    memory = {} if kind.gpu is None else {"gpu.memory_bytes": kind.gpu.memory_bytes}
+    own = {f"replica.{key}": value for key, value in written.get("replica", {}).items()}
+    return {"replica.tp": kind.replica.tp, **memory, **own}
+
+
+def _serve(values: Mapping[str, Any], scenario: Scenario, choices: Mapping[str, str]) -> str | None:
+    """Return the command that starts the engine that is simulated; None where its flags are not known.
+
+    `values` are those of a replica's configuration by key.
+    """
     name = choices.get("system", "")
     if name not in ENGINES:
         return None
-    values = dict(leaves(tree))
     settings = {key: values.get(key) for key in (*ENGINES[name].flags, PREFIX_CACHING)}
     return command(
         name,

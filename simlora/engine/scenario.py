@@ -99,11 +99,11 @@ class ClusterConfig:
     `engines_per_gpu` replicas share the memory and the time of one GPU; 1: each has its own. `kv_token_budgets`: the
     pools of the replicas, where they differ from the replica's. `max_outstanding`: waiting and running requests, beyond
     which an arrival is rejected; None: no limit. `status_every_s`: how often replicas report their load to the router;
-    None: it is always current. `host_cores`: CPU cores that `replicas_per_host` replicas share, for a loader that
-    assists. `adapter_pool`: replicated, where every host holds all adapters; or distributed, where each host holds
-    those that the placement gives to its replicas, up to `host_memory_bytes`, and fetches others over the `network`, or
-    from `storage` if no host holds them. `replica_groups`: the last of the `replicas`, group by group, on other GPUs or
-    with other limits.
+    0: it is always current; None: as the router says, else always current. `host_cores`: CPU cores that
+    `replicas_per_host` replicas share, for a loader that assists. `adapter_pool`: replicated, where every host holds
+    all adapters; or distributed, where each host holds those that the placement gives to its replicas, up to
+    `host_memory_bytes`, and fetches others over the `network`, or from `storage` if no host holds them.
+    `replica_groups`: the last of the `replicas`, group by group, on other GPUs or with other limits.
     """
 
     replicas: int
@@ -128,7 +128,7 @@ class ClusterConfig:
         whole("host.replicas", self.replicas_per_host, "replicas", least=1)
         whole("host.cores", self.host_cores, "CPU cores", least=0)
         if self.status_every_s is not None:
-            number("cluster.status_every_s", self.status_every_s, "seconds", above=0)
+            number("cluster.status_every_s", self.status_every_s, "seconds", least=0)
         if self.max_outstanding is not None:
             whole("cluster.max_outstanding", self.max_outstanding, "requests", least=1)
         choice("cluster.adapter_pool", self.adapter_pool, ADAPTER_POOLS)

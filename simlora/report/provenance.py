@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simlora.core.trees import leaves
-from simlora.report.format import ABSENT
+from simlora.report.format import ABSENT, counted
 from simlora.report.markup import EMPTY, Html, join, tag
 from simlora.report.parts import facts_table, folded, quantity, section, table
 from simlora.report.results import RunResults
@@ -82,7 +82,8 @@ def how_it_was_made(results: RunResults) -> Html:
         _serve(summary),
         tag("p", f"seed {summary.get('seed', ABSENT)} · {versions}", class_="note"),
         folded(
-            "What was run", facts_table({k: v for k, v in _values(summary.get("run") or {}) if k != "serve"})
+            "What was run",
+            facts_table({k: v for k, v in _values(summary.get("run") or {}) if k not in ("serve", "others")}),
         ),
         folded("Simulation and KV cache figures", facts_table(cost)),
         folded("Full configuration", tag("pre", results.config) if results.config else EMPTY),
@@ -91,8 +92,23 @@ def how_it_was_made(results: RunResults) -> Html:
 
 def _serve(summary: Mapping[str, Any]) -> Html:
     """Return the command of the engine that was simulated; nothing where its flags are not known."""
-    command = (summary.get("run") or {}).get("serve")
-    if not command:
+    run = summary.get("run") or {}
+    if not run.get("serve"):
         return EMPTY
-    said = "The engine with the flags that were simulated, once for each replica:"
-    return join([tag("p", said, class_="note"), tag("pre", command, class_="command")])
+    others = run.get("others") or []
+    kinds = [{**run, "replicas": run["replicas"] - sum(kind["replicas"] for kind in others)}, *others]
+    return join(
+        part
+        for kind in kinds
+        for part in (
+            tag("p", f"The engine that was simulated, on {_machines(kind)}:", class_="note"),
+            tag("pre", kind["serve"], class_="command"),
+        )
+        if kind.get("serve")
+    )
+
+
+def _machines(kind: Mapping[str, Any]) -> str:
+    """Return how many replicas of a kind there are, and on what."""
+    gpus = f"{kind['tp']} {kind['gpu']}" if kind["tp"] > 1 else kind["gpu"]
+    return f"{counted(kind['replicas'], 'replica')} of {gpus}"

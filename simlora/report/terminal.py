@@ -70,7 +70,7 @@ def _facts(summary: dict[str, Any]) -> list[str]:
         *((f"SLO of {name}", _tenants(each)) for name, each in (slo.get("classes") or {}).items()),
         ("Cost", _cost(summary.get("cost") or {})),
         ("Prefix cache", f"{percent(kv.get('hit_rate'))} of prompt tokens"),
-        ("Preemptions", count(kv.get("preemptions"))),
+        ("Preemptions", count(kv.get("preemptions")) if kv.get("preemptions") else ABSENT),
         (
             "Simulated in",
             f"{seconds(simulation.get('wall_s'))}, {rate(simulation.get('requests_per_wall_s'), 'req')}"
@@ -205,10 +205,12 @@ def _requests(requests: dict[str, Any]) -> str:
 
 
 def _distributions(summary: dict[str, Any]) -> list[str]:
+    """Return a line for each time that some request has."""
     head = f"{'':<16}" + "".join(f"{name:>12}" for name in STATISTICS)
     rows = [
         f"{name:<16}" + "".join(f"{seconds(summary[metric][statistic]):>12}" for statistic in STATISTICS)
         for metric, name in METRIC_NAMES.items()
+        if summary[metric]["mean"] != 0.0
     ]
     return [head, *rows]
 

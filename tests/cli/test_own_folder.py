@@ -174,3 +174,76 @@ def test_in_a_sweep_it_is_a_row_beside_the_others(own: Path) -> None:
     table = simlora.sweep([*SMALL[:-1], "router=round_robin,mine"], config_dir="conf", jobs=1).table
     assert table["status"].tolist() == ["ran", "failed"]
     assert "own_router.Mine.route raised ZeroDivisionError" in table["reason"][1]
+
+
+BROKEN = """
+from simlora.policies.routing.base import Router
+from simlora.policies.placement.replicate_all import ReplicateAll
+
+
+class Nowhere(Router):
+    def route(self, request, candidates, view):
+        return {chosen}
+
+
+class BadInit(Nowhere):
+    def __init__(self):
+        raise ValueError("no")
+
+
+def deeper(of):
+    return of.nothing
+
+
+class Helped(Nowhere):
+    def route(self, request, candidates, view):
+        return deeper(request)
+
+
+class Placing(ReplicateAll):
+    def place(self, *arguments):
+        return deeper(3)
+
+
+class Short(Router):
+    def route(self, request):
+        return 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "override", "said"),
+    [
+        (
+            "77",
+            "router._target_=broken.Nowhere",
+            "Nowhere chose replica 77; simlora-check broken.Nowhere says",
+        ),
+        (
+            "None",
+            "router._target_=broken.Nowhere",
+            "Nowhere chose None, must be a replica's id; simlora-check",
+        ),
+        ("0", "router._target_=broken.BadInit", "broken.BadInit.__init__ raised ValueError: no; "),
+        ("0", "router._target_=broken.Helped", "broken.Helped.route raised AttributeError: "),
+        ("0", "placement._target_=broken.Placing", "broken.Placing.place raised AttributeError: "),
+        (
+            "0",
+            "router._target_=broken.Short",
+            "Short.route() takes 2 positional arguments but 4 were given; ",
+        ),
+    ],
+)
+def test_whatever_a_policy_does_wrong_is_one_sentence(
+    own: Path,
+    chosen: str,
+    override: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (own / "broken.py").write_text(BROKEN.replace("{chosen}", chosen))
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    assert run_main([*SMALL[:-1], override, "hydra.run.dir=out"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"simlora: error: {said}")

@@ -12,6 +12,7 @@ from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.routing.base import Router
+from simlora.policies.routing.scored import Scored
 from simlora.policies.views import ClusterView
 from tests.engine.cases import Case, Row
 
@@ -43,8 +44,9 @@ def heard(every_s: float | None) -> list[tuple[int, int, int]]:
     return listening(every_s).heard
 
 
-def listening(every_s: float | None) -> Listens:
+def listening(every_s: float | None, own_s: float | None = None) -> Listens:
     router = Listens()
+    router.status_every_s = own_s
     scenario = CASE.scenario()
     policies = replace(scenario.policies, router=router)
     cluster = replace(scenario.cluster, status_every_s=every_s)
@@ -78,6 +80,13 @@ def test_until_the_next_status_routers_send_all_requests_to_the_same_replica() -
     assert found.replica.tolist()[4:6] == [1, 1]
 
 
-def test_a_period_must_be_longer_than_nothing() -> None:
-    with pytest.raises(InputError, match=r"cluster\.status_every_s is 0, must be"):
-        replace(CASE.scenario().cluster, status_every_s=0)
+def test_a_router_brings_its_own_period_unless_the_cluster_has_one() -> None:
+    assert listening(None, own_s=1.0).heard == heard(1.0)
+    assert listening(0.0, own_s=1.0).heard == heard(None)
+
+
+def test_a_period_is_not_below_nothing() -> None:
+    with pytest.raises(InputError, match=r"cluster\.status_every_s is -1, must be"):
+        replace(CASE.scenario().cluster, status_every_s=-1)
+    with pytest.raises(InputError, match=r"router\.status_every_s is 0, must be"):
+        Scored(status_every_s=0)

@@ -114,7 +114,13 @@ class Dispatcher:
                 return None
         for listener in self.before_route:
             listener()
-        chosen = index(self._route(request, candidates, self._view))  # it may be one of numpy's numbers
+        found = self._route(request, candidates, self._view)
+        try:
+            chosen = index(found)  # it may be one of numpy's numbers
+        except TypeError:
+            raise TypeError(
+                f"{type(self._router).__name__} chose {found!r}, must be a replica's id"
+            ) from None
         assert 0 <= chosen < len(self._outstanding), f"{type(self._router).__name__} chose replica {chosen}"
         replica = self._fleet.replicas[chosen]
         self._fleet.bind(request, chosen)

@@ -87,8 +87,8 @@ class Simulation:
         self.history = LatencyHistory(self.clock, _asks_for_executions(scenario))
         seen = partial(ClusterView, scenario, fleet, latencies, self.placement, self.loads, self.history)
         self.view = view = seen()
-        every_s = cluster.status_every_s
-        reports = None if every_s is None else StatusReports(view, seen(), every_s)
+        every_s = policies.router.status_every_s if cluster.status_every_s is None else cluster.status_every_s
+        reports = StatusReports(view, seen(), every_s) if every_s else None
         routed: Any = view if reports is None else reports.view
         if is_blind(policies.router):
             routed = BlindView(view)

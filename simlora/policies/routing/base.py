@@ -21,10 +21,14 @@ class Router:
     Only an `informed` router may read the view's `loads` and `execution_s`; `loads` costs some µs per request. A
     `blind` one reads nothing of the view that requests change, only `rng`, the placement's `shares` and what replicas
     are like: requests may be routed ahead, so that replicas can be simulated one after the other, and on several cores.
+
+    `status_every_s` is the age of what replicas report where `cluster.status_every_s` does not say it; None: always
+    current.
     """
 
     informed: ClassVar[bool] = False
     blind: ClassVar[bool] = False
+    status_every_s: float | None = None
 
     @abstractmethod
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
-from simlora.core.checks import choice, number
+from simlora.core.checks import GivenFloat, choice, number
 from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.policies.routing.base import Router
@@ -30,15 +30,21 @@ class Scored(Router):
     Source: the scheduler of llm-d and of Gateway API's Inference Extension, whose filters, scorers and max-score-picker
     these are; AIBrix's weighted strategies, and the routings of vLLM's production stack and of Dynamo, each said as
     scorers (`conf/router`). Differs: of equals, AIBrix's least-kv-cache picks the last and the production stack the
-    first. What a replica's metrics say is as old as `cluster.status_every_s` allows; what the router counts itself is
-    not, nor which KV and which adapters are in HBM, which the products learn from events or within a scrape.
+    first. What a replica's metrics say is as old as `status_every_s` allows, the product's period of scrapes, or
+    `cluster.status_every_s`; what the router counts itself is not, nor which KV and which adapters are in HBM, which
+    the products learn from events or within a scrape.
     """
 
     informed: ClassVar[bool] = True
 
     def __init__(
-        self, scorers: Mapping[str, Any] | None = None, filters: Mapping[str, Any] | None = None
+        self,
+        scorers: Mapping[str, Any] | None = None,
+        filters: Mapping[str, Any] | None = None,
+        status_every_s: GivenFloat | None = None,
     ) -> None:
+        if status_every_s is not None:
+            self.status_every_s = number("router.status_every_s", status_every_s, "seconds", above=0)
         given = {"in_flight": 1.0} if scorers is None else _mapping("router.scorers", scorers)
         self._weights: list[float] = []
         self._scorers = []
