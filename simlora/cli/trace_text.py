@@ -68,7 +68,8 @@ def next_commands(path: str, trace: Trace, model: str | None = None) -> str:
         return f"Run it: simlora gpu=a10g model=llama_7b {workload}"
     rank = allowed_rank(max((adapter.rank for adapter in trace.adapters), default=1))
     return (
-        f"Run it: simlora system=vllm gpu=h100_80g model={model} replica.max_lora_rank={rank} {workload}\n"
+        f"Run it: simlora system=vllm gpu=h100_80g model={model} replica.max_lora_rank={rank} "
+        f"replica.adapter_tokenizers=false {workload}\n"
         f"Plan for it: simlora-plan model={model} {workload} slo.ttft_s=2 slo.tpot_s=0.1"
     )
 
