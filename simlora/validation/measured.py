@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from simlora.config.engine_flags import ENGINES, model_named
 from simlora.core.arrays import Floats, Ints
 from simlora.core.errors import InputError
 from simlora.core.random import stream
@@ -43,7 +44,8 @@ class Measured:
     """A server's run: its requests as a `trace`, and of each [requests] when its tokens came.
 
     `latency_s` is NaN where the log has no end of a request. `gaps_s` are the times between the tokens of each request,
-    None where the log has none. `notices` are sentences about what was left out or drawn.
+    None where the log has none. `notices` are sentences about what was left out or drawn. `model` is the base model as
+    the log or --base-model names it and `engine` one of ENGINES, None where nothing says it.
     """
 
     path: str
@@ -53,6 +55,8 @@ class Measured:
     latency_s: Floats
     gaps_s: Sequence[Floats] | None
     notices: tuple[str, ...]
+    model: str | None = None
+    engine: str | None = None
 
     @cached_property
     def tpot_s(self) -> Floats:
@@ -123,7 +127,19 @@ def read_measured(path: str, unsaid: Unsaid) -> Measured:
             f"the log names no adapters: each request has one of {unsaid.adapters}, drawn as likely as another"
         )
     said = [one for one in checked.notices if not (trace.adapters and "no column names an adapter" in one)]
-    return Measured(path, tool_of(log.names), trace, ttft_s, latency_s, gaps_s, (*said, *notices))
+    bases = (name for name in unsaid.wishes.base_models if model_named(name))
+    engine = next((name for name in ENGINES if (log.backend or "").startswith(name)), None)
+    return Measured(
+        path,
+        tool_of(log.names),
+        trace,
+        ttft_s,
+        latency_s,
+        gaps_s,
+        (*said, *notices),
+        log.model or next(bases, None),
+        engine,
+    )
 
 
 # Arrivals and adapters that the log does not name --------------------------------------------

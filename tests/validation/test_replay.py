@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,113 @@ def test_the_size_of_the_kv_cache_is_compared_and_then_simulated(tmp_path: Path)
     assert own > measured
     assert found.base.result.summary["run"]["kv_token_budget"] == measured
     assert f"tokens           100,000      {own:,}" in found.text()
+
+
+def said_of(
+    result: dict[str, Any], tmp_path: Path, overrides: Sequence[str], serve: str | None = None
+) -> tuple[str, ...]:
+    """The server that is simulated, and the notices about it."""
+    path = written(result, tmp_path / "result.json")
+    found = simlora.validate(path, overrides, serve=serve, unsaid=EIGHT, blame=False)
+    run = found.base.result.summary["run"]
+    return (*(str(run[key]) for key in ("system", "model", "gpu", "tp")), *found.notices)
+
+
+LLAMA, QWEN = "meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-8B"
+
+
+@pytest.fixture(scope="module")
+def few() -> dict[str, Any]:
+    """The result of a server with few requests."""
+    return served([*SERVER, "workload.rates_rps=[0.2]", "workload.duration_s=10", "workload.ranks=[16]"])
+
+
+def test_the_server_is_that_of_the_file_where_the_overrides_do_not_say(
+    few: dict[str, Any], tmp_path: Path
+) -> None:
+    result = few | {"model_id": LLAMA, "backend": "vllm"}
+    system, model, _, _, *notices = said_of(result, tmp_path, ["gpu=h100_80g"])
+    assert (system, model) == ("vllm", "llama_3_1_8b")
+    assert any(
+        notice.endswith(f"is of vllm and {LLAMA}; simulated is system=vllm model=llama_3_1_8b")
+        for notice in notices
+    )
+    assert not any("nothing says another" in notice for notice in notices)
+    assert "simulated is system=slora model=llama_7b, as nothing says another" in said_of(
+        few, tmp_path, ["gpu=h100_80g"]
+    )
+
+
+def test_the_server_is_that_of_the_command_with_the_values_that_the_engine_chooses_in_a_notice(
+    few: dict[str, Any], tmp_path: Path
+) -> None:
+    serve = f"vllm serve {LLAMA} -tp 2 --enable-lora --max-loras 8 --max-num-seqs 128 --port 1"
+    system, model, gpu, tp, *notices = said_of(few, tmp_path, ["gpu=a100_80g"], serve)
+    assert (system, model, gpu, tp) == ("vllm", "llama_3_1_8b", "a100_80g", "2")
+    assert "not simulated: --port 1" in notices
+    assert (
+        "the command leaves --max-num-batched-tokens to vllm, which takes them from its version and GPU; simulated is "
+        "scheduler.max_batched_tokens=2048" in notices
+    )
+
+
+def test_a_model_of_an_unknown_name_is_the_one_that_the_user_says(
+    few: dict[str, Any], tmp_path: Path
+) -> None:
+    serve = "vllm serve /models/my-llama --max-loras 8"
+    overrides = ["gpu=h100_80g", "model=llama_3_1_8b"]
+    system, model, _, _, *notices = said_of(few | {"model_id": "my-llama"}, tmp_path, overrides, serve)
+    assert (system, model) == ("vllm", "llama_3_1_8b")
+    said = "the command has the model /models/my-llama, which simlora does not know; simulated is model=llama_3_1_8b"
+    assert said in notices
+
+
+@pytest.mark.parametrize(
+    ("model", "overrides", "serve", "said"),
+    [
+        (
+            "acme/llama-3",
+            [],
+            None,
+            "has the model acme/llama-3, which simlora does not know; model=NAME must say",
+        ),
+        (
+            None,
+            [],
+            "vllm serve /models/x",
+            "the command has the model /models/x, which simlora does not know",
+        ),
+        (
+            LLAMA,
+            ["model=qwen3_8b"],
+            None,
+            f"{LLAMA}, which is model=llama_3_1_8b, and model=qwen3_8b would be",
+        ),
+        (
+            LLAMA,
+            [],
+            "vllm serve /models/x",
+            "the command has the model /models/x, which simlora does not know",
+        ),
+        (None, ["model=qwen3_8b"], f"vllm serve {LLAMA}", "the command has the model meta-llama"),
+        (
+            QWEN,
+            [],
+            f"vllm serve {LLAMA}",
+            f"{QWEN}, which is model=qwen3_8b, and model=llama_3_1_8b would be",
+        ),
+    ],
+)
+def test_another_model_than_the_server_s_is_refused(
+    model: str | None,
+    overrides: list[str],
+    serve: str | None,
+    said: str,
+    few: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        said_of(few | {"model_id": model}, tmp_path, ["gpu=h100_80g", *overrides], serve)
 
 
 @pytest.mark.parametrize(
