@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,8 +65,18 @@ class Checked:
     rows: Ints
 
 
-def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequence[Fault] = ()) -> Checked:
-    """Return the trace that a log is. Raises Faulty for all that is wrong with it, `known` faults included."""
+def imported(
+    log: Log,
+    sources: dict[str, Source],
+    wishes: Wishes,
+    known: Sequence[Fault] = (),
+    more: Callable[[Table], Sequence[Fault]] = lambda table: (),
+) -> Checked:
+    """Return the trace that a log is.
+
+    Raises Faulty for all that is wrong with it, `known` faults and those that `more` finds in the requests that stay
+    included.
+    """
     faults = [*log.faults, *known]
     table, notices = _without_warm_up(log.table, sources)
     table, failed = _without_failed(table, sources, wishes.failed, faults)
@@ -82,6 +92,7 @@ def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequen
     most = _most(table, sources, outputs, faults)
     sessions = _sessions(table, sources, faults)
     hashes, block_tokens = _hashes(table, sources, prompts, faults)
+    faults += more(table)
     if faults:
         raise Faulty(table.path, faults)
     order = np.argsort(since_s, kind="stable")
