@@ -18,7 +18,7 @@ from simlora.core.trace import AdapterSpec, Trace
 from simlora.metrics.summary import distribution
 from simlora.workload.logs.faults import Fault, of_rows
 from simlora.workload.logs.guessing import MEASURED, OURS, UNITS, Source, given_map, guess, missing, tool_of
-from simlora.workload.logs.importing import imported
+from simlora.workload.logs.importing import AT_ONCE, imported
 from simlora.workload.logs.reading import Log, read_log
 from simlora.workload.logs.times import numbers, times, unit_in
 from simlora.workload.logs.wishes import Wishes
@@ -107,7 +107,7 @@ def read_measured(path: str, unsaid: Unsaid) -> Measured:
     faults += [*wrong, *more]
     if "ttft" not in did and "first_token" not in did and "token_times" not in did and log.names:
         faults.append(Fault("ttft", f"no column for it among {_some(log.names)}", NO_TTFT))
-    wishes, notices = _with_rate(log, sources, unsaid.wishes, len(did) > 0)
+    wishes, notices = _with_rate(log, sources, unsaid.wishes, len(did) > 0), []
     if wishes.rate_rps is not None:
         sources.pop("arrival", None)
     if len(log.table):
@@ -122,11 +122,12 @@ def read_measured(path: str, unsaid: Unsaid) -> Measured:
     checked = imported(log, sources, _of_adapters(wishes, sources, unsaid), faults, of_durations)
     at = np.searchsorted(log.table.rows, checked.rows)
     ttft_s, latency_s, gaps_s = _durations(log, sources, did, at, [])
-    trace = checked.trace
+    trace, said = checked.trace, list(checked.notices)
     if log.max_concurrency and "arrival" not in sources and np.isinf(wishes.rate_rps or 0):
         trace, at = _one_after_another(trace, latency_s, log.max_concurrency)
         ttft_s, latency_s = ttft_s[at], latency_s[at]
         gaps_s = None if gaps_s is None else [gaps_s[each] for each in at]
+        said = [one for one in said if not one.startswith(AT_ONCE)]
         notices.append(
             f"the log has no times of arrival; each request is sent when one of {log.max_concurrency} ends, as "
             "max_concurrency says"
@@ -136,7 +137,7 @@ def read_measured(path: str, unsaid: Unsaid) -> Measured:
         notices.append(
             f"the log names no adapters: each request has one of {unsaid.adapters}, drawn as likely as another"
         )
-    said = [one for one in checked.notices if not (trace.adapters and "no column names an adapter" in one)]
+    said = [one for one in said if not (trace.adapters and "no column names an adapter" in one)]
     bases = (name for name in unsaid.wishes.base_models if model_named(name))
     engine = next((name for name in ENGINES if (log.backend or "").startswith(name)), None)
     return Measured(
@@ -155,13 +156,11 @@ def read_measured(path: str, unsaid: Unsaid) -> Measured:
 # Arrivals and adapters that the log does not name --------------------------------------------
 
 
-def _with_rate(
-    log: Log, sources: Mapping[str, Source], wishes: Wishes, is_run: bool
-) -> tuple[Wishes, list[str]]:
+def _with_rate(log: Log, sources: Mapping[str, Source], wishes: Wishes, is_run: bool) -> Wishes:
     """Return the rate by which arrivals are drawn: where the log has none, that which it says of itself."""
     if wishes.rate_rps is not None or "arrival" in sources or not is_run or not log.rate_rps:
-        return wishes, []
-    return replace(wishes, rate_rps=log.rate_rps), []
+        return wishes
+    return replace(wishes, rate_rps=log.rate_rps, rate_from="the log's request_rate")
 
 
 def _one_after_another(trace: Trace, latency_s: Floats, most: int) -> tuple[Trace, Ints]:

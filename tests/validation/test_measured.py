@@ -143,6 +143,23 @@ def test_requests_of_a_limited_concurrency_are_sent_when_others_end(tmp_path: Pa
     found = read(log, tmp_path)
     assert found.trace.arrival_s.tolist() == pytest.approx([0.0, 0.0, 0.2])
     assert any("each request is sent when one of 2 ends" in notice for notice in found.notices)
+    assert not any("at once" in notice for notice in found.notices)
+
+
+@pytest.mark.parametrize(
+    ("rate", "said"),
+    [
+        ("inf", "all requests arrive at once, as the log's request_rate says"),
+        (2.0, "arrivals are drawn, a Poisson process of 2 requests/s, as the log's request_rate says"),
+    ],
+)
+def test_a_rate_that_only_the_log_says_is_the_log_s(rate: Any, said: str, tmp_path: Path) -> None:
+    log = {name: cells for name, cells in VLLM.items() if name != "start_times"} | {"request_rate": rate}
+    assert said in read(log, tmp_path).notices
+    assert (
+        said.replace("the log's request_rate", "--rate")
+        in read(log, tmp_path, Unsaid(wishes=Wishes(rate_rps=float(rate)))).notices
+    )
 
 
 def test_adapters_that_the_log_does_not_name_are_drawn(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ NO_ERROR_MUST = "empty (--failed drop leaves such rows out)"
 AT_LEAST_1 = "a whole number of tokens, at least 1"
 NOTHING = ("", "none", "null", "nan", "false", "[]", "0")
 """What a column of errors has where there was none."""
+AT_ONCE = "all requests arrive at once"
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048)
 """Sizes of blocks, of which the one is taken that the numbers of a log's hashes fit."""
 
@@ -210,11 +211,11 @@ def _arrivals(
     source = sources.get("arrival")
     if wishes.rate_rps is not None:
         if np.isinf(wishes.rate_rps):
-            notices.append("all requests arrive at once, as --rate inf says")
+            notices.append(f"{AT_ONCE}, as {wishes.rate_from} says")
             return np.zeros(len(table))
         gaps_s = stream(0, "arrivals").exponential(1 / wishes.rate_rps, len(table))
         notices.append(
-            f"arrivals are drawn, a Poisson process of {wishes.rate_rps:g} requests/s, as --rate says"
+            f"arrivals are drawn, a Poisson process of {wishes.rate_rps:g} requests/s, as {wishes.rate_from} says"
         )
         since_s: Floats = np.cumsum(gaps_s) - gaps_s[:1].sum()
         return since_s
