@@ -283,6 +283,63 @@ def test_litellm_as_a_table_of_its_database() -> None:
     assert requests(imported("spend.csv", "--ranks", "ranks.csv")) == want
 
 
+def test_litellm_s_payload_has_the_request_s_own_cap() -> None:
+    """Not the longest answer that the model can give, which stands beside it."""
+    known = {"model_map_value": {"max_tokens": 4096, "max_output_tokens": 3}}
+    rows = [
+        {**LITELLM[0], "model_map_information": known, "model_parameters": {"max_tokens": cap}}
+        for cap in (256, 9)
+    ]
+    Path("payload.jsonl").write_text(lines(rows))
+    assert imported("payload.jsonl", "--rank", "8").max_output_tokens.tolist() == [256, 9]
+
+
+@pytest.mark.parametrize(
+    ("tool", "row"),
+    [
+        (
+            "Envoy AI Gateway's log",
+            {
+                "start_time": "2026-01-31T12:00:00Z",
+                "response_code": 200,
+                "genai_model_name": "sql",
+                "genai_tokens_input": 10,
+                "genai_tokens_output": 4,
+            },
+        ),
+        (
+            "Kong AI Gateway's log",
+            {
+                "started_at": T * 1000,
+                "response": {"status": 200},
+                "ai": {
+                    "proxy": {
+                        "usage": {"prompt_tokens": 10, "completion_tokens": 4},
+                        "meta": {"request_model": "sql", "response_model": "x"},
+                    }
+                },
+            },
+        ),
+        (
+            "OpenRouter's log",
+            {
+                "created_at": "2026-01-31 12:00:00.1",
+                "model_permaslug": "sql",
+                "tokens_prompt": 10,
+                "tokens_completion": 4,
+                "cancelled": False,
+            },
+        ),
+    ],
+)
+def test_gateways_with_names_of_their_own(tool: str, row: Row, capsys: Capture) -> None:
+    trace = imported(as_jsonl([row]), "--rank", "8")
+    assert requests(trace) == [(0, "sql", 8, 10, 4)]
+    captured = capsys.readouterr()
+    assert f"1 rows, {tool}" in captured.out
+    assert not captured.err, "no notice: all is known"
+
+
 def gateway(
     at: Any, model: str = "sql", prompt: Any = 10, output: Any = 4, status: int = 200, **more: Any
 ) -> Row:
