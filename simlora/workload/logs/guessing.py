@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 
 from simlora.core.checks import shown
@@ -41,6 +42,7 @@ NAMES = {
         "status": "status_code http_status response_status response_code status success",
         "error": "error errors error_message error_code exception cancelled",
         "phase": "benchmark_phase",
+        "cache_hit": "cache_hit",
     }.items()
 }
 """For each of ours the names that others use, the surest first. A path ends with one: usage.prompt_tokens."""
@@ -148,7 +150,8 @@ def guess(
     """Return the column of the log for each of ours that it has, and what is wrong about that.
 
     `looked_for` has the names that others use for ours. `names` are the log's columns; one in which no cell `has_cells`
-    is passed over, unless it is `given`.
+    is passed over, unless it is `given`. Where a `given` one is not there, that which it looks like is found, so that
+    its own faults are, too.
     """
     found: dict[str, Source] = {}
     faults: list[Fault] = []
@@ -165,7 +168,9 @@ def guess(
                         f"a column for {ours}; {nearest(source.column, names)}",
                     )
                 )
-            elif source and names:
+                alike = get_close_matches(source.column, names, n=1)
+                source = Source(alike[0], source.unit) if alike and alike[0] in free else None
+            if source and names:
                 found[ours] = source
             continue
         fitting = next(filter(None, (_nearest_to_top(free, alias) for alias in aliases)), [])

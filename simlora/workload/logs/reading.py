@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import chain, islice
 from typing import Any, TextIO, TypeVar
 
@@ -128,7 +129,8 @@ class _Reader:
         return found
 
     def _is_kept(self, name: str) -> bool:
-        return name in self.named or may_be_ours(name, self.measured)
+        """Return whether a column is read: one that may be ours, or that is named, if only nearly so."""
+        return may_be_ours(name, self.measured) or bool(get_close_matches(name, self.named, n=1))
 
     def _of_csv(self, text: TextIO) -> Iterator[Chunk]:
         """Yield the rows below a header; one with more cells than that is a fault, and its cells are left out."""
