@@ -57,8 +57,8 @@ def not_said(setup: Setup, command: Started | None, overrides: Sequence[str]) ->
         flags = ", ".join(engine(command.engine).flags[key] for key in left)
         simulated = " ".join(f"{key}={_text(values.get(key))}" for key in left)
         notices.append(
-            f"the command leaves {flags} to {command.engine}, which takes them from its version and GPU; simulated is "
-            f"{simulated}"
+            f"the command leaves {flags} to {command.engine}, which chooses by its version, GPU and adapters; "
+            f"simulated is {simulated}"
         )
     return notices
 

@@ -157,8 +157,8 @@ def test_the_server_is_that_of_the_command_with_the_values_that_the_engine_choos
     assert (system, model, gpu, tp) == ("vllm", "llama_3_1_8b", "a100_80g", "2")
     assert "not simulated: --port 1" in notices
     assert (
-        "the command leaves --max-num-batched-tokens to vllm, which takes them from its version and GPU; simulated is "
-        "scheduler.max_batched_tokens=2048" in notices
+        "the command leaves --max-num-batched-tokens to vllm, which chooses by its version, GPU and adapters; "
+        "simulated is scheduler.max_batched_tokens=2048" in notices
     )
 
 
