@@ -45,11 +45,11 @@ with which seed; simlora-trace show NAME names that workload. A week of requests
 workload.rows=null.
 
 import takes what vllm bench serve --save-detailed, sglang.bench_serving --output-details, GuideLLM, AIPerf
-(profile_export.jsonl), inference-perf (per request), LiteLLM and OpenAI-compatible gateways write, Azure's traces and
-Mooncake's: JSON lines, JSON, CSV or Parquet, text also as .gz or .zst. It finds the columns by their names, prints
-which it takes, and checks every row. A row of the base model has no adapter. Requests that failed (status 429 or 5xx,
-an error, no tokens) are left out, with their number. If anything is wrong, all of it stands in one table, each with its
-row, its column, what there is and what it must be, and nothing is written.
+(profile_export.jsonl), inference-perf (per request), LiteLLM, OpenRouter and gateways write (Envoy's, Kong's, those
+that speak OpenAI's API), Azure's traces and Mooncake's: JSON lines, JSON, CSV or Parquet, text also as .gz or .zst. It
+finds the columns by their names, prints which it takes, and checks every row. A row of the base model has no adapter.
+Requests that failed (status 429 or 5xx, an error, no tokens) are left out, with their number. If anything is wrong, all
+of it stands in one table, each with its row, its column, what there is and what it must be, and nothing is written.
 
 Exit status: 0 done, 2 bad input, 130 interrupted."""
 WORDS = {"list": (), "show": ("NAME",), "info": ("FILE",), "convert": ("FILE", "OUT"), "import": ("LOG",)}

@@ -30,7 +30,8 @@ def add_import_options(parser: argparse.ArgumentParser, title: str = "options of
         action="append",
         default=[],
         help="columns, where the guess is wrong: arrival (with a unit: arrival=COLUMN:ms, or :s, :us, :ns), "
-        "adapter, rank, prompt_tokens, output_tokens, max_output_tokens, session, block_hashes, status, error, phase; "
+        "adapter, rank, prompt_tokens, output_tokens, max_output_tokens, session, block_hashes, status, error, phase, "
+        "cache_hit; "
         "nothing behind =: none",
     )
     add("--ranks", metavar="CSV", help="each adapter's rank: a file with the columns adapter and rank")
@@ -148,6 +149,7 @@ def _guessed(log: Log, sources: dict[str, Source], wishes: Wishes) -> str:
         "status": "",
         "error": "",
         "phase": "",
+        "cache_hit": "",
     }
     for ours in OURS:
         if said.get(ours):

@@ -71,7 +71,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from simlora.config.engine_flags import started
     from simlora.core.checks import whole
     from simlora.core.errors import InputError
     from simlora.validation import validate
@@ -85,18 +84,13 @@ def _run(options: argparse.Namespace) -> int:
     if options.adapters is not None:
         whole("--adapters", options.adapters, "adapters", least=1)
     overrides = overrides_of(options)
-    if options.serve is not None:
-        server = started(options.serve)
-        say(f"notice: {options.serve.split()[0]} as {' '.join(server.overrides)}")
-        if server.unknown:
-            say(f"notice: not simulated: {', '.join(server.unknown)}")
-        overrides = [*server.overrides, *overrides]
     folder = options.out or Path("outputs") / "validate"
     kv_tokens = options.kv_tokens if options.startup_log is None else kv_tokens_in(options.startup_log)
     try:
         found = validate(
             options.measured,
             overrides,
+            serve=options.serve,
             unsaid=Unsaid(options.map, wishes_of(options), options.adapters),
             kv_tokens=kv_tokens,
             fit=options.fit,

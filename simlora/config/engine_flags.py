@@ -25,8 +25,9 @@ class Engine:
 
     `lora` are words that serving adapters needs, `environment` are variables that it needs to load them while it runs,
     and `adapters` says how they are named to it. `context` is the flag of the longest request. `module` and
-    `model_flag` are in a command that starts it as a module; `defaults` are the engine's own values, by simlora's keys,
-    where they are the same on every GPU. `caches` is whether it caches prefixes without being told.
+    `model_flag` are in a command that starts it as a module; `spellings` are other names of flags; `defaults` are the
+    engine's own values, by simlora's keys, where they are the same on every GPU. `caches` is whether it caches prefixes
+    without being told.
     """
 
     start: tuple[str, ...]
@@ -40,6 +41,7 @@ class Engine:
     adapters: str
     module: str
     model_flag: str
+    spellings: Mapping[str, str]
     defaults: Mapping[str, Any]
     caches: bool = True
 
@@ -65,7 +67,8 @@ ENGINES = {
         adapters="--lora-modules NAME=PATH …, or POST /v1/load_lora_adapter with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
         module="vllm.entrypoints.openai.api_server",
         model_flag="--model",
-        defaults={"replica.max_loras": 1, "replica.max_lora_rank": 16, MEMORY: 0.9},
+        spellings={"-tp": "--tensor-parallel-size"},
+        defaults={"replica.tp": 1, "replica.max_loras": 1, "replica.max_lora_rank": 16, MEMORY: 0.9},
     ),
     "sglang": Engine(
         start=("python", "-m", "sglang.launch_server", "--model-path", "{model}"),
@@ -87,10 +90,15 @@ ENGINES = {
         adapters="--lora-paths NAME=PATH …, or POST /load_lora_adapter",
         module="sglang.launch_server",
         model_flag="--model-path",
-        defaults={"replica.max_loras": 8},
+        spellings={"--tp": "--tp-size", "--tensor-parallel-size": "--tp-size", "--model": "--model-path"},
+        defaults={"replica.tp": 1, "replica.max_loras": 8},
     ),
 }
 """Sources: vLLM's and SGLang's documentation of their server arguments."""
+LISTS = ("--lora-modules", "--lora-paths", "--lora-target-modules", "--served-model-name")
+"""Flags of any number of values."""
+FLAG = re.compile(r"--?[A-Za-z]")
+"""How a flag begins; -1 is a value."""
 HUB = {
     "llama_2_7b": "meta-llama/Llama-2-7b-chat-hf",
     "llama_2_13b": "meta-llama/Llama-2-13b-chat-hf",
@@ -192,12 +200,14 @@ def command(name: str, model: str, settings: Mapping[str, Any], **more: Any) -> 
 class Started:
     """What a command that starts an engine says, in simlora's terms.
 
-    `overrides` choose the system and the model, and set keys; `unknown` are flags that simlora has nothing for, and
-    `left` those that the command does not set and whose values the engine takes from its version and GPU.
+    `model` is the model as the command names it, "" where it names none. `settings` are values by simlora's keys,
+    `unknown` flags that simlora has nothing for, and `left` the keys of flags that the command does not have and whose
+    values the engine takes from its version and GPU.
     """
 
     engine: str
-    overrides: tuple[str, ...]
+    model: str
+    settings: Mapping[str, Any]
     unknown: tuple[str, ...]
     left: tuple[str, ...]
 
@@ -227,22 +237,14 @@ def started(text: str, activation_share: float = 0.0) -> Started:
             settings[keys[flag]] = _value(flag, value)
         elif (flag,) in one.prefix_caching.values():
             caches = next(on for on, words in one.prefix_caching.items() if words == (flag,))
-        elif flag not in (*one.always, *one.lora, one.model_flag):
+        elif flag not in (*one.always, *one.lora, one.context, one.model_flag):
             unknown.append(flag if value is None else f"{flag} {value}")
     if name == "vllm":
         settings.setdefault("replica.max_cpu_loras", settings["replica.max_loras"])
     elif MEMORY in settings:
         settings[MEMORY] = round(settings[MEMORY] + activation_share, 4)
-    ours = model_named(model)
-    chosen = [f"system={name}", *([f"model={ours}"] if ours else [])]
-    overrides = (
-        *chosen,
-        *(f"{key}={value}" for key, value in settings.items()),
-        f"{PREFIX_CACHING}={str(caches).lower()}",
-    )
-    return Started(
-        name, overrides, tuple(unknown), tuple(flag for flag, key in keys.items() if key not in settings)
-    )
+    left = tuple(key for key in one.flags if key not in settings)
+    return Started(name, model, settings | {PREFIX_CACHING: caches}, tuple(unknown), left)
 
 
 def _starts(one: Engine, given: Sequence[str]) -> bool:
@@ -256,11 +258,15 @@ def _flags(one: Engine, given: Sequence[str]) -> tuple[str, list[tuple[str, str 
     alone: list[str] = []
     switches = {*one.always, *one.lora, *(flag for words in one.prefix_caching.values() for flag in words)}
     for word in given[given.index(one.module) + 1 :] if one.module in given else given[2:]:
-        if word.startswith("--"):
+        last, has = flags[-1] if flags else ("", None)
+        if FLAG.match(word):
             flag, equals, value = word.partition("=")
-            flags.append((flag.replace("_", "-"), value if equals else None))
-        elif flags and flags[-1][1] is None and flags[-1][0] not in switches:
-            flags[-1] = (flags[-1][0], word)
+            flag = flag.replace("_", "-")
+            flags.append((one.spellings.get(flag, flag), value if equals else None))
+        elif flags and has is None and last not in switches:
+            flags[-1] = (last, word)
+        elif last in LISTS:
+            flags[-1] = (last, f"{has} {word}")
         else:
             alone.append(word)
     if alone and one.module not in given:

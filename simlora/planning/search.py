@@ -154,7 +154,8 @@ def _cost(trials: Trials, looked_at: Sequence[Machine], excluded: int, plans: in
     minutes = runs * (outcome.seconds + OVERHEAD_S) / cores / 60
     return (
         f"{traffic.rate_rps:.4g} requests/s, {len(traffic.ranks)} adapters; {len(looked_at)} kinds of machine, "
-        f"{excluded} left out; up to about {runs:,} runs: {minutes:.1f} minutes on {cores} cores, less what is kept"
+        f"{excluded} left out; about {runs:,} to {2 * runs:,} runs: {minutes:.1f} to {2 * minutes:.1f} minutes on "
+        f"{cores} cores, less what is kept"
     )
 
 

@@ -78,14 +78,16 @@ def explains(left: float, error: float) -> bool:
     return left < EXPLAINS * error and left <= EXPLAINS_MOST
 
 
+def judged(measured: Mapping[str, Any], simulated: Mapping[str, Any]) -> dict[str, float]:
+    """Return simulated over measured of the JUDGED figures that both have."""
+    both = {name: (place(measured, name), place(simulated, name)) for name in JUDGED}
+    return {name: here / there for name, (there, here) in both.items() if there and here}
+
+
 def error_of(measured: Mapping[str, Any], simulated: Mapping[str, Any]) -> float:
-    """Return the mean size of the logarithms of simulated over measured, of the JUDGED figures that both have."""
-    ratios = []
-    for name in JUDGED:
-        there, here = place(measured, name), place(simulated, name)
-        if there and here:
-            ratios.append(abs(math.log(here / there)))
-    return sum(ratios) / len(ratios)
+    """Return the mean of |simulated / measured - 1| over the JUDGED figures that both have."""
+    ratios = judged(measured, simulated).values()
+    return sum(abs(ratio - 1) for ratio in ratios) / len(ratios)
 
 
 def place(summary: Mapping[str, Any], name: str) -> float | None:

@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from simlora.config.engine_flags import ENGINES, model_named
 from simlora.core.arrays import Floats, Ints
 from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import AdapterSpec, Trace
 from simlora.metrics.summary import distribution
-from simlora.workload.logs.faults import Fault, Faulty, of_rows
+from simlora.workload.logs.faults import Fault, of_rows
 from simlora.workload.logs.guessing import MEASURED, OURS, UNITS, Source, given_map, guess, missing, tool_of
-from simlora.workload.logs.importing import imported
+from simlora.workload.logs.importing import AT_ONCE, imported
 from simlora.workload.logs.reading import Log, read_log
 from simlora.workload.logs.times import numbers, times, unit_in
 from simlora.workload.logs.wishes import Wishes
+from simlora.workload.table import Table
 
 KNOWN = (*OURS, *MEASURED)
 IN_UNITS = {
@@ -32,6 +34,8 @@ IN_UNITS = {
 }
 """Units of columns whose names do not end with one: vLLM's and SGLang's, GuideLLM's and AIPerf's."""
 DURATION = "seconds, at least 0"
+ROUNDED_S = 1e-3
+"""A latency may be so much shorter than the TTFT: both are rounded."""
 NO_TTFT = (
     "the time to the first token: --map ttft=COLUMN:ms, or first_token=COLUMN; vllm bench serve writes it with "
     "--save-detailed, sglang.bench_serving with --output-details"
@@ -43,7 +47,8 @@ class Measured:
     """A server's run: its requests as a `trace`, and of each [requests] when its tokens came.
 
     `latency_s` is NaN where the log has no end of a request. `gaps_s` are the times between the tokens of each request,
-    None where the log has none. `notices` are sentences about what was left out or drawn.
+    None where the log has none. `notices` are sentences about what was left out or drawn. `model` is the base model as
+    the log or --base-model names it and `engine` one of ENGINES, None where nothing says it.
     """
 
     path: str
@@ -53,6 +58,8 @@ class Measured:
     latency_s: Floats
     gaps_s: Sequence[Floats] | None
     notices: tuple[str, ...]
+    model: str | None = None
+    engine: str | None = None
 
     @cached_property
     def tpot_s(self) -> Floats:
@@ -100,19 +107,27 @@ def read_measured(path: str, unsaid: Unsaid) -> Measured:
     faults += [*wrong, *more]
     if "ttft" not in did and "first_token" not in did and "token_times" not in did and log.names:
         faults.append(Fault("ttft", f"no column for it among {_some(log.names)}", NO_TTFT))
-    wishes, notices = _with_rate(log, sources, unsaid.wishes, len(did) > 0)
+    wishes, notices = _with_rate(log, sources, unsaid.wishes, len(did) > 0), []
     if wishes.rate_rps is not None:
         sources.pop("arrival", None)
     if len(log.table):
         faults += missing(log.names, sources, given, (wishes.rate_rps, log.rate_rps))
-    checked = imported(log, sources, _of_adapters(wishes, sources, unsaid), faults)
+
+    def of_durations(table: Table) -> list[Fault]:
+        found: list[Fault] = []
+        if "arrival" not in sources or not times(table, sources["arrival"]).faults:
+            _durations(log, sources, did, np.searchsorted(log.table.rows, table.rows), found)
+        return found
+
+    checked = imported(log, sources, _of_adapters(wishes, sources, unsaid), faults, of_durations)
     at = np.searchsorted(log.table.rows, checked.rows)
-    ttft_s, latency_s, gaps_s = _durations(log, sources, did, at)
-    trace = checked.trace
+    ttft_s, latency_s, gaps_s = _durations(log, sources, did, at, [])
+    trace, said = checked.trace, list(checked.notices)
     if log.max_concurrency and "arrival" not in sources and np.isinf(wishes.rate_rps or 0):
         trace, at = _one_after_another(trace, latency_s, log.max_concurrency)
         ttft_s, latency_s = ttft_s[at], latency_s[at]
         gaps_s = None if gaps_s is None else [gaps_s[each] for each in at]
+        said = [one for one in said if not one.startswith(AT_ONCE)]
         notices.append(
             f"the log has no times of arrival; each request is sent when one of {log.max_concurrency} ends, as "
             "max_concurrency says"
@@ -122,20 +137,30 @@ def read_measured(path: str, unsaid: Unsaid) -> Measured:
         notices.append(
             f"the log names no adapters: each request has one of {unsaid.adapters}, drawn as likely as another"
         )
-    said = [one for one in checked.notices if not (trace.adapters and "no column names an adapter" in one)]
-    return Measured(path, tool_of(log.names), trace, ttft_s, latency_s, gaps_s, (*said, *notices))
+    said = [one for one in said if not (trace.adapters and "no column names an adapter" in one)]
+    bases = (name for name in unsaid.wishes.base_models if model_named(name))
+    engine = next((name for name in ENGINES if (log.backend or "").startswith(name)), None)
+    return Measured(
+        path,
+        tool_of(log.names),
+        trace,
+        ttft_s,
+        latency_s,
+        gaps_s,
+        (*said, *notices),
+        log.model or next(bases, None),
+        engine,
+    )
 
 
 # Arrivals and adapters that the log does not name --------------------------------------------
 
 
-def _with_rate(
-    log: Log, sources: Mapping[str, Source], wishes: Wishes, is_run: bool
-) -> tuple[Wishes, list[str]]:
+def _with_rate(log: Log, sources: Mapping[str, Source], wishes: Wishes, is_run: bool) -> Wishes:
     """Return the rate by which arrivals are drawn: where the log has none, that which it says of itself."""
     if wishes.rate_rps is not None or "arrival" in sources or not is_run or not log.rate_rps:
-        return wishes, []
-    return replace(wishes, rate_rps=log.rate_rps), []
+        return wishes
+    return replace(wishes, rate_rps=log.rate_rps, rate_from="the log's request_rate")
 
 
 def _one_after_another(trace: Trace, latency_s: Floats, most: int) -> tuple[Trace, Ints]:
@@ -178,32 +203,38 @@ def _with_adapters(trace: Trace, unsaid: Unsaid) -> Trace:
 
 
 def _durations(
-    log: Log, sources: Mapping[str, Source], did: Mapping[str, Source], at: Ints
+    log: Log, sources: Mapping[str, Source], did: Mapping[str, Source], at: Ints, faults: list[Fault]
 ) -> tuple[Floats, Floats, list[Floats] | None]:
     """Return TTFT, latency [requests] and the gaps between tokens of each request of the log's rows `at`.
 
-    Raises Faulty for cells that are no durations.
+    Cells that are no durations, and latencies shorter than the TTFT, are faults.
     """
-    faults: list[Fault] = []
     gaps_s: list[Floats] | None = None
-    moments = "token_times" in did and "arrival" in sources
-    if moments:
+    if "token_times" in did and "arrival" in sources:
+        last: Source | None = did["token_times"]
         came_s = _lists(log, did["token_times"], at, faults)
         since_s = _moments(log, sources["arrival"], at)
         gaps_s = [np.diff(each) for each in came_s]
         ttft_s = np.array([each[0] if len(each) else np.nan for each in came_s]) - since_s
         latency_s = np.array([each[-1] if len(each) else np.nan for each in came_s]) - since_s
-        did = {name: source for name, source in did.items() if name not in ("ttft", "latency", "gaps")}
     else:
         ttft_s = _duration(log, sources, did, ("ttft", "first_token"), at, faults)
+        last = did.get("gaps") or did.get("latency") or did.get("end")
         if "gaps" in did:
             gaps_s = _lists(log, did["gaps"], at, faults)
             latency_s = ttft_s + np.array([each.sum() for each in gaps_s])
         else:
             latency_s = _duration(log, sources, did, ("latency", "end"), at, faults)
-    if faults:
-        raise Faulty(log.table.path, faults)
-    return ttft_s, latency_s, gaps_s
+    if last is not None and all(fault.row is not None for fault in faults):  # the units are known
+        short, firsts_s = np.zeros(len(log.table), dtype=np.bool_), np.zeros(len(log.table))
+        short[at], firsts_s[at] = (latency_s >= 0) & (latency_s < ttft_s - ROUNDED_S), ttft_s
+        faults += of_rows(
+            log.table,
+            last.column,
+            short,
+            lambda row: f"no less than the TTFT of that row, {firsts_s[row]:.4g} s",
+        )
+    return ttft_s, np.maximum(latency_s, ttft_s), gaps_s
 
 
 def _duration(
@@ -224,7 +255,8 @@ def _duration(
         faults += of_rows(table, source.column, bad, DURATION)
         return np.asarray(found[at] * (UNITS[_unit(source, faults)] / 1e9))
     if moment in did and "arrival" in sources:
-        since_s = _moments(log, did[moment], at) - _moments(log, sources["arrival"], at)
+        ends, begins = times(table, did[moment]), times(table, sources["arrival"])
+        since_s = (ends.since_s - begins.since_s)[at] + (ends.first_ns - begins.first_ns) / 1e9
         bad[at] = since_s < 0
         faults += of_rows(table, did[moment].column, bad, f"a time after {sources['arrival'].column}")
         return since_s
@@ -239,10 +271,23 @@ def _moments(log: Log, source: Source, at: Ints) -> Floats:
 
 
 def _lists(log: Log, source: Source, at: Ints, faults: list[Fault]) -> list[Floats]:
-    """Return a column of lists of seconds, of each request."""
+    """Return a column of lists of seconds, of each request; one that is no list is a fault, and empty."""
     scale = UNITS[_unit(source, faults, default="s")] / 1e9
     cells = [*log.table.columns[source.column]]
-    return [np.asarray(cells[row] if cells[row] is not None else (), dtype=np.float64) * scale for row in at]
+    read = [_list(cells[row]) for row in at.tolist()]
+    bad = np.zeros(len(cells), dtype=np.bool_)
+    bad[at] = [each is None for each in read]
+    faults += of_rows(log.table, source.column, bad, "a list of numbers")
+    return [np.zeros(0) if each is None else each * scale for each in read]
+
+
+def _list(cell: Any) -> Floats | None:
+    """Return a cell's numbers, none of an empty one; None where it holds something else."""
+    try:
+        found = np.asarray(() if cell is None else cell, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    return found if found.ndim == 1 else None
 
 
 def _unit(source: Source, faults: list[Fault], default: str | None = None) -> str:

@@ -15,7 +15,7 @@ from simlora.api.preparing import composed, ready
 from simlora.api.running import run
 from simlora.calibrate.calibration_file import save, text_of
 from simlora.calibrate.scaling import with_host
-from simlora.config.engine_flags import PREFIX_CACHING
+from simlora.config.engine_flags import PREFIX_CACHING, started
 from simlora.config.own_folder import with_folder
 from simlora.config.setup import Setup
 from simlora.core.arrays import Floats
@@ -26,6 +26,7 @@ from simlora.latency.calibration import Calibration
 from simlora.sweeps.grid import QUIET
 from simlora.validation.blame import BATCHED, KV, NEAR, SEQUENCES, blamed, error_of, flags_tried, runs_of
 from simlora.validation.measured import Measured, Unsaid, read_measured
+from simlora.validation.server import not_said, server_of
 from simlora.validation.steps import DecodeSteps, calibrated_s, decode_steps, error_of_steps, host_of, rows_of
 from simlora.validation.validated import Compared, Fitted, Validation
 from simlora.workload.export import write
@@ -43,6 +44,7 @@ def validate(
     measured: str | Path,
     overrides: Sequence[str] = (),
     *,
+    serve: str | None = None,
     unsaid: Unsaid | None = None,
     kv_tokens: int | None = None,
     fit: bool = False,
@@ -55,22 +57,25 @@ def validate(
     """Return how far a simulation is from what a server did with the same requests.
 
     `measured` is the result of a benchmark, or a log, with the times of each request's tokens; `unsaid` is what it does
-    not say. `overrides` describe the server. `kv_tokens` are those of its KV cache as the engine reports them
-    (`kv_tokens_in` finds them in what it logs): they are compared, and simulated. `blame`: each part of the calibration
-    alone is made longer and shorter, and it is said which explains the error. `fit`: the host's time is fitted to the
-    decode steps that the times of tokens show, written as a calibration, and simulated.
+    not say. `serve` is the command that started the server, and `overrides` describe the rest of it. `kv_tokens` are
+    those of its KV cache as the engine reports them (`kv_tokens_in` finds them in what it logs): they are compared, and
+    simulated. `blame`: each part of the calibration alone is made longer and shorter, and it is said which explains the
+    error. `fit`: the host's time is fitted to the decode steps that the times of tokens show, written as a calibration,
+    and simulated.
 
     The requests are written to `out`, with the calibrations that are tried. Raises Faulty for a log that does not say
     what is needed, with all that is wrong, and InputError for other mistakes.
     """
     if kv_tokens is not None:
         whole("kv_tokens", kv_tokens, "tokens", least=1)
+    command = None if serve is None else started(serve)
     found = read_measured(str(measured), unsaid or Unsaid())
+    server, taken = server_of(found, command, overrides)
     folder = expanded(out)
     folder.mkdir(parents=True, exist_ok=True)
     trace = folder / REQUESTS
     write(found.trace, str(trace))
-    user = [*with_folder(tuple(overrides), config_dir), "workload=file", f"workload.path={trace}"]
+    user = [*with_folder(server, config_dir), "workload=file", f"workload.path={trace}"]
     if found.trace.has_hashes:
         user.append(f"workload.hash_block_tokens={found.trace.hash_block_tokens}")
     setup, base = _simulated(found, user)
@@ -83,7 +88,7 @@ def validate(
         measured=found,
         overrides=tuple(user),
         about=setup.about,
-        notices=(*found.notices, *setup.notices),
+        notices=(*found.notices, *taken, *not_said(setup, command, server), *setup.notices),
         base=base,
         kv_tokens=(kv_tokens, own_kv_tokens),
         steps=() if steps is None else rows_of(steps, _expected_s(setup, steps, setup.scenario.calibration)),

@@ -17,7 +17,7 @@ from simlora.latency.calibration import Calibration
 from simlora.metrics.summary import json_safe
 from simlora.results.files import writing
 from simlora.results.result import Result
-from simlora.validation.blame import ALIKE, NEAR, Flag, Part, explains, place
+from simlora.validation.blame import ALIKE, NEAR, Flag, Part, explains, judged, place
 from simlora.validation.measured import Measured
 from simlora.validation.steps import StepRow
 
@@ -30,7 +30,9 @@ FIGURES = {
 """Times of requests and tokens by the names that benchmarks print."""
 SHOWN = 3
 """Flags that are listed."""
-OF_TIMES = ("mean", "p50", "p99")
+HELPS = 0.75
+"""A flag is listed where it leaves less than this share of the error."""
+OF_TIMES = ("mean", "p50", "p95", "p99")
 FILES = ("validation.png", "validation.json", "requests.parquet", "run/report.html")
 
 
@@ -120,9 +122,16 @@ class Validation:
             if there != own:
                 lines.append("The simulation has the measured KV cache.")
         lines.append(
-            f"Mean error {100 * self.base.error:.1f} % (mean, median and 95th percentile of TTFT and TPOT; tokens/s)."
+            f"Mean error {100 * self.base.error:.1f} %: the mean of |simulated / measured - 1| over {self._judged()}."
         )
         return "\n".join(lines)
+
+    def _judged(self) -> str:
+        """Return the rows of the table whose errors the mean error is of."""
+        rows = judged(self.measured.summary(), self.base.result.summary)
+        times = {name: metric for name, metric in FIGURES.items() if f"{metric}.p50" in rows}
+        named = [f"mean, p50 and p95 of {' and '.join(times)}"] if times else []
+        return ", and ".join([*named, *(["tokens/s"] if "throughput_tps" in rows else [])])
 
     def _steps(self) -> str:
         if not self.steps:
@@ -149,9 +158,14 @@ class Validation:
         for part in self.parts:
             steps = "" if part.steps_left is None else f"{100 * part.steps_left:.1f} %"
             lines.append(f"{part.name:<24} {part.factor:>7.2f} {100 * part.left:>9.1f} % {steps:>10}")
-        if self.flags:
+        better = [one for one in self.flags if one.left < HELPS * self.base.error]
+        if better:
             lines.append("And if one flag of the engine has another value than the configuration says:")
-        lines += [f"{self._named(one):<32} {100 * one.left:>9.1f} %" for one in self.flags[:SHOWN]]
+        elif self.flags:
+            lines.append(
+                f"No other value of one flag leaves clearly less of the error; {len(self.flags)} were tried."
+            )
+        lines += [f"{self._named(one):<32} {100 * one.left:>9.1f} %" for one in better[:SHOWN]]
         lines.append(self.verdict)
         return "\n".join(lines)
 

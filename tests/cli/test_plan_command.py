@@ -33,7 +33,7 @@ def test_it_says_what_it_will_cost_then_the_plan_and_where_the_rest_is(
 ) -> None:
     assert main([*SMALL, "--price", "l40s=1.9", "--tune", "replica.max_loras=4,8"]) == 0
     shown = capsys.readouterr()
-    assert "1 kinds of machine, 0 left out; up to about" in shown.err
+    assert "1 kinds of machine, 0 left out; about" in shown.err
     assert "minutes on 1 cores, less what is kept" in shown.err
     assert (
         "vllm on 1 l40s: llama_3_1_8b on l40s, engine vllm, SLO TTFT < 2 s, "

@@ -283,6 +283,74 @@ def test_litellm_as_a_table_of_its_database() -> None:
     assert requests(imported("spend.csv", "--ranks", "ranks.csv")) == want
 
 
+def test_answers_of_litellm_s_cache_are_left_out(capsys: Capture) -> None:
+    rows = [{**LITELLM[0], "cache_hit": hit} for hit in ("True", "False", "None", True, None)]
+    Path("spend.json").write_text(json.dumps(rows))
+    assert len(imported("spend.json", "--rank", "8")) == 3
+    assert (
+        "2 of 5 requests were answered from a cache, by no engine, and were left out"
+        in capsys.readouterr().err
+    )
+    assert len(imported("spend.json", "--rank", "8", "--map", "cache_hit=")) == 5
+
+
+def test_litellm_s_payload_has_the_request_s_own_cap() -> None:
+    """Not the longest answer that the model can give, which stands beside it."""
+    known = {"model_map_value": {"max_tokens": 4096, "max_output_tokens": 3}}
+    rows = [
+        {**LITELLM[0], "model_map_information": known, "model_parameters": {"max_tokens": cap}}
+        for cap in (256, 9)
+    ]
+    Path("payload.jsonl").write_text(lines(rows))
+    assert imported("payload.jsonl", "--rank", "8").max_output_tokens.tolist() == [256, 9]
+
+
+@pytest.mark.parametrize(
+    ("tool", "row"),
+    [
+        (
+            "Envoy AI Gateway's log",
+            {
+                "start_time": "2026-01-31T12:00:00Z",
+                "response_code": 200,
+                "genai_model_name": "sql",
+                "genai_tokens_input": 10,
+                "genai_tokens_output": 4,
+            },
+        ),
+        (
+            "Kong AI Gateway's log",
+            {
+                "started_at": T * 1000,
+                "response": {"status": 200},
+                "ai": {
+                    "proxy": {
+                        "usage": {"prompt_tokens": 10, "completion_tokens": 4},
+                        "meta": {"request_model": "sql", "response_model": "x"},
+                    }
+                },
+            },
+        ),
+        (
+            "OpenRouter's log",
+            {
+                "created_at": "2026-01-31 12:00:00.1",
+                "model_permaslug": "sql",
+                "tokens_prompt": 10,
+                "tokens_completion": 4,
+                "cancelled": False,
+            },
+        ),
+    ],
+)
+def test_gateways_with_names_of_their_own(tool: str, row: Row, capsys: Capture) -> None:
+    trace = imported(as_jsonl([row]), "--rank", "8")
+    assert requests(trace) == [(0, "sql", 8, 10, 4)]
+    captured = capsys.readouterr()
+    assert f"1 rows, {tool}" in captured.out
+    assert not captured.err, "no notice: all is known"
+
+
 def gateway(
     at: Any, model: str = "sql", prompt: Any = 10, output: Any = 4, status: int = 200, **more: Any
 ) -> Row:
@@ -437,6 +505,18 @@ def test_failed_requests_are_kept_if_they_have_tokens() -> None:
     assert len(imported(as_jsonl(rows), "--rank=8", "--failed=keep")) == 2
 
 
+@pytest.mark.parametrize("written", [as_jsonl, as_csv, as_parquet])
+def test_streamed_requests_without_usage_are_left_out(
+    written: Callable[[list[Row]], str], capsys: Capture
+) -> None:
+    log = written([gateway(T), gateway(T + 1, prompt=None, output=None), gateway(T + 2)])
+    assert [arrival_s for arrival_s, *_ in requests(imported(log, "--rank=8"))] == [0, 2]
+    assert (
+        "1 of 3 requests went well, but have no counts of tokens, and were left out; streamed answers have them where "
+        "the request has stream_options.include_usage" in capsys.readouterr().err
+    )
+
+
 def test_an_adapter_that_looks_like_a_base_model_is_named_in_a_notice(capsys: Capture) -> None:
     """Every other model is an adapter; so is this one, unless `--base-model` says otherwise."""
     rows = [
@@ -585,6 +665,27 @@ BAD: dict[str, Bad] = {
             ("3", "model", "empty", "a model's name; or --failed drop, where it failed"),
         ],
     ),
+    "more than half of the requests without usage": (
+        [gateway(T, status=500), gateway(T + 1, prompt=-1), *[gateway(T, prompt=None, output=None)] * 2],
+        ["--rank=8"],
+        [
+            (
+                "-",
+                "(the file)",
+                "2 of 4 requests that went well, but have no counts of tokens,",
+                "fewer; streamed answers have them where the request has stream_options.include_usage",
+            ),
+            ("2", "response.usage.prompt_tokens", "-1", "a whole number of tokens, at least 1"),
+        ],
+    ),
+    "a mistyped column, and what is wrong with the one that is meant": (
+        [gateway(T, tenant="a"), gateway(T + 1, tenant="b")],
+        ["--map=adapter=tennant"],
+        [
+            ("-", "tennant", "no such column", "a column for adapter; did you mean tenant?"),
+            ("-", "tenant", "every one of 2 adapters without a rank: 'a', 'b'", "a rank each: "),
+        ],
+    ),
     "no column that says when": (
         [{"model": "sql", "usage": {"prompt_tokens": 1, "completion_tokens": 0.5}}],
         ["--rank=8"],
@@ -724,7 +825,7 @@ BAD: dict[str, Bad] = {
     "every request failed": (
         [gateway(T, status=500)],
         ["--rank=8"],
-        [("-", "(the file)", "1 rows, and every one failed", "at least one that has not")],
+        [("-", "(the file)", "1 rows, and every one failed", "at least one that an engine served")],
     ),
     "text in no known coding": (
         b'{"time": "\xff"}\n',

@@ -89,35 +89,51 @@ def test_a_deployment_has_the_replicas_their_gpus_and_the_command() -> None:
     assert tree["metadata"]["name"] == "vllm-llama-3-1-8b", "a name that Kubernetes takes"
 
 
-def test_a_command_is_read_back_as_overrides() -> None:
+def test_a_command_is_read_back_as_its_settings() -> None:
     found = started(command("vllm", "llama_3_1_8b", SETTINGS) + " --port 8000 --max-model-len=8192")
-    assert found.overrides[:2] == ("system=vllm", "model=llama_3_1_8b")
-    assert set(found.overrides[2:-1]) == {
-        f"{key}={value}" for key, value in SETTINGS.items() if key != PREFIX_CACHING
-    }
-    assert found.overrides[-1] == "replica.prefix_caching=true"
+    assert (found.engine, found.model) == ("vllm", "meta-llama/Llama-3.1-8B-Instruct")
+    assert found.settings == SETTINGS
     assert found.unknown == ("--port 8000", "--max-model-len 8192")
     assert found.left == ()
 
 
 def test_what_a_command_does_not_say_is_the_engine_s_own_default_or_left() -> None:
     found = started("python -m vllm.entrypoints.openai.api_server --model my/own --enable_lora --max_loras 4")
-    assert found.overrides == (
-        "system=vllm",
-        "replica.max_loras=4",
-        "replica.max_lora_rank=16",
-        "replica.gpu_memory_utilization=0.9",
-        "replica.max_cpu_loras=4",
-        "replica.prefix_caching=true",
-    )
-    assert found.left == ("--tensor-parallel-size", "--max-num-seqs", "--max-num-batched-tokens")
+    assert found.model == "my/own"
+    assert found.settings == {
+        "replica.tp": 1,
+        "replica.max_loras": 4,
+        "replica.max_lora_rank": 16,
+        "replica.gpu_memory_utilization": 0.9,
+        "replica.max_cpu_loras": 4,
+        "replica.prefix_caching": True,
+    }
+    assert found.left == ("replica.max_num_seqs", "scheduler.max_batched_tokens")
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "tp", "unknown"),
+    [
+        ("vllm serve m/one -tp 2", "m/one", 2, ()),
+        ("vllm serve m/one --disable-log-requests -tp 2", "m/one", 2, ("--disable-log-requests",)),
+        ("vllm serve --model m/one --lora-modules a=/x b=/y", "m/one", 1, ("--lora-modules a=/x b=/y",)),
+        ("vllm serve --port 8000 m/one -tp=4 --seed -1", "m/one", 4, ("--port 8000", "--seed -1")),
+        ("python3 -m sglang.launch_server --model m/one --tp 2", "m/one", 2, ()),
+        ("python3 -m sglang.launch_server --model-path m/one --tensor-parallel-size 2", "m/one", 2, ()),
+    ],
+)
+def test_flags_have_several_spellings_and_some_have_several_values(
+    text: str, model: str, tp: int, unknown: tuple[str, ...]
+) -> None:
+    found = started(text)
+    assert (found.model, found.settings["replica.tp"], found.unknown) == (model, tp, unknown)
 
 
 def test_sglang_s_command_is_read_with_its_share_of_memory_as_simlora_means_it() -> None:
     text = command("sglang", "qwen3_8b", SETTINGS | {PREFIX_CACHING: False}, activation_share=0.05)
     found = started(text, activation_share=0.05)
-    assert "replica.gpu_memory_utilization=0.9" in found.overrides
-    assert "replica.prefix_caching=false" in found.overrides
+    assert found.settings["replica.gpu_memory_utilization"] == 0.9
+    assert found.settings[PREFIX_CACHING] is False
 
 
 @pytest.mark.parametrize(

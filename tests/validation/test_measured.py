@@ -143,6 +143,23 @@ def test_requests_of_a_limited_concurrency_are_sent_when_others_end(tmp_path: Pa
     found = read(log, tmp_path)
     assert found.trace.arrival_s.tolist() == pytest.approx([0.0, 0.0, 0.2])
     assert any("each request is sent when one of 2 ends" in notice for notice in found.notices)
+    assert not any("at once" in notice for notice in found.notices)
+
+
+@pytest.mark.parametrize(
+    ("rate", "said"),
+    [
+        ("inf", "all requests arrive at once, as the log's request_rate says"),
+        (2.0, "arrivals are drawn, a Poisson process of 2 requests/s, as the log's request_rate says"),
+    ],
+)
+def test_a_rate_that_only_the_log_says_is_the_log_s(rate: Any, said: str, tmp_path: Path) -> None:
+    log = {name: cells for name, cells in VLLM.items() if name != "start_times"} | {"request_rate": rate}
+    assert said in read(log, tmp_path).notices
+    assert (
+        said.replace("the log's request_rate", "--rate")
+        in read(log, tmp_path, Unsaid(wishes=Wishes(rate_rps=float(rate)))).notices
+    )
 
 
 def test_adapters_that_the_log_does_not_name_are_drawn(tmp_path: Path) -> None:
@@ -159,20 +176,50 @@ def test_a_summary_without_requests_says_how_to_get_them(tmp_path: Path) -> None
     assert any("vllm bench serve --save-detailed" in fault.must for fault in error.value.faults)
 
 
+def faults_of(log: Any, folder: Path, unsaid: Unsaid | None = None) -> list[tuple[str, int | None, str, str]]:
+    """The faults of a log: column, row, what is there, what must be."""
+    with pytest.raises(Faulty) as error:
+        read(log, folder, unsaid)
+    return [(fault.column, fault.row, fault.there, fault.must) for fault in error.value.faults]
+
+
 def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     log = [
         {"timestamp": 1, "prompt_tokens": 10, "output_tokens": 2, "ttft": 0.1},
         {"timestamp": 2, "prompt_tokens": -1, "output_tokens": 2, "ttft": 0.2},
     ]
-    with pytest.raises(Faulty) as error:
-        read(log, tmp_path)
-    assert [fault.column for fault in error.value.faults] == ["prompt_tokens"]
+    assert faults_of(log, tmp_path) == [
+        ("prompt_tokens", 2, "-1", "a whole number of tokens, at least 1"),
+        ("ttft", None, "a duration without a unit", "one with a unit: --map …=ttft:ms, or :s"),
+    ]
     log[1]["prompt_tokens"] = 1
-    with pytest.raises(Faulty) as error:
-        read(log, tmp_path)
-    (fault,) = error.value.faults
-    assert fault.there == "a duration without a unit"
     found = read(log, tmp_path, Unsaid(columns=["ttft=ttft:ms"]))
     assert found.ttft_s.tolist() == pytest.approx([0.0001, 0.0002])
     assert np.isnan(found.latency_s).all()
     assert "tpot_s" not in found.summary()
+
+
+def test_a_latency_below_the_ttft_is_a_fault_of_its_row(tmp_path: Path) -> None:
+    log = [
+        {"timestamp": 1, "prompt_tokens": 10, "output_tokens": 2, "ttft_s": ttft_s, "latency_ms": latency_ms}
+        for ttft_s, latency_ms in ((0.1, 300), (0.5, 400), (0.2004, 200), (0.3, -1), (0.0, 0))
+    ]
+    assert faults_of(log, tmp_path) == [
+        ("latency_ms", 4, "-1", "seconds, at least 0"),
+        ("latency_ms", 2, "400", "no less than the TTFT of that row, 0.5 s"),
+    ]
+    rounded = read([log[0], log[2]], tmp_path)
+    assert rounded.latency_s.tolist() == [pytest.approx(0.3), 0.2004], (
+        "times that are rounded to a millisecond are no fault"
+    )
+    ended = [LITELLM[0], LITELLM[1] | {"endTime": LITELLM[1]["startTime"]}]
+    assert faults_of(ended, tmp_path) == [
+        ("endTime", 2, "'2026-01-31T12:00:01.500Z'", "no less than the TTFT of that row, 0.1 s")
+    ]
+
+
+def test_gaps_that_are_no_lists_of_numbers_are_faults(tmp_path: Path) -> None:
+    assert faults_of(VLLM | {"itls": [[0.02, "x"], 0.04]}, tmp_path) == [
+        ("itls", 1, "[0.02, 'x']", "a list of numbers"),
+        ("itls", 2, "0.04", "a list of numbers"),
+    ]

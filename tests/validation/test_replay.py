@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,22 @@ def test_a_server_that_is_as_calibrated_has_no_error_and_no_part_to_blame(tmp_pa
     assert "no part of the calibration is to blame" in found.text()
 
 
+def test_the_mean_error_is_that_of_the_rows_it_names(few: dict[str, Any], tmp_path: Path) -> None:
+    slow = few | {"ttfts": [20 * seconds for seconds in few["ttfts"]]}
+    found = simlora.validate(written(slow, tmp_path / "result.json"), CONFIG, unsaid=EIGHT, blame=False)
+    rows = {
+        (name, part): abs(simulated / measured - 1) for name, part, measured, simulated in found.figures()
+    }
+    named = [(name, part) for name in ("TTFT", "TPOT") for part in ("mean", "p50", "p95")]
+    of = [rows[row] for row in (*named, ("Throughput", "tokens/s"))]
+    assert found.base.error == pytest.approx(sum(of) / len(of))
+    assert found.base.error < 1, "none is more than 100 %, where the simulation is too fast"
+    assert (
+        f"Mean error {100 * found.base.error:.1f} %: the mean of |simulated / measured - 1| over mean, p50 and p95 of "
+        "TTFT and TPOT, and tokens/s." in found.text()
+    )
+
+
 def test_the_part_that_differs_is_blamed_by_its_factor(slow_host: dict[str, Any], tmp_path: Path) -> None:
     found = simlora.validate(written(slow_host, tmp_path / "result.json"), CONFIG, unsaid=EIGHT, jobs=1)
     best, *others = found.parts
@@ -47,6 +65,10 @@ def test_the_part_that_differs_is_blamed_by_its_factor(slow_host: dict[str, Any]
     assert best.left < 0.1 * found.base.error
     assert all(part.both > best.both for part in others)
     assert found.verdict.startswith("To blame: host, 1.6")
+    assert (
+        f"No other value of one flag leaves clearly less of the error; {len(found.flags)} were tried."
+        in found.text()
+    )
 
 
 def test_a_flag_that_differs_is_blamed_before_any_part_of_the_calibration(tmp_path: Path) -> None:
@@ -58,6 +80,9 @@ def test_a_flag_that_differs_is_blamed_before_any_part_of_the_calibration(tmp_pa
     assert (best.key, best.value) == ("replica.max_num_seqs", 64)
     assert best.left < 0.2 * found.base.error
     assert found.verdict.startswith("To blame: the configuration, if the server had --max-num-seqs 64")
+    listed = [flag for flag in found.flags if flag.left < 0.75 * found.base.error]
+    assert listed, "those that leave clearly less"
+    assert len(re.findall(r"^--max-\S+ \d+ ", found.text(), re.M)) == min(3, len(listed))
 
 
 def test_the_fitted_host_predicts_another_run_of_the_same_server(
@@ -74,7 +99,7 @@ def test_the_fitted_host_predicts_another_run_of_the_same_server(
         simlora.validate(path, [*CONFIG, *more], unsaid=EIGHT, blame=False, out=tmp_path / "other").base.error
         for more in ((), (f"calibration={fitted.path}",))
     )
-    assert as_fitted < 0.3 * as_it_came
+    assert as_fitted < 0.35 * as_it_came
 
 
 def test_the_size_of_the_kv_cache_is_compared_and_then_simulated(tmp_path: Path) -> None:
@@ -87,6 +112,113 @@ def test_the_size_of_the_kv_cache_is_compared_and_then_simulated(tmp_path: Path)
     assert own > measured
     assert found.base.result.summary["run"]["kv_token_budget"] == measured
     assert f"tokens           100,000      {own:,}" in found.text()
+
+
+def said_of(
+    result: dict[str, Any], tmp_path: Path, overrides: Sequence[str], serve: str | None = None
+) -> tuple[str, ...]:
+    """The server that is simulated, and the notices about it."""
+    path = written(result, tmp_path / "result.json")
+    found = simlora.validate(path, overrides, serve=serve, unsaid=EIGHT, blame=False)
+    run = found.base.result.summary["run"]
+    return (*(str(run[key]) for key in ("system", "model", "gpu", "tp")), *found.notices)
+
+
+LLAMA, QWEN = "meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-8B"
+
+
+@pytest.fixture(scope="module")
+def few() -> dict[str, Any]:
+    """The result of a server with few requests."""
+    return served([*SERVER, "workload.rates_rps=[0.2]", "workload.duration_s=10", "workload.ranks=[16]"])
+
+
+def test_the_server_is_that_of_the_file_where_the_overrides_do_not_say(
+    few: dict[str, Any], tmp_path: Path
+) -> None:
+    result = few | {"model_id": LLAMA, "backend": "vllm"}
+    system, model, _, _, *notices = said_of(result, tmp_path, ["gpu=h100_80g"])
+    assert (system, model) == ("vllm", "llama_3_1_8b")
+    assert any(
+        notice.endswith(f"is of vllm and {LLAMA}; simulated is system=vllm model=llama_3_1_8b")
+        for notice in notices
+    )
+    assert not any("nothing says another" in notice for notice in notices)
+    assert "simulated is system=slora model=llama_7b, as nothing says another" in said_of(
+        few, tmp_path, ["gpu=h100_80g"]
+    )
+
+
+def test_the_server_is_that_of_the_command_with_the_values_that_the_engine_chooses_in_a_notice(
+    few: dict[str, Any], tmp_path: Path
+) -> None:
+    serve = f"vllm serve {LLAMA} -tp 2 --enable-lora --max-loras 8 --max-num-seqs 128 --port 1"
+    system, model, gpu, tp, *notices = said_of(few, tmp_path, ["gpu=a100_80g"], serve)
+    assert (system, model, gpu, tp) == ("vllm", "llama_3_1_8b", "a100_80g", "2")
+    assert "not simulated: --port 1" in notices
+    assert (
+        "the command leaves --max-num-batched-tokens to vllm, which chooses by its version, GPU and adapters; "
+        "simulated is scheduler.max_batched_tokens=2048" in notices
+    )
+
+
+def test_a_model_of_an_unknown_name_is_the_one_that_the_user_says(
+    few: dict[str, Any], tmp_path: Path
+) -> None:
+    serve = "vllm serve /models/my-llama --max-loras 8"
+    overrides = ["gpu=h100_80g", "model=llama_3_1_8b"]
+    system, model, _, _, *notices = said_of(few | {"model_id": "my-llama"}, tmp_path, overrides, serve)
+    assert (system, model) == ("vllm", "llama_3_1_8b")
+    said = "the command has the model /models/my-llama, which simlora does not know; simulated is model=llama_3_1_8b"
+    assert said in notices
+
+
+@pytest.mark.parametrize(
+    ("model", "overrides", "serve", "said"),
+    [
+        (
+            "acme/llama-3",
+            [],
+            None,
+            "has the model acme/llama-3, which simlora does not know; model=NAME must say",
+        ),
+        (
+            None,
+            [],
+            "vllm serve /models/x",
+            "the command has the model /models/x, which simlora does not know",
+        ),
+        (
+            LLAMA,
+            ["model=qwen3_8b"],
+            None,
+            f"{LLAMA}, which is model=llama_3_1_8b, and model=qwen3_8b would be",
+        ),
+        (
+            LLAMA,
+            [],
+            "vllm serve /models/x",
+            "the command has the model /models/x, which simlora does not know",
+        ),
+        (None, ["model=qwen3_8b"], f"vllm serve {LLAMA}", "the command has the model meta-llama"),
+        (
+            QWEN,
+            [],
+            f"vllm serve {LLAMA}",
+            f"{QWEN}, which is model=qwen3_8b, and model=llama_3_1_8b would be",
+        ),
+    ],
+)
+def test_another_model_than_the_server_s_is_refused(
+    model: str | None,
+    overrides: list[str],
+    serve: str | None,
+    said: str,
+    few: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        said_of(few | {"model_id": model}, tmp_path, ["gpu=h100_80g", *overrides], serve)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 
 from simlora.core.checks import shown
@@ -21,28 +22,32 @@ NAMES = {
         """,
         "adapter": """
             adapter adapter_name adapter_id lora lora_adapter lora_name lora_names lora_id model_group
-            model model_name model_id
+            model model_name genai_model_name request_model model_permaslug model_id
         """,
         "rank": "rank lora_rank adapter_rank",
         "prompt_tokens": """
             prompt_tokens input_tokens prompt_token_count input_token_count context_tokens input_length
             prompt_length input_lens input_len prompt_len input_sequence_length.value request_tokens
-            num_prompt_tokens num_input_tokens tokens_in input_toks isl
+            num_prompt_tokens num_input_tokens tokens_in tokens_prompt genai_tokens_input input_toks isl
         """,
         "output_tokens": """
             output_tokens completion_tokens generated_tokens output_token_count completion_token_count
             output_length output_lens output_len completion_length output_sequence_length.value
-            response_tokens generation_tokens num_output_tokens num_generated_tokens tokens_out output_toks osl
+            response_tokens generation_tokens num_output_tokens num_generated_tokens tokens_out tokens_completion
+            genai_tokens_output output_toks osl
         """,
         "max_output_tokens": "max_output_tokens max_completion_tokens max_tokens max_new_tokens",
         "session": "session session_id x_correlation_id conversation_id chat_id thread_id",
         "block_hashes": "block_hashes hash_ids",
         "status": "status_code http_status response_status response_code status success",
-        "error": "error errors error_message error_code exception",
+        "error": "error errors error_message error_code exception cancelled",
         "phase": "benchmark_phase",
+        "cache_hit": "cache_hit",
     }.items()
 }
 """For each of ours the names that others use, the surest first. A path ends with one: usage.prompt_tokens."""
+OF_MODELS = ("modelmapinformation", "modelinfo")
+"""Where LiteLLM writes what it knows of a model, such as its longest answer: nothing below is of the request."""
 MEASURED = {
     ours: tuple(names.split())
     for ours, names in {
@@ -75,6 +80,9 @@ TOOLS = (
     ("inference-perf's requests", ("start_time", "end_time", "info.input_tokens")),
     ("inference-perf's requests", ("start_time", "end_time", "info.request_metrics.text.input_tokens")),
     ("LiteLLM's log", ("startTime", "endTime", "prompt_tokens", "completion_tokens")),
+    ("Envoy AI Gateway's log", ("genai_model_name", "genai_tokens_input", "genai_tokens_output")),
+    ("Kong AI Gateway's log", ("ai.proxy.meta.request_model", "ai.proxy.usage.prompt_tokens")),
+    ("OpenRouter's log", ("model_permaslug", "tokens_prompt", "tokens_completion")),
     ("an Azure LLM inference trace", ("TIMESTAMP", "ContextTokens", "GeneratedTokens")),
     ("a Mooncake trace", ("timestamp", "input_length", "output_length", "hash_ids")),
     ("our own schema", ("arrival_s", "adapter", "rank", "prompt_tokens", "output_tokens")),
@@ -142,7 +150,8 @@ def guess(
     """Return the column of the log for each of ours that it has, and what is wrong about that.
 
     `looked_for` has the names that others use for ours. `names` are the log's columns; one in which no cell `has_cells`
-    is passed over, unless it is `given`.
+    is passed over, unless it is `given`. Where a `given` one is not there, that which it looks like is found, so that
+    its own faults are, too.
     """
     found: dict[str, Source] = {}
     faults: list[Fault] = []
@@ -159,7 +168,9 @@ def guess(
                         f"a column for {ours}; {nearest(source.column, names)}",
                     )
                 )
-            elif source and names:
+                alike = get_close_matches(source.column, names, n=1)
+                source = Source(alike[0], source.unit) if alike and alike[0] in free else None
+            if source and names:
                 found[ours] = source
             continue
         fitting = next(filter(None, (_nearest_to_top(free, alias) for alias in aliases)), [])
@@ -204,7 +215,8 @@ def _nearest_to_top(names: Sequence[str], alias: str) -> list[str]:
 def _fits(name: str, alias: str) -> bool:
     """Return whether a path ends with a name; case and all but letters and digits do not count."""
     plain, end = _plain(name), _plain(alias)
-    return plain == end or plain.endswith(f".{end}")
+    above = plain.split(".")[:-1]
+    return (plain == end or plain.endswith(f".{end}")) and not any(part in OF_MODELS for part in above)
 
 
 def _plain(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,10 @@ from simlora.workload.logs.times import numbers, times
 from simlora.workload.logs.wishes import DROP, REFUSE, Wishes
 from simlora.workload.table import Table
 
-WARM_UP = "warmup"
+WARM_UP = ("warmup",)
 """What AIPerf calls the phase before the one that counts."""
+HIT = ("true", "1", "hit")
+"""What LiteLLM, or another gateway, writes of an answer that it had kept."""
 UNKNOWN, WELL, BAD = 0, 1, 2
 """How a request ended."""
 WENT_WELL = ("ok", "success", "successful", "succeeded", "completed", "finished", "true", "1")
@@ -49,6 +51,9 @@ NO_ERROR_MUST = "empty (--failed drop leaves such rows out)"
 AT_LEAST_1 = "a whole number of tokens, at least 1"
 NOTHING = ("", "none", "null", "nan", "false", "[]", "0")
 """What a column of errors has where there was none."""
+NO_USAGE = "went well, but have no counts of tokens,"
+ASK_FOR_USAGE = "streamed answers have them where the request has stream_options.include_usage"
+AT_ONCE = "all requests arrive at once"
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048)
 """Sizes of blocks, of which the one is taken that the numbers of a log's hashes fit."""
 
@@ -65,15 +70,27 @@ class Checked:
     rows: Ints
 
 
-def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequence[Fault] = ()) -> Checked:
-    """Return the trace that a log is. Raises Faulty for all that is wrong with it, `known` faults included."""
+def imported(
+    log: Log,
+    sources: dict[str, Source],
+    wishes: Wishes,
+    known: Sequence[Fault] = (),
+    more: Callable[[Table], Sequence[Fault]] = lambda table: (),
+) -> Checked:
+    """Return the trace that a log is.
+
+    Raises Faulty for all that is wrong with it, `known` faults and those that `more` finds in the requests that stay
+    included.
+    """
     faults = [*log.faults, *known]
-    table, notices = _without_warm_up(log.table, sources)
+    table, notices = _without(log.table, sources, "phase", WARM_UP, "were sent to warm up")
+    table, cached = _without(table, sources, "cache_hit", HIT, "were answered from a cache, by no engine,")
     table, failed = _without_failed(table, sources, wishes.failed, faults)
-    notices += failed
+    notices += [*cached, *failed]
     if not len(table) and len(log.table):
+        why = "every one failed" if failed else "none is left"
         faults.append(
-            Fault(WHOLE, f"{len(log.table):,} rows, and every one failed", "at least one that has not")
+            Fault(WHOLE, f"{len(log.table):,} rows, and {why}", "at least one that an engine served")
         )
     since_s = _arrivals(table, sources, wishes, faults, notices)
     prompts = _tokens(table, sources, "prompt_tokens", faults)
@@ -82,6 +99,7 @@ def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequen
     most = _most(table, sources, outputs, faults)
     sessions = _sessions(table, sources, faults)
     hashes, block_tokens = _hashes(table, sources, prompts, faults)
+    faults += more(table)
     if faults:
         raise Faulty(table.path, faults)
     order = np.argsort(since_s, kind="stable")
@@ -106,17 +124,19 @@ def imported(log: Log, sources: dict[str, Source], wishes: Wishes, known: Sequen
 # Requests that are left out ------------------------------------------------------------------
 
 
-def _without_warm_up(table: Table, sources: dict[str, Source]) -> tuple[Table, list[str]]:
-    """Return the requests that a benchmark has not sent to warm up, and a sentence about the others."""
-    if "phase" not in sources:
+def _without(
+    table: Table, sources: dict[str, Source], ours: str, values: Sequence[str], what: str
+) -> tuple[Table, list[str]]:
+    """Return the requests of which a column of ours has none of some values, and a sentence about the others."""
+    if ours not in sources:
         return table, []
-    warm = table.columns[sources["phase"].column].mapped(
-        lambda cells: np.array([str(cell).lower() == WARM_UP for cell in cells], dtype=np.bool_)
+    out = table.columns[sources[ours].column].mapped(
+        lambda cells: np.array([str(cell).strip().lower() in values for cell in cells], dtype=np.bool_)
     )
-    if not warm.any():
+    if not out.any():
         return table, []
-    notice = f"{warm.sum():,} of {len(table):,} requests were sent to warm up and were left out"
-    return table.at(np.flatnonzero(~warm)), [notice]
+    notice = f"{out.sum():,} of {len(table):,} requests {what} and were left out"
+    return table.at(np.flatnonzero(~out)), [notice]
 
 
 def _without_failed(
@@ -145,11 +165,36 @@ def _without_failed(
             words += [f"{name} in {new.sum():,}"] if must == NO_ERROR_MUST else _counted(table, name, new)
             if failed == REFUSE and must != AT_LEAST_1:  # which is checked of every row that stays
                 faults += of_rows(table, name, new, must)
-    if not words or failed == REFUSE:
+    if failed == REFUSE:
         return table, []
-    done = "left out" if failed == DROP else "kept"
-    notice = f"{bad.sum():,} of {len(table):,} requests failed and were {done}: {', '.join(words)}"
-    return (table.at(np.flatnonzero(~bad)) if failed == DROP else table), [notice]
+    silent, notices = _silent(table, sources, bad, faults), []
+    if words:
+        done = "left out" if failed == DROP else "kept"
+        notices = [f"{bad.sum():,} of {len(table):,} requests failed and were {done}: {', '.join(words)}"]
+    if silent.any():
+        notices.append(
+            f"{silent.sum():,} of {len(table):,} requests {NO_USAGE} and were left out; {ASK_FOR_USAGE}"
+        )
+    out = silent | bad if failed == DROP else silent
+    return (table.at(np.flatnonzero(~out)) if out.any() else table), notices
+
+
+def _silent(table: Table, sources: dict[str, Source], failed: Flags, faults: list[Fault]) -> Flags:
+    """Return which requests went well and have no counts of tokens; more than half of them are a fault."""
+    if "prompt_tokens" not in sources or "output_tokens" not in sources:
+        return np.zeros(len(table), dtype=np.bool_)
+    prompts, outputs = (sources[ours].column for ours in ("prompt_tokens", "output_tokens"))
+    empty = table.columns[prompts].mapped(empty_cells) & table.columns[outputs].mapped(empty_cells)
+    found: Flags = empty & ~failed
+    if 2 * found.sum() > (~failed).sum():
+        faults.append(
+            Fault(
+                WHOLE,
+                f"{found.sum():,} of {len(table):,} requests that {NO_USAGE}",
+                f"fewer; {ASK_FOR_USAGE}",
+            )
+        )
+    return found
 
 
 def _counted(table: Table, name: str, rows: Flags) -> list[str]:
@@ -199,11 +244,11 @@ def _arrivals(
     source = sources.get("arrival")
     if wishes.rate_rps is not None:
         if np.isinf(wishes.rate_rps):
-            notices.append("all requests arrive at once, as --rate inf says")
+            notices.append(f"{AT_ONCE}, as {wishes.rate_from} says")
             return np.zeros(len(table))
         gaps_s = stream(0, "arrivals").exponential(1 / wishes.rate_rps, len(table))
         notices.append(
-            f"arrivals are drawn, a Poisson process of {wishes.rate_rps:g} requests/s, as --rate says"
+            f"arrivals are drawn, a Poisson process of {wishes.rate_rps:g} requests/s, as {wishes.rate_from} says"
         )
         since_s: Floats = np.cumsum(gaps_s) - gaps_s[:1].sum()
         return since_s

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import chain, islice
 from typing import Any, TextIO, TypeVar
 
@@ -42,7 +43,7 @@ AS_ONE = ("error", "errors")
 class Log:
     """The columns of a log that may be ours, the names of all that it has, and what of it cannot be read.
 
-    `rate_rps` and `max_concurrency` are what a benchmark says of itself, None where it says nothing.
+    `rate_rps`, `max_concurrency`, `model` and `backend` are what a benchmark says of itself, None where it says none.
     """
 
     table: Table
@@ -50,6 +51,8 @@ class Log:
     faults: tuple[Fault, ...]
     rate_rps: float | None = None
     max_concurrency: int | None = None
+    model: str | None = None
+    backend: str | None = None
 
     def has_cells(self, name: str) -> bool:
         """Return whether any cell of a column is not empty."""
@@ -66,6 +69,8 @@ class _Reader:
         self.faults: list[Fault] = []
         self.rate_rps: float | None = None
         self.max_concurrency: int | None = None
+        self.model: str | None = None
+        self.backend: str | None = None
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the log's rows; an error of the file becomes a fault, behind what could be read."""
@@ -124,7 +129,8 @@ class _Reader:
         return found
 
     def _is_kept(self, name: str) -> bool:
-        return name in self.named or may_be_ours(name, self.measured)
+        """Return whether a column is read: one that may be ours, or that is named, if only nearly so."""
+        return may_be_ours(name, self.measured) or bool(get_close_matches(name, self.named, n=1))
 
     def _of_csv(self, text: TextIO) -> Iterator[Chunk]:
         """Yield the rows below a header; one with more cells than that is a fault, and its cells are left out."""
@@ -200,6 +206,10 @@ class _Reader:
             records = [value]
         most = value.get("max_concurrency")
         self.max_concurrency = most if isinstance(most, int) and most > 0 else None
+        self.model, self.backend = (
+            name if isinstance(name := value.get(key), str) and name else None
+            for key in ("model_id", "backend")
+        )
         rate = value.get("request_rate")
         self.rate_rps = float(rate) if isinstance(rate, int | float | str) and _is_float(rate) else None
         if not records and any(key in value for key in SUMMARY):
@@ -291,7 +301,15 @@ def read_log(path: str, named: Sequence[str] = (), measured: bool = False) -> Lo
     table = joined(path, chunks, None)
     if not len(table) and not reader.faults:
         reader.faults.append(Fault(WHOLE, "empty", "at least one request"))
-    return Log(table, tuple(reader.names), tuple(reader.faults), reader.rate_rps, reader.max_concurrency)
+    return Log(
+        table,
+        tuple(reader.names),
+        tuple(reader.faults),
+        reader.rate_rps,
+        reader.max_concurrency,
+        reader.model,
+        reader.backend,
+    )
 
 
 def _in_chunks(rows: Iterator[tuple[int, Value]]) -> Iterator[tuple[list[int], list[Value]]]:

@@ -15,7 +15,7 @@ class Wishes:
 
     `ranks` is a CSV with adapter and rank, or `rank` that of every adapter. Rows of a model in `base_models` have no
     adapter. `failed` is DROP, KEEP or REFUSE. `rate_rps` draws arrivals where the log has none: a Poisson process, or
-    all at once where it is infinite.
+    all at once where it is infinite; `rate_from` is what says it.
     """
 
     ranks: str | None = None
@@ -23,3 +23,4 @@ class Wishes:
     base_models: Sequence[str] = ()
     failed: str = DROP
     rate_rps: float | None = None
+    rate_from: str = "--rate"

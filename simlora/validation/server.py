@@ -1,0 +1,107 @@
+"""Which server was measured: what its benchmark's result, the command that started it and the user's overrides say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from simlora.calibrate.shapes import model_named as shape_of
+from simlora.config.composing import choices
+from simlora.config.engine_flags import Started, engine, model_named
+from simlora.config.setup import Setup
+from simlora.core.errors import InputError, nearest
+from simlora.core.trees import leaves
+from simlora.validation.measured import Measured
+
+GROUPS = ("system", "model", "gpu")
+"""Choices that make another server."""
+
+
+def server_of(
+    found: Measured, command: Started | None, overrides: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return the overrides of the measured server, the user's last, and sentences about what was taken from where.
+
+    Raises InputError for a model that simlora does not know, where `overrides` choose none, and for models that differ.
+    """
+    given, own, notices = _given(overrides), [], []
+    system = command.engine if command is not None else found.engine
+    if system is not None and "system" not in given:
+        own.append(f"system={system}")
+    named = {"the command": command.model if command is not None else "", found.path: found.model or ""}
+    model, said = _model({where: name for where, name in named.items() if name}, given.get("model"))
+    if model is not None and "model" not in given:
+        own.append(f"model={model}")
+    if command is not None:
+        own += [f"{key}={str(value).lower()}" for key, value in command.settings.items()]
+        notices.append(f"{command.engine} as {' '.join(own)}")
+        if command.unknown:
+            notices.append(f"not simulated: {', '.join(command.unknown)}")
+    elif own:
+        says = " and ".join(name for name in (found.engine, found.model) if name)
+        notices.append(f"{found.path} is of {says}; simulated is {' '.join(own)}")
+    return [*own, *overrides], [*notices, *said]
+
+
+def not_said(setup: Setup, command: Started | None, overrides: Sequence[str]) -> list[str]:
+    """Return sentences about values of the simulated server that neither the command nor `overrides` say."""
+    given, notices = _given(overrides), []
+    groups = [f"{group}={setup.about[group]}" for group in GROUPS if group not in given]
+    if groups:
+        notices.append(f"simulated is {' '.join(groups)}, as nothing says another")
+    left = [] if command is None else [key for key in command.left if key not in given]
+    if command is not None and left:
+        values = dict(leaves(yaml.safe_load(setup.config)))
+        flags = ", ".join(engine(command.engine).flags[key] for key in left)
+        simulated = " ".join(f"{key}={_text(values.get(key))}" for key in left)
+        notices.append(
+            f"the command leaves {flags} to {command.engine}, which chooses by its version, GPU and adapters; "
+            f"simulated is {simulated}"
+        )
+    return notices
+
+
+def _given(overrides: Sequence[str]) -> dict[str, str]:
+    """Return what overrides set, the last of each key."""
+    return {key: value for key, _, value in (override.partition("=") for override in overrides)}
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else str(value).lower()
+
+
+def _model(named: Mapping[str, str], given: str | None) -> tuple[str | None, list[str]]:
+    """Return simlora's model, None where nothing names one, and sentences about names that simlora does not know.
+
+    `named` is what names a model, by where that stands; `given` is the user's choice.
+    """
+    model, notices = given, []
+    for where, name in named.items():
+        known = model_named(name)
+        if known is None and given is None:
+            raise InputError(
+                f"{where} has the model {name}, which simlora does not know; model=NAME must say which it is like, "
+                f"{nearest(name.rpartition('/')[2], choices('model'))}"
+            )
+        if known is None:
+            notices.append(
+                f"{where} has the model {name}, which simlora does not know; simulated is model={model}"
+            )
+            continue
+        model = model or known
+        if not _alike(known, model):
+            raise InputError(
+                f"{where} has the model {name}, which is model={known}, and model={model} would be simulated; must be "
+                "the same"
+            )
+    return model, notices
+
+
+def _alike(one: str, other: str) -> bool:
+    """Return whether models have the same shape; a model of the user's own may be any."""
+    if one == other or other not in choices("model"):
+        return True
+    shape = shape_of(one)
+    return {**vars(shape_of(other)), "name": shape.name} == vars(shape)
