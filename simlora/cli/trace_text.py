@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simlora.config.engine_flags import allowed_rank
+from simlora.config.engine_flags import TODAY, allowed_rank
 from simlora.report.format import digits, percent
 from simlora.workload.facts import QUANTILES, Facts, Rates
 from simlora.workload.file import File
@@ -69,7 +69,7 @@ def next_commands(path: str, trace: Trace, model: str | None = None) -> str:
     rank = allowed_rank(max((adapter.rank for adapter in trace.adapters), default=1))
     return (
         f"Run it: simlora system=vllm gpu=h100_80g model={model} replica.max_lora_rank={rank} "
-        f"replica.adapter_tokenizers=false {workload}\n"
+        f"{TODAY} {workload}\n"
         f"Plan for it: simlora-plan model={model} {workload} slo.ttft_s=2 slo.tpot_s=0.1"
     )
 

@@ -12,6 +12,8 @@ from simlora.core.errors import InputError, nearest
 
 PREFIX_CACHING = "replica.prefix_caching"
 MEMORY = "replica.gpu_memory_utilization"
+TODAY = "replica.adapter_tokenizers=false"
+"""vLLM from 0.11 on; before, the first request of each adapter waits until its tokenizer is read."""
 OF_LORA = ("replica.max_loras", "replica.max_lora_rank", "replica.max_cpu_loras")
 CONTEXT_STEP = 256
 """Tokens to a multiple of which the longest request is rounded up."""
@@ -237,7 +239,7 @@ def started(text: str, activation_share: float = 0.0) -> Started:
             settings[keys[flag]] = _value(flag, value)
         elif (flag,) in one.prefix_caching.values():
             caches = next(on for on, words in one.prefix_caching.items() if words == (flag,))
-        elif flag not in (*one.always, *one.lora, one.context, one.model_flag):
+        elif flag not in (*one.always, *one.lora, one.model_flag):
             unknown.append(flag if value is None else f"{flag} {value}")
     if name == "vllm":
         settings.setdefault("replica.max_cpu_loras", settings["replica.max_loras"])

@@ -11,7 +11,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from simlora.api.preparing import composed, ready
-from simlora.config.engine_flags import PREFIX_CACHING
+from simlora.config.engine_flags import PREFIX_CACHING, TODAY
 from simlora.config.setup import resolved
 from simlora.config.workloads import workload
 from simlora.core.errors import InputError
@@ -25,8 +25,6 @@ from simlora.workload.facts import longest_tokens
 
 BATCHES = tuple(2**power for power in range(13))
 """Sequences of a step and tokens of a pass, at which the least time of one is looked for."""
-TODAY = "replica.adapter_tokenizers=false"
-"""vLLM from 0.11 on; before, the first request of each adapter waits until its tokenizer is read."""
 WITHOUT_ADAPTERS = (
     "kernel=merged",
     "eviction=lru",

@@ -9,7 +9,7 @@ import yaml
 
 from simlora.calibrate.shapes import model_named as shape_of
 from simlora.config.composing import choices
-from simlora.config.engine_flags import Started, engine, model_named
+from simlora.config.engine_flags import TODAY, Started, engine, model_named
 from simlora.config.setup import Setup
 from simlora.core.errors import InputError, nearest
 from simlora.core.trees import leaves
@@ -34,6 +34,8 @@ def server_of(
     model, said = _model({where: name for where, name in named.items() if name}, given.get("model"))
     if model is not None and "model" not in given:
         own.append(f"model={model}")
+    if system == "vllm" and TODAY.partition("=")[0] not in given:
+        own.append(TODAY)
     if command is not None:
         own += [f"{key}={str(value).lower()}" for key, value in command.settings.items()]
         notices.append(f"{command.engine} as {' '.join(own)}")

@@ -13,6 +13,7 @@ import pytest
 import simlora
 from experiments.validation.server import BUSY, CONFIG, EIGHT, SERVER, TRAFFIC, as_rows, served, written
 from simlora.calibrate.scaling import HOST_TIME, LORA, PROMPTS, parts_of, scaled, with_host
+from simlora.config.engine_flags import TODAY
 from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
 from simlora.validation.measured import Unsaid, read_measured
@@ -140,7 +141,7 @@ def test_the_server_is_that_of_the_file_where_the_overrides_do_not_say(
     system, model, _, _, *notices = said_of(result, tmp_path, ["gpu=h100_80g"])
     assert (system, model) == ("vllm", "llama_3_1_8b")
     assert any(
-        notice.endswith(f"is of vllm and {LLAMA}; simulated is system=vllm model=llama_3_1_8b")
+        notice.endswith(f"is of vllm and {LLAMA}; simulated is system=vllm model=llama_3_1_8b {TODAY}")
         for notice in notices
     )
     assert not any("nothing says another" in notice for notice in notices)
