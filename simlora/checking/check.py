@@ -17,6 +17,7 @@ from simlora.checking.trials import TRIALS
 from simlora.checking.watched import (
     WatchedAutoscaler,
     WatchedEviction,
+    WatchedKernel,
     WatchedLoader,
     WatchedMigration,
     WatchedPlacement,
@@ -27,6 +28,7 @@ from simlora.checking.watched import (
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import Scenario
+from simlora.latency.kernels import Kernel
 from simlora.metrics.stored import Requests
 from simlora.policies.eviction.base import Eviction
 from simlora.policies.eviction.swapper import Swapper
@@ -45,6 +47,7 @@ SLOTS = {
     "placement": Placement,
     "migration": Migration,
     "autoscaler": Autoscaler,
+    "kernel": Kernel,
 }
 """The base class of each slot whose policies can be checked."""
 STATUS = Literal["kept", "broken", "not tried"]
@@ -133,6 +136,12 @@ def watched(scenario: Scenario, slot: str) -> Scenario:
         made: Callable[[], Any] = getattr(policies, slot)
         chosen: dict[str, Any] = {slot: lambda: watch(made())}
         return replace(scenario, policies=replace(policies, **chosen))
+    if slot == "kernel":
+        kernel = policies.kernel
+        return replace(
+            scenario,
+            policies=replace(policies, kernel=lambda calibration: WatchedKernel(kernel(calibration))),
+        )
     one = {"router": WatchedRouter, "placement": WatchedPlacement, "migration": WatchedMigration}[slot]
     chosen = {slot: one(getattr(policies, slot))}
     return replace(scenario, policies=replace(policies, **chosen))

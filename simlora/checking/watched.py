@@ -7,7 +7,7 @@ shows what its protocol names and nothing else. Every check raises Broken with w
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import Any, TypeVar
 from unittest import mock
@@ -19,6 +19,7 @@ from simlora.checking.guard import Guard, cluster_state, replica_state
 from simlora.checking.promise import promise
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
+from simlora.latency.kernels import NO_LORA, Kernel, LoraWork
 from simlora.policies.eviction.base import Eviction
 from simlora.policies.loading.base import Loader, Miss
 from simlora.policies.migration.base import Migration, Plan
@@ -260,3 +261,30 @@ class WatchedAutoscaler(Autoscaler):
         promise(wanted == twin, SAME)
         promise(cluster_state(view) == before, UNCHANGED)
         return wanted
+
+
+class WatchedKernel(Kernel):
+    """A kernel under watch. Routers ask it for several replicas at once: the fields of work are arrays then."""
+
+    def __init__(self, policy: Kernel) -> None:
+        self.policy = policy
+        _declare(self, policy, "counts_segments", "counts_adapters", "prefill_0", "decode_0")
+
+    def decode_s(self, work: LoraWork) -> float:
+        return self._asked(self.policy.decode_s, work)
+
+    def prefill_s(self, work: LoraWork) -> float:
+        return self._asked(self.policy.prefill_s, work)
+
+    def mixed_s(self, prefill: LoraWork, decode: LoraWork) -> float:
+        return self._asked(self.policy.mixed_s, prefill, decode)
+
+    def _asked(self, price: Callable[..., float], *works: LoraWork) -> float:
+        before = [np.array(field) for work in works for field in work]
+        seconds = price(*works)
+        promise(np.array_equal(price(*works), seconds), SAME)
+        promise(bool(np.all(np.isfinite(seconds) & (np.asarray(seconds) >= 0.0))), f"says {seconds} s")
+        promise(price(*[NO_LORA] * len(works)) == 0, "takes time where no request has an adapter")
+        after = [np.array(field) for work in works for field in work]
+        promise(all(map(np.array_equal, before, after)), UNCHANGED)
+        return seconds

@@ -13,7 +13,7 @@ from simlora.cli.messages import show
 BROKEN = 1
 DESCRIPTION = """\
 Check a policy of your own: a class below the base class of a slot (scheduler, loader, eviction, router, placement,
-migration or autoscaler). It runs in small simulations and is asked twice at every decision. Checked is that
+migration, autoscaler or kernel). It runs in small simulations and is asked twice at every decision. Checked is that
 
   it answers the same question in one way, and draws only from view.rng
   its answers are possible: requests that wait here, replicas that may serve, idle adapters, memory that is free

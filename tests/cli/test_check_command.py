@@ -13,6 +13,7 @@ from simlora.cli.check import main
 
 IMPORTS = """from itertools import count
 
+from simlora.latency.kernels import Mbgmv
 from simlora.policies.eviction.lru import Lru
 from simlora.policies.routing.base import Router
 from simlora.policies.scheduling.base import SchedulerOutput
@@ -40,6 +41,7 @@ BASES = {
     "route": ("Router", "request, candidates, view"),
     "schedule": ("Fcfs", "view"),
     "victims": ("Lru", "idle, short"),
+    "decode_s": ("Mbgmv", "work"),
 }
 
 
@@ -57,12 +59,14 @@ BROKEN = {
     "answers the same question in two ways": policy(
         "route", "return int(candidates[next(COUNT) % len(candidates)])"
     ),
+    "says -1.0 s": policy("decode_s", "return -1.0"),
+    "takes time where no request has an adapter": policy("decode_s", "return 0.01"),
     "reads fleet, which its ClusterView does not show": policy("route", "view.fleet", FIRST),
     "sets mine on its view": policy("route", "view.mine = 1", FIRST),
     "changes the candidates": policy(
         "route", "first = int(candidates[0])", "candidates[0] = 2", "return first"
     ),
-    "line 15: return int(candidates[0]) // 0": policy("route", f"{FIRST} // 0"),
+    "line 16: return int(candidates[0]) // 0": policy("route", f"{FIRST} // 0"),
     "does nothing while requests wait and none runs": policy("schedule", "return SchedulerOutput()"),
     "starts a request twice": policy(
         "schedule", "out = super().schedule(view)", "return SchedulerOutput((*out.prefill, *out.prefill))"
