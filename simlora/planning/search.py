@@ -149,7 +149,8 @@ def _cost(trials: Trials, looked_at: Sequence[Machine], excluded: int, plans: in
     outcome = trials.outcomes(Candidate(first, first.least, start), trials.question.seeds[:1])[0]
     beside, seeds = len(list(of.beside(start, 2))), len(trials.question.seeds)
     each = 2 * beside + 3 * seeds
-    runs = len(looked_at) * each + plans * seeds * (beside + 1 + 2 * (STEPS + 1))
+    ranks = len({allowed_rank(rank) for rank in traffic.ranks})
+    runs = (1 + (ranks > 1)) * len(looked_at) * each + plans * seeds * (beside + 1 + 2 * (STEPS + 1))
     cores = effective_n_jobs(trials.jobs)
     minutes = runs * (outcome.seconds + OVERHEAD_S) / cores / 60
     return (
