@@ -30,7 +30,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 # What profiler/ and its tests need besides: torch and triton, on Linux with CUDA's libraries several GB (constraints.txt
-# says why), which nobody needs to simulate.
+# says why), none of which simulating needs.
 $(TORCH): $(READY)
 	@echo "Installing torch for the tests of profiler/ (several GB on Linux, once)"
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev,profiler]'

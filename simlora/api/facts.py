@@ -87,8 +87,8 @@ def kv_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
     """Return what became of KV, and of HBM; None for what there is none of.
 
     Of the prompt tokens of started requests `hit_rate` were cached and `hbm_hit_rate` in HBM, not on the host. Shares
-    are of means over time: `hbm_share` of the pools is in use, for adapters too, `idle_share` holds KV that nobody runs
-    with, and of that `invalid_share` is KV whose adapter is not there. The host holds `host_tokens` on average; so many
+    are of means over time: `hbm_share` of the pools is in use, for adapters too, `idle_share` holds KV that no request
+    uses, and of that `invalid_share` is KV whose adapter is not there. The host holds `host_tokens` on average; so many
     `tokens_to_host` went there, came back for requests (`tokens_from_host`), or ahead of them (`tokens_ahead`).
     `preemptions`: how often KV ran out.
     """

@@ -125,7 +125,7 @@ def _file(value: str) -> Path | None:
     try:
         path = Path(value).expanduser()
         return path.resolve() if path.is_file() else None
-    except (OSError, ValueError, RuntimeError):  # too long, with a null byte, or of a user who is not known
+    except (OSError, ValueError, RuntimeError):  # too long, with a null byte, or of an unknown user
         return None
 
 

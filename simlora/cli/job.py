@@ -34,7 +34,7 @@ class Job:
         """Simulate, write and show. Leaves with SystemExit, after one sentence, where that does not work.
 
         SystemExit, because it passes through Hydra without a word, and ends a sweep. From a process that a launcher
-        has started, InputError instead, which it brings back to the command; who leaves there is waited for in vain.
+        has started, InputError instead, which it brings back to the command, where an exit would hang.
         """
         try:
             _simulate(config)

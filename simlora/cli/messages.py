@@ -10,13 +10,13 @@ from simlora.core.errors import InputError
 
 
 def say(sentence: str) -> None:
-    """Print one line on stderr, if anybody is there to read it."""
+    """Print one line on stderr, if it is open."""
     with suppress(OSError):
         print(f"simlora: {' '.join(sentence.split())}", file=sys.stderr, flush=True)
 
 
 def show(text: str, end: str = "\n") -> None:
-    """Print on stdout. A reader who has gone (`| head`) is no error; raises InputError for a full disk."""
+    """Print on stdout. A closed pipe (`| head`) is no error; raises InputError for a full disk."""
     try:
         print(text, end=end, flush=True)
     except BrokenPipeError:

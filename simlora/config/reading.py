@@ -30,7 +30,7 @@ def section(tree: Tree, key: str, known: Sequence[str] | None = None) -> dict[st
 
 
 def check_known(tree: Tree, known: Iterable[str], prefix: str = "") -> None:
-    """Raise InputError for the first key that nobody would read."""
+    """Raise InputError for the first key that nothing would read."""
     known = list(known)
     for key in tree:
         if key not in known:
@@ -49,5 +49,5 @@ def plain(config: DictConfig, resolve: bool, complete: bool = False) -> dict[str
 
 
 def as_whole(value: Any) -> Any:
-    """Return 2e4 as 20000, and everything else as it is, to be checked by whoever takes it."""
+    """Return 2e4 as 20000, and everything else as it is, to be checked where it is taken."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -20,12 +20,12 @@ EXAMPLE = "such as [{name: gold, adapters: 'acme-*', ttft_s: 1}, {name: free, sh
 
 
 def slo_targets(tree: Mapping[str, Any]) -> SloTargets:
-    """Return the targets of the section `slo` for everybody who is in no class; raises InputError for a bad one."""
+    """Return the targets of the section `slo` for requests of no class; raises InputError for a bad one."""
     return replace(SloTargets(), **_limits("slo", tree))
 
 
 def with_classes(targets: SloTargets, value: Any, adapters: Sequence[AdapterSpec], seed: int) -> SloTargets:
-    """Return the targets with the classes that slo.classes lists, whose targets go before those for everybody.
+    """Return the targets with the classes that slo.classes lists, whose targets go before those of all requests.
 
     A class has the adapters whose names match a pattern, or one of several, and that no class before it has; or a
     `share` of all adapters, drawn from those that no pattern names. Raises InputError for anything else, and for a

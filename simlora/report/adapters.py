@@ -1,4 +1,4 @@
-"""The section of report.html on adapters: who was asked for, and what waiting for weights cost."""
+"""The section of report.html on adapters: which were asked for, and what waiting for weights cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT = ("count", "loads", "load_bytes", "hit_rate")
 
 
 def adapters(results: RunResults, specs: dict[str, Spec]) -> Html:
-    """Return who was asked for, and what waiting for weights cost."""
+    """Return which were asked for, and what waiting for weights cost."""
     table = by_adapter(results.rows)
     if table.empty:
         return EMPTY

@@ -1,4 +1,4 @@
-"""Charts of requests: SLO attainment, distributions, and who was asked for."""
+"""Charts of requests: SLO attainment, distributions, and which adapters were asked for."""
 
 from __future__ import annotations
 

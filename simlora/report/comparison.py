@@ -129,7 +129,7 @@ def _pareto(found: Comparison, specs: dict[str, Spec]) -> Html:
     return section(
         "Cost against attainment",
         f"Each point is one configuration{f' at one {found.x}' if found.x else ''}. On the dashed line are those that "
-        "no other beats: nobody is cheaper and meets the SLO as often.",
+        "no other beats: none is cheaper and meets the SLO as often.",
         _legend(_shown(found)),
         chart("pareto", "Cost against SLO attainment"),
     )

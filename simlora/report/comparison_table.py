@@ -30,7 +30,7 @@ def name_of(figure: str) -> str:
 
 
 def figures_table(found: Comparison) -> Html:
-    """Return every figure of every configuration, with marks of who is best."""
+    """Return every figure of every configuration, with marks of the best."""
     figures = list(found.columns)
     cells: dict[str, dict[Any, Any]] = {
         figure: found.means[figure].set_index(["line", "x"]).to_dict("index") for figure in figures
@@ -63,7 +63,7 @@ def figures_table(found: Comparison) -> Html:
             f" {where} configuration that is better than every other: the interval of the difference, seed by seed, "
             "excludes 0, or where there are no common seeds, the two intervals do not overlap. ",
             tag("span", "tie", class_="kind derived"),
-            " Those that cannot be told from the one with the best mean. No mark: nobody can be told from it, as with "
+            " Those that cannot be told from the one with the best mean. No mark: none can be told from it, as with "
             "one seed alone; or the times are those of runs past saturation, which say how long they lasted. "
             "Each pair is looked at by itself: of many that do not differ, one in twenty seems to.",
             class_="note",

@@ -54,7 +54,7 @@ def tenants(summary: Mapping[str, Any]) -> Html:
         "latency, median",
     ]
     note = (
-        "What each was promised, and got. The curve above is what one target for everybody would give; attainment "
+        "What each was promised, and got. The curve above is what one target for all would give; attainment "
         "counts each request against what its own tenant was promised."
     )
     return section("Tenants", note, table(titles, body, texts=2))

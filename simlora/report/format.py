@@ -95,7 +95,7 @@ def rate(value: Any, unit: str) -> str:
 
 
 def limit(value: Any) -> str:
-    """Return a time that somebody set, with the digits that they gave it: 6 s, 150 ms."""
+    """Return a time that was set, with the digits that it was given: 6 s, 150 ms."""
     if not is_number(value) or value <= 0:
         return ABSENT
     unit, factor = time_unit(value)

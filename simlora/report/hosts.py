@@ -82,7 +82,7 @@ def _failures(failures: Mapping[str, Any]) -> Html:
         "requests there",
         "begun anew",
         "tokens recomputed",
-        "adapters nobody else held",
+        "adapters that no other held",
     ]
     body = (
         [
@@ -129,7 +129,7 @@ def slowness(summary: Mapping[str, Any]) -> Html:
     rest = len(found) - TOP_FAILURES
     return section(
         "What was slow",
-        "Nobody is told: a router sees only that it does not get done.",
+        "No policy is told: a router sees only that the work does not get done.",
         table(["", "what", "took", "from", "until"], body, texts=2),
         more(rest, "summary.json"),
     )
@@ -141,7 +141,7 @@ def plans(results: RunResults, specs: dict[str, Spec]) -> Html:
     if planned.empty or not facts:
         return EMPTY
     note = (
-        f"{counted(facts['plans'], 'plan')}, of which {count(facts['changes'])} changed who serves what: "
+        f"{counted(facts['plans'], 'plan')}, of which {count(facts['changes'])} changed something: "
         f"{counted(facts['adapters_assigned'], 'time')} a host was given an adapter, "
         f"{counted(facts['adapters_given_up'], 'time')} one was taken from it."
     )

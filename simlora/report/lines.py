@@ -92,7 +92,7 @@ def _layers(x: Spec, y: Spec, share: bool, dashed: bool | None = None, intervals
 
 
 def with_cost(cost: pd.DataFrame, attainment: pd.DataFrame) -> pd.DataFrame:
-    """Return attainment with the columns `cost`, and `front`: nobody who is no dearer meets the SLO as often."""
+    """Return attainment with the columns `cost`, and `front`: none that costs no more meets the SLO as often."""
     both = attainment.assign(cost=cost["estimate"].to_numpy()).dropna(subset=["estimate", "cost"])
     order = both.sort_values(["cost", "estimate"], ascending=[True, False], kind="stable")
     best_before = order["estimate"].cummax().shift(fill_value=-np.inf)

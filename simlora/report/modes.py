@@ -69,7 +69,7 @@ def held(rows: pd.DataFrame, times_s: Numbers) -> Numbers:
 
 
 def thresholds(decisions: pd.DataFrame, replica: int, times_s: Numbers) -> dict[str, Numbers]:
-    """Return a replica's alpha and beta at each time, NaN where nobody knows; nothing without either."""
+    """Return a replica's alpha and beta at each time, NaN where they are not known; nothing without either."""
     rows = decisions[(decisions["replica"] == replica) & decisions["name"].isin(THRESHOLDS)]
     if rows.empty:
         return {}

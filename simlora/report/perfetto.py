@@ -184,7 +184,7 @@ def _levels(happened: Iterable[Happening]) -> Iterator[dict[str, Any]]:
         if not isinstance(happening, Level):
             continue
         replica, time_s, running, waiting, kv, adapters, idle, host = happening
-        cached = {"in HBM, held by nobody": idle, "on the host": host}
+        cached = {"in HBM, held by no request": idle, "on the host": host}
         for name, args in (
             (BATCH, {"requests": running}),
             (QUEUE, {"requests": waiting}),

@@ -1,4 +1,4 @@
-"""The sections of report.html on what came out: headline, big numbers, SLO, times, and who was lost."""
+"""The sections of report.html on what came out: headline, big numbers, SLO, times, and which requests were lost."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 TABLE = "sweep.parquet"
 LOCK = ".sweep.lock"
-"""Who writes the table holds it: sweeps into one folder add their rows in turn."""
+"""A sweep that writes the table holds it: sweeps into one folder add their rows in turn."""
 DEVICE = "device"
 """What was simulated on what, in words: llama_7b on a10g."""
 WARNING = "warning"

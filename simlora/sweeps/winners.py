@@ -35,7 +35,7 @@ def marked(table: pd.DataFrame, figure: str, lines: Sequence[str]) -> pd.DataFra
 
 
 def _marks(figure: str, rivals: pd.DataFrame, own: dict[Any, pd.Series[Any]]) -> dict[int, str]:
-    """Return who is better than all others, or who cannot be told from the best; nothing if that is everybody.
+    """Return the one that beats all others, or those that cannot be told from the best; nothing if that is all.
 
     Nor is there a best time past saturation, where times say how long the run lasted.
     """

@@ -21,7 +21,7 @@ CV_MIN, CV_MAX = 1e-6, 1000
 
 
 class Arrivals(ABC):
-    """An arrival process. Yours needs `gaps_s`; `check` is there for those who want plain errors.
+    """An arrival process. Yours needs `gaps_s`; `check` is there for plain errors.
 
     `steady`: the rate is the same at all times.
     """
@@ -129,7 +129,7 @@ def before(
 
 
 def no_request(duration_s: float, rate: str) -> InputError:
-    """Return the sentence for a duration that is over before anybody comes."""
+    """Return the sentence for a duration that is over before the first arrival."""
     return InputError(
         f"workload.duration_s is {duration_s:g} seconds, in which no request arrives; make it longer or raise {rate}"
     )

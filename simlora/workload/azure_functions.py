@@ -1,4 +1,4 @@
-"""The Azure Functions traces, as published: who is invoked when. Lengths, which they do not have, are drawn."""
+"""The Azure Functions traces, as published: which function is invoked when. Lengths, which they do not have, are drawn."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AzureFunctions2019(Invocations):
     """
 
     def _invoked(self) -> Invoked:
-        who, counts = self._counts()
+        groups, counts = self._counts()
         covers_s = 60.0 * len(MINUTES)
         end_s = self._end_s(covers_s)
         entry, minute = np.nonzero(counts)
@@ -42,7 +42,7 @@ class AzureFunctions2019(Invocations):
             part < 1, np.rint(count * part).astype(np.int64), count
         )  # a part of a minute at the ends
         return Invoked(
-            who[entry],
+            groups[entry],
             count,
             from_s - self.start_s,
             until_s - self.start_s,
@@ -69,8 +69,8 @@ class AzureFunctions2019(Invocations):
             )
             counts = frame[list(MINUTES)].to_numpy(np.int32)
             if counts.min() >= 0:
-                who = ["HashApp", "HashFunction"][: 1 + (self.by == "function")]
-                return _groups(frame[who]), counts
+                columns = ["HashApp", "HashFunction"][: 1 + (self.by == "function")]
+                return _groups(frame[columns]), counts
         except (ValueError, OverflowError):
             pass
         table = read_table(self.path, self.rows)
@@ -124,6 +124,6 @@ def _who(table: Table, by: str) -> Ints:
     return _groups(frame)
 
 
-def _groups(who: pd.DataFrame) -> Ints:
+def _groups(keys: pd.DataFrame) -> Ints:
     """Return which rows are alike [rows], numbered from 0 as they come."""
-    return who.groupby(list(who), sort=False, dropna=False).ngroup().to_numpy().astype(np.int64)
+    return keys.groupby(list(keys), sort=False, dropna=False).ngroup().to_numpy().astype(np.int64)

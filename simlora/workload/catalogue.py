@@ -27,7 +27,7 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file as it is published. What nobody has told is None; `known` says who has told the rest."""
+    """A file as it is published. What is not published is None; `known` says where the rest is from."""
 
     name: str
     rows: int | None

@@ -34,8 +34,8 @@ class Conversations:
     A turn is a message of `prompt_tokens`, answered by `output_tokens`. Its prompt is every message and every answer
     of the conversation so far and the new message, and the trace's session names the conversation. The first message
     has `first_tokens` more: instructions, a document, what has been said days ago. A conversation has `turns` turns; it
-    ends early before one that would have more than `context_tokens` with its answer, and if that is the first, nobody
-    hears of it.
+    ends early before one that would have more than `context_tokens` with its answer, and if that is the first, the
+    conversation does not occur.
 
     Between the arrivals of a turn and the next lie gamma gaps of mean `gap_s` and variation `gap_cv`: the time to
     answer, to read and to think. The loop is open: the next turn comes at its time whether or not the one before is

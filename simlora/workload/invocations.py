@@ -26,7 +26,7 @@ BY = ("function", "app")
 class Invocations(ABC):
     """Requests as functions were invoked; what invokes a function is for its adapter.
 
-    `by` says who counts as one: a function, or an app with all its functions. By how often they are invoked in the
+    `by` says what counts as one: a function, or an app with all its functions. By how often they are invoked in the
     window they are mapped to `adapters`: the first `stride` of them to adapter 0, the next to adapter 1, and so on,
     round and round; of all but the `functions` busiest nothing is kept (None: all are). `adapters` = `functions` gives
     each function one of its own.

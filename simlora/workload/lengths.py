@@ -32,7 +32,7 @@ class Lengths(ABC):
     def at(self, shares: Floats) -> Ints:
         """Return the quantiles at `shares` [n], each from 0 to less than 1.
 
-        Raises InputError where nobody has said what they are.
+        Raises InputError where they are not set.
         """
         raise InputError(
             f"{type(self).__name__} draws lengths and does not say what their quantiles are, which lengths that "

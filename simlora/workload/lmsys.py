@@ -24,7 +24,7 @@ BY = ("conversation", "model")
 class Lmsys(Transcripts):
     """Conversations of LMSYS-Chat-1M, from one of its Parquet files or as JSONL.
 
-    `adapter_by` says who has an adapter: every conversation draws one, or every model that people talked to is one, so
+    `adapter_by` says what has an adapter: every conversation draws one, or every model that people talked to is one, so
     that popularity is the file's own; adapter i by name then has ranks[i mod len], and `adapters` is not used.
 
     See Transcripts for what is made up. Source: lmsys/lmsys-chat-1m; LMSYS-Chat-1M (ICLR'24).

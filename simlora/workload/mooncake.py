@@ -26,7 +26,7 @@ TIME_MAX_MS = 10**15
 class Mooncake(Published):
     """Arrivals, lengths and prefixes of the trace; every session has one adapter, drawn by `popularity`.
 
-    Who is who the trace does not say. Prompts with the same second block are taken for those of one session or tenant;
+    The trace does not name its users. Prompts with the same second block are taken for those of one session or tenant;
     a prompt of one block only is a session of its own. All sessions of the file have drawn before a window is cut out
     of it: they keep their adapters whatever is cut. KV is never shared between adapters, so that with many of them
     sessions share not even the first block.

@@ -23,7 +23,7 @@ CORRELATION_MAX = 0.99
 
 
 class Pairs(ABC):
-    """A distribution of pairs. Yours needs `draw`; `check` is there for those who want plain errors."""
+    """A distribution of pairs. Yours needs `draw`; `check` is there for plain errors."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, n: int) -> tuple[Ints, Ints]:

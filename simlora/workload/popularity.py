@@ -35,7 +35,7 @@ class Popularity(ABC):
     def rates(self, adapters: int) -> Floats:
         """Return how popular each adapter is in the long run [adapters], relative to the others.
 
-        Raises InputError where nobody has said so.
+        Raises InputError where it is not set.
         """
         raise InputError(
             f"{type(self).__name__} draws adapters and does not say how popular each of them is; choose another "

@@ -22,7 +22,7 @@ from simlora.workload.table import Table
 from simlora.workload.turns import laid_out
 
 ASKS, ANSWERS = ("human", "user"), ("gpt", "chatgpt", "assistant", "bing", "bard", "model")
-"""Who says a thing, as such files call them. Everybody else (system, tool) is part of the next prompt."""
+"""The speakers as such files call them. All others (system, tool) are part of the next prompt."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Transcripts(ABC):
-    """Requests made of conversations: a turn is what somebody asks, and its prompt is all that was said before, too.
+    """Requests made of conversations: a turn is a question, and its prompt is all that was said before, too.
 
     Conversations begin, in the order of the file, as `arrivals` say, whose rate is that of conversations; between the
     arrivals of a turn and the next lie gamma gaps of mean `gap_s` and variation `gap_cv`. Neither is in the files.
@@ -138,15 +138,15 @@ class Transcripts(ABC):
         for talk in talks:
             before = len(said.new)
             new, asked = 0, False
-            for who, characters in talk or ():
+            for speaker_name, characters in talk or ():
                 count = ceil(characters * self.tokens_per_character)
-                if who in ANSWERS and asked and count:
+                if speaker_name in ANSWERS and asked and count:
                     said.new.append(new)
                     said.outputs.append(count)
                     new, asked = 0, False
                 else:
                     new += count
-                    asked |= who in ASKS and count > 0
+                    asked |= speaker_name in ASKS and count > 0
             said.counts.append(len(said.new) - before)
         return said
 
@@ -166,15 +166,15 @@ def _notices(table: Table, said: Said, kept: int) -> tuple[str, ...]:
 
 
 def _messages(cell: object, speaker: str, text: str) -> list[tuple[str, int]] | None:
-    """Return who speaks and how many characters, message by message; None where the cell is something else."""
+    """Return the speaker and the characters, message by message; None where the cell is something else."""
     if not isinstance(cell, list | np.ndarray):
         return None
     found = []
     for message in cell:
         if not isinstance(message, dict):
             return None
-        who, what = message.get(speaker), message.get(text)
-        if not isinstance(who, str) or not isinstance(what, str):
+        speaker_name, what = message.get(speaker), message.get(text)
+        if not isinstance(speaker_name, str) or not isinstance(what, str):
             return None
-        found.append((who, len(what)))
+        found.append((speaker_name, len(what)))
     return found

@@ -329,7 +329,7 @@ def test_thresholds_that_never_led_to_a_merge_are_drawn():
 
 def test_moves_stand_by_reason_with_what_they_cost(page):
     words = " ".join(page.text.split())
-    assert "6 moves of 6 requests; 7 were planned, but who ended first stayed." in words
+    assert "6 moves of 6 requests; 7 were planned, but requests that ended first stayed." in words
     assert "replica 0 has 8 requests more than the mean 20.0 s 4 406 2" in words
     assert "replica 0 has 7 requests more than the mean 30.0 s 2 209 1" in words
 
@@ -407,7 +407,7 @@ def test_plans_say_how_much_they_gave_to_hosts_and_when():
     journal = make_plans()
     page = hosts_page(placement=journal.placement_facts(), journal=journal)
     text = words(page)
-    told = "4 plans, of which 3 changed who serves what: 12 times a host was given an adapter, 6 times one was taken"
+    told = "4 plans, of which 3 changed something: 12 times a host was given an adapter, 6 times one was taken"
     assert told in text
     assert "120 s 2 1 1.00 GB 180 s 4 2 2.00 GB 240 s 6 3 3.00 GB" in text
     drawn = page.data["charts"]["placements"]

@@ -222,7 +222,7 @@ def test_counters_agree_with_the_timeline(system):
             "requests waiting": {"requests": row["waiting"]},
             "HBM (token slots)": {"KV": row["kv_tokens"], "adapters": row["adapter_tokens"]},
             "cached KV (token slots)": {
-                "in HBM, held by nobody": row["idle_kv_tokens"],
+                "in HBM, held by no request": row["idle_kv_tokens"],
                 "on the host": row["host_kv_tokens"],
             },
         }.items():
