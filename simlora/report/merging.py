@@ -154,7 +154,11 @@ def _moves(results: RunResults) -> list[Html]:
         for reason, row in zip(why.index, why.itertuples(), strict=True)
     )
     planned = facts.get("planned_moves", len(moves))
-    stayed = f"; {count(planned)} were planned, but requests that ended first stayed" if planned > len(moves) else ""
+    stayed = (
+        f"; {count(planned)} were planned, but requests that ended first stayed"
+        if planned > len(moves)
+        else ""
+    )
     requests = counted(moves["request_id"].nunique(), "request")
     return [
         tag("h3", "Moves"),

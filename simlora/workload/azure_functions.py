@@ -1,4 +1,4 @@
-"""The Azure Functions traces, as published: which function is invoked when. Lengths, which they do not have, are drawn."""
+"""The Azure Functions traces, as published: which function is invoked when. They have no lengths: those are drawn."""
 
 from __future__ import annotations
 

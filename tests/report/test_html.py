@@ -407,7 +407,9 @@ def test_plans_say_how_much_they_gave_to_hosts_and_when():
     journal = make_plans()
     page = hosts_page(placement=journal.placement_facts(), journal=journal)
     text = words(page)
-    told = "4 plans, of which 3 changed something: 12 times a host was given an adapter, 6 times one was taken"
+    told = (
+        "4 plans, of which 3 changed something: 12 times a host was given an adapter, 6 times one was taken"
+    )
     assert told in text
     assert "120 s 2 1 1.00 GB 180 s 4 2 2.00 GB 240 s 6 3 3.00 GB" in text
     drawn = page.data["charts"]["placements"]
