@@ -87,7 +87,7 @@ def _is_of(path: Path, data: str) -> bool:
 
 
 def _keep(path: Path, data: str) -> None:
-    """Write a picture with fewer colours, which nobody sees, at half its size, and with what it was drawn from."""
+    """Write a picture with fewer colours, at half its size, and with what it was drawn from."""
     text = PngInfo()
     text.add_text(DATA, data)
     with Image.open(path) as picture:

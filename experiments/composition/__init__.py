@@ -1,1 +1,1 @@
-"""The system nobody has built yet: a search over the policy slots, judged on workloads that it has not seen."""
+"""A system that no paper has: a search over the policy slots, judged on workloads that it has not seen."""

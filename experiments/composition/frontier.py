@@ -18,7 +18,7 @@ WORLDS: Mapping[str, Mapping[str, Any]] = {
 }
 """What is changed for all systems at once, to see whether what was found depends on it."""
 NEARLY = 2 / 3
-"""Of the best published system's capacity here: who carries less of a workload is no rival in another world."""
+"""Of the best published system's capacity here: one that carries less of a workload is no rival elsewhere."""
 RIVALS = 3
 """Of those that are: the ones that carry most there with the first seed."""
 SEEDS = range(3)

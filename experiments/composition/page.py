@@ -72,7 +72,7 @@ def markdown(study: Study) -> str:
     held_out = study.ahead(HELD_OUT)
     return "\n".join(
         [
-            "# The system nobody has built yet",
+            "# A system that no paper has",
             "",
             f"Written by `{COMMAND}`; do not edit it. World, SLO, workloads and rivals are those of "
             "[the cross-table](cross_table.md): what the rivals leave free is tuned to the training workloads too, "
@@ -239,8 +239,8 @@ def frontier(study: Study) -> list[str]:
         "",
         "*The bound* is what no policy can exceed for long that serves all requests and merges none of their adapters "
         "([the cross-table](cross_table.md) says what it leaves out); *at most ahead* is how far it is from the best "
-        "published system: where that is little, nobody who serves all requests can be far ahead. In brackets the same "
-        "if the 5 % that cost most were never served, and somebody knew which. It is loose where what is computed once "
+        "published system: where that is little, no system that serves all can be far ahead. In brackets the same "
+        "if the 5 % that cost most were never served, and it were known which. It is loose where what is computed once "
         "cannot all be kept, as of conversations.",
         "",
         "| workload | bound | the best published has of it | the composition | at most ahead |",

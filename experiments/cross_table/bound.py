@@ -1,6 +1,6 @@
 """What no policy can exceed: the rate at which the GPUs, or their links, have no time left.
 
-A lower bound of the time that the requests of a run take, whoever schedules, caches, routes and places them, if no pass
+A lower bound of the time that the requests of a run take, whatever schedules, caches and routes them, if no pass
 ever had to be begun for a prefill alone, no adapter were slowed down by another's rank, and every token that was once
 computed were found again. What it leaves out:
 
@@ -39,7 +39,7 @@ SERVED = 0.95
 class Bound(NamedTuple):
     """Rates that no policy can exceed for long, in requests/s.
 
-    `gpu_rps`: if all requests are served. `cheapest_rps`: if the 5 % that cost most are never served, and somebody
+    `gpu_rps`: if all requests are served. `cheapest_rps`: if the 5 % that cost most are never served, and a scheduler
     knew which. `link_rps`: if every adapter is loaded once, and no more; infinite where nothing needs loading.
     """
 

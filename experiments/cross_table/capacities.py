@@ -27,7 +27,7 @@ PRECISION = 0.015
 STEP, NEAR = 1.25, 1.03
 """The first step of a search from where a workload says, and from what was found for something that is nearly this."""
 LEAST = 1 / 8
-"""Of the rate from which it is searched: who carries less is said to carry nothing."""
+"""Of the rate from which it is searched: a system that carries less is said to carry nothing."""
 
 
 class Asked(NamedTuple):

@@ -56,9 +56,9 @@ def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[P
         "",
         "What this does not compare: kernels and engines. Every system has the same iteration times and the same LoRA "
         "kernel here, so one whose gain is a faster kernel does not show it. Requests declare how long their answers "
-        "will be, and all systems believe it. KV comes from a host as fast as adapters do, 4 GB/s, as nobody published "
-        "it of KV: computing it again takes half as long, and a faster link would change who wins. The calibration is "
-        "derived from others' measurements ([calibrations](calibrations.md)), and nobody has measured these systems "
+        "will be, and all systems believe it. KV comes from a host as fast as adapters do, 4 GB/s, as no paper says "
+        "how fast: computing it again takes half as long, and a faster link would change who wins. The calibration is "
+        "derived from others' measurements ([calibrations](calibrations.md)), and no one measurement has these systems "
         "side by side: nothing real stands behind this table but its parts ([fidelity](fidelity.md)).",
         "",
         *_tuned(world, rows[0]),
@@ -109,7 +109,7 @@ def _winner(row: Row, parts: Sequence[Part]) -> str:
         row.best.system.title,
         spanned(row.best.capacity),
         percent(row.best.capacity.mean / row.bound.served_rps),
-        "" if math.isnan(row.best.capacity.low) else others or "nobody",
+        "" if math.isnan(row.best.capacity.low) else others or "none",
         why(parts) if parts else "it has S-LoRA's slots",
     ]
     return f"| {' | '.join(cells)} |"

@@ -112,7 +112,7 @@ def ways_from(own: Any, values: Sequence[Any]) -> Ways:
 
 
 def own_value(world: World, system: System, workload: Workload, key: str) -> Any:
-    """Return what a system has for a key if nobody tunes it: its own setting, or its file's."""
+    """Return what a system has for a key that is not tuned: its own setting, or its file's."""
     config, _ = composed([*world.overrides(system, workload), f"{workload.key}={workload.start}"])
     return OmegaConf.select(config, key)
 

@@ -39,7 +39,7 @@ BATCH = 16
 """Its most sequences. They are taken to be full batches, of as many adapters where that counts."""
 CONTEXT_TOKENS = 472
 """Mean context of a decode step of `workload=functions`, ShareGPT's lengths in Llama-2's tokens: a mean prompt and half
-of an answer, where an answer counts by its steps. At which contexts the 15 ms were profiled nobody says."""
+of an answer, where an answer counts by its steps. At which contexts the 15 ms were profiled is not said."""
 ARTIFACT = "dLoRA's artifact (github.com/LLMServe/dLoRA-artifact, Apache-2.0), vllm/core/scheduler.py"
 RANK = 8
 FIGURE_5 = 0.389

@@ -1,4 +1,4 @@
-"""Calibrations of what nobody measured: `python -m experiments.dlora.slower [--out FOLDER]`.
+"""Calibrations of what was not measured: `python -m experiments.dlora.slower [--out FOLDER]`.
 
 `plus_4ms` to `plus_12ms` are dLoRA's Llama-2-7B with iterations that take so much longer, merged or not, prefill or
 decode: as if Python, Ray and the client, which the profiled 15 and 27 ms leave out, took it. `example` is that of

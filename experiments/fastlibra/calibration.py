@@ -1,10 +1,10 @@
 """FastLibra's NPU: `python -m experiments.fastlibra.calibration [--peer-link LINK] [--out FOLDER]`.
 
-Nobody measured it. The paper gives its peak, its memory's size and its bus, and no time of a single iteration; what
-it measured, TTFT under load, is not fitted here. So these are an A100's kernels by roofline: what is arithmetic by peak
-FLOP/s, what is memory by bandwidth, at the shares of both that an A100 reaches. An A100 has 153 FLOP a byte, the NPU
-160, so what bounds a kernel on the one bounds it on the other. The host is the one that dLoRA's 15 ms leave: vLLM's,
-on which FastLibra is built. Loads go at what the bus gives a copy.
+No measurement of it is published. The paper gives its peak, its memory's size and its bus, and no time of a single
+iteration; what it measured, TTFT under load, is not fitted here. So these are an A100's kernels by roofline: what is
+arithmetic by peak FLOP/s, what is memory by bandwidth, at the shares of both that an A100 reaches. An A100 has 153 FLOP
+a byte, the NPU 160, so what bounds a kernel on the one bounds it on the other. The host is the one that dLoRA's 15 ms
+leave: vLLM's, on which FastLibra is built. Loads go at what the bus gives a copy.
 
 It prints what comes out. With `--peer-link` the cards of a replica are joined by another link: a what-if, to be
 written to a folder of its own.
@@ -46,7 +46,7 @@ SOURCES = {
 KERNELS = "a100_80g-llama_7b-tp1"
 """Fitted to S-LoRA's runs: its LoRA kernels, copies and merges."""
 UNUSED = ("kernels.padded_bmm.", "adapter_load.flush_s")
-"""S-LoRA without its kernels and without its pool, which nobody ran here."""
+"""S-LoRA without its kernels and without its pool, which was not run here."""
 LINK_SHARE = 0.8
 """What a copy reaches of the rate of PCIe."""
 ASCEND = "the most that a copy to an Ascend NPU reaches (hiascend.com, mxRec's performance tuning)"
@@ -155,8 +155,8 @@ def provenance(shape: str, tp: int, peer_link: str | None = None) -> dict[str, A
         "source": f"scaled from {source}: an A100's kernels by roofline, at the shares of its peaks that it reaches",
         "command": f"{command} --peer-link {peer_link}" if peer_link else command,
         "date": "2026-11-22",
-        "note": "nobody measured this NPU: FastLibra names neither the part, nor its memory's bandwidth, nor the link "
-        "between cards; docs/calibrations.md says what each assumption is worth",
+        "note": "no measurement of this NPU is published: FastLibra names neither the part, nor its memory's bandwidth, nor the "
+        "link between cards; docs/calibrations.md says what each assumption is worth",
         "coefficients": found,
     }
 

@@ -25,7 +25,7 @@ def kept(question: Any, simulate: Callable[[], Figures]) -> Figures:
         found = simulate()
         if (
             source() == cache.source
-        ):  # or files have changed while it ran, and nobody knows whose figures they are
+        ):  # or files have changed while it ran, and whose figures they are is not known
             cache.write(path, {"question": question, "figures": found})
     return found
 

@@ -38,7 +38,7 @@ class Section:
 
 
 def errors_of(figure: str, errors: Iterable[float]) -> list[Errors]:
-    """Return the line of one figure, none if nobody measured it."""
+    """Return the line of one figure, none if it was not measured."""
     sizes = np.abs(list(errors))
     return [Errors(figure, len(sizes), float(np.median(sizes)), float(sizes.max()))] if len(sizes) else []
 

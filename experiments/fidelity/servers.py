@@ -35,7 +35,7 @@ def server(row: Row) -> list[str]:
 
 
 def unknown(row: Row) -> str:
-    """Say what nobody knows of the row's server; empty if all is known."""
+    """Say what is not known of the row's server; empty if all is known."""
     columns, table = row.columns, _table()
     if columns["kv_token_budget"] or row.system == "vllm_packed":
         return ""

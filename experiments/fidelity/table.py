@@ -29,7 +29,7 @@ def line(found: dict[str, Any]) -> str:
 
 
 def cell(found: dict[str, Any], name: str, key: str, form: str, factor: float = 1) -> str:
-    """One figure, `form` wide; what nobody measured is left blank."""
+    """One figure, `form` wide; what was not measured is left blank."""
     width = int(form.split(".")[0])
     return f"{factor * found[name][key]:{form}f}" if name in found else " " * width
 

@@ -70,7 +70,7 @@ def relative(shape: str, tp: int, rank: int) -> float:
 
 
 def measured(data: Runs | None, shape: str, tp: int, rank: int, what: str) -> dict[int, float]:
-    """Return what was measured in ms by length of prompt: `ttft_s` or `step_s`; nothing where nobody did."""
+    """Return what was measured in ms by length of prompt: `ttft_s` or `step_s`; nothing where nothing was."""
     if data is None or tp != 8:
         return {}
     rows = (data.shape == shape) & (data.rank == rank)

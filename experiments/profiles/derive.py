@@ -1,4 +1,4 @@
-"""Coefficients that nobody measured where they are needed: LoRA kernels, loads and merges, links."""
+"""Coefficients that were not measured where they are needed: LoRA kernels, loads and merges, links."""
 
 from __future__ import annotations
 

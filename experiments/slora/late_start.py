@@ -15,7 +15,7 @@ from simlora.workload.slora import SLora
 class LateStart(SLora):
     """The trace of SLora, seen from the end of the first request, which takes `late_s` longer.
 
-    To everybody else that is as if they came so much earlier; those who came within that time of the first come
+    To all other requests that is as if they came so much earlier; those that came within that time of the first come
     together with it.
     """
 

@@ -30,7 +30,7 @@ SEED = 42
 def finder(settings: Mapping[str, Any], also: Mapping[str, Any]) -> Callable[[Row], bool] | None:
     """Return what says whether a row is the run of these settings, with the cells `also` in place of its own.
 
-    None if it is nobody's run. A pool that is not on record may have been any.
+    None if it is no run of these. A pool that is not on record may have been any.
     """
     if not _is_published(settings):
         return None

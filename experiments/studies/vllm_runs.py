@@ -31,13 +31,13 @@ SAID = (
     "workload.rates_rps",
     "workload.duration_s",
 )
-"""What a point must say, to be somebody's run."""
+"""What a point must say, to be one of these runs."""
 
 
 def finder(settings: Mapping[str, Any], also: Mapping[str, Any]) -> Callable[[Row], bool] | None:
     """Return what says whether a row is the run of these settings, and has the cells `also` besides.
 
-    None if it is nobody's run. A pool counts if both say how large it is.
+    None if it is no run of these. A pool counts if both say how large it is.
     """
     if not _is_published(settings):
         return None

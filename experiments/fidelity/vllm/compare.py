@@ -25,7 +25,7 @@ SATURATED_MS = 2000.0
 
 
 def saturated(figures: Mapping[str, float]) -> bool | None:
-    """Whether a run was past saturation; None where nobody measured that."""
+    """Whether a run was past saturation; None where that was not measured."""
     if figures.get("completed") == 0:
         return True
     return figures["ttft_mean_ms"] >= SATURATED_MS if "ttft_mean_ms" in figures else None

@@ -23,7 +23,7 @@ MEASURED = ("completed", "output_tokens_per_s", "itl_mean_ms", "ttft_mean_ms", "
 class Row:
     """One measured run: its columns as they are, and as numbers its server, its workload and its figures.
 
-    `kv_tokens` is None where nobody wrote it down. `place` is its file and line.
+    `kv_tokens` is None where it is not on record. `place` is its file and line.
     """
 
     columns: Mapping[str, str]

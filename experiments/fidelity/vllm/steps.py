@@ -102,7 +102,7 @@ def prefill(table: pd.DataFrame) -> dict[str, float]:
 
 
 def slots(own: pd.DataFrame) -> dict[str, float]:
-    """What one request pays for slots that nobody uses: the programs of one block of tokens."""
+    """What one request pays for slots that no request uses: the programs of one block of tokens."""
     rows = own[own["kind"] == "single_request"]
     count = rows["max_loras"].to_numpy(dtype=np.float64)
     rank = np.maximum(rows["max_lora_rank"].to_numpy(dtype=np.float64), TILE)
