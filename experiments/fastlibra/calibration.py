@@ -155,8 +155,8 @@ def provenance(shape: str, tp: int, peer_link: str | None = None) -> dict[str, A
         "source": f"scaled from {source}: an A100's kernels by roofline, at the shares of its peaks that it reaches",
         "command": f"{command} --peer-link {peer_link}" if peer_link else command,
         "date": "2026-11-22",
-        "note": "no measurement of this NPU is published: FastLibra names neither the part, nor its memory's bandwidth, nor the "
-        "link between cards; docs/calibrations.md says what each assumption is worth",
+        "note": "no measurement of this NPU is published: FastLibra names neither the part, nor its memory's "
+        "bandwidth, nor the link between cards; docs/calibrations.md says what each assumption is worth",
         "coefficients": found,
     }
 
