@@ -81,8 +81,7 @@ class LiveCluster:
             return
         self.step()
         if not ticket.status:
-            self._happened("leave", {"request": ticket.request.id})
-            self.simulation.cancel(ticket.request)
+            self._cancel(ticket)
             self._plan()
 
     def begin(self, incident: Incident) -> None:
@@ -92,8 +91,8 @@ class LiveCluster:
         self._happened(type(incident).__name__.lower(), asdict(incident))  # type: ignore[call-overload]
         if isinstance(incident, Failure) and self.alone:
             for ticket in list(self._tickets.values()):
-                self.leave(ticket)
                 ticket.end(FAILED, "the replica has failed")
+                self._cancel(ticket)
         self._plan()
 
     def add_adapter(self, name: str, rank: int) -> int:
@@ -176,6 +175,10 @@ class LiveCluster:
         if ticket is not None:
             self.tallies[max(ticket.replica, 0)].lost(status)
             self._end(ticket, status, reason)
+
+    def _cancel(self, ticket: Ticket) -> None:
+        self._happened("leave", {"request": ticket.request.id})
+        self.simulation.cancel(ticket.request)
 
     def _happened(self, what: str, particulars: dict[str, Any]) -> None:
         for listener in self.on_event:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -55,6 +55,7 @@ class VllmMetrics(Collector):
         self._cluster, self._model = cluster, model
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
+        ProcessCollector(registry=self._registry)  # CPU seconds and memory of this process, as vLLM has them
 
     def text(self) -> bytes:
         """Return the metrics in Prometheus' text format."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -38,14 +37,22 @@ def listening(host: str, port: int) -> socket.socket:
 
 def serve(fronts: Sequence[Front], sockets: Sequence[socket.socket], started: Callable[[], None]) -> None:
     """Serve each front on its socket until SIGINT or SIGTERM; `started` is called when connections are taken."""
-    logging.getLogger("simlora.serving").setLevel(logging.INFO)
     with asyncio.Runner(loop_factory=_new_loop()) as runner:
-        runner.run(_serve(fronts, sockets, started))
+        runner.run(_until_signalled(fronts, sockets, started))
 
 
-async def _serve(
+async def _until_signalled(
     fronts: Sequence[Front], sockets: Sequence[socket.socket], started: Callable[[], None]
 ) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    loop.call_soon(started)
+    await serving(fronts, sockets, stop)
+
+
+async def serving(fronts: Sequence[Front], sockets: Sequence[socket.socket], stop: asyncio.Event) -> None:
+    """Serve each front on its socket until `stop` is set; answers under way have GRACE_S seconds then."""
     servers = [
         _Server(
             uvicorn.Config(
@@ -58,19 +65,12 @@ async def _serve(
         )
         for front in fronts
     ]
-
-    def stop() -> None:
-        for server in servers:
-            server.force_exit = server.should_exit
-            server.should_exit = True
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    loop.call_soon(started)
-    await asyncio.gather(
-        *(server.serve(sockets=[each]) for server, each in zip(servers, sockets, strict=True))
-    )
+    served = [server.serve(sockets=[each]) for server, each in zip(servers, sockets, strict=True)]
+    tasks = asyncio.gather(*served)
+    await stop.wait()
+    for server in servers:
+        server.should_exit = True
+    await tasks
 
 
 def _new_loop() -> Callable[[], asyncio.AbstractEventLoop]:
