@@ -1,7 +1,7 @@
 """Measure what a server holds: `python -m experiments.serving [--seconds S] [--rates R,R,…] [key=value …]`.
 
 Starts `simlora-serve` beside a client, a process each, and prints a row a rate: requests and streamed tokens a second,
-the server's drift (wall seconds from when a token is due until it is handed to its connection) and the share of one core
+the server's drift (wall seconds from when a token is due until it is handed to its connection) and the share of a core
 that the server took. The client is on another core.
 """
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 
 
 @dataclass
 class Counted:
-    """What the client saw."""
+    """What the client saw; times in wall seconds, gaps between events of one stream."""
 
     answered: int = 0
     failed: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    first_token_s: list[float] = field(default_factory=list)
+    gaps_s: list[float] = field(default_factory=list)
 
 
 async def load(address: str, rate_rps: float, tokens: int, adapters: list[str], seconds: float) -> Counted:
@@ -45,10 +47,15 @@ async def _ask(
     session: aiohttp.ClientSession, address: str, body: dict[str, object], counted: Counted
 ) -> None:
     try:
+        asked_s = last_s = time.perf_counter()
         async with session.post(address, json=body) as response:
             events = 0
             async for part in response.content.iter_any():
-                events += part.count(b"\n\n")
+                now_s = time.perf_counter()
+                (counted.gaps_s if events else counted.first_token_s).append(
+                    now_s - last_s if events else now_s - asked_s
+                )
+                events, last_s = events + part.count(b"\n\n"), now_s
             counted.answered += response.status == 200
             counted.failed += response.status != 200
             counted.tokens += events - 1  # the last one is [DONE]
