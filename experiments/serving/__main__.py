@@ -23,10 +23,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from experiments.serving.load import load
 
 CONFIGURATION = (
-    *("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "workload=per_adapter", "replica.max_loras=16"),
-    *("cluster.replicas=8", "replica.adapter_tokenizers=false", "report=false"),
+    *("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "workload=per_adapter", "replica.max_loras=50"),
+    *("cluster.replicas=16", "replica.adapter_tokenizers=false", "report=false"),
 )
-HEADER = ("requests/s", "tokens/s", "failed", "drift p50", "p99", "most", "seconds behind", "server's core")
+HEADER = (
+    "offered",
+    "requests/s",
+    "tokens/s",
+    "failed",
+    "drift p50",
+    "p99",
+    "most",
+    "seconds behind",
+    "server's core",
+)
 
 
 @contextmanager
@@ -79,6 +89,7 @@ def row(address: str, rate_rps: float, tokens: int, seconds: float, adapters: li
         return after[name, ""] - before[name, ""]
 
     return (
+        f"{rate_rps:g}/s",
         f"{counted.answered / counted.seconds:,.0f}",
         f"{counted.tokens / counted.seconds:,.0f}",
         str(counted.failed),

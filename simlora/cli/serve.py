@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> int:
     whole("--port", options.port, least=0, most=65535)
     try:
-        from simlora.serving.live import Live, Wishes, notices
+        from simlora.serving.live import Live, Wishes, notices, of_setup
         from simlora.serving.server import listening, serve
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("simlora"):
@@ -123,7 +123,7 @@ def _run(options: argparse.Namespace) -> int:
     logging.basicConfig(format="simlora: %(message)s", stream=sys.stderr)
 
     def started() -> None:
-        for notice in setup.notices:
+        for notice in of_setup(setup):
             say(f"notice: {notice}")
         for line in notices(live, addresses):
             show(line)

@@ -162,6 +162,11 @@ def _template(scenario: Scenario) -> Trace:
     )
 
 
+def of_setup(setup: Setup) -> list[str]:
+    """Return the notices of a configuration, without those about requests of its workload, which do not arrive."""
+    return [each for each in setup.notices if not each.startswith("replica.prefix_caching finds nothing")]
+
+
 def notices(live: Live, addresses: Sequence[str]) -> list[str]:
     """Return what a user should know when the server starts."""
     setup, front = live.setup, live.fronts[0]

@@ -34,7 +34,9 @@ class LiveCluster:
     def __init__(self, scenario: Scenario, clock: LiveClock, number: int = 0, alone: bool = False) -> None:
         cluster = replace(scenario.cluster, faults_on_request=True)
         self.clock, self.number, self.alone = clock, number, alone
-        self.simulation = simulation = DrivenSimulation(replace(scenario, cluster=cluster), self._on_token)
+        self.simulation = simulation = DrivenSimulation(
+            replace(scenario, cluster=cluster), self._on_token, keeps_prefixes=False
+        )
         self.scenario = simulation.scenario
         self.tallies = [Tallies() for _ in range(cluster.replicas)]
         self.drift = Drift(clock)

@@ -43,11 +43,14 @@ class DrivenSimulation(Simulation):
     `submit` requests, `advance` the clock, and `close` after the last one: the result is that of a run of their trace.
     Of the scenario's trace only the adapters, their history and the size of hashed blocks count. `on_token` is called
     with every token at its time, and may submit. Until `close`, periodic policies and parts go on without requests too.
+    Without `keeps_prefixes`, `trace` leaves sessions and hashes out, most of what an ended request takes in memory.
     """
 
     driven: ClassVar[bool] = True
 
-    def __init__(self, scenario: Scenario, on_token: OnToken | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, on_token: OnToken | None = None, keeps_prefixes: bool = True
+    ) -> None:
         if scenario.until_missed is not None:
             raise InputError(
                 "until_missed counts the requests of a trace, and these are submitted; leave it out"
@@ -58,6 +61,7 @@ class DrivenSimulation(Simulation):
         super().__init__(scenario)
         self._arrivals_s, self._adapter_ids = array("d"), array("q")
         self._prompt_tokens, self._max_output_tokens = array("q"), array("q")
+        self._keeps_prefixes = keeps_prefixes
         self._sessions: list[str | None] = []
         self._hashes: list[tuple[int, ...]] = []
         self._arriving: dict[int, Event] = {}  # requests that the front end has not let through, by id
@@ -107,8 +111,9 @@ class DrivenSimulation(Simulation):
         self._adapter_ids.append(submitted.adapter)
         self._prompt_tokens.append(submitted.prompt_tokens)
         self._max_output_tokens.append(most)
-        self._sessions.append(submitted.session)
-        self._hashes.append(submitted.block_hashes)
+        if self._keeps_prefixes:
+            self._sessions.append(submitted.session)
+            self._hashes.append(submitted.block_hashes)
         self._lengths.append(submitted.output_tokens)
         arrives = partial(self._arrive, request)
         self._arriving[request.id] = self.clock.call(request.arrival_s, ARRIVAL, request.id, arrives)
@@ -215,6 +220,6 @@ class DrivenSimulation(Simulation):
             max_output_tokens=np.array(self._max_output_tokens, dtype=np.int64),
             adapters=tuple(AdapterSpec(each.name, each.rank) for each in self.adapters),
             history_rps=self._further.history_rps(),
-            session=self._sessions,
-            block_hashes=self._hashes,
+            session=self._sessions if self._keeps_prefixes else None,
+            block_hashes=self._hashes if self._keeps_prefixes else None,
         )
