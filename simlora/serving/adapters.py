@@ -50,6 +50,10 @@ class KnownAdapters:
             )
         if name in self._numbers or name == self.base:
             raise ApiError(400, f"The lora adapter '{name}' has already been loaded.")
+        if name != name.strip() or not name.isprintable():
+            raise ApiError(
+                400, f"lora_name is {name!r}, must be printable, without white space around", "lora_name"
+            )
         rank = rank or _in_config(path) or _in_name(name) or _in_name(path)
         if rank is None:
             raise ApiError(

@@ -64,7 +64,8 @@ class LiveCluster:
     # From outside -----------------------------------------------------------------------
 
     def submit(self, submitted: Submitted, streams: bool) -> Ticket:
-        """A request arrives now."""
+        """A request arrives now; with the first one, simulated time begins."""
+        self.clock.start()
         self.step()
         ticket = Ticket(submitted, streams)
         if self.crashed is not None:
@@ -88,12 +89,15 @@ class LiveCluster:
 
     def begin(self, incident: Incident) -> None:
         """Something goes wrong now. Raises InputError as `DrivenSimulation.begin` does."""
+        self.clock.start()
         self.step()
+        if self.alone and isinstance(incident, Failure) and incident.host == 0:
+            for ticket in self._tickets.values():
+                ticket.end(FAILED, "the replica has failed")
         self.simulation.begin(incident)
         self._happened(type(incident).__name__.lower(), asdict(incident))  # type: ignore[call-overload]
-        if isinstance(incident, Failure) and self.alone:
+        if self.alone and isinstance(incident, Failure):
             for ticket in list(self._tickets.values()):
-                ticket.end(FAILED, "the replica has failed")
                 self._cancel(ticket)
         self._plan()
 
@@ -116,7 +120,6 @@ class LiveCluster:
         """Let everything happen that is due."""
         if self.crashed is not None:
             return
-        self.clock.start()
         simulation = self.simulation
         try:
             simulation.advance(max(self.clock.now_s(), simulation.clock.now))

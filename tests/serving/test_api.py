@@ -196,6 +196,7 @@ def test_adapters_are_loaded_and_unloaded(tmp_path: Path) -> None:
     assert load("acme-r8")[0] == load("llama_3_1_8b")[0] == 400
     assert "The rank of the lora adapter 'delta' is not known" in load("delta")[1]
     assert load("delta", **{"x-lora-rank": "much"})[0] == 400
+    assert load("two\nlines-r8")[0] == load(" padded-r8")[0] == 400
     assert load("delta-r1024")[0] == 400, "no slot holds it"
     answer = post(front, "/v1/completions", PROMPT | {"model": "acme-r8"})
     assert answer.status_code == 200

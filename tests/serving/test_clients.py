@@ -96,6 +96,43 @@ def test_a_replica_behind_its_own_port_dies_and_comes_back() -> None:
         assert httpx.post(f"{first}/v1/completions", json={"prompt": "Hello"}).status_code == 200
 
 
+def test_a_replica_that_dies_for_good_breaks_its_connections() -> None:
+    found = live(*SLORA, wishes=Wishes(speed=10.0, per_replica=True))
+    with (
+        listens(found) as (address,),
+        httpx.stream("POST", f"{address}/v1/completions", json=LONG) as response,
+    ):
+        lines = response.iter_lines()
+        next(lines)
+        httpx.post(f"{address}/simlora/faults", json={"kind": "fail"})
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(lines)
+        assert httpx.get(f"{address}/health").status_code == 503
+    assert not found.fronts[0].cluster.open_requests
+
+
+def test_requests_go_on_elsewhere_where_a_replica_of_several_dies() -> None:
+    found = live(*SLORA, "cluster.replicas=2", wishes=Wishes(speed=10.0))
+    body = LONG | {"max_tokens": 100}
+    with (
+        listens(found) as (address,),
+        httpx.stream("POST", f"{address}/v1/completions", json=body) as response,
+    ):
+        lines = response.iter_lines()
+        next(lines)
+        replicas = httpx.get(f"{address}/simlora/state").json()["replicas"]
+        serves = next(each["replica"] for each in replicas if each["running"])
+        httpx.post(f"{address}/simlora/faults", json={"kind": "fail", "replica": serves})
+        rest = [line for line in lines if line]
+        assert rest[-1] == "data: [DONE]"
+        assert httpx.get(f"{address}/health").status_code == 200
+        replicas = httpx.get(f"{address}/simlora/state").json()["replicas"]
+        assert [each["alive"] for each in replicas] == [serves != 0, serves != 1]
+    rows = found.fronts[0].cluster.close().requests()
+    assert (rows.status[0], rows.replica[0], rows.migrations[0]) == ("finished", 1 - serves, 1)
+    assert rows.output_tokens[0] == 100
+
+
 def test_bodies_that_are_no_requests_leave_the_server_as_it_was() -> None:
     found = live(wishes=Wishes(max_body_bytes=1000))
     with listens(found) as (address,):

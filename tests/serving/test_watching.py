@@ -101,6 +101,8 @@ def test_metrics_have_vllms_names_and_count() -> None:
 
 def test_each_replica_of_one_port_has_its_metrics() -> None:
     front = live(*SLORA, "cluster.replicas=3").fronts[0]
+    assert get(front, "/metrics").status_code == get(front, "/simlora/state").status_code == 200
+    assert front.cluster.clock.now_s() == 0.0, "time begins with the first request"
     for _ in range(2):
         post(front, "/v1/completions", {"prompt": "Hello", "max_tokens": 2})
     found = samples(get(front, "/metrics").text)["vllm:prompt_tokens_total"]
