@@ -7,11 +7,16 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simlora.cli.guarded import DONE, add_config_dir, command_parser, guarded_options, overrides_of
 from simlora.cli.messages import say, show
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
+
+if TYPE_CHECKING:
+    from simlora.serving.front import Front
+    from simlora.serving.live import Live
 
 DESCRIPTION = """\
 Serve a configuration on a wall clock behind vLLM's HTTP API, with the times that the simulated engine has: queues,
@@ -131,18 +136,24 @@ def _run(options: argparse.Namespace) -> int:
             say(f"notice: {options.host} may be reached by other machines, and there is no authentication")
 
     serve(live.fronts, sockets, started)
-    results = live.close()
+    live.close()
     for record in live.records:
         show(f"{record.written:,} requests: {record.path}")
     if options.results is not None:
-        for at, result in enumerate(results):
-            folder = options.results / str(at) if options.per_replica else options.results
-            if result is None:
-                say(f"notice: no results in {folder}: no request was served")
-            else:
-                result.save(folder, report=setup.report)
-                show(f"Results: {folder}")
+        for at, front in enumerate(live.fronts):
+            _save(live, front, options.results / str(at) if options.per_replica else options.results)
     return DONE
+
+
+def _save(live: Live, front: Front, folder: Path) -> None:
+    """Write the results of a front, or say why there are none."""
+    try:
+        result = live.result(front)
+    except InputError as error:
+        say(f"notice: no results in {folder}: {error}")
+        return
+    result.save(folder, report=live.setup.report)
+    show(f"Results: {folder}")
 
 
 if __name__ == "__main__":

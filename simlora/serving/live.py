@@ -14,6 +14,7 @@ from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
 from simlora.engine.scenario import Scenario
+from simlora.policies.routing.round_robin import RoundRobin
 from simlora.results.result import Result
 from simlora.serving.adapters import KnownAdapters
 from simlora.serving.answer_lengths import AnswerLengths
@@ -85,21 +86,24 @@ class Live:
                 )
             )
 
-    def close(self) -> list[Result | None]:
-        """Serve what is under way to its end at once; return the result of each front, None where nothing was asked."""
-        found: list[Result | None] = []
+    def close(self) -> None:
+        """Serve what is under way to its end at once, and complete the records."""
         for front in self.fronts:
-            simulation = front.cluster.simulation
-            if front.cluster.crashed is not None:
-                found.append(None)
-                continue
-            front.cluster.close()
-            trace = simulation.trace()
-            setup = replace(self.setup, scenario=replace(simulation.scenario, trace=trace), window=None)
-            found.append(result_of(setup, simulation) if len(trace) else None)
+            if front.cluster.crashed is None:
+                front.cluster.close()
         for record in self.records:
             record.close()
-        return found
+
+    def result(self, front: Front) -> Result:
+        """Return the result of a front that is closed. Raises InputError where no request was served."""
+        simulation = front.cluster.simulation
+        if front.cluster.crashed is not None:
+            raise InputError(f"the simulator has stopped: {front.cluster.crashed}")
+        trace = simulation.trace()
+        if not len(trace):
+            raise InputError("no request was served")
+        scenario = replace(simulation.scenario, trace=trace)
+        return result_of(replace(self.setup, scenario=scenario, window=None), simulation)
 
 
 def scenarios(scenario: Scenario, per_replica: bool) -> list[Scenario]:
@@ -127,7 +131,8 @@ def scenarios(scenario: Scenario, per_replica: bool) -> list[Scenario]:
 def _apart(scenario: Scenario) -> Iterator[Scenario]:
     for id in range(scenario.cluster.replicas):
         kind = scenario.kinds[int(scenario.kind_of[id])]
-        policies = scenario.policies
+        # Routers have a state; one that has no choice leaves it to the router outside.
+        policies = replace(scenario.policies, router=RoundRobin())
         if kind.kernel is not None:
             policies = replace(policies, kernel=kind.kernel)
         alone = replace(scenario.cluster, replicas=1, replica_groups=(), kv_token_budgets=())

@@ -12,12 +12,13 @@ import pandas as pd
 import pytest
 
 from simlora.api import simulate
+from simlora.core.errors import InputError
 from simlora.serving.faults import begin
 from simlora.serving.live import Live, Wishes, scenarios
 from simlora.serving.record import events_path
 from simlora.serving.replay import replay
 from simlora.serving.schemas import Fault
-from tests.serving.conftest import SLORA, VLLM, asked, live, setup
+from tests.serving.conftest import SLORA, VLLM, asked, live, post, setup
 
 TIMES = ["arrival_s", "admitted_s", "first_token_s", "finish_s", "cold_start_s"]
 CACHED = (*VLLM, "replica.prefix_caching=true")
@@ -57,8 +58,8 @@ def test_a_recorded_run_has_the_same_times_offline(overrides: tuple[str, ...], t
     path = tmp_path / "seen.csv"
     found = live(*overrides, record=path)
     assert {each.status_code for each in traffic(found)} == {200}
-    (result,) = found.close()
-    assert result is not None
+    found.close()
+    result = found.result(found.fronts[0])
     served = result.tables["requests"]
     assert len(served) == 40
     assert (served.status == "finished").all()
@@ -94,8 +95,8 @@ def test_so_has_one_with_clients_that_left_adapters_that_came_and_faults(tmp_pat
         await asyncio.gather(*tasks)
 
     asked(front, ask)
-    (result,) = found.close()
-    assert result is not None
+    found.close()
+    result = found.result(found.fronts[0])
     served = result.tables["requests"]
     assert len(served) == 24
     assert {"aborted", "finished"} == set(served.status)
@@ -109,10 +110,21 @@ def test_each_replica_by_itself_is_replayed_by_itself(tmp_path: Path) -> None:
     found = live(*SLORA, "cluster.replicas=2", wishes=Wishes(speed=20.0, per_replica=True), record=path)
     assert len(found.fronts) == 2
     assert {each.status_code for each in traffic(found, 10)} == {200}
-    first, second = found.close()
-    assert second is None
-    assert first is not None
+    found.close()
+    first = found.result(found.fronts[0])
+    with pytest.raises(InputError, match="no request was served"):
+        found.result(found.fronts[1])
     again = simulate(
         [*SLORA[:2], "report=false", "workload=file", f"workload.path={tmp_path / 'seen-0.csv'}"]
     )
     assert_same_times(first.tables["requests"], again.tables["requests"])
+
+
+def test_a_record_is_complete_where_nothing_could_be_served(tmp_path: Path) -> None:
+    path = tmp_path / "seen.csv"
+    found = live(wishes=Wishes(speed=20.0, max_model_len=10**6), record=path)
+    post(found.fronts[0], "/v1/completions", {"prompt": "x" * 400_000, "max_tokens": 5})
+    found.close()
+    assert len(pd.read_csv(path)) == 1
+    with pytest.raises(InputError, match="is rejected"):
+        found.result(found.fronts[0])
