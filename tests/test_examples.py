@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from simlora.cli import capacity, plan, report, sweep
+from simlora.cli import capacity, plan, report, serve, sweep
 
 HOME = Path(__file__).parents[1]
 PAGES = (HOME / "README.md", *sorted((HOME / "docs").glob("*.md")))
-COMMAND = re.compile(r"(?:\S*bin/)?(simlora(?:-sweep|-capacity|-plan)?)(?= )")
+COMMAND = re.compile(r"(?:\S*bin/)?(simlora(?:-sweep|-capacity|-plan|-serve)?)(?= )")
 FUNCTION = re.compile(r"simlora\.(?:simulate|sweep|capacity|capacities)\(")
 SHOWN = ("--help", "--version", "--cfg", "--hydra-help", "--info")
 """Options with which nothing is simulated."""
@@ -60,7 +60,9 @@ def test_so_does_python(page: Path) -> None:
         assert not FUNCTION.search(block) or ("gpu=" in block and "model=" in block), block
 
 
-@pytest.mark.parametrize("examples", [sweep.EXAMPLES, capacity.EXAMPLES, report.EXAMPLES, plan.EXAMPLES])
+@pytest.mark.parametrize(
+    "examples", [sweep.EXAMPLES, capacity.EXAMPLES, report.EXAMPLES, plan.EXAMPLES, serve.EXAMPLES]
+)
 def test_so_does_help(examples: str) -> None:
     for line in examples.replace("\\\n", " ").splitlines():
         if line.startswith("  simlora") and "=" in line:

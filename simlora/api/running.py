@@ -87,6 +87,14 @@ def run(
     return result
 
 
+def result_of(setup: Setup, simulation: Simulation, command: str = "") -> Result:
+    """Return the result of a simulation that was driven from outside and is closed; `setup` has the trace of it.
+
+    Raises InputError if not a single request was served.
+    """
+    return _result(setup, simulation, simulation.recorder.requests(), 0.0, 0.0, command, complete=True)
+
+
 def _requests(recorder: Recorder, file: RequestsFile | None) -> Requests:
     """Return the rows of all requests, from memory or in the file to which they were written."""
     if file is None:

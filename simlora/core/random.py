@@ -20,6 +20,7 @@ STREAMS = (
     "slow_links",
     "tenants",
     "blocks",
+    "answers",
 )
 """All random streams. New names go to the end, or old seeds change their meaning.
 

@@ -13,6 +13,7 @@ COMMANDS = (
     "simlora-plan",
     "simlora-profile",
     "simlora-report",
+    "simlora-serve",
     "simlora-sweep",
     "simlora-trace",
     "simlora-validate",

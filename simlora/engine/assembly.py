@@ -217,7 +217,7 @@ class Assembly:
         model = self.make_runner(latency) if merge is None else MergingRunner(latency, merge, self.config.tp)
         if self.gpu is not None and latency.host is not None:
             return model, SharedRunner(self.id, model, self.gpu, latency.host)
-        return model, SlowRunner(model) if self.scenario.cluster.stragglers else model
+        return model, SlowRunner(model) if self.scenario.cluster.may_straggle else model
 
     def _table(self, kv: KVCacheManager, runner: ModelRunner, link: HostLink) -> RequestTable:
         """Return the requests' table."""
@@ -250,7 +250,7 @@ class Assembly:
         periods = (scenario.policies.migration.period_s, scenario.scaling.autoscaler.period_s)
         if isinstance(kv, PrefixCachingKV):
             yield PrefixCaching(replica, kv, self.outputs)
-        if scenario.cluster.failures or any(period_s is not None for period_s in periods):
+        if scenario.cluster.may_fail or any(period_s is not None for period_s in periods):
             yield HandingOver(replica, self.on_move, loader if region is None else None)
         if isinstance(replica.runner, SlowRunner):
             yield Slowdown(replica, replica.runner)

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
+from simlora.core.errors import InputError
 from simlora.core.request import Request
+from simlora.core.trace import AdapterSpec
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Kind, Scenario
 from simlora.latency.collectives import folded
@@ -58,6 +60,30 @@ def adapters(scenario: Scenario, config: ReplicaConfig | None = None) -> tuple[A
         assert config.max_loras is not None, "slots are counted by max_loras"
         tokens = config.adapter_region_tokens // config.max_loras
     return found if tokens is None else tuple(replace(each, kv_tokens=tokens) for each in found)
+
+
+def further_adapter(
+    scenario: Scenario, config: ReplicaConfig, spec: AdapterSpec, known: Sequence[Adapter]
+) -> Adapter:
+    """Return an adapter beside those that are `known`, as large as a replica's memory lays it out.
+
+    Raises InputError for a rank that changes how the known ones are laid out.
+    """
+    made = scenario.model.adapter(len(known), spec.name, spec.rank, config.target_modules)
+    if config.full_copies or config.adapter_memory == "slots":
+        if not known:
+            raise InputError(f"adapter {spec.name} is the first one, must join others, whose layout it takes")
+        size_bytes = known[0].size_bytes if config.full_copies else made.size_bytes
+        return replace(made, size_bytes=size_bytes, kv_tokens=known[0].kv_tokens)
+    if isinstance(config.adapter_tokens, str):
+        tokens = max((each.kv_tokens for each in known), default=0)
+        if made.kv_tokens > tokens:
+            raise InputError(
+                f"adapter {spec.name} has rank {spec.rank}, must have at most the highest rank of the adapters "
+                "known at the start, by which replica.adapter_tokens=highest lays all of them out"
+            )
+        return replace(made, kv_tokens=tokens)
+    return made if config.adapter_tokens is None else replace(made, kv_tokens=config.adapter_tokens)
 
 
 def requests(

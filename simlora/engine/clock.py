@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from math import inf
 from typing import Final, NamedTuple
 
 from mypy_extensions import i64
@@ -139,6 +140,17 @@ class Clock:
         while not ended():
             tick = max(tick, int(self.now // period_s)) + 1
             yield Moment(tick * period_s, kind, 0)
+
+    def next_s(self) -> float:
+        """Return the time of the next event; inf: nothing is scheduled."""
+        if self._soon:
+            return self._soon[-1].time_s
+        first_s, number, end = inf, self._number + 1, self._number + BUCKETS
+        while number < end and first_s == inf:
+            if bucket := self._ring[number & MASK]:
+                first_s = bucket[-1].time_s
+            number += 1
+        return min(first_s, self._far[-1].time_s) if self._far else first_s
 
     def stop(self) -> None:
         """Stop when everything has happened that happens at this moment."""

@@ -104,6 +104,7 @@ class ClusterConfig:
     all adapters; or distributed, where each host holds those that the placement gives to its replicas, up to
     `host_memory_bytes`, and fetches others over the `network`, or from `storage` if no host holds them.
     `replica_groups`: the last of the `replicas`, group by group, on other GPUs or with other limits.
+    `faults_on_request`: what goes wrong is not only listed, but may also be asked for while the run is driven.
     """
 
     replicas: int
@@ -121,6 +122,7 @@ class ClusterConfig:
     stragglers: tuple[Straggler, ...] = ()
     slow_links: tuple[SlowLink, ...] = ()
     replica_groups: tuple[Kind, ...] = ()
+    faults_on_request: bool = False
 
     def __post_init__(self) -> None:
         whole("cluster.replicas", self.replicas, "replicas", least=1)
@@ -146,6 +148,16 @@ class ClusterConfig:
     def alike(self) -> int:
         """How many replicas are in none of the `replica_groups`: the first ones."""
         return self.replicas - sum(kind.replicas for kind in self.replica_groups)
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether a host may fail."""
+        return bool(self.failures) or self.faults_on_request
+
+    @property
+    def may_straggle(self) -> bool:
+        """Whether a replica may be slow for a while."""
+        return bool(self.stragglers) or self.faults_on_request
 
     @property
     def hosts(self) -> int:

@@ -30,6 +30,8 @@ from simlora.metrics.timeline import BOUNDARY, CACHE, REGION, Timeline
 from simlora.metrics.tracing import Level, Switched, Tracing
 from simlora.metrics.usage import CachedUsage, Usage
 
+OnLost = Callable[[Request, int, str], None]
+"""Is called with a request that was aborted or rejected, which of both (metrics/rows.py), and the reason."""
 Sample = tuple[Any, ...]
 """A replica, a time, and the levels BOUNDARY of metrics/timeline.py, then CACHE and REGION as far as there are any."""
 
@@ -40,7 +42,7 @@ class Recorder:
     `region`: adapters have memory of their own; `cache`: there is a prefix cache; `grows`: the KV of a running request
     grows by one slot per token. `tracing`, if given, also gets all events; `missed` counts requests that end outside
     the SLO. With `driven`, requests are submitted from outside, and `close` comes after the last. `on_boundary` is
-    called with each sample.
+    called with each sample, `on_lost` with each request that is aborted or rejected.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Recorder:
         self.on_boundary: tuple[Callable[[Sample], None], ...] = (
             () if tracing is None else (self._trace_level,)
         )
+        self.on_lost: tuple[OnLost, ...] = ()
         self._missed: tuple[Missed, ...] = () if missed is None else (missed,)
         self.ended = 0
         self.last_s = 0.0
@@ -131,6 +134,8 @@ class Recorder:
         self._rows.put(request.id, status, replica, code, 0, 0, now_s, NAN, NAN, 0.0, 0.0, 0.0)
         self.ended += 1
         self.last_s = max(self.last_s, now_s)
+        for on_lost in self.on_lost:
+            on_lost(request, status, reason)
 
     def left_running(self, request: Request, replica: int, now_s: float) -> None:
         """Record the state of an admitted request that is unfinished when the clock stops.

@@ -42,7 +42,11 @@ NOTHING, KEPT = (
     "nothing was begun",
     "the runs that were finished are kept, and the same command goes on from there",
 )
-LINES = {"simlora": "this run leaves no results", "simlora-report": "no page was written"}
+LINES = {
+    "simlora": "this run leaves no results",
+    "simlora-report": "no page was written",
+    "simlora-serve": "nothing was served",
+}
 LINES |= {
     "simlora-sweep": KEPT,
     "simlora-capacity": KEPT,

@@ -17,6 +17,7 @@ COMMANDS = {
     "simlora-plan": "simlora.cli.plan",
     "simlora-validate": "simlora.cli.validate",
     "simlora-report": "simlora.cli.report",
+    "simlora-serve": "simlora.cli.serve",
     "simlora-trace": "simlora.cli.trace",
     "simlora-calibrate": "simlora.cli.calibrate",
 }

@@ -184,7 +184,7 @@ def test_a_client_that_answers_a_token_with_a_request_can_be_replayed() -> None:
     driven.advance(60.0)
     rows = driven.close().requests()
     assert len(rows) == 5
-    adapters = [None if adapter < 0 else int(adapter) for adapter in driven._trace().adapter]
+    adapters = [None if adapter < 0 else int(adapter) for adapter in driven.trace().adapter]
     played = CASE.but(rows=tuple(Row(*row, 4, 3, 3) for row in zip(rows.arrival_s, adapters, strict=True)))
     columns = ["admitted_s", "first_token_s", "finish_s"]
     expected = played.simulation().recorder.requests()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,17 +14,20 @@ import numpy as np
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
 from simlora.core.request import Request
-from simlora.core.trace import BASE_MODEL, Trace
-from simlora.engine.clock import ARRIVAL
+from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
+from simlora.engine.clock import ARRIVAL, Event
 from simlora.engine.cluster.front_end import FrontEnd
+from simlora.engine.cluster.further_adapters import FurtherAdapters
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.incidents import Failure, Incident
 from simlora.engine.parts.reporting import OnToken, TokenStream
+from simlora.engine.replica.cancelling import REASON, cancel
 from simlora.engine.scenario import Scenario
 from simlora.metrics.recorder import Recorder
 
 
 class Submitted(NamedTuple):
-    """A request from outside: as a row of a trace. `adapter` is an index of the scenario's adapters, or BASE_MODEL."""
+    """A request from outside: as a row of a trace. `adapter` is an index of the run's adapters, or BASE_MODEL."""
 
     prompt_tokens: int
     output_tokens: int
@@ -39,11 +43,14 @@ class DrivenSimulation(Simulation):
     `submit` requests, `advance` the clock, and `close` after the last one: the result is that of a run of their trace.
     Of the scenario's trace only the adapters, their history and the size of hashed blocks count. `on_token` is called
     with every token at its time, and may submit. Until `close`, periodic policies and parts go on without requests too.
+    Without `keeps_prefixes`, `trace` leaves sessions and hashes out, most of what an ended request takes in memory.
     """
 
     driven: ClassVar[bool] = True
 
-    def __init__(self, scenario: Scenario, on_token: OnToken | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, on_token: OnToken | None = None, keeps_prefixes: bool = True
+    ) -> None:
         if scenario.until_missed is not None:
             raise InputError(
                 "until_missed counts the requests of a trace, and these are submitted; leave it out"
@@ -52,15 +59,22 @@ class DrivenSimulation(Simulation):
             stream = partial(TokenStream, on_token=on_token)
             scenario = replace(scenario, parts=(stream, *scenario.parts))
         super().__init__(scenario)
-        self._arrivals_s: list[float] = []
-        self._requests: list[Request] = []
+        self._arrivals_s, self._adapter_ids = array("d"), array("q")
+        self._prompt_tokens, self._max_output_tokens = array("q"), array("q")
+        self._keeps_prefixes = keeps_prefixes
+        self._sessions: list[str | None] = []
+        self._hashes: list[tuple[int, ...]] = []
+        self._arriving: dict[int, Event] = {}  # requests that the front end has not let through, by id
         self._front_end = FrontEnd(scenario)
+        self._further = FurtherAdapters(self)
         self._closed = self._advancing = False
         self._start(())
 
     def _true_outputs(self) -> Sequence[int]:
         self._lengths: list[int] = []  # of those that were submitted
         return self._lengths
+
+    # Requests ---------------------------------------------------------------------------
 
     def submit(self, submitted: Submitted, arrival_s: float | None = None) -> Request:
         """A request arrives at that time, or now; return it.
@@ -85,7 +99,7 @@ class DrivenSimulation(Simulation):
         whole("max_output_tokens", most, "tokens", least=submitted.output_tokens)
         adapter = None if submitted.adapter == BASE_MODEL else self.adapters[submitted.adapter]
         request = Request(
-            len(self._requests),
+            len(self._arrivals_s),
             adapter,
             self._front_end.enter(at_s, adapter),
             submitted.prompt_tokens,
@@ -94,10 +108,79 @@ class DrivenSimulation(Simulation):
             submitted.block_hashes,
         )
         self._arrivals_s.append(at_s)
-        self._requests.append(request)
+        self._adapter_ids.append(submitted.adapter)
+        self._prompt_tokens.append(submitted.prompt_tokens)
+        self._max_output_tokens.append(most)
+        if self._keeps_prefixes:
+            self._sessions.append(submitted.session)
+            self._hashes.append(submitted.block_hashes)
         self._lengths.append(submitted.output_tokens)
-        self.clock.call(request.arrival_s, ARRIVAL, request.id, lambda: self.dispatcher.arrive(request))
+        arrives = partial(self._arrive, request)
+        self._arriving[request.id] = self.clock.call(request.arrival_s, ARRIVAL, request.id, arrives)
         return request
+
+    def _arrive(self, request: Request) -> None:
+        del self._arriving[request.id]
+        self.dispatcher.arrive(request)
+
+    def cancel(self, request: Request) -> None:
+        """The client of a request has gone, which ends it as `engine/replica/cancelling.py` says.
+
+        A request that has ended stays as it is. Raises InputError while events are processed.
+        """
+        if self._advancing:
+            raise InputError("a request is cancelled while events are processed, must be between them")
+        arriving = self._arriving.pop(request.id, None)
+        if arriving is not None:
+            self.clock.cancel(arriving)
+            self.recorder.abort(request, -1, self.clock.now, REASON)
+            return
+        for replica in self.fleet.replicas:
+            if cancel(replica, request, self._lengths):
+                return
+        unassigned = self.fleet.unassigned
+        if any(handoff.request is request for handoff in unassigned):
+            self.fleet.unassigned = [handoff for handoff in unassigned if handoff.request is not request]
+            self.recorder.abort(request, -1, self.clock.now, REASON)
+
+    def arrival_s(self, request: Request) -> float:
+        """Return when a request was submitted for; its `arrival_s` is when the front end is through with it."""
+        return self._arrivals_s[request.id]
+
+    def output_tokens(self, request: Request) -> int:
+        """Return a request's true output length: fewer than submitted if its client has gone."""
+        return self._lengths[request.id]
+
+    # The cluster ------------------------------------------------------------------------
+
+    def add_adapter(self, name: str, rank: int) -> int:
+        """Serve a further adapter from now on; return its index.
+
+        Its weights are loaded when a request needs them. Raises InputError for a name that is known, a rank that no
+        replica holds, and where a mechanism divides the adapters before the run.
+        """
+        return self._further.add(AdapterSpec(name, rank))
+
+    def begin(self, incident: Incident) -> None:
+        """Something goes wrong now, which is over at the incident's `until_s`, if it has one.
+
+        Raises InputError for a place that is not there, or whose host has failed already, and without the cluster's
+        `faults_on_request`.
+        """
+        cluster = self.scenario.cluster
+        if not cluster.faults_on_request:
+            raise InputError(f"{incident.key} is asked for, which needs the cluster's faults_on_request")
+        count = cluster.replicas if incident.place == "replica" else cluster.hosts
+        whole(incident.place, incident.of, least=0, most=count - 1)
+        if isinstance(incident, Failure) and not self.fleet.alive[cluster.replicas_of(incident.host)].all():
+            raise InputError(f"host {incident.host} has failed already, must be back before it fails again")
+        self.faults.begin(incident)
+
+    # Time -------------------------------------------------------------------------------
+
+    def next_s(self) -> float:
+        """Return the time of the next event, before which nothing happens; inf: there is none."""
+        return self.clock.next_s()
 
     def advance(self, to_s: float) -> None:
         """Let everything happen that happens before that time, which is the time then."""
@@ -122,20 +205,21 @@ class DrivenSimulation(Simulation):
         if self._closed:
             raise InputError("a run is closed twice, must be closed once")
         self._closed = True
-        self.recorder.close(self._trace())
+        self.recorder.close(self.trace())
         self._advance(self.scenario.until_s)
         return self._end()
 
-    def _trace(self) -> Trace:
-        """Return the submitted requests as a trace."""
-        requests = self._requests
+    def trace(self) -> Trace:
+        """Return the requests that were submitted so far, as a trace."""
         return replace(
             self.scenario.trace,
             arrival_s=np.array(self._arrivals_s, dtype=np.float64),
-            adapter=np.array([request.adapter_id for request in requests], dtype=np.int64),
-            prompt_tokens=np.array([request.prompt_tokens for request in requests], dtype=np.int64),
+            adapter=np.array(self._adapter_ids, dtype=np.int64),
+            prompt_tokens=np.array(self._prompt_tokens, dtype=np.int64),
             output_tokens=np.array(self._lengths, dtype=np.int64),
-            max_output_tokens=np.array([request.max_output_tokens for request in requests], dtype=np.int64),
-            session=[request.session for request in requests],
-            block_hashes=[request.block_hashes for request in requests],
+            max_output_tokens=np.array(self._max_output_tokens, dtype=np.int64),
+            adapters=tuple(AdapterSpec(each.name, each.rank) for each in self.adapters),
+            history_rps=self._further.history_rps(),
+            session=self._sessions if self._keeps_prefixes else None,
+            block_hashes=self._hashes if self._keeps_prefixes else None,
         )

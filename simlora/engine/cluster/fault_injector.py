@@ -11,7 +11,7 @@ from simlora.engine.clock import FAILURE
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.handoff import Handoff
-from simlora.engine.incidents import Failure, Incident
+from simlora.engine.incidents import Failure, Incident, SlowLink, Straggler
 from simlora.engine.parts.slowdown import Slowdown
 from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import ClusterConfig
@@ -51,6 +51,22 @@ class FaultInjector:
         for slow in sorted(cluster.slow_links, key=at_s):
             set_factor = partial(self._slow_links, slow.host)
             self._schedule(slow, partial(set_factor, slow.factor), partial(set_factor, 1.0))
+
+    def begin(self, incident: Incident) -> None:
+        """Something goes wrong now that was not listed; it is over at its `until_s`, which may be in the future."""
+        until_s = incident.until_s
+        if isinstance(incident, Failure):
+            self._fail(incident)
+            over: Callable[[], None] = partial(self._recover, incident.host)
+        elif isinstance(incident, Straggler):
+            over = partial(self._slow_replica, incident.replica, 1.0)
+            self._slow_replica(incident.replica, incident.factor)
+        else:
+            assert isinstance(incident, SlowLink), f"{type(incident).__name__} cannot be asked for"
+            over = partial(self._slow_links, incident.host, 1.0)
+            self._slow_links(incident.host, incident.factor)
+        if until_s is not None:
+            self._clock.call(until_s, FAILURE, incident.of, over)
 
     def _schedule(self, incident: Incident, begin: Callable[[], None], end: Callable[[], None]) -> None:
         self._clock.call(incident.at_s, FAILURE, incident.of, begin)

@@ -30,7 +30,7 @@ class Fleet:
     by id, as large as its memory lays them out, and `highest_ranks` `[replicas]` the highest rank that each holds.
     """
 
-    def __init__(self, clock: Clock, adapters: Sequence[Sequence[Adapter]], highest_ranks: Ids) -> None:
+    def __init__(self, clock: Clock, adapters: Sequence[list[Adapter]], highest_ranks: Ids) -> None:
         self.clock, self.adapters, size = clock, adapters, len(adapters)
         self._highest_ranks, self._rank_of_all = highest_ranks, int(highest_ranks.min())
         self._sizes_differ = any(own is not adapters[0] for own in adapters)

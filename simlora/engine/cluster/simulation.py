@@ -76,7 +76,7 @@ class Simulation:
         cluster, policies = scenario.cluster, scenario.policies
         self.scenario, self.clock = scenario, Clock(scenario.cluster.replicas)
         self.recorder = recorder = self._recorder()
-        self.adapters = adapters = building.adapters(scenario)
+        self.adapters = adapters = list(building.adapters(scenario))
         self.fleet = fleet = Fleet(self.clock, self._adapters_by_replica(), scenario.highest_ranks)
         self._outputs = self._true_outputs()
         latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
@@ -104,11 +104,11 @@ class Simulation:
         """Return the output lengths by request: the trace's own column, as numbers of Python."""
         return self.scenario.trace.output_tokens.data
 
-    def _adapters_by_replica(self) -> list[tuple[Adapter, ...]]:
-        """Return the adapters of each replica, by id: the same tuple where they have the same sizes."""
+    def _adapters_by_replica(self) -> list[list[Adapter]]:
+        """Return the adapters of each replica, by id: the same list where they have the same sizes."""
         scenario, by_kind = self.scenario, [self.adapters]
         for kind in scenario.cluster.replica_groups:
-            found = building.adapters(scenario, kind.replica)
+            found = list(building.adapters(scenario, kind.replica))
             by_kind.append(next((known for known in by_kind if known == found), found))
         return [by_kind[kind] for kind in scenario.kind_of.tolist()]
 
@@ -180,7 +180,7 @@ class Simulation:
         placement, scaling, history = self.placement, self.autoscaling, self.history
         if placement.replans or placement.serves:
             dispatcher.narrow += (placement.among,)
-        if scaling.active or cluster.failures:
+        if scaling.active or cluster.may_fail:
             dispatcher.narrow += (self.fleet.open_among,)
         if cluster.replica_groups:
             dispatcher.narrow += (self.fleet.that_hold, dispatcher.large_enough)

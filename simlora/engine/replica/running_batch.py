@@ -107,6 +107,13 @@ class RunningBatch:
         del self._finish[place]
         self._leave(request)
 
+    def shorten(self, request: Request, output_tokens: int) -> None:
+        """Let a member finish at that many tokens, fewer than its true output; the caller changes the `outputs`."""
+        finish = self._finish_of(request)
+        del self._finish[bisect_left(self._finish, finish)]
+        fewer = self._outputs[request.id] - output_tokens
+        insort(self._finish, finish - (fewer << ID_BITS))
+
     def _finish_of(self, request: Request) -> int:
         """Return the step that finishes a member, and its id."""
         whole = request.prompt_tokens + request.padding_tokens + self._outputs[request.id]

@@ -57,7 +57,7 @@ class SchedulerView:
         runner: ModelRunner,
         trials: Trials,
         served_adapters: int,
-        ttft_targets_s: Sequence[float] | None = None,
+        ttft_targets_s: list[float] | None = None,
     ) -> None:
         self._clock, self._scheduler, self._table, self._runner = clock, scheduler, table, runner
         self.trial, self._ttft_targets_s = trials, ttft_targets_s
@@ -68,6 +68,12 @@ class SchedulerView:
         self.served_adapters = served_adapters
         self.iterations = self.steps_since_prefill = 0
         self.preempted = False
+
+    def add_adapter(self) -> None:
+        """A further adapter is served, with the first-token target of the base model."""
+        self.served_adapters += 1
+        if self._ttft_targets_s is not None:
+            self._ttft_targets_s.insert(len(self._ttft_targets_s) - 1, self._ttft_targets_s[-1])
 
     @property
     def scheduler_name(self) -> str:

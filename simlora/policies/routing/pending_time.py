@@ -118,7 +118,7 @@ class PendingTime(Router):
                 self._copies[adapter.id] = sorted(view.holders(adapter))
                 for replica in self._copies[adapter.id]:
                     self._noted[replica].append(adapter.id)
-        return self._copies[adapter_id]
+        return self._copies.setdefault(adapter_id, [])  # it may have become known since
 
     def _spare(self, replica: int, users: dict[int, int]) -> int:
         """Return the first adapter of a replica that no request there uses and that has another copy; -1: none."""

@@ -1,0 +1,127 @@
+"""Measure what a server holds: `python -m experiments.serving [--seconds S] [--rates R,R,…] [key=value …]`.
+
+Starts `simlora-serve` beside a client, a process each, and prints a row a rate: requests and streamed tokens a second,
+the server's drift (wall seconds from when a token is due until it is handed to its connection) and the share of a core
+that the server took. The client is on another core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from experiments.serving.load import load
+
+CONFIGURATION = (
+    *("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "workload=per_adapter", "replica.max_loras=50"),
+    *("cluster.replicas=16", "replica.adapter_tokenizers=false", "report=false"),
+)
+HEADER = (
+    "offered",
+    "requests/s",
+    "tokens/s",
+    "failed",
+    "drift p50",
+    "p99",
+    "most",
+    "seconds behind",
+    "server's core",
+)
+
+
+@contextmanager
+def serving(overrides: list[str]) -> Iterator[tuple[str, int]]:
+    """Serve a configuration; yield its address and its process."""
+    command = [sys.executable, "-m", "simlora.cli.serve", "--port", "0", *overrides]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(3)]
+    found = re.search(r"http://[0-9.:]+", lines[1])
+    assert found is not None, lines
+    try:
+        yield found[0], process.pid
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+
+def metrics(address: str) -> dict[tuple[str, str], float]:
+    """Return the samples of a server, by name and bucket."""
+    with urllib.request.urlopen(f"{address}/metrics") as response:
+        text = response.read().decode()
+    families = text_string_to_metric_families(text)
+    return {
+        (each.name, each.labels.get("le", "")): each.value for family in families for each in family.samples
+    }
+
+
+def quantiles_s(before: dict[tuple[str, str], float], after: dict[tuple[str, str], float]) -> list[float]:
+    """Return the bounds of the buckets in which the median, the 99th percentile and the largest drift lie."""
+    name = "simlora:drift_seconds_bucket"
+    buckets = sorted(
+        (float(bound), value - before[key])
+        for key, value in after.items()
+        for named, bound in [key]
+        if named == name
+    )
+    total = buckets[-1][1]
+    return [next(bound for bound, count in buckets if count >= share * total) for share in (0.5, 0.99, 1.0)]
+
+
+def row(address: str, rate_rps: float, tokens: int, seconds: float, adapters: list[str]) -> tuple[str, ...]:
+    """Return what one rate gives."""
+    before = metrics(address)
+    counted = asyncio.run(load(address, rate_rps, tokens, adapters, seconds))
+    after = metrics(address)
+    median_s, p99_s, most_s = quantiles_s(before, after)
+
+    def more(name: str) -> float:
+        return after[name, ""] - before[name, ""]
+
+    return (
+        f"{rate_rps:g}/s",
+        f"{counted.answered / counted.seconds:,.0f}",
+        f"{counted.tokens / counted.seconds:,.0f}",
+        str(counted.failed),
+        f"<= {1000 * median_s:g} ms",
+        f"<= {1000 * p99_s:g} ms",
+        f"<= {1000 * most_s:g} ms",
+        f"{more('simlora:seconds_behind_total'):.0f}",
+        f"{more('process_cpu_seconds_total') / counted.seconds:.0%}",
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--rates", default="100,250,500,750,1000")
+    parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("overrides", nargs="*")
+    options = parser.parse_args()
+    cores = sorted(os.sched_getaffinity(0))
+    with serving([*CONFIGURATION, *options.overrides]) as (address, pid):
+        os.sched_setaffinity(pid, cores[:1])
+        os.sched_setaffinity(0, cores[1:] or cores)
+        with urllib.request.urlopen(f"{address}/version") as response:
+            print(response.read().decode(), f"{len(cores)} cores, load average {os.getloadavg()[0]:.1f}")
+        adapters = [f"adapter_{number}" for number in range(50)]
+        asyncio.run(load(address, 20, options.tokens, adapters, 5))
+        print(*(f"{name:>14}" for name in HEADER))
+        for rate_rps in map(float, options.rates.split(",")):
+            found = row(address, rate_rps, options.tokens, options.seconds, adapters)
+            print(*(f"{cell:>14}" for cell in found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""`simlora-serve [option …] [group=choice] [key=value] …`: the configured cluster, live, behind vLLM's HTTP API."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simlora.cli.guarded import DONE, add_config_dir, command_parser, guarded_options, overrides_of
+from simlora.cli.messages import say, show
+from simlora.core.checks import whole
+from simlora.core.errors import InputError
+
+if TYPE_CHECKING:
+    from simlora.serving.front import Front
+    from simlora.serving.live import Live
+
+DESCRIPTION = """\
+Serve a configuration on a wall clock behind vLLM's HTTP API, with the times that the simulated engine has: queues,
+adapter slots, loads, evictions, KV. Point a router, a gateway or an autoscaler at it. What comes after the options is
+written as for simlora; simlora --help lists it. The workload's adapters are there from the start, and answers that
+clients leave open are as long as the workload's."""
+EXAMPLES = """\
+examples
+  simlora-serve gpu=h100_64g model=llama_3_1_8b system=vllm workload=per_adapter replica.max_loras=8     one replica
+  simlora-serve gpu=a10g model=llama_7b cluster.replicas=4 router=adapter_affinity   four, behind simlora's own router
+  simlora-serve --per-replica gpu=a10g model=llama_7b cluster.replicas=4     ports 8000 to 8003, for your own router
+  simlora-serve --speed 10 --record seen.csv --results out gpu=a10g model=llama_7b            ten times as fast, kept
+  simlora gpu=a10g model=llama_7b workload=file workload.path=seen.csv            the same requests, offline
+
+  curl localhost:8000/v1/models
+  curl localhost:8000/v1/completions -d '{"model": "adapter_0", "prompt": "Hello", "max_tokens": 20, "stream": true}'
+  curl localhost:8000/v1/load_lora_adapter -d '{"lora_name": "acme-r16", "lora_path": "/loras/acme"}'
+  curl localhost:8000/simlora/faults -d '{"kind": "fail", "replica": 0, "for_s": 30}'    slow, slow_link, refuse_loads
+  curl localhost:8000/metrics         vLLM's metrics; /simlora/state: the state as JSON; /simlora/: a page to look at
+
+It listens on the loopback address unless --host says otherwise; there is no authentication. Ctrl-C stops it: answers
+under way have five seconds, and then --record and --results are complete. docs/serving.md says what is modelled.
+Exit status: 0 done, 2 bad input, 130 interrupted before it served."""
+INSTALL = "simlora-serve needs a web server: pip install 'simlora[serve]' ({} is not installed)"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return guarded_options(_parser(), argv, _run, "interrupted; nothing was served")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("simlora-serve", DESCRIPTION, EXAMPLES)
+    add = parser.add_argument
+    add("overrides", nargs="*", metavar="key=value", help="the configuration, as for simlora")
+    add_config_dir(parser)
+    add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)")
+    add(
+        "--port",
+        type=int,
+        default=8000,
+        help="port, of the first replica with --per-replica; 0: any (default: 8000)",
+    )
+    add("--per-replica", action="store_true", help="a port for each replica, without simlora's router")
+    add("--speed", type=float, default=1.0, metavar="FACTOR", help="simulated seconds a second (default: 1)")
+    add(
+        "--tokenizer",
+        type=Path,
+        metavar="FILE",
+        help="a tokenizer.json (default: four characters are a token)",
+    )
+    add(
+        "--output-tokens",
+        type=int,
+        metavar="N",
+        help="length of answers up to max_tokens (default: drawn from the workload's answers)",
+    )
+    add(
+        "--max-model-len",
+        type=int,
+        metavar="N",
+        help="tokens of prompt and answer (default: those of the KV pool)",
+    )
+    add("--served-model-name", metavar="NAME", help="the base model's name (default: that of model)")
+    add(
+        "--record",
+        type=Path,
+        metavar="FILE.csv",
+        help="write the requests as a trace; with --per-replica FILE-0.csv, …",
+    )
+    add(
+        "--results",
+        type=Path,
+        metavar="DIR",
+        help="write results at the end as simlora does; with --per-replica DIR/0, …",
+    )
+    add("--max-body-bytes", type=int, default=8 << 20, metavar="N", help="of a request (default: 8 MiB)")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    whole("--port", options.port, least=0, most=65535)
+    try:
+        from simlora.serving.live import Live, Wishes, notices, of_setup
+        from simlora.serving.server import listening, serve
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("simlora"):
+            raise
+        raise InputError(INSTALL.format(error.name)) from None
+    from simlora.api.preparing import composed, ready
+
+    wishes = Wishes(
+        speed=options.speed,
+        per_replica=options.per_replica,
+        tokenizer=options.tokenizer,
+        output_tokens=options.output_tokens,
+        max_model_len=options.max_model_len,
+        served_model_name=options.served_model_name,
+        max_body_bytes=options.max_body_bytes,
+    )
+    overrides = overrides_of(options)
+    config, choices = composed(overrides)
+    setup = ready(config, choices, overrides)
+    live = Live(setup, wishes, options.record)
+    ports = [options.port + at if options.port else 0 for at in range(len(live.fronts))]
+    sockets = [listening(options.host, port) for port in ports]
+    shown = f"[{options.host}]" if ":" in options.host else options.host
+    addresses = [f"{shown}:{each.getsockname()[1]}" for each in sockets]
+    logging.basicConfig(format="simlora: %(message)s", stream=sys.stderr)
+
+    def started() -> None:
+        for notice in of_setup(setup):
+            say(f"notice: {notice}")
+        for line in notices(live, addresses):
+            show(line)
+        if options.host not in ("127.0.0.1", "::1", "localhost"):
+            say(f"notice: {options.host} may be reached by other machines, and there is no authentication")
+
+    serve(live.fronts, sockets, started)
+    live.close()
+    for record in live.records:
+        show(f"{record.written:,} requests: {record.path}")
+    if options.results is not None:
+        for at, front in enumerate(live.fronts):
+            _save(live, front, options.results / str(at) if options.per_replica else options.results)
+    return DONE
+
+
+def _save(live: Live, front: Front, folder: Path) -> None:
+    """Write the results of a front, or say why there are none."""
+    try:
+        result = live.result(front)
+    except InputError as error:
+        say(f"notice: no results in {folder}: {error}")
+        return
+    result.save(folder, report=live.setup.report)
+    show(f"Results: {folder}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

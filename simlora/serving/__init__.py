@@ -1,0 +1,1 @@
+"""The configured cluster on a wall clock, behind vLLM's HTTP API: `simlora-serve`."""

@@ -1,0 +1,91 @@
+"""The adapters that clients can name, and those that they load and unload."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from simlora.core.errors import InputError
+from simlora.core.trace import BASE_MODEL
+from simlora.serving.errors import ApiError
+from simlora.serving.live_cluster import LiveCluster
+
+_IN_NAME = re.compile(r"(?:^|[-_./])r(?:ank)?[-_]?([0-9]+)$", re.IGNORECASE)
+RANK_HEADER = "x-lora-rank"
+
+
+class KnownAdapters:
+    """Names and numbers of the adapters of a live cluster; `base` names the base model.
+
+    An adapter that is unloaded is only forgotten by name, as vLLM's front end forgets it: its weights stay until the
+    eviction policy lets them go. Loaded again it is another adapter, whose weights have to come anew.
+    """
+
+    def __init__(self, cluster: LiveCluster, base: str) -> None:
+        self._cluster, self.base = cluster, base
+        self._numbers = {each.name: each.id for each in cluster.simulation.adapters}
+        self._loads = 0
+        self.refuses_until_s = 0.0
+        """The simulated time until which loads are refused."""
+
+    def names(self) -> list[str]:
+        """Return the names of the adapters."""
+        return list(self._numbers)
+
+    def number(self, model: str | None) -> int:
+        """Return the number of the adapter that a request names, or BASE_MODEL. Raises ApiError 404."""
+        if model is None or model == self.base:
+            return BASE_MODEL
+        found = self._numbers.get(model)
+        if found is None:
+            raise ApiError(404, f"The model `{model}` does not exist.", "model")
+        return found
+
+    def load(self, name: str, path: str, rank: int | None) -> int:
+        """Serve an adapter by a name; return its rank. Raises ApiError where that cannot be."""
+        if self._cluster.clock.now_s() < self.refuses_until_s:
+            raise ApiError(
+                500, f"The lora adapter '{name}' was not loaded: loads are refused (/simlora/faults)."
+            )
+        if name in self._numbers or name == self.base:
+            raise ApiError(400, f"The lora adapter '{name}' has already been loaded.")
+        if name != name.strip() or not name.isprintable():
+            raise ApiError(
+                400, f"lora_name is {name!r}, must be printable, without white space around", "lora_name"
+            )
+        rank = rank or _in_config(path) or _in_name(name) or _in_name(path)
+        if rank is None:
+            raise ApiError(
+                400,
+                f"The rank of the lora adapter '{name}' is not known: give it as the header {RANK_HEADER}, as the "
+                "field rank, at the end of the name (-r16), or in a local adapter_config.json.",
+            )
+        self._loads += 1
+        known = {each.name for each in self._cluster.simulation.adapters}
+        own = name if name not in known else f"{name}@{self._loads}"
+        try:
+            self._numbers[name] = self._cluster.add_adapter(own, rank)
+        except InputError as error:
+            raise ApiError(400, str(error)) from None
+        return rank
+
+    def unload(self, name: str) -> None:
+        """Forget an adapter's name; its requests go on. Raises ApiError 404."""
+        if self._numbers.pop(name, None) is None:
+            raise ApiError(404, f"The lora adapter '{name}' cannot be found.")
+
+
+def _in_name(name: str) -> int | None:
+    found = _IN_NAME.search(name)
+    return int(found[1]) if found and len(found[1]) <= 4 and int(found[1]) else None
+
+
+def _in_config(path: str) -> int | None:
+    """Return the rank in the adapter_config.json of a local folder; None: there is none."""
+    try:
+        config = json.loads(Path(path, "adapter_config.json").read_bytes())
+        rank = config.get("r")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return rank if isinstance(rank, int) and not isinstance(rank, bool) and rank > 0 else None

@@ -1,0 +1,196 @@
+"""The HTTP API of one port: vLLM's, and simlora's own below /simlora/."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from simlora import __version__
+from simlora.serving import faults
+from simlora.serving.adapters import RANK_HEADER
+from simlora.serving.answer import JSON, Answer
+from simlora.serving.errors import ApiError
+from simlora.serving.front import Front, text_of_chat
+from simlora.serving.metrics import VllmMetrics
+from simlora.serving.schemas import Chat, Completion, Fault, LoadAdapter, Tokenize, UnloadAdapter, decoded
+from simlora.serving.state import state
+
+PAGE = files("simlora.serving") / "page.html"
+Endpoint = Callable[[Request], Awaitable[ASGIApp]]
+
+
+def app(front: Front) -> Starlette:
+    """Return the ASGI application of a front."""
+    api = _Api(front)
+    return Starlette(
+        routes=[
+            Route("/v1/completions", _endpoint(api.completions), methods=["POST"]),
+            Route("/v1/chat/completions", _endpoint(api.chat), methods=["POST"]),
+            Route("/v1/models", api.models),
+            Route("/v1/load_lora_adapter", _endpoint(api.load), methods=["POST"]),
+            Route("/v1/unload_lora_adapter", _endpoint(api.unload), methods=["POST"]),
+            Route("/tokenize", _endpoint(api.tokenize), methods=["POST"]),
+            Route("/health", api.health),
+            Route("/ping", api.health, methods=["GET", "POST"]),
+            Route("/version", api.version),
+            Route("/metrics", api.metrics),
+            Route("/simlora/state", api.state),
+            Route("/simlora/faults", _endpoint(api.fault), methods=["POST"]),
+            Route("/simlora/", api.page),
+        ],
+        exception_handlers={HTTPException: _http_error, ApiError: _api_error},
+    )
+
+
+class _Api:
+    def __init__(self, front: Front) -> None:
+        self._front, self._cluster = front, front.cluster
+        self._metrics = VllmMetrics(front.cluster, front.adapters.base)
+
+    # vLLM's -----------------------------------------------------------------------------
+
+    async def completions(self, request: Request) -> ASGIApp:
+        wanted = decoded(await self._body(request), Completion)
+        submitted = self._front.completion(wanted)
+        return self._answer(submitted, wanted, chat=False)
+
+    async def chat(self, request: Request) -> ASGIApp:
+        wanted = decoded(await self._body(request), Chat)
+        submitted = self._front.chat(wanted)
+        return self._answer(submitted, wanted, chat=True)
+
+    def _answer(self, submitted: Any, wanted: Completion | Chat, chat: bool) -> Answer:
+        if not self._cluster.healthy:
+            raise ApiError(503, "no replica takes requests")
+        ticket = self._cluster.submit(submitted, bool(wanted.stream))
+        model = wanted.model or self._front.adapters.base
+        return Answer(
+            self._cluster, ticket, wanted, chat, self._front.id("chatcmpl" if chat else "cmpl"), model
+        )
+
+    async def models(self, request: Request) -> Response:
+        base, created = self._front.adapters.base, int(self._cluster.clock.unix_s())
+        names = [base, *self._front.adapters.names()]
+        data = [
+            {
+                "id": name,
+                "object": "model",
+                "created": created,
+                "owned_by": "simlora",
+                "root": name,
+                "parent": None if name == base else base,
+                "max_model_len": self._front.max_model_len if name == base else None,
+            }
+            for name in names
+        ]
+        return _json({"object": "list", "data": data})
+
+    async def load(self, request: Request) -> ASGIApp:
+        wanted = decoded(await self._body(request), LoadAdapter)
+        header = request.headers.get(RANK_HEADER)
+        if header is not None and not (header.isascii() and header.isdigit()):
+            raise ApiError(400, f"{RANK_HEADER} is {header!r}, must be a whole number, at least 1")
+        rank = wanted.rank if header is None else int(header)
+        self._front.adapters.load(wanted.lora_name, wanted.lora_path, rank)
+        return Response(
+            f"Success: LoRA adapter '{wanted.lora_name}' added successfully.", media_type="text/plain"
+        )
+
+    async def unload(self, request: Request) -> ASGIApp:
+        name = decoded(await self._body(request), UnloadAdapter).lora_name
+        self._front.adapters.unload(name)
+        return Response(f"Success: LoRA adapter '{name}' removed successfully.", media_type="text/plain")
+
+    async def tokenize(self, request: Request) -> ASGIApp:
+        wanted = decoded(await self._body(request), Tokenize)
+        self._front.adapters.number(wanted.model)
+        if wanted.prompt is None and wanted.messages is None:
+            raise ApiError(400, "prompt or messages must be there", "prompt")
+        text = wanted.prompt if wanted.prompt is not None else text_of_chat(wanted.messages or [])
+        ids = self._front.prompts.ids(text)
+        found = {
+            "count": len(ids),
+            "max_model_len": self._front.max_model_len,
+            "tokens": ids,
+            "token_strs": None,
+        }
+        return _json(found)
+
+    async def health(self, request: Request) -> Response:
+        return Response(status_code=200 if self._cluster.healthy else 503)
+
+    async def version(self, request: Request) -> Response:
+        return _json({"version": f"simlora-{__version__}"})
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
+
+    # Ours -------------------------------------------------------------------------------
+
+    async def state(self, request: Request) -> Response:
+        return _json(state(self._cluster, self._front.adapters.base))
+
+    async def fault(self, request: Request) -> ASGIApp:
+        faults.begin(self._front, decoded(await self._body(request), Fault))
+        return _json({"time_s": self._cluster.simulation.clock.now})
+
+    async def page(self, request: Request) -> Response:
+        return HTMLResponse(PAGE.read_text(encoding="utf-8"))
+
+    async def _body(self, request: Request) -> bytes:
+        """Return the body of a request. Raises ApiError 413 for one that is too large, before all of it is read."""
+        most = self._front.max_body_bytes
+        length = request.headers.get("content-length", "0")
+        read = int(length) if length.isdigit() else 0
+        parts: list[bytes] = []
+        size = 0
+        if read <= most:
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    break
+                parts.append(part)
+        if max(read, size) > most:
+            raise ApiError(413, f"the body has more than {most} bytes (--max-body-bytes)")
+        return b"".join(parts)
+
+
+class _endpoint:  # noqa: N801  # it wraps a function, as a decorator does
+    """An ASGI application of a function that returns one: Starlette wraps functions, and would buffer ours."""
+
+    def __init__(self, respond: Endpoint) -> None:
+        self._respond = respond
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response: ASGIApp = await self._respond(Request(scope, receive))
+        except ApiError as error:
+            response = error.response()
+        await response(scope, receive, send)
+
+
+def _json(body: object) -> Response:
+    return Response(msgspec.json.encode(body), media_type=JSON)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Answer for a path or a method that there is not."""
+    assert isinstance(error, HTTPException)
+    body = {
+        "error": {"message": error.detail, "type": "NotFoundError", "param": None, "code": error.status_code}
+    }
+    return Response(msgspec.json.encode(body), error.status_code, error.headers, JSON)
+
+
+async def _api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return error.response()

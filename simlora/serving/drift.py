@@ -1,0 +1,78 @@
+"""How far what clients see lags behind simulated time, and whether the machine keeps up."""
+
+from __future__ import annotations
+
+import logging
+
+from simlora.serving.live_clock import LiveClock
+from simlora.serving.tally import Tally
+
+BOUNDS_S = (
+    0.0005,
+    0.001,
+    0.002,
+    0.003,
+    0.004,
+    0.005,
+    0.0075,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    5.0,
+    30.0,
+)
+LIMIT_S = 0.005
+"""Wall seconds by which 1 % of the tokens of a second may be late; past it the server falls behind."""
+WINDOW_S, LOG_EVERY_S = 1.0, 10.0
+
+log = logging.getLogger("simlora.serving")
+
+
+class Drift:
+    """Wall seconds from when a token is due until it is handed to its connection, or its whole answer is made.
+
+    `tally` has all of them; `p99_s` is the 99th percentile of the last whole second, rounded up to a bound of the
+    tally. `behind_windows` counts the seconds in which it was above LIMIT_S: then the log says so, at most every ten
+    seconds, as measured times are no longer those of the modelled cluster.
+    """
+
+    def __init__(self, clock: LiveClock) -> None:
+        self._clock = clock
+        self.tally, self._window = Tally(BOUNDS_S), Tally(BOUNDS_S)
+        self._window_until_s = clock.wall_s() + WINDOW_S
+        self._logged_s = -LOG_EVERY_S
+        self.p99_s = 0.0
+        self.behind_windows = 0
+
+    def add(self, due_s: float) -> None:
+        """Something that was due at a simulated time is done now."""
+        late_s = self._clock.late_s(due_s)
+        self.tally.add(late_s)
+        wall_s = self._clock.wall_s()
+        if wall_s >= self._window_until_s:
+            self._end_window(wall_s)
+        self._window.add(late_s)
+
+    @property
+    def behind(self) -> bool:
+        """Whether the last second was too late."""
+        return self.p99_s > LIMIT_S
+
+    def _end_window(self, wall_s: float) -> None:
+        self.p99_s = self._window.quantile(0.99)
+        self._window, self._window_until_s = Tally(BOUNDS_S), wall_s + WINDOW_S
+        if not self.behind:
+            return
+        self.behind_windows += 1
+        if wall_s - self._logged_s >= LOG_EVERY_S:
+            self._logged_s = wall_s
+            log.warning(
+                "falls behind: 1 %% of the tokens of the last second came more than %g ms after they were due; "
+                "times that clients measure are too long until this stops (seconds so far: %d)",
+                1000 * max((bound for bound in BOUNDS_S if bound < self.p99_s), default=0.0),
+                self.behind_windows,
+            )

@@ -1,0 +1,44 @@
+"""Faults on request: a replica that dies, is slow, or refuses to load adapters."""
+
+from __future__ import annotations
+
+from math import inf
+
+from simlora.core.errors import InputError
+from simlora.engine.incidents import Failure, Incident, SlowLink, Straggler
+from simlora.serving.errors import ApiError
+from simlora.serving.front import Front
+from simlora.serving.schemas import Fault
+
+KINDS = ("fail", "slow", "slow_link", "refuse_loads")
+
+
+def begin(front: Front, fault: Fault) -> None:
+    """Let something go wrong from now on. Raises ApiError 400 for a fault that cannot be.
+
+    fail: the replica's host loses all that it has, and requests go on at other replicas with the tokens that they have;
+    behind a port of its own their connections break. slow, slow_link: what it computes, or copies, takes `factor` times
+    as long. refuse_loads: /v1/load_lora_adapter answers 500; weights that requests need are loaded as ever.
+    """
+    cluster = front.cluster
+    cluster.step()
+    now_s = cluster.simulation.clock.now
+    until_s = None if fault.for_s is None else now_s + fault.for_s
+    if fault.kind == "refuse_loads":
+        front.adapters.refuses_until_s = inf if until_s is None else until_s
+        return
+    replica = fault.replica - cluster.number
+    host = replica // cluster.scenario.cluster.replicas_per_host
+    incident: Incident
+    try:
+        if fault.kind == "fail":
+            incident = Failure(host=host, at_s=now_s, until_s=until_s)
+        elif fault.kind == "slow":
+            incident = Straggler(replica=replica, at_s=now_s, factor=fault.factor, until_s=until_s)
+        elif fault.kind == "slow_link":
+            incident = SlowLink(host=host, at_s=now_s, factor=fault.factor, until_s=until_s)
+        else:
+            raise ApiError(400, f"kind is {fault.kind!r}, must be one of {', '.join(KINDS)}", "kind")
+        cluster.begin(incident)
+    except InputError as error:
+        raise ApiError(400, str(error)) from None

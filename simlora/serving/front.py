@@ -1,0 +1,97 @@
+"""What stands behind one port: a live cluster, and how requests to it are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from simlora.core.trace import BASE_MODEL
+from simlora.engine.cluster.driven import Submitted
+from simlora.serving.adapters import KnownAdapters
+from simlora.serving.answer_lengths import AnswerLengths
+from simlora.serving.errors import ApiError
+from simlora.serving.live_cluster import LiveCluster
+from simlora.serving.prefix_hashes import prefix_hashes
+from simlora.serving.prompts import Prompts, chat_text
+from simlora.serving.schemas import Chat, Completion, Wanted
+
+
+@dataclass
+class Front:
+    """`max_model_len` are the most tokens of prompt and answer, `max_body_bytes` of a request's body.
+
+    `hashes`: whether the cluster caches prefixes, so that prompts are hashed.
+    """
+
+    cluster: LiveCluster
+    adapters: KnownAdapters
+    prompts: Prompts
+    lengths: AnswerLengths
+    max_model_len: int
+    max_body_bytes: int
+    hashes: bool
+    _ids: count[int] = field(default_factory=count)
+
+    def id(self, kind: str) -> str:
+        """Return a new id of an answer."""
+        return f"{kind}-simlora-{self.cluster.number}-{next(self._ids)}"
+
+    def completion(self, wanted: Completion) -> Submitted:
+        """Return the request of a completion. Raises ApiError."""
+        text, ids = _prompt(wanted.prompt)
+        return self._submitted(wanted, text, ids, wanted.max_tokens)
+
+    def chat(self, wanted: Chat) -> Submitted:
+        """Return the request of a chat. Raises ApiError."""
+        return self._submitted(
+            wanted, text_of_chat(wanted.messages), None, wanted.max_completion_tokens or wanted.max_tokens
+        )
+
+    def _submitted(self, wanted: Wanted, text: str, ids: list[int] | None, asked: int | None) -> Submitted:
+        adapter = self.adapters.number(wanted.model)
+        if wanted.n not in (None, 1):
+            raise ApiError(
+                400, f"n is {wanted.n}, must be 1: several answers to a prompt are not simulated", "n"
+            )
+        if self.hashes and ids is None:
+            ids = self.prompts.ids(text)
+        prompt_tokens = max(len(ids), 1) if ids is not None else self.prompts.count(text)
+        room = self.max_model_len - prompt_tokens
+        if room < (asked or 1):
+            raise ApiError(
+                400,
+                f"This model's maximum context length is {self.max_model_len} tokens. However, you requested "
+                f"{prompt_tokens + (asked or 1)} tokens ({prompt_tokens} in the prompt, "
+                f"{asked or 1} in the completion).",
+            )
+        most = asked or (room if wanted.ignore_eos else min(self.lengths.longest, room))
+        if wanted.min_tokens > most:
+            raise ApiError(
+                400, f"min_tokens is {wanted.min_tokens}, must be at most max_tokens={most}", "min_tokens"
+            )
+        length = most if wanted.ignore_eos else max(min(self.lengths.draw(), most), wanted.min_tokens)
+        hashes: tuple[int, ...] = ()
+        if self.hashes and ids is not None:
+            name = "" if adapter == BASE_MODEL else self.cluster.simulation.adapters[adapter].name
+            hashes = prefix_hashes(ids, self.cluster.scenario.cache_block_tokens, name)
+        return Submitted(prompt_tokens, length, adapter, most, None, hashes)
+
+
+def text_of_chat(messages: list[dict[str, Any]]) -> str:
+    """Return the text of a chat. Raises ApiError 400 for content that is no text."""
+    try:
+        return chat_text(messages)
+    except ValueError as error:
+        raise ApiError(400, str(error), "messages") from None
+
+
+def _prompt(prompt: str | list[Any]) -> tuple[str, list[int] | None]:
+    """Return a prompt's text, or its token ids. Raises ApiError 400."""
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        return prompt, None
+    if prompt and all(type(each) is int and 0 <= each < 1 << 63 for each in prompt):
+        return "", prompt
+    raise ApiError(400, "prompt must be one text, or the ids of one prompt's tokens", "prompt")

@@ -1,0 +1,195 @@
+"""A driven simulation on the live clock: the same engine as offline, advanced as wall time goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from math import inf
+from typing import Any
+
+from simlora.core.request import Request
+from simlora.engine.cluster.driven import DrivenSimulation, Submitted
+from simlora.engine.incidents import Failure, Incident
+from simlora.engine.scenario import Scenario
+from simlora.metrics.recorder import Recorder
+from simlora.serving.drift import Drift
+from simlora.serving.live_clock import LiveClock
+from simlora.serving.tallies import Tallies
+from simlora.serving.ticket import CRASHED, FAILED, FINISHED, Ticket
+
+log = logging.getLogger("simlora.serving")
+
+
+class LiveCluster:
+    """Advances a scenario to the wall clock's time whenever an event is due, or a request arrives.
+
+    All of it happens in the event loop's thread: between two calls nothing changes. `number` is that of the first
+    replica, where each replica has a port, and a simulation, of its own; `alone` says that it has. `on_submit` and
+    `on_end` are called with each ticket when its request has arrived, and has ended; `on_event` with what else was
+    asked for (load, leave, or a kind of incident), when, and its particulars.
+    """
+
+    def __init__(self, scenario: Scenario, clock: LiveClock, number: int = 0, alone: bool = False) -> None:
+        cluster = replace(scenario.cluster, faults_on_request=True)
+        self.clock, self.number, self.alone = clock, number, alone
+        self.simulation = simulation = DrivenSimulation(
+            replace(scenario, cluster=cluster), self._on_token, keeps_prefixes=False
+        )
+        self.scenario = simulation.scenario
+        self.tallies = [Tallies() for _ in range(cluster.replicas)]
+        self.drift = Drift(clock)
+        self.crashed: Exception | None = None
+        self.on_submit: tuple[Callable[[Ticket], None], ...] = ()
+        self.on_end: tuple[Callable[[Ticket], None], ...] = ()
+        self.on_event: tuple[Callable[[str, float, dict[str, Any]], None], ...] = ()
+        self._tickets: dict[int, Ticket] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        simulation.dispatcher.on_assign += (self._on_assign,)
+        simulation.dispatcher.on_end += (self._on_finish,)
+        simulation.recorder.on_lost += (self._on_lost,)
+
+    @property
+    def open_requests(self) -> int:
+        """How many requests have not ended."""
+        return len(self._tickets)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the simulator runs, and a replica takes requests or will."""
+        fleet = self.simulation.fleet
+        return self.crashed is None and (bool(fleet.open.any()) or (fleet.is_expected and not self.alone))
+
+    # From outside -----------------------------------------------------------------------
+
+    def submit(self, submitted: Submitted, streams: bool) -> Ticket:
+        """A request arrives now; with the first one, simulated time begins."""
+        self.clock.start()
+        self.step()
+        ticket = Ticket(submitted, streams)
+        if self.crashed is not None:
+            ticket.end(CRASHED, str(self.crashed))
+            return ticket
+        ticket.request = request = self.simulation.submit(submitted)
+        self._tickets[request.id] = ticket
+        for listener in self.on_submit:
+            listener(ticket)
+        self._plan()
+        return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """The client of a request has gone."""
+        if ticket.status or self.crashed is not None:
+            return
+        self.step()
+        if not ticket.status:
+            self._cancel(ticket)
+            self._plan()
+
+    def begin(self, incident: Incident) -> None:
+        """Something goes wrong now. Raises InputError as `DrivenSimulation.begin` does."""
+        self.clock.start()
+        self.step()
+        if self.alone and isinstance(incident, Failure) and incident.host == 0:
+            for ticket in self._tickets.values():
+                ticket.end(FAILED, "the replica has failed")
+        self.simulation.begin(incident)
+        self._happened(type(incident).__name__.lower(), asdict(incident))  # type: ignore[call-overload]
+        if self.alone and isinstance(incident, Failure):
+            for ticket in list(self._tickets.values()):
+                self._cancel(ticket)
+        self._plan()
+
+    def add_adapter(self, name: str, rank: int) -> int:
+        """Serve a further adapter; return its number. Raises InputError as `DrivenSimulation.add_adapter` does."""
+        number = self.simulation.add_adapter(name, rank)
+        self._happened("load", {"name": name, "rank": rank})
+        return number
+
+    def close(self) -> Recorder:
+        """Serve what is there at once, as if time went on, and return what was recorded."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.step()
+        return self.simulation.close()
+
+    # Time -------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Let everything happen that is due."""
+        if self.crashed is not None:
+            return
+        simulation = self.simulation
+        try:
+            simulation.advance(max(self.clock.now_s(), simulation.clock.now))
+        except Exception as error:
+            log.exception("the simulator has stopped")
+            self.crashed = error
+            for ticket in self._tickets.values():
+                ticket.end(CRASHED, f"{type(error).__name__}: {error}")
+            self._tickets.clear()
+
+    def _due(self) -> None:
+        self._timer = None
+        self.step()
+        self._plan()
+
+    def _plan(self) -> None:
+        """Set the timer to the next event."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.crashed is not None:
+            return
+        next_s = self.simulation.next_s()
+        if next_s < inf:
+            wait_s = self.clock.wait_s(next_s)
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._due)
+
+    # From the engine --------------------------------------------------------------------
+
+    def _on_assign(self, replica: int, request: Request) -> None:
+        ticket = self._tickets.get(request.id)
+        if ticket is not None:
+            ticket.replica = replica
+
+    def _on_token(self, request: Request, token: int, time_s: float) -> None:
+        ticket = self._tickets.get(request.id)
+        if ticket is None or token <= ticket.tokens:
+            return  # its client is not told any more, or has this token from before a preemption
+        tallies = self.tallies[ticket.replica]
+        if ticket.tokens:
+            tallies.gap(time_s - ticket.last_s)
+        else:
+            tallies.first_token(request, time_s, time_s - self.simulation.arrival_s(request))
+        ticket.tell(token, time_s)
+
+    def _on_finish(self, replica: int, request: Request) -> None:
+        ticket = self._tickets.pop(request.id, None)
+        if ticket is None:
+            return
+        arrival_s, tokens = self.simulation.arrival_s(request), self.simulation.output_tokens(request)
+        self.tallies[replica].finished(
+            request, tokens, arrival_s, ticket.last_s, cut=tokens < ticket.submitted.output_tokens
+        )
+        self._end(ticket, FINISHED, "")
+
+    def _on_lost(self, request: Request, status: int, reason: str) -> None:
+        ticket = self._tickets.pop(request.id, None)
+        if ticket is not None:
+            self.tallies[max(ticket.replica, 0)].lost(status)
+            self._end(ticket, status, reason)
+
+    def _cancel(self, ticket: Ticket) -> None:
+        self._happened("leave", {"request": ticket.request.id})
+        self.simulation.cancel(ticket.request)
+
+    def _happened(self, what: str, particulars: dict[str, Any]) -> None:
+        for listener in self.on_event:
+            listener(what, self.simulation.clock.now, particulars)
+
+    def _end(self, ticket: Ticket, status: int, reason: str) -> None:
+        ticket.end(status, reason)
+        for listener in self.on_end:
+            listener(ticket)

@@ -1,0 +1,201 @@
+"""`/metrics`: the live cluster under the names of vLLM's own metrics, and what is only ours under simlora's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from simlora.engine.replica.replica import Replica
+from simlora.serving.live_cluster import LiveCluster
+from simlora.serving.tallies import Tallies
+from simlora.serving.tally import Tally
+
+LABELS = ("model_name", "engine")
+COUNTERS = {
+    "vllm:prompt_tokens": ("Number of prefill tokens processed.", "prompt_tokens"),
+    "vllm:generation_tokens": ("Number of generation tokens processed.", "generation_tokens"),
+    "vllm:num_preemptions": ("Cumulative number of preemption from the engine.", "preemptions"),
+    "vllm:prefix_cache_queries": ("Prefix cache queries, in number of queried tokens.", "queried_tokens"),
+    "vllm:prefix_cache_hits": ("Prefix cache hits, in number of cached tokens.", "cached_tokens"),
+}
+HISTOGRAMS = {
+    "vllm:time_to_first_token_seconds": ("Histogram of time to first token in seconds.", "first_token_s"),
+    "vllm:inter_token_latency_seconds": ("Histogram of inter-token latency in seconds.", "gap_s"),
+    "vllm:time_per_output_token_seconds": ("The same, by its name until vLLM 0.10.", "gap_s"),
+    "vllm:e2e_request_latency_seconds": ("Histogram of e2e request latency in seconds.", "latency_s"),
+    "vllm:request_queue_time_seconds": ("Histogram of time spent in WAITING phase for request.", "queue_s"),
+    "vllm:request_inference_time_seconds": (
+        "Histogram of time spent in RUNNING phase for request.",
+        "inference_s",
+    ),
+    "vllm:request_prefill_time_seconds": (
+        "Histogram of time spent in PREFILL phase for request.",
+        "prefill_s",
+    ),
+    "vllm:request_decode_time_seconds": ("Histogram of time spent in DECODE phase for request.", "decode_s"),
+    "vllm:request_prompt_tokens": ("Number of prefill tokens processed.", "prompts"),
+    "vllm:request_generation_tokens": ("Number of generation tokens processed.", "generations"),
+    "vllm:request_params_max_tokens": ("Histogram of the max_tokens request parameter.", "max_tokens"),
+}
+
+
+class VllmMetrics(Collector):
+    """Makes the metrics of one port when they are asked for; `engine` is the number of the replica."""
+
+    def __init__(self, cluster: LiveCluster, model: str) -> None:
+        self._cluster, self._model = cluster, model
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)  # CPU seconds and memory of this process, as vLLM has them
+
+    def text(self) -> bytes:
+        """Return the metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: the names are all in `collect`."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as of now."""
+        self._cluster.step()
+        replicas = self._cluster.simulation.fleet.replicas
+        labels = [(self._model, str(self._cluster.number + replica.id)) for replica in replicas]
+        yield _gauge(
+            "vllm:num_requests_running",
+            "Number of requests in model execution batches.",
+            (running(each) for each in replicas),
+            labels,
+        )
+        yield _gauge(
+            "vllm:num_requests_waiting",
+            "Number of requests waiting to be processed.",
+            (waiting(each) for each in replicas),
+            labels,
+        )
+        usages = [kv_usage(each) for each in replicas]
+        yield _gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", usages, labels)
+        yield _gauge("vllm:gpu_cache_usage_perc", "The same, by its name until vLLM 0.9.", usages, labels)
+        yield from self._of_tallies(labels)
+        yield self._adapters(replicas)
+        config = InfoMetricFamily("vllm:cache_config", "Information of the LLMEngine CacheConfig")
+        first = replicas[0].config
+        blocks = first.kv_token_budget // first.block_size
+        config.add_metric(
+            (),
+            {
+                "block_size": str(first.block_size),
+                "num_gpu_blocks": str(blocks),
+                "engine": "0",
+                "enable_prefix_caching": str(first.prefix_caching),
+            },
+        )
+        yield config
+        yield from self._own()
+
+    def _of_tallies(self, labels: list[tuple[str, str]]) -> Iterator[Metric]:
+        tallies = self._cluster.tallies
+        for name, (what, attribute) in COUNTERS.items():
+            counter = CounterMetricFamily(name, what, labels=LABELS)
+            for each, label in zip(tallies, labels, strict=True):
+                counter.add_metric(label, getattr(each, attribute))
+            yield counter
+        success = CounterMetricFamily(
+            "vllm:request_success",
+            "Count of successfully processed requests.",
+            labels=(*LABELS, "finished_reason"),
+        )
+        for each, label in zip(tallies, labels, strict=True):
+            for reason, number in each.ended.items():
+                success.add_metric((*label, reason), number)
+        yield success
+        for name, (what, attribute) in HISTOGRAMS.items():
+            yield _histogram(name, what, tallies, attribute, labels)
+
+    def _adapters(self, replicas: list[Replica]) -> Metric:
+        """Return the running and the waiting adapters; its value is the time of day, as vLLM's."""
+        ran = {name for each in replicas for name in running_adapters(each)}
+        wait = {name for each in replicas for name in waiting_adapters(each)}
+        most = replicas[0].config.max_loras or len(self._cluster.simulation.adapters)
+        names = ("max_lora", "running_lora_adapters", "waiting_lora_adapters")
+        info = GaugeMetricFamily("vllm:lora_requests_info", "Running stats on lora requests.", labels=names)
+        info.add_metric(
+            (str(most), ",".join(sorted(ran)), ",".join(sorted(wait))), self._cluster.clock.unix_s()
+        )
+        return info
+
+    def _own(self) -> Iterator[Metric]:
+        cluster, drift = self._cluster, self._cluster.drift
+        seconds = HistogramMetricFamily(
+            "simlora:drift_seconds",
+            "Wall seconds from when a token is due until it is handed to its connection.",
+        )
+        seconds.add_metric((), drift.tally.buckets(), drift.tally.sum)
+        yield seconds
+        yield GaugeMetricFamily(
+            "simlora:drift_p99_seconds", "Its 99th percentile over the last second.", drift.p99_s
+        )
+        yield CounterMetricFamily(
+            "simlora:seconds_behind", "Seconds in which that was above 5 ms.", drift.behind_windows
+        )
+        yield GaugeMetricFamily("simlora:time_seconds", "Simulated time.", cluster.simulation.clock.now)
+        yield GaugeMetricFamily("simlora:speed", "Simulated seconds a wall second.", cluster.clock.speed)
+        yield GaugeMetricFamily(
+            "simlora:open_requests", "Requests that have not ended.", cluster.open_requests
+        )
+        rejected = sum(each.rejected for each in cluster.tallies)
+        yield CounterMetricFamily("simlora:requests_rejected", "Requests that were rejected.", rejected)
+
+
+def running(replica: Replica) -> int:
+    """Return the requests that have been admitted and have not ended."""
+    table = replica.table
+    held = {id for requests in table.held.values() for id in requests}
+    return len(table.batch.members) + len(held | {each.id for each in table.prefill})
+
+
+def waiting(replica: Replica) -> int:
+    """Return the requests in the queue."""
+    return len(replica.table.queue)
+
+
+def kv_usage(replica: Replica) -> float:
+    """Return the share of the slots for KV that are in use, cached KV that no request uses left out, as vLLM does."""
+    used = replica.kv.running_tokens(replica.table.batch.step)
+    return used / max(replica.config.kv_token_budget, 1)
+
+
+def running_adapters(replica: Replica) -> list[str]:
+    """Return the names of the adapters of admitted requests."""
+    return [replica.kv.adapters.adapter(id).name for id in replica.kv.adapters.pins]
+
+
+def waiting_adapters(replica: Replica) -> list[str]:
+    """Return the names of the adapters of requests in the queue."""
+    return list({each.adapter.name for each in replica.table.queue if each.adapter is not None})
+
+
+def _gauge(name: str, what: str, values: Iterable[float], labels: list[tuple[str, str]]) -> Metric:
+    gauge = GaugeMetricFamily(name, what, labels=LABELS)
+    for value, label in zip(values, labels, strict=True):
+        gauge.add_metric(label, value)
+    return gauge
+
+
+def _histogram(
+    name: str, what: str, tallies: list[Tallies], attribute: str, labels: list[tuple[str, str]]
+) -> Metric:
+    histogram = HistogramMetricFamily(name, what, labels=LABELS)
+    for each, label in zip(tallies, labels, strict=True):
+        tally: Tally = getattr(each, attribute)
+        histogram.add_metric(label, tally.buckets(), tally.sum)
+    return histogram

@@ -1,0 +1,99 @@
+"""The bodies of requests, as far as they change what is simulated; other fields of OpenAI's and vLLM's are ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from simlora.serving.errors import ApiError
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+T = TypeVar("T")
+
+
+class StreamOptions(msgspec.Struct):
+    """Whether the last event of a stream, or each, has the usage."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class Wanted(msgspec.Struct, kw_only=True):
+    """What completions and chats have in common."""
+
+    model: str | None = None
+    max_tokens: Positive | None = None
+    min_tokens: NotNegative = 0
+    ignore_eos: bool = False
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    n: Positive | None = 1
+
+    @property
+    def usage_at_end(self) -> bool:
+        """Whether a stream ends with its usage."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def usage_always(self) -> bool:
+        """Whether each event of a stream has the usage so far."""
+        return self.usage_at_end and bool(self.stream_options and self.stream_options.continuous_usage_stats)
+
+
+class Completion(Wanted, kw_only=True):
+    """`/v1/completions`. `prompt`: text, token ids, or a list with one of these."""
+
+    prompt: str | list[Any]
+    max_tokens: Positive | None = 16
+
+
+class Chat(Wanted, kw_only=True):
+    """`/v1/chat/completions`."""
+
+    messages: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    max_completion_tokens: Positive | None = None
+
+
+class Tokenize(msgspec.Struct, kw_only=True):
+    """`/tokenize`."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+
+
+class LoadAdapter(msgspec.Struct, kw_only=True):
+    """`/v1/load_lora_adapter`. `rank` is ours."""
+
+    lora_name: Annotated[str, msgspec.Meta(min_length=1)]
+    lora_path: str = ""
+    rank: Positive | None = None
+
+
+class UnloadAdapter(msgspec.Struct, kw_only=True):
+    """`/v1/unload_lora_adapter`."""
+
+    lora_name: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Fault(msgspec.Struct, kw_only=True):
+    """`/simlora/faults`. `for_s` are simulated seconds; None: for good."""
+
+    kind: str
+    replica: NotNegative = 0
+    for_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    factor: Annotated[float, msgspec.Meta(gt=0)] = 2.0
+
+
+def decoded(body: bytes, schema: type[T]) -> T:
+    """Return a body. Raises ApiError 400 for what is no JSON or has another shape."""
+    try:
+        return msgspec.json.decode(body, type=schema)
+    except msgspec.DecodeError as error:
+        message = str(error)
+        where = message.partition("$.")[2].rstrip("`") or None
+        raise ApiError(400, message, where) from None
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deep") from None

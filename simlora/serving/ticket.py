@@ -1,0 +1,72 @@
+"""One request that a client waits for: its tokens as they come, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from simlora.core.request import Request
+from simlora.engine.cluster.driven import Submitted
+from simlora.metrics.rows import ABORTED, FINISHED, REJECTED
+
+FAILED: Final = REJECTED + 1
+"""The replica behind a port of its own has failed."""
+CRASHED: Final = REJECTED + 2
+"""The simulator has stopped with an error."""
+__all__ = ["ABORTED", "CRASHED", "FAILED", "FINISHED", "REJECTED", "Ticket"]
+
+
+class Ticket:
+    """`tokens` were told so far, the first at `first_s` and the last at `last_s`, simulated.
+
+    `status` is 0 until the request has ended; then it is FINISHED, ABORTED, REJECTED, FAILED or CRASHED, with the
+    `reason`. `replica` is the last one that it was given to; -1: none.
+    """
+
+    __slots__ = (
+        "_waiter",
+        "first_s",
+        "last_s",
+        "reason",
+        "replica",
+        "request",
+        "status",
+        "streams",
+        "submitted",
+        "tokens",
+    )
+    request: Request
+
+    def __init__(self, submitted: Submitted, streams: bool) -> None:
+        self.submitted, self.streams = submitted, streams
+        self.tokens = self.status = 0
+        self.replica = -1
+        self.first_s = self.last_s = 0.0
+        self.reason = ""
+        self._waiter: asyncio.Future[None] | None = None
+
+    def tell(self, tokens: int, time_s: float) -> None:
+        """The request has so many tokens."""
+        if not self.tokens:
+            self.first_s = time_s
+        self.tokens, self.last_s = tokens, time_s
+        if self.streams:
+            self._wake()
+
+    def end(self, status: int, reason: str = "") -> None:
+        """The request has ended, unless it had before."""
+        if not self.status:
+            self.status, self.reason = status, reason
+            self._wake()
+
+    async def more(self, tokens: int) -> int:
+        """Wait for more than so many tokens, or the end; return how many there are. Without `streams`: for the end."""
+        while not self.status and (self.tokens <= tokens or not self.streams):
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self.tokens
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

@@ -1,0 +1,225 @@
+"""vLLM's HTTP API: what each endpoint answers, and what it says is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simlora.serving.filler import TEXT, text_of
+from simlora.serving.live import Wishes
+from tests.serving.conftest import SLORA, VLLM, asked, get, live, post
+
+PROMPT = {"prompt": "Hello, how are you?", "max_tokens": 5, "ignore_eos": True}
+CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5, "ignore_eos": True}
+
+
+def events(text: str) -> list[Any]:
+    """The events of a stream; the last one, [DONE], as text."""
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+def test_a_completion() -> None:
+    found = post(live().fronts[0], "/v1/completions", PROMPT | {"model": "adapter_1"})
+    assert found.status_code == 200
+    body = found.json()
+    (choice,) = body["choices"]
+    assert (body["object"], body["model"]) == ("text_completion", "adapter_1")
+    assert (choice["text"], choice["finish_reason"]) == (text_of(5), "length")
+    assert body["usage"] | {"prompt_tokens_details": 0} == {
+        "prompt_tokens": 5,
+        "completion_tokens": 5,
+        "total_tokens": 10,
+        "prompt_tokens_details": 0,
+    }
+
+
+def test_the_text_says_that_it_is_none() -> None:
+    assert "filler" in TEXT
+    assert text_of(100).startswith(TEXT)
+    assert len(text_of(100).split(" ")) == 100
+
+
+def test_a_stream_of_a_completion() -> None:
+    body = PROMPT | {
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }
+    found = post(live().fronts[0], "/v1/completions", body)
+    assert found.headers["content-type"].startswith("text/event-stream")
+    *tokens, usage, done = events(found.text)
+    assert done == "[DONE]"
+    assert "".join(each["choices"][0]["text"] for each in tokens) == text_of(5)
+    assert [each["choices"][0]["finish_reason"] for each in tokens] == [None] * (len(tokens) - 1) + ["length"]
+    assert tokens[-1]["usage"]["completion_tokens"] == usage["usage"]["completion_tokens"] == 5
+    assert usage["choices"] == []
+
+
+def test_a_chat_and_its_stream() -> None:
+    front = live().fronts[0]
+    whole = post(front, "/v1/chat/completions", CHAT).json()
+    assert whole["object"] == "chat.completion"
+    assert whole["choices"][0]["message"] == {"role": "assistant", "content": text_of(5)}
+    streamed = post(live().fronts[0], "/v1/chat/completions", CHAT | {"stream": True})
+    first, *tokens, done = events(streamed.text)
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert "".join(each["choices"][0]["delta"]["content"] for each in tokens) == text_of(5)
+    assert tokens[-1]["choices"][0]["finish_reason"] == "length"
+    assert done == "[DONE]"
+
+
+def test_answers_that_are_left_open_are_as_long_as_the_workloads() -> None:
+    front = live(wishes=Wishes(speed=1000.0)).fronts[0]
+    found = [post(front, "/v1/completions", {"prompt": "x", "max_tokens": 4000}).json() for _ in range(3)]
+    assert {each["choices"][0]["finish_reason"] for each in found} == {"stop"}
+    fixed = live(wishes=Wishes(speed=1000.0, output_tokens=7)).fronts[0]
+    answer = post(fixed, "/v1/chat/completions", {"messages": [{"role": "user", "content": [{"text": "a"}]}]})
+    assert answer.json()["usage"]["completion_tokens"] == 7
+    least = post(fixed, "/v1/completions", {"prompt": "x", "max_tokens": 20, "min_tokens": 11}).json()
+    assert least["usage"]["completion_tokens"] == 11
+
+
+def test_prompts_may_be_token_ids() -> None:
+    front = live().fronts[0]
+    for prompt in ([5, 6, 7], [[5, 6, 7]]):
+        body = post(front, "/v1/completions", PROMPT | {"prompt": prompt}).json()
+        assert body["usage"]["prompt_tokens"] == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("completions", b"{", 400, "Input data was truncated"),
+        ("completions", b"[" * 20000, 400, ""),
+        ("completions", b"\xff", 400, ""),
+        ("completions", {"max_tokens": 5}, 400, "missing required field `prompt`"),
+        ("completions", PROMPT | {"max_tokens": 0}, 400, "Expected `int` >= 1 - at `$.max_tokens`"),
+        ("completions", PROMPT | {"max_tokens": "5"}, 400, "Expected `int | null`, got `str`"),
+        ("completions", PROMPT | {"prompt": []}, 400, "prompt must be one text"),
+        ("completions", PROMPT | {"prompt": ["a", "b"]}, 400, "prompt must be one text"),
+        ("completions", PROMPT | {"n": 2}, 400, "n is 2, must be 1"),
+        ("completions", PROMPT | {"model": "nobody"}, 404, "The model `nobody` does not exist."),
+        ("completions", PROMPT | {"max_tokens": 10**6}, 400, "maximum context length"),
+        ("completions", PROMPT | {"min_tokens": 9}, 400, "min_tokens is 9, must be at most max_tokens=5"),
+        ("chat/completions", {"messages": []}, 400, "length >= 1"),
+        (
+            "chat/completions",
+            {"messages": [{"role": "user", "content": 5}]},
+            400,
+            "messages[0].content is no text",
+        ),
+    ],
+)
+def test_what_is_bad_is_said(path: str, body: Any, status: int, message: str) -> None:
+    found = post(live().fronts[0], f"/v1/{path}", body)
+    assert found.status_code == status
+    error = found.json()["error"]
+    assert message in error["message"]
+    assert error["code"] == status
+
+
+def test_a_body_that_is_too_large_is_not_read() -> None:
+    front = live(wishes=Wishes(max_body_bytes=100)).fronts[0]
+    assert post(front, "/v1/completions", PROMPT | {"prompt": "x" * 200}).status_code == 413
+    assert post(front, "/v1/completions", PROMPT).status_code == 200
+
+
+def test_a_request_that_could_never_run_is_refused() -> None:
+    front = live(wishes=Wishes(max_model_len=10**6)).fronts[0]
+    found = post(front, "/v1/completions", {"prompt": "x" * 400_000, "max_tokens": 5})
+    assert found.status_code == 422
+    assert "could never run here, because" in found.json()["error"]["message"]
+
+
+def test_a_full_cluster_says_503() -> None:
+    front = live(*SLORA, "cluster.max_outstanding=2").fronts[0]
+
+    async def ask(client: Any) -> list[Any]:
+        body = PROMPT | {"max_tokens": 200}
+        return await asyncio.gather(*(client.post("/v1/completions", json=body) for _ in range(4)))
+
+    found = asked(front, ask)
+    assert sorted(each.status_code for each in found) == [200, 200, 503, 503]
+    refused = next(each for each in found if each.status_code == 503)
+    assert "cluster.max_outstanding" in refused.json()["error"]["message"]
+    assert refused.headers["retry-after"] == "1"
+
+
+def test_paths_and_methods_that_there_are_not() -> None:
+    front = live().fronts[0]
+    assert get(front, "/v1/nothing").status_code == 404
+    assert get(front, "/v1/completions").status_code == 405
+    assert get(front, "/v1/completions").json()["error"]["code"] == 405
+
+
+def test_models_health_version_and_tokens(tmp_path: Path) -> None:
+    front = live(wishes=Wishes(served_model_name="meta")).fronts[0]
+    models = get(front, "/v1/models").json()["data"]
+    assert (models[0]["id"], models[0]["parent"]) == ("meta", None)
+    assert models[1]["parent"] == "meta"
+    assert len(models) == 201
+    assert get(front, "/health").status_code == get(front, "/ping").status_code == 200
+    assert get(front, "/version").json()["version"].startswith("simlora-")
+    found = post(front, "/tokenize", {"prompt": "abcdefgh"}).json()
+    assert (found["count"], len(found["tokens"])) == (2, 2)
+    assert post(front, "/tokenize", {"messages": CHAT["messages"]}).json()["count"] > 1
+    assert post(front, "/tokenize", {}).status_code == 400
+
+
+def test_a_tokenizer_of_a_file_counts(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.save(str(tmp_path / "tokenizer.json"))
+    front = live(wishes=Wishes(tokenizer=tmp_path / "tokenizer.json")).fronts[0]
+    assert post(front, "/tokenize", {"prompt": "a b a"}).json()["tokens"] == [1, 2, 1]
+    assert post(front, "/v1/completions", PROMPT | {"prompt": "a b a"}).json()["usage"]["prompt_tokens"] == 3
+
+
+def test_adapters_are_loaded_and_unloaded(tmp_path: Path) -> None:
+    front = live(*VLLM).fronts[0]
+    (tmp_path / "adapter_config.json").write_text('{"r": 4}')
+
+    def load(name: str, path: str = "", **headers: str) -> tuple[int, str]:
+        found = post(front, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, **headers)
+        return found.status_code, found.text
+
+    assert load("acme-r8") == (200, "Success: LoRA adapter 'acme-r8' added successfully.")
+    assert load("beta", str(tmp_path))[0] == 200
+    assert load("gamma", **{"x-lora-rank": "2"})[0] == 200
+    assert front.cluster.simulation.adapters[-3].rank == 8
+    assert [each.rank for each in front.cluster.simulation.adapters[-2:]] == [4, 2]
+    assert load("acme-r8")[0] == load("llama_3_1_8b")[0] == 400
+    assert "The rank of the lora adapter 'delta' is not known" in load("delta")[1]
+    assert load("delta", **{"x-lora-rank": "much"})[0] == 400
+    assert load("two\nlines-r8")[0] == load(" padded-r8")[0] == 400
+    assert load("delta-r1024")[0] == 400, "no slot holds it"
+    answer = post(front, "/v1/completions", PROMPT | {"model": "acme-r8"})
+    assert answer.status_code == 200
+    assert front.cluster.simulation.recorder.adapter_loads == 1
+    unloaded = post(front, "/v1/unload_lora_adapter", {"lora_name": "acme-r8"})
+    assert unloaded.text == "Success: LoRA adapter 'acme-r8' removed successfully."
+    assert post(front, "/v1/unload_lora_adapter", {"lora_name": "acme-r8"}).status_code == 404
+    assert post(front, "/v1/completions", PROMPT | {"model": "acme-r8"}).status_code == 404
+    assert load("acme-r8")[0] == 200
+    assert post(front, "/v1/completions", PROMPT | {"model": "acme-r8"}).status_code == 200
+    assert front.cluster.simulation.recorder.adapter_loads == 2, "loaded anew, as another adapter"
+
+
+def test_a_prefix_that_came_before_is_cached_for_its_adapter_only() -> None:
+    front = live(*VLLM, "replica.prefix_caching=true").fronts[0]
+    names = front.adapters.names()
+    body = PROMPT | {"prompt": "All happy families are alike; " * 40, "model": names[0]}
+
+    def cached_tokens(model: str) -> int:
+        found = post(front, "/v1/completions", body | {"model": model}).json()
+        return int(found["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    assert cached_tokens(names[0]) == 0
+    assert cached_tokens(names[0]) >= 240
+    assert cached_tokens(names[1]) == 0
+    assert get(front, "/metrics").text.count("vllm:prefix_cache_hits_total") > 1
