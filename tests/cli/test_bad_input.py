@@ -436,14 +436,15 @@ def test_as_many_levels_as_can_be_are_read(simlora: Command):
     assert "parts has [[[" in simlora(*SHORT, f"parts={'[' * 100}{']' * 100}").sentence
 
 
-def test_what_the_engine_trips_over_keeps_its_traceback(simlora: Command):
-    Path("broken_policy.py").write_text(
-        "from simlora.policies.routing.base import Router\n"
-        "class Broken(Router):\n"
-        "    def route(self, request, candidates, view):\n"
-        "        return 99\n"
+def test_what_simlora_trips_over_itself_keeps_its_traceback(simlora: Command):
+    Path("breaking.py").write_text(
+        "from simlora.api import running\n"
+        "from simlora.policies.routing.most_idle import MostIdle as Fine\n"
+        "def broken(*given):\n"
+        "    raise AssertionError('an invariant is broken')\n"
+        "running._result = broken\n"
     )
-    ended = simlora.apart(*SHORT, "router._target_=broken_policy.Broken", "hydra.run.dir=out")
+    ended = simlora.apart(*SHORT, "router._target_=breaking.Fine", "hydra.run.dir=out")
     assert ended.status == 1
     assert "Traceback" in ended.err
     assert not os.path.exists("out")
