@@ -32,10 +32,7 @@ def in_a_sentence(error: Exception, own: Iterable[str] = ()) -> Exception:
     while begin and foreign[begin - 1]:
         begin -= 1
     if begin < len(frames):
-        (called, _), (frame, line) = (
-            frames[begin],
-            frames[-1],
-        )  # what simlora called, and what that called at last
+        called, (frame, line) = frames[begin][0], frames[-1]  # what simlora called, and what that called last
     elif broken := [name for name in own if name.rpartition(".")[2] in str(error)]:
         return OwnCodeFailed(f"{error}; simlora-check {broken[0]} says which rule it breaks")
     elif any(foreign):

@@ -21,30 +21,33 @@ from simlora.serving.tally import Tally
 
 LABELS = ("model_name", "engine")
 COUNTERS = {
-    "vllm:prompt_tokens": ("Number of prefill tokens processed.", "prompt_tokens"),
-    "vllm:generation_tokens": ("Number of generation tokens processed.", "generation_tokens"),
-    "vllm:num_preemptions": ("Cumulative number of preemption from the engine.", "preemptions"),
-    "vllm:prefix_cache_queries": ("Prefix cache queries, in number of queried tokens.", "queried_tokens"),
-    "vllm:prefix_cache_hits": ("Prefix cache hits, in number of cached tokens.", "cached_tokens"),
+    "vllm:prompt_tokens": ("Prompt tokens of requests that were prefilled.", "prompt_tokens"),
+    "vllm:generation_tokens": ("Tokens of answers.", "generation_tokens"),
+    "vllm:num_preemptions": ("Requests that were preempted.", "preemptions"),
+    "vllm:prefix_cache_queries": (
+        "Prompt tokens that were looked for in the prefix cache.",
+        "queried_tokens",
+    ),
+    "vllm:prefix_cache_hits": ("Prompt tokens that the prefix cache had.", "cached_tokens"),
 }
 HISTOGRAMS = {
-    "vllm:time_to_first_token_seconds": ("Histogram of time to first token in seconds.", "first_token_s"),
-    "vllm:inter_token_latency_seconds": ("Histogram of inter-token latency in seconds.", "gap_s"),
+    "vllm:time_to_first_token_seconds": ("From a request's arrival to its first token.", "first_token_s"),
+    "vllm:inter_token_latency_seconds": ("Between two tokens of a request.", "gap_s"),
     "vllm:time_per_output_token_seconds": ("The same, by its name until vLLM 0.10.", "gap_s"),
-    "vllm:e2e_request_latency_seconds": ("Histogram of e2e request latency in seconds.", "latency_s"),
-    "vllm:request_queue_time_seconds": ("Histogram of time spent in WAITING phase for request.", "queue_s"),
+    "vllm:e2e_request_latency_seconds": ("From a request's arrival to its last token.", "latency_s"),
+    "vllm:request_queue_time_seconds": ("From a request's arrival to its admission.", "queue_s"),
     "vllm:request_inference_time_seconds": (
-        "Histogram of time spent in RUNNING phase for request.",
+        "From a request's admission to its last token.",
         "inference_s",
     ),
     "vllm:request_prefill_time_seconds": (
-        "Histogram of time spent in PREFILL phase for request.",
+        "From a request's admission to its first token.",
         "prefill_s",
     ),
-    "vllm:request_decode_time_seconds": ("Histogram of time spent in DECODE phase for request.", "decode_s"),
-    "vllm:request_prompt_tokens": ("Number of prefill tokens processed.", "prompts"),
-    "vllm:request_generation_tokens": ("Number of generation tokens processed.", "generations"),
-    "vllm:request_params_max_tokens": ("Histogram of the max_tokens request parameter.", "max_tokens"),
+    "vllm:request_decode_time_seconds": ("From a request's first token to its last.", "decode_s"),
+    "vllm:request_prompt_tokens": ("Prompt tokens of a request.", "prompts"),
+    "vllm:request_generation_tokens": ("Tokens of a request's answer.", "generations"),
+    "vllm:request_params_max_tokens": ("The max_tokens that a request asks for.", "max_tokens"),
 }
 
 

@@ -102,7 +102,7 @@ def test_prompts_may_be_token_ids() -> None:
         ("completions", PROMPT | {"prompt": []}, 400, "prompt must be one text"),
         ("completions", PROMPT | {"prompt": ["a", "b"]}, 400, "prompt must be one text"),
         ("completions", PROMPT | {"n": 2}, 400, "n is 2, must be 1"),
-        ("completions", PROMPT | {"model": "nobody"}, 404, "The model `nobody` does not exist."),
+        ("completions", PROMPT | {"model": "unknown"}, 404, "The model `unknown` does not exist."),
         ("completions", PROMPT | {"max_tokens": 10**6}, 400, "maximum context length"),
         ("completions", PROMPT | {"min_tokens": 9}, 400, "min_tokens is 9, must be at most max_tokens=5"),
         ("chat/completions", {"messages": []}, 400, "length >= 1"),

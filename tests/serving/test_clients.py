@@ -52,7 +52,7 @@ def test_openais_client_is_served() -> None:
         assert "".join(each.choices[0].delta.content or "" for each in chunks) == text_of(6)
         assert usage.usage.completion_tokens == 6
         with pytest.raises(openai.NotFoundError, match="does not exist"):
-            client.completions.create(model="nobody", prompt="Hello")
+            client.completions.create(model="unknown", prompt="Hello")
         with pytest.raises(openai.BadRequestError, match="max_tokens"):
             client.completions.create(model="llama_7b", prompt="Hello", max_tokens=0)
 
