@@ -75,22 +75,22 @@ class VllmMetrics(Collector):
         labels = [(self._model, str(self._cluster.number + replica.id)) for replica in replicas]
         yield _gauge(
             "vllm:num_requests_running",
-            "Number of requests in model execution batches.",
+            "Requests in the running batch.",
             (running(each) for each in replicas),
             labels,
         )
         yield _gauge(
             "vllm:num_requests_waiting",
-            "Number of requests waiting to be processed.",
+            "Requests in the queue, or held until their weights are there.",
             (waiting(each) for each in replicas),
             labels,
         )
         usages = [kv_usage(each) for each in replicas]
-        yield _gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", usages, labels)
+        yield _gauge("vllm:kv_cache_usage_perc", "Share of the KV pool in use.", usages, labels)
         yield _gauge("vllm:gpu_cache_usage_perc", "The same, by its name until vLLM 0.9.", usages, labels)
         yield from self._of_tallies(labels)
         yield self._adapters(replicas)
-        config = InfoMetricFamily("vllm:cache_config", "Information of the LLMEngine CacheConfig")
+        config = InfoMetricFamily("vllm:cache_config", "The size of the KV pool")
         first = replicas[0].config
         blocks = first.kv_token_budget // first.block_size
         config.add_metric(
@@ -114,7 +114,7 @@ class VllmMetrics(Collector):
             yield counter
         success = CounterMetricFamily(
             "vllm:request_success",
-            "Count of successfully processed requests.",
+            "Requests that have ended, by reason.",
             labels=(*LABELS, "finished_reason"),
         )
         for each, label in zip(tallies, labels, strict=True):
