@@ -81,7 +81,7 @@ class VllmMetrics(Collector):
         )
         yield _gauge(
             "vllm:num_requests_waiting",
-            "Requests in the queue, or held until their weights are there.",
+            "Requests in the queue.",
             (waiting(each) for each in replicas),
             labels,
         )
