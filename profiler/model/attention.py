@@ -1,8 +1,8 @@
-"""Attention of a decode step over a paged KV cache, and of a prefill over the prompts it has just computed.
+"""Attention of a decode step over a paged KV cache.
 
 On a GPU a decode step is two launches, after Flash-Decoding (Dao and others, 2023): every program reads a part of one
 sequence's keys and values once for all query heads that share them, and a second launch puts the parts together.
-On a CPU, and for prompts, it is torch's own, sequence by sequence.
+On a CPU it is torch's own, sequence by sequence.
 """
 
 from __future__ import annotations
@@ -199,17 +199,4 @@ def decode_attention_in_torch(
         )
         of_q = q[index].unsqueeze(1).unsqueeze(0)
         out[index] = scaled_dot_product_attention(of_q, of_keys, of_values, enable_gqa=True)[0, :, 0]
-    return out
-
-
-def prefill_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int]) -> Tensor:
-    """Return [tokens, heads, head_dim]: prompts one after the other, each token sees those before it."""
-    out = torch.empty_like(q)
-    begin = 0
-    for length in lengths:
-        mine = slice(begin, begin + length)
-        of_q, of_k, of_v = (part[mine].transpose(0, 1).unsqueeze(0) for part in (q, k, v))
-        found = scaled_dot_product_attention(of_q, of_k, of_v, is_causal=True, enable_gqa=True)
-        out[mine] = found[0].transpose(0, 1)
-        begin += length
     return out

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear, rms_norm, silu
 
-from profiler.model.attention import decode_attention, decode_attention_in_torch, prefill_attention
+from profiler.model.attention import decode_attention, decode_attention_in_torch
 from profiler.model.cache import KvCache
+from profiler.model.prefill_attention import prefill_attention, prefill_attention_in_torch, tiles
 from simlora.hardware.model import ModelShape
 
 ROTARY_BASE = 10_000.0
@@ -61,7 +62,7 @@ class Llama:
             return made.normal_(0.0, in_features**-0.5, generator=generator)
 
         self.shape, self.dtype, self.device = shape, dtype, device
-        self.in_triton = device.type == "cuda"  # attention of a step; else sequence by sequence
+        self.in_triton = device.type == "cuda"  # attention; else sequence by sequence
         attention, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         ones = torch.ones(shape.hidden, dtype=dtype, device=device)
         self.layers = [
@@ -94,10 +95,15 @@ class Llama:
 
         tokens, slots [sum of lengths].
         """
-        positions = torch.cat([torch.arange(length, device=self.device) for length in lengths])
-        x = self._layers(
-            tokens, positions, slots, cache, lora, lambda layer, q, k, v: prefill_attention(q, k, v, lengths)
-        )
+        positions = torch.tensor([at for length in lengths for at in range(length)]).to(self.device)
+        of_prompts = tiles(lengths, self.device)
+
+        def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            if self.in_triton:
+                return prefill_attention(q, k, v, of_prompts)
+            return prefill_attention_in_torch(q, k, v, lengths)
+
+        x = self._layers(tokens, positions, slots, cache, lora, attention)
         last = torch.tensor(lengths, device=self.device).cumsum(0) - 1
         return self._sample(x[last])
 

@@ -6,13 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profiler.fit import BASE, KERNELS, features, fit, fit_all, readings
+from profiler.fit import DECODE, KERNELS, features, fit, fit_all, prefill_model, readings
 from profiler.points import Point
 from simlora.core.errors import InputError
 from simlora.hardware.model import ModelShape
 
 TINY = ModelShape("tiny", layers=1, hidden=64, heads=2, kv_heads=2, head_dim=32, intermediate=128, vocab=64)
-PREFILL, DECODE = BASE
 MBGMV = next(model for model in KERNELS if model.name == "kernels.mbgmv.decode")
 STEPS = [Point("decode", requests=n, tokens=c) for n in (1, 2, 4, 8, 16) for c in (32, 128, 512)]
 LORA = [
@@ -38,6 +37,25 @@ def test_coefficients_come_back_and_those_that_have_no_part_in_it_are_nought() -
     assert found.coefficients["per_sequence_sq_s"] == pytest.approx(0.0, abs=1e-12)
     assert found.r2 == pytest.approx(1.0)
     assert found.mape == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_prefill_with_a_floor_of_launches_and_a_slope_of_kernels_comes_back_as_its_curve() -> None:
+    points = [Point("prefill", tokens=t) for t in (16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048)]
+    points += [Point("prefill", requests=n, tokens=t) for n in (2, 4) for t in (32, 64, 256)]
+    table = measured(points, [max(0.012, 0.012 + 0.018 * (p.requests * p.tokens / 512 - 1)) for p in points])
+    found = fit(prefill_model(table), table)
+    curve = {name: value for name, value in found.coefficients.items() if name != "per_token_sq_s"}
+    assert list(curve) == [f"pass_s_by_tokens.{count}" for count in (16, 512, 1024)]
+    assert curve["pass_s_by_tokens.16"] == pytest.approx(0.012, rel=0.01)
+    assert curve["pass_s_by_tokens.1024"] == pytest.approx(0.03, rel=0.01)
+    assert found.coefficients["per_token_sq_s"] == pytest.approx(0.0, abs=1e-10)
+    assert found.predict(table) == pytest.approx(table["seconds"].to_numpy(), rel=0.05)
+
+
+def test_a_curve_has_points_only_where_prefills_were_measured() -> None:
+    table = measured([Point("prefill", tokens=t) for t in (32, 64, 100)], [0.01, 0.011, 0.013])
+    curve = ["pass_s_by_tokens.16", "pass_s_by_tokens.512"]
+    assert list(prefill_model(table).features) == [*curve, "per_token_sq_s"]
 
 
 def test_no_coefficient_is_negative() -> None:

@@ -7,11 +7,17 @@ import torch
 
 from profiler.device import choose
 from profiler.kernels.work import BASE_MODEL
-from profiler.model.attention import decode_attention, decode_attention_in_torch, prefill_attention
+from profiler.model.attention import decode_attention, decode_attention_in_torch
 from profiler.model.cache import PAGE_TOKENS, KvCache
 from profiler.model.engine import Engine, Live
 from profiler.model.graphs import PADDING, Graphs
 from profiler.model.lora import ON_GPU, Adapters, ways
+from profiler.model.prefill_attention import (
+    TILE_TOKENS,
+    prefill_attention,
+    prefill_attention_in_torch,
+    tiles,
+)
 from simlora.core.errors import InputError
 from simlora.hardware.model import ModelShape
 
@@ -113,9 +119,41 @@ def test_the_attention_kernel_reads_nothing_beyond_a_context() -> None:
 
 def test_a_token_of_a_prompt_sees_only_its_own_prompt_and_what_was_before() -> None:
     q = torch.randn(7, 2, 16, generator=torch.Generator().manual_seed(1))
-    whole = prefill_attention(q, q, q, [4, 3])
-    torch.testing.assert_close(whole[:4], prefill_attention(q[:4], q[:4], q[:4], [4]))
-    torch.testing.assert_close(whole[4:6], prefill_attention(q[4:6], q[4:6], q[4:6], [2]))
+    whole = prefill_attention_in_torch(q, q, q, [4, 3])
+    torch.testing.assert_close(whole[:4], prefill_attention_in_torch(q[:4], q[:4], q[:4], [4]))
+    torch.testing.assert_close(whole[4:6], prefill_attention_in_torch(q[4:6], q[4:6], q[4:6], [2]))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float16, 2e-3), (torch.bfloat16, 1.6e-2)], ids=str
+)
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (8, 2), (5, 1)])
+def test_the_attention_of_all_prompts_in_one_launch_agrees_with_prompt_by_prompt(
+    dtype: torch.dtype, tolerance: float, heads: int, kv_heads: int
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    lengths = [1, TILE_TOKENS, 3, 2 * TILE_TOKENS + 9]
+    # The values are a view of a wider row, as in a layer, whose q, k and v are one product.
+    q, k, wide = (
+        torch.randn(sum(lengths), width, 16, generator=generator).to(dtype)
+        for width in (heads, kv_heads, 2 * kv_heads)
+    )
+    v = wide[:, kv_heads:]
+    found = prefill_attention(q, k, v, tiles(lengths, CPU.torch))
+    torch.testing.assert_close(
+        found, prefill_attention_in_torch(q, k, v, lengths), rtol=tolerance, atol=tolerance
+    )
+
+
+def test_tiles_cover_every_token_of_every_prompt_once() -> None:
+    made = tiles([1, TILE_TOKENS, 3, 2 * TILE_TOKENS + 9], CPU.torch)
+    covered = [
+        token
+        for first, end in zip(made.firsts.tolist(), made.ends.tolist(), strict=True)
+        for token in range(first, end)
+    ]
+    assert sorted(covered) == list(range(1 + TILE_TOKENS + 3 + 2 * TILE_TOKENS + 9))
+    assert set(made.begins.tolist()) == {0, 1, 1 + TILE_TOKENS, 4 + TILE_TOKENS}
 
 
 # The cache

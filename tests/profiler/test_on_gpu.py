@@ -22,6 +22,7 @@ from profiler.kernels.pages import random_pages
 from profiler.kernels.prefill import sgmv
 from profiler.kernels.work import BASE_MODEL, decode_work, prefill_work
 from profiler.model.engine import Engine, Live
+from profiler.model.prefill_attention import prefill_attention, prefill_attention_in_torch, tiles
 from simlora.hardware.model import ModelShape
 from tests.profiler.products import reference
 
@@ -55,6 +56,21 @@ def test_a_prefill_is_what_float64_makes_of_it(widths: tuple[int, int], dtype: t
     expected = reference(y, x, work, pages)
     sgmv(y, x, work, pages)
     torch.testing.assert_close(y.double(), expected, rtol=TOLERANCE[dtype], atol=2 * TOLERANCE[dtype])
+
+
+@DTYPES
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(32, 32, 128), (32, 8, 128), (8, 4, 64)])
+def test_the_attention_of_prompts_is_torchs_own(
+    heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype
+) -> None:
+    lengths = [1, 300, 64, 1025]
+    q, k, v = (
+        torch.randn(sum(lengths), width, head_dim, device=GPU.torch).to(dtype)
+        for width in (heads, kv_heads, kv_heads)
+    )
+    found = prefill_attention(q, k, v, tiles(lengths, GPU.torch))
+    expected = prefill_attention_in_torch(q.double(), k.double(), v.double(), lengths)
+    torch.testing.assert_close(found.double(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("kernel", ["bgmv", "mbgmv"])
