@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that needs a CUDA GPU, in ten minutes on an H100: the kernels' checks and bandwidth, profiles of Llama-2-7B,
+# Everything that needs a CUDA GPU, in ten to twelve minutes on an H100 or H200: the kernels' checks and bandwidth, profiles of Llama-2-7B,
 # Llama-2-13B and Llama-3.1-8B, and the replay. Usage: profiler/on_a_gpu.sh FOLDER. Needs torch with CUDA, triton and simlora's own
 # dependencies; every step is told apart in FOLDER/log.txt, and one that fails does not stop the next.
 set -uo pipefail

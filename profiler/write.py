@@ -65,10 +65,10 @@ def calibration(
     tree: dict[str, Any] = {"gpu": gpu, "model": model, "tp": 1, "provenance": dict(about)}
     for name, value in coefficients(fitted, table).items():
         *parents, leaf = name.split(".")
-        node = tree
+        node: dict[Any, Any] = tree
         for parent in parents:
             node = node.setdefault(parent, {})
-        node[leaf] = _short(value)
+        node[int(leaf) if leaf.isdigit() else leaf] = _short(value)
     text = yaml.safe_dump(tree, sort_keys=False, width=110)
     calibrations.parse(text, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,17 +1,21 @@
-"""NVIDIA's kernel times, which calibrations are composed of, against iterations that a real H100 took."""
+"""NVIDIA's kernel times, which calibrations are composed of, against iterations that a real H100 and H200 took."""
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
 
-from experiments.kernels.measured import rows
+from experiments.kernels.measured import profiles, rows
 
 
-@pytest.mark.parametrize("model", ["llama_2_7b", "llama_2_13b", "llama_3_1_8b"])
-def test_decode_steps_on_an_h100_take_what_the_kernels_take_and_up_to_two_milliseconds_of_host(
-    model: str,
+@pytest.mark.parametrize(("gpu", "model"), profiles())
+def test_decode_steps_take_what_the_kernels_take_and_about_a_millisecond_of_host(
+    gpu: str, model: str
 ) -> None:
-    steps = [row for row in rows(model) if row[0] == "decode"]
-    assert len(steps) >= 3
-    for _, _, _, measured_s, kernels_s in steps:
-        assert -0.0005 < measured_s - kernels_s < 0.002
+    left_s = [measured_s - kernels_s for kind, _, _, measured_s, kernels_s in rows(gpu, model) if kind == "decode"]
+    assert len(left_s) >= 3
+    assert 0.0004 < median(left_s) < 0.002
+    # 128 sequences on an H200 take 1.1 ms less than the kernels that were measured elsewhere.
+    assert min(left_s) > -0.0012
+    assert max(left_s) < 0.0022
