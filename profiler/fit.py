@@ -85,7 +85,10 @@ def prefill_model(points: pd.DataFrame) -> Model:
     """
     most = points["batch_tokens"].max()
     counts = PASS_TOKENS[: max(2, sum(tokens <= most for tokens in PASS_TOKENS))]
-    curve = {f"{PASS_BY_TOKENS.partition('.')[2]}.{count}": _near(index, counts) for index, count in enumerate(counts)}
+    curve = {
+        f"{PASS_BY_TOKENS.partition('.')[2]}.{count}": _near(index, counts)
+        for index, count in enumerate(counts)
+    }
     return Model("prefill", "prefill", {**curve, "per_token_sq_s": lambda p: p["tokens_sq"]})
 
 
