@@ -62,8 +62,8 @@ def _ones(points: pd.DataFrame) -> Floats:
 PASS_TOKENS = (16, 512, 1024, 4096)
 """Counts at which the curve of passes has its points: on an H100 launches take longer than kernels up to 384 tokens.
 
-With points at 64, 128 and 256 too, the fit follows the noise of the launches: of seven profiles of an H100 and an H200,
-unseen prefills are 14.6 % off with them, 11.3 % without, and 12.8 % with a straight line.
+Points at 64, 128 and 256 would follow the noise of the launches: unseen prefills of Llama-2-13B on an H200 are 10.8 %
+off without them and 19.0 % with them.
 """
 DECODE = Model(
     "decode",

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear, rms_norm, silu
 
-from profiler.model.attention import decode_attention, decode_attention_in_torch
 from profiler.model.cache import KvCache
+from profiler.model.decode_attention import decode_attention, decode_attention_in_torch
 from profiler.model.prefill_attention import prefill_attention, prefill_attention_in_torch, tiles
 from simlora.hardware.model import ModelShape
 

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from profiler.model.attention import WIDEN
+from profiler.model.decode_attention import WIDEN
 
 TILE_TOKENS = 64
 """Query tokens of one program."""

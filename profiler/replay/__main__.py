@@ -30,6 +30,7 @@ from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.adapter_memory import Padding
 from simlora.engine.parts.reporting import QueueReports, Tracing
 from simlora.engine.scenario import Scenario
+from simlora.latency.calibration import Calibration
 from simlora.policies.loading.base import Miss
 
 KERNEL = "mbgmv"
@@ -161,23 +162,33 @@ def replay(
                 scenario = other if name == "other" else judged
                 served[name].append(_serve(scenario, engine, shown, f"serving the {name} trace"))
     practice = pd.concat([run.iterations for run in served["other"]], ignore_index=True)
-    fitted_anew = ("prefill.", "decode.", f"kernels.{KERNEL}.")
-    coefficients = {
-        name: 0.0 if name.startswith(fitted_anew) else value
-        for name, value in judged.calibration.coefficients.items()
-    }
-    for fitted in fit_iterations(practice, KERNEL).values():
-        coefficients |= fitted.coefficients
-    of_trace = replace(
-        judged.calibration,
-        coefficients=coefficients,
-        path=f"a calibration fitted to {len(practice)} iterations of another trace",
-    )
+    of_trace = calibration_of(practice, judged.calibration)
     compared = [
         compare(scenario, served["judged"], Simulation(scenario).run().requests())
         for scenario in (judged, replace(judged, calibration=of_trace))
     ]
     return compared, practice
+
+
+def calibration_of(practice: pd.DataFrame, profiled: Calibration) -> Calibration:
+    """Return the profile's calibration with prefills, decode steps and LoRA kernel fitted to these iterations instead.
+
+    Nothing of the profile's own stays in them: a curve has the points of one of the two, not of both.
+    """
+    kernel = f"kernels.{KERNEL}."
+    coefficients = {
+        # What the iterations do not tell apart from the base model's, such as a kernel's intercept, is 0.
+        name: 0.0 if name.startswith(kernel) else value
+        for name, value in profiled.coefficients.items()
+        if not name.startswith(("prefill.", "decode."))
+    }
+    for fitted in fit_iterations(practice, KERNEL).values():
+        coefficients |= fitted.coefficients
+    return replace(
+        profiled,
+        coefficients=coefficients,
+        path=f"a calibration fitted to {len(practice)} iterations of another trace",
+    )
 
 
 def _engine(device: Device, judged: Scenario, other: Scenario) -> Engine:

@@ -11,7 +11,7 @@ import pytest
 import profiler
 from experiments.scenarios import scenario
 from profiler.collect import FILE, IDENTITY, Samples
-from profiler.fit import fit_all
+from profiler.fit import Model, features, fit, fit_all, prefill_model
 from profiler.write import coefficients
 
 MEASURED = sorted((Path(profiler.__file__).parent / "measured").iterdir())
@@ -29,3 +29,27 @@ def test_a_shipped_calibration_is_the_fit_to_its_samples(folder: Path) -> None:
     assert dict(shipped.coefficients) == pytest.approx(
         coefficients(fit_all(table, run.model), table), rel=1e-3, abs=1e-12
     )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "by_curve", "by_line"), [("h100_80g", 0.131, 0.165), ("h200_141g", 0.080, 0.137)]
+)
+def test_a_curve_predicts_prefills_better_than_a_straight_line(
+    gpu: str, by_curve: float, by_line: float
+) -> None:
+    folder = MEASURED[0].parent / f"{gpu}-llama_2_7b"
+    identity = json.loads(pq.read_schema(folder / FILE).metadata[IDENTITY])
+    run = scenario([f"gpu={gpu}", "model=llama_2_7b", "engine=profiler", "system=slora"])
+    table = features(Samples(folder, identity).by_point(), run.model)
+    prefills = table[(table["section"] == "prefill") & (table["kernel"] == "")]
+    line = Model(
+        "line",
+        "prefill",
+        {
+            "intercept_s": lambda p: p["requests"] / p["requests"],
+            "per_token_s": lambda p: p["batch_tokens"],
+            "per_token_sq_s": lambda p: p["tokens_sq"],
+        },
+    )
+    assert fit(prefill_model(prefills), prefills).mape == pytest.approx(by_curve, abs=0.0006)
+    assert fit(line, prefills).mape == pytest.approx(by_line, abs=0.0006)

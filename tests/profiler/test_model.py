@@ -7,8 +7,8 @@ import torch
 
 from profiler.device import choose
 from profiler.kernels.work import BASE_MODEL
-from profiler.model.attention import decode_attention, decode_attention_in_torch
 from profiler.model.cache import PAGE_TOKENS, KvCache
+from profiler.model.decode_attention import decode_attention, decode_attention_in_torch
 from profiler.model.engine import Engine, Live
 from profiler.model.graphs import PADDING, Graphs
 from profiler.model.lora import ON_GPU, Adapters, ways

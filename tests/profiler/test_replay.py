@@ -14,7 +14,7 @@ from experiments.scenarios import scenario
 from profiler.device import choose
 from profiler.fit import fit_iterations
 from profiler.model.engine import Live
-from profiler.replay.__main__ import main, replay, scenarios
+from profiler.replay.__main__ import calibration_of, main, replay, scenarios
 from profiler.replay.compare import Served, compare
 from profiler.replay.device_runner import serve
 from profiler.replay.draw import draw
@@ -250,6 +250,22 @@ def test_a_fit_to_the_iterations_of_a_trace_finds_what_they_follow(
     _, served = pretended
     for fitted in fit_iterations(served.iterations, "mbgmv").values():
         assert fitted.mape < 1e-3
+
+
+def test_nothing_of_the_profiles_own_prefills_is_left_in_a_calibration_fitted_to_a_trace(
+    pretended: tuple[Scenario, Served],
+) -> None:
+    """The profile went up to 4,096 tokens, the trace does not: its curve must not end in the profile's point."""
+    run, served = pretended
+    others = {name: s for name, s in run.calibration.coefficients.items() if not name.startswith("prefill.")}
+    curve = {f"prefill.pass_s_by_tokens.{count}": 1.0 for count in (16, 512, 1024, 4096)}
+    found = calibration_of(served.iterations, replace(run.calibration, coefficients=others | curve))
+    prefills = served.iterations[served.iterations["kind"] == "prefill"]
+    assert prefills["batch_tokens"].max() < 4096
+    assert "prefill.pass_s_by_tokens.4096" not in found.coefficients
+    model = IterationModel(found)
+    assert model.prefill_s(8192, 0) > model.prefill_s(1024, 0) > 0
+    assert model.decode_s(4, 400) > 0
 
 
 def test_a_picture_is_drawn(pretended: tuple[Scenario, Served], tmp_path: Path) -> None:
