@@ -75,7 +75,7 @@ measured = yaml.safe_load(path.read_text())
 assert measured["provenance"]["kind"] == "measured"
 assert measured["decode"]["intercept_s"] + measured["decode"]["per_sequence_s"] > 0
 parts = ("prefill", "decode", "adapter_load")
-pd.Series({f"{part}.{name}": value for part in parts for name, value in measured[part].items()})
+pd.json_normalize({part: measured[part] for part in parts}).T.set_axis(["value"], axis=1)
 
 # %% [markdown]
 # ## Step 2: plan with it
@@ -113,11 +113,16 @@ run = simlora.simulate([*CPU, *TRAFFIC])
 used = run.summary["calibration"]
 assert used["path"].endswith("cpu-llama_16m-tp1.yaml")
 assert used["provenance"]["kind"] == "measured"
-assert used["coefficients"]["prefill.per_token_s"] == measured["prefill"]["per_token_s"]
+assert used["coefficients"]["prefill.pass_s_by_tokens.16"] == measured["prefill"]["pass_s_by_tokens"][16]
+
+
+def twice(section):
+    return {name: twice(value) for name, value in section.items()} if isinstance(section, dict) else 2 * section
+
 
 slow = yaml.safe_load(path.read_text())
 for part in ("prefill", "decode"):
-    slow[part] = {name: 2 * value for name, value in slow[part].items()}
+    slow[part] = twice(slow[part])
 Path("slow.yaml").write_text(yaml.safe_dump(slow))
 slower = simlora.capacity([*CPU, "calibration=slow.yaml", *TRAFFIC], attainment=0.95, seeds=3, precision=0.05)
 assert slower.value < one.value
@@ -178,7 +183,7 @@ pyplot.show()
 attainment = longest.groupby("value")["slo.attainment"].min()
 assert attainment[plan.value] >= 0.99  # enough, with every seed
 assert attainment[plan.value - 1] < 0.99  # and one less is not
-attainment.round(4)
+attainment.rename(int).round(4)
 
 # %% [markdown]
 # ## And if more requests come?
