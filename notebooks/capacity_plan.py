@@ -117,7 +117,9 @@ assert used["coefficients"]["prefill.pass_s_by_tokens.16"] == measured["prefill"
 
 
 def twice(section):
-    return {name: twice(value) for name, value in section.items()} if isinstance(section, dict) else 2 * section
+    return (
+        {name: twice(value) for name, value in section.items()} if isinstance(section, dict) else 2 * section
+    )
 
 
 slow = yaml.safe_load(path.read_text())
