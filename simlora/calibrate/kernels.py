@@ -18,7 +18,7 @@ def kernel_times(gpu: Gpu, model: ModelShape, tp: int, engine: str) -> KernelTim
     if gpu.name not in LIKE:
         known = ", ".join([*aiconfigurator.SYSTEMS, *LIKE])
         raise InputError(
-            f"the kernels of {gpu.name} are not known, nor those of a GPU like it; known are {known}"
+            f"the kernels of {gpu.name} are not known, nor those of a GPU like it (known are {known}); --like names one"
         )
     like = gpu_named(LIKE[gpu.name])
     return scaled(aiconfigurator.measured(like.name, model, tp, engine), model, like, gpu)

@@ -8,8 +8,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from simlora.config.composing import FOLDER, choices
+from simlora.config.composing import choices, compose
 from simlora.config.making import make
+from simlora.config.own_folder import own_choices, own_folder
 from simlora.core.errors import InputError, nearest
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
@@ -18,17 +19,17 @@ ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "
 MIXTURES = ("MixtralForCausalLM", "Qwen3MoeForCausalLM")
 
 
-def gpu_named(name: str) -> Gpu:
-    """Return a GPU that simlora has. Raises InputError with the nearest names."""
-    return make({"gpu": _chosen("gpu", name)}, "gpu", Gpu)
+def gpu_named(name: str, own: Path | None = None) -> Gpu:
+    """Return a GPU of `own`, a folder of the user's configurations, or of simlora. Raises InputError for neither."""
+    return make({"gpu": _chosen("gpu", name, own)}, "gpu", Gpu)
 
 
-def model_named(name: str) -> ModelShape:
-    """Return a model that simlora has, or that of a folder with a config.json. Raises InputError for neither."""
+def model_named(name: str, own: Path | None = None) -> ModelShape:
+    """Return a model of a folder with config.json, of `own`, or of simlora. Raises InputError for none of them."""
     folder = Path(name)
     if (folder / "config.json").is_file():
         return from_hugging_face(folder)
-    return make({"model": _chosen("model", name)}, "model", ModelShape)
+    return make({"model": _chosen("model", name, own)}, "model", ModelShape)
 
 
 def from_hugging_face(folder: Path) -> ModelShape:
@@ -83,7 +84,11 @@ def _whole(tree: dict[str, Any], key: str, path: Path) -> int:
     return value
 
 
-def _chosen(group: str, name: str) -> Any:
-    if name not in choices(group):
-        raise InputError(f"there is no {group} {name!r}; {nearest(name, choices(group))}")
-    return OmegaConf.to_container(OmegaConf.load(FOLDER / group / f"{name}.yaml"))
+def _chosen(group: str, name: str, own: Path | None) -> Any:
+    """Return what a choice says. Raises InputError if the group has none of that name."""
+    override = () if own is None else (own_folder(own),)
+    known = sorted({*choices(group), *own_choices(group, override)})
+    if name not in known:
+        raise InputError(f"there is no {group} {name!r}; {nearest(name, known)}")
+    config, _ = compose([*override, f"{group}={name}"])
+    return OmegaConf.to_container(config[group])

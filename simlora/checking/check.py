@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +26,8 @@ from simlora.checking.watched import (
     WatchedScheduler,
     twins,
 )
-from simlora.core.errors import InputError
+from simlora.config.own_folder import with_folder
+from simlora.core.errors import InputError, nearest
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import Scenario
 from simlora.latency.kernels import Kernel
@@ -63,14 +65,20 @@ class Tried:
     command: str
 
 
-def slot_of(target: str) -> str:
-    """Return the slot that a class fills, from `my_module.MyPolicy`. Raises InputError if it fills none."""
-    made = _class(target)
+def slot_of(policy: str, config_dir: str | Path | None = None) -> str:
+    """Return the slot that `my_module.MyPolicy` or `slot=choice` fills. Raises InputError if there is none such."""
+    slot, is_choice, _ = policy.partition("=")
+    if is_choice:
+        if slot not in SLOTS:
+            raise InputError(f"{policy}: {slot} is no slot; {nearest(slot, list(SLOTS))}")
+        composed(with_folder(["gpu=a10g", "model=llama_7b", policy], config_dir))  # is there such a choice?
+        return slot
+    made = _class(policy)
     for slot, base in SLOTS.items():
         if isinstance(made, type) and issubclass(made, base):
             return slot
     bases = ", ".join(f"{base.__module__}.{base.__name__}" for base in SLOTS.values())
-    raise InputError(f"{target} is no policy, must be a class below one of {bases}")
+    raise InputError(f"{policy} is no policy, must be a class below one of {bases}")
 
 
 def _class(target: str) -> Any:
@@ -86,21 +94,24 @@ def _class(target: str) -> Any:
         raise InputError(f"{module} has no {name}") from None
 
 
-def check(target: str, arguments: Sequence[str] = ()) -> Iterator[Tried]:
-    """Yield what becomes of a policy in every trial; `arguments` are its keys, `beta=0.5`.
+def check(
+    policy: str, arguments: Sequence[str] = (), *, config_dir: str | Path | None = None
+) -> Iterator[Tried]:
+    """Yield what becomes of a policy, `my_module.MyPolicy` or `slot=choice`, in every trial.
 
-    Raises InputError if there is no such policy, and if every trial refuses it, with the reason of the first.
+    `arguments` are its keys, `beta=0.5`; `config_dir` is a folder of the user's own configurations. Raises
+    InputError if there is no such policy, and if every trial refuses it, with the reason of the first.
     """
-    slot = slot_of(target)
+    slot = slot_of(policy, config_dir)
+    chosen = policy if "=" in policy else f"{slot}._target_={policy}"
+    own = [chosen, *(f"++{slot}.{argument}" for argument in arguments)]
     refused = []
     for name, trial in TRIALS.items():
-        own = [f"+{slot}.{argument}" for argument in arguments]
-        overrides = [*trial, f"{slot}._target_={target}", *own]
-        tried = _tried(slot, name, overrides)
+        tried = _tried(slot, name, with_folder([*trial, *own], config_dir))
         refused += [tried] if tried.status == "not tried" else []
         yield tried
     if len(refused) == len(TRIALS):
-        raise InputError(f"{target} could not be tried at all; the first trial: {refused[0].says}")
+        raise InputError(f"{policy} could not be tried at all; the first trial: {refused[0].says}")
 
 
 def _tried(slot: str, name: str, overrides: Sequence[str]) -> Tried:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simlora.cli.guarded import DONE, command_parser, guarded_options
+from simlora.cli.guarded import DONE, add_config_dir, command_parser, guarded_options
 from simlora.cli.messages import say, show
 from simlora.core.errors import InputError, nearest
 
@@ -57,11 +57,17 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="of list: words that a name has; of show: one calibration; of fit: a table of measured decode steps",
     )
-    add("--gpu", metavar="GPU", help="of derive and fit: a GPU that simlora has, such as l40s")
+    add_config_dir(parser)
+    add("--gpu", metavar="GPU", help="of derive and fit: a GPU of simlora's or of --config-dir, such as l40s")
+    add(
+        "--like",
+        metavar="GPU",
+        help="of derive and fit: a GPU of simlora's whose kernels are scaled to --gpu, where that is one of your own",
+    )
     add(
         "--model",
         metavar="MODEL",
-        help="of derive and fit: a model that simlora has, or a folder with config.json",
+        help="of derive and fit: a model of simlora's or of --config-dir, or a folder with config.json",
     )
     add("--engine", default="vllm", choices=ENGINES, help="of derive: the serving engine (default: vllm)")
     add("--tp", type=int, default=1, metavar="N", help="of derive and fit: GPUs of a replica (default: 1)")
@@ -173,6 +179,7 @@ def _fit(options: argparse.Namespace) -> int:
 def _asked(options: argparse.Namespace) -> tuple[Gpu, ModelShape, KernelTimes]:
     """Return the GPU, the model, and its kernels there: those that come with simlora, or else NVIDIA's package's."""
     from simlora.calibrate.kernels import kernel_times
+    from simlora.calibrate.roofline import scaled
     from simlora.calibrate.shapes import gpu_named, model_named
     from simlora.latency.parts.composed import engines
     from simlora.latency.parts.kernel_times import shipped
@@ -182,10 +189,13 @@ def _asked(options: argparse.Namespace) -> tuple[Gpu, ModelShape, KernelTimes]:
             raise InputError(f"simlora-calibrate {options.command} needs --{option}")
     if options.tp < 1:
         raise InputError(f"--tp is {options.tp}, must be at least 1")
-    gpu, model = gpu_named(options.gpu), model_named(options.model)
+    own = options.config_dir
+    gpu, model = gpu_named(options.gpu, own), model_named(options.model, own)
     model.check_tp(options.tp)
-    key = gpu.name, model.name, options.tp, engines()[options.engine]["kernels"]
-    return gpu, model, shipped().get(key) or kernel_times(gpu, model, options.tp, key[3])
+    like = gpu if options.like is None else gpu_named(options.like, own)
+    key = like.name, model.name, options.tp, engines()[options.engine]["kernels"]
+    times = shipped().get(key) or kernel_times(like, model, options.tp, key[3])
+    return gpu, model, times if options.like is None else scaled(times, model, like, gpu)
 
 
 def _save(found: Calibration, model: ModelShape, options: argparse.Namespace) -> None:
@@ -195,9 +205,9 @@ def _save(found: Calibration, model: ModelShape, options: argparse.Namespace) ->
     save(out, text_of(found))
     chosen = f"model={options.model}" if model.name == options.model else _overrides(model)
     show(f"wrote {out}; a run with it:\n")
-    show(
-        f"  simlora system={options.engine} gpu={found.gpu} replica.tp={options.tp} calibration={out} {chosen}"
-    )
+    folder = "" if options.config_dir is None else f"--config-dir {options.config_dir} "
+    hardware = f"gpu={options.gpu} replica.tp={options.tp} calibration={out}"
+    show(f"  simlora {folder}system={options.engine} {hardware} {chosen}")
 
 
 def _overrides(model: ModelShape) -> str:

@@ -1,4 +1,4 @@
-"""`simlora-check my_module.MyPolicy [key=value …]`: does a policy keep what its slot promises?"""
+"""`simlora-check my_module.MyPolicy|slot=choice [key=value …]`: does a policy keep what its slot promises?"""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from simlora.cli.guarded import DONE, command_parser, guarded_options
+from simlora.cli.guarded import DONE, add_config_dir, command_parser, guarded_options
 from simlora.cli.messages import show
 
 BROKEN = 1
 DESCRIPTION = """\
 Check a policy of your own: a class below the base class of a slot (scheduler, loader, eviction, router, placement,
-migration, autoscaler or kernel). It runs in small simulations and is asked twice at every decision. Checked is that
+migration, autoscaler or kernel), or a choice of one. It runs in small simulations and is asked twice at every decision.
+Checked is that
 
   it answers the same question in one way, and draws only from view.rng
   its answers are possible: requests that wait here, replicas that may serve, idle adapters, memory that is free
@@ -23,6 +24,7 @@ EXAMPLES = """\
 examples
   simlora-check my_router.Mine
   simlora-check my_scheduler.Weighted alpha=0.5 starving_s=10
+  simlora-check --config-dir mine router=patient wait_s=2    the choice of mine/router/patient.yaml, one key changed
 
 Modules are found in the current folder. What breaks is printed with the command that runs it, in which the policy does
 the same without being watched. docs/extending.md says what each slot is asked.
@@ -36,19 +38,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("simlora-check", DESCRIPTION, EXAMPLES)
-    parser.add_argument("policy", metavar="my_module.MyPolicy", help="the class, by its dotted name")
+    parser.add_argument(
+        "policy", metavar="POLICY", help="the class by its dotted name, my_module.MyPolicy, or slot=choice"
+    )
     parser.add_argument(
         "arguments", nargs="*", metavar="key=value", help="its keys, as its constructor names them"
     )
+    add_config_dir(parser)
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
     from simlora.checking.check import check, slot_of
 
-    show(f"{options.policy}, {_with_article(slot_of(options.policy))}")
+    show(f"{options.policy}, {_with_article(slot_of(options.policy, options.config_dir))}")
     found = []
-    for tried in check(options.policy, options.arguments):
+    for tried in check(options.policy, options.arguments, config_dir=options.config_dir):
         found.append(tried)
         show(f"  {tried.status:<9}  {tried.name}: {tried.says}")
         if tried.status == "broken":

@@ -38,7 +38,7 @@ prefix caching where requests share prefixes. --max-lora-rank and --max-cpu-lora
 A plan keeps the SLO with every seed. It says what binds, how much more traffic it carries, how sure it is by the error
 of its calibration, and what the next value of each flag does. A GPU without a price in conf/gpu needs --price.
 Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here): after an interruption the same command goes on where
-it was. Written are plan.json, plan.png, runs.parquet and kubernetes.yaml (of the first plan).
+it was. Written are plan.json, plan.png, runs.parquet and a kubernetes_N.yaml for each plan.
 Exit status: 0 done, 2 bad input, or no machine keeps the SLO, 130 interrupted."""
 
 
@@ -114,7 +114,7 @@ def _run(options: argparse.Namespace) -> int:
     folder = options.out or Path("outputs") / "plan"
     found.save(folder)
     show(found.text())
-    show(f"\nResults: {folder}/plan.png, plan.json, kubernetes.yaml, runs.parquet\n")
+    show(f"\nResults: {folder}/plan.png, plan.json, runs.parquet, kubernetes_N.yaml of plan N\n")
     return DONE
 
 

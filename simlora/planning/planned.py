@@ -21,6 +21,7 @@ from simlora.config.engine_flags import (
     flag,
     words,
 )
+from simlora.core.files import expanded
 from simlora.metrics.slo import ATTAINMENT
 from simlora.metrics.summary import json_safe
 from simlora.planning.candidate import Candidate, Trials
@@ -36,7 +37,7 @@ SLOWEST, TRAFFIC_MOST = 3.0, 4.0
 """Up to which factors iterations are slowed, and requests sped up."""
 BEYOND = 1.1
 """Times the most traffic that a plan carries, at which what binds it is looked for."""
-FILES = ("runs.parquet", "plan.png", "kubernetes.yaml", "plan.json")
+MANIFEST = "kubernetes_{}.yaml"
 
 
 @dataclass(frozen=True)
@@ -241,8 +242,12 @@ class Plan:
                 yield f"  {one.name}: {one.reason}"
 
     def save(self, folder: Path) -> None:
-        """Write plan.json, runs.parquet, plan.png and kubernetes.yaml into a folder, all of them or none."""
-        with writing(folder, FILES) as draft:
+        """Write plan.json, runs.parquet, plan.png and a kubernetes_N.yaml for each plan, all of them or none."""
+        manifests = {MANIFEST.format(order): each.manifests for order, each in enumerate(self.plans, 1)}
+        earlier = {path.name for path in expanded(folder).glob(MANIFEST.format("*"))}
+        with writing(
+            folder, ("runs.parquet", "plan.png", *sorted({*manifests} | earlier), "plan.json")
+        ) as draft:
             tree = {
                 "slo": self.question.slo,
                 "plans": [each.as_dict() for each in self.plans],
@@ -250,8 +255,8 @@ class Plan:
                 "runs": len(self.trials.runs),
             }
             (draft / "plan.json").write_text(json.dumps(json_safe(tree), indent=1) + "\n", encoding="utf-8")
-            manifest = yaml.safe_dump_all(self.plans[0].manifests, sort_keys=False)
-            (draft / "kubernetes.yaml").write_text(manifest, encoding="utf-8")
+            for name, trees in manifests.items():
+                (draft / name).write_text(yaml.safe_dump_all(trees, sort_keys=False), encoding="utf-8")
             self.runs.to_parquet(draft / "runs.parquet")
             self._draw(draft / "plan.png")
 

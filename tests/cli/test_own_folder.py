@@ -11,12 +11,17 @@ import pytest
 
 import simlora
 from simlora.api.own_code import OwnCodeFailed
+from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.cli import main as run_main
+from simlora.cli.calibrate import main as calibrate_main
 from simlora.cli.capacity import main as capacity_main
+from simlora.cli.check import main as check_main
 from simlora.cli.plan import main as plan_main
 from simlora.cli.sweep import main as sweep_main
 from simlora.cli.trace import main as trace_main
 from simlora.core.errors import InputError
+from simlora.latency.calibration import STEP_BY_BATCH, load
+from simlora.latency.parts.composed import composed
 
 ROUTER = """
 from simlora.policies.routing.base import Router
@@ -143,6 +148,32 @@ def test_a_trace_is_shown_as_a_workload_of_ones_own_draws_it(
     )
     assert trace_main(["info", "t.csv", "--config-dir", "conf", "--picture", "t.png"]) == 0
     assert "requests    2 in 1.00 s" in capsys.readouterr().out
+
+
+def test_a_choice_of_ones_own_is_checked_by_its_name(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_main(["--config-dir", "conf", "router=mine"]) == 0
+    assert capsys.readouterr().out.startswith("router=mine, a router\n")
+    assert check_main(["router=mine"]) == 2
+    assert "there is no router 'mine'" in capsys.readouterr().err
+
+
+def test_a_calibration_is_derived_for_a_gpu_of_ones_own(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own / "conf" / "gpu").mkdir()
+    (own / "conf" / "gpu" / "half.yaml").write_text(
+        "defaults: [a100_80g, _self_]\nname: half\nmemory_bandwidth_bytes_per_s: 1019.5e9\n"
+    )
+    asked = ["derive", "--config-dir", "conf", "--gpu", "half", "--model", "llama_2_7b", "--out", "c.yaml"]
+    assert calibrate_main(asked) == 2
+    assert "the kernels of half are not known" in capsys.readouterr().err
+    assert calibrate_main([*asked, "--like", "a100_80g"]) == 0
+    command = capsys.readouterr().out.splitlines()[-1].split()
+    assert run_main([*command[1:], "hydra.run.dir=out", "workload.duration_s=5"]) == 0
+    a100 = composed(gpu_named("a100_80g"), model_named("llama_2_7b"), 1, "vllm")
+    assert a100 is not None
+    step, there = f"{STEP_BY_BATCH}.1", load("c.yaml").coefficients
+    assert 1.5 < there[step] / a100.coefficients[step] < 2
 
 
 @pytest.mark.parametrize(("folder", "said"), [("nowhere", "is no folder"), ("t,", "which Hydra cannot read")])

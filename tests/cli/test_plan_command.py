@@ -41,7 +41,7 @@ def test_it_says_what_it_will_cost_then_the_plan_and_where_the_rest_is(
     ) in shown.out
     assert "Plan 1: 1 × vllm on 1 l40s, USD 1.90 an hour" in shown.out
     assert "  run: vllm serve meta-llama/Llama-3.1-8B-Instruct --enable-lora" in shown.out
-    assert "Results: outputs/plan/plan.png, plan.json, kubernetes.yaml, runs.parquet" in shown.out
+    assert "Results: outputs/plan/plan.png, plan.json, runs.parquet, kubernetes_N.yaml of plan N" in shown.out
     (one,) = json.loads((tmp_path / "outputs/plan/plan.json").read_text())["plans"]
     assert one["settings"]["replica.max_loras"] in (4, 8)
 

@@ -198,16 +198,21 @@ def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> N
 
 
 def test_a_plan_is_saved_with_its_runs_its_picture_and_a_deployment(found: Plan, tmp_path: Path) -> None:
+    (tmp_path / "kubernetes_9.yaml").write_text("of an earlier search with more plans")
     found.save(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "kubernetes.yaml", "plan.json", "plan.png", "runs.parquet"
-    ]  # fmt: skip
+        *(f"kubernetes_{order}.yaml" for order in range(1, len(found.plans) + 1)),
+        "plan.json",
+        "plan.png",
+        "runs.parquet",
+    ]
     tree = json.loads((tmp_path / "plan.json").read_text())
     assert [each["usd_per_hour"] for each in tree["plans"]] == [
         each.candidate.usd_per_hour for each in found.plans
     ]
-    manifest = yaml.safe_load((tmp_path / "kubernetes.yaml").read_text())
-    assert manifest["spec"]["replicas"] == found.plans[0].candidate.replicas
+    for order, each in enumerate(found.plans, 1):
+        manifest = yaml.safe_load((tmp_path / f"kubernetes_{order}.yaml").read_text())
+        assert manifest["spec"]["replicas"] == each.candidate.replicas
     runs = pd.read_parquet(tmp_path / "runs.parquet")
     assert len(runs) == len(found.trials.runs)
     assert np.isfinite(runs["usd_per_hour"]).all()
@@ -266,7 +271,7 @@ def test_large_ranks_get_replicas_of_their_own_where_slots_of_their_rank_would_c
     assert f"run {large} for ranks above 8: vllm serve" in found.text()
     found.save(tmp_path)
     names = [
-        tree["metadata"]["name"] for tree in yaml.safe_load_all((tmp_path / "kubernetes.yaml").read_text())
+        tree["metadata"]["name"] for tree in yaml.safe_load_all((tmp_path / "kubernetes_1.yaml").read_text())
     ]
     assert names == ["vllm-llama-3-1-8b-ranks-up-to-8", "vllm-llama-3-1-8b-ranks-above-8"]
 
