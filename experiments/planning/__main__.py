@@ -34,6 +34,7 @@ class Deployment:
 
     overrides: Sequence[str]
     gpus: Sequence[str]
+    degrees: Sequence[int]
     prices: Mapping[str, float]
     tune: Mapping[str, Sequence[Any]]
 
@@ -53,9 +54,11 @@ def deployments() -> dict[str, Deployment]:
     tree = check(load(DEPLOYMENTS), str(DEPLOYMENTS), ("prices", "tune", "always", "deployments"), ())
     found = {}
     for name, entry in tree["deployments"].items():
-        one = check(entry, f"{DEPLOYMENTS}: {name}", ("gpus", "set"), ())
+        one = check(entry, f"{DEPLOYMENTS}: {name}", ("gpus", "set"), ("tp",))
         prices = {gpu: tree["prices"][gpu] for gpu in one["gpus"] if gpu in tree["prices"]}
-        found[name] = Deployment((*tree["always"], *one["set"]), one["gpus"], prices, tree["tune"])
+        found[name] = Deployment(
+            (*tree["always"], *one["set"]), one["gpus"], one.get("tp", [1]), prices, tree["tune"]
+        )
     return found
 
 
@@ -64,7 +67,7 @@ def compare(of: Deployment, seeds: int, jobs: int) -> Compared:
     found = plan(
         of.overrides,
         gpus=of.gpus,
-        degrees=[1],
+        degrees=of.degrees,
         prices=of.prices,
         tune=of.tune,
         seeds=seeds,
@@ -85,7 +88,7 @@ def cheapest(found: Plan, of: Deployment, usd: float) -> tuple[float, int]:
     seeds = found.question.seeds
     trials = Trials(found.question, found.trials.jobs)
     pace_s = next((float(o.partition("=")[2]) for o in of.overrides if o.startswith("slo.tpot_s=")), None)
-    kinds, traffic, _ = machines(tuple(of.overrides), ["vllm"], of.gpus, [1], of.prices)
+    kinds, traffic, _ = machines(tuple(of.overrides), ["vllm"], of.gpus, of.degrees, of.prices)
     by_cost: list[tuple[float, list[Candidate]]] = []
     for on in kinds:
         flags = tuning(on, traffic, of.tune, pace_s)

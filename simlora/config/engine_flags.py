@@ -147,12 +147,14 @@ def allowed_rank(rank: int) -> int:
     raise InputError(f"an adapter has rank {rank}; engines take ranks up to {RANKS[-1]}")
 
 
-def flag(name: str, key: str, value: Any, activation_share: float) -> tuple[str, str]:
-    """Return an engine's flag for a key, and its value as the engine means it.
+def flag(name: str, key: str, value: Any, activation_share: float) -> tuple[str, ...]:
+    """Return an engine's flag for a key, and its value as the engine means it; no word for what it does without one.
 
     SGLang's share of memory is of weights and KV alone; simlora's and vLLM's is of activations too, which take
     `activation_share` of the GPU.
     """
+    if key == PREFIX_CACHING:
+        return engine(name).prefix_caching[bool(value)]
     if key == MEMORY and name == "sglang":
         value = float(value) - activation_share
     return engine(name).flags.get(key, key), f"{value:.3g}" if isinstance(value, float) else str(value)
@@ -189,7 +191,7 @@ def words(
     if context_tokens is not None:
         found += one.context, str(-(-context_tokens // CONTEXT_STEP) * CONTEXT_STEP)
     if (caches := settings.get(PREFIX_CACHING)) is not None:
-        found += one.prefix_caching[bool(caches)]
+        found += flag(name, PREFIX_CACHING, caches, activation_share)
     return found
 
 

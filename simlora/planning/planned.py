@@ -333,7 +333,6 @@ def _plan_lines(order: int, each: Planned) -> Iterator[str]:
     yield f"  check: simlora-capacity {shlex.join(each.checked)}"
     yield "  one flag more or less:"
     for b in each.beside:
-        name, value = flag(one.machine.engine, b.key, b.value, each.activation_share)
         said = "does not fit"
         if b.figures:
             missed = "" if b.met else ", past saturation" if b.past else ", misses the SLO"
@@ -341,7 +340,14 @@ def _plan_lines(order: int, each: Planned) -> Iterator[str]:
                 f"{100 * b.figures[ATTAINMENT]:.2f} %, TTFT {b.figures['ttft_s.p95']:.3g} s, "
                 f"TPOT {1e3 * b.figures['tpot_s.p95']:.3g} ms{missed}"
             )
-        yield f"    {name} {value}: {said}"
+        yield f"    {_flag(one.machine.engine, b, each.activation_share)}: {said}"
+
+
+def _flag(name: str, beside: Beside, activation_share: float) -> str:
+    """Return what is changed in the words of the engine's command."""
+    if found := flag(name, beside.key, beside.value, activation_share):
+        return " ".join(found)
+    return f"without {' '.join(flag(name, beside.key, not beside.value, activation_share))}"
 
 
 def _at_least(factor: float, most: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from joblib import effective_n_jobs
@@ -45,7 +46,9 @@ FOUND = {
     "replica.tp": ", or give --tp",
 }
 """Keys that no override may set, and what does."""
-OVERHEAD_S = 0.3
+BETWEEN = 2.0, 4.0
+"""How many times what the bounds say plans cost, for the time that is said beforehand (ten deployments: 1 to 3.4)."""
+OVERHEAD_S = 0.2
 """Of a run beside the simulation: its configuration is composed, its workload made and its result kept."""
 
 
@@ -114,7 +117,7 @@ def plan(
         best = with_some_apart(trials, each, best, of, most)
         runs = len(trials.runs) - before
         if best is None:
-            many = "" if most == MOST else f" up to {most}, where it would be among the cheapest"
+            many = "" if most == MOST else f" up to {most} (more would not be among the cheapest)"
             closest = max(
                 (key for key in [*trials.runs][before:]), key=lambda key: trials.score(key[0], [key[1]])
             )
@@ -143,19 +146,31 @@ def plan(
 
 
 def _cost(trials: Trials, looked_at: Sequence[Machine], excluded: int, plans: int, of: Tuning) -> str:
-    """Return what is looked at, and about how long that takes: one run is made for it, of the cheapest machine."""
-    first, traffic = looked_at[0], of.of
-    start = of.start(first.least)
-    outcome = trials.outcomes(Candidate(first, first.least, start), trials.question.seeds[:1])[0]
+    """Return what is looked at, and about how long that takes.
+
+    Plans are taken to cost BETWEEN so many times what the bounds say. Two runs are made, of the dearest machines that
+    are looked at then, with as many replicas as that buys: with fewer a run is so busy that it ends early.
+    """
+    costs = [one.least * one.usd_per_hour for one in looked_at]
+    bound = costs[min(plans, len(costs)) - 1]
+    few, many = (sum(cost <= times * bound for cost in costs) for times in BETWEEN)
+    probed = [
+        Candidate(one, replicas := max(1, int(BETWEEN[1] * bound / one.usd_per_hour)), of.start(replicas))
+        for one in (looked_at[few - 1], looked_at[many - 1])
+    ]
+    first = trials.question.seeds[:1]
+    trials.run(probed, first)
+    run_s = OVERHEAD_S + fmean(trials.outcomes(one, first)[0].seconds for one in probed)
+    traffic, start = of.of, probed[0].settings
     beside, seeds = len(list(of.beside(start, 2))), len(trials.question.seeds)
-    each = 2 * beside + 3 * seeds
-    ranks = len({allowed_rank(rank) for rank in traffic.ranks})
-    runs = (1 + (ranks > 1)) * len(looked_at) * each + plans * seeds * (beside + 1 + 2 * (STEPS + 1))
+    each = (1 + (len({allowed_rank(rank) for rank in traffic.ranks}) > 1)) * (2 * beside + 3 * seeds)
+    in_the_end = plans * seeds * (beside + 1 + 2 * (STEPS + 1))
+    runs = few * each + in_the_end, 2 * many * each + in_the_end
     cores = effective_n_jobs(trials.jobs)
-    minutes = runs * (outcome.seconds + OVERHEAD_S) / cores / 60
+    least, most = (count * run_s / cores / 60 for count in runs)
     return (
         f"{traffic.rate_rps:.4g} requests/s, {len(traffic.ranks)} adapters; {len(looked_at)} kinds of machine, "
-        f"{excluded} left out; about {runs:,} to {2 * runs:,} runs: {minutes:.1f} to {2 * minutes:.1f} minutes on "
+        f"{excluded} left out; about {runs[0]:,} to {runs[1]:,} runs: {least:.1f} to {most:.1f} minutes on "
         f"{cores} cores, less what is kept"
     )
 
