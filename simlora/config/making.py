@@ -19,14 +19,15 @@ T = TypeVar("T")
 
 
 def make(tree: Tree, key: str, kind: type[T]) -> T:
-    """Return the object that the section `key` describes. Raises InputError if it is not of that kind."""
-    return _checked(_called(partial_of(tree, key), key), tree, key, kind)
+    """Return the object that the section `key` describes. Raises InputError if it names no class of that kind."""
+    made: T = _called(_of_kind(tree, key, kind), key)
+    return made
 
 
 def factory(tree: Tree, key: str, kind: type[T], *args: Any) -> Callable[..., T]:
     """Return what makes such objects, having tried it once with `args`; raises InputError as `make` does."""
-    made = partial_of(tree, key)
-    _checked(_called(made, key, *args), tree, key, kind)
+    made = _of_kind(tree, key, kind)
+    _called(made, key, *args)
     return made
 
 
@@ -77,12 +78,13 @@ def _instantiate(tree: Tree, key: str) -> Any:
         raise cause from None
 
 
-def _checked(made: Any, tree: Tree, key: str, kind: type[T]) -> T:
-    if not isinstance(made, kind):
+def _of_kind(tree: Tree, key: str, kind: type[T]) -> functools.partial[T]:
+    """Return what the section `key` describes; nothing is called that is no class of that kind."""
+    made = partial_of(tree, key)
+    if not (isinstance(made.func, type) and issubclass(made.func, kind)):
         target = section(tree, key)["_target_"]
         raise InputError(
-            f"{key}._target_ is {target}, which makes a {type(made).__name__}, "
-            f"must make a {kind.__module__}.{kind.__qualname__}"
+            f"{key}._target_ is {target}, must be {kind.__module__}.{kind.__qualname__} or a class below it"
         )
     return made
 

@@ -22,7 +22,7 @@ from simlora.core.checks import whole
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import Overrides
 from simlora.sweeps.sides import of_tree
-from simlora.sweeps.values import read
+from simlora.sweeps.values import in_words, read
 
 QUIET = ("timeline=false", "report=false", "progress=false")
 SEEDS_MOST = 100_000
@@ -89,7 +89,8 @@ def grid(overrides: Sequence[str], seeds: int = 1) -> Grid:
     fixed, axes = [], {}
     for override in parsed:
         if override.is_sweep_override():
-            axes[override.get_key_element()] = tuple(override.sweep_string_iterator())
+            key = override.get_key_element()
+            axes[key] = _different(key, tuple(override.sweep_string_iterator()))
         else:
             fixed.append(str(override.input_line))
     if "seed" in axes:
@@ -102,6 +103,19 @@ def grid(overrides: Sequence[str], seeds: int = 1) -> Grid:
     config, _ = composed([*fixed, *(f"{key}={values[0]}" for key, values in axes.items())])
     first = whole("seed", OmegaConf.select(config, "seed"), least=0)
     return Grid(tuple(fixed), axes, range(first, first + count))
+
+
+def _different(key: str, written: tuple[str, ...]) -> tuple[str, ...]:
+    """Return values as they are written. Raises InputError for two that are one value, such as 1 and 1.0."""
+    known: dict[str, str] = {}
+    for text in written:
+        value = in_words(read(text))
+        if value in known:
+            raise InputError(
+                f"{key} has the same value twice, {known[value]} and {text}; leave one of them out"
+            )
+        known[value] = text
+    return written
 
 
 def facts_of(overrides: Overrides) -> dict[str, Any]:

@@ -197,8 +197,10 @@ CASES = {
     "scheduler._target_=fcfs": ("scheduler._target_ is 'fcfs', must be a class in a module",),
     "scheduler._target_=a..b": ("scheduler._target_ is 'a..b', must be a class in a module",),
     "scheduler._target_=builtins.dict": (
-        "scheduler._target_ is builtins.dict, which makes a dict",
-        "Scheduler",
+        "scheduler._target_ is builtins.dict, must be simlora.policies.scheduling.base.Scheduler or a class below",
+    ),
+    "router._target_=os.getcwd": (  # which is not called
+        "router._target_ is os.getcwd, must be simlora.policies.routing.base.Router or a class below",
     ),
     "workload._target_=builtins.dict": ("workload._target_ is builtins.dict, must have build(seed)",),
     "kernel=bgmv": ("calibration cal.yaml has no kernels.bgmv.decode.intercept_s",),

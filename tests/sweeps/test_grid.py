@@ -49,6 +49,7 @@ def test_a_workload_with_a_seed_of_its_own_gets_it_too() -> None:
         (["seed=1,2,3"], 1, "seed=1,2,3 is given as a number of seeds, such as seeds=3"),
         ([], 0, "seeds is 0, must be a whole number, at least 1"),
         (["system=slora,slorax"], 1, "there is no system 'slorax'"),
+        (["cluster.replicas=1,2,1.0"], 1, "cluster.replicas has the same value twice, 1 and 1.0"),
         (["no.key=1,2"], 1, "there is no key no.key"),
         (["workload.rate_rps=[1"], 1, "cannot be read, must be key=value"),
         (["fcfs"], 1, "'fcfs' is no override, must be key=value"),
