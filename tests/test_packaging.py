@@ -73,6 +73,7 @@ def test_the_wheel_declares_the_commands(wheel: zipfile.ZipFile) -> None:
     assert entry_points["console_scripts"]["simlora-calibrate"] == "simlora.cli.calibrate:main"
     assert entry_points["console_scripts"]["simlora-report"] == "simlora.cli.report:main"
     assert entry_points["console_scripts"]["simlora-serve"] == "simlora.cli.serve:main"
+    assert entry_points["console_scripts"]["simlora-record"] == "simlora.cli.record:main"
     assert entry_points["console_scripts"]["simlora-profile"] == "profiler.command:main"
 
 

@@ -40,7 +40,7 @@ examples
 It listens on the loopback address unless --host says otherwise; there is no authentication. Ctrl-C stops it: answers
 under way have five seconds, and then --record and --results are complete. docs/serving.md says what is modelled.
 Exit status: 0 done, 2 bad input, 130 interrupted before it served."""
-INSTALL = "simlora-serve needs a web server: pip install 'simlora[serve]' ({} is not installed)"
+INSTALL = "{} needs a web server: pip install 'simlora[serve]' ({} is not installed)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,12 +100,13 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> int:
     whole("--port", options.port, least=0, most=65535)
     try:
+        from simlora.serving.app import app
         from simlora.serving.live import Live, Wishes, notices, of_setup
         from simlora.serving.server import listening, serve
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("simlora"):
             raise
-        raise InputError(INSTALL.format(error.name)) from None
+        raise InputError(INSTALL.format("simlora-serve", error.name)) from None
     from simlora.api.preparing import composed, ready
 
     wishes = Wishes(
@@ -135,7 +136,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.host not in ("127.0.0.1", "::1", "localhost"):
             say(f"notice: {options.host} may be reached by other machines, and there is no authentication")
 
-    serve(live.fronts, sockets, started)
+    serve([app(front) for front in live.fronts], sockets, started)
     live.close()
     for record in live.records:
         show(f"{record.written:,} requests: {record.path}")

@@ -14,6 +14,7 @@ COMMANDS = (
     "simlora-profile",
     "simlora-report",
     "simlora-serve",
+    "simlora-record",
     "simlora-sweep",
     "simlora-trace",
     "simlora-validate",

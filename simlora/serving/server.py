@@ -1,4 +1,4 @@
-"""Serves some fronts, each on a port of its own, until it is asked to stop."""
+"""Serves some applications, each on a port of its own, until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from simlora.core.errors import InputError
-from simlora.serving.app import app
-from simlora.serving.front import Front
 
 GRACE_S = 5
 """Wall seconds that answers under way have when the server stops."""
@@ -35,35 +34,35 @@ def listening(host: str, port: int) -> socket.socket:
         raise InputError(f"cannot listen on {host} port {port}: {why}; set --host and --port") from None
 
 
-def serve(fronts: Sequence[Front], sockets: Sequence[socket.socket], started: Callable[[], None]) -> None:
-    """Serve each front on its socket until SIGINT or SIGTERM; `started` is called when connections are taken."""
+def serve(apps: Sequence[ASGIApp], sockets: Sequence[socket.socket], started: Callable[[], None]) -> None:
+    """Serve each application on its socket until SIGINT or SIGTERM; `started` is called when connections are taken."""
     with asyncio.Runner(loop_factory=_new_loop()) as runner:
-        runner.run(_until_signalled(fronts, sockets, started))
+        runner.run(_until_signalled(apps, sockets, started))
 
 
 async def _until_signalled(
-    fronts: Sequence[Front], sockets: Sequence[socket.socket], started: Callable[[], None]
+    apps: Sequence[ASGIApp], sockets: Sequence[socket.socket], started: Callable[[], None]
 ) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     loop.call_soon(started)
-    await serving(fronts, sockets, stop)
+    await serving(apps, sockets, stop)
 
 
-async def serving(fronts: Sequence[Front], sockets: Sequence[socket.socket], stop: asyncio.Event) -> None:
-    """Serve each front on its socket until `stop` is set; answers under way have GRACE_S seconds then."""
+async def serving(apps: Sequence[ASGIApp], sockets: Sequence[socket.socket], stop: asyncio.Event) -> None:
+    """Serve each application on its socket until `stop` is set; answers under way have GRACE_S seconds then."""
     servers = [
         _Server(
             uvicorn.Config(
-                app(front),
+                app,
                 log_level="error",
                 access_log=False,
-                lifespan="off",
+                lifespan="auto",
                 timeout_graceful_shutdown=GRACE_S,
             )
         )
-        for front in fronts
+        for app in apps
     ]
     served = [server.serve(sockets=[each]) for server, each in zip(servers, sockets, strict=True)]
     tasks = asyncio.gather(*served)

@@ -46,6 +46,7 @@ LINES = {
     "simlora": "this run leaves no results",
     "simlora-report": "no page was written",
     "simlora-serve": "nothing was served",
+    "simlora-record": "nothing was recorded",
 }
 LINES |= {
     "simlora-sweep": KEPT,
@@ -55,6 +56,7 @@ LINES |= {
     "simlora-trace": "nothing was written",
 }
 WORDS = {"simlora-trace": ("info", "t.csv"), "simlora-report": ("a",), "simlora-validate": ("t.csv",)}
+WORDS |= {"simlora-record": ("new.csv", "--upstream=http://a")}
 
 
 def stopped(folder: Path, command: str, where: str, code: str = "") -> tuple[int, str]:

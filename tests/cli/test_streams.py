@@ -18,6 +18,7 @@ COMMANDS = {
     "simlora-validate": "simlora.cli.validate",
     "simlora-report": "simlora.cli.report",
     "simlora-serve": "simlora.cli.serve",
+    "simlora-record": "simlora.cli.record",
     "simlora-trace": "simlora.cli.trace",
     "simlora-calibrate": "simlora.cli.calibrate",
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from starlette.applications import Starlette
 
 from simlora.api.preparing import composed, ready
 from simlora.config.setup import Setup
@@ -45,10 +46,18 @@ def live(*overrides: str, wishes: Wishes = FAST, record: Path | None = None) -> 
 
 def asked(front: Front, ask: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:
     """Return what a client finds that asks a front."""
+    return asked_of(app(front), ask)
+
+
+def asked_of(application: Starlette, ask: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:
+    """Return what a client finds that asks an application."""
 
     async def run() -> Any:
-        transport = httpx.ASGITransport(app(front))
-        async with httpx.AsyncClient(transport=transport, base_url="http://live", timeout=60) as client:
+        transport = httpx.ASGITransport(application)
+        async with (
+            application.router.lifespan_context(application),
+            httpx.AsyncClient(transport=transport, base_url="http://live", timeout=60) as client,
+        ):
             return await ask(client)
 
     return asyncio.run(run())
@@ -76,8 +85,9 @@ def get(front: Front, path: str) -> httpx.Response:
 def listens(found: Live) -> Iterator[list[str]]:
     """Serve on free ports of the loopback address, from a thread; yield the addresses."""
     sockets = [listening("127.0.0.1", 0) for _ in found.fronts]
+    apps = [app(front) for front in found.fronts]
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serving(found.fronts, sockets, stop)))
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serving(apps, sockets, stop)))
     thread.start()
     try:
         yield [f"http://127.0.0.1:{each.getsockname()[1]}" for each in sockets]
