@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
 from simlora.serving.live_cluster import LiveCluster
@@ -63,7 +65,7 @@ def _replica(cluster: LiveCluster, replica: Replica) -> dict[str, Any]:
         "rejected": tallies.rejected,
         "ttft_last_minute_s": {
             "requests": len(ttfts_s),
-            "p50": ttfts_s[len(ttfts_s) // 2] if ttfts_s else None,
-            "p95": ttfts_s[int(0.95 * (len(ttfts_s) - 1))] if ttfts_s else None,
+            "p50": float(np.percentile(ttfts_s, 50)) if ttfts_s else None,
+            "p95": float(np.percentile(ttfts_s, 95)) if ttfts_s else None,
         },
     }

@@ -94,8 +94,8 @@ class Tallies:
             self.rejected += 1
 
     def recent_ttfts_s(self, now_s: float) -> list[float]:
-        """Return the times to first token of the last minute, in order of size."""
+        """Return the times to first token of the last minute."""
         recent = self.recent
         while recent and recent[0][0] < now_s - RECENT_S:
             recent.popleft()
-        return sorted(ttft_s for _, ttft_s in recent)
+        return [ttft_s for _, ttft_s in recent]

@@ -1,0 +1,81 @@
+"""The live page in a real browser: it draws the state of each replica, without an error and without another host."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.report.test_in_a_browser import BROWSER, FLAGS, _requests
+from tests.serving.conftest import listens, live
+
+ROUTED = ("gpu=a10g", "model=llama_7b", "cluster.replicas=3", "router=adapter_affinity", "report=false")
+ANSWER = {"prompt": "Hello " * 20, "max_tokens": 2000, "ignore_eos": True, "stream": True}
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser is installed here")
+
+
+def drawn(address: str, folder: Path) -> tuple[str, list[str], list[str]]:
+    """Return the page as a browser draws it, what its console says, and what it asked for."""
+    log = folder / "net.json"
+    command = [
+        str(BROWSER),
+        *(flag for flag in FLAGS if not flag.startswith("--host-resolver-rules")),
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        f"--user-data-dir={folder / 'profile'}",
+        f"--log-net-log={log}",
+        "--dump-dom",
+        f"{address}/simlora/",
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    console = [line for line in ran.stderr.splitlines() if ":CONSOLE" in line]
+    return ran.stdout, console, _requests(json.loads(log.read_text(encoding="utf-8")))
+
+
+def test_the_page_shows_each_replica_its_adapters_and_its_load(tmp_path: Path) -> None:
+    with listens(live(*ROUTED)) as (address,), httpx.Client(base_url=address, timeout=30) as client:
+        answers = [
+            client.send(
+                client.build_request("POST", "/v1/completions", json={**ANSWER, "model": f"adapter_{at}"}),
+                stream=True,
+            )
+            for at in range(6)
+        ]
+        state = client.get("/simlora/state").json()
+        page, console, asked = drawn(address, tmp_path)
+        for answer in answers:
+            answer.close()
+    rows = re.findall(r'<tr(?: class="")? data-replica="(\d)">(.*?)</tr>', page)
+    assert [name for name, _ in rows] == ["0", "1", "2"]
+    shown = {int(name): set(re.findall(r"adapter_\d", row)) for name, row in rows}
+    known = {each["replica"]: {one["name"] for one in each["adapters"]} for each in state["replicas"]}
+    assert {name for names in shown.values() for name in names} == {f"adapter_{at}" for at in range(6)}
+    assert all(known[replica] <= names for replica, names in shown.items())
+    assert "router AdapterAffinity" in page
+    for each in state["replicas"]:
+        first_tokens = each["ttft_last_minute_s"]
+        assert first_tokens["requests"] == 2
+        assert 0 < first_tokens["p50"] <= first_tokens["p95"]
+    assert not console
+    assert asked
+    assert all(url.startswith(address) for url in asked if not url.endswith("favicon.ico"))
+
+
+def test_it_says_when_the_server_does_not_answer(tmp_path: Path) -> None:
+    with listens(live(*ROUTED)) as (address,):
+        page = tmp_path / "page.html"
+        page.write_text(
+            httpx.get(f"{address}/simlora/").text.replace('fetch("state"', f'fetch("{address}/gone"')
+        )
+        ran = subprocess.run(
+            [str(BROWSER), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+    assert "the server does not answer" in ran.stdout
