@@ -20,6 +20,7 @@ from simlora.policies.loading.prefetching import Prefetching
 from simlora.policies.placement.by_max_rank import ByMaxRank
 from simlora.policies.placement.dedicated import Dedicated
 from simlora.policies.placement.replicate_all import ReplicateAll
+from simlora.policies.routing.least_of_model import LeastOfModel
 from simlora.policies.routing.most_idle import MostIdle
 from simlora.policies.routing.random import Random
 from simlora.policies.routing.round_robin import RoundRobin
@@ -43,6 +44,13 @@ def test_most_idle_takes_the_fewest_requests_and_of_equals_the_lowest_id(
     outstanding: tuple[int, ...], candidates: np.ndarray, chosen: int
 ) -> None:
     assert MostIdle().route(ANYBODY, candidates, Cluster(outstanding)) == chosen
+
+
+def test_least_of_model_counts_the_requests_of_the_same_adapter_alone() -> None:
+    a, b = (Request(number, adapter, 0.0, 10, 10) for number, adapter in enumerate((A, B)))
+    cluster = Cluster((0, 0, 0), {0: ([a, a], []), 1: ([a, b, b], []), 2: ([b], [b])})
+    assert [LeastOfModel().route(each, np.arange(3), cluster) for each in (a, b, ANYBODY)] == [2, 0, 0]
+    assert LeastOfModel().route(b, np.array([1, 2]), cluster) == 2
 
 
 def test_round_robin_goes_around() -> None:

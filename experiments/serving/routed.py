@@ -1,0 +1,178 @@
+"""LiteLLM's proxy in front of four live replicas, and simlora's router of the same kind offline.
+
+`python -m experiments.serving.routed --litellm PATH`: PATH is the proxy's program, from `pip install 'litellm[proxy]'`
+in an environment of its own. Each rule serves the same requests, of adapters whose popularity is Zipf's. Printed are
+the requests and the distinct adapters of each replica, the loads, and first tokens in simulated time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from experiments.serving.load import PROMPT_TOKENS, load
+from simlora.api import simulate
+
+REPLICAS, ADAPTERS = 4, 50
+REPLICA = (
+    *("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "replica.max_loras=8"),
+    *("replica.adapter_tokenizers=false", f"cluster.replicas={REPLICAS}", "report=false"),
+)
+RULES = {"simple-shuffle": "random", "least-busy": "litellm_least_busy"}
+"""LiteLLM's strategies (docs/routing of LiteLLM), and simlora's routers of their kind."""
+READY_S = 120
+
+
+def drawn(requests: int, seed: int) -> list[str]:
+    """Return the adapter of each request: the k-th has a share as 1 / k."""
+    shares = 1.0 / np.arange(1, ADAPTERS + 1)
+    numbers = np.random.default_rng(seed).choice(ADAPTERS, requests, p=shares / shares.sum())
+    return [f"adapter_{number}" for number in numbers]
+
+
+def free_ports(count: int) -> int:
+    """Return the first of so many neighbouring ports that are free now."""
+    for first in range(20_000, 60_000, count):
+        try:
+            for port in range(first, first + count):
+                socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return first
+    raise OSError("no ports are free")
+
+
+@contextmanager
+def started(command: Sequence[str], ready: str, **environment: str) -> Iterator[None]:
+    """Run a server until the block ends; it is ready when the address `ready` answers."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | environment
+    )
+    try:
+        until_s = time.monotonic() + READY_S
+        while time.monotonic() < until_s:
+            assert process.poll() is None, f"{command[0]} has ended"
+            try:
+                urllib.request.urlopen(ready, timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.5)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def live(
+    litellm: str, strategy: str, adapters: Sequence[str], rate_rps: float, tokens: int
+) -> tuple[str, ...]:
+    """Return a row of what the replicas saw behind LiteLLM."""
+    first = free_ports(REPLICAS + 1)
+    address = f"http://127.0.0.1:{first + REPLICAS}"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        config = {
+            "model_list": [
+                {
+                    "model_name": f"adapter_{number}",
+                    "litellm_params": {
+                        "model": f"text-completion-openai/adapter_{number}",
+                        "api_base": f"http://127.0.0.1:{first + replica}/v1",
+                        "api_key": "none",
+                    },
+                }
+                for number in range(ADAPTERS)
+                for replica in range(REPLICAS)
+            ],
+            "router_settings": {"routing_strategy": strategy, "num_retries": 0},
+        }
+        (folder / "litellm.yaml").write_text(yaml.safe_dump(config))
+        serve = [sys.executable, "-m", "simlora.cli.serve", "--per-replica", "--port", str(first)]
+        serve += ["--results", str(folder / "out"), *REPLICA]
+        serve += ["workload=per_adapter", f"workload.adapters={ADAPTERS}"]
+        proxy = [litellm, "--config", str(folder / "litellm.yaml"), "--port", str(first + REPLICAS)]
+        local = {
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+        }
+        with (
+            started(serve, f"http://127.0.0.1:{first}/health"),
+            started(proxy, f"{address}/health/liveliness", **local),
+        ):
+            seen = asyncio.run(load(address, rate_rps, tokens, adapters, len(adapters) / rate_rps))
+        tables, loads = [], 0
+        for replica in range(REPLICAS):
+            out = folder / "out" / str(replica)
+            tables.append(pd.read_parquet(out / "requests.parquet").assign(replica=replica))
+            loads += json.loads((out / "summary.json").read_text())["adapters"]["loads"]
+    return (f"LiteLLM {strategy}", *_row(pd.concat(tables), loads), str(seen.failed))
+
+
+def offline(router: str, adapters: Sequence[str], rate_rps: float, tokens: int) -> tuple[str, ...]:
+    """Return a row of the same requests behind simlora's router."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "trace.csv")
+        pd.DataFrame(
+            {
+                "arrival_s": np.arange(len(adapters)) / rate_rps,
+                "adapter": adapters,
+                "rank": 8,
+                "prompt_tokens": PROMPT_TOKENS,
+                "output_tokens": tokens,
+            }
+        ).to_csv(path, index=False)
+        result = simulate([*REPLICA, f"router={router}", "workload=file", f"workload.path={path}"])
+    return (f"simlora {router}", *_row(result.tables["requests"], result.summary["adapters"]["loads"]), "")
+
+
+def _row(requests: pd.DataFrame, loads: int) -> tuple[str, ...]:
+    by_replica = requests.groupby("replica")["adapter"]
+    return (
+        " ".join(map(str, by_replica.size())),
+        " ".join(map(str, by_replica.nunique())),
+        str(loads),
+        f"{1e3 * requests['ttft_s'].median():.1f}",
+        f"{1e3 * requests['ttft_s'].quantile(0.95):.0f}",
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--litellm", default="litellm", help="the proxy's program (default: litellm)")
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--rate", type=float, default=20.0, help="requests/s (default: 20)")
+    parser.add_argument("--tokens", type=int, default=40, help="of each answer (default: 40)")
+    options = parser.parse_args()
+    adapters = drawn(options.requests, seed=0)
+    print("| rule | requests of each replica | adapters of each | loads | TTFT p50, ms | p95, ms | failed |")
+    print("|---|---|---|---|---|---|---|")
+    for strategy, router in RULES.items():
+        for row in (
+            live(options.litellm, strategy, adapters, options.rate, options.tokens),
+            offline(router, adapters, options.rate, options.tokens),
+        ):
+            print(f"| {' | '.join(row)} |", flush=True)
+    row = offline("adapter_affinity", adapters, options.rate, options.tokens)
+    print(f"| {' | '.join(row)} |")
+
+
+if __name__ == "__main__":
+    main()
