@@ -21,8 +21,8 @@ class LeastOfModel(Router):
     """
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
-        adapter = request.adapter
-        return min(
-            candidates.tolist(),
-            key=lambda replica: sum(each.adapter is adapter for each in view.requests_of(replica)),
-        )
+        of_model = [
+            sum(each.adapter is request.adapter for each in view.requests_of(replica))
+            for replica in candidates.tolist()
+        ]
+        return int(candidates[of_model.index(min(of_model))])
