@@ -9,7 +9,7 @@ TORCH  := $(VENV)/.torch-ready
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled interpreted wheels demo test check lint format-check types arrows format bench torture mutants notebooks wheel-test clean
+.PHONY: help setup compiled interpreted wheels demo test check lint format-check types arrows format bench torture mutants notebooks site wheel-test clean
 
 help:  ## this list
 	@echo "simlora: make <target>"
@@ -87,6 +87,10 @@ mutants: $(READY)  ## small mistakes in the code, to see whether tests notice, e
 
 notebooks: $(TORCH)  ## execute notebooks/*.py and write their .ipynb, e.g. make notebooks ARGS="own_trace"
 	@$(BIN)/python -m notebooks.run $(ARGS)
+
+site: $(READY)  ## the documentation as a site, in build/site; a broken link is an error
+	@$(BIN)/properdocs build --quiet --strict --config-file mkdocs.yml
+	@echo "build/site/index.html"
 
 wheel-test: $(TORCH)  ## install the wheel into an empty environment and run simlora from another folder
 	@set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \

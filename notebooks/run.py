@@ -20,7 +20,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 FOLDER = Path(__file__).parent
-NAMES = ("first_run", "slo_attainment", "own_trace", "own_policy", "capacity_plan")
+NAMES = ("first_run", "three_requests", "slo_attainment", "own_trace", "own_policy", "capacity_plan")
 """In the order in which to read them."""
 LIMIT_S = 600
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
