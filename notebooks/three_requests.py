@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
+from matplotlib import pyplot
 
 import simlora
 
@@ -121,6 +122,60 @@ import diary
 COLUMNS = ["time_s", "request", "what happens", "adapters in HBM", "running", "file below simlora/"]
 events = pd.DataFrame(diary.SEEN, columns=COLUMNS).round({"time_s": 4})
 events.style.hide(axis="index").format({"time_s": "{:.4f}"})
+
+# %% [markdown]
+# The same as a picture: when each request waits, when its weights are copied, and when it is in an iteration.
+
+# %%
+rows = result.tables["requests"]
+begins = events[events["what happens"].str.endswith("begin") | events["what happens"].str.endswith("begins")]
+ends = events[events["what happens"] == "the iteration ends"]
+weights_s = events["what happens"].str.extract(r"weights are in HBM at ([0-9.]+) s")[0].dropna().astype(float)
+iterations = [
+    (max(start_s, *weights_s[weights_s.index < at].tail(1)), end_s, running.split())
+    for (at, start_s), end_s, running in zip(
+        begins["time_s"].items(), ends["time_s"], ends["running"], strict=True
+    )
+]
+figure, ax = pyplot.subplots(figsize=(9, 2.4), layout="constrained")
+for number, (name, row) in enumerate(zip("abc", rows.itertuples(), strict=True)):
+    copied_s = row.admitted_s - row.cold_start_s
+    ax.barh(number, row.finish_s - row.arrival_s, left=row.arrival_s, height=0.12, color="#c4c4c4")
+    ax.barh(
+        number,
+        row.cold_start_s,
+        left=copied_s,
+        height=0.5,
+        color="#d1792b",
+    )
+    for start_s, end_s, running in iterations:
+        prefilled = end_s == round(row.first_token_s, 4)
+        if name in running or prefilled:
+            still = name in running and any(end_s == round(each, 4) for each in rows["first_token_s"])
+            if not still:
+                ax.barh(
+                    number,
+                    end_s - start_s,
+                    left=start_s,
+                    height=0.5,
+                    color="#3b6fb6" if prefilled else "#7fb2e5",
+                )
+ax.set(yticks=range(3), yticklabels=list("abc"), xlabel="seconds")
+ax.invert_yaxis()
+ax.set_title(
+    "orange: weights are copied; dark: prefill; light: decode step; grey: waits, or stands still", fontsize=9
+)
+pyplot.show()
+
+# %% [markdown]
+# What the picture shows is in the results:
+
+# %%
+a, b, c = rows.itertuples()
+assert a.cold_start_s > 0.01  # the copy of alice, alone
+assert b.queue_s + b.cold_start_s > a.first_token_s - b.arrival_s  # b waits for a's prefill, and then for bob
+assert a.blocked_s > 0.04  # a stands still while bob is copied and b prefilled
+assert len(weights_s) == result.summary["adapters"]["loads"] == 3  # alice twice
 
 # %% [markdown]
 # Read it with the code beside it:
