@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from simlora.sweeps import Capacities, Capacity, Sweep, capacities, capacity, sweep
     from simlora.validation import Validation, validate
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "BUILD",
     "WHY_INTERPRETED",

@@ -35,6 +35,7 @@ COMMANDS = {
     "simlora-calibrate": "simlora.cli.calibrate",
     "simlora-profile": "profiler.command",
 }
+ROOTS = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 FUNCTIONS = {
     "Run": ("simlora.api.simulate", "simlora.api.Result"),
     "Sweep": ("simlora.sweeps.sweep", "simlora.sweeps.Sweep"),
@@ -175,10 +176,11 @@ def policies_page() -> Iterator[str]:
             yield f"\n::: {name}\n    options:\n      show_root_toc_entry: false\n"
 
 
-def home() -> str:
-    """Return README.md with its links as they are from here."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def from_root(name: str) -> str:
+    """Return a page of the repository's root with its links as they are from here."""
+    text = (ROOT / name).read_text(encoding="utf-8")
     text = re.sub(r"\]\(docs/", "](", text)
+    text = re.sub(r"\]\(notebooks/(\w+)\.ipynb\)", r"](tutorials/\1.md)", text)
     return re.sub(r"\[notebooks/\]\(notebooks\)", "[tutorials](tutorials/first_run.md)", text)
 
 
@@ -199,8 +201,9 @@ def tutorials() -> None:
 
 with mkdocs_gen_files.open("reference/site.css", "w") as page:
     page.write(STYLE)
-with mkdocs_gen_files.open("index.md", "w") as page:
-    page.write(home())
+for name, source in ROOTS.items():
+    with mkdocs_gen_files.open(name, "w") as page:
+        page.write(from_root(source))
 for name, lines in {
     "keys": keys_page,
     "choices": choices_page,
