@@ -129,11 +129,21 @@ def _run(options: argparse.Namespace) -> int:
     return DONE
 
 
+RESAMPLED = "workload.resample_block_s"
+
+
 def _warn(found: Sweep) -> None:
     from simlora.sweeps.outcome import RAN
     from simlora.sweeps.statistics import echoes
     from simlora.sweeps.table import WARNING
 
+    if RESAMPLED in found.table and (
+        blocks := [each for each in found.table[RESAMPLED].unique() if each != "null"]
+    ):
+        say(
+            f"notice: each seed draws the trace anew, of its own blocks of {', '.join(map(str, blocks))} s "
+            "(moving-block bootstrap)"
+        )
     if again := int(echoes(found.table, found.axes).sum()):
         say(
             f"notice: {again:,} runs did the very same as another seed of their configuration, to the last digit; "

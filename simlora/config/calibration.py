@@ -49,7 +49,8 @@ def _another(system: str, engine: Any) -> list[str]:
 def _beyond(parts: Calibration, replica: ReplicaConfig) -> list[str]:
     """Say which of the replica's limits lie outside what the parts were measured for."""
     said, rank = [], parts.provenance["measured_rank"]
-    if replica.max_lora_rank is not None and replica.max_lora_rank > rank:
+    slots = replica.adapter_memory == "slots"
+    if slots and replica.max_lora_rank is not None and replica.max_lora_rank > rank:
         said.append(
             f"replica.max_lora_rank is {replica.max_lora_rank}, and the LoRA kernels of calibration {parts.path} were "
             f"measured up to rank {rank}; beyond it they are extrapolated."

@@ -100,6 +100,7 @@ ENGINES = {
 LISTS = ("--lora-modules", "--lora-paths", "--lora-target-modules", "--served-model-name")
 """Flags of any number of values."""
 FLAG = re.compile(r"--?[A-Za-z]")
+ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 """How a flag begins; -1 is a value."""
 HUB = {
     "llama_2_7b": "meta-llama/Llama-2-7b-chat-hf",
@@ -223,7 +224,7 @@ def started(text: str, activation_share: float = 0.0) -> Started:
     is known.
     """
     try:
-        given = shlex.split(text)
+        given = _in_a_container(shlex.split(text))
     except ValueError as error:
         raise InputError(f"the command {text!r} cannot be read as a shell's line: {error}") from None
     name = next((one for one in ENGINES if _starts(ENGINES[one], given)), None)
@@ -249,6 +250,22 @@ def started(text: str, activation_share: float = 0.0) -> Started:
         settings[MEMORY] = round(settings[MEMORY] + activation_share, 4)
     left = tuple(key for key in one.flags if key not in settings)
     return Started(name, model, settings | {PREFIX_CACHING: caches}, tuple(unknown), left)
+
+
+def _in_a_container(words: Sequence[str]) -> list[str]:
+    """Return a command's words without settings of the environment; of `docker run … IMAGE …` what the image runs."""
+    given = [*words]
+    while given and (ASSIGNED.match(given[0]) or given[0] == "env"):
+        del given[0]
+    for one in ENGINES.values():
+        at = next((at for at, word in enumerate(given) if word.partition(":")[0] == one.image), None)
+        if at is not None:
+            rest = given[at + 1 :]
+            if _starts(one, rest):
+                return rest
+            named = bool(rest) and not FLAG.match(rest[0])
+            return [*(one.start[:2] if named else ("python", "-m", one.module)), *rest]
+    return given
 
 
 def _starts(one: Engine, given: Sequence[str]) -> bool:

@@ -10,12 +10,14 @@ from simlora.core.errors import InputError
 from simlora.metrics.saturation import PAST
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.apart import Apart
-from simlora.planning.machines import Machine
+from simlora.planning.machines import SLOTS, Machine
 from simlora.planning.tuning import RANK, ROUTER, Settings, Tuning
 from simlora.sweeps.grid import seeded
-from simlora.sweeps.outcome import RAN, Outcome, Overrides
-from simlora.sweeps.question import Question
+from simlora.sweeps.outcome import FAILED, RAN, Outcome, Overrides
+from simlora.sweeps.question import Question, figure_of
 from simlora.sweeps.running import run_all
+
+SLOWER = "cluster.stragglers"
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,11 @@ class Candidate:
     def slowed(self, factor: float) -> Candidate:
         """Return the candidate with iterations of all replicas so many times as long."""
         slow = ",".join(f"{{replica:{id},at_s:0,factor:{factor:.6g}}}" for id in range(self.replicas))
-        return replace(self, more=(f"cluster.stragglers=[{slow}]",))
+        return replace(self, more=(f"{SLOWER}=[{slow}]",))
 
     def faster(self, factor: float) -> Candidate:
-        """Return the candidate with the same requests, arriving so many times as fast."""
-        return replace(self, more=(f"speedup={factor:.4g}",))
+        """Return the candidate with the same requests, arriving so many times as fast as the user has them."""
+        return replace(self, more=(f"speedup={factor * float(self.machine.setting('speedup')):.4g}",))
 
     def changed(self, **fields: Any) -> Candidate:
         """Return a candidate with other fields."""
@@ -95,11 +97,14 @@ class Trials:
         self.runs |= {key: found[overrides] for key, overrides in wanted.items()}
 
     def outcomes(self, candidate: Candidate, seeds: Sequence[int]) -> list[Outcome]:
-        """Return the outcomes of a candidate, by seed. Raises InputError for a mistake in its configuration."""
+        """Return the outcomes of a candidate, by seed. Raises InputError for a run that failed.
+
+        Values that cannot go together, such as fewer adapters on the host than slots, are no failure.
+        """
         self.run([candidate], seeds)
         found = [self.runs[candidate, seed] for seed in seeds]
         for one in found:
-            if one.status not in (RAN, "does not fit"):
+            if one.status == FAILED:
                 raise InputError(one.reason)
         return found
 
@@ -108,9 +113,13 @@ class Trials:
         return all(one.status == RAN and self.question.met(one) for one in self.outcomes(candidate, seeds))
 
     def score(self, candidate: Candidate, seeds: Sequence[int]) -> float:
-        """Return how nearly a candidate keeps the SLO: 1 or more if it does; below 0 where it does not fit."""
+        """Return how nearly a candidate keeps the SLO: 1 or more if it does; below 0 where it cannot run.
+
+        The more slots it has the lower, so that a climb from there leads to where they fit.
+        """
+        slots = dict(candidate.settings).get(SLOTS) or 0
         return min(
-            -1.0 if one.status != RAN else score(self.question, one)
+            -1.0 - slots if one.status != RAN else score(self.question, one)
             for one in self.outcomes(candidate, seeds)
         )
 
@@ -123,7 +132,7 @@ def score(question: Question, outcome: Outcome) -> float:
     """
     shares = []
     for name in question.figures:
-        value = outcome.figure(name)
+        value = figure_of(outcome, name)
         if name == ATTAINMENT:
             shares.append((value or 0.0) / question.limit(name))
         else:

@@ -9,10 +9,12 @@ from statistics import fmean
 from simlora.metrics.saturation import PAST
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.candidate import Candidate, Trials
+from simlora.planning.machines import SLOTS
 from simlora.planning.planned import BEYOND, SLOWEST, TRAFFIC_MOST, Beside, Planned
-from simlora.planning.tuning import SEQUENCES, SLOTS, Tuning
+from simlora.planning.tuning import SEQUENCES, Tuning
 from simlora.sweeps.outcome import RAN, Outcome
 
+NOTHING = "nothing yet"
 STEPS = 5
 """How often the range of a factor is halved, by ratio."""
 MEDIAN_OF_NORMAL = 0.6745
@@ -61,13 +63,16 @@ def binding(trials: Trials, one: Candidate, busier: float) -> str:
     """Return what keeps the plan from serving more: the part without which the SLO is nearer, of traffic just above.
 
     Each part is relaxed in turn: twice the slots, twice the KV, twice the sequences. Where none helps it is the GPU's
-    time, of answers if their pace is what misses, of prompts otherwise, or the loads of adapters.
+    time, of answers if their pace is what misses, of prompts otherwise, or the loads of adapters. Where the SLO is kept
+    even of that traffic, it is NOTHING.
     """
     seeds = trials.question.seeds[:1]
     base = one.faster(BEYOND * busier)
     outcome = trials.outcomes(base, seeds)[0]
     if outcome.status != RAN:
         return "unknown"
+    if trials.met(base, seeds):
+        return NOTHING
     settings = dict(one.settings)
     adapters = int(outcome.summary["adapters"]["count"])
     tokens = int(outcome.summary["run"]["kv_token_budget"])

@@ -14,7 +14,7 @@ from simlora.api.preparing import composed, ready
 from simlora.config.engine_flags import PREFIX_CACHING, TODAY
 from simlora.config.setup import resolved
 from simlora.config.workloads import workload
-from simlora.core.errors import InputError
+from simlora.core.errors import DoesNotFit, InputError
 from simlora.core.trace import Trace
 from simlora.engine.scenario import Scenario
 from simlora.latency.iteration import IterationModel
@@ -32,6 +32,7 @@ WITHOUT_ADAPTERS = (
     "replica.max_loras=null",
 )
 """An engine that is started without LoRA: no slots, and no kernels."""
+SLOTS = "replica.max_loras"
 DRAINED = 0.9
 """Share of the work that must be done while requests arrive: a run counts as below saturation with a tenth left."""
 
@@ -129,6 +130,12 @@ def machine(
         return Excluded(name, f"no price of gpu={gpu} is known; give one with --price {gpu}=USD")
     try:
         setup = ready(config, choices)
+    except DoesNotFit as refused:
+        one_slot = (*overrides, f"{SLOTS}=1")  # which --max-loras may come down to
+        try:
+            setup = ready(*composed(one_slot if SLOTS not in given else overrides))
+        except InputError:
+            return Excluded(name, str(refused))
     except InputError as refused:
         return Excluded(name, str(refused))
     provenance = setup.scenario.calibration.provenance

@@ -25,8 +25,8 @@ from simlora.core.files import expanded
 from simlora.metrics.slo import ATTAINMENT
 from simlora.metrics.summary import json_safe
 from simlora.planning.candidate import Candidate, Trials
-from simlora.planning.machines import Excluded, Traffic
-from simlora.planning.tuning import RANK, ROUTER, ROUTERS, SLOTS
+from simlora.planning.machines import SLOTS, WITHOUT_ADAPTERS, Excluded, Traffic
+from simlora.planning.tuning import RANK, ROUTER, ROUTERS
 from simlora.report.sides import CONDITIONS, heading
 from simlora.results.files import writing
 from simlora.sweeps.grid import QUIET
@@ -318,7 +318,7 @@ def _plan_lines(order: int, each: Planned) -> Iterator[str]:
         f"p95 of TTFT {each.figure('ttft_s.p95')[0]:.3g} s, of TPOT {1e3 * each.figure('tpot_s.p95')[0]:.3g} ms"
     )
     yield (
-        f"  binds: {each.binds} (at {BEYOND * each.headroom:.2f} times the traffic); carries "
+        f"  binds: {each.binds} (at {BEYOND * each.headroom:.3g} times the traffic); carries "
         f"{_at_least(each.headroom, TRAFFIC_MOST)} times the traffic"
     )
     yield f"  sure: {_sure(each)}"
@@ -326,6 +326,8 @@ def _plan_lines(order: int, each: Planned) -> Iterator[str]:
         yield f"  notice: {notice}"
     if one.replicas > 1:
         yield f"  router: {_router(one)}"
+    if policies := _without_flags(one):
+        yield f"  not in the command: {', '.join(policies)}, for which {one.machine.engine} has no flag"
     for count, ranks, command in each.kinds:
         yield f"  run{f' {count} for {ranks}' if ranks else ''}: {shlex.join(command)}"
     if each.traffic.ranks:
@@ -348,6 +350,17 @@ def _flag(name: str, beside: Beside, activation_share: float) -> str:
     if found := flag(name, beside.key, beside.value, activation_share):
         return " ".join(found)
     return f"without {' '.join(flag(name, beside.key, not beside.value, activation_share))}"
+
+
+def _without_flags(one: Candidate) -> list[str]:
+    """Return the overrides that put a policy of another kind into a slot of the engine itself."""
+    slots = tuple(
+        f"{slot}{end}"
+        for slot in ("scheduler", "loader", "eviction", "kernel")
+        for end in ("=", "._target_=")
+    )
+    ours = dict.fromkeys(WITHOUT_ADAPTERS)
+    return [own for own in one.machine.overrides if own.startswith(slots) and own not in ours]
 
 
 def _at_least(factor: float, most: float) -> str:

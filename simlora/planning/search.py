@@ -19,11 +19,11 @@ from simlora.core.checks import number, whole
 from simlora.core.errors import InputError, nearest
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.apart import ways
-from simlora.planning.candidate import Candidate, Trials
+from simlora.planning.candidate import SLOWER, Candidate, Trials
 from simlora.planning.explaining import MEDIAN_OF_NORMAL, STEPS, explained
 from simlora.planning.machines import Excluded, Machine, Traffic, key_of, machine, traffic_of
 from simlora.planning.planned import Plan
-from simlora.planning.tuning import Tuning, fixed, tuning
+from simlora.planning.tuning import RESEARCH, ROUTER, Tuning, fixed, tuning
 from simlora.sweeps.outcome import RAN, Overrides
 from simlora.sweeps.question import REPLICAS, asked
 
@@ -44,11 +44,12 @@ FOUND = {
     "gpu": ", or give --gpus",
     "system": ", or give --engines",
     "replica.tp": ", or give --tp",
+    SLOWER: ": it slows replicas itself, to say how sure it is",
 }
 """Keys that no override may set, and what does."""
 BETWEEN = 2.0, 4.0
 """How many times what the bounds say plans cost, for the time that is said beforehand (ten deployments: 1 to 3.4)."""
-OVERHEAD_S = 0.2
+OVERHEAD_S = 0.1
 """Of a run beside the simulation: its configuration is composed, its workload made and its result kept."""
 
 
@@ -121,12 +122,10 @@ def plan(
             closest = max(
                 (key for key in [*trials.runs][before:]), key=lambda key: trials.score(key[0], [key[1]])
             )
-            reached = trials.runs[closest].figure(ATTAINMENT) if trials.runs[closest].status == RAN else None
-            near = (
-                ""
-                if reached is None
-                else f"; the nearest is {closest[0].replicas} with {100 * reached:.1f} %"
-            )
+            outcome = trials.runs[closest]
+            near = f": {outcome.reason}"
+            if outcome.status == RAN:
+                near = f"; the nearest is {closest[0].replicas} with {100 * (outcome.figure(ATTAINMENT) or 0.0):.1f} %"
             why = f"no flags and replicas{many} were found that keep the SLO{near}"
             failed.append(Excluded(each.name, f"{why} ({runs} runs)"))
             tell(f"{each.name}: {why} ({runs} runs)")
@@ -141,7 +140,7 @@ def plan(
     chosen = []
     for one in found[:plans]:
         of = tuning(one.machine, traffic, tune or {}, pace_s)
-        chosen.append(explained(trials, steadied(trials, one, of), of))
+        chosen.append(explained(trials, deployable(trials, steadied(trials, one, of), of), of))
     return Plan(question, traffic, chosen, [*excluded, *failed], trials)
 
 
@@ -165,7 +164,7 @@ def _cost(trials: Trials, looked_at: Sequence[Machine], excluded: int, plans: in
     beside, seeds = len(list(of.beside(start, 2))), len(trials.question.seeds)
     each = (1 + (len({allowed_rank(rank) for rank in traffic.ranks}) > 1)) * (2 * beside + 3 * seeds)
     in_the_end = plans * seeds * (beside + 1 + 2 * (STEPS + 1))
-    runs = few * each + in_the_end, 2 * many * each + in_the_end
+    runs = (few * each + in_the_end) // 2, 2 * many * each + in_the_end
     cores = effective_n_jobs(trials.jobs)
     least, most = (count * run_s / cores / 60 for count in runs)
     return (
@@ -318,6 +317,21 @@ def steadied(trials: Trials, start: Candidate, of: Tuning) -> Candidate:
         if kept is None:
             return current
         current = kept
+
+
+def deployable(trials: Trials, one: Candidate, of: Tuning) -> Candidate:
+    """Return the same machines behind a router that some product has, if one of these keeps the SLO."""
+    first = trials.question.seeds[:1]
+    if one.replicas == 1 or dict(one.settings).get(ROUTER) not in RESEARCH:
+        return one
+    others = [
+        one.changed(settings=settings)
+        for settings in of.routed(one.settings, one.replicas)
+        if dict(settings)[ROUTER] not in RESEARCH
+    ]
+    trials.run(others, first)
+    others.sort(key=lambda other: -trials.score(other, first))
+    return next((other for other in others if trials.met(other, trials.question.seeds)), one)
 
 
 def climbed(trials: Trials, starts: Sequence[Candidate], of: Tuning) -> Candidate | None:

@@ -11,9 +11,9 @@ from simlora.config.engine_flags import MEMORY, PREFIX_CACHING, RANKS, allowed_r
 from simlora.config.own_folder import own_choices
 from simlora.core.checks import number
 from simlora.core.errors import InputError, nearest
-from simlora.planning.machines import Machine, Traffic, key_of
+from simlora.planning.machines import SLOTS, Machine, Traffic, key_of
 
-SLOTS, RANK, ON_HOST = "replica.max_loras", "replica.max_lora_rank", "replica.max_cpu_loras"
+RANK, ON_HOST = "replica.max_lora_rank", "replica.max_cpu_loras"
 SEQUENCES, TOKENS, ROUTER = "replica.max_num_seqs", "scheduler.max_batched_tokens", "router"
 ROUTERS = {
     "round_robin": "any load balancer",
@@ -23,6 +23,8 @@ ROUTERS = {
     "gie_lora": "Gateway API Inference Extension with the LoRA affinity scorer",
 }
 """Routers that are tried, and where a user finds one like it; `--tune router=` takes any other."""
+RESEARCH = ("rank_aware",)
+"""Of these no product has one: another is taken where it keeps the SLO as well."""
 UNTUNED = (RANK, ON_HOST)
 """Follow from the adapters: the lowest rank that holds all of them, and room for all on the host."""
 TYPICAL_TPOT_S = 0.04
@@ -89,8 +91,13 @@ def tuning(machine: Machine, of: Traffic, asked: Mapping[str, Sequence[Any]], tp
     A key that the user's overrides set has that value alone. `tpot_s` is the target of a token's time, None where there
     is none. Raises InputError for a key that the engine has no flag for, and for a value that it cannot have.
     """
+    given = {key_of(one) for one in machine.overrides}
     for key, values in asked.items():
         _check(key, values, machine)
+        if key in given and key not in UNTUNED:
+            raise InputError(
+                f"{key} is set to {machine.setting(key)} and has --tune {key} as well; leave one of them out"
+            )
     adapters = len(of.ranks)
     ladders: dict[str, Sequence[Any]] = {}
     if adapters:
@@ -103,7 +110,6 @@ def tuning(machine: Machine, of: Traffic, asked: Mapping[str, Sequence[Any]], tp
     }
     if of.prefixes:
         ladders[PREFIX_CACHING] = [False, True]
-    given = {key_of(one) for one in machine.overrides}
     if any(key == "scheduler" or key.startswith("scheduler._target_") for key in given):
         ladders.pop(TOKENS)  # which another scheduler need not have
     if any(key == ROUTER or key.startswith("router.") for key in given):

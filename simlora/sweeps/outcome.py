@@ -28,9 +28,11 @@ class Outcome:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the run's calibration was not measured for, and the error to expect."""
-        calibration = self.summary.get("calibration") or {}
-        return tuple((calibration.get("provenance") or {}).get("warnings", ()))
+        """What the calibrations of the run's replicas were not measured for, and the error to expect."""
+        others = (self.summary.get("run") or {}).get("others", ())
+        found = [self.summary.get("calibration"), *(one.get("calibration") for one in others)]
+        provenances = ((one or {}).get("provenance") or {} for one in found)
+        return tuple(dict.fromkeys(said for each in provenances for said in each.get("warnings", ())))
 
     def figure(self, metric: str) -> float | None:
         """Return a figure of the run by its dotted place in summary.json; None if it did not run, or has none.

@@ -111,7 +111,7 @@ class Question:
         One past saturation could not. Figures are of requests that finished: of a percentile no more may
         have been given up than lie above it, of others one in twenty.
         """
-        found = {name: _figure(outcome, name) for name in self.figures}
+        found = {name: figure_of(outcome, name) for name in self.figures}
         if outcome.summary["load"]["label"] == PAST:
             return False
         requests = outcome.summary["requests"]
@@ -232,7 +232,7 @@ def _above(figure: str) -> float:
     return 1.0 - float(percentile) / 100 if percentile.isdigit() else 0.05
 
 
-def _figure(outcome: Outcome, name: str) -> float | None:
+def figure_of(outcome: Outcome, name: str) -> float | None:
     """Return a figure of a run. Raises InputError for a name that is none."""
     try:
         if outcome.summary[name.partition(".")[0]] is None:

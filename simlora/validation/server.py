@@ -39,6 +39,11 @@ def server_of(
     if command is not None:
         own += [f"{key}={str(value).lower()}" for key, value in command.settings.items()]
         notices.append(f"{command.engine} as {' '.join(own)}")
+        notices += [
+            f"the command has {key}={_text(value)}, and {key}={given[key]} is given, which is simulated"
+            for key, value in command.settings.items()
+            if key in given and given[key] != _text(value)
+        ]
         if command.unknown:
             notices.append(f"not simulated: {', '.join(command.unknown)}")
     elif own:

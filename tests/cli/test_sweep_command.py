@@ -74,9 +74,14 @@ def test_differences_are_from_a_value_that_was_varied(capsys: pytest.CaptureFixt
 
 def test_seeds_that_change_nothing_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "trace.csv"
-    trace.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,10\n1,b,8,100,10\n")
+    rows = "".join(f"{second},a,8,100,10\n" for second in range(20))
+    trace.write_text(f"arrival_s,adapter,rank,prompt_tokens,output_tokens\n{rows}")
     assert main(["workload=file", f"workload.path={trace}", "speedup=1,2", "--seeds=3", "--jobs=1"]) == 0
     assert "notice: 4 runs did the very same as another seed" in capsys.readouterr().err
+    blocks = "workload.resample_block_s=5"
+    assert main(["workload=file", f"workload.path={trace}", blocks, "--seeds=3", "--jobs=1"]) == 0
+    said = "notice: each seed draws the trace anew, of its own blocks of 5 s (moving-block bootstrap)"
+    assert said in capsys.readouterr().err
 
 
 def test_runs_without_figures_are_noticed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,9 +19,13 @@ from simlora.api.preparing import composed, ready
 from simlora.core.errors import InputError
 from simlora.planning import Plan, plan
 from simlora.planning.apart import ways
-from simlora.planning.machines import Excluded, Machine, Traffic, fewest, machine, traffic_of
-from simlora.planning.tuning import PREFIX_CACHING, RANK, ROUTER, SEQUENCES, SLOTS, fixed, tuning
+from simlora.planning.candidate import Candidate, Trials
+from simlora.planning.explaining import NOTHING, binding
+from simlora.planning.machines import SLOTS, Excluded, Machine, Traffic, fewest, machine, traffic_of
+from simlora.planning.search import deployable
+from simlora.planning.tuning import ON_HOST, PREFIX_CACHING, RANK, ROUTER, SEQUENCES, fixed, tuning
 from simlora.sweeps import capacity
+from simlora.sweeps.question import REPLICAS, asked
 
 TRAFFIC = (
     "model=llama_3_1_8b",
@@ -130,6 +134,56 @@ def test_a_value_that_a_flag_cannot_have_is_refused(asked: dict[str, list[object
         tuning(*on(), asked, None)
 
 
+def test_a_flag_is_set_or_tuned_and_not_both() -> None:
+    with pytest.raises(
+        InputError, match=r"replica\.max_loras is set to 4 and has --tune replica\.max_loras as well"
+    ):
+        tuning(*on(user=(*TRAFFIC, f"{SLOTS}=4")), {SLOTS: [8, 16]}, None)
+
+
+def test_more_traffic_is_more_than_the_user_s() -> None:
+    chosen, of = on(user=(*TRAFFIC, "speedup=3"))
+    one = Candidate(chosen, 1, tuning(chosen, of, {}, None).start(1))
+    assert one.faster(2.0).more == ("speedup=6",)
+
+
+def test_values_that_cannot_go_together_are_passed_over() -> None:
+    chosen, of = on()
+    settings = tuning(chosen, of, {SLOTS: [8], ON_HOST: [4, 24]}, None).start(1)
+    trials = _trials()
+    one = Candidate(chosen, 1, settings)
+    few = one.changed(settings=tuple((key, 4 if key == ON_HOST else value) for key, value in settings))
+    assert trials.score(few, [0]) < 0 <= trials.score(one, [0])
+    more = few.changed(settings=tuple((key, 16 if key == SLOTS else value) for key, value in few.settings))
+    assert trials.score(more, [0]) < trials.score(few, [0]), "a climb leads to fewer slots"
+
+
+def test_a_machine_has_room_if_it_has_some_for_one_slot() -> None:
+    large = [one for one in TRAFFIC if not one.startswith("workload.ranks")]
+    chosen, of = on("a10g", (*large, "workload.ranks=[8,256]"))
+    trials = _trials()
+    settings = dict(tuning(chosen, of, {}, None).start(1))
+    scores = [
+        trials.score(Candidate(chosen, 1, tuple((settings | {SLOTS: slots}).items())), [0])
+        for slots in (1, 8)
+    ]
+    assert scores[1] < 0 < scores[0]
+
+
+def test_nothing_binds_where_nothing_is_missed_and_a_product_s_router_is_taken_where_it_does() -> None:
+    quiet = [one for one in TRAFFIC if not one.startswith("workload.rates_rps")]
+    chosen, of = on(user=(*quiet, "workload.rates_rps=[0.02]"))
+    tuned, trials = tuning(chosen, of, {}, None), _trials()
+    settings = tuple((key, "rank_aware" if key == ROUTER else value) for key, value in tuned.start(2))
+    one = Candidate(chosen, 2, settings)
+    assert binding(trials, one, 1.0) == NOTHING
+    assert dict(deployable(trials, one, tuned).settings)[ROUTER] != "rank_aware"
+
+
+def _trials() -> Trials:
+    return Trials(asked(TRAFFIC, REPLICAS, None, None, None, None, 1, 0.02), jobs=1)
+
+
 def test_what_the_user_sets_is_not_tuned() -> None:
     own = (*TRAFFIC, f"{SLOTS}=4", f"{RANK}=64", "router=round_robin", "scheduler._target_=mine.Mine")
     of = traffic_of(TRAFFIC, "vllm")
@@ -144,7 +198,12 @@ def test_what_the_user_sets_is_not_tuned() -> None:
 
 @pytest.mark.parametrize(
     ("key", "said"),
-    [("gpu=l40s", "give --gpus"), ("replica.tp=2", "give --tp"), ("cluster.replicas=3", "leave it out")],
+    [
+        ("gpu=l40s", "give --gpus"),
+        ("replica.tp=2", "give --tp"),
+        ("cluster.replicas=3", "leave it out"),
+        ("cluster.stragglers=[]", "it slows replicas itself"),
+    ],
 )
 def test_what_a_plan_finds_cannot_be_given(key: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
@@ -161,6 +220,7 @@ def test_without_adapters_nothing_is_kept_for_lora() -> None:
     found = plan(base, gpus=["l40s"], degrees=[1], seeds=1, plans=1, jobs=1)
     ((_, _, words),) = found.plans[0].kinds
     assert not any("lora" in word for word in words)
+    assert not any("max_lora_rank" in notice for notice in found.plans[0].notices)
     assert "adapters:" not in found.text()
 
 
@@ -175,6 +235,11 @@ def test_prefixes_are_cached_where_requests_may_share_them() -> None:
     chosen, of = on(user=talks)
     assert dict(tuning(chosen, of, {}, None).start(1))[PREFIX_CACHING] is True
     assert chosen.least == fewest(ready(*composed(chosen.overrides)).scenario, of, cached=True)
+
+
+def test_a_policy_that_the_engine_has_no_flag_for_is_said(tmp_path: Path) -> None:
+    found = plan((*TRAFFIC, "scheduler=lcfs"), gpus=["h100_80g"], degrees=[1], seeds=1, plans=1, jobs=1)
+    assert "not in the command: scheduler=lcfs, for which vllm has no flag" in found.text()
 
 
 def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> None:
@@ -235,6 +300,7 @@ def test_a_model_too_large_for_a_gpu_is_left_out_and_why_is_said() -> None:
         ({"engines": ["slora"]}, "--engines slora: its flags are not known"),
         ({"gpus": ["l40s"], "prices": {"l40s": -1.0}}, "--price l40s is -1"),
         ({"plans": 0}, "plans is 0"),
+        ({"gpus": ["l40s"], "prices": PRICES, "limits": {"nosuch": 1.0}, "jobs": 1}, "has no number nosuch"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(arguments: dict[str, object], said: str) -> None:
@@ -269,6 +335,7 @@ def test_large_ranks_get_replicas_of_their_own_where_slots_of_their_rank_would_c
     assert of_small[of_small.index("--max-lora-rank") + 1] == "8"
     assert of_large[of_large.index("--max-lora-rank") + 1] == "256"
     assert f"run {large} for ranks above 8: vllm serve" in found.text()
+    assert any("max_lora_rank is 256" in notice and "extrapolated" in notice for notice in best.notices)
     found.save(tmp_path)
     names = [
         tree["metadata"]["name"] for tree in yaml.safe_load_all((tmp_path / "kubernetes_1.yaml").read_text())

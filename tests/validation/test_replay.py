@@ -157,6 +157,13 @@ def test_the_server_is_that_of_the_command_with_the_values_that_the_engine_choos
     system, model, gpu, tp, *notices = said_of(few, tmp_path, ["gpu=a100_80g"], serve)
     assert (system, model, gpu, tp) == ("vllm", "llama_3_1_8b", "a100_80g", "2")
     assert "not simulated: --port 1" in notices
+    contradiction = (
+        "the command has replica.max_num_seqs=128, and replica.max_num_seqs=64 is given, which is simulated"
+    )
+    assert any(
+        contradiction in notice
+        for notice in said_of(few, tmp_path, ["gpu=a100_80g", "replica.max_num_seqs=64"], serve)
+    )
     assert (
         "the command leaves --max-num-batched-tokens to vllm, which chooses by its version, GPU and adapters; "
         "simulated is scheduler.max_batched_tokens=2048" in notices

@@ -31,6 +31,7 @@ KINDS = {
 }
 DATE = r"\d{4}[-/]?\d\d[-/]?\d\d(?:[T ]\d\d.*)?"
 ZONE = r"[T ]\d\d.*(?:[Zz]|[+-]\d\d(?::?\d\d)?)$"
+COMMA = r"(?<=:\d\d),(?=\d)"
 ACCESS_LOG = r"\[?\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}\]?"
 """As nginx and Apache write them."""
 NAMED_UNIT = re.compile(
@@ -131,6 +132,7 @@ def _read(cells: Objects, small: str, is_given: bool) -> NDArray[np.int64]:
 def _dates(texts: list[str]) -> NDArray[np.int64]:
     """Return the kind of each text, and its nanoseconds since 1970 [texts, 2]."""
     dates = pd.Series(texts, dtype="str").str.strip().str.replace(r" ?UTC$", "Z", regex=True)
+    dates = dates.str.replace(COMMA, ".", regex=True)
     stamps = pd.to_datetime(dates, format="ISO8601", errors="coerce", utc=True)
     access = dates.str.fullmatch(ACCESS_LOG).to_numpy(dtype=bool)
     if access.any():
