@@ -114,7 +114,8 @@ def test_what_a_failed_replica_held_is_freed_at_once(prefix_caching: bool) -> No
         return sum(issubclass(type(each), KVCacheManager) for each in gc.get_objects())
 
     def boundary(sample: Sample) -> None:
-        there.setdefault(len(running.recorder.journal.failed), count())
+        if (failures_yet := len(running.recorder.journal.failed)) not in there:
+            there[failures_yet] = count()
 
     gc.collect()
     before = count()

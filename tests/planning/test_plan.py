@@ -33,12 +33,20 @@ TRAFFIC = (
     "workload.adapters=24",
     "workload.ranks=[8,16]",
     "workload.rates_rps=[0.8,1.2]",
-    "workload.duration_s=80",
+    "workload.duration_s=40",
     "slo.ttft_s=1",
     "slo.tpot_s=0.05",
 )
 OTHERS = tuple(one for one in TRAFFIC if not one.startswith("workload"))
 PRICES = {"l40s": 1.9, "h100_80g": 2.99}
+ONE_EACH = {
+    SLOTS: [8],
+    SEQUENCES: [128],
+    "scheduler.max_batched_tokens": [2048],
+    "replica.gpu_memory_utilization": [0.9],
+    ROUTER: ["most_idle"],
+}
+"""A value of each flag, where flags do not matter."""
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +246,10 @@ def test_prefixes_are_cached_where_requests_may_share_them() -> None:
 
 
 def test_a_policy_that_the_engine_has_no_flag_for_is_said(tmp_path: Path) -> None:
-    found = plan((*TRAFFIC, "scheduler=lcfs"), gpus=["h100_80g"], degrees=[1], seeds=1, plans=1, jobs=1)
+    few = {key: values for key, values in ONE_EACH.items() if not key.startswith("scheduler")}
+    found = plan(
+        (*TRAFFIC, "scheduler=lcfs"), gpus=["h100_80g"], degrees=[1], tune=few, seeds=1, plans=1, jobs=1
+    )
     assert "not in the command: scheduler=lcfs, for which vllm has no flag" in found.text()
 
 
@@ -310,7 +321,15 @@ def test_bad_input_is_refused_in_one_sentence(arguments: dict[str, object], said
 
 def test_an_slo_that_nothing_keeps_says_how_near_it_came() -> None:
     with pytest.raises(InputError, match=r"no machine keeps the SLO, .*the nearest is \d+ with \d"):
-        plan((*TRAFFIC, "slo.tpot_s=0.001"), gpus=["l40s"], degrees=[1], prices=PRICES, seeds=1, jobs=1)
+        plan(
+            (*TRAFFIC, "slo.tpot_s=0.001"),
+            gpus=["l40s"],
+            degrees=[1],
+            prices=PRICES,
+            tune=ONE_EACH,
+            seeds=1,
+            jobs=1,
+        )
 
 
 def test_large_ranks_get_replicas_of_their_own_where_slots_of_their_rank_would_cost_all_others(
