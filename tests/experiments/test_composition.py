@@ -66,9 +66,15 @@ published:
 """
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of the tiny world, which all tests have."""
+    return tmp_path_factory.mktemp("kept")
+
+
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
+def world(tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(kept))
     return small_world(tmp_path)
 
 

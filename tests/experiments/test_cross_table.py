@@ -45,9 +45,15 @@ REAL = worlds.read()
 SYSTEMS = {"slora", "caraserve", "toppings", "dlora", "fastlibra", "loraserve"}
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of the tiny world, which all tests have."""
+    return tmp_path_factory.mktemp("kept")
+
+
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
+def world(tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(kept))
     return small_world(tmp_path)
 
 
@@ -164,13 +170,16 @@ def test_values_are_tried_from_its_own_on(
     assert ways_from(own, values) == ways
 
 
-def test_a_way_ends_where_less_is_carried(world: World, tmp_path: Path) -> None:
+def test_a_way_ends_where_less_is_carried(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "own"))  # which is read below
     free = {"replica.max_num_seqs": [64, 4, 2, 1]}
     other = replace(world.systems["slora"], free={"replica.max_num_seqs": [999]})
     found, _ = tuned(world, [replace(world.systems["eager"], free=free), other], world.of(TRAINING), jobs=1)
     assert found.system.settings["replica.max_num_seqs"] == 64
     batches = set()
-    for kept in (tmp_path / "cache").glob("*.json"):
+    for kept in (tmp_path / "own").glob("*.json"):
         said = dict(one.split("=", 1) for one in json.loads(kept.read_text())["overrides"])
         batches.add(said.get("replica.max_num_seqs"))
     assert batches == {"8", "64", "4", None, "999"}  # 2 and 1 lie behind 4, which is worse
