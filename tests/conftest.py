@@ -1,4 +1,4 @@
-"""Hypothesis draws the same examples every time; SIMLORA_HYPOTHESIS=thorough draws many more, and new ones."""
+"""Hypothesis draws the same examples every time; SIMLORA_HYPOTHESIS=thorough many more, and new ones, few a third."""
 
 import os
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
     "usual", max_examples=150, derandomize=True, deadline=None, suppress_health_check=SLOW
 )
+settings.register_profile("few", settings.get_profile("usual"), max_examples=50)
 settings.register_profile(
     "thorough", max_examples=3000, deadline=None, suppress_health_check=SLOW, print_blob=True
 )
