@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,8 @@ def listening(host: str, port: int) -> socket.socket:
 
 def serve(apps: Sequence[ASGIApp], sockets: Sequence[socket.socket], started: Callable[[], None]) -> None:
     """Serve each application on its socket until SIGINT or SIGTERM; `started` is called when connections are taken."""
+    gc.collect()
+    gc.freeze()  # of what is there by now: to look through it again and again would stop all streams each time
     with asyncio.Runner(loop_factory=_new_loop()) as runner:
         runner.run(_until_signalled(apps, sockets, started))
 
