@@ -75,6 +75,11 @@ def _parser() -> argparse.ArgumentParser:
         help="length of answers up to max_tokens (default: drawn from the workload's answers)",
     )
     add(
+        "--in-order",
+        action="store_true",
+        help="answers as long as the workload's in their order, as of a trace; all replicas take from one list",
+    )
+    add(
         "--max-model-len",
         type=int,
         metavar="N",
@@ -114,6 +119,7 @@ def _run(options: argparse.Namespace) -> int:
         per_replica=options.per_replica,
         tokenizer=options.tokenizer,
         output_tokens=options.output_tokens,
+        in_order=options.in_order,
         max_model_len=options.max_model_len,
         served_model_name=options.served_model_name,
         max_body_bytes=options.max_body_bytes,

@@ -29,12 +29,16 @@ APART = "--per-replica gives each replica a port and leaves the choice to your r
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """What the command asks for, beside the configuration. `output_tokens`: None: as long as the workload's answers."""
+    """What the command asks for, beside the configuration.
+
+    `output_tokens`: None: as long as the workload's answers, drawn from them or `in_order`.
+    """
 
     speed: float = 1.0
     per_replica: bool = False
     tokenizer: Path | None = None
     output_tokens: int | None = None
+    in_order: bool = False
     max_model_len: int | None = None
     served_model_name: str | None = None
     max_body_bytes: int = 8 << 20
@@ -43,6 +47,10 @@ class Wishes:
         number("--speed", self.speed, "simulated seconds a second", above=0)
         if self.output_tokens is not None:
             whole("--output-tokens", self.output_tokens, "tokens", least=1)
+            if self.in_order:
+                raise InputError(
+                    "--output-tokens gives all answers one length, --in-order the workload's; give one"
+                )
         if self.max_model_len is not None:
             whole("--max-model-len", self.max_model_len, "tokens", least=2)
         whole("--max-body-bytes", self.max_body_bytes, "bytes", least=1)
@@ -66,6 +74,7 @@ class Live:
         lengths = np.asarray(outputs if fixed is None else [fixed], dtype=np.int64)
         prompts: Prompts = Characters() if wishes.tokenizer is None else Tokenized(wishes.tokenizer)
         self.prompts, self.clock = prompts, LiveClock(wishes.speed)
+        of_answers = [AnswerLengths(lengths, scenario.seed, in_order=True)] if wishes.in_order else []
         self.fronts: list[Front] = []
         self.records: list[Record] = []
         for at, each in enumerate(scenarios(scenario, wishes.per_replica)):
@@ -78,7 +87,7 @@ class Live:
                     cluster=cluster,
                     adapters=KnownAdapters(cluster, wishes.served_model_name or scenario.model.name),
                     prompts=prompts,
-                    lengths=AnswerLengths(lengths, scenario.seed),
+                    lengths=of_answers[0] if of_answers else AnswerLengths(lengths, scenario.seed),
                     max_model_len=wishes.max_model_len
                     or min(kind.replica.kv_token_budget for kind in each.kinds),
                     max_body_bytes=wishes.max_body_bytes,
@@ -176,7 +185,8 @@ def notices(live: Live, addresses: Sequence[str]) -> list[str]:
     """Return what a user should know when the server starts."""
     setup, front = live.setup, live.fronts[0]
     adapters = len(setup.scenario.trace.adapters)
-    lengths = live.wishes.output_tokens or "as long as those of the workload, in no order,"
+    order = "in its order" if live.wishes.in_order else "in no order"
+    lengths = live.wishes.output_tokens or f"as long as those of the workload, {order},"
     return [
         f"serving {setup.about['system']} on {setup.scenario.cluster.replicas} x {setup.about['gpu']}, model "
         f"{front.adapters.base} and {adapters} adapters, at {live.wishes.speed:g} simulated seconds a second",

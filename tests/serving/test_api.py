@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from simlora.core.errors import InputError
 from simlora.serving.filler import TEXT, text_of
 from simlora.serving.live import Wishes
 from tests.serving.conftest import SLORA, VLLM, asked, get, live, post
@@ -70,6 +71,29 @@ def test_a_chat_and_its_stream() -> None:
     assert "".join(each["choices"][0]["delta"]["content"] for each in tokens) == text_of(5)
     assert tokens[-1]["choices"][0]["finish_reason"] == "length"
     assert done == "[DONE]"
+
+
+def test_answers_are_as_long_as_a_trace_s_one_after_the_other_whichever_replica_gives_them(
+    tmp_path: Path,
+) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text(
+        "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,10,3\n1,b,8,10,5\n2,a,8,10,2\n"
+    )
+    given = ("gpu=a10g", "model=llama_7b", "workload=file", f"workload.path={trace}", "report=false")
+    fronts = live(
+        *given, "cluster.replicas=2", wishes=Wishes(speed=1000.0, per_replica=True, in_order=True)
+    ).fronts
+    open_ended = {"prompt": PROMPT["prompt"]}
+    lengths = [
+        post(fronts[at % 2], "/v1/completions", open_ended | {"model": "a"}).json()["usage"][
+            "completion_tokens"
+        ]
+        for at in range(4)
+    ]
+    assert lengths == [3, 5, 2, 3]
+    with pytest.raises(InputError, match="--output-tokens gives all answers one length"):
+        Wishes(output_tokens=3, in_order=True)
 
 
 def test_answers_that_are_left_open_are_as_long_as_the_workloads() -> None:
